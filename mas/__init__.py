@@ -1,0 +1,3 @@
+"""mas: teams of LLM agents that can be trained together."""
+
+__version__ = "0.1.0"

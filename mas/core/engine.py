@@ -1,0 +1,101 @@
+"""The contract of every engine: token ids in, token ids and behaviour log-probabilities out."""
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol, runtime_checkable
+
+import msgspec
+
+
+class AdapterRef(msgspec.Struct, frozen=True):
+    """One immutable version of one adapter, written `name@version`."""
+
+    name: str
+    version: int
+
+    def __str__(self) -> str:
+        return f"{self.name}@{self.version}"
+
+
+class Sampling(msgspec.Struct, frozen=True, kw_only=True):
+    """How tokens are drawn. Only what the loss can account for: no top-k, top-p or penalties.
+
+    Attributes:
+        temperature: 0 is greedy; the log-probabilities returned are those of the distribution sampled from
+            (for greedy, of temperature 1).
+        max_tokens: completion length limit, at least 1.
+        stop: token ids that end a completion; the stop token is part of it.
+    """
+
+    temperature: float = 1.0
+    max_tokens: int = 16
+    stop: tuple[int, ...] = ()
+
+
+class Request(msgspec.Struct, frozen=True, kw_only=True):
+    """One prompt to continue. `adapter` None asks the bare base; a name asks its current version."""
+
+    prompt_ids: tuple[int, ...]
+    sampling: Sampling
+    seed: int
+    adapter: str | None = None
+
+
+class Generation(msgspec.Struct, frozen=True, kw_only=True):
+    """One completion.
+
+    Attributes:
+        token_ids: L completion tokens, the stop token included.
+        logprobs: L log-probabilities under the sampled-from distribution, in nats.
+        finish: `stop` (a stop token came) or `length`.
+        adapter: the exact version that made it, None for the bare base.
+    """
+
+    token_ids: tuple[int, ...]
+    logprobs: tuple[float, ...]
+    finish: str
+    adapter: AdapterRef | None = None
+
+
+@runtime_checkable
+class Tokenizer(Protocol):
+    """Text to ids and back."""
+
+    def encode(self, text: str) -> tuple[int, ...]:
+        """Token ids of the text, no special tokens added."""
+
+    def decode(self, token_ids: Sequence[int]) -> str:
+        """Text of the ids, special tokens left out."""
+
+    def chat(self, system: str, user: str) -> tuple[int, ...]:
+        """Token ids of a two-message conversation ready to be continued by the assistant.
+
+        Raises:
+            EngineError: the model has no chat template.
+        """
+
+
+@runtime_checkable
+class Engine(Protocol):
+    """Generates and scores; holds adapter versions. Requests of all callers are batched together."""
+
+    tokenizer: Tokenizer
+    stop_ids: tuple[int, ...]
+
+    async def generate(self, request: Request) -> Generation:
+        """Continue one prompt. The result depends on the request and the adapter version, not on its batch mates.
+
+        Raises:
+            UnknownAdapter: no such adapter is published.
+            EngineError: an empty prompt, a token id outside the vocabulary, or no room for `max_tokens`.
+        """
+
+    async def score(
+        self, prompt_ids: Sequence[int], completion_ids: Sequence[int], adapter: str | None = None
+    ) -> tuple[float, ...]:
+        """Log-probabilities (temperature 1) of each completion token given the prompt; length L."""
+
+    def adapters(self) -> Mapping[str, AdapterRef]:
+        """The current version of each published adapter."""
+
+    async def close(self) -> None:
+        """Finish what is in flight and free the engine; safe to call twice."""

@@ -1,0 +1,104 @@
+"""The contract of every environment: a typed text world with seats that act and views that see.
+
+A *seat* acts on the world: one role, or a whole team whose graph decides one action. A *view* is what one member may
+see. In a two-player game seats and views are the players; in a team task the one seat is `team` and every role has
+a view of its own.
+"""
+
+from collections.abc import Mapping
+from typing import Literal, Protocol, Self, runtime_checkable
+
+import msgspec
+
+
+class Task(msgspec.Struct, frozen=True):
+    """One task to solve: `seed` makes it, `split` says from which of the disjoint pools it came."""
+
+    id: str
+    seed: int
+    split: Literal["train", "eval"] = "train"
+
+
+class EnvironmentSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """What a caller must know before the first reset.
+
+    Attributes:
+        seats: who acts.
+        views: who may ask for an observation; each sees only its own.
+        dynamics: one seat a step, or several at once.
+        max_turns: steps after which the episode is over at the latest.
+        terms: names of all reward components that `step` can pay.
+    """
+
+    name: str
+    seats: tuple[str, ...]
+    views: tuple[str, ...]
+    max_turns: int
+    terms: tuple[str, ...]
+    dynamics: Literal["sequential", "simultaneous"] = "sequential"
+
+
+class Observation(msgspec.Struct, frozen=True):
+    """Named fields that one view sees; a role's prompt template chooses among them."""
+
+    fields: Mapping[str, str]
+
+
+class Step(msgspec.Struct, frozen=True, kw_only=True):
+    """What one step paid and did.
+
+    Attributes:
+        rewards: per seat, per named component.
+        illegal: seats whose action was not legal; it made no transition of the world, but the turn is spent.
+    """
+
+    rewards: Mapping[str, Mapping[str, float]]
+    illegal: tuple[str, ...] = ()
+
+
+@runtime_checkable
+class Environment(Protocol):
+    """Deterministic under its seed; `clone` and `snapshot`/`restore` are exact; `observe` is pure."""
+
+    spec: EnvironmentSpec
+
+    def reset(self, task: Task) -> None:
+        """Start the task from its beginning; nothing of an earlier episode remains."""
+
+    def to_move(self) -> tuple[str, ...]:
+        """Seats that must act now; empty when the episode is over."""
+
+    def observe(self, view: str) -> Observation:
+        """What this view sees; asking changes nothing.
+
+        Raises:
+            EnvironmentFault: no such view.
+        """
+
+    def legal(self, seat: str) -> tuple[str, ...] | None:
+        """Legal actions as text, None where they cannot be listed."""
+
+    def step(self, actions: Mapping[str, str]) -> Step:
+        """Act. Keys equal `to_move()`; an empty text passes.
+
+        Raises:
+            EnvironmentFault: keys differ from `to_move()`, or the episode is over.
+        """
+
+    def success(self) -> bool:
+        """Whether the task is solved."""
+
+    def clone(self) -> Self:
+        """An equal, independent copy with the same future."""
+
+    def snapshot(self) -> bytes:
+        """The whole state."""
+
+    def restore(self, state: bytes) -> None:
+        """Take a state that `snapshot` of the same class returned."""
+
+    def state_key(self) -> str:
+        """Equal for equal states, different for different ones."""
+
+    def render(self) -> str:
+        """The whole state as text, for people; may hold what no view sees."""

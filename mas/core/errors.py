@@ -1,0 +1,95 @@
+"""Every error that mas raises on purpose, in one tree.
+
+    MasError
+    ├── ConfigError            a wrong key or value in a configuration
+    ├── GraphError             a team that is not well formed
+    ├── BusError
+    │   ├── NoRoute            nobody listens at the address
+    │   ├── Denied             the principal may not read or write there
+    │   ├── Expired            the deadline passed before an answer
+    │   ├── Dropped            a bounded queue refused the message
+    │   └── Closed             the bus or the subscription is closed
+    ├── RemoteError            the other side of a request failed; its text is kept
+    ├── EnvironmentFault       an environment was used against its contract
+    ├── EngineError            a request that the engine cannot serve
+    │   └── UnknownAdapter     the adapter is not loaded
+    ├── ModelError             a model directory that is not one
+    ├── RunError               a team run that cannot go on
+    ├── RunDirectoryError      a run directory that cannot be used
+    ├── CheckpointError        a checkpoint that is corrupt or of another run
+    └── TrainingError          a learning step that broke its own rules
+
+A bad *sample* is no exception: a text that does not parse is recorded as a `Failure` payload and counted.
+"""
+
+
+class MasError(Exception):
+    """Root of all errors raised on purpose; the message says what, which value, what was possible, what to do."""
+
+
+class ConfigError(MasError):
+    """A configuration key or value that does not exist or does not fit."""
+
+
+class GraphError(MasError):
+    """A team whose graph is not well formed."""
+
+
+class BusError(MasError):
+    """A message that could not be delivered as asked."""
+
+
+class NoRoute(BusError):
+    """Nobody listens at the address."""
+
+
+class Denied(BusError):
+    """The principal may not read or write there."""
+
+
+class Expired(BusError):
+    """The deadline passed before the message was handled."""
+
+
+class Dropped(BusError):
+    """A bounded queue was full and the sender chose not to wait."""
+
+
+class Closed(BusError):
+    """The bus or the subscription is closed."""
+
+
+class RemoteError(BusError):
+    """The handler at the other end of a request raised; the message holds its type and text."""
+
+
+class EnvironmentFault(MasError):
+    """An environment was used against its contract: a seat that may not move, a step after the end."""
+
+
+class EngineError(MasError):
+    """A request that the engine cannot serve as asked."""
+
+
+class UnknownAdapter(EngineError):
+    """The adapter, or that version of it, is not loaded."""
+
+
+class ModelError(MasError):
+    """A model that cannot be loaded."""
+
+
+class RunError(MasError):
+    """A team run that cannot go on."""
+
+
+class RunDirectoryError(MasError):
+    """A run directory that cannot be created, written or resumed."""
+
+
+class CheckpointError(MasError):
+    """A checkpoint that is corrupt, incomplete, or belongs to another run."""
+
+
+class TrainingError(MasError):
+    """A learning step that broke one of its own rules, such as a gradient in the wrong adapter."""

@@ -1,0 +1,143 @@
+"""What travels on the bus: an `Envelope` around one typed payload.
+
+Leaves out on purpose: serialisation for a wire (a transport's own concern) and payloads by reference.
+"""
+
+from enum import StrEnum
+from typing import ClassVar, Literal
+
+import msgspec
+from pydantic import BaseModel, ConfigDict
+
+
+class Delivery(StrEnum):
+    """What the bus promises for one message."""
+
+    BEST_EFFORT = "best_effort"
+    AT_LEAST_ONCE = "at_least_once"
+    EFFECTIVELY_ONCE = "effectively_once"
+
+
+class Payload(BaseModel):
+    """Base of everything an envelope can hold. Frozen; `kind` is its name in teams and on the wire."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    kind: ClassVar[str] = "payload"
+
+    @property
+    def route(self) -> str | None:
+        """The name of the edge condition that this payload chooses, None where it chooses nothing."""
+        return None
+
+    @property
+    def content(self) -> str:
+        """The payload as the text that other roles read in their prompts."""
+        return ""
+
+
+class Text(Payload):
+    """Base of payloads that are one text."""
+
+    text: str
+
+    @property
+    def content(self) -> str:
+        return self.text
+
+
+class Note(Text):
+    """Free text from one role to others."""
+
+    kind: ClassVar[str] = "note"
+
+
+class Plan(Text):
+    """What the planner wants done."""
+
+    kind: ClassVar[str] = "plan"
+
+
+class Action(Text):
+    """A move in the environment, or an answer to the task."""
+
+    kind: ClassVar[str] = "action"
+
+
+class Verdict(Text):
+    """A verifier's decision over an action; its route is `accept` or `reject`."""
+
+    kind: ClassVar[str] = "verdict"
+    accept: bool
+
+    @property
+    def route(self) -> Literal["accept", "reject"]:
+        return "accept" if self.accept else "reject"
+
+
+class Feedback(Text):
+    """What should change in a rejected action."""
+
+    kind: ClassVar[str] = "feedback"
+
+
+class Failure(Text):
+    """Output that did not parse: recorded, counted, and passed on as data. `text` is the raw output."""
+
+    kind: ClassVar[str] = "failure"
+    cause: str
+    chosen_route: str | None = None
+
+    @property
+    def route(self) -> str | None:
+        return self.chosen_route
+
+    @property
+    def content(self) -> str:
+        return "?"
+
+
+class Envelope(msgspec.Struct, frozen=True, kw_only=True):
+    """One message. Created by the bus's callers, never changed after.
+
+    Attributes:
+        id: unique; receivers drop a second message with the same id (effectively once).
+        kind: the payload's kind, repeated here so that a transport need not open the payload.
+        source: address of the sender.
+        target: address of the receiver.
+        correlation: id of the request that this message answers, None for a message that answers nothing.
+        causation: id of the message that caused this one.
+        reply_to: address that an answer goes to.
+        key: messages with the same key from one source are delivered in order; None: no order asked.
+        sequence: position in a stream, from 0; `final` marks its last message.
+        attempt: 1 for the first delivery.
+        deadline: seconds on the bus's own monotonic clock after which it is not delivered; None: never.
+        visibility: principals who may read the payload; None: everyone it is delivered to.
+        principal: who sent it, as the guard knows it.
+    """
+
+    id: str
+    kind: str
+    source: str
+    target: str
+    payload: Payload
+    correlation: str | None = None
+    causation: str | None = None
+    reply_to: str | None = None
+    key: str | None = None
+    sequence: int = 0
+    final: bool = True
+    attempt: int = 1
+    deadline: float | None = None
+    delivery: Delivery = Delivery.EFFECTIVELY_ONCE
+    visibility: frozenset[str] | None = None
+    principal: str | None = None
+    run: str | None = None
+    episode: str | None = None
+    group: str | None = None
+    role: str | None = None
+    turn: int | None = None
+    adapter: str | None = None
+    traceparent: str | None = None
+
+
+PAYLOADS: dict[str, type[Payload]] = {kind.kind: kind for kind in (Note, Plan, Action, Verdict, Feedback, Failure)}

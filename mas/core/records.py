@@ -1,0 +1,94 @@
+"""The records of sampling: one frozen `Turn` per generation, one `Episode` per task played."""
+
+from collections.abc import Mapping
+from typing import Literal
+
+import msgspec
+
+from mas.core.engine import AdapterRef
+
+
+class Turn(msgspec.Struct, frozen=True, kw_only=True):
+    """One generation of one agent, with all that training needs. What was sampled is what is trained.
+
+    Attributes:
+        id: unique within a run.
+        agent: node of the team graph; `role`: the role that it plays.
+        turn: team turn within the episode, from 0; `visit`: how often this agent has acted in it before, from 0.
+        candidate: index within its group.
+        parent: id of the committed turn before this one, None for an episode's first.
+        group: members were sampled from one identical prompt and state (tree sampling), or belong to the same task
+            and agent (parallel sampling); advantages compare within it.
+        trajectory: rows of one trajectory share it; equals `id` in tree sampling, where each candidate is its own.
+        state: fingerprint of environment and messages before the turn.
+        prompt_ids: P token ids; completion_ids: L token ids; logprobs: L behaviour log-probabilities.
+        temperature: of the sampling; the learner divides logits by it.
+        rewards: named, unweighted terms.
+        chosen: whether this candidate was committed.
+        failure: why the output did not parse, None when it did.
+        choices: ids of the legal tokens, empty where any token may be legal; the entropy term looks only at these.
+    """
+
+    id: str
+    episode: str
+    task: str
+    agent: str
+    role: str
+    turn: int
+    visit: int
+    candidate: int
+    parent: str | None
+    group: str
+    trajectory: str
+    state: str
+    prompt_ids: tuple[int, ...]
+    completion_ids: tuple[int, ...]
+    logprobs: tuple[float, ...]
+    temperature: float
+    adapter: AdapterRef | None
+    seed: int
+    finish: str
+    text: str
+    rewards: Mapping[str, float]
+    chosen: bool
+    failure: str | None = None
+    choices: tuple[int, ...] = ()
+
+
+class Line(msgspec.Struct, frozen=True, kw_only=True):
+    """One line of a conversation as people read it."""
+
+    turn: int
+    agent: str
+    prompt: str
+    text: str
+    failure: str | None = None
+
+
+class Episode(msgspec.Struct, frozen=True, kw_only=True):
+    """One task played by one team.
+
+    Attributes:
+        turns: every generation that may be trained, losing candidates included.
+        lines: the committed conversation.
+        rewards: summed environment components of the committed play.
+        status: `done`, or `failed` with `cause` when it could not be played to its end.
+        prompt_tokens, completion_tokens: all tokens that playing it cost, scoring play-outs included.
+    """
+
+    id: str
+    task: str
+    success: bool
+    turns: tuple[Turn, ...]
+    lines: tuple[Line, ...]
+    rewards: Mapping[str, float]
+    prompt_tokens: int
+    completion_tokens: int
+    calls: int
+    status: Literal["done", "failed"] = "done"
+    cause: str | None = None
+
+    @property
+    def tokens(self) -> int:
+        """Prompt and completion tokens together."""
+        return self.prompt_tokens + self.completion_tokens

@@ -1,0 +1,37 @@
+"""The contract of rewards: named terms, kept apart until the advantage."""
+
+from collections.abc import Mapping
+from typing import Protocol, runtime_checkable
+
+import msgspec
+
+from mas.core.environment import Environment
+from mas.core.messages import Payload
+
+
+class Move(msgspec.Struct, frozen=True, kw_only=True):
+    """One output to be judged.
+
+    Attributes:
+        environment: the world as it stood when the agent spoke. Not to be changed.
+        output: what the agent said, possibly a `Failure`.
+        before: the last output of every agent in this team turn before the move.
+        after: the last output of every agent when the team turn ended; empty where it was not played out.
+    """
+
+    agent: str
+    role: str
+    environment: Environment
+    output: Payload
+    before: Mapping[str, Payload]
+    after: Mapping[str, Payload]
+
+
+@runtime_checkable
+class Reward(Protocol):
+    """A role's own terms; the team's terms are what the environment pays to the team's seat."""
+
+    terms: tuple[str, ...]
+
+    def own(self, move: Move) -> Mapping[str, float]:
+        """Named terms of this move, a subset of `terms`; empty where the role has none. Pure."""

@@ -1,0 +1,32 @@
+"""The contract of a scenario, as training and the command line use it."""
+
+from collections.abc import Iterator, Mapping
+from typing import Literal, Protocol, runtime_checkable
+
+from mas.core.environment import Environment, Task
+from mas.core.reward import Reward
+from mas.core.team import TeamSpec
+
+Split = Literal["train", "eval"]
+
+
+@runtime_checkable
+class Scenario(Protocol):
+    """Where a team works: an environment, tasks in disjoint splits, teams, rewards, baselines."""
+
+    name: str
+    reward: Reward
+    teams: Mapping[str, TeamSpec]
+    """At least `team` and `solo` (one agent that sees all that the team sees together)."""
+
+    def environment(self) -> Environment:
+        """A fresh environment, not yet reset."""
+
+    def task(self, split: Split, index: int) -> Task:
+        """The index-th task of a split; the two splits share no task."""
+
+    def demonstrations(self, seed: int) -> Iterator[tuple[str, str]]:
+        """Endless (prompt, completion) pairs that give a tiny base part of the skill."""
+
+    def fingerprint(self) -> str:
+        """Equal for scenarios that make the same tasks and demonstrations."""
