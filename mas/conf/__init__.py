@@ -1,0 +1,1 @@
+"""Hydra presets; they only override the defaults of `mas.config`."""

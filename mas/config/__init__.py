@@ -1,0 +1,1 @@
+"""Option models, free of torch: every default lives here once."""

@@ -1,0 +1,1 @@
+"""Vocabulary and contracts: everything else depends on this package, and it on nothing of mas."""

@@ -1,0 +1,1 @@
+"""Teams as checked graphs, and their pictures."""

@@ -1,0 +1,1 @@
+"""Who speaks when: ready-made teams."""

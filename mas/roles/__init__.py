@@ -1,0 +1,1 @@
+"""Who says what: prompt, parser, context policy, adapter, sampling."""

@@ -1,0 +1,1 @@
+"""Where teams work: one folder each."""

@@ -1,0 +1,1 @@
+"""Engines: one base model, one adapter per role."""

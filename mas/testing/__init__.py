@@ -1,0 +1,1 @@
+"""Contract suites and test doubles that ship with mas, so that users can run them on their own parts."""

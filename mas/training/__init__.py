@@ -1,0 +1,1 @@
+"""Makes teams better: sampling, groups, advantages, losses, learner, trainer."""
