@@ -32,11 +32,11 @@ class Sampling(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
-    """One prompt to continue. `adapter` None asks the bare base; a name asks its current version."""
+    """One prompt to continue, once per seed. `adapter` None asks the bare base; a name asks its current version."""
 
     prompt_ids: tuple[int, ...]
     sampling: Sampling
-    seed: int
+    seeds: tuple[int, ...]
     adapter: str | None = None
 
 
@@ -81,12 +81,12 @@ class Engine(Protocol):
     tokenizer: Tokenizer
     stop_ids: tuple[int, ...]
 
-    async def generate(self, request: Request) -> Generation:
-        """Continue one prompt. The result depends on the request and the adapter version, not on its batch mates.
+    async def generate(self, request: Request) -> tuple[Generation, ...]:
+        """One completion per seed. They depend on the request and the adapter version, not on their batch mates.
 
         Raises:
             UnknownAdapter: no such adapter is published.
-            EngineError: an empty prompt, a token id outside the vocabulary, or no room for `max_tokens`.
+            EngineError: no seed, an empty prompt, a token id outside the vocabulary, or no room for `max_tokens`.
         """
 
     async def score(

@@ -1,1 +1,59 @@
 """Where teams work: one folder each."""
+
+from collections.abc import Callable
+from importlib.metadata import entry_points
+from typing import Any, NamedTuple
+
+from pydantic import ValidationError
+
+from mas.config.options import Options, ScenarioOptions
+from mas.core.errors import ConfigError
+from mas.core.naming import did_you_mean
+from mas.core.scenario import Scenario
+from mas.scenarios import plan_path, relay, two_hop
+
+
+class Entry(NamedTuple):
+    """One scenario: its option model and how to build it."""
+
+    options: type[Options]
+    build: Callable[[Any], Scenario]
+
+
+SCENARIOS: dict[str, Entry] = {
+    "relay": Entry(relay.RelayOptions, relay.build),
+    "two_hop": Entry(two_hop.TwoHopOptions, two_hop.build),
+    "plan_path": Entry(plan_path.PathOptions, plan_path.build),
+}
+
+
+def find_scenario(name: str) -> Entry:
+    """A built-in scenario, or one that another package offers as entry point `mas.scenarios` (an `Entry`).
+
+    Raises:
+        ConfigError: there is no such scenario.
+    """
+    if name in SCENARIOS:
+        return SCENARIOS[name]
+    offered = {point.name: point for point in entry_points(group="mas.scenarios")}
+    if name not in offered:
+        raise ConfigError(f"no scenario {name!r}. {did_you_mean(name, [*SCENARIOS, *offered])}")
+    return Entry(*offered[name].load())
+
+
+def build_scenario(options: ScenarioOptions) -> Scenario:
+    """The scenario that the options name, with its own options checked.
+
+    Raises:
+        ConfigError: an unknown scenario, or an option that it does not have or cannot take.
+    """
+    entry = find_scenario(options.name)
+    try:
+        return entry.build(entry.options(**options.options))
+    except ValidationError as error:
+        problems = []
+        for problem in error.errors():
+            key = ".".join(str(part) for part in problem["loc"]) or "options"
+            hint = f" {did_you_mean(key, entry.options.model_fields)}" if problem["type"] == "extra_forbidden" else ""
+            problems.append(f"scenario.options.{key}: {problem['msg']}.{hint}")
+        raise ConfigError(f"scenario {options.name!r}: " + " ".join(problems)) from error

@@ -1,0 +1,183 @@
+"""Every option of mas with its default, once. Hydra presets under `mas/conf` only override these."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+Positive = Annotated[int, Field(ge=1)]
+Count = Annotated[int, Field(ge=0)]
+NonNegative = Annotated[float, Field(ge=0)]
+
+
+class Options(BaseModel):
+    """Base of all options: frozen, and an unknown key is an error."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class ScenarioOptions(Options):
+    """Which scenario, and its own options (checked by the scenario itself)."""
+
+    name: str = "plan_path"
+    options: dict[str, Any] = {}
+
+
+class TinyOptions(Options):
+    """The tiny Qwen3-architecture base that mas makes itself.
+
+    `skill` is the share of correct demonstrations in its warm start (the rest answer at random), `steps` how long it
+    is trained on `batch` demonstrations each. `spread` is the standard deviation of its initial weights.
+    """
+
+    hidden: Positive = 64
+    intermediate: Positive = 128
+    layers: Positive = 2
+    heads: Positive = 4
+    kv_heads: Positive = 2
+    spread: Annotated[float, Field(gt=0)] = 0.06
+    context: Positive = 256
+    steps: Count = 600
+    batch: Positive = 64
+    lr: Annotated[float, Field(gt=0)] = 1e-3
+    seed: int = 0
+
+
+class LoraOptions(Options):
+    """One adapter: rank, alpha (scale = alpha / rank) and the names of the linear layers that it changes."""
+
+    rank: Positive = 8
+    alpha: Annotated[float, Field(gt=0)] = 16.0
+    targets: tuple[str, ...] = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+
+
+class ModelOptions(Options):
+    """The one base model of all roles.
+
+    `path` is `tiny`, a directory or a hub id. `prompts`: `compact` templates suit base models, `chat` uses the
+    model's chat template, `auto` chats where there is one. `max_batch` sequences decode together at most.
+    """
+
+    path: str = "tiny"
+    tiny: TinyOptions = TinyOptions()
+    lora: LoraOptions = LoraOptions()
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    prompts: Literal["auto", "compact", "chat"] = "auto"
+    max_batch: Positive = 1024
+    max_context: Positive = 4096
+    threads: Positive = 1
+
+
+class SamplerOptions(Options):
+    """How candidates are drawn.
+
+    `tree`: at each decision K `candidates` from one prompt and state, each scored on its own clone, one committed.
+    `parallel`: K whole episodes per task, each compared with the others.
+    `lookahead`: how far a candidate is played on before the team's reward is read: not at all (`action`), to the end
+    of the team turn (`turn`), or of the episode (`episode`); `continuations` play-outs are averaged.
+    `commit_best`: probability that the best candidate is committed; otherwise one is drawn uniformly.
+    """
+
+    mode: Literal["tree", "parallel"] = "tree"
+    candidates: Annotated[int, Field(ge=2)] = 8
+    lookahead: Literal["action", "turn", "episode"] = "turn"
+    continuations: Positive = 1
+    commit_best: Annotated[float, Field(ge=0, le=1)] = 1.0
+
+
+class RewardOptions(Options):
+    """R = alpha x team + own, each the weighted sum of its named terms; unnamed terms weigh 1.
+
+    `failure` is added where output does not parse.
+    """
+
+    alpha: float = 1.0
+    weights: dict[str, float] = {}
+    failure: float = -1.0
+
+
+class AdvantageOptions(Options):
+    """A = (R - baseline) / scale inside a group; a group of one gets 0 (`zero`) or its raw reward (`raw`)."""
+
+    baseline: Literal["mean", "leave_one_out"] = "mean"
+    scale: Literal["std", "none"] = "std"
+    single: Literal["zero", "raw"] = "zero"
+
+
+class LossOptions(Options):
+    """The clipped policy loss and its terms; None switches a bound off.
+
+    `kl` and `entropy` are coefficients. `importance_cap` bounds the weight that corrects for an older behaviour
+    policy; it only matters where a batch is used more than once.
+    """
+
+    clip_low: NonNegative = 0.2
+    clip_high: NonNegative = 0.2
+    dual_clip: Annotated[float, Field(gt=1)] | None = 3.0
+    aggregation: Literal["token_mean", "seq_mean_token_mean", "seq_mean_token_sum", "seq_mean_token_sum_norm"] = (
+        "seq_mean_token_mean"
+    )
+    max_length: Positive = 1024
+    kl: NonNegative = 0.0
+    kl_estimator: Literal["k1", "k2", "k3"] = "k2"
+    entropy: NonNegative = 0.02
+
+
+class AlgorithmOptions(Options):
+    """One way to train: which team, whose adapters, how sampled, compared and improved.
+
+    `policy`: `per_role` gives every role an adapter of its own, `shared` gives all of them one.
+    """
+
+    name: str = "at_grpo"
+    team: str = "team"
+    policy: Literal["per_role", "shared"] = "per_role"
+    sampler: SamplerOptions = SamplerOptions()
+    reward: RewardOptions = RewardOptions()
+    advantage: AdvantageOptions = AdvantageOptions()
+    loss: LossOptions = LossOptions()
+
+
+class LearnerOptions(Options):
+    """One AdamW per adapter. `epochs` passes over each batch, in `minibatches` optimiser steps each."""
+
+    lr: Annotated[float, Field(gt=0)] = 3e-3
+    beta1: Annotated[float, Field(ge=0, lt=1)] = 0.9
+    beta2: Annotated[float, Field(ge=0, lt=1)] = 0.95
+    weight_decay: NonNegative = 0.0
+    clip_norm: Annotated[float, Field(gt=0)] = 1.0
+    epochs: Positive = 1
+    minibatches: Positive = 1
+    micro_batch_tokens: Positive = 16384
+
+
+class TrainOptions(Options):
+    """How long, how much at a time, and what is written when.
+
+    `token_budget`: stop once sampling has cost so many tokens; None: only `steps` ends training.
+    `target`: stop once the greedy evaluation reaches this success; None: never.
+    `eval_every`, `checkpoint_every`: in steps, 0 never (the end is always evaluated and saved).
+    """
+
+    steps: Count = 100
+    tasks_per_step: Positive = 16
+    token_budget: Positive | None = None
+    target: Annotated[float, Field(gt=0, le=1)] | None = None
+    seed: int = 0
+    eval_every: Count = 10
+    eval_tasks: Positive = 100
+    checkpoint_every: Count = 10
+    keep_checkpoints: Positive = 2
+    sample_every: Count = 10
+    canary: bool = True
+
+
+class Config(Options):
+    """The whole configuration of one run."""
+
+    scenario: ScenarioOptions = ScenarioOptions()
+    algorithm: AlgorithmOptions = AlgorithmOptions()
+    model: ModelOptions = ModelOptions()
+    learner: LearnerOptions = LearnerOptions()
+    train: TrainOptions = TrainOptions()
+    run_dir: str = "runs/latest"

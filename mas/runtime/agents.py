@@ -1,0 +1,159 @@
+"""The agents of a team as listeners on the bus: a view comes in, candidates go out.
+
+Leaves out on purpose: which candidate is taken, which is the caller's choice.
+"""
+
+from typing import ClassVar
+
+import msgspec
+
+from mas.core.engine import Engine, Generation, Request, Sampling
+from mas.core.environment import Environment, Observation, Step
+from mas.core.errors import RunError
+from mas.core.messages import Envelope, Payload
+from mas.core.role import Role, View
+
+
+class Candidate(msgspec.Struct, frozen=True, kw_only=True):
+    """One generation with what it was asked and what it means. `choices`: ids of the legal tokens, if listed."""
+
+    prompt: str
+    prompt_ids: tuple[int, ...]
+    text: str
+    payload: Payload
+    generation: Generation
+    temperature: float
+    seed: int
+    choices: tuple[int, ...]
+
+
+class Ask(Payload):
+    """A decision point, private to one agent: one candidate per seed. `temperature` None: the role's own."""
+
+    kind: ClassVar[str] = "ask"
+    model_config = {**Payload.model_config, "arbitrary_types_allowed": True}
+    view: View
+    seeds: tuple[int, ...]
+    temperature: float | None = None
+
+
+class Answer(Payload):
+    """An agent's candidates."""
+
+    kind: ClassVar[str] = "answer"
+    model_config = {**Payload.model_config, "arbitrary_types_allowed": True}
+    candidates: tuple[Candidate, ...]
+
+
+class RoleAgent:
+    """One agent: a role that speaks through one adapter of the engine (None: the bare base)."""
+
+    def __init__(self, role: Role, engine: Engine, *, adapter: str | None, chats: bool) -> None:
+        self.role = role
+        self.engine = engine
+        self.adapter = adapter
+        self.chats = chats
+        tokenizer, spec = engine.tokenizer, role.spec
+        stops = [ids[0] for ids in (tokenizer.encode(text) for text in spec.stop) if len(ids) == 1]
+        self._sampling = Sampling(
+            temperature=spec.temperature, max_tokens=spec.max_tokens, stop=(*engine.stop_ids, *stops)
+        )
+        encoded = [tokenizer.encode(choice) for choice in spec.choices]
+        single = bool(encoded) and all(len(ids) == 1 for ids in encoded)
+        self._choices = tuple(ids[0] for ids in encoded) if single else ()
+
+    async def handle(self, envelope: Envelope) -> Answer:
+        """Answer one `Ask`."""
+        ask = envelope.payload
+        if not isinstance(ask, Ask):
+            raise RunError(f"agent {self.role.name!r} was sent {envelope.kind!r}, it answers 'ask'")
+        prompt, prompt_ids = self._prompt(ask.view)
+        sampling = self._sampling
+        if ask.temperature is not None:
+            sampling = msgspec.structs.replace(sampling, temperature=ask.temperature)
+        generations = await self.engine.generate(
+            Request(prompt_ids=prompt_ids, sampling=sampling, seeds=ask.seeds, adapter=self.adapter)
+        )
+        return Answer.model_construct(
+            candidates=tuple(
+                self._candidate(prompt, prompt_ids, generation, sampling.temperature, seed)
+                for generation, seed in zip(generations, ask.seeds, strict=True)
+            )
+        )
+
+    def _prompt(self, view: View) -> tuple[str, tuple[int, ...]]:
+        if not self.chats:
+            prompt = self.role.prompt(view)
+            return prompt, self.engine.tokenizer.encode(prompt)
+        system, user = self.role.chat(view)
+        return f"{system}\n\n{user}", self.engine.tokenizer.chat(system, user)
+
+    def _candidate(
+        self, prompt: str, prompt_ids: tuple[int, ...], generation: Generation, temperature: float, seed: int
+    ) -> Candidate:
+        text = self.engine.tokenizer.decode(generation.token_ids)
+        return Candidate(
+            prompt=prompt,
+            prompt_ids=prompt_ids,
+            text=text,
+            payload=self.role.parse(text),
+            generation=generation,
+            temperature=temperature,
+            seed=seed,
+            choices=self._choices,
+        )
+
+
+class Look(Payload):
+    """Asks the environment of an episode what the agents see."""
+
+    kind: ClassVar[str] = "look"
+    episode: str
+    views: tuple[str, ...]
+
+
+class Seen(Payload):
+    """What each view sees; private to the run that asked."""
+
+    kind: ClassVar[str] = "seen"
+    model_config = {**Payload.model_config, "arbitrary_types_allowed": True}
+    observations: dict[str, Observation]
+
+
+class Act(Payload):
+    """Seats act in the environment of an episode."""
+
+    kind: ClassVar[str] = "act"
+    episode: str
+    actions: dict[str, str]
+
+
+class Stepped(Payload):
+    """What a step paid."""
+
+    kind: ClassVar[str] = "stepped"
+    model_config = {**Payload.model_config, "arbitrary_types_allowed": True}
+    step: Step
+
+
+class EnvironmentAgent:
+    """Takes part like an agent: holds the environment of every open episode, shows views and takes actions."""
+
+    def __init__(self) -> None:
+        self.episodes: dict[str, Environment] = {}
+
+    async def handle(self, envelope: Envelope) -> Payload:
+        """Answer `Look` and `Act`."""
+        payload = envelope.payload
+        if isinstance(payload, Look):
+            environment = self._find(payload.episode)
+            return Seen.model_construct(observations={view: environment.observe(view) for view in payload.views})
+        if isinstance(payload, Act):
+            return Stepped.model_construct(step=self._find(payload.episode).step(payload.actions))
+        raise RunError(f"the environment was sent {envelope.kind!r}, it answers 'look' and 'act'")
+
+    def _find(self, episode: str) -> Environment:
+        try:
+            return self.episodes[episode]
+        except KeyError:
+            raise RunError(f"no episode {episode!r} is open") from None

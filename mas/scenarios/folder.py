@@ -1,0 +1,62 @@
+"""A scenario kept in a folder: teams are its YAML files, everything else is handed in."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+
+from mas.core.environment import Environment, Task
+from mas.core.reward import Move, Reward
+from mas.core.scenario import Split
+from mas.core.seeds import digest
+from mas.core.team import TeamSpec
+from mas.graph.load import load_team
+from mas.scenarios.world import split_task
+
+
+class NoOwnTerms:
+    """The reward of scenarios in which only the team is paid."""
+
+    terms: tuple[str, ...] = ()
+
+    def own(self, move: Move) -> Mapping[str, float]:
+        return {}
+
+
+@dataclass(frozen=True, slots=True)
+class FolderScenario:
+    """Satisfies `mas.core.scenario.Scenario`.
+
+    Attributes:
+        options_key: all options as text, part of the fingerprint.
+        make_environment: a fresh environment. content: what tells two tasks apart, given the task's generator.
+        demonstrate: endless (prompt, completion) pairs from a generator.
+        probe: demonstrations used for the fingerprint.
+    """
+
+    name: str
+    folder: Path
+    options_key: str
+    make_environment: Callable[[], Environment]
+    content: Callable[[Random], str]
+    demonstrate: Callable[[Random], Iterator[tuple[str, str]]]
+    reward: Reward = field(default_factory=NoOwnTerms)
+    teams: Mapping[str, TeamSpec] = field(init=False)
+
+    def __post_init__(self) -> None:
+        teams = {path.stem: load_team(path) for path in sorted(self.folder.glob("*.yaml"))}
+        object.__setattr__(self, "teams", teams)
+
+    def environment(self) -> Environment:
+        return self.make_environment()
+
+    def task(self, split: Split, index: int) -> Task:
+        return split_task(f"{self.name}/{self.options_key}", split, index, self.content)
+
+    def demonstrations(self, seed: int) -> Iterator[tuple[str, str]]:
+        return self.demonstrate(Random(seed))
+
+    def fingerprint(self) -> str:
+        stream = self.demonstrations(0)
+        sample = [part for _ in range(256) for part in next(stream)]
+        return digest(self.name, self.options_key, *sample)

@@ -1,0 +1,56 @@
+"""Grid worlds for all four roles, with private information split over them."""
+
+from functools import partial
+from pathlib import Path
+from random import Random
+from typing import Annotated, Self
+
+from pydantic import Field, model_validator
+
+from mas.config.options import Options
+from mas.scenarios.folder import FolderScenario
+from mas.scenarios.plan_path.environment import PathEnvironment, PathRules
+from mas.scenarios.plan_path.experts import demonstrations
+from mas.scenarios.plan_path.grid import make_grid
+from mas.scenarios.plan_path.reward import PathReward
+
+
+class PathOptions(Options):
+    """The dial is `size` and `walls`; `max_turns` None allows 4 turns per row.
+
+    `oracle` lets the shortest path into the reward (off: distance as if there were no walls).
+    `skill`: share of right answers in the demonstrations for the tiny base.
+    """
+
+    size: Annotated[int, Field(ge=3, le=10)] = 5
+    walls: Annotated[int, Field(ge=0)] = 4
+    max_turns: Annotated[int, Field(ge=1)] | None = None
+    oracle: bool = False
+    skill: Annotated[float, Field(ge=0, le=1)] = 0.5
+
+    @model_validator(mode="after")
+    def _room(self) -> Self:
+        most = self.size * self.size // 4
+        if self.walls > most:
+            raise ValueError(f"walls={self.walls} leaves too little room at size={self.size}: at most {most}")
+        return self
+
+
+def build(options: PathOptions) -> FolderScenario:
+    """The scenario with these options."""
+    size, walls = options.size, options.walls
+    rules = PathRules(size=size, walls=walls, max_turns=options.max_turns or 4 * size, oracle=options.oracle)
+    return FolderScenario(
+        name="plan_path",
+        folder=Path(__file__).parent,
+        options_key=options.model_dump_json(),
+        make_environment=partial(PathEnvironment, rules),
+        content=partial(_content, size=size, walls=walls),
+        demonstrate=partial(demonstrations, size=size, walls=walls, skill=options.skill),
+        reward=PathReward(),
+    )
+
+
+def _content(random: Random, size: int, walls: int) -> str:
+    grid, start, goal = make_grid(random, size, walls)
+    return f"{grid.walls}{start}{goal}"

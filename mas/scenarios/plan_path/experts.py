@@ -1,0 +1,68 @@
+"""Scripted members of the team: what each can do best from its own view. They teach the tiny base and are a baseline."""
+
+from collections.abc import Iterator
+from random import Random
+
+from mas.scenarios.plan_path.environment import OPEN, VISITED, PathState
+from mas.scenarios.plan_path.grid import BACK, MOVES, Cell, Grid, make_grid, manhattan, neighbour
+
+
+def towards(cell: Cell, goal: Cell, last: str, random: Random) -> str:
+    """The executor's move: nearer to the goal, not straight back; at random among equals."""
+    best = min(MOVES, key=lambda move: _cost(cell, goal, last, move))
+    equal = [move for move in MOVES if _cost(cell, goal, last, move) == _cost(cell, goal, last, best)]
+    return random.choice(equal)
+
+
+def _cost(cell: Cell, goal: Cell, last: str, move: str) -> int:
+    return manhattan(neighbour(cell, move), goal) + (4 if BACK.get(last) == move else 0)
+
+
+def sensible_moves(around: str) -> list[str]:
+    """All moves that a verifier should accept."""
+    wanted = OPEN if OPEN in around else VISITED
+    return [move for move, seen in zip(MOVES, around, strict=True) if seen == wanted]
+
+
+def team_move(state: PathState, random: Random) -> str:
+    """What the perfect team does in one turn: towards the goal, and if that is rejected, a move that is open."""
+    move = towards(state.cell, state.goal, state.last, random)
+    sensible = sensible_moves(state.around())
+    return move if move in sensible or not sensible else random.choice(sensible)
+
+
+def demonstrations(random: Random, size: int, walls: int, skill: float) -> Iterator[tuple[str, str]]:
+    """Each member's task in turn, answered right with `skill`, else at random."""
+    while True:
+        grid, start, goal = make_grid(random, size, walls)
+        yield from _at(_somewhere(random, grid, start, goal), random, skill)
+
+
+def _somewhere(random: Random, grid: Grid, start: Cell, goal: Cell) -> PathState:
+    state = PathState(grid, goal, start, (start,))
+    for _ in range(random.randrange(6)):
+        open_moves = [move for move in MOVES if grid.is_free(neighbour(state.cell, move))]
+        move = random.choice(open_moves)
+        cell = neighbour(state.cell, move)
+        if cell != goal:
+            state = PathState(grid, goal, cell, (*state.visited, cell), move)
+    return state
+
+
+def _at(state: PathState, random: Random, skill: float) -> Iterator[tuple[str, str]]:
+    def answer(right: str, options: str) -> str:
+        return right if random.random() < skill else "".join(random.choice(options) for _ in right)
+
+    digits = "0123456789"[: state.grid.size]
+    goal, cell, around = (f"{state.goal[0]}{state.goal[1]}", f"{state.cell[0]}{state.cell[1]}", state.around())
+    moves = "".join(MOVES)
+    direct = towards(state.cell, state.goal, state.last, random)
+    sensible = sensible_moves(around) or list(moves)
+    proposed = random.choice(moves)
+    suggested = random.choice(sensible)
+    yield f"P{goal}>", answer(goal, digits)
+    yield f"E{cell}{state.last}{goal};>", answer(direct, moves)
+    yield f"E{cell}{state.last}{goal};{proposed}{suggested}>", answer(suggested, moves)
+    yield f"V{around}{proposed}>", answer("y" if proposed in sensible else "n", "yn")
+    yield f"F{around}{proposed}>", answer(suggested, moves)
+    yield f"S{cell}{state.last}{goal}{around}>", answer(team_move(state, random), moves)

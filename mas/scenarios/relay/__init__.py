@@ -1,0 +1,29 @@
+"""The smallest team task: a key is known to one, a table to the other."""
+
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field
+
+from mas.config.options import Options
+from mas.scenarios.folder import FolderScenario
+from mas.scenarios.relay import environment
+
+
+class RelayOptions(Options):
+    """`skill`: share of right answers in the demonstrations for the tiny base."""
+
+    skill: Annotated[float, Field(ge=0, le=1)] = 0.5
+
+
+def build(options: RelayOptions) -> FolderScenario:
+    """The scenario with these options."""
+    return FolderScenario(
+        name="relay",
+        folder=Path(__file__).parent,
+        options_key=options.model_dump_json(),
+        make_environment=environment.RelayEnvironment,
+        content=environment.content,
+        demonstrate=partial(environment.demonstrations, skill=options.skill),
+    )

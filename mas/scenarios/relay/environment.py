@@ -1,0 +1,82 @@
+"""`relay`: the planner sees the goal key, the executor a table; neither can answer alone."""
+
+from collections.abc import Iterator, Mapping
+from random import Random
+from typing import ClassVar
+
+import msgspec
+
+from mas.core.environment import EnvironmentSpec, Task
+from mas.scenarios.world import RecordEnvironment
+
+KEYS = "ABCD"
+SIGNALS = "abcd"
+
+
+class RelayState(msgspec.Struct, frozen=True):
+    """`table[i]` is the digit of key i."""
+
+    goal: int
+    table: str
+    answer: str | None = None
+
+
+def make(random: Random) -> RelayState:
+    """A goal and four different digits."""
+    return RelayState(random.randrange(len(KEYS)), "".join(random.sample("0123456789", len(KEYS))))
+
+
+def content(random: Random) -> str:
+    """What tells two tasks apart."""
+    state = make(random)
+    return f"{state.goal}{state.table}"
+
+
+class RelayEnvironment(RecordEnvironment[RelayState]):
+    """One team turn: the team's action is a digit. Without a message the best guess is right one time in four."""
+
+    state_type: ClassVar[type[msgspec.Struct]] = RelayState
+
+    def __init__(self) -> None:
+        super().__init__(
+            EnvironmentSpec(
+                name="relay", seats=("team",), views=("planner", "executor", "solo"), max_turns=1, terms=("right",)
+            )
+        )
+
+    def initial(self, task: Task) -> RelayState:
+        return make(Random(task.seed))
+
+    def fields(self, state: RelayState, view: str) -> Mapping[str, str]:
+        goal, table = {"goal": KEYS[state.goal]}, {"table": state.table}
+        return {"planner": goal, "executor": table, "solo": goal | table}[view]
+
+    def legal(self, seat: str) -> tuple[str, ...] | None:
+        return tuple(self.state.table)
+
+    def act(self, state: RelayState, action: str) -> tuple[RelayState, dict[str, float], bool]:
+        after = msgspec.structs.replace(state, answer=action)
+        return after, {"right": float(self.is_solved(after))}, action in state.table and bool(action)
+
+    def is_over(self, state: RelayState) -> bool:
+        return state.answer is not None
+
+    def is_solved(self, state: RelayState) -> bool:
+        return state.answer == state.table[state.goal]
+
+    def render(self) -> str:
+        state = self.state
+        pairs = ", ".join(f"{key}={digit}" for key, digit in zip(KEYS, state.table, strict=True))
+        return f"goal {KEYS[state.goal]}; table {pairs}; answer {state.answer or '-'}"
+
+
+def demonstrations(random: Random, skill: float) -> Iterator[tuple[str, str]]:
+    """The executor looks up a signal with `skill`, else guesses a digit of the table; the planner signals at random:
+    what a signal means is left to be learned. The solo agent looks up the key itself."""
+    while True:
+        state = make(random)
+        signal = random.randrange(len(SIGNALS))
+        looked_up = state.table[signal] if random.random() < skill else random.choice(state.table)
+        yield f"P{KEYS[state.goal]}>", random.choice(SIGNALS)
+        yield f"E{state.table};{SIGNALS[signal]}>", looked_up
+        yield f"S{state.table};{KEYS[signal]}>", looked_up

@@ -1,0 +1,85 @@
+"""`two_hop`: answer f(f(x)) from a table of f, with a base that knows only the one hop f(x)."""
+
+from collections.abc import Iterator, Mapping
+from random import Random
+from typing import ClassVar
+
+import msgspec
+
+from mas.core.environment import EnvironmentSpec, Task
+from mas.scenarios.world import RecordEnvironment
+
+SYMBOLS = "abcdef"
+
+
+class TwoHopState(msgspec.Struct, frozen=True):
+    """`table[i]` is f of the i-th symbol; `x` is where to start."""
+
+    x: str
+    table: str
+    answer: str | None = None
+
+    def hop(self, symbol: str) -> str:
+        """f(symbol)."""
+        return self.table[SYMBOLS.index(symbol)]
+
+
+def make(random: Random) -> TwoHopState:
+    """A random f without fixed points on the path, so that f(f(x)) is neither x nor f(x) by construction of x's path."""
+    while True:
+        state = TwoHopState(random.choice(SYMBOLS), "".join(random.choices(SYMBOLS, k=len(SYMBOLS))))
+        first = state.hop(state.x)
+        if len({state.x, first, state.hop(first)}) == 3:
+            return state
+
+
+def content(random: Random) -> str:
+    """What tells two tasks apart."""
+    state = make(random)
+    return f"{state.x}{state.table}"
+
+
+class TwoHopEnvironment(RecordEnvironment[TwoHopState]):
+    """One team turn: the team's action is a symbol. All members see the table; only the planner sees x."""
+
+    state_type: ClassVar[type[msgspec.Struct]] = TwoHopState
+
+    def __init__(self) -> None:
+        views = ("planner", "executor", "solo", "first", "second")
+        super().__init__(
+            EnvironmentSpec(name="two_hop", seats=("team",), views=views, max_turns=1, terms=("right",))
+        )
+
+    def initial(self, task: Task) -> TwoHopState:
+        return make(Random(task.seed))
+
+    def fields(self, state: TwoHopState, view: str) -> Mapping[str, str]:
+        shown = {"table": state.table}
+        return shown if view == "executor" else shown | {"x": state.x}
+
+    def legal(self, seat: str) -> tuple[str, ...] | None:
+        return tuple(SYMBOLS)
+
+    def act(self, state: TwoHopState, action: str) -> tuple[TwoHopState, dict[str, float], bool]:
+        after = msgspec.structs.replace(state, answer=action)
+        return after, {"right": float(self.is_solved(after))}, action in SYMBOLS and len(action) == 1
+
+    def is_over(self, state: TwoHopState) -> bool:
+        return state.answer is not None
+
+    def is_solved(self, state: TwoHopState) -> bool:
+        return state.answer == state.hop(state.hop(state.x))
+
+    def render(self) -> str:
+        state = self.state
+        pairs = ", ".join(f"f({s})={v}" for s, v in zip(SYMBOLS, state.table, strict=True))
+        return f"{pairs}; asked f(f({state.x})); answer {state.answer or '-'}"
+
+
+def demonstrations(random: Random, skill: float) -> Iterator[tuple[str, str]]:
+    """One hop, with `skill`, else a guess: in the format that every role of every team shares."""
+    while True:
+        table = "".join(random.choices(SYMBOLS, k=len(SYMBOLS)))
+        at = random.randrange(len(SYMBOLS))
+        answer = table[at] if random.random() < skill else random.choice(SYMBOLS)
+        yield f"{random.choice('PES')}{table};{SYMBOLS[at]}>", answer

@@ -1,0 +1,120 @@
+"""What the scenarios share: an environment whose whole state is one frozen record, and a split by content.
+
+With the state in one immutable record, `clone` shares it, `snapshot` is its encoding, and nothing can leak.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from random import Random
+from typing import ClassVar, Generic, Self, TypeVar
+
+import msgspec
+
+from mas.core.environment import EnvironmentSpec, Observation, Step, Task
+from mas.core.errors import EnvironmentFault
+from mas.core.naming import did_you_mean
+from mas.core.scenario import Split
+from mas.core.seeds import derive_seed, digest
+
+State = TypeVar("State", bound=msgspec.Struct)
+Content = TypeVar("Content")
+
+EVAL_SHARE = 5
+"""One task content in so many belongs to the evaluation split."""
+
+
+class RecordEnvironment(ABC, Generic[State]):
+    """An environment with one seat. Subclasses give the rules as functions from record to record."""
+
+    state_type: ClassVar[type[msgspec.Struct]]
+
+    def __init__(self, spec: EnvironmentSpec) -> None:
+        self.spec = spec
+        self._state: State | None = None
+
+    @abstractmethod
+    def initial(self, task: Task) -> State:
+        """The state that a task starts in."""
+
+    @abstractmethod
+    def fields(self, state: State, view: str) -> Mapping[str, str]:
+        """The fields that a view sees."""
+
+    @abstractmethod
+    def act(self, state: State, action: str) -> tuple[State, dict[str, float], bool]:
+        """New state, rewards by term, and whether the action was legal."""
+
+    @abstractmethod
+    def is_over(self, state: State) -> bool:
+        """Whether nobody moves any more."""
+
+    @abstractmethod
+    def is_solved(self, state: State) -> bool:
+        """Whether the task is solved."""
+
+    @property
+    def state(self) -> State:
+        """The current record.
+
+        Raises:
+            EnvironmentFault: before the first reset.
+        """
+        if self._state is None:
+            raise EnvironmentFault(f"{self.spec.name} was not reset: call reset(task) first")
+        return self._state
+
+    def reset(self, task: Task) -> None:
+        self._state = self.initial(task)
+
+    def to_move(self) -> tuple[str, ...]:
+        return () if self.is_over(self.state) else self.spec.seats
+
+    def observe(self, view: str) -> Observation:
+        if view not in self.spec.views:
+            raise EnvironmentFault(f"{self.spec.name} has no view {view!r}. {did_you_mean(view, self.spec.views)}")
+        return Observation(self.fields(self.state, view))
+
+    def step(self, actions: Mapping[str, str]) -> Step:
+        moving = self.to_move()
+        if set(actions) != set(moving):
+            raise EnvironmentFault(f"{self.spec.name}: seats {sorted(actions)} acted, to move are {sorted(moving)}")
+        (seat,) = moving
+        self._state, terms, legal = self.act(self.state, actions[seat])
+        return Step(rewards={seat: terms}, illegal=() if legal else (seat,))
+
+    def success(self) -> bool:
+        return self.is_solved(self.state)
+
+    def clone(self) -> Self:
+        twin = type(self).__new__(type(self))
+        twin.__dict__.update(self.__dict__)
+        return twin
+
+    def snapshot(self) -> bytes:
+        return msgspec.json.encode(self.state)
+
+    def restore(self, state: bytes) -> None:
+        try:
+            self._state = msgspec.json.decode(state, type=self.state_type)  # type: ignore[assignment]
+        except msgspec.MsgspecError as error:
+            raise EnvironmentFault(f"this is no snapshot of {self.spec.name}: {error}") from error
+
+    def state_key(self) -> str:
+        return digest(self.snapshot().decode())
+
+
+@lru_cache(maxsize=200_000)
+def _seed_in_split(name: str, split: Split, index: int, content: Callable[[Random], str]) -> int:
+    attempt = 0
+    while True:
+        seed = derive_seed("task", name, split, index, attempt)
+        is_eval = derive_seed("split", name, content(Random(seed))) % EVAL_SHARE == 0
+        if is_eval == (split == "eval"):
+            return seed
+        attempt += 1
+
+
+def split_task(name: str, split: Split, index: int, content: Callable[[Random], str]) -> Task:
+    """The index-th task of a split. Which split a task belongs to depends on its content, so none is in both."""
+    return Task(id=f"{split}-{index}", seed=_seed_in_split(name, split, index, content), split=split)

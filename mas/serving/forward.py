@@ -1,0 +1,62 @@
+"""One teacher-forced forward pass for completions, shared by the engine's `score` and the learner.
+
+Rows are left-padded, so that completions end together and only the last L_max + 1 positions reach the head.
+Shape legend: N rows, T padded length, L longest completion, V vocabulary.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from mas.serving.lora import AdapterBank, AdapterWeights
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One prompt and completion with the adapter that speaks."""
+
+    prompt_ids: Sequence[int]
+    completion_ids: Sequence[int]
+    weights: AdapterWeights | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Padded:
+    """Left-padded ids: `ids_NT`, `mask_NT` (1 = token), `positions_NT`."""
+
+    ids_NT: Tensor
+    mask_NT: Tensor
+    positions_NT: Tensor
+
+
+def pad_left(sequences: Sequence[Sequence[int]], device: torch.device) -> Padded:
+    """Align the ends; padding has id 0, mask 0, position 0."""
+    width = max(len(ids) for ids in sequences)
+    ids = torch.tensor([[0] * (width - len(row)) + list(row) for row in sequences])
+    lengths = torch.tensor([[len(row)] for row in sequences])
+    positions = torch.arange(width)[None] - (width - lengths)
+    return Padded(ids.to(device), (positions >= 0).long().to(device), positions.clamp(min=0).to(device))
+
+
+def completion_logits(model: nn.Module, bank: AdapterBank, rows: Sequence[Row]) -> tuple[Tensor, Tensor, Tensor]:
+    """Logits at the completions' positions.
+
+    Returns:
+        logits_NLV in float32, tokens_NL and mask_NL (bool), completions right-aligned.
+    """
+    padded = pad_left([[*row.prompt_ids, *row.completion_ids] for row in rows], bank.device)
+    longest = max(len(row.completion_ids) for row in rows)
+    with bank.routing([row.weights for row in rows]):
+        output = model(
+            input_ids=padded.ids_NT,
+            attention_mask=padded.mask_NT,
+            position_ids=padded.positions_NT,
+            logits_to_keep=longest + 1,
+            use_cache=False,
+        )
+    logits_NLV = output.logits[:, :-1].float()
+    lengths = torch.tensor([[len(row.completion_ids)] for row in rows], device=bank.device)
+    mask_NL = torch.arange(longest, device=bank.device)[None] >= longest - lengths
+    return logits_NLV, padded.ids_NT[:, -longest:], mask_NL

@@ -1,0 +1,142 @@
+"""Grouped LoRA: rows of many adapters in one batch, over one frozen base.
+
+Rows are sorted by adapter; the base product is computed once for all rows and each adapter adds its own low-rank
+product to its slice. No adapter's weights touch another adapter's rows, so its gradient cannot either.
+
+Leaves out on purpose: dropout (0 in all of mas), biases, and adapters on embeddings.
+
+Shape legend: N rows, T tokens a row, I inputs, O outputs, R rank.
+Source: LoRA, arXiv 2106.09685, section 4: h = W x + (alpha / r) B A x.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from mas.config.options import LoraOptions
+from mas.core.errors import ModelError
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AdapterWeights:
+    """One adapter: per layer name the pair A [R, I], B [O, R]. `options` gives rank and scale."""
+
+    options: LoraOptions
+    pairs: Mapping[str, tuple[Tensor, Tensor]]
+
+    @property
+    def scale(self) -> float:
+        """alpha / rank."""
+        return self.options.alpha / self.options.rank
+
+    def parameters(self) -> list[Tensor]:
+        """All tensors in a fixed order: A then B, layer by layer."""
+        return [tensor for pair in self.pairs.values() for tensor in pair]
+
+    def snapshot(self) -> AdapterWeights:
+        """A frozen copy that later training cannot change."""
+        return AdapterWeights(
+            self.options, {name: (a.detach().clone(), b.detach().clone()) for name, (a, b) in self.pairs.items()}
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """Rows `start` to `stop` of the batch speak with `weights`; None: the bare base."""
+
+    weights: AdapterWeights | None
+    start: int
+    stop: int
+
+
+class LoraLinear(nn.Module):
+    """A frozen linear layer that adds each row's adapter."""
+
+    def __init__(self, base: nn.Linear, bank: AdapterBank, name: str) -> None:
+        super().__init__()
+        self.base = base
+        self.bank = bank
+        self.name = name
+
+    def forward(self, x_NTI: Tensor) -> Tensor:
+        """[N, T, I] -> [N, T, O]."""
+        y_NTO: Tensor = self.base(x_NTI)
+        routes = self.bank.routes
+        if all(route.weights is None or self.name not in route.weights.pairs for route in routes):
+            return y_NTO
+        if routes[-1].stop != x_NTI.shape[0]:
+            raise ModelError(f"adapter routes cover {routes[-1].stop} rows, the batch has {x_NTI.shape[0]}")
+        parts = [self._rows(route, x_NTI[route.start : route.stop], y_NTO[route.start : route.stop]) for route in routes]
+        return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+    def _rows(self, route: Route, x: Tensor, y: Tensor) -> Tensor:
+        if route.weights is None or self.name not in route.weights.pairs:
+            return y
+        a_RI, b_OR = route.weights.pairs[self.name]
+        low = x.to(a_RI.dtype).flatten(0, 1) @ a_RI.T
+        added = torch.addmm(y.flatten(0, 1).to(a_RI.dtype), low, b_OR.T, alpha=route.weights.scale)
+        return added.view_as(y).to(y.dtype)
+
+
+class AdapterBank:
+    """Wraps a model's linear layers once; `routing` says which rows speak with which adapter."""
+
+    def __init__(self, model: nn.Module, targets: Sequence[str]) -> None:
+        """Freeze the model and wrap every `nn.Linear` whose last name is among `targets`.
+
+        Raises:
+            ModelError: a target names no linear layer of the model.
+        """
+        self.routes: tuple[Route, ...] = ()
+        self.shapes: dict[str, tuple[int, int]] = {}
+        for parameter in model.parameters():
+            parameter.requires_grad_(False)
+        found = [(name, layer) for name, layer in model.named_modules() if isinstance(layer, nn.Linear)]
+        missing = set(targets) - {name.rpartition(".")[2] for name, _ in found}
+        if missing:
+            possible = sorted({name.rpartition(".")[2] for name, _ in found})
+            raise ModelError(f"LoRA targets {sorted(missing)} name no linear layer; possible: {possible}")
+        for name, layer in found:
+            parent, _, last = name.rpartition(".")
+            if last in targets:
+                self.shapes[name] = (layer.in_features, layer.out_features)
+                setattr(model.get_submodule(parent), last, LoraLinear(layer, self, name))
+        self.device = next(model.parameters()).device
+
+    def create(self, options: LoraOptions, seed: int) -> AdapterWeights:
+        """A new adapter in float32 that changes nothing yet: A uniform as in PEFT (Kaiming, a = sqrt 5), B zero."""
+        generator = torch.Generator().manual_seed(seed)
+        pairs = {}
+        for name, (inputs, outputs) in self.shapes.items():
+            if name.rpartition(".")[2] not in options.targets:
+                continue
+            bound = 1 / math.sqrt(inputs)
+            a_RI = (torch.rand(options.rank, inputs, generator=generator) * 2 - 1) * bound
+            pairs[name] = (a_RI.to(self.device), torch.zeros(outputs, options.rank, device=self.device))
+        return AdapterWeights(options, pairs)
+
+    @contextmanager
+    def routing(self, weights_by_row: Sequence[AdapterWeights | None]) -> Iterator[None]:
+        """Within the block, row n speaks with `weights_by_row[n]`; equal adapters must be neighbours for speed."""
+        before, self.routes = self.routes, merge_routes(weights_by_row)
+        try:
+            yield
+        finally:
+            self.routes = before
+
+
+def merge_routes(weights_by_row: Sequence[AdapterWeights | None]) -> tuple[Route, ...]:
+    """Neighbouring rows of one adapter as one slice."""
+    routes: list[Route] = []
+    for row, weights in enumerate(weights_by_row):
+        if routes and routes[-1].weights is weights:
+            routes[-1] = Route(weights, routes[-1].start, row + 1)
+        else:
+            routes.append(Route(weights, row, row + 1))
+    return tuple(routes)

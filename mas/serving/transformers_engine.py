@@ -1,0 +1,179 @@
+"""The embedded engine: one transformers model, one LoRA adapter per role, every pending request in one batch.
+
+Leaves out on purpose: admission of new requests into a running decode, and streaming.
+"""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from types import MappingProxyType
+
+import torch
+
+from mas.core.engine import AdapterRef, Generation, Request
+from mas.core.errors import EngineError, UnknownAdapter
+from mas.core.naming import did_you_mean
+from mas.serving.decode import Job, decode
+from mas.serving.forward import Row, completion_logits
+from mas.serving.lora import AdapterWeights
+from mas.serving.model import BaseModel
+
+_SETTLE_ROUNDS = 6
+"""Event-loop rounds without a new request after which a batch starts: a message needs fewer to reach its agent."""
+
+
+class TransformersEngine:
+    """Serves a `BaseModel`. The batch starts when every runnable task has had its say, so that its members do not
+    depend on timing; the model runs in one worker thread, so that the event loop stays free."""
+
+    def __init__(self, base: BaseModel) -> None:
+        self.base = base
+        self.tokenizer = base.tokenizer
+        self.stop_ids = base.stop_ids
+        self._served: dict[str, tuple[AdapterRef, AdapterWeights]] = {}
+        self._pending: list[_Ask] = []
+        self._pump: asyncio.Task[None] | None = None
+        self._closed = False
+        self._worker = ThreadPoolExecutor(
+            1, thread_name_prefix="mas-engine", initializer=torch.set_num_threads, initargs=(base.options.threads,)
+        )
+        self.batches = 0
+        self.sequences = 0
+
+    def adapters(self) -> Mapping[str, AdapterRef]:
+        return MappingProxyType({name: ref for name, (ref, _) in self._served.items()})
+
+    def weights(self, name: str) -> AdapterWeights:
+        """The weights now served under a name.
+
+        Raises:
+            UnknownAdapter: nothing is published under it.
+        """
+        return self._resolve(name)[1]
+
+    def publish(self, name: str, weights: AdapterWeights, version: int | None = None) -> AdapterRef:
+        """Serve a frozen copy of the weights as the name's next version (or the given later one, when resuming).
+
+        Requests already accepted finish with the version that was current when they came.
+
+        Raises:
+            EngineError: the version is not later than the current one.
+        """
+        current = self._served[name][0].version if name in self._served else -1
+        ref = AdapterRef(name, current + 1 if version is None else version)
+        if ref.version <= current:
+            raise EngineError(f"version {ref.version} of adapter {name!r} is not later than {current}, the one served")
+        self._served[name] = (ref, weights.snapshot())
+        return ref
+
+    async def generate(self, request: Request) -> tuple[Generation, ...]:
+        if not request.seeds:
+            raise EngineError("no seed, nothing to generate: give one seed per completion wanted")
+        self._validate(request.prompt_ids, request.sampling.max_tokens)
+        if request.sampling.temperature < 0:
+            raise EngineError(f"temperature {request.sampling.temperature} is negative; 0 is greedy")
+        ref, weights = self._resolve(request.adapter) if request.adapter is not None else (None, None)
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        jobs = [Job(request, seed, ref, weights) for seed in request.seeds]
+        self._pending.append(_Ask(jobs, future))
+        if self._pump is None or self._pump.done():
+            self._pump = asyncio.create_task(self._drain(), name="engine-batches")
+        await future
+        return tuple(job.generation() for job in jobs)
+
+    async def score(
+        self, prompt_ids: Sequence[int], completion_ids: Sequence[int], adapter: str | None = None
+    ) -> tuple[float, ...]:
+        if not completion_ids:
+            raise EngineError("nothing to score: completion_ids is empty")
+        self._validate((*prompt_ids, *completion_ids), 0)
+        weights = self._resolve(adapter)[1] if adapter is not None else None
+        row = Row(prompt_ids, completion_ids, weights)
+        return await asyncio.get_running_loop().run_in_executor(self._worker, self._score, row)
+
+    async def close(self) -> None:
+        self._closed = True
+        if self._pump is not None:
+            await asyncio.gather(self._pump, return_exceptions=True)
+        self._worker.shutdown()
+
+    def _score(self, row: Row) -> tuple[float, ...]:
+        with torch.inference_mode():
+            logits_NLV, tokens_NL, _ = completion_logits(self.base.model, self.base.bank, [row])
+            logprobs = torch.log_softmax(logits_NLV, -1).gather(-1, tokens_NL[..., None])[0, :, 0]
+        return tuple(logprobs.tolist())
+
+    def _resolve(self, name: str) -> tuple[AdapterRef, AdapterWeights]:
+        try:
+            return self._served[name]
+        except KeyError:
+            raise UnknownAdapter(f"no adapter {name!r} is published. {did_you_mean(name, self._served)}") from None
+
+    def _validate(self, ids: Sequence[int], room: int) -> None:
+        if self._closed:
+            raise EngineError("the engine is closed")
+        if not ids:
+            raise EngineError("the prompt is empty: give at least one token id")
+        outside = next((token for token in ids if not 0 <= token < self.base.vocabulary), None)
+        if outside is not None:
+            raise EngineError(f"token id {outside} is outside the vocabulary of {self.base.vocabulary}")
+        if len(ids) + room > self.base.context:
+            raise EngineError(
+                f"{len(ids)} prompt tokens and {room} new ones exceed the context of {self.base.context}: "
+                "shorten the prompt or lower max_tokens"
+            )
+
+    async def _drain(self) -> None:
+        loop = asyncio.get_running_loop()
+        while self._pending:
+            await self._settle()
+            asks = [ask for ask in self._take() if not ask.future.done()]
+            jobs = [job for ask in asks for job in ask.jobs]
+            if not jobs:
+                continue
+            try:
+                await loop.run_in_executor(self._worker, decode, self.base.model, self.base.bank, jobs)
+            except Exception as error:  # noqa: BLE001 - the boundary: a failed batch fails its requests, not the pump
+                failure = EngineError(f"decoding failed: {type(error).__name__}: {error}")
+                for ask in asks:
+                    ask.fail(failure)
+                continue
+            self.batches += 1
+            self.sequences += len(jobs)
+            for ask in asks:
+                ask.finish()
+
+    def _take(self) -> list["_Ask"]:
+        """The oldest requests that fill one batch, at least one of them."""
+        size, taken = 0, 0
+        for ask in self._pending:
+            size += len(ask.jobs)
+            if taken and size > self.base.options.max_batch:
+                break
+            taken += 1
+        asks, self._pending = self._pending[:taken], self._pending[taken:]
+        return asks
+
+    async def _settle(self) -> None:
+        quiet, seen = 0, len(self._pending)
+        while quiet < _SETTLE_ROUNDS and len(self._pending) < self.base.options.max_batch:
+            await asyncio.sleep(0)
+            quiet = quiet + 1 if len(self._pending) == seen else 0
+            seen = len(self._pending)
+
+
+@dataclass(frozen=True, slots=True)
+class _Ask:
+    """One waiting request."""
+
+    jobs: list[Job]
+    future: asyncio.Future[None]
+
+    def finish(self) -> None:
+        if not self.future.done():
+            self.future.set_result(None)
+
+    def fail(self, error: EngineError) -> None:
+        if not self.future.done():
+            self.future.set_exception(error)

@@ -1,0 +1,1 @@
+"""Advantages: pure functions over lists of numbers, free of torch."""

@@ -1,0 +1,23 @@
+"""Named reward terms to one number. Terms stay apart in the records; this is the only place that adds them up."""
+
+from collections.abc import Mapping
+
+from mas.config.options import RewardOptions
+
+TEAM, OWN = "team.", "own."
+FAILURE = "own.failure"
+
+
+def total_reward(terms: Mapping[str, float], options: RewardOptions) -> float:
+    """R = alpha x sum of the weighted team terms + sum of the weighted own terms.
+
+    Names are `team.NAME` and `own.NAME`; a weight is looked up by NAME and is 1 unless given.
+    Source: AT-GRPO, arXiv 2510.11062: r = alpha r_team + r_loc.
+    """
+    team = sum(_weight(name, TEAM, options) * value for name, value in terms.items() if name.startswith(TEAM))
+    own = sum(_weight(name, OWN, options) * value for name, value in terms.items() if name.startswith(OWN))
+    return options.alpha * team + own
+
+
+def _weight(name: str, prefix: str, options: RewardOptions) -> float:
+    return options.weights.get(name.removeprefix(prefix), 1.0)

@@ -1,0 +1,1 @@
+"""Samplers: how candidates are drawn, scored and grouped."""

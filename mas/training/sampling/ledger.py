@@ -1,0 +1,132 @@
+"""What one episode leaves behind while it is played: candidates' cost, the conversation, the rewards."""
+
+from dataclasses import dataclass, field
+
+from mas.core.environment import Environment, Step
+from mas.core.messages import Failure, Payload
+from mas.core.records import Episode, Line, Turn
+from mas.core.reward import Move, Reward
+from mas.runtime.agents import Candidate
+from mas.runtime.flow import Flow
+from mas.runtime.play import Point
+from mas.training.rewards import FAILURE, OWN
+
+
+@dataclass(slots=True)
+class Ledger:
+    """The open record of one episode."""
+
+    id: str
+    task: str
+    turns: list[Turn] = field(default_factory=list)
+    lines: list[Line] = field(default_factory=list)
+    rewards: dict[str, float] = field(default_factory=dict)
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    calls: int = 0
+    parent: str | None = None
+
+    def count(self, candidates: tuple[Candidate, ...]) -> None:
+        """Every token that the engine read or wrote, play-outs included."""
+        self.calls += len(candidates)
+        self.prompt_tokens += sum(len(candidate.prompt_ids) for candidate in candidates)
+        self.completion_tokens += sum(len(candidate.generation.token_ids) for candidate in candidates)
+
+    def say(self, point: Point, candidate: Candidate) -> None:
+        """A committed line of the conversation."""
+        self.lines.append(
+            Line(
+                turn=point.turn,
+                agent=point.agent,
+                prompt=candidate.prompt,
+                text=candidate.text,
+                failure=failure_cause(candidate.payload),
+            )
+        )
+
+    def on_turn(self, turn: int, flow: Flow, step: Step) -> None:
+        """Add what the environment paid to the team."""
+        for name, value in step.rewards[flow.plan.spec.seat].items():
+            self.rewards[name] = self.rewards.get(name, 0.0) + value
+
+    def close(self, environment: Environment, turns: tuple[Turn, ...]) -> Episode:
+        """The finished record."""
+        return Episode(
+            id=self.id,
+            task=self.task,
+            success=environment.success(),
+            turns=turns,
+            lines=tuple(self.lines),
+            rewards=dict(self.rewards),
+            prompt_tokens=self.prompt_tokens,
+            completion_tokens=self.completion_tokens,
+            calls=self.calls,
+        )
+
+
+def failure_cause(payload: Payload) -> str | None:
+    """Why the output did not parse, None when it did."""
+    return payload.cause if isinstance(payload, Failure) else None
+
+
+def own_terms(
+    reward: Reward, point: Point, environment: Environment, payload: Payload, after: Flow | None, failure: float
+) -> dict[str, float]:
+    """The role's own terms of one output, and the failure term where it did not parse."""
+    role = point.flow.plan.roles[point.agent].name
+    move = Move(
+        agent=point.agent,
+        role=role,
+        environment=environment,
+        output=payload,
+        before=point.flow.outputs,
+        after=after.outputs if after is not None else {},
+    )
+    terms = {f"{OWN}{name}": value for name, value in reward.own(move).items()}
+    if isinstance(payload, Failure):
+        terms[FAILURE] = failure
+    return terms
+
+
+def record_turn(
+    point: Point,
+    candidate: Candidate,
+    ledger: Ledger,
+    *,
+    index: int,
+    group: str,
+    trajectory: str | None,
+    state: str,
+    rewards: dict[str, float],
+    chosen: bool,
+) -> Turn:
+    """One generation as a training record. `trajectory` None: it is a trajectory of its own."""
+    visit = point.flow.visits(point.agent)
+    identity = f"{ledger.id}/{point.turn}/{point.agent}/{visit}/{index}"
+    generation = candidate.generation
+    return Turn(
+        id=identity,
+        episode=ledger.id,
+        task=ledger.task,
+        agent=point.agent,
+        role=point.flow.plan.roles[point.agent].name,
+        turn=point.turn,
+        visit=visit,
+        candidate=index,
+        parent=ledger.parent,
+        group=group,
+        trajectory=trajectory or identity,
+        state=state,
+        prompt_ids=candidate.prompt_ids,
+        completion_ids=generation.token_ids,
+        logprobs=generation.logprobs,
+        temperature=candidate.temperature,
+        adapter=generation.adapter,
+        seed=candidate.seed,
+        finish=generation.finish,
+        text=candidate.text,
+        rewards=rewards,
+        chosen=chosen,
+        failure=failure_cause(candidate.payload),
+        choices=candidate.choices,
+    )

@@ -1,0 +1,99 @@
+"""Parallel sampling: K whole episodes per task, each compared with the others as a whole.
+
+Every turn of an agent in an episode carries the episode's team reward and the agent's own terms summed over the
+episode; the group is the task and the agent. The honest baseline of tree sampling, and of single-agent GRPO.
+Source: GRPO, arXiv 2402.03300, applied to trajectories.
+"""
+
+import asyncio
+from dataclasses import dataclass, field
+
+import msgspec
+
+from mas.config.options import RewardOptions, SamplerOptions
+from mas.core.environment import Environment, Step, Task
+from mas.core.messages import Payload
+from mas.core.records import Episode, Turn
+from mas.core.reward import Reward
+from mas.core.seeds import derive_seed, digest
+from mas.runtime.agents import Candidate
+from mas.runtime.flow import Flow
+from mas.runtime.play import Point
+from mas.runtime.team import TeamRuntime
+from mas.training.rewards import TEAM
+from mas.training.sampling.ledger import Ledger, own_terms, record_turn
+from mas.training.sampling.single import SingleDecision
+
+
+@dataclass(frozen=True, slots=True)
+class ParallelSampler:
+    """Plays K episodes per task and records T x N x K turns in N groups of K trajectories."""
+
+    runtime: TeamRuntime
+    reward: Reward
+    options: SamplerOptions
+    rewards: RewardOptions
+
+    async def sample(self, task: Task, environment: Environment, seed: int) -> tuple[Episode, ...]:
+        """Play the task K times."""
+        seeds = [derive_seed("episode", seed, k) for k in range(self.options.candidates)]
+        environment.reset(task)
+        worlds = [environment.clone() for _ in seeds]
+        plays = zip(worlds, seeds, strict=True)
+        return tuple(await asyncio.gather(*[self._play(task, world, k, s) for k, (world, s) in enumerate(plays)]))
+
+    async def _play(self, task: Task, environment: Environment, index: int, seed: int) -> Episode:
+        ledger = Ledger(id=f"{task.id}#{seed % 10**8:08d}", task=task.id)
+        play = _ParallelPlay(self, ledger, SingleDecision(self.runtime, ledger, seed), index)
+        await self.runtime.play(ledger.id, environment, play.decide, play.on_turn)
+        return ledger.close(environment, play.finished())
+
+
+@dataclass(slots=True)
+class _ParallelPlay:
+    sampler: ParallelSampler
+    ledger: Ledger
+    single: SingleDecision
+    index: int
+    waiting: list[tuple[Point, Environment, Candidate]] = field(default_factory=list)
+    own: dict[str, dict[str, float]] = field(default_factory=dict)
+
+    async def decide(self, point: Point) -> Payload:
+        before = point.environment.clone()
+        candidate = await self.single.draw(point)
+        self.waiting.append((point, before, candidate))
+        return candidate.payload
+
+    def on_turn(self, turn: int, flow: Flow, step: Step) -> None:
+        """The team turn is over: judge its outputs with what became of them."""
+        self.ledger.on_turn(turn, flow, step)
+        for point, before, candidate in self.waiting:
+            self._record(point, before, candidate, flow)
+        self.waiting.clear()
+
+    def _record(self, point: Point, before: Environment, candidate: Candidate, after: Flow) -> None:
+        failure = self.sampler.rewards.failure
+        terms = own_terms(self.sampler.reward, point, before, candidate.payload, after, failure)
+        sums = self.own.setdefault(point.agent, {})
+        for name, value in terms.items():
+            sums[name] = sums.get(name, 0.0) + value
+        turn = record_turn(
+            point,
+            candidate,
+            self.ledger,
+            index=self.index,
+            group=f"{self.ledger.task}/{point.agent}",
+            trajectory=self.ledger.id,
+            state=digest(before.state_key(), point.flow.key()),
+            rewards={},
+            chosen=True,
+        )
+        self.ledger.parent = turn.id
+        self.ledger.turns.append(turn)
+
+    def finished(self) -> tuple[Turn, ...]:
+        """All turns with the rewards of the whole episode."""
+        team = {f"{TEAM}{name}": value for name, value in self.ledger.rewards.items()}
+        return tuple(
+            msgspec.structs.replace(turn, rewards=team | self.own.get(turn.agent, {})) for turn in self.ledger.turns
+        )

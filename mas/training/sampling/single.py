@@ -1,0 +1,44 @@
+"""One candidate per decision: how a team is evaluated, shown to people, and played in parallel sampling."""
+
+from dataclasses import dataclass
+
+from mas.core.environment import Environment, Task
+from mas.core.messages import Payload
+from mas.core.records import Episode
+from mas.core.seeds import derive_seed
+from mas.runtime.agents import Candidate
+from mas.runtime.play import Point
+from mas.runtime.team import TeamRuntime
+from mas.training.sampling.ledger import Ledger
+
+
+@dataclass(frozen=True, slots=True)
+class SingleDecision:
+    """Asks for one candidate, writes it down and commits it. `temperature` None: each role's own; 0: greedy."""
+
+    runtime: TeamRuntime
+    ledger: Ledger
+    seed: int
+    temperature: float | None = None
+
+    async def __call__(self, point: Point) -> Payload:
+        return (await self.draw(point)).payload
+
+    async def draw(self, point: Point) -> Candidate:
+        """The committed candidate."""
+        seed = derive_seed("single", self.seed, point.turn, point.agent, point.flow.visits(point.agent))
+        (candidate,) = await self.runtime.ask(point, (seed,), episode=self.ledger.id, temperature=self.temperature)
+        self.ledger.count((candidate,))
+        self.ledger.say(point, candidate)
+        return candidate
+
+
+async def play_once(
+    runtime: TeamRuntime, environment: Environment, task: Task, seed: int, *, temperature: float | None = None
+) -> Episode:
+    """One episode without training records; temperature 0 is greedy, None each role's own."""
+    environment.reset(task)
+    ledger = Ledger(id=f"{task.id}#{seed % 10**8:08d}", task=task.id)
+    decide = SingleDecision(runtime, ledger, seed, temperature)
+    await runtime.play(ledger.id, environment, decide, ledger.on_turn)
+    return ledger.close(environment, ())

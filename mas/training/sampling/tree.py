@@ -1,0 +1,127 @@
+"""Tree sampling: K candidates per agent and turn from one prompt and state, each scored on its own clone, all
+recorded, and only then one committed; the next agent acts after it.
+
+Source: AT-GRPO, arXiv 2510.11062, section 3. The order is what the published code gets wrong: there the winner is
+committed before the later agents are scored.
+"""
+
+import asyncio
+from dataclasses import dataclass
+
+from mas.config.options import RewardOptions, SamplerOptions
+from mas.core.environment import Environment, Task
+from mas.core.messages import Payload
+from mas.core.records import Episode
+from mas.core.reward import Reward
+from mas.core.seeds import derive_seed, digest
+from mas.runtime.agents import Candidate
+from mas.runtime.flow import Flow
+from mas.runtime.play import Point, look, play_turn, team_action
+from mas.runtime.team import TeamRuntime
+from mas.training.rewards import TEAM, total_reward
+from mas.training.sampling.ledger import Ledger, own_terms, record_turn
+
+
+@dataclass(frozen=True, slots=True)
+class TreeSampler:
+    """Plays one episode per task and records T x N groups of exactly K comparable turns."""
+
+    runtime: TeamRuntime
+    reward: Reward
+    options: SamplerOptions
+    rewards: RewardOptions
+
+    async def sample(self, task: Task, environment: Environment, seed: int) -> tuple[Episode, ...]:
+        """Play the task; the episode's turns hold every candidate of every decision."""
+        environment.reset(task)
+        ledger = Ledger(id=f"{task.id}#{seed % 10**8:08d}", task=task.id)
+        play = _TreePlay(self, ledger, seed)
+        await self.runtime.play(ledger.id, environment, play.decide, ledger.on_turn)
+        return (ledger.close(environment, tuple(ledger.turns)),)
+
+
+@dataclass(frozen=True, slots=True)
+class _TreePlay:
+    sampler: TreeSampler
+    ledger: Ledger
+    seed: int
+
+    async def decide(self, point: Point) -> Payload:
+        """Draw K, score each on its own clone, record all, commit one."""
+        options, ledger = self.sampler.options, self.ledger
+        state = digest(point.environment.state_key(), point.flow.key())
+        visit = point.flow.visits(point.agent)
+        here = derive_seed("decision", self.seed, point.turn, point.agent, visit)
+        seeds = tuple(derive_seed("candidate", here, k) for k in range(options.candidates))
+        candidates = await self.sampler.runtime.ask(point, seeds, episode=ledger.id)
+        ledger.count(candidates)
+        scored = await asyncio.gather(*[self._score(point, candidate) for candidate in candidates])
+        totals = [total_reward(terms, self.sampler.rewards) for terms in scored]
+        winner = self._winner(totals, here)
+        group = f"{ledger.task}/{ledger.id}/{point.turn}/{point.agent}/{visit}/{state}"
+        turns = [
+            record_turn(
+                point,
+                candidate,
+                ledger,
+                index=k,
+                group=group,
+                trajectory=None,
+                state=state,
+                rewards=scored[k],
+                chosen=k == winner,
+            )
+            for k, candidate in enumerate(candidates)
+        ]
+        ledger.turns.extend(turns)
+        ledger.parent = turns[winner].id
+        ledger.say(point, candidates[winner])
+        return candidates[winner].payload
+
+    def _winner(self, totals: list[float], here: int) -> int:
+        """The best candidate (the first of equals), or any, as `commit_best` says."""
+        draw = derive_seed("commit", here) / 2**63
+        if draw < self.sampler.options.commit_best:
+            return max(range(len(totals)), key=totals.__getitem__)
+        return derive_seed("any", here) % len(totals)
+
+    async def _score(self, point: Point, candidate: Candidate) -> dict[str, float]:
+        """Team and own terms of one candidate, averaged over its play-outs."""
+        outcomes = await asyncio.gather(*[self._play_out(point, candidate, n) for n in range(self.sampler.options.continuations)])
+        names = dict.fromkeys(name for terms in outcomes for name in terms)
+        return {name: sum(terms.get(name, 0.0) for terms in outcomes) / len(outcomes) for name in names}
+
+    async def _play_out(self, point: Point, candidate: Candidate, number: int) -> dict[str, float]:
+        sampler, seed = self.sampler, derive_seed("play-out", candidate.seed, number)
+        flow = point.flow.complete(point.agent, candidate.payload)
+        if sampler.options.lookahead == "action" and not flow.finished:
+            return own_terms(sampler.reward, point, point.environment, candidate.payload, None, sampler.rewards.failure)
+        world, paid, turn = point.environment.clone(), Ledger(id="", task=""), point.turn
+        decide = _PlayOut(sampler.runtime, self.ledger, seed).decide
+        flow = await play_turn(flow, world, point.observations, turn, decide)
+        after = flow
+        while True:
+            seat = flow.plan.spec.seat
+            paid.on_turn(turn, flow, world.step({seat: team_action(flow)}))
+            turn += 1
+            if sampler.options.lookahead != "episode" or not world.to_move():
+                break
+            flow = await play_turn(Flow.start(flow.plan), world, look(flow.plan, world), turn, decide)
+        own = own_terms(sampler.reward, point, point.environment, candidate.payload, after, sampler.rewards.failure)
+        return {f"{TEAM}{name}": value for name, value in paid.rewards.items()} | own
+
+
+@dataclass(frozen=True, slots=True)
+class _PlayOut:
+    """Carries a candidate on with one sample per agent: nothing of it is trained, all of it is counted."""
+
+    runtime: TeamRuntime
+    ledger: Ledger
+    seed: int
+
+    async def decide(self, point: Point) -> Payload:
+        seed = derive_seed("step", self.seed, point.turn, point.agent, point.flow.visits(point.agent))
+        candidates = await self.runtime.ask(point, (seed,), episode=self.ledger.id)
+        self.ledger.count(candidates)
+        return candidates[0].payload
+

@@ -1,0 +1,97 @@
+"""The warm start of the tiny base: next-token learning on a scenario's scripted demonstrations, cached by content.
+
+Reinforcement learning sharpens skills, it does not invent them: the demonstrations give the base part of each
+role's skill. The cache key covers options, demonstrations and this recipe, so a stale base is never used.
+"""
+
+import itertools
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import torch
+
+from mas.config.options import TinyOptions
+from mas.core.scenario import Scenario
+from mas.core.seeds import digest
+from mas.serving.forward import pad_left
+from mas.serving.tiny import ALPHABET, tiny_model, tiny_tokenizer
+
+_RECIPE = 1
+"""Raised whenever the recipe below changes, so that cached bases are made anew."""
+
+Progress = Callable[[int, int, float], None]
+
+
+def cache_directory() -> Path:
+    """`$MAS_CACHE`, or `mas` under `$XDG_CACHE_HOME` or `~/.cache`."""
+    if "MAS_CACHE" in os.environ:
+        return Path(os.environ["MAS_CACHE"])
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "mas"
+
+
+def tiny_base(scenario: Scenario, options: TinyOptions, progress: Progress | None = None) -> Path:
+    """The directory of the tiny base for a scenario, made now unless it is cached."""
+    key = digest(scenario.fingerprint(), options.model_dump_json(), ALPHABET, _RECIPE, torch.__version__)
+    target = cache_directory() / "bases" / f"{scenario.name}-{key}"
+    if (target / "config.json").is_file():
+        return target
+    target.parent.mkdir(parents=True, exist_ok=True)
+    made = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
+    try:
+        _make(scenario, options, made, progress)
+        try:
+            made.rename(target)
+        except OSError:
+            if not (target / "config.json").is_file():
+                raise
+    finally:
+        shutil.rmtree(made, ignore_errors=True)
+    return target
+
+
+def _make(scenario: Scenario, options: TinyOptions, target: Path, progress: Progress | None) -> None:
+    tokenizer = tiny_tokenizer()
+    model = tiny_model(options)
+    optimiser = torch.optim.Adam(model.parameters(), lr=options.lr)
+    demonstrations = scenario.demonstrations(options.seed)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        for step in range(options.steps):
+            loss = _loss(model, tokenizer.encode, demonstrations, options.batch)
+            optimiser.zero_grad()
+            loss.backward()  # type: ignore[no-untyped-call]
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimiser.step()
+            if progress is not None and (step + 1) % 50 == 0:
+                progress(step + 1, options.steps, loss.item())
+    finally:
+        torch.set_num_threads(threads)
+    model.save_pretrained(target)
+    tokenizer.save_pretrained(target)
+
+
+def _loss(
+    model: torch.nn.Module,
+    encode: Callable[[str], list[int]],
+    demonstrations: Iterator[tuple[str, str]],
+    batch: int,
+) -> torch.Tensor:
+    """Mean cross-entropy over completion tokens."""
+    pairs = [(encode(prompt), encode(answer)) for prompt, answer in itertools.islice(demonstrations, batch)]
+    padded = pad_left([[*prompt, *answer] for prompt, answer in pairs], torch.device("cpu"))
+    longest = max(len(answer) for _, answer in pairs)
+    output = model(
+        input_ids=padded.ids_NT,
+        attention_mask=padded.mask_NT,
+        position_ids=padded.positions_NT,
+        logits_to_keep=longest + 1,
+        use_cache=False,
+    )
+    lengths = torch.tensor([[len(answer)] for _, answer in pairs])
+    mask_NL = torch.arange(longest)[None] >= longest - lengths
+    targets_NL = padded.ids_NT[:, -longest:]
+    return torch.nn.functional.cross_entropy(output.logits[:, :-1][mask_NL], targets_NL[mask_NL])
