@@ -1,0 +1,148 @@
+"""The numbers of a run, one line per training step, for people (`metrics.jsonl`) and for TensorBoard.
+
+Names nest by role, `{"planner": {"entropy": 1.2}}`; TensorBoard gets the flat `planner/entropy`. JSON knows no NaN:
+non-finite numbers are written as the texts `nan`, `inf`, `-inf` and read back as numbers, so a diverged loss stays one.
+None means that a metric did not apply at this step; it is kept in the file and left out of TensorBoard.
+"""
+
+import math
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from tensorboard.compat.proto.event_pb2 import Event, SessionLog  # type: ignore[import-untyped]
+from tensorboard.compat.proto.summary_pb2 import Summary  # type: ignore[import-untyped]
+from tensorboard.summary.writer.event_file_writer import EventFileWriter  # type: ignore[import-untyped]
+
+from mas.core.errors import RunDirectoryError
+from mas.observe.jsonl import JsonLines, read_lines
+
+Metrics: TypeAlias = "Mapping[str, float | Metrics | None]"
+
+_NON_FINITE = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
+
+
+class MetricsLog:
+    """Appends one line per step; every line is flushed, so it can be followed while the run is alive.
+
+    Args:
+        path: `metrics.jsonl`; continued when it exists.
+        tensorboard: directory of event files, None for none. Each log adds its own file.
+
+    Raises:
+        RunDirectoryError: a line other than the last does not parse.
+    """
+
+    def __init__(self, path: Path, tensorboard: Path | None = None) -> None:
+        self._path = path
+        self._lines = JsonLines(path)
+        self._last_step = _last_step(path)
+        self._events = None if tensorboard is None else EventFileWriter(str(tensorboard))
+
+    def append(self, step: int, metrics: Metrics) -> None:
+        """Write the metrics of one step.
+
+        Raises:
+            TypeError: a value is no number, None or mapping; tensors must be turned into floats first.
+            ValueError: a name is `step`, empty, or contains `/`.
+            RunDirectoryError: the step is not after the last one.
+        """
+        if self._last_step is not None and step <= self._last_step:
+            raise RunDirectoryError(
+                f"Step {step} is not after step {self._last_step}, the last in {self._path}. "
+                f"Call truncate_after with the checkpoint's step before going on from it."
+            )
+        flat = flatten(metrics)
+        self._lines.append(step, _writable(metrics))
+        self._last_step = step
+        if self._events is not None:
+            values = [Summary.Value(tag=name, simple_value=value) for name, value in flat.items() if value is not None]
+            self._events.add_event(Event(wall_time=time.time(), step=step, summary=Summary(value=values)))
+            self._events.flush()
+
+    def truncate_after(self, step: int) -> int:
+        """Forget all steps after `step`, the checkpoint's, and return how many there were.
+
+        TensorBoard is told by a session start at `step + 1`, from which on it hides what earlier files say.
+        """
+        dropped = self._lines.truncate_after(step)
+        self._last_step = _last_step(self._path)
+        if self._events is not None:
+            start = SessionLog(status=SessionLog.START)
+            self._events.add_event(Event(wall_time=time.time(), step=step + 1, session_log=start))
+            self._events.flush()
+        return dropped
+
+    def close(self) -> None:
+        """Put everything on disk; a second call does nothing."""
+        self._lines.close()
+        if self._events is not None:
+            self._events.close()
+
+    def __enter__(self) -> "MetricsLog":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def read_metrics(path: Path) -> list[dict[str, Any]]:
+    """One mapping per step, oldest first: `step` and the nested metrics; a torn last line is left out.
+
+    Raises:
+        RunDirectoryError: a line other than the last does not parse.
+    """
+    return [_restored(line) for line in read_lines(path)]
+
+
+def flatten(metrics: Metrics, prefix: str = "") -> dict[str, float | None]:
+    """Nested metrics under flat names: `{"planner": {"entropy": 1.2}}` is `{"planner/entropy": 1.2}`.
+
+    Raises:
+        TypeError: a value is no number, None or mapping.
+        ValueError: a name is empty or contains `/`, which would make two metrics one.
+    """
+    flat: dict[str, float | None] = {}
+    for name, value in metrics.items():
+        if not name or "/" in name:
+            raise ValueError(f"{name!r} is no metric name: nest mappings instead of writing '/'.")
+        if isinstance(value, Mapping):
+            flat.update(flatten(value, f"{prefix}{name}/"))
+        else:
+            _check_number(prefix + name, value)
+            flat[prefix + name] = value
+    return flat
+
+
+def _check_number(name: str, value: object) -> None:
+    if value is not None and not isinstance(value, int | float):
+        kind = type(value).__name__
+        raise TypeError(f"Metric {name!r} is a {kind}; pass a float, an int, None or a mapping of them.")
+
+
+def _writable(metrics: Metrics) -> dict[str, object]:
+    return {
+        name: _writable(value)
+        if isinstance(value, Mapping)
+        else str(value)
+        if isinstance(value, float) and not math.isfinite(value)
+        else value
+        for name, value in metrics.items()
+    }
+
+
+def _restored(line: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        name: _restored(value)
+        if isinstance(value, Mapping)
+        else _NON_FINITE[value]
+        if isinstance(value, str) and value in _NON_FINITE
+        else value
+        for name, value in line.items()
+    }
+
+
+def _last_step(path: Path) -> int | None:
+    lines = read_lines(path)
+    return lines[-1]["step"] if lines else None

@@ -1,0 +1,96 @@
+import io
+
+import pytest
+from rich.console import Console
+
+from mas.observe.progress import TrainingProgress, format_number, sparkline
+
+
+class Clock:
+    """Seconds that pass only when told."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+def console(*, terminal: bool) -> tuple[Console, io.StringIO]:
+    stream = io.StringIO()
+    return Console(file=stream, force_terminal=terminal, width=100, color_system=None), stream
+
+
+def test_without_a_terminal_lines_are_at_least_the_interval_apart_and_the_last_step_is_shown(clock: Clock) -> None:
+    target, stream = console(terminal=False)
+    with TrainingProgress(10, "Grid", console=target, interval_s=5.0, clock=clock) as progress:
+        for step in range(1, 11):
+            clock.now_s += 2.0
+            progress.update(step, {"reward": step / 10, "success": 0.5, "tokens": 20_000 * step})
+    lines = stream.getvalue().splitlines()
+    # Due at 2 s (first), then 5 s later or more on a 2 s raster: 8 s, 14 s, and the last step at 20 s.
+    assert lines == [
+        "Grid: steps 0 to 10",
+        "step 1/10  reward 0.100  success 0.500  tokens 20.0k  left 0:00:18",
+        "step 4/10  reward 0.400  success 0.500  tokens 80.0k  left 0:00:12",
+        "step 7/10  reward 0.700  success 0.500  tokens 140.0k  left 0:00:06",
+        "step 10/10  reward 1.000  success 0.500  tokens 200.0k  left 0:00:00",
+    ]
+
+
+def test_a_run_that_stops_early_shows_its_last_step_and_the_error_goes_on(clock: Clock) -> None:
+    target, stream = console(terminal=False)
+
+    def run() -> None:
+        with TrainingProgress(10, "Grid", console=target, clock=clock) as progress:
+            progress.update(1, {})
+            progress.update(2, {"reward": 0.5})
+            raise RuntimeError("boom")
+
+    with pytest.raises(RuntimeError, match="boom"):
+        run()
+    assert stream.getvalue().splitlines()[-1].startswith("step 2/10  reward 0.500")
+
+
+def test_the_time_left_of_a_resumed_run_ignores_the_steps_done_before(clock: Clock) -> None:
+    target, stream = console(terminal=False)
+    with TrainingProgress(100, "Grid", start=90, console=target, clock=clock) as progress:
+        clock.now_s = 3.0
+        progress.update(91, {})
+    # One step took 3 s, nine are left.
+    assert stream.getvalue().splitlines() == ["Grid: steps 90 to 100", "step 91/100  left 0:00:27"]
+
+
+def test_a_terminal_shows_steps_reward_with_its_course_success_tokens_and_the_rest() -> None:
+    target, stream = console(terminal=True)
+    with TrainingProgress(4, "Grid [team]", console=target) as progress:
+        progress.update(1, {"reward": 0.0, "success": 0.25})
+        progress.note("checkpoint [step-1] written")
+        progress.update(2, {"reward": 1.0, "tokens": 1_500_000, "planner/entropy": 1.5})
+    shown = stream.getvalue()
+    for text in ("Grid [team]", "2/4", "50%", "reward 1.000", "▁█", "success 0.250", "tokens 1.5M",
+                 "planner/entropy 1.500", "checkpoint [step-1] written"):  # fmt: skip
+        assert text in shown
+
+
+def test_a_sparkline_spans_least_to_greatest() -> None:
+    # 0, 1/2 and 1 of seven steps: blocks 0, 4 (3.5 rounds to even) and 7.
+    assert sparkline([-1.0, 0.0, 1.0]) == "▁▅█"
+    assert sparkline([2.0, 2.0]) == "▅▅"
+    assert sparkline([0.0, float("nan"), float("inf"), 1.0]) == "▁·██"
+    assert sparkline([float("nan")]) == "·"
+    assert sparkline([]) == ""
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0, "0"), (9999, "9999"), (12_500, "12.5k"), (3_400_000, "3.4M"), (2e9, "2.0G"), (0.5321, "0.532"),
+     (0.00001, "1.0e-05"), (-0.25, "-0.250"), (0.0, "0.000"), (float("nan"), "nan"), (float("inf"), "inf")],
+)  # fmt: skip
+def test_numbers_are_short(value: float, text: str) -> None:
+    assert format_number(value) == text
