@@ -1,0 +1,72 @@
+"""What the bus contract suites share: a fresh bus per test, and waits that need no sleep."""
+
+import asyncio
+from collections.abc import AsyncIterator, Coroutine
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from mas.bus.envelopes import EnvelopeFactory
+from mas.core.bus import Bus, Subscription
+from mas.core.messages import Envelope, Note
+
+PATIENCE_S = 0.03
+
+
+async def is_blocked(task: asyncio.Task[Any]) -> bool:
+    """Whether a task is still waiting after `PATIENCE_S`."""
+    done, _ = await asyncio.wait([task], timeout=PATIENCE_S)
+    return not done
+
+
+def start(call: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+    """A task that the test awaits itself."""
+    return asyncio.create_task(call, name="under test")
+
+
+async def cancel(task: asyncio.Task[Any]) -> None:
+    """Cancel a task and wait until it has ended."""
+    task.cancel()
+    await asyncio.wait([task])
+    assert task.cancelled()
+
+
+async def next_text(inbox: Subscription) -> str:
+    """The text of the next message, which is then done."""
+    envelope = await inbox.receive()
+    inbox.done(envelope)
+    return envelope.payload.content
+
+
+def answer_to(request: Envelope, text: str | None = None) -> Envelope:
+    """An answer with a text, None: the request's own."""
+    return EnvelopeFactory(request.target).answer(request, Note(text=request.payload.content if text is None else text))
+
+
+def adds_up(bus: Bus) -> bool:
+    """Whether every accepted message is in exactly one counter."""
+    counts = bus.statistics()
+    return counts.accepted == counts.delivered + counts.expired + counts.dropped + counts.waiting
+
+
+class BusSuite:
+    """Base of the suites: says how to make the bus under test."""
+
+    async def make_bus(self) -> Bus:
+        """A fresh, open bus."""
+        raise NotImplementedError
+
+    @pytest_asyncio.fixture
+    async def bus(self) -> AsyncIterator[Bus]:
+        """A fresh bus, whose counters add up when the test ends."""
+        bus = await self.make_bus()
+        yield bus
+        assert adds_up(bus), f"counters do not add up: {bus.statistics()}"
+        await bus.close()
+        assert adds_up(bus), f"counters do not add up after close: {bus.statistics()}"
+
+    @pytest.fixture
+    def sender(self) -> EnvelopeFactory:
+        """Makes envelopes from `a`."""
+        return EnvelopeFactory("a")
