@@ -1,0 +1,113 @@
+"""Reads a team from YAML or a mapping; all that is wrong becomes one error: file, key, value, what was possible."""
+
+from collections.abc import Hashable, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from mas.core.errors import GraphError
+from mas.core.naming import did_you_mean
+from mas.core.team import EdgeSpec, RoleSpec, TeamSpec
+
+
+def load_team(source: Path | str | Mapping[str, object]) -> TeamSpec:
+    """A team from a YAML file or an equal mapping. It is not checked as a graph yet: `compile_team` does that.
+
+    A role may be a string: the path of a YAML file with that role, relative to the team's file (for a mapping, to the
+    working directory).
+
+    Raises:
+        GraphError: an unreadable file, an unknown key, a value that does not fit; all such problems in one message.
+    """
+    if isinstance(source, Mapping):
+        return _team(dict(source), "team", Path())
+    path = Path(source)
+    return _team(_read(path), str(path), path.parent)
+
+
+def _team(content: dict[str, Any], where: str, folder: Path) -> TeamSpec:
+    roles = content.get("roles")
+    if isinstance(roles, Mapping):
+        content = content | {"roles": {name: _role(role, folder) for name, role in roles.items()}}
+    try:
+        return TeamSpec.model_validate(content)
+    except ValidationError as error:
+        problems = "".join(f"\n  - {_problem(detail)}" for detail in error.errors())
+        raise GraphError(f"{where} is not a team:{problems}") from error
+
+
+def _role(value: object, folder: Path) -> object:
+    """The value itself, or for a path the role in that file, checked so that an error names the file."""
+    if not isinstance(value, str):
+        return {} if value is None else value
+    path = folder / value
+    content = _read(path)
+    try:
+        return RoleSpec.model_validate(content)
+    except ValidationError as error:
+        problems = "".join(f"\n  - {_problem(detail, RoleSpec)}" for detail in error.errors())
+        raise GraphError(f"{path} is not a role:{problems}") from error
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        content = yaml.load(path.read_text(encoding="utf-8"), Loader=_Loader)
+    except OSError as error:
+        near = [other.name for other in path.parent.glob("*.y*ml")] if path.parent.is_dir() else []
+        raise GraphError(f"{path} cannot be read: {error.strerror}. {did_you_mean(path.name, near)}") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise GraphError(f"{path} is not YAML: {error}") from error
+    if not isinstance(content, dict):
+        raise GraphError(f"{path} holds {_shown(content)}, but a mapping of keys to values was expected")
+    return content
+
+
+class _Loader(yaml.SafeLoader):
+    """Safe YAML that refuses a key written twice; plain YAML would keep the last one silently."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        seen: set[object] = set()
+        for key_node, _ in node.value:
+            key = self.construct_object(key_node, deep=True)
+            if isinstance(key, Hashable) and key in seen:
+                raise yaml.constructor.ConstructorError(
+                    "while reading a mapping", node.start_mark, f"the key {key!r} is written twice", key_node.start_mark
+                )
+            if isinstance(key, Hashable):
+                seen.add(key)
+        return super().construct_mapping(node, deep)
+
+
+def _problem(detail: ErrorDetails, root: type[BaseModel] = TeamSpec) -> str:
+    """One validation error as a sentence: key, value, what was possible."""
+    place = detail["loc"]
+    key = ".".join(str(part) for part in place) or "the whole"
+    if detail["type"] == "extra_forbidden":
+        options = _model_at(place, root).model_fields
+        return f"unknown key {key!r} (value {_shown(detail['input'])}). {did_you_mean(str(place[-1]), options)}"
+    if detail["type"] == "missing":
+        return f"the key {key!r} is missing"
+    if detail["type"] == "value_error":
+        return f"{key!r}: {detail['msg'].removeprefix('Value error, ')}"
+    hint = (
+        "; put it in quotes if a text is meant"
+        if detail["type"] == "string_type" and detail["input"] is not None
+        else ""
+    )
+    return f"{key!r} is {_shown(detail['input'])}, but: {detail['msg'][:1].lower()}{detail['msg'][1:]}{hint}"
+
+
+def _model_at(place: tuple[int | str, ...], root: type[BaseModel]) -> type[BaseModel]:
+    if root is TeamSpec and len(place) > 2 and place[0] == "roles":
+        return RoleSpec
+    if root is TeamSpec and len(place) > 2 and place[0] == "edges":
+        return EdgeSpec
+    return root
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."

@@ -1,0 +1,85 @@
+"""A checked team as an immutable plan that any number of runs share."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+import networkx as nx
+
+from mas.core.role import Role
+from mas.core.seeds import digest
+from mas.core.team import DONE, START, TeamSpec
+from mas.graph.check import check_team
+from mas.graph.wiring import Edge, Wiring, wire
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Plan:
+    """A team that passed every check. Pickles as its team and roles; two plans are equal only if they are one.
+
+    Attributes:
+        agents: in declared order; all orders of agents that a run shows follow it.
+        roles: the role that each agent plays.
+        graph: networkx view, frozen: nodes `start`, the agents, `done`; edges keyed by their declared position.
+        edges_in, edges_out: by agent, in declared order.
+        bodies: agents of each loop's body, by the loop edge's position.
+        digest: fingerprint of the team's specification.
+    """
+
+    spec: TeamSpec
+    agents: tuple[str, ...]
+    roles: Mapping[str, Role]
+    graph: "nx.MultiDiGraph[str]"
+    edges_in: Mapping[str, tuple[Edge, ...]]
+    edges_out: Mapping[str, tuple[Edge, ...]]
+    bodies: Mapping[int, tuple[str, ...]]
+    wiring: Wiring
+    number: Mapping[str, int]
+    digest: str
+
+    def max_visits(self, agent: str) -> int:
+        """How often the agent can fire in one team turn at most."""
+        return self.wiring.max_visits[self.number[agent]]
+
+    def __reduce__(self) -> tuple[Callable[..., "Plan"], tuple[TeamSpec, dict[str, Role]]]:
+        members = self.spec.members()
+        return compile_team, (self.spec, {members[agent]: role for agent, role in self.roles.items()})
+
+
+def compile_team(spec: TeamSpec, roles: Mapping[str, Role]) -> Plan:
+    """Check a team whole and make its plan.
+
+    Args:
+        roles: by role name, as `mas.roles.build_roles` makes them.
+
+    Raises:
+        GraphError: the team is not well formed; the message lists every problem.
+    """
+    check_team(spec, roles)
+    members = spec.members()
+    agents = tuple(members)
+    wiring = wire(spec, (*agents, DONE))
+    return Plan(
+        spec=spec,
+        agents=agents,
+        roles=MappingProxyType({agent: roles[role] for agent, role in members.items()}),
+        graph=_graph(spec),
+        edges_in=MappingProxyType({name: tuple(e for e in wiring.edges if e.target == name) for name in agents}),
+        edges_out=MappingProxyType({name: tuple(e for e in wiring.edges if e.source == name) for name in agents}),
+        bodies=MappingProxyType({loop.edge: tuple(agents[node] for node in loop.body) for loop in wiring.loops}),
+        wiring=wiring,
+        number=MappingProxyType({name: index for index, name in enumerate(agents)}),
+        digest=digest("plan", spec.model_dump_json()),
+    )
+
+
+def _graph(spec: TeamSpec) -> "nx.MultiDiGraph[str]":
+    graph: nx.MultiDiGraph[str] = nx.MultiDiGraph(name=spec.name)
+    graph.add_node(START)
+    for agent, role in spec.members().items():
+        graph.add_node(agent, role=role, join=spec.joins.get(agent, "all"))
+    graph.add_node(DONE, join=spec.joins.get(DONE, "all"))
+    for index, edge in enumerate(spec.edges):
+        graph.add_edge(edge.source, edge.target, key=index, when=edge.when, loop=edge.loop)
+    frozen: nx.MultiDiGraph[str] = nx.freeze(graph)
+    return frozen

@@ -1,0 +1,85 @@
+"""Prompt templates: text with `{field}`, `{from.AGENT}` and `{self}`, and nothing that could be evaluated.
+
+Lives below the roles because the graph checks what a template reads against who sends.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from mas.core.errors import ConfigError
+from mas.core.naming import did_you_mean
+
+SELF = "self"
+_FROM = "from."
+_PIECE = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]|[^{}]+")
+_NAME = re.compile(r"[\w-]+(\.[\w-]+)*")
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """A parsed template.
+
+    Attributes:
+        pieces: (is a name, literal text or the name), in order.
+    """
+
+    pieces: tuple[tuple[bool, str], ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Every name that it reads, in order, repeated where it repeats."""
+        return tuple(text for is_name, text in self.pieces if is_name)
+
+    @property
+    def senders(self) -> tuple[str, ...]:
+        """Agents whose messages it reads."""
+        return tuple(name.removeprefix(_FROM) for name in self.names if name.startswith(_FROM))
+
+    def fill(self, fields: Mapping[str, str], messages: Mapping[str, str], own: str) -> str:
+        """The text with every name replaced.
+
+        Args:
+            messages: last content by sender; a sender without one reads as the empty text.
+            own: what `{self}` stands for.
+
+        Raises:
+            ConfigError: a field that the observation does not have.
+        """
+        return "".join(_read(text, fields, messages, own) if is_name else text for is_name, text in self.pieces)
+
+
+def parse_template(text: str) -> Template:
+    """Split a template at its names; `{{` and `}}` are literal braces.
+
+    Raises:
+        ConfigError: a single brace, or braces around something that is no name.
+    """
+    pieces: list[tuple[bool, str]] = []
+    for match in _PIECE.finditer(text):
+        piece, name = match.group(), match.group(1)
+        if name is not None:
+            if not _NAME.fullmatch(name):
+                raise ConfigError(
+                    f"template {text!r} has {piece!r}, which is no name; write {{field}}, {{from.AGENT}} or {{self}}, "
+                    "and double the braces that are meant literally"
+                )
+            pieces.append((True, name))
+        elif piece in ("{", "}"):
+            raise ConfigError(f"template {text!r} has a single {piece!r} at {match.start()}; a literal one is doubled")
+        else:
+            pieces.append((False, {"{{": "{", "}}": "}"}.get(piece, piece)))
+    return Template(tuple(pieces))
+
+
+def _read(name: str, fields: Mapping[str, str], messages: Mapping[str, str], own: str) -> str:
+    if name == SELF:
+        return own
+    if name.startswith(_FROM):
+        return messages.get(name.removeprefix(_FROM), "")
+    if name not in fields:
+        options = (*fields, SELF, "from.AGENT")
+        raise ConfigError(
+            f"template reads {{{name}}}, which the observation does not have. {did_you_mean(name, options)}"
+        )
+    return fields[name]

@@ -1,0 +1,147 @@
+"""A role that is a prompt and a parser: all built-in roles, and the base of users' own."""
+
+import re
+from typing import ClassVar
+
+from mas.core.errors import ConfigError
+from mas.core.messages import PAYLOADS, Failure, Payload, Text
+from mas.core.naming import did_you_mean
+from mas.core.role import Message, View
+from mas.core.team import RoleSpec
+from mas.graph.template import Template, parse_template
+from mas.roles.chat import answer_rule, user_text
+
+
+class PromptedRole:
+    """Turns a view into a prompt and a text into a payload, as its `RoleSpec` says.
+
+    A subclass changes the class attributes, and `answer` where its payload is not one plain text.
+
+    Attributes:
+        default_emits, default_accepts, default_routes: where the spec does not say.
+        emittable: kinds that `answer` can build.
+        duty: instructions where the spec has none.
+        default_failure_route: route of output that does not parse, where the spec does not say.
+    """
+
+    default_emits: ClassVar[str] = "note"
+    default_accepts: ClassVar[frozenset[str]] = frozenset(PAYLOADS)
+    default_routes: ClassVar[tuple[str, ...]] = ()
+    default_failure_route: ClassVar[str | None] = None
+    emittable: ClassVar[frozenset[str]] = frozenset({"note", "plan", "action", "feedback"})
+    duty: ClassVar[str] = "Do your part of the task."
+
+    def __init__(self, name: str, spec: RoleSpec) -> None:
+        """Check what the spec asks of this role.
+
+        Raises:
+            ConfigError: it cannot be honoured.
+        """
+        self.name = name
+        self.spec = spec
+        self.emits: str = spec.emits or self.default_emits
+        self.accepts: frozenset[str] = frozenset(spec.accepts or self.default_accepts) | {Failure.kind}
+        self.routes: tuple[str, ...] = self.default_routes
+        self.failure_route: str | None = spec.failure_route or self.default_failure_route
+        self._template: Template | None = None if spec.template is None else parse_template(spec.template)
+        self._pattern = None if spec.pattern is None else re.compile(spec.pattern)
+        self._check()
+
+    @property
+    def choices(self) -> tuple[str, ...]:
+        """The legal outputs (or tokens, where one output has several); empty where any text may be legal."""
+        return self.spec.choices
+
+    @property
+    def is_spelled(self) -> bool:
+        """Whether an output may be several choices in a row: all are single characters and there is room for more."""
+        return self.spec.max_tokens > 1 and all(len(choice) == 1 for choice in self.choices)
+
+    def visible(self, view: View) -> tuple[Message, ...]:
+        """The messages that the role's context policy shows, oldest first."""
+        if self.spec.context == "none":
+            return ()
+        if self.spec.context == "turn":
+            return view.messages
+        last = {message.sender: index for index, message in enumerate(view.messages)}
+        return tuple(view.messages[index] for index in sorted(last.values()))
+
+    def prompt(self, view: View) -> str:
+        """The compact prompt: the template filled, or one line per field and message.
+
+        Raises:
+            ConfigError: the template reads a field that the observation does not have.
+        """
+        messages = self.visible(view)
+        fields = view.observation.fields
+        if self._template is None:
+            lines = [f"{name}: {value}" for name, value in fields.items()]
+            lines += [f"{message.sender}: {message.payload.content}" for message in messages]
+            return "\n".join([*lines, f"{self.name}:"])
+        contents = {message.sender: message.payload.content for message in messages}
+        return self._template.fill(fields, contents, view.own[-1].content if view.own else "")
+
+    def chat(self, view: View) -> tuple[str, str]:
+        """System message: who it is, what to do, how to answer. User message: what it sees."""
+        system = [
+            f"You are the {self.name} in a team of language-model agents.",
+            self.spec.instructions.strip() or self.duty,
+            self.rule(),
+        ]
+        own = () if self.spec.context == "none" else view.own if self.spec.context == "turn" else view.own[-1:]
+        return "\n\n".join(system), user_text(view.observation.fields, self.visible(view), own)
+
+    def rule(self) -> str:
+        """How an answer must look, as a sentence for the model."""
+        return answer_rule(self.emits, self.choices, self.is_spelled, self.spec.pattern)
+
+    def parse(self, text: str) -> Payload:
+        """The typed result of a model's text, surrounding white space removed; a `Failure` where it is not legal."""
+        answer = text.strip()
+        if self._pattern is not None:
+            match = self._pattern.fullmatch(answer)
+            if match is None:
+                return self.failure(text, f"does not match the pattern {self.spec.pattern!r}")
+            answer = match.groupdict(answer).get("answer", answer)
+        elif not answer:
+            return self.failure(text, "empty")
+        cause = self._illegal(answer)
+        return self.failure(text, cause) if cause else self.answer(answer)
+
+    def answer(self, text: str) -> Payload:
+        """The payload of a legal text. To be overridden by roles that decide more than a text; must not raise."""
+        kind = PAYLOADS[self.emits]
+        assert issubclass(kind, Text)
+        return kind(text=text)
+
+    def failure(self, text: str, cause: str) -> Failure:
+        """The record of a text that is not legal, on the role's failure route."""
+        return Failure(text=text, cause=cause, chosen_route=self.failure_route)
+
+    def _illegal(self, answer: str) -> str | None:
+        choices = self.choices
+        if not choices or answer in choices:
+            return None
+        if not self.is_spelled:
+            return f"is none of the choices {list(choices)}"
+        wrong = next((character for character in answer if character not in choices), None)
+        if wrong is None and answer:
+            return None
+        return f"has {wrong!r}, which is none of the choices {list(choices)}" if wrong else "empty"
+
+    def _check(self) -> None:
+        where = f"role {self.name!r} of type {self.spec.type!r}"
+        if self.emits not in self.emittable:
+            raise ConfigError(f"{where} cannot emit {self.emits!r}. {did_you_mean(self.emits, self.emittable)}")
+        if self.failure_route is not None and self.failure_route not in self.routes:
+            raise ConfigError(
+                f"{where} has no route {self.failure_route!r} that a failure could take. "
+                f"{did_you_mean(self.failure_route, self.routes)}"
+            )
+        if self._template is not None and self._template.senders and self.spec.context == "none":
+            raise ConfigError(
+                f"{where} reads {{from.{self._template.senders[0]}}} in its template, but its context is 'none', "
+                "which shows no messages; use 'inbox' or 'turn'"
+            )
+        if "" in self.spec.choices:
+            raise ConfigError(f"{where} lists an empty choice; every choice needs at least one character")
