@@ -1,0 +1,171 @@
+"""Charts as SVG text for inside a page: no colours of their own, so that they follow the page's light or dark mode.
+
+matplotlib draws with stand-in colours, which are then replaced by the page's CSS variables `--ink`, `--muted`,
+`--line`, `--accent`, `--plain` and `--series-0` to `--series-7`. The same chart gives the same text, byte by byte.
+"""
+
+import io
+import re
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from xml.etree import ElementTree
+
+import matplotlib.style
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import EngFormatter, MaxNLocator
+
+from mas.observe.report_records import Bar, Chart, Series
+
+SERIES_COLOURS = 8
+_DASHES = ("solid", "dashed", "dotted")
+_FEW_POINTS = 12
+_LARGE = 10_000
+_LONGEST_LABEL = 30
+
+_INK, _MUTED, _LINE, _ACCENT, _PLAIN = "#010101", "#010102", "#010103", "#010104", "#010105"
+_SERIES = tuple(f"#0102{number:02d}" for number in range(SERIES_COLOURS))
+_VARIABLES = {
+    _INK: "--ink", _MUTED: "--muted", _LINE: "--line", _ACCENT: "--accent", _PLAIN: "--plain",
+    **{colour: f"--series-{number}" for number, colour in enumerate(_SERIES)},
+}  # fmt: skip
+_STYLE = {
+    "svg.hashsalt": "mas",
+    "svg.fonttype": "none",
+    "font.family": "sans-serif",
+    "font.size": 9.5,
+    "text.color": _INK,
+    "text.parse_math": False,
+    "figure.facecolor": "none",
+    "axes.facecolor": "none",
+    "axes.labelcolor": _MUTED,
+    "axes.edgecolor": _LINE,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.color": _LINE,
+    "grid.linewidth": 0.6,
+    "xtick.color": _LINE,
+    "ytick.color": _LINE,
+    "xtick.labelcolor": _MUTED,
+    "ytick.labelcolor": _MUTED,
+}
+
+
+def draw_chart(chart: Chart, *, prefix: str) -> str:
+    """One `<svg>` with the chart's curves, bands and seeds; the page draws the legend.
+
+    Args:
+        prefix: start of every id in it, unique on the page.
+    """
+    with _page_style():
+        figure = Figure(figsize=(5.4, 3.1), layout="constrained")
+        axes = figure.add_subplot()
+        for number, series in enumerate(chart.series):
+            _draw_series(axes, series, number)
+        axes.set_xlabel(_short(chart.x_label))
+        axes.set_ylabel(_short(chart.y_label))
+        if chart.y_range is not None:
+            axes.set_ylim(*chart.y_range)
+        axes.margins(x=0.02)
+        _label_ticks(axes, chart.series)
+        return _as_inline_svg(figure, chart.title, prefix)
+
+
+def draw_bars(bars: Sequence[Bar], *, label: str, title: str, prefix: str) -> str:
+    """One `<svg>` with a horizontal bar per arm, the first on top, with error bars and the value beside it."""
+    with _page_style():
+        figure = Figure(figsize=(5.4, 0.75 + 0.42 * len(bars)), layout="constrained")
+        axes = figure.add_subplot()
+        for number, bar in enumerate(bars):
+            spread = bar.std or 0.0
+            axes.barh(number, bar.mean, height=0.6, color=_ACCENT if bar.is_best else _PLAIN, zorder=2)
+            if spread:
+                axes.errorbar(bar.mean, number, xerr=spread, color=_INK, capsize=3, linewidth=1.2, zorder=3)
+            at = max(bar.mean + spread, 0.0)
+            axes.annotate(f"{bar.mean:.2f}", (at, number), (5, 0), textcoords="offset points", va="center")
+        axes.set_yticks(range(len(bars)), [_short(bar.name) for bar in bars])
+        axes.tick_params(axis="y", length=0, labelcolor=_INK)
+        axes.invert_yaxis()
+        axes.margins(x=0.14)
+        axes.grid(visible=False, axis="y")
+        axes.spines["left"].set_visible(False)
+        axes.set_xlabel(_short(label))
+        return _as_inline_svg(figure, title, prefix)
+
+
+@contextmanager
+def _page_style() -> Iterator[None]:
+    """matplotlib's own defaults and ours over them, whatever the user's settings are."""
+    with matplotlib.style.context(["default", _STYLE]), warnings.catch_warnings():
+        # The browser writes the text: what matplotlib's own font lacks does not matter.
+        warnings.filterwarnings("ignore", message="Glyph .* missing from font")
+        yield
+
+
+def _short(label: str) -> str:
+    """At most `_LONGEST_LABEL` characters on one line, so that a long name leaves room for the chart."""
+    line = " ".join(label.split())
+    return line if len(line) <= _LONGEST_LABEL else f"{line[: _LONGEST_LABEL - 1]}…"
+
+
+def series_colour(number: int) -> str:
+    """CSS colour of a chart's n-th curve, for the page's legend; eight colours, then again with other dashes."""
+    return f"var(--series-{number % SERIES_COLOURS})"
+
+
+def series_dash(number: int) -> str:
+    """Line style of a chart's n-th curve, by the name that CSS and matplotlib share."""
+    return _DASHES[number // SERIES_COLOURS % len(_DASHES)]
+
+
+def _draw_series(axes: Axes, series: Series, number: int) -> None:
+    colour = _SERIES[number % SERIES_COLOURS]
+    if series.lo is not None and series.hi is not None:
+        axes.fill_between(series.xs, series.lo, series.hi, color=colour, alpha=0.14, linewidth=0)
+    for seed in series.seeds:
+        axes.plot(series.xs, seed, color=colour, alpha=0.35, linewidth=0.7)
+    marker = "o" if len(series.xs) <= _FEW_POINTS else None
+    axes.plot(series.xs, series.ys, color=colour, linewidth=1.9, linestyle=series_dash(number), marker=marker, ms=3.5)
+
+
+def _label_ticks(axes: Axes, series: Sequence[Series]) -> None:
+    xs = [x for one in series for x in one.xs]
+    whole = all(float(x).is_integer() for x in xs)
+    axes.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=whole))
+    if xs and max(xs) >= _LARGE:
+        axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+
+
+def _as_inline_svg(figure: Figure, title: str, prefix: str) -> str:
+    """The figure without XML header, metadata, size and namespaces, its ids prefixed, its colours variables."""
+    stream = io.StringIO()
+    figure.savefig(stream, format="svg", metadata={"Date": None})
+    root = ElementTree.fromstring(stream.getvalue())
+    for parent in root.iter():
+        for child in [child for child in parent if child.tag.endswith(("}metadata", "}style"))]:
+            parent.remove(child)
+    for element in root.iter():
+        element.tag = _without_namespace(element.tag)
+        element.attrib = {
+            _without_namespace(name): _for_page(_without_namespace(name), value, prefix)
+            for name, value in element.attrib.items()
+        }
+    root.attrib = {"role": "img", "aria-label": title, "viewBox": root.attrib["viewBox"]}
+    return ElementTree.tostring(root, encoding="unicode")
+
+
+def _without_namespace(name: str) -> str:
+    return name.rpartition("}")[2]
+
+
+def _for_page(name: str, value: str, prefix: str) -> str:
+    """One attribute: ids made unique, stand-in colours made variables, the font left to the page."""
+    if name == "id":
+        return f"{prefix}-{value}"
+    if name == "href":
+        return f"#{prefix}-{value.removeprefix('#')}"
+    value = value.replace("url(#", f"url(#{prefix}-")
+    value = re.sub(r"font-family: [^;]*; ?", "", value)
+    return re.sub(r"#010[12]\d\d", lambda match: f"var({_VARIABLES[match.group()]})", value)

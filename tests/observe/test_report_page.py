@@ -1,0 +1,165 @@
+"""The page as text, and as a real browser shows it (where one is installed)."""
+
+import shutil
+import subprocess
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from threading import Thread
+
+import pytest
+from matplotlib.image import imread
+
+from mas.core.errors import RunDirectoryError
+from mas.core.records import Line
+from mas.observe.report import render_report, write_report
+from mas.observe.report_records import (
+    Chart,
+    Comparison,
+    Conversation,
+    KeyNumber,
+    Report,
+    Series,
+    baseline_tables,
+)
+
+ATTACK = "<script>document.title='owned'</script><img src='{address}/text.png'>"
+needs_browser = pytest.mark.skipif(shutil.which("chromium") is None, reason="no chromium on this machine")
+
+
+def conversation(label: str, text: str, *, is_success: bool) -> Conversation:
+    lines = (
+        Line(turn=0, agent="planner", prompt=f"plan {text}", text=text, failure="no step parsed"),
+        Line(turn=1, agent="executor", prompt="", text=""),
+    )
+    return Conversation(
+        label=label, lines=lines, outcome="ended", is_success=is_success, answers={0: "the tool said no"}
+    )
+
+
+def report(address: str = "https://evil.example") -> Report:
+    attack = ATTACK.format(address=address)
+    before, after = conversation("before", attack, is_success=False), conversation("after", "fine", is_success=True)
+    series = Series(name=f"team {attack}", xs=(0, 1, 2), ys=(0.1, 0.5, 0.97))
+    svg = f'<svg xmlns="http://www.w3.org/2000/svg" width="9" height="9"><image href="{address}/graph.png"/></svg>'
+    return Report(
+        title="It learns",
+        numbers=(KeyNumber(label="success", before="0.12", after="0.97"),),
+        headline=("The team solves 97 of 100 tasks.",),
+        curves=(Chart(title="Reward", x_label="training step", y_label="reward", series=(series,)),),
+        tables=baseline_tables({"two_hop": {"team": {"mean": 0.97}, attack: {"mean": 0.4}}}),
+        conversations=(Comparison(title="task 7", before=before, after=after),),
+        graph_svg=svg,
+        graph_mermaid="graph LR; planner --> executor",
+        command="mas train scenario=two_hop",
+        configuration=f"note: {attack}",
+    )
+
+
+def test_a_page_says_all_that_the_report_does_with_the_numbers_first() -> None:
+    page = render_report(report())
+    parts = ["It learns", "0.12", "0.97", "97 of 100", "training step", "two_hop", "task 7", "no step parsed",
+             "the tool said no", "(nothing)", "data:image/svg+xml", "graph LR", "mas train", "note:"]  # fmt: skip
+    places = [page.index(part, page.index("<main>")) for part in parts]
+    assert places == sorted(places)
+
+
+def test_texts_of_models_are_escaped_everywhere() -> None:
+    page = render_report(report())
+    assert "<script" not in page
+    assert "<img src='" not in page
+    assert page.count("&lt;script&gt;document.title=") >= 5
+
+
+def test_an_empty_report_is_a_page_with_its_title_and_no_section() -> None:
+    page = render_report(Report(title="Nothing yet"))
+    assert "<h1>Nothing yet</h1>" in page
+    assert "<h2" not in page
+
+
+def test_the_same_report_gives_the_same_page() -> None:
+    assert render_report(report()) == render_report(report())
+
+
+def test_a_page_is_written_with_its_parents_and_replaced_whole(tmp_path: Path) -> None:
+    path = tmp_path / "deep" / "report.html"
+    write_report(path, report())
+    write_report(path, Report(title="Second"))
+    assert "Second" in path.read_text()
+    assert [entry.name for entry in path.parent.iterdir()] == ["report.html"]
+
+
+def test_a_page_that_cannot_be_written_says_where(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(RunDirectoryError, match=r"report\.html cannot be written"):
+        write_report(tmp_path / "file" / "report.html", Report(title="t"))
+
+
+class Listener:
+    """A local server that notes what is asked of it."""
+
+    def __init__(self) -> None:
+        asked: list[str] = []
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                asked.append(self.path)
+                self.send_response(404)
+                self.end_headers()
+
+            def log_message(self, format: str, *args: object) -> None:
+                pass
+
+        self.asked = asked
+        self.server = HTTPServer(("127.0.0.1", 0), Handler)
+        self.address = f"http://127.0.0.1:{self.server.server_port}"
+
+
+@pytest.fixture
+def listener() -> Iterator[Listener]:
+    listener = Listener()
+    thread = Thread(target=listener.server.serve_forever, name="listener")
+    thread.start()
+    yield listener
+    listener.server.shutdown()
+    thread.join()
+    listener.server.server_close()
+
+
+def browse(page: Path, *options: str) -> str:
+    command = ["chromium", "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars",
+               f"--user-data-dir={page.parent / 'profile'}", *options, page.as_uri()]  # fmt: skip
+    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=100).stdout
+
+
+@needs_browser
+def test_a_browser_runs_nothing_of_the_texts_and_asks_nobody(tmp_path: Path, listener: Listener) -> None:
+    page = tmp_path / "report.html"
+    write_report(page, report(listener.address))
+    seen = browse(page, "--dump-dom")
+    assert "<title>It learns</title>" in seen
+    assert "<script" not in seen
+    assert seen.count("<svg") == 2
+    assert listener.asked == []
+
+
+@needs_browser
+def test_the_listener_would_notice_a_page_that_loads_something(tmp_path: Path, listener: Listener) -> None:
+    page = tmp_path / "report.html"
+    page.write_text(f"<img src='{listener.address}/text.png'>")
+    browse(page, "--dump-dom")
+    assert listener.asked == ["/text.png"]
+
+
+@needs_browser
+@pytest.mark.parametrize(("scheme", "is_dark"), [("1", False), ("0", True)])
+def test_a_browser_shows_the_page_light_or_dark_as_the_reader_prefers(
+    tmp_path: Path, scheme: str, is_dark: bool
+) -> None:
+    page, picture = tmp_path / "report.html", tmp_path / "page.png"
+    write_report(page, report())
+    browse(page, f"--blink-settings=preferredColorScheme={scheme}", f"--screenshot={picture}", "--window-size=420,1500")
+    pixels = imread(picture)
+    # The corner is the page's ground: --page is #0f1216 in dark mode and #f6f7f9 in light mode.
+    assert pixels[2, 2, :3].tolist() == pytest.approx([c / 255 for c in ((15, 18, 22) if is_dark else (246, 247, 249))])
+    assert len({tuple(pixel) for pixel in pixels[::7, ::7, :3].reshape(-1, 3).tolist()}) > 20, "the page is not empty"
