@@ -42,6 +42,11 @@ class Service:
         if not self._loop.cancelled():
             self._loop.result()
 
+    async def ended(self) -> None:
+        """Wait until the bus is closed and every message that was received is handled."""
+        assert self._loop is not None
+        await asyncio.wait([self._loop])
+
     async def _receive(self, inbox: Subscription) -> None:
         async with asyncio.TaskGroup() as handlers:
             async for envelope in inbox:

@@ -1,7 +1,7 @@
 """What the bus contract suites share: a fresh bus per test, and waits that need no sleep."""
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Coroutine, Generator
 from typing import Any
 
 import pytest
@@ -30,6 +30,13 @@ async def cancel(task: asyncio.Task[Any]) -> None:
     task.cancel()
     await asyncio.wait([task])
     assert task.cancelled()
+
+
+class LoopTurn:
+    """Awaiting it lets every task that is ready run once."""
+
+    def __await__(self) -> Generator[None, None, None]:
+        yield
 
 
 async def next_text(inbox: Subscription) -> str:
