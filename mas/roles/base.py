@@ -106,10 +106,13 @@ class PromptedRole:
         elif not answer:
             return self.failure(text, "empty")
         cause = self._illegal(answer)
-        return self.failure(text, cause) if cause else self.answer(answer)
+        if cause:
+            return self.failure(text, cause)
+        payload = self.answer(answer)
+        return payload.model_copy(update={"text": text}) if isinstance(payload, Failure) else payload
 
     def answer(self, text: str) -> Payload:
-        """The payload of a legal text. To be overridden by roles that decide more than a text; must not raise."""
+        """The payload of a legal text, or a failure. Roles that decide more than a text override it; never raises."""
         kind = PAYLOADS[self.emits]
         assert issubclass(kind, Text)
         return kind(text=text)
