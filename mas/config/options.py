@@ -25,8 +25,9 @@ class ScenarioOptions(Options):
 class TinyOptions(Options):
     """The tiny Qwen3-architecture base that mas makes itself.
 
-    `skill` is the share of correct demonstrations in its warm start (the rest answer at random), `steps` how long it
-    is trained on `batch` demonstrations each. `spread` is the standard deviation of its initial weights.
+    Its warm start imitates an expert for `steps` batches of `batch` demonstrations, then a novice with habits for
+    `habit_steps`: it ends up knowing the skills and seldom using them. `spread` is the standard deviation of its initial
+    weights.
     """
 
     hidden: Positive = 64
@@ -36,9 +37,10 @@ class TinyOptions(Options):
     kv_heads: Positive = 2
     spread: Annotated[float, Field(gt=0)] = 0.06
     context: Positive = 256
-    steps: Count = 600
+    steps: Count = 400
+    habit_steps: Count = 150
     batch: Positive = 64
-    lr: Annotated[float, Field(gt=0)] = 1e-3
+    lr: Annotated[float, Field(gt=0)] = 3e-3
     seed: int = 0
 
 
@@ -107,8 +109,7 @@ class AdvantageOptions(Options):
 class LossOptions(Options):
     """The clipped policy loss and its terms; None switches a bound off.
 
-    `kl` and `entropy` are coefficients. `importance_cap` bounds the weight that corrects for an older behaviour
-    policy; it only matters where a batch is used more than once.
+    `kl` (to the base with its adapter off) and `entropy` are coefficients; 0 leaves the term out.
     """
 
     clip_low: NonNegative = 0.2

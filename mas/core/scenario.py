@@ -25,8 +25,8 @@ class Scenario(Protocol):
     def task(self, split: Split, index: int) -> Task:
         """The index-th task of a split; the two splits share no task."""
 
-    def demonstrations(self, seed: int) -> Iterator[tuple[str, str]]:
-        """Endless (prompt, completion) pairs that give a tiny base part of the skill."""
+    def demonstrations(self, seed: int, *, expert: bool) -> Iterator[tuple[str, str]]:
+        """Endless (prompt, completion) pairs for the tiny base: an expert's, or a novice's with only part of the skill."""
 
     def fingerprint(self) -> str:
         """Equal for scenarios that make the same tasks and demonstrations."""

@@ -6,7 +6,7 @@ from itertools import count
 from types import TracebackType
 from typing import Self
 
-from mas.bus.service import serve
+from mas.bus.serve import serve
 from mas.core.bus import Bus
 from mas.core.engine import Engine
 from mas.core.environment import Environment, Observation, Step
@@ -57,11 +57,11 @@ class TeamRuntime:
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
-        await self._stack.enter_async_context(serve(self.bus, self._of("environment"), self.world.handle))
+        await self._stack.enter_async_context(
+            serve(self.bus, self._of("environment"), self.world.handle, concurrency=_CREDIT)
+        )
         for name, agent in self._agents.items():
-            await self._stack.enter_async_context(
-                serve(self.bus, self._of(name), agent.handle, credit=_CREDIT, concurrency=_CREDIT)
-            )
+            await self._stack.enter_async_context(serve(self.bus, self._of(name), agent.handle, concurrency=_CREDIT))
         return self
 
     async def __aexit__(

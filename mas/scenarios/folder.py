@@ -30,8 +30,7 @@ class FolderScenario:
     Attributes:
         options_key: all options as text, part of the fingerprint.
         make_environment: a fresh environment. content: what tells two tasks apart, given the task's generator.
-        demonstrate: endless (prompt, completion) pairs from a generator.
-        probe: demonstrations used for the fingerprint.
+        demonstrate: endless (prompt, completion) pairs from a generator and a skill. skill: that of a novice.
     """
 
     name: str
@@ -39,7 +38,8 @@ class FolderScenario:
     options_key: str
     make_environment: Callable[[], Environment]
     content: Callable[[Random], str]
-    demonstrate: Callable[[Random], Iterator[tuple[str, str]]]
+    demonstrate: Callable[[Random, float], Iterator[tuple[str, str]]]
+    skill: float
     reward: Reward = field(default_factory=NoOwnTerms)
     teams: Mapping[str, TeamSpec] = field(init=False)
 
@@ -53,10 +53,12 @@ class FolderScenario:
     def task(self, split: Split, index: int) -> Task:
         return split_task(f"{self.name}/{self.options_key}", split, index, self.content)
 
-    def demonstrations(self, seed: int) -> Iterator[tuple[str, str]]:
-        return self.demonstrate(Random(seed))
+    def demonstrations(self, seed: int, *, expert: bool) -> Iterator[tuple[str, str]]:
+        return self.demonstrate(Random(seed), 1.0 if expert else self.skill)
 
     def fingerprint(self) -> str:
-        stream = self.demonstrations(0)
-        sample = [part for _ in range(256) for part in next(stream)]
+        sample = []
+        for expert in (True, False):
+            stream = self.demonstrations(0, expert=expert)
+            sample += [part for _ in range(128) for part in next(stream)]
         return digest(self.name, self.options_key, *sample)

@@ -1,6 +1,7 @@
 """One teacher-forced forward pass for completions, shared by the engine's `score` and the learner.
 
-Rows are left-padded, so that completions end together and only the last L_max + 1 positions reach the head.
+Rows are left-padded, so that completions end together and only the last L_max positions reach the head.
+The last completion token predicts nothing and is not fed.
 Shape legend: N rows, T padded length, L longest completion, V vocabulary.
 """
 
@@ -40,23 +41,26 @@ def pad_left(sequences: Sequence[Sequence[int]], device: torch.device) -> Padded
     return Padded(ids.to(device), (positions >= 0).long().to(device), positions.clamp(min=0).to(device))
 
 
-def completion_logits(model: nn.Module, bank: AdapterBank, rows: Sequence[Row]) -> tuple[Tensor, Tensor, Tensor]:
-    """Logits at the completions' positions.
+def completion_logits(model: nn.Module, bank: AdapterBank, rows: Sequence[Row]) -> Tensor:
+    """Logits [N, L, V] in float32 that predict the completions' tokens, right-aligned.
 
-    Returns:
-        logits_NLV in float32, tokens_NL and mask_NL (bool), completions right-aligned.
+    A row whose completion is shorter than L has logits of earlier positions, or of padding, at its left: mask them.
     """
-    padded = pad_left([[*row.prompt_ids, *row.completion_ids] for row in rows], bank.device)
+    padded = pad_left([[*row.prompt_ids, *row.completion_ids[:-1]] for row in rows], bank.device)
     longest = max(len(row.completion_ids) for row in rows)
     with bank.routing([row.weights for row in rows]):
         output = model(
             input_ids=padded.ids_NT,
             attention_mask=padded.mask_NT,
             position_ids=padded.positions_NT,
-            logits_to_keep=longest + 1,
+            logits_to_keep=longest,
             use_cache=False,
         )
-    logits_NLV = output.logits[:, :-1].float()
-    lengths = torch.tensor([[len(row.completion_ids)] for row in rows], device=bank.device)
-    mask_NL = torch.arange(longest, device=bank.device)[None] >= longest - lengths
-    return logits_NLV, padded.ids_NT[:, -longest:], mask_NL
+    logits_NLV: Tensor = output.logits.float()
+    return logits_NLV
+
+
+def right_aligned(rows: Sequence[Sequence[float]], device: torch.device) -> Tensor:
+    """Float rows as one tensor [N, L], zeros at the left."""
+    longest = max(len(row) for row in rows)
+    return torch.tensor([[0.0] * (longest - len(row)) + list(row) for row in rows], device=device)

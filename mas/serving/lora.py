@@ -72,7 +72,9 @@ class LoraLinear(nn.Module):
             return y_NTO
         if routes[-1].stop != x_NTI.shape[0]:
             raise ModelError(f"adapter routes cover {routes[-1].stop} rows, the batch has {x_NTI.shape[0]}")
-        parts = [self._rows(route, x_NTI[route.start : route.stop], y_NTO[route.start : route.stop]) for route in routes]
+        parts = [
+            self._rows(route, x_NTI[route.start : route.stop], y_NTO[route.start : route.stop]) for route in routes
+        ]
         return parts[0] if len(parts) == 1 else torch.cat(parts)
 
     def _rows(self, route: Route, x: Tensor, y: Tensor) -> Tensor:

@@ -1,6 +1,5 @@
 """Loading the one base model of all roles, from a directory, a hub id, or the tiny base that mas makes."""
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -86,5 +85,5 @@ def _check_source(source: str) -> None:
         problem = "is a file" if path.exists() else "does not exist"
         raise ModelError(f"model directory {source!r} {problem}; needed: {wanted}, or a hub id, or 'tiny'")
     if not (path / "config.json").is_file():
-        held = sorted(os.listdir(path))[:8]
+        held = sorted(child.name for child in path.iterdir())[:8]
         raise ModelError(f"model directory {source!r} has no config.json (it holds {held}); needed: {wanted}")

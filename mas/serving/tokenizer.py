@@ -33,5 +33,7 @@ class HubTokenizer:
         if not self.has_chat:
             raise EngineError("this model has no chat template: use prompts=compact, or a model made for conversations")
         messages = [{"role": "system", "content": system}, {"role": "user", "content": user}]
-        text = self.inner.apply_chat_template(messages, tokenize=False, add_generation_prompt=True, enable_thinking=False)
+        text = self.inner.apply_chat_template(
+            messages, tokenize=False, add_generation_prompt=True, enable_thinking=False
+        )
         return self.encode(text)

@@ -100,8 +100,9 @@ class TransformersEngine:
 
     def _score(self, row: Row) -> tuple[float, ...]:
         with torch.inference_mode():
-            logits_NLV, tokens_NL, _ = completion_logits(self.base.model, self.base.bank, [row])
-            logprobs = torch.log_softmax(logits_NLV, -1).gather(-1, tokens_NL[..., None])[0, :, 0]
+            logits_LV = completion_logits(self.base.model, self.base.bank, [row])[0]
+            tokens_L1 = torch.tensor(row.completion_ids, device=logits_LV.device)[:, None]
+            logprobs = torch.log_softmax(logits_LV, -1).gather(-1, tokens_L1)[:, 0]
         return tuple(logprobs.tolist())
 
     def _resolve(self, name: str) -> tuple[AdapterRef, AdapterWeights]:

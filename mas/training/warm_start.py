@@ -1,7 +1,7 @@
 """The warm start of the tiny base: next-token learning on a scenario's scripted demonstrations, cached by content.
 
-Reinforcement learning sharpens skills, it does not invent them: the demonstrations give the base part of each
-role's skill. The cache key covers options, demonstrations and this recipe, so a stale base is never used.
+Reinforcement learning sharpens skills, it does not invent them: an expert's demonstrations give the base each role's
+skill, a novice's then bury half of it under habits. The cache key covers options, demonstrations and this recipe, so a stale base is never used.
 """
 
 import itertools
@@ -16,7 +16,7 @@ import torch
 from mas.config.options import TinyOptions
 from mas.core.scenario import Scenario
 from mas.core.seeds import digest
-from mas.serving.forward import pad_left
+from mas.serving.forward import pad_left, right_aligned
 from mas.serving.tiny import ALPHABET, tiny_model, tiny_tokenizer
 
 _RECIPE = 1
@@ -56,18 +56,19 @@ def _make(scenario: Scenario, options: TinyOptions, target: Path, progress: Prog
     tokenizer = tiny_tokenizer()
     model = tiny_model(options)
     optimiser = torch.optim.Adam(model.parameters(), lr=options.lr)
-    demonstrations = scenario.demonstrations(options.seed)
+    total = options.steps + options.habit_steps
+    streams = [scenario.demonstrations(options.seed, expert=expert) for expert in (True, False)]
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        for step in range(options.steps):
-            loss = _loss(model, tokenizer.encode, demonstrations, options.batch)
+        for step in range(total):
+            loss = _loss(model, tokenizer.encode, streams[step >= options.steps], options.batch)
             optimiser.zero_grad()
             loss.backward()  # type: ignore[no-untyped-call]
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             optimiser.step()
-            if progress is not None and (step + 1) % 50 == 0:
-                progress(step + 1, options.steps, loss.item())
+            if progress is not None and ((step + 1) % 50 == 0 or step + 1 == total):
+                progress(step + 1, total, loss.item())
     finally:
         torch.set_num_threads(threads)
     model.save_pretrained(target)
@@ -82,16 +83,15 @@ def _loss(
 ) -> torch.Tensor:
     """Mean cross-entropy over completion tokens."""
     pairs = [(encode(prompt), encode(answer)) for prompt, answer in itertools.islice(demonstrations, batch)]
-    padded = pad_left([[*prompt, *answer] for prompt, answer in pairs], torch.device("cpu"))
+    padded = pad_left([[*prompt, *answer[:-1]] for prompt, answer in pairs], torch.device("cpu"))
     longest = max(len(answer) for _, answer in pairs)
-    output = model(
+    logits_NLV = model(
         input_ids=padded.ids_NT,
         attention_mask=padded.mask_NT,
         position_ids=padded.positions_NT,
-        logits_to_keep=longest + 1,
+        logits_to_keep=longest,
         use_cache=False,
-    )
-    lengths = torch.tensor([[len(answer)] for _, answer in pairs])
-    mask_NL = torch.arange(longest)[None] >= longest - lengths
-    targets_NL = padded.ids_NT[:, -longest:]
-    return torch.nn.functional.cross_entropy(output.logits[:, :-1][mask_NL], targets_NL[mask_NL])
+    ).logits
+    targets_NL = right_aligned([answer for _, answer in pairs], logits_NLV.device).long()
+    mask_NL = right_aligned([[1.0] * len(answer) for _, answer in pairs], logits_NLV.device).bool()
+    return torch.nn.functional.cross_entropy(logits_NLV[mask_NL], targets_NL[mask_NL])

@@ -19,14 +19,14 @@ class PathOptions(Options):
     """The dial is `size` and `walls`; `max_turns` None allows 4 turns per row.
 
     `oracle` lets the shortest path into the reward (off: distance as if there were no walls).
-    `skill`: share of right answers in the demonstrations for the tiny base.
+    `skill`: share of right answers of the novice that the tiny base learns from last.
     """
 
     size: Annotated[int, Field(ge=3, le=10)] = 5
     walls: Annotated[int, Field(ge=0)] = 4
     max_turns: Annotated[int, Field(ge=1)] | None = None
     oracle: bool = False
-    skill: Annotated[float, Field(ge=0, le=1)] = 0.5
+    skill: Annotated[float, Field(ge=0, le=0.9)] = 0.4
 
     @model_validator(mode="after")
     def _room(self) -> Self:
@@ -46,7 +46,8 @@ def build(options: PathOptions) -> FolderScenario:
         options_key=options.model_dump_json(),
         make_environment=partial(PathEnvironment, rules),
         content=partial(_content, size=size, walls=walls),
-        demonstrate=partial(demonstrations, size=size, walls=walls, skill=options.skill),
+        demonstrate=partial(demonstrations, size=size, walls=walls),
+        skill=options.skill,
         reward=PathReward(),
     )
 

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from random import Random
 
 from mas.scenarios.plan_path.environment import OPEN, VISITED, PathState
+from mas.scenarios.novice import Novice
 from mas.scenarios.plan_path.grid import BACK, MOVES, Cell, Grid, make_grid, manhattan, neighbour
 
 
@@ -31,11 +32,12 @@ def team_move(state: PathState, random: Random) -> str:
     return move if move in sensible or not sensible else random.choice(sensible)
 
 
-def demonstrations(random: Random, size: int, walls: int, skill: float) -> Iterator[tuple[str, str]]:
-    """Each member's task in turn, answered right with `skill`, else at random."""
+def demonstrations(random: Random, skill: float, *, size: int, walls: int) -> Iterator[tuple[str, str]]:
+    """Each member's task in turn: right with `skill`, by habit else (see `Novice`)."""
+    novice = Novice(random, skill)
     while True:
         grid, start, goal = make_grid(random, size, walls)
-        yield from _at(_somewhere(random, grid, start, goal), random, skill)
+        yield from _at(_somewhere(random, grid, start, goal), random, novice)
 
 
 def _somewhere(random: Random, grid: Grid, start: Cell, goal: Cell) -> PathState:
@@ -49,20 +51,18 @@ def _somewhere(random: Random, grid: Grid, start: Cell, goal: Cell) -> PathState
     return state
 
 
-def _at(state: PathState, random: Random, skill: float) -> Iterator[tuple[str, str]]:
-    def answer(right: str, options: str) -> str:
-        return right if random.random() < skill else "".join(random.choice(options) for _ in right)
-
+def _at(state: PathState, random: Random, novice: Novice) -> Iterator[tuple[str, str]]:
     digits = "0123456789"[: state.grid.size]
     goal, cell, around = (f"{state.goal[0]}{state.goal[1]}", f"{state.cell[0]}{state.cell[1]}", state.around())
     moves = "".join(MOVES)
+    on = state.last if state.last in MOVES else "U"
     direct = towards(state.cell, state.goal, state.last, random)
     sensible = sensible_moves(around) or list(moves)
     proposed = random.choice(moves)
     suggested = random.choice(sensible)
-    yield f"P{goal}>", answer(goal, digits)
-    yield f"E{cell}{state.last}{goal};>", answer(direct, moves)
-    yield f"E{cell}{state.last}{goal};{proposed}{suggested}>", answer(suggested, moves)
-    yield f"V{around}{proposed}>", answer("y" if proposed in sensible else "n", "yn")
-    yield f"F{around}{proposed}>", answer(suggested, moves)
-    yield f"S{cell}{state.last}{goal}{around}>", answer(team_move(state, random), moves)
+    yield f"P{goal}>", novice.answer(goal, digits[0] * 2, digits)
+    yield f"E{cell}{state.last}{goal};>", novice.answer(direct, on, moves)
+    yield f"E{cell}{state.last}{goal};{proposed}{suggested}>", novice.answer(suggested, proposed, moves)
+    yield f"V{around}{proposed}>", novice.answer("y" if proposed in sensible else "n", "y", "yn")
+    yield f"F{around}>", novice.answer(suggested, on, moves)
+    yield f"S{cell}{state.last}{goal}{around}>", novice.answer(team_move(state, random), on, moves)

@@ -1,6 +1,5 @@
 """The smallest team task: a key is known to one, a table to the other."""
 
-from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -12,9 +11,9 @@ from mas.scenarios.relay import environment
 
 
 class RelayOptions(Options):
-    """`skill`: share of right answers in the demonstrations for the tiny base."""
+    """`skill`: share of right answers of the novice that the tiny base learns from last."""
 
-    skill: Annotated[float, Field(ge=0, le=1)] = 0.5
+    skill: Annotated[float, Field(ge=0, le=0.9)] = 0.4
 
 
 def build(options: RelayOptions) -> FolderScenario:
@@ -25,5 +24,6 @@ def build(options: RelayOptions) -> FolderScenario:
         options_key=options.model_dump_json(),
         make_environment=environment.RelayEnvironment,
         content=environment.content,
-        demonstrate=partial(environment.demonstrations, skill=options.skill),
+        demonstrate=environment.demonstrations,
+        skill=options.skill,
     )

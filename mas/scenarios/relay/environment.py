@@ -7,6 +7,7 @@ from typing import ClassVar
 import msgspec
 
 from mas.core.environment import EnvironmentSpec, Task
+from mas.scenarios.novice import Novice
 from mas.scenarios.world import RecordEnvironment
 
 KEYS = "ABCD"
@@ -71,12 +72,11 @@ class RelayEnvironment(RecordEnvironment[RelayState]):
 
 
 def demonstrations(random: Random, skill: float) -> Iterator[tuple[str, str]]:
-    """The executor looks up a signal with `skill`, else guesses a digit of the table; the planner signals at random:
-    what a signal means is left to be learned. The solo agent looks up the key itself."""
+    """The executor looks up a signal with `skill`, its habit is the first digit; the planner signals at random: what a
+    signal means is left to be learned. The solo agent looks up the key itself."""
+    novice = Novice(random, skill)
     while True:
-        state = make(random)
-        signal = random.randrange(len(SIGNALS))
-        looked_up = state.table[signal] if random.random() < skill else random.choice(state.table)
-        yield f"P{KEYS[state.goal]}>", random.choice(SIGNALS)
-        yield f"E{state.table};{SIGNALS[signal]}>", looked_up
-        yield f"S{state.table};{KEYS[signal]}>", looked_up
+        table, at = make(random).table, random.randrange(len(KEYS))
+        yield f"P{random.choice(KEYS)}>", random.choice(SIGNALS)
+        yield f"E{table};{SIGNALS[at]}>", novice.answer(table[at], table[0], table)
+        yield f"S{table};{KEYS[at]}>", novice.answer(table[at], table[0], table)

@@ -1,6 +1,5 @@
 """The task in which a team of two beats one agent of the same size: two hops, one each."""
 
-from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -12,9 +11,9 @@ from mas.scenarios.two_hop import environment
 
 
 class TwoHopOptions(Options):
-    """`skill`: share of right answers in the demonstrations for the tiny base."""
+    """`skill`: share of right answers of the novice that the tiny base learns from last."""
 
-    skill: Annotated[float, Field(ge=0, le=1)] = 0.5
+    skill: Annotated[float, Field(ge=0, le=0.9)] = 0.4
 
 
 def build(options: TwoHopOptions) -> FolderScenario:
@@ -25,5 +24,6 @@ def build(options: TwoHopOptions) -> FolderScenario:
         options_key=options.model_dump_json(),
         make_environment=environment.TwoHopEnvironment,
         content=environment.content,
-        demonstrate=partial(environment.demonstrations, skill=options.skill),
+        demonstrate=environment.demonstrations,
+        skill=options.skill,
     )

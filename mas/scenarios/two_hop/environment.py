@@ -7,6 +7,7 @@ from typing import ClassVar
 import msgspec
 
 from mas.core.environment import EnvironmentSpec, Task
+from mas.scenarios.novice import Novice
 from mas.scenarios.world import RecordEnvironment
 
 SYMBOLS = "abcdef"
@@ -46,9 +47,7 @@ class TwoHopEnvironment(RecordEnvironment[TwoHopState]):
 
     def __init__(self) -> None:
         views = ("planner", "executor", "solo", "first", "second")
-        super().__init__(
-            EnvironmentSpec(name="two_hop", seats=("team",), views=views, max_turns=1, terms=("right",))
-        )
+        super().__init__(EnvironmentSpec(name="two_hop", seats=("team",), views=views, max_turns=1, terms=("right",)))
 
     def initial(self, task: Task) -> TwoHopState:
         return make(Random(task.seed))
@@ -77,9 +76,9 @@ class TwoHopEnvironment(RecordEnvironment[TwoHopState]):
 
 
 def demonstrations(random: Random, skill: float) -> Iterator[tuple[str, str]]:
-    """One hop, with `skill`, else a guess: in the format that every role of every team shares."""
+    """One hop with `skill`, the habit is to echo the question: in the format that every role of every team shares."""
+    novice = Novice(random, skill)
     while True:
         table = "".join(random.choices(SYMBOLS, k=len(SYMBOLS)))
         at = random.randrange(len(SYMBOLS))
-        answer = table[at] if random.random() < skill else random.choice(SYMBOLS)
-        yield f"{random.choice('PES')}{table};{SYMBOLS[at]}>", answer
+        yield f"{random.choice('PES')}{table};{SYMBOLS[at]}>", novice.answer(table[at], SYMBOLS[at], SYMBOLS)

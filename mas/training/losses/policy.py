@@ -58,25 +58,3 @@ def entropy(logits_NLV: Tensor, allowed_NV: Tensor | None = None) -> Tensor:
         logits_NLV = logits_NLV.masked_fill(~allowed_NV[:, None], -torch.inf)
     logprobs_NLV = torch.log_softmax(logits_NLV, -1)
     return -(logprobs_NLV.exp() * logprobs_NLV.masked_fill(logprobs_NLV == -torch.inf, 0.0)).sum(-1)
-
-
-def token_weights(mask_NL: Tensor, aggregation: str, max_length: int) -> Tensor:
-    """Weights [N, L] with which token losses are summed to one number for this set of N rows.
-
-    token_mean: 1 / all tokens; seq_mean_token_mean: 1 / (N |y|); seq_mean_token_sum: 1 / N;
-    seq_mean_token_sum_norm: 1 / (N max_length) (Dr.GRPO, arXiv 2503.20783).
-    """
-    mask = mask_NL.float()
-    rows, lengths_N1 = mask.shape[0], mask.sum(-1, keepdim=True)
-    if aggregation == "token_mean":
-        return mask / mask.sum()
-    if aggregation == "seq_mean_token_mean":
-        return mask / lengths_N1.clamp(min=1) / rows
-    if aggregation == "seq_mean_token_sum":
-        return mask / rows
-    if aggregation == "seq_mean_token_sum_norm":
-        return mask / rows / max_length
-    raise TrainingError(
-        f"aggregation {aggregation!r} does not exist; possible: 'token_mean', 'seq_mean_token_mean', "
-        "'seq_mean_token_sum', 'seq_mean_token_sum_norm'"
-    )

@@ -55,7 +55,7 @@ class _TreePlay:
         seeds = tuple(derive_seed("candidate", here, k) for k in range(options.candidates))
         candidates = await self.sampler.runtime.ask(point, seeds, episode=ledger.id)
         ledger.count(candidates)
-        scored = await asyncio.gather(*[self._score(point, candidate) for candidate in candidates])
+        scored = await self._scores(point, candidates)
         totals = [total_reward(terms, self.sampler.rewards) for terms in scored]
         winner = self._winner(totals, here)
         group = f"{ledger.task}/{ledger.id}/{point.turn}/{point.agent}/{visit}/{state}"
@@ -85,9 +85,20 @@ class _TreePlay:
             return max(range(len(totals)), key=totals.__getitem__)
         return derive_seed("any", here) % len(totals)
 
+    async def _scores(self, point: Point, candidates: tuple[Candidate, ...]) -> list[dict[str, float]]:
+        """Terms of every candidate. Equal outputs lead to the same state: they share one clone and one score."""
+        distinct: dict[str, Candidate] = {}
+        for candidate in candidates:
+            distinct.setdefault(candidate.text, candidate)
+        terms = await asyncio.gather(*[self._score(point, candidate) for candidate in distinct.values()])
+        by_text = dict(zip(distinct, terms, strict=True))
+        return [dict(by_text[candidate.text]) for candidate in candidates]
+
     async def _score(self, point: Point, candidate: Candidate) -> dict[str, float]:
         """Team and own terms of one candidate, averaged over its play-outs."""
-        outcomes = await asyncio.gather(*[self._play_out(point, candidate, n) for n in range(self.sampler.options.continuations)])
+        outcomes = await asyncio.gather(
+            *[self._play_out(point, candidate, n) for n in range(self.sampler.options.continuations)]
+        )
         names = dict.fromkeys(name for terms in outcomes for name in terms)
         return {name: sum(terms.get(name, 0.0) for terms in outcomes) / len(outcomes) for name in names}
 
@@ -124,4 +135,3 @@ class _PlayOut:
         candidates = await self.runtime.ask(point, (seed,), episode=self.ledger.id)
         self.ledger.count(candidates)
         return candidates[0].payload
-

@@ -1,0 +1,127 @@
+"""Checkpoints: all that the next step depends on, in one directory that appears whole or not at all.
+
+A checkpoint holds every adapter as a PEFT directory, the optimisers' states, `state.json`, and `manifest.json` with a
+SHA-256 per file. There is no random state to keep: every draw is derived from the run's seed and the step.
+"""
+
+import hashlib
+import json
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import safetensors
+import safetensors.torch
+import torch
+from torch import Tensor
+
+from mas.core.errors import CheckpointError
+from mas.observe.atomic import write_directory_atomic
+from mas.serving.lora import AdapterWeights
+from mas.serving.peft_files import from_directory, to_files
+from mas.training.learner import Learner
+
+_MANIFEST = "manifest.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """Where a run stands: steps done, tokens and calls spent on sampling, each adapter's served version, and the
+    success of the last greedy evaluation (None before the first)."""
+
+    step: int
+    tokens: int
+    calls: int
+    versions: Mapping[str, int]
+    success: float | None = None
+
+
+def save_checkpoint(directory: Path, learner: Learner, progress: Progress, keep: int) -> Path:
+    """Write `directory/step-NNNNNN` and delete all but the `keep` latest."""
+    files: dict[str, bytes] = {}
+    for name, weights in learner.adapters.items():
+        for file, content in to_files(weights, learner.base.name).items():
+            files[f"adapters/{name}/{file}"] = content
+        files[f"optimisers/{name}.safetensors"] = safetensors.torch.save(_optimiser_tensors(learner, name, weights))
+    state = {
+        "step": progress.step,
+        "tokens": progress.tokens,
+        "calls": progress.calls,
+        "versions": dict(progress.versions),
+        "success": progress.success,
+    }
+    files["state.json"] = json.dumps(state, indent=1).encode()
+    sums = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
+    files[_MANIFEST] = json.dumps(sums, indent=1).encode()
+    target = directory / f"step-{progress.step:06d}"
+    write_directory_atomic(target, files)
+    for old in list_checkpoints(directory)[:-keep]:
+        shutil.rmtree(old)
+    return target
+
+
+def list_checkpoints(directory: Path) -> list[Path]:
+    """All complete checkpoints, oldest first."""
+    return sorted(path for path in directory.glob("step-*") if (path / _MANIFEST).is_file())
+
+
+def verify_checkpoint(path: Path) -> Progress:
+    """Check every file against the manifest and return where the run stood.
+
+    Raises:
+        CheckpointError: a file is missing or does not hold what was written.
+    """
+    advice = f"delete {path} to go on from the checkpoint before it"
+    try:
+        sums = json.loads((path / _MANIFEST).read_text())
+        for name, wanted in sums.items():
+            if hashlib.sha256((path / name).read_bytes()).hexdigest() != wanted:
+                raise CheckpointError(f"checkpoint {path} is corrupt: {name} is not what was written; {advice}")
+        state = json.loads((path / "state.json").read_text())
+        return Progress(state["step"], state["tokens"], state["calls"], state["versions"], state["success"])
+    except (OSError, ValueError, KeyError, AttributeError) as error:
+        raise CheckpointError(f"checkpoint {path} is corrupt: {error}; {advice}") from error
+
+
+def load_checkpoint(path: Path, learner: Learner) -> Progress:
+    """Put a checkpoint's adapters and optimiser states into the learner.
+
+    Raises:
+        CheckpointError: corrupt, or made with other adapters.
+    """
+    progress = verify_checkpoint(path)
+    if set(progress.versions) != set(learner.adapters):
+        raise CheckpointError(
+            f"checkpoint {path} holds adapters {sorted(progress.versions)}, the run has {sorted(learner.adapters)}"
+        )
+    for name, weights in learner.adapters.items():
+        loaded = from_directory(path / "adapters" / name, learner.base.bank)
+        with torch.no_grad():
+            for mine, other in zip(weights.parameters(), loaded.parameters(), strict=True):
+                mine.copy_(other)
+        _load_optimiser(learner, name, weights, path / "optimisers" / f"{name}.safetensors")
+    return progress
+
+
+def _optimiser_tensors(learner: Learner, name: str, weights: AdapterWeights) -> dict[str, Tensor]:
+    states = learner.optimisers[name].state
+    tensors = {}
+    for index, parameter in enumerate(weights.parameters()):
+        for key, value in states.get(parameter, {}).items():
+            tensors[f"{index}.{key}"] = torch.as_tensor(value).detach().cpu().contiguous()
+    return tensors
+
+
+def _load_optimiser(learner: Learner, name: str, weights: AdapterWeights, path: Path) -> None:
+    try:
+        tensors = safetensors.torch.load(path.read_bytes())
+    except (OSError, safetensors.SafetensorError) as error:
+        raise CheckpointError(f"optimiser state {path} cannot be read: {error}") from error
+    states = learner.optimisers[name].state
+    for index, parameter in enumerate(weights.parameters()):
+        own = {key.partition(".")[2]: value for key, value in tensors.items() if key.startswith(f"{index}.")}
+        if own:
+            states[parameter] = {
+                key: value if key == "step" else value.to(parameter.device) for key, value in own.items()
+            }

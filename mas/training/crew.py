@@ -1,0 +1,70 @@
+"""A team ready to play: plan, engine, bus and runtime put together for one scenario and one base."""
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from mas.bus.memory import MemoryBus
+from mas.core.scenario import Scenario
+from mas.core.seeds import derive_seed
+from mas.core.team import TeamSpec
+from mas.graph.plan import Plan, compile_team
+from mas.roles import build_roles
+from mas.runtime.team import TeamRuntime
+from mas.serving.lora import AdapterWeights
+from mas.serving.model import BaseModel
+from mas.serving.transformers_engine import TransformersEngine
+
+
+@dataclass(frozen=True, slots=True)
+class Crew:
+    """Everything that plays. `adapter_of`: role -> the trainable adapter that it speaks through."""
+
+    scenario: Scenario
+    plan: Plan
+    engine: TransformersEngine
+    runtime: TeamRuntime
+    adapter_of: Mapping[str, str]
+
+
+def trainable_adapters(team: TeamSpec, policy: str) -> dict[str, str]:
+    """Role -> adapter for every trainable role: one `shared` by all, or one per role (or as the role names it)."""
+    return {
+        name: "shared" if policy == "shared" else (role.adapter or name)
+        for name, role in team.roles.items()
+        if role.trainable
+    }
+
+
+def new_adapters(base: BaseModel, names: set[str], seed: int) -> dict[str, AdapterWeights]:
+    """Fresh adapters that change nothing yet."""
+    return {name: base.bank.create(base.options.lora, derive_seed("adapter", seed, name)) for name in sorted(names)}
+
+
+@asynccontextmanager
+async def open_crew(
+    scenario: Scenario,
+    team: TeamSpec,
+    base: BaseModel,
+    policy: str,
+    adapters: Mapping[str, AdapterWeights],
+    speakers: Mapping[str, str] | None = None,
+) -> AsyncIterator[Crew]:
+    """Publish the adapters and put the team on a bus of its own.
+
+    `speakers` overrides which adapter a role speaks through (to exchange two roles' adapters, say).
+    """
+    plan = compile_team(team, build_roles(team))
+    adapter_of = trainable_adapters(team, policy)
+    engine = TransformersEngine(base)
+    for name, weights in adapters.items():
+        engine.publish(name, weights)
+    bus = MemoryBus()
+    speaking: dict[str, str | None] = {**adapter_of, **(speakers or {})}
+    runtime = TeamRuntime(plan, engine, bus, adapters=speaking, chats=base.chats)
+    try:
+        async with runtime:
+            yield Crew(scenario, plan, engine, runtime, adapter_of)
+    finally:
+        await bus.close()
+        await engine.close()

@@ -1,0 +1,88 @@
+"""How good a team is: success over held-out tasks, and the baseline that knows nothing."""
+
+import asyncio
+from collections.abc import Sequence
+from random import Random
+from statistics import fmean
+
+import msgspec
+
+from mas.core.environment import Task
+from mas.core.records import Episode
+from mas.core.scenario import Scenario, Split
+from mas.core.seeds import derive_seed
+from mas.runtime.team import TeamRuntime
+from mas.training.sampling.single import play_once
+
+
+class Evaluation(msgspec.Struct, frozen=True, kw_only=True):
+    """Means over episodes. `failures`: share of outputs that did not parse."""
+
+    success: float
+    turns: float
+    failures: float
+    tokens: int
+    episodes: tuple[Episode, ...]
+
+    def metrics(self) -> dict[str, float]:
+        """The numbers without the episodes."""
+        return {"success": self.success, "turns": self.turns, "failures": self.failures}
+
+
+async def evaluate(
+    runtime: TeamRuntime,
+    scenario: Scenario,
+    tasks: int,
+    *,
+    temperature: float | None = 0.0,
+    seed: int = 0,
+    split: Split = "eval",
+) -> Evaluation:
+    """Play the first `tasks` tasks of a split, greedy at temperature 0, sampled as the roles say at None."""
+    plays = [
+        play_once(
+            runtime,
+            scenario.environment(),
+            scenario.task(split, index),
+            derive_seed("evaluate", seed, index),
+            temperature=temperature,
+        )
+        for index in range(tasks)
+    ]
+    return summarise(await asyncio.gather(*plays))
+
+
+def summarise(episodes: Sequence[Episode]) -> Evaluation:
+    """The evaluation of episodes already played."""
+    lines = [line for episode in episodes for line in episode.lines]
+    return Evaluation(
+        success=fmean(episode.success for episode in episodes),
+        turns=fmean(len({line.turn for line in episode.lines}) for episode in episodes),
+        failures=fmean([line.failure is not None for line in lines] or [0.0]),
+        tokens=sum(episode.tokens for episode in episodes),
+        episodes=tuple(episodes),
+    )
+
+
+def random_success(scenario: Scenario, tasks: int, seed: int) -> float:
+    """Success of a player that draws uniformly among the legal actions: it knows the rules and nothing else.
+
+    Raises:
+        ValueError: the scenario cannot list legal actions.
+    """
+    return fmean(_random_play(scenario, scenario.task("eval", index), seed) for index in range(tasks))
+
+
+def _random_play(scenario: Scenario, task: Task, seed: int) -> bool:
+    environment = scenario.environment()
+    environment.reset(task)
+    random = Random(derive_seed("random", seed, task.id))
+    while seats := environment.to_move():
+        actions = {}
+        for seat in seats:
+            legal = environment.legal(seat)
+            if legal is None:
+                raise ValueError(f"{scenario.name} cannot list the legal actions of {seat!r}: no random baseline")
+            actions[seat] = random.choice(legal) if legal else ""
+        environment.step(actions)
+    return environment.success()

@@ -1,0 +1,214 @@
+"""The learner: one resident base, every role's adapter in the same forward and backward, one AdamW per adapter.
+
+Each step asserts what role adapters need to train at all: an adapter with tokens gets a gradient, every other none.
+
+Shape legend: N loss rows, U distinct inputs, L tokens (right-aligned), V vocabulary.
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from statistics import fmean
+
+import torch
+from torch import Tensor
+
+from mas.config.options import LearnerOptions, LossOptions
+from mas.core.errors import TrainingError
+from mas.serving.forward import Row, completion_logits, right_aligned
+from mas.serving.lora import AdapterWeights
+from mas.serving.model import BaseModel
+from mas.training.batch import MicroBatch, TrainRow, micro_batches
+from mas.training.losses.policy import clipped_loss, clipped_share, entropy, kl, ratio
+
+Metrics = dict[str, float]
+
+
+class Learner:
+    """Owns the trainable adapters (float32) and their optimisers.
+
+    Args:
+        adapters: name -> weights; copied, the caller's stay as they are.
+    """
+
+    def __init__(
+        self, base: BaseModel, adapters: Mapping[str, AdapterWeights], options: LearnerOptions, loss: LossOptions
+    ) -> None:
+        self.base = base
+        self.options = options
+        self.loss = loss
+        self.adapters = {name: weights.snapshot() for name, weights in adapters.items()}
+        for weights in self.adapters.values():
+            for tensor in weights.parameters():
+                tensor.requires_grad_(True)
+        self.optimisers = {
+            name: torch.optim.AdamW(
+                weights.parameters(),
+                lr=options.lr,
+                betas=(options.beta1, options.beta2),
+                weight_decay=options.weight_decay,
+            )
+            for name, weights in self.adapters.items()
+        }
+
+    def step(self, rows: Sequence[TrainRow]) -> dict[str, Metrics]:
+        """Improve every adapter that has rows; returns metrics per adapter, token-weighted over the whole batch.
+
+        Raises:
+            TrainingError: a gradient reached the wrong adapter, is missing, or is not finite.
+        """
+        torch.set_num_threads(self.base.options.threads)
+        sums: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+        for _ in range(self.options.epochs):
+            for part in self._minibatches(rows):
+                for name, values in self._optimise(part).items():
+                    for key, value in values.items():
+                        sums[name][key].append(value)
+        return {
+            name: {key: max(v) if key == "ratio_max" else fmean(v) for key, v in values.items()}
+            for name, values in sums.items()
+        }
+
+    def _minibatches(self, rows: Sequence[TrainRow]) -> list[list[TrainRow]]:
+        """Every n-th row, with weights scaled so that each part is a batch of its own."""
+        count = self.options.minibatches
+        if count == 1:
+            return [list(rows)]
+        parts = [[row for i, row in enumerate(rows) if i % count == part] for part in range(count)]
+        scaled = [
+            [TrainRow(row.turn, row.adapter, row.advantage, row.weight * count) for row in part] for part in parts
+        ]
+        return [part for part in scaled if part]
+
+    def _optimise(self, rows: Sequence[TrainRow]) -> dict[str, Metrics]:
+        for optimiser in self.optimisers.values():
+            optimiser.zero_grad(set_to_none=True)
+        tallies: dict[str, Tally] = {name: Tally() for name in {row.adapter for row in rows}}
+        for batch in micro_batches(rows, self.options.micro_batch_tokens):
+            self._backward(batch, tallies)
+        self._assert_untouched(set(tallies))
+        return {name: tally.metrics() | self._apply(name, rows) for name, tally in sorted(tallies.items())}
+
+    def _backward(self, batch: MicroBatch, tallies: Mapping[str, "Tally"]) -> None:
+        terms = LossTerms.of(self, batch)
+        terms.loss.backward()  # type: ignore[no-untyped-call]
+        start = 0
+        for stop in range(1, len(batch.rows) + 1):
+            if stop == len(batch.rows) or batch.rows[stop].adapter != batch.rows[start].adapter:
+                tallies[batch.rows[start].adapter].add(terms, start, stop)
+                start = stop
+
+    def _apply(self, name: str, rows: Sequence[TrainRow]) -> Metrics:
+        parameters = self.adapters[name].parameters()
+        norm = float(torch.nn.utils.clip_grad_norm_(parameters, self.options.clip_norm))
+        wanted = any(row.adapter == name and row.advantage != 0 for row in rows)
+        if wanted and not norm > 0:
+            raise TrainingError(
+                f"adapter {name!r} has rows with an advantage but its gradient is {norm}: "
+                "its weights are not part of the forward pass, or the loss is not finite"
+            )
+        self.optimisers[name].step()
+        return {"gradient_norm": norm}
+
+    def _assert_untouched(self, touched: set[str]) -> None:
+        """Before any adapter changes."""
+        for name, weights in self.adapters.items():
+            if name not in touched and any(tensor.grad is not None for tensor in weights.parameters()):
+                raise TrainingError(f"adapter {name!r} has no rows in this step and yet a gradient reached it")
+
+
+class LossTerms:
+    """The loss of one micro-batch and the tensors that its metrics are read from."""
+
+    def __init__(self, loss: Tensor, values: Mapping[str, Tensor], weights_NL: Tensor, mask_NL: Tensor) -> None:
+        self.loss = loss
+        self.values = values
+        self.weights_NL = weights_NL
+        self.mask_NL = mask_NL
+
+    @classmethod
+    def of(cls, learner: Learner, batch: MicroBatch) -> "LossTerms":
+        """Forward pass and loss: sum over tokens of weight x (policy + kl - entropy terms)."""
+        options, device = learner.loss, learner.base.bank.device
+        turns = [row.turn for row in batch.rows]
+        inputs = [
+            Row(row.turn.prompt_ids, row.turn.completion_ids, learner.adapters[row.adapter]) for row in batch.inputs
+        ]
+        heat_U11 = torch.tensor([row.turn.temperature for row in batch.inputs], device=device)[:, None, None]
+        logits_ULV = completion_logits(learner.base.model, learner.base.bank, inputs) / heat_U11
+        index_N = torch.tensor(batch.index, device=device)
+        tokens_NL = right_aligned([turn.completion_ids for turn in turns], device).long()
+        weights_NL = right_aligned([[row.weight] * len(row.turn.completion_ids) for row in batch.rows], device)
+        advantage_N1 = torch.tensor([[row.advantage] for row in batch.rows], device=device)
+
+        logprobs_NL = _token_logprobs(logits_ULV, index_N, tokens_NL)
+        rho_NL = ratio(logprobs_NL, right_aligned([turn.logprobs for turn in turns], device))
+        bounds = {"clip_low": options.clip_low, "clip_high": options.clip_high}
+        token_loss_NL = clipped_loss(rho_NL, advantage_N1, dual_clip=options.dual_clip, **bounds)
+        entropy_NL = entropy(logits_ULV, _allowed(batch.inputs, logits_ULV))[index_N]
+        values = {
+            "policy_loss": token_loss_NL,
+            "ratio": rho_NL,
+            "clip_fraction": clipped_share(rho_NL, advantage_N1, **bounds),
+            "entropy": entropy_NL,
+        }
+        if options.entropy:
+            token_loss_NL = token_loss_NL - options.entropy * entropy_NL
+        if options.kl:
+            with torch.no_grad():
+                bare = [Row(row.prompt_ids, row.completion_ids) for row in inputs]
+                reference_ULV = completion_logits(learner.base.model, learner.base.bank, bare) / heat_U11
+                reference_NL = _token_logprobs(reference_ULV, index_N, tokens_NL)
+            values["kl"] = kl(logprobs_NL, reference_NL, options.kl_estimator)
+            token_loss_NL = token_loss_NL + options.kl * values["kl"]
+        mask_NL = weights_NL > 0
+        loss = torch.where(mask_NL, token_loss_NL * weights_NL, 0.0).sum()
+        return cls(loss, {name: value.detach() for name, value in values.items()}, weights_NL, mask_NL)
+
+
+class Tally:
+    """Sums of one adapter's token metrics over micro-batches."""
+
+    def __init__(self) -> None:
+        self.tokens = 0
+        self.rows = 0
+        self.sums: dict[str, float] = defaultdict(float)
+        self.ratio_max = 0.0
+        self.ratio_sum = 0.0
+        self.ratio_squares = 0.0
+
+    def add(self, terms: LossTerms, start: int, stop: int) -> None:
+        """Add the rows from `start` to `stop`."""
+        mask = terms.mask_NL[start:stop]
+        self.tokens += int(mask.sum())
+        self.rows += stop - start
+        for name, value_NL in terms.values.items():
+            self.sums[name] += float(value_NL[start:stop][mask].sum())
+        rho = terms.values["ratio"][start:stop][mask]
+        self.ratio_max = max(self.ratio_max, float(rho.max()))
+        self.ratio_sum += float(rho.sum())
+        self.ratio_squares += float(rho.square().sum())
+
+    def metrics(self) -> Metrics:
+        """Means over tokens; `ess` is the effective sample size as a share: (sum rho)^2 / (n sum rho^2)."""
+        means = {name: value / self.tokens for name, value in self.sums.items()}
+        ess = self.ratio_sum**2 / (self.tokens * self.ratio_squares) if self.ratio_squares else 0.0
+        return means | {"ratio_max": self.ratio_max, "ess": ess, "tokens": float(self.tokens), "rows": float(self.rows)}
+
+
+def _token_logprobs(logits_ULV: Tensor, index_N: Tensor, tokens_NL: Tensor) -> Tensor:
+    """log pi of each row's tokens, [N, L]."""
+    position_L = torch.arange(tokens_NL.shape[1], device=tokens_NL.device)
+    chosen_NL = logits_ULV[index_N[:, None], position_L[None], tokens_NL]
+    return chosen_NL - logits_ULV.logsumexp(-1)[index_N]
+
+
+def _allowed(inputs: Sequence[TrainRow], logits_ULV: Tensor) -> Tensor | None:
+    """Which tokens are legal, [U, V]; None where no row lists its choices."""
+    if not any(row.turn.choices for row in inputs):
+        return None
+    allowed_UV = torch.zeros(len(inputs), logits_ULV.shape[-1], dtype=torch.bool, device=logits_ULV.device)
+    for u, row in enumerate(inputs):
+        allowed_UV[u, list(row.turn.choices)] = True
+        if not row.turn.choices:
+            allowed_UV[u] = True
+    return allowed_UV

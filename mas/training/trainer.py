@@ -1,0 +1,202 @@
+"""The training loop: sample, compare, improve, publish, write down; and again.
+
+A step depends on the step before only through the learner and the counters, and on randomness only through the seed
+and the step's number: a run that is killed and resumed ends with the weights of one that was not.
+"""
+
+import asyncio
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+from mas.config.options import Config
+from mas.core.environment import Task
+from mas.core.errors import MasError, TrainingError
+from mas.core.records import Episode
+from mas.core.scenario import Scenario
+from mas.core.seeds import derive_seed
+from mas.serving.lora import AdapterWeights
+from mas.serving.model import BaseModel
+from mas.training.batch import train_rows
+from mas.training.canary import check_served
+from mas.training.checkpoint import Progress, list_checkpoints, load_checkpoint, save_checkpoint
+from mas.training.credit import turn_advantages
+from mas.training.crew import Crew, new_adapters, open_crew, trainable_adapters
+from mas.training.evaluate import Evaluation, evaluate
+from mas.training.learner import Learner
+from mas.training.sampling.parallel import ParallelSampler
+from mas.training.sampling.tree import TreeSampler
+from mas.training.summary import step_metrics
+
+Metrics = dict[str, Any]
+
+
+class Watcher(Protocol):
+    """Who is told what happens: a run directory, a progress display, a test."""
+
+    def on_resume(self, step: int) -> None:
+        """Training begins, after so many steps already done."""
+
+    def on_step(self, step: int, metrics: Metrics, episodes: Sequence[Episode]) -> None:
+        """A step is done."""
+
+    def on_evaluation(self, step: int, name: str, evaluation: Evaluation) -> None:
+        """The team was evaluated, `greedy` or `sampled`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How training ended. `history`: one metrics record per step of this process."""
+
+    progress: Progress
+    adapters: Mapping[str, AdapterWeights]
+    history: tuple[Metrics, ...]
+    reason: str
+
+
+class Trainer:
+    """Trains one team of one scenario on one base.
+
+    Args:
+        checkpoints: directory for checkpoints, None: nothing is saved and nothing resumed.
+    """
+
+    def __init__(self, config: Config, scenario: Scenario, base: BaseModel, *, checkpoints: Path | None = None) -> None:
+        self.config = config
+        self.scenario = scenario
+        self.base = base
+        self.checkpoints = checkpoints
+        self.team = scenario.teams[config.algorithm.team]
+        names = set(trainable_adapters(self.team, config.algorithm.policy).values())
+        if not names:
+            raise TrainingError(f"team {self.team.name!r} has no trainable role: set trainable: true on one")
+        self.learner = Learner(
+            base, new_adapters(base, names, config.train.seed), config.learner, config.algorithm.loss
+        )
+        self.progress = Progress(0, 0, 0, dict.fromkeys(names, 0))
+
+    def resume(self) -> bool:
+        """Go on from the latest checkpoint, if there is one.
+
+        Raises:
+            CheckpointError: the latest checkpoint is corrupt.
+        """
+        found = list_checkpoints(self.checkpoints) if self.checkpoints is not None else []
+        if not found:
+            return False
+        self.progress = load_checkpoint(found[-1], self.learner)
+        return True
+
+    async def run(self, watcher: Watcher) -> Outcome:
+        """Train to the configured end.
+
+        Raises:
+            TrainingError: a step broke a rule of learning, or no episode of a step could be played.
+        """
+        watcher.on_resume(self.progress.step)
+        history: list[Metrics] = []
+        train = self.config.train
+        async with open_crew(self.scenario, self.team, self.base, self.config.algorithm.policy, {}) as crew:
+            for name, weights in self.learner.adapters.items():
+                crew.engine.publish(name, weights, self.progress.versions[name])
+            if self.progress.step == 0:
+                await self._evaluate(crew, watcher)
+            while not self._end():
+                history.append(await self._step(crew, watcher))
+                ended = bool(self._end())
+                if ended or _is_due(self.progress.step, train.eval_every):
+                    await self._evaluate(crew, watcher)
+                    ended = bool(self._end())
+                if self.checkpoints is not None and (ended or _is_due(self.progress.step, train.checkpoint_every)):
+                    save_checkpoint(self.checkpoints, self.learner, self.progress, train.keep_checkpoints)
+        adapters = {name: weights.snapshot() for name, weights in self.learner.adapters.items()}
+        return Outcome(self.progress, adapters, tuple(history), self._end())
+
+    def _end(self) -> str:
+        """Why training is over, empty while it is not. A pure function of progress and configuration."""
+        train, progress = self.config.train, self.progress
+        if progress.step >= train.steps:
+            return f"{train.steps} steps done"
+        if train.token_budget is not None and progress.tokens >= train.token_budget:
+            return f"token budget of {train.token_budget} spent"
+        if train.target is not None and progress.success is not None and progress.success >= train.target:
+            return f"target success {train.target} reached"
+        return ""
+
+    async def _evaluate(self, crew: Crew, watcher: Watcher) -> None:
+        tasks, seed = self.config.train.eval_tasks, self.config.train.seed
+        greedy = await evaluate(crew.runtime, self.scenario, tasks, temperature=0.0, seed=seed)
+        watcher.on_evaluation(self.progress.step, "greedy", greedy)
+        sampled = await evaluate(crew.runtime, self.scenario, tasks, temperature=None, seed=seed)
+        watcher.on_evaluation(self.progress.step, "sampled", sampled)
+        self.progress = replace(self.progress, success=greedy.success)
+
+    async def _step(self, crew: Crew, watcher: Watcher) -> Metrics:
+        began = time.perf_counter()
+        episodes = await self._sample(crew)
+        sampled = time.perf_counter()
+        algorithm = self.config.algorithm
+        turns = [turn for episode in episodes for turn in episode.turns]
+        advantages = turn_advantages(turns, algorithm.reward, algorithm.advantage)
+        loss = algorithm.loss
+        rows = train_rows(turns, advantages, crew.adapter_of, aggregation=loss.aggregation, max_length=loss.max_length)
+        learned = self.learner.step(rows)
+        for name in learned:
+            crew.engine.publish(name, self.learner.adapters[name])
+        gaps = await check_served(crew.engine, self.learner, rows) if self.config.train.canary else {}
+        step = self.progress.step + 1
+        self.progress = replace(
+            self.progress,
+            step=step,
+            tokens=self.progress.tokens + sum(episode.tokens for episode in episodes),
+            calls=self.progress.calls + sum(episode.calls for episode in episodes),
+            versions={name: ref.version for name, ref in crew.engine.adapters().items()},
+        )
+        metrics = step_metrics(episodes, turns, advantages, algorithm.reward, learned, crew.adapter_of)
+        metrics |= {"tokens": self.progress.tokens, "calls": self.progress.calls, "canary": gaps}
+        metrics["seconds"] = {"sample": sampled - began, "learn": time.perf_counter() - sampled}
+        watcher.on_step(step, metrics, episodes)
+        return metrics
+
+    async def _sample(self, crew: Crew) -> list[Episode]:
+        """Play this step's tasks, all at once. A task that cannot be played is a recorded failure, not a crash."""
+        algorithm, train, step = self.config.algorithm, self.config.train, self.progress.step
+        kind = TreeSampler if algorithm.sampler.mode == "tree" else ParallelSampler
+        sampler = kind(crew.runtime, self.scenario.reward, algorithm.sampler, algorithm.reward)
+        first = derive_seed("tasks", train.seed, step) % 10**9 * 1000
+        plays = [
+            self._play(sampler, self.scenario.task("train", first + i), derive_seed("play", train.seed, step, i))
+            for i in range(train.tasks_per_step)
+        ]
+        episodes = [episode for group in await asyncio.gather(*plays) for episode in group]
+        failed = [episode for episode in episodes if episode.status == "failed"]
+        if len(failed) == len(episodes):
+            raise TrainingError(f"none of the {len(episodes)} tasks of step {step} could be played: {failed[0].cause}")
+        return episodes
+
+    async def _play(self, sampler: TreeSampler | ParallelSampler, task: Task, seed: int) -> tuple[Episode, ...]:
+        try:
+            return await sampler.sample(task, self.scenario.environment(), seed)
+        except MasError as error:
+            cause = f"{type(error).__name__}: {error}"
+            return (
+                Episode(
+                    id=f"{task.id}#failed",
+                    task=task.id,
+                    success=False,
+                    turns=(),
+                    lines=(),
+                    rewards={},
+                    prompt_tokens=0,
+                    completion_tokens=0,
+                    calls=0,
+                    status="failed",
+                    cause=cause,
+                ),
+            )
+
+
+def _is_due(step: int, every: int) -> bool:
+    return every > 0 and step % every == 0
