@@ -23,6 +23,7 @@ class Plan:
         graph: networkx view, frozen: nodes `start`, the agents, `done`; edges keyed by their declared position.
         edges_in, edges_out: by agent, in declared order.
         bodies: agents of each loop's body, by the loop edge's position.
+        wiring: integer tables that the token flow runs on; number: an agent's number in them.
         digest: fingerprint of the team's specification.
     """
 

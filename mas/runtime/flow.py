@@ -180,7 +180,6 @@ class _Draft:
             elif live:
                 taken.append(edge.loop)
         for loop in taken:
-            self.drain()
             self.iterate(loop, message)
 
     def deliver(self, edge: Edge, message: Message) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from mas.core.messages import Failure, Note, Payload
-from mas.core.role import View
+from mas.core.role import Role, View
 from mas.core.team import DONE, START, RoleSpec, TeamSpec
 from mas.graph import Plan, compile_team, load_team
 
@@ -19,7 +19,7 @@ class Says(Note):
         return self.takes
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Speaker:
     """A role with any routes: a text that is one of them takes it, `fail` is a failure, and others take none."""
 
@@ -46,7 +46,7 @@ class Speaker:
 
 def team_of(
     edges: Sequence[str], output: str | None = None, joins: Mapping[str, str] | None = None
-) -> tuple[TeamSpec, dict[str, Speaker]]:
+) -> tuple[TeamSpec, dict[str, Role]]:
     """The team and its roles; the output is the first agent that leads to `done`."""
     ends = [edge.split(" ") for edge in edges]
     nodes = dict.fromkeys(name for words in ends for name in (words[0], words[2]))

@@ -8,7 +8,7 @@ import pytest
 from mas.core.errors import RunError
 from mas.core.messages import Action, Failure, Feedback, Note, Plan, Verdict
 from mas.graph import Plan as TeamPlan
-from mas.runtime.flow import Flow
+from mas.runtime.flow import HELD, NONE, Flow
 from mas.testing.teams import plan_of
 
 DPE = (
@@ -149,6 +149,56 @@ def test_an_any_join_in_a_loop_waits_for_news_and_not_for_what_it_has() -> None:
     fired, flow = play(plan, {"c": ["again", "on"]})
     assert fired == ["hint", "c", "b", "c"]
     assert flow.committed
+
+
+def test_a_dead_token_in_a_later_iteration_does_not_start_an_any_join_that_has_old_messages() -> None:
+    edges = ["start -> hint", "hint -> c", "start -> a", "a -> b1", "a -> b2", "b1 -> c when x", "b2 -> c"]
+    edges += ["c -> a when again loop 1", "c -> done when on"]
+    flow = Flow.start(plan_of(edges, joins={"c": "any"}))
+    for agent, text in (
+        ("hint", "x"),
+        ("a", "x"),
+        ("b1", "x"),
+        ("b2", "x"),
+        ("c", "again"),
+        ("a", "x"),
+        ("b1", "none"),
+    ):
+        flow = say(flow, agent, text)
+    assert flow.ready() == ("b2",)
+    assert say(flow, "b2").ready() == ("c",)
+
+
+def test_a_message_from_outside_a_loop_still_counts_in_a_later_iteration() -> None:
+    edges = ["start -> hint", "hint -> c", "start -> a", "a -> c when x", "a -> b", "b -> d", "c -> d"]
+    edges += ["d -> a when again loop 1", "d -> done when on"]
+    fired, _ = play(plan_of(edges), {"a": ["x", "none"], "d": ["again", "on"]})
+    assert fired == ["hint", "a", "c", "b", "d", "a", "c", "b", "d"]
+
+
+def test_a_live_exit_of_an_earlier_iteration_outlives_a_dead_one_of_a_later() -> None:
+    edges = ["start -> a", "a -> z when tell", "a -> b", "b -> a when again loop 1", "b -> z when on", "z -> done"]
+    fired, flow = play(plan_of(edges), {"a": ["tell", "none"], "b": ["again"]})
+    assert fired == ["a", "b", "a", "b", "z"]
+    assert contents(flow, "z") == [("a", "tell")]
+
+
+def test_a_new_iteration_takes_a_held_death_back() -> None:
+    plan = plan_of(
+        ["start -> a", "a -> z when tell", "a -> b", "b -> a when again loop 1", "b -> z when on", "z -> done"]
+    )
+    flow = say(say(Flow.start(plan), "a", "none"), "b", "again")
+    assert [flow.tokens[edge.index] for edge in plan.edges_in["z"]] == [NONE, NONE]
+    flow = say(flow, "a", "none")
+    assert [flow.tokens[edge.index] for edge in plan.edges_in["z"]] == [HELD, NONE]
+
+
+def test_two_loops_over_the_same_agents_do_not_renew_each_other() -> None:
+    edges = ["start -> a", "a -> b", "b -> a when small loop 2", "b -> a when large loop 3", "b -> done when on"]
+    fired, flow = play(plan_of(edges), {"b": ["small", "large"] * 4})
+    # The first try, then small, large, small, large; the third 'small' finds its bound used up.
+    assert fired.count("a") == 5
+    assert not flow.committed
 
 
 def test_a_late_result_of_an_iteration_that_is_over_is_recorded_and_sent_nowhere() -> None:

@@ -5,7 +5,6 @@ from hypothesis import strategies as st
 
 from mas.core.errors import GraphError
 from mas.graph import Plan
-from mas.graph.wiring import Loop
 from mas.runtime.flow import DEAD, FIRED, HELD, KEPT, LIVE, NONE, SKIPPED, Flow
 from mas.testing.teams import plan_of
 
@@ -100,11 +99,7 @@ def test_an_agent_that_spoke_had_a_live_token_and_was_heard_by_those_it_reached(
 @given(plan=plans(), data=st.data())
 def test_loops_keep_to_their_bounds_and_bodies_nest_as_declared(plan: Plan, data: st.DataObject) -> None:
     flow = play(plan, data)
-
-    def limit(loop: Loop) -> int:
-        return loop.bound
-
-    assert all(use <= limit(loop) for use, loop in zip(flow.uses, plan.wiring.loops, strict=True))
+    assert all(use <= loop.bound for use, loop in zip(flow.uses, plan.wiring.loops, strict=True))
     for loop in plan.wiring.loops:
         assert loop.head in loop.body
         assert plan.wiring.edges[loop.edge].tail in loop.body
