@@ -36,7 +36,7 @@ def _team(content: dict[str, Any], where: str, folder: Path) -> TeamSpec:
         return TeamSpec.model_validate(content)
     except ValidationError as error:
         problems = "".join(f"\n  - {_problem(detail)}" for detail in error.errors())
-        raise GraphError(f"{where} is not a team:{problems}") from error
+        raise GraphError(f"{where} is not a team:{problems}") from None
 
 
 def _role(value: object, folder: Path) -> object:
@@ -49,7 +49,7 @@ def _role(value: object, folder: Path) -> object:
         return RoleSpec.model_validate(content)
     except ValidationError as error:
         problems = "".join(f"\n  - {_problem(detail, RoleSpec)}" for detail in error.errors())
-        raise GraphError(f"{path} is not a role:{problems}") from error
+        raise GraphError(f"{path} is not a role:{problems}") from None
 
 
 def _read(path: Path) -> dict[str, Any]:
