@@ -60,6 +60,13 @@ class BusContract(FlowContract):
         assert [answer.payload.content for answer in answers] == ["first", "second"]
         assert [answer.correlation for answer in answers] == [first.id, second.id]
 
+    async def test_the_bus_writes_the_request_into_the_answer(self, bus: Bus, sender: EnvelopeFactory) -> None:
+        async with bus.subscribe("b") as inbox:
+            asked = start(bus.request(sender.new("b", Note(text="x"))))
+            request = await inbox.receive()
+            await bus.reply(request, EnvelopeFactory("b").new("a", Note(text="y")))
+            assert (await asked).correlation == request.id
+
     async def test_a_mas_error_of_the_handler_is_raised_as_it_is(self, bus: Bus, sender: EnvelopeFactory) -> None:
         async with bus.subscribe("b") as inbox:
             asked = start(bus.request(sender.new("b", Note(text="x"))))

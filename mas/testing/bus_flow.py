@@ -173,3 +173,34 @@ class FlowContract(BusSuite):
         async with bus.subscribe("b", credit=1) as stays:
             await leaving.aclose()
             assert (await stays.receive()).attempt == 2
+
+    async def test_at_least_once_another_listener_answers_for_the_one_that_left(
+        self, bus: Bus, sender: EnvelopeFactory
+    ) -> None:
+        async with AsyncExitStack() as leaving:
+            leaves = await leaving.enter_async_context(bus.subscribe("b", credit=1))
+            asked = start(bus.request(sender.new("b", Note(text="x"), delivery=Delivery.AT_LEAST_ONCE)))
+            await leaves.receive()
+            async with bus.subscribe("b", credit=1) as stays:
+                await leaving.aclose()
+                again = await stays.receive()
+                await bus.reply(again, answer_to(again, "done"))
+                assert (await asked).payload.content == "done"
+
+    async def test_the_earlier_of_deadline_and_timeout_holds(self, bus: Bus, sender: EnvelopeFactory) -> None:
+        near, far = bus.now() + 50.0, bus.now() + 500.0
+        async with bus.subscribe("b") as inbox:
+            first = start(bus.request(sender.new("b", Note(text="x"), deadline=near), timeout_s=200.0))
+            assert (await inbox.receive()).deadline == near
+            second = start(bus.request(sender.new("b", Note(text="y"), deadline=far), timeout_s=200.0))
+            deadline = (await inbox.receive()).deadline
+            assert deadline is not None
+            assert near < deadline < far
+            await cancel(first)
+            await cancel(second)
+
+    async def test_a_duplicate_does_not_wait_for_room(self, bus: Bus, sender: EnvelopeFactory) -> None:
+        twice = sender.new("b", Note(text="x"))
+        async with bus.subscribe("b", credit=1):
+            await bus.publish(twice)
+            assert not await is_blocked(start(bus.publish(twice)))

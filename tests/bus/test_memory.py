@@ -3,16 +3,15 @@
 import asyncio
 import time
 
-import msgspec
 import pytest
 
 from mas.bus.envelopes import EnvelopeFactory
 from mas.bus.memory import MemoryBus
 from mas.core.bus import Bus, Subscription
-from mas.core.errors import BusError, Closed, Denied, Dropped, NoRoute
-from mas.core.messages import Delivery, Envelope, Note
+from mas.core.errors import BusError, Closed, Denied, NoRoute
+from mas.core.messages import Envelope, Note
 from mas.testing.bus import BusContract
-from mas.testing.bus_suite import answer_to, cancel, next_text, start
+from mas.testing.bus_suite import LoopTurn, cancel, next_text, start
 
 
 class TestMemoryBus(BusContract):
@@ -95,51 +94,23 @@ async def test_a_cancelled_id_may_be_sent_again(sender):
         assert await next_text(inbox) == "again"
 
 
-async def test_a_duplicate_request_is_refused_while_the_first_goes_on(sender):
-    bus = MemoryBus()
-    twice = note(sender, "x")
-    async with bus.subscribe("b") as inbox:
-        first = start(bus.request(twice))
-        request = await inbox.receive()
-        with pytest.raises(Dropped, match="before"):
-            await bus.request(twice)
-        await bus.reply(request, answer_to(request))
-        assert (await first).payload.content == "x"
-
-
-async def test_best_effort_requests_of_one_id_get_an_answer_each(sender):
-    bus = MemoryBus()
-    same = sender.new("b", Note(text="x"), delivery=Delivery.BEST_EFFORT)
-    async with bus.subscribe("b") as inbox:
-        asked = [start(bus.request(same)), start(bus.request(same))]
-        for text in "12":
-            request = await inbox.receive()
-            await bus.reply(request, answer_to(request, text))
-        assert [(await task).payload.content for task in asked] == ["1", "2"]
-
-
-async def test_a_second_answer_is_late(sender):
-    bus = MemoryBus()
-    async with bus.subscribe("b") as inbox:
-        asked = start(bus.request(note(sender, "x")))
-        request = await inbox.receive()
-        await bus.reply(request, answer_to(request, "first"))
-        await bus.fail(request, ValueError("second"))
-        assert (await asked).payload.content == "first"
-    assert bus.statistics().late == 1
-
-
-async def test_an_answer_that_the_requester_may_not_read_is_denied_and_the_request_still_waits(sender):
-    bus = MemoryBus()
-    async with bus.subscribe("b") as inbox:
-        asked = start(bus.request(note(sender, "x")))
-        request = await inbox.receive()
-        private = msgspec.structs.replace(answer_to(request, "y"), visibility=frozenset({"b"}))
-        with pytest.raises(Denied, match="'a'"):
-            await bus.reply(request, private)
-        assert not asked.done()
-        await bus.reply(request, msgspec.structs.replace(private, visibility=frozenset({"a"})))
-        assert (await asked).payload.content == "y"
+async def test_a_message_that_entered_the_queue_in_time_stays_when_its_timer_comes_after(sender, monkeypatch):
+    clock = Clock()
+    bus = MemoryBus(clock=clock)
+    fire: list[tuple] = []
+    async with bus.subscribe("b", credit=1) as inbox:
+        await bus.publish(note(sender, "1"))
+        with monkeypatch.context() as patch:
+            patch.setattr(asyncio.get_running_loop(), "call_later", lambda delay, *call: fire.append(call))
+            waiting = start(bus.publish(sender.new("b", Note(text="2"), deadline=105.0)))
+            await LoopTurn()
+        await next_text(inbox)
+        clock.time_s = 106.0
+        (callback, *arguments) = fire[0]
+        callback(*arguments)
+        clock.time_s = 104.0
+        await waiting
+        assert await next_text(inbox) == "2"
 
 
 async def test_subscriptions_of_one_address_have_one_principal():
@@ -195,55 +166,6 @@ async def test_an_expired_message_is_passed_over_by_its_receiver(sender):
         await bus.publish(note(sender, "new"))
         clock.time_s = 105.0
         assert await next_text(inbox) == "new"
-
-
-async def test_an_unanswered_request_is_counted(sender):
-    bus = MemoryBus()
-    async with bus.subscribe("b") as inbox:
-        asked = start(bus.request(note(sender, "x")))
-        inbox.done(await inbox.receive())
-    with pytest.raises(Closed, match="left without an answer"):
-        await asked
-    assert bus.statistics().unanswered == 1
-
-
-async def test_equal_subscriptions_take_turns_and_the_one_with_more_credit_gets_more(sender):
-    bus = MemoryBus()
-    async with bus.subscribe("b", credit=3) as one, bus.subscribe("b", credit=3) as two:
-        for text in "1234":
-            await bus.publish(note(sender, text))
-        assert [await next_text(one), await next_text(one)] == ["2", "4"]
-        assert [await next_text(two), await next_text(two)] == ["1", "3"]
-    async with bus.subscribe("b", credit=1) as small, bus.subscribe("b", credit=4) as large:
-        for text in "12345":
-            await bus.publish(note(sender, text))
-        # free credit 1:4, 1:3, 1:2, then 1:1, where the small one's turn has come, then 0:1
-        assert await next_text(small) == "4"
-        assert [await next_text(large) for _ in range(4)] == ["1", "2", "3", "5"]
-
-
-async def test_a_keyed_message_waits_for_its_subscription_and_others_pass_it(sender):
-    bus = MemoryBus()
-    async with bus.subscribe("b", credit=1) as one:
-        await bus.publish(note(sender, "k1", key="k"))
-        first = await one.receive()
-        async with bus.subscribe("b", credit=1) as two:
-            keyed, free = start(bus.publish(note(sender, "k2", key="k"))), start(bus.publish(note(sender, "free")))
-            await free
-            assert await next_text(two) == "free"
-            assert not keyed.done()
-            one.done(first)
-            await keyed
-            assert await next_text(one) == "k2"
-
-
-async def test_the_same_key_from_two_sources_is_two_orders(sender):
-    bus = MemoryBus()
-    other = EnvelopeFactory("other")
-    async with bus.subscribe("b", credit=1) as one, bus.subscribe("b", credit=1) as two:
-        await bus.publish(note(sender, "1", key="k"))
-        await bus.publish(note(other, "2", key="k"), wait=False)
-        assert {await next_text(one), await next_text(two)} == {"1", "2"}
 
 
 async def test_a_cancelled_receiver_loses_no_message(sender):

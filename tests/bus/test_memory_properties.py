@@ -39,7 +39,8 @@ class Machine:
         self.unanswered: set[str] = set()
 
     async def start(self) -> None:
-        await self.join(2)
+        await self.join(0)
+        await self.join(0)
 
     async def join(self, number: int) -> None:
         stack = AsyncExitStack()

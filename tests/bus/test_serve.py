@@ -100,7 +100,7 @@ async def test_at_most_concurrency_messages_are_handled_at_once(sender):
 
 async def test_messages_of_one_key_are_handled_one_after_the_other_and_other_keys_beside_them(sender):
     bus, gate = MemoryBus(), Gate()
-    async with serve(bus, "b", gate):
+    async with serve(bus, "b", gate) as service:
         calls = [
             start(bus.request(sender.new("b", Note(text=text), key=key)))
             for text, key in (("k1", "k"), ("k2", "k"), ("l1", "l"), ("free", None))
@@ -109,6 +109,9 @@ async def test_messages_of_one_key_are_handled_one_after_the_other_and_other_key
         assert gate.came == ["k1", "l1", "free"]
         gate.opened.set()
         await asyncio.gather(*calls)
+        await bus.close()
+        await service.ended()
+        assert service._last_of_lane == {}, "a key that nobody uses must not be kept"
     assert gate.came[-1] == "k2"
 
 
