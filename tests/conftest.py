@@ -1,0 +1,59 @@
+"""What the whole suite shares: a cache of its own, and small bases that are made once per session."""
+
+import os
+
+os.environ["HF_HUB_OFFLINE"] = "1"
+os.environ["HF_HUB_DISABLE_PROGRESS_BARS"] = "1"
+
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from mas.config.options import LoraOptions, ModelOptions, ScenarioOptions, TinyOptions
+from mas.scenarios import build_scenario
+from mas.serving.model import BaseModel, load_base
+from mas.training.warm_start import tiny_base
+
+torch.set_num_threads(1)
+
+TINY = TinyOptions(hidden=32, intermediate=64, layers=1, heads=2, kv_heads=1, steps=20, habit_steps=5, batch=16)
+"""A base that is made in a second and knows next to nothing."""
+SMALL = ModelOptions(tiny=TINY, lora=LoraOptions(rank=4))
+SMALL_OVERRIDES = (
+    *(f"model.tiny.{name}={value}" for name, value in TINY.model_dump(exclude_defaults=True).items()),
+    "model.lora.rank=4",
+)
+"""The same as `SMALL`, as command-line overrides."""
+
+BaseFor = Callable[..., BaseModel]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def mas_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The cache directory of this session; subprocesses find it in MAS_CACHE."""
+    path = tmp_path_factory.mktemp("cache")
+    before = os.environ.get("MAS_CACHE")
+    os.environ["MAS_CACHE"] = str(path)
+    yield path
+    if before is None:
+        del os.environ["MAS_CACHE"]
+    else:
+        os.environ["MAS_CACHE"] = before
+
+
+@pytest.fixture(scope="session")
+def base_for(mas_cache: Path) -> BaseFor:
+    """`base_for("relay")` or `base_for({"name": "plan_path", "options": {...}}, model)`: a loaded base, made once."""
+    made: dict[str, BaseModel] = {}
+
+    def make(scenario: str | Mapping[str, Any], model: ModelOptions = SMALL) -> BaseModel:
+        options = ScenarioOptions(name=scenario) if isinstance(scenario, str) else ScenarioOptions(**scenario)
+        key = options.model_dump_json() + model.model_dump_json()
+        if key not in made:
+            made[key] = load_base(model, tiny_base(build_scenario(options), model.tiny))
+        return made[key]
+
+    return make
