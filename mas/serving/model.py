@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import nn
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+from transformers.utils.logging import disable_progress_bar
 
 from mas.config.options import ModelOptions
 from mas.core.errors import ModelError
@@ -44,6 +45,7 @@ def load_base(options: ModelOptions, path: str | Path | None = None) -> BaseMode
     source = str(path or options.path)
     _check_source(source)
     device = _device(options.device)
+    disable_progress_bar()
     try:
         tokenizer = AutoTokenizer.from_pretrained(source)
         config = AutoConfig.from_pretrained(source)

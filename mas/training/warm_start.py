@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import torch
+from transformers.utils.logging import disable_progress_bar
 
 from mas.config.options import TinyOptions
 from mas.core.scenario import Scenario
@@ -71,6 +72,7 @@ def _make(scenario: Scenario, options: TinyOptions, target: Path, progress: Prog
                 progress(step + 1, total, loss.item())
     finally:
         torch.set_num_threads(threads)
+    disable_progress_bar()
     model.save_pretrained(target)
     tokenizer.save_pretrained(target)
 
