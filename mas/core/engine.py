@@ -78,8 +78,13 @@ class Tokenizer(Protocol):
 class Engine(Protocol):
     """Generates and scores; holds adapter versions. Requests of all callers are batched together."""
 
-    tokenizer: Tokenizer
-    stop_ids: tuple[int, ...]
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """The base model's tokenizer."""
+
+    @property
+    def stop_ids(self) -> tuple[int, ...]:
+        """Ids that end a text of the base model."""
 
     async def generate(self, request: Request) -> tuple[Generation, ...]:
         """One completion per seed. They depend on the request and the adapter version, not on their batch mates.

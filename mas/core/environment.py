@@ -60,7 +60,9 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
 class Environment(Protocol):
     """Deterministic under its seed; `clone` and `snapshot`/`restore` are exact; `observe` is pure."""
 
-    spec: EnvironmentSpec
+    @property
+    def spec(self) -> EnvironmentSpec:
+        """What a caller must know; the same for all episodes."""
 
     def reset(self, task: Task) -> None:
         """Start the task from its beginning; nothing of an earlier episode remains."""

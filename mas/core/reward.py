@@ -31,7 +31,9 @@ class Move(msgspec.Struct, frozen=True, kw_only=True):
 class Reward(Protocol):
     """A role's own terms; the team's terms are what the environment pays to the team's seat."""
 
-    terms: tuple[str, ...]
+    @property
+    def terms(self) -> tuple[str, ...]:
+        """Names of all own terms."""
 
     def own(self, move: Move) -> Mapping[str, float]:
         """Named terms of this move, a subset of `terms`; empty where the role has none. Pure."""

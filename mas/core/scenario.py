@@ -14,10 +14,17 @@ Split = Literal["train", "eval"]
 class Scenario(Protocol):
     """Where a team works: an environment, tasks in disjoint splits, teams, rewards, baselines."""
 
-    name: str
-    reward: Reward
-    teams: Mapping[str, TeamSpec]
-    """At least `team` and `solo` (one agent that sees all that the team sees together)."""
+    @property
+    def name(self) -> str:
+        """How configurations call it."""
+
+    @property
+    def reward(self) -> Reward:
+        """The roles' own terms."""
+
+    @property
+    def teams(self) -> Mapping[str, TeamSpec]:
+        """At least `team` and `solo` (one agent that sees all that the team sees together)."""
 
     def environment(self) -> Environment:
         """A fresh environment, not yet reset."""
@@ -26,7 +33,7 @@ class Scenario(Protocol):
         """The index-th task of a split; the two splits share no task."""
 
     def demonstrations(self, seed: int, *, expert: bool) -> Iterator[tuple[str, str]]:
-        """Endless (prompt, completion) pairs for the tiny base: an expert's, or a novice's with only part of the skill."""
+        """Endless (prompt, completion) pairs for the tiny base: an expert's, or a novice's who knows part of it."""
 
     def fingerprint(self) -> str:
         """Equal for scenarios that make the same tasks and demonstrations."""

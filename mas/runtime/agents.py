@@ -6,6 +6,7 @@ Leaves out on purpose: which candidate is taken, which is the caller's choice.
 from typing import ClassVar
 
 import msgspec
+from pydantic import ConfigDict
 
 from mas.core.engine import Engine, Generation, Request, Sampling
 from mas.core.environment import Environment, Observation, Step
@@ -27,11 +28,14 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     choices: tuple[int, ...]
 
 
+_HOLDS_RECORDS = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
+
+
 class Ask(Payload):
     """A decision point, private to one agent: one candidate per seed. `temperature` None: the role's own."""
 
     kind: ClassVar[str] = "ask"
-    model_config = {**Payload.model_config, "arbitrary_types_allowed": True}
+    model_config = _HOLDS_RECORDS
     view: View
     seeds: tuple[int, ...]
     temperature: float | None = None
@@ -41,7 +45,7 @@ class Answer(Payload):
     """An agent's candidates."""
 
     kind: ClassVar[str] = "answer"
-    model_config = {**Payload.model_config, "arbitrary_types_allowed": True}
+    model_config = _HOLDS_RECORDS
     candidates: tuple[Candidate, ...]
 
 
@@ -116,7 +120,7 @@ class Seen(Payload):
     """What each view sees; private to the run that asked."""
 
     kind: ClassVar[str] = "seen"
-    model_config = {**Payload.model_config, "arbitrary_types_allowed": True}
+    model_config = _HOLDS_RECORDS
     observations: dict[str, Observation]
 
 
@@ -132,7 +136,7 @@ class Stepped(Payload):
     """What a step paid."""
 
     kind: ClassVar[str] = "stepped"
-    model_config = {**Payload.model_config, "arbitrary_types_allowed": True}
+    model_config = _HOLDS_RECORDS
     step: Step
 
 

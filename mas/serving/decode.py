@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import torch
-from torch import Tensor, nn
-from transformers import DynamicCache
+from torch import Tensor
+from transformers import DynamicCache, PreTrainedModel
 
 from mas.core.engine import AdapterRef, Generation, Request
 from mas.serving.draw import draw_tokens
@@ -45,7 +45,7 @@ class Job:
         )
 
 
-def decode(model: nn.Module, bank: AdapterBank, jobs: Sequence[Job]) -> None:
+def decode(model: PreTrainedModel, bank: AdapterBank, jobs: Sequence[Job]) -> None:
     """Complete every job in place."""
     order = sorted(range(len(jobs)), key=lambda n: (str(jobs[n].ref), jobs[n].request.prompt_ids, n))
     rows = [jobs[n] for n in order]
@@ -84,7 +84,7 @@ class _Batch:
         self.cache.batch_select_indices(index)
         self.mask_NP, self.next_N = self.mask_NP[index], self.next_N[index]
 
-    def forward(self, model: nn.Module, bank: AdapterBank, tokens_N: Tensor) -> Tensor:
+    def forward(self, model: PreTrainedModel, bank: AdapterBank, tokens_N: Tensor) -> Tensor:
         """Feed one token per row; returns logits [N, V]."""
         self.mask_NP = torch.cat([self.mask_NP, torch.ones_like(self.mask_NP[:, :1])], dim=1)
         with bank.routing([job.weights for job in self.rows]):
@@ -100,7 +100,7 @@ class _Batch:
         return logits
 
 
-def _prefill(model: nn.Module, bank: AdapterBank, rows: list[Job]) -> tuple[_Batch, Tensor]:
+def _prefill(model: PreTrainedModel, bank: AdapterBank, rows: list[Job]) -> tuple[_Batch, Tensor]:
     distinct: list[Job] = []
     index: list[int] = []
     for job in rows:

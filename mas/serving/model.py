@@ -5,8 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 from transformers.utils.logging import disable_progress_bar
 
 from mas.config.options import ModelOptions
@@ -20,7 +19,7 @@ class BaseModel:
     """A frozen base with its adapter bank and tokenizer. `name` is where it came from."""
 
     name: str
-    model: nn.Module
+    model: PreTrainedModel
     bank: AdapterBank
     tokenizer: HubTokenizer
     options: ModelOptions
@@ -45,7 +44,7 @@ def load_base(options: ModelOptions, path: str | Path | None = None) -> BaseMode
     source = str(path or options.path)
     _check_source(source)
     device = _device(options.device)
-    disable_progress_bar()
+    disable_progress_bar()  # type: ignore[no-untyped-call]
     try:
         tokenizer = AutoTokenizer.from_pretrained(source)
         config = AutoConfig.from_pretrained(source)

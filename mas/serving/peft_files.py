@@ -55,7 +55,8 @@ def from_directory(path: Path, bank: AdapterBank) -> AdapterWeights:
     pairs = {name: _pair(path, tensors, name, options, bank) for name in names}
     if 2 * len(pairs) != len(tensors) or not pairs:
         raise CheckpointError(
-            f"{path} holds {len(tensors)} tensors, {2 * len(pairs)} of them fit the model: was it made for another base?"
+            f"{path} holds {len(tensors)} tensors, {2 * len(pairs)} of them fit the model: "
+            "was it made for another base?"
         )
     return AdapterWeights(options, pairs)
 

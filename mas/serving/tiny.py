@@ -22,7 +22,7 @@ def tiny_tokenizer() -> PreTrainedTokenizerFast:
     inner = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
     inner.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
     inner.decoder = decoders.Fuse()
-    return PreTrainedTokenizerFast(
+    return PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
         tokenizer_object=inner,
         pad_token="<pad>",
         eos_token="<eos>",
@@ -51,4 +51,4 @@ def tiny_model(options: TinyOptions) -> Qwen3ForCausalLM:
     )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(options.seed)
-        return Qwen3ForCausalLM(config)
+        return Qwen3ForCausalLM(config)  # type: ignore[no-untyped-call]

@@ -38,8 +38,8 @@ async def check_served(
         tolerance = TOLERANCE[learner.base.options.dtype]
         if not gaps[name] <= tolerance:
             raise TrainingError(
-                f"the engine does not serve what was trained: adapter {name!r} differs by {gaps[name]:.2g} nats a token "
-                f"from the learner's, at most {tolerance} is allowed; its last update was not delivered"
+                f"the engine does not serve what was trained: adapter {name!r} differs by {gaps[name]:.2g} nats "
+                f"a token from the learner's, at most {tolerance} is allowed; its last update was not delivered"
             )
     return gaps
 

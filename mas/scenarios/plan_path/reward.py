@@ -11,7 +11,7 @@ class PathReward:
     """`valid`: the proposed move is sensible. `verdict`: accepted exactly when it is. `improvement`: the proposal
     after the feedback against the one before it. All from the surroundings, none from a shortest path."""
 
-    terms = ("valid", "verdict", "improvement")
+    terms: tuple[str, ...] = ("valid", "verdict", "improvement")
 
     def own(self, move: Move) -> Mapping[str, float]:
         assert isinstance(move.environment, PathEnvironment)

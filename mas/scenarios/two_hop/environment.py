@@ -26,7 +26,7 @@ class TwoHopState(msgspec.Struct, frozen=True):
 
 
 def make(random: Random) -> TwoHopState:
-    """A random f without fixed points on the path, so that f(f(x)) is neither x nor f(x) by construction of x's path."""
+    """A random f whose path x, f(x), f(f(x)) visits three different symbols: neither x nor f(x) is the answer."""
     while True:
         state = TwoHopState(random.choice(SYMBOLS), "".join(random.choices(SYMBOLS, k=len(SYMBOLS))))
         first = state.hop(state.x)

@@ -3,6 +3,7 @@
 Leaves out on purpose: baselines that are carried over batches, and step-level terms.
 """
 
+import math
 from collections import defaultdict
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
@@ -94,4 +95,4 @@ def _members(rewards: Sequence[float], keys: Sequence[Hashable]) -> dict[Hashabl
 
 def _std(values: Sequence[float], mean: float) -> float:
     """Sample standard deviation, ddof 1."""
-    return (sum((value - mean) ** 2 for value in values) / (len(values) - 1)) ** 0.5
+    return math.sqrt(sum((value - mean) ** 2 for value in values) / (len(values) - 1))
