@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from tensorboard.compat.proto.event_pb2 import Event, SessionLog  # type: ignore[import-untyped]
-from tensorboard.compat.proto.summary_pb2 import Summary  # type: ignore[import-untyped]
-from tensorboard.summary.writer.event_file_writer import EventFileWriter  # type: ignore[import-untyped]
+from tensorboard.compat.proto.event_pb2 import Event, SessionLog
+from tensorboard.compat.proto.summary_pb2 import Summary
+from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
 from mas.core.errors import RunDirectoryError
 from mas.observe.jsonl import JsonLines, read_lines
@@ -24,7 +24,9 @@ _NON_FINITE = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 
 
 class MetricsLog:
-    """Appends one line per step; every line is flushed, so it can be followed while the run is alive.
+    """Appends the metrics of a step; every line is flushed, so it can be followed while the run is alive.
+
+    A step may have several lines, such as one of training and one of evaluation, with no metric in two of them.
 
     Args:
         path: `metrics.jsonl`; continued when it exists.
@@ -37,7 +39,7 @@ class MetricsLog:
     def __init__(self, path: Path, tensorboard: Path | None = None) -> None:
         self._path = path
         self._lines = JsonLines(path)
-        self._last_step = _last_step(path)
+        self._last_step, self._last_names = _last(path)
         self._events = None if tensorboard is None else EventFileWriter(str(tensorboard))
 
     def append(self, step: int, metrics: Metrics) -> None:
@@ -46,15 +48,18 @@ class MetricsLog:
         Raises:
             TypeError: a value is no number, None or mapping; tensors must be turned into floats first.
             ValueError: a name is `step`, empty, or contains `/`.
-            RunDirectoryError: the step is not after the last one.
+            RunDirectoryError: the step is before the last one, or has one of these metrics already.
         """
-        if self._last_step is not None and step <= self._last_step:
+        flat = flatten(metrics)
+        again = self._last_names & flat.keys() if step == self._last_step else set()
+        if self._last_step is not None and (step < self._last_step or again):
             raise RunDirectoryError(
-                f"Step {step} is not after step {self._last_step}, the last in {self._path}. "
+                f"Step {step} is not after step {self._last_step}, the last in {self._path}"
+                f"{f', which has {sorted(again)} already' if again else ''}. "
                 f"Call truncate_after with the checkpoint's step before going on from it."
             )
-        flat = flatten(metrics)
         self._lines.append(step, _writable(metrics))
+        self._last_names = flat.keys() | (self._last_names if step == self._last_step else set())
         self._last_step = step
         if self._events is not None:
             values = [Summary.Value(tag=name, simple_value=value) for name, value in flat.items() if value is not None]
@@ -67,7 +72,7 @@ class MetricsLog:
         TensorBoard is told by a session start at `step + 1`, from which on it hides what earlier files say.
         """
         dropped = self._lines.truncate_after(step)
-        self._last_step = _last_step(self._path)
+        self._last_step, self._last_names = _last(self._path)
         if self._events is not None:
             start = SessionLog(status=SessionLog.START)
             self._events.add_event(Event(wall_time=time.time(), step=step + 1, session_log=start))
@@ -88,7 +93,7 @@ class MetricsLog:
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """One mapping per step, oldest first: `step` and the nested metrics; a torn last line is left out.
+    """One mapping per line, oldest first: `step` and the nested metrics; a torn last line is left out.
 
     Raises:
         RunDirectoryError: a line other than the last does not parse.
@@ -143,6 +148,10 @@ def _restored(line: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _last_step(path: Path) -> int | None:
-    lines = read_lines(path)
-    return lines[-1]["step"] if lines else None
+def _last(path: Path) -> tuple[int | None, set[str]]:
+    """The last step, None without one, and the names of all its metrics."""
+    lines = read_metrics(path)
+    if not lines:
+        return None, set()
+    step: int = lines[-1]["step"]
+    return step, {name for line in lines if line["step"] == step for name in flatten(line) if name != "step"}

@@ -158,3 +158,12 @@ def test_logging_loads_neither_torch_nor_tensorflow() -> None:
     code = "import sys, mas.observe.metrics; print(sorted({'torch', 'tensorflow'} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
+
+
+def test_a_step_may_have_a_second_line_with_other_metrics_but_none_twice(tmp_path: Path) -> None:
+    with MetricsLog(tmp_path / "m") as log:
+        log.append(2, {"reward": 1.0})
+        log.append(2, {"eval": {"success": 0.5}})
+    with MetricsLog(tmp_path / "m") as log, pytest.raises(RunDirectoryError, match=r"has \['eval/success'\] already"):
+        log.append(2, {"eval": {"success": 0.5}})
+    assert [line["step"] for line in read_metrics(tmp_path / "m")] == [2, 2]

@@ -1,0 +1,194 @@
+"""A configuration from the command line: presets by Hydra, values checked by the option models.
+
+Merged in this order, later wins: defaults of `mas.config.options`, scenario preset, algorithm preset, command line.
+`scenario=NAME` and `algorithm=NAME` choose presets; everything else is `dotted.key=value` in Hydra's grammar. Without
+`scenario=`, `scenario.name=NAME` chooses the preset of that name, or none where there is none.
+Leaves out on purpose: sweeps, deletions and Hydra's own settings. A scenario's own options are checked by the scenario.
+"""
+
+from collections.abc import Iterable, Sequence
+from importlib import resources
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any
+
+import yaml
+from hydra import compose, initialize_config_module
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
+from hydra.errors import HydraException
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+from pydantic import ValidationError
+
+from mas.config.options import Config
+from mas.config.problems import describe, unknown_key
+from mas.core.errors import ConfigError, RunDirectoryError
+from mas.core.naming import did_you_mean
+
+GROUPS = ("scenario", "algorithm")
+_CONFIG_FILE = "config.yaml"
+
+
+def presets(group: str) -> list[str]:
+    """Names of the presets of a group."""
+    folder = resources.files("mas.conf").joinpath(group)
+    return sorted(file.name.removesuffix(".yaml") for file in folder.iterdir() if file.name.endswith(".yaml"))
+
+
+def load_config(overrides: Sequence[str] = ()) -> Config:
+    """The configuration that presets and overrides such as `train.steps=20` make.
+
+    Raises:
+        ConfigError: a syntax error, a preset or key that does not exist, or a value that does not fit.
+    """
+    parsed = [_parse(override) for override in overrides]
+    choices, values = _choices(parsed), [one for one in parsed if one.key_or_group not in GROUPS]
+    return _validated(_with_values(_composed(choices, _named(parsed)), values))
+
+
+def load_run_config(run: Path, overrides: Sequence[str] = ()) -> Config:
+    """The configuration stored in a run directory, with overrides put over it.
+
+    Raises:
+        RunDirectoryError: there is no run, or its configuration cannot be read.
+        ConfigError: as `load_config`; presets cannot be chosen here.
+    """
+    path = run / _CONFIG_FILE
+    try:
+        stored = OmegaConf.create(yaml.safe_load(path.read_text(encoding="utf-8")) or {})
+    except OSError as error:
+        near = [other.parent.name for other in run.parent.glob(f"*/{_CONFIG_FILE}")]
+        hint = f" {did_you_mean(run.name, near)}" if near else " Train one first: mas train run_dir=" + str(run)
+        raise RunDirectoryError(f"Run directory {run} holds no run (no {_CONFIG_FILE}).{hint}") from error
+    except (yaml.YAMLError, UnicodeDecodeError, OmegaConfBaseException) as error:
+        raise RunDirectoryError(f"{path} cannot be read: {error}") from error
+    parsed = [_parse(override) for override in overrides]
+    for override in parsed:
+        if override.key_or_group in GROUPS:
+            raise ConfigError(
+                f"{override.input_line!r}: a run keeps its {override.key_or_group}; "
+                f"change single values such as {override.key_or_group}.name=..., or train a new run"
+            )
+    return _validated(_with_values(stored, parsed))
+
+
+def overrides_of(config: Config) -> list[str]:
+    """The shortest overrides that make this configuration: `load_config(overrides_of(config)) == config`."""
+    name, algorithm = config.scenario.name, config.algorithm.name
+    chosen = [f"scenario={name}" if name in presets("scenario") else f"scenario.name={_literal(name)}"]
+    if algorithm in presets("algorithm"):
+        chosen.append(f"algorithm={algorithm}")
+    usual = dict(_leaves(load_config(chosen).model_dump(mode="json")))
+    wanted = _leaves(config.model_dump(mode="json"))
+    return chosen + [f"{key}={_literal(value)}" for key, value in wanted if usual.get(key, ...) != value]
+
+
+def _parse(text: str) -> Override:
+    try:
+        (override,) = OverridesParser.create().parse_overrides([text])
+        if not override.key_or_group:
+            raise ValueError("no key")
+    except (HydraException, ValueError) as error:
+        raise ConfigError(f"{text!r} is not of the form key=value, such as train.steps=20") from error
+    if override.is_delete():
+        raise ConfigError(f"{text!r}: nothing can be deleted; set the key to another value, or to null")
+    if override.package is not None or "/" in override.key_or_group:
+        raise ConfigError(f"{text!r}: write key=value, such as train.steps=20, or scenario=NAME or algorithm=NAME")
+    if override.is_sweep_override():
+        raise ConfigError(f"{text!r} gives several values; give one, or write a list as [a,b]")
+    root = override.key_or_group.partition(".")[0]
+    if root not in Config.model_fields:
+        raise ConfigError(unknown_key((root, *override.key_or_group.split(".")[1:]), override.value()))
+    return override
+
+
+def _choices(parsed: Iterable[Override]) -> dict[str, str]:
+    """Group -> preset, as chosen by name."""
+    choices: dict[str, str] = {}
+    for override in parsed:
+        group = override.key_or_group
+        if group not in GROUPS:
+            continue
+        value, possible = str(override.value()), presets(group)
+        offered = {point.name for point in entry_points(group="mas.scenarios")} if group == "scenario" else set()
+        if value not in possible and value not in offered:
+            raise ConfigError(f"{group}={value}: no such {group}. {did_you_mean(value, {*possible, *offered})}")
+        choices[group] = value
+    return choices
+
+
+def _named(parsed: Iterable[Override]) -> str | None:
+    """The last `scenario.name=`, None without one."""
+    names = [str(override.value()) for override in parsed if override.key_or_group == "scenario.name"]
+    return names[-1] if names else None
+
+
+def _composed(choices: dict[str, str], name: str | None) -> DictConfig:
+    """The presets merged; a scenario of another package has none."""
+    scenario = choices.get("scenario", name)
+    groups = dict(choices)
+    if scenario is not None:
+        groups["scenario"] = scenario
+    known = scenario is None or scenario in presets("scenario")
+    lines = [f"{group}={preset}" for group, preset in groups.items() if known or group != "scenario"]
+    before = GlobalHydra.get_state()
+    GlobalHydra.instance().clear()
+    try:
+        with initialize_config_module("mas.conf", version_base="1.3"):
+            composed = compose("config", lines if known else [*lines, "~scenario"])
+    except (HydraException, OmegaConfBaseException) as error:
+        raise ConfigError(f"the presets {groups} cannot be merged: {error}") from error
+    finally:
+        GlobalHydra.set_state(before)
+    OmegaConf.set_struct(composed, False)
+    if not known:
+        OmegaConf.update(composed, "scenario.name", scenario, force_add=True)
+    return composed
+
+
+def _with_values(config: DictConfig, values: Iterable[Override]) -> DictConfig:
+    for override in values:
+        try:
+            OmegaConf.update(config, override.key_or_group, override.value(), force_add=True)
+        except (OmegaConfBaseException, ValueError, TypeError) as error:
+            raise ConfigError(f"{override.input_line!r} cannot be set: {error}") from error
+    return config
+
+
+def _validated(config: DictConfig) -> Config:
+    try:
+        return Config.model_validate(OmegaConf.to_container(config, resolve=True))
+    except ValidationError as error:
+        raise ConfigError(" ".join(describe(detail) for detail in error.errors())) from None
+    except OmegaConfBaseException as error:
+        first = str(error).strip().splitlines()[0]
+        raise ConfigError(f"a value refers to another one that cannot be found: {first}") from error
+
+
+def _leaves(value: Any, prefix: str = "") -> list[tuple[str, Any]]:
+    """Dotted keys and values, in order; lists and empty mappings count as values."""
+    if not isinstance(value, dict) or not value:
+        return [(prefix, value)]
+    leaves = []
+    for key, item in value.items():
+        leaves += _leaves(item, f"{prefix}.{key}" if prefix else str(key))
+    return leaves
+
+
+def _literal(value: Any) -> str:
+    """A value in Hydra's grammar."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, str):
+        escaped = value.replace("\\", "\\\\").replace("'", "\\'")
+        plain = value.isidentifier() and value.lower() not in ("null", "true", "false", "nan", "inf")
+        return value if plain else f"'{escaped}'"
+    if isinstance(value, list):
+        return f"[{','.join(_literal(item) for item in value)}]"
+    if isinstance(value, dict):
+        return "{" + ",".join(f"{key}:{_literal(item)}" for key, item in value.items()) + "}"
+    return repr(value)

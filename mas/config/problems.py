@@ -1,0 +1,71 @@
+"""What is wrong with a configuration, in sentences: which key, which value, what is possible, what was meant."""
+
+import re
+from collections.abc import Iterator, Sequence
+from difflib import get_close_matches
+from typing import Any
+
+from pydantic import BaseModel
+from pydantic_core import ErrorDetails
+
+from mas.config.options import Config
+from mas.core.naming import did_you_mean
+
+_LONGEST = 80
+
+
+def describe(detail: ErrorDetails) -> str:
+    """One problem that the option models found, as one sentence or two."""
+    place, value = detail["loc"], detail["input"]
+    if detail["type"] == "extra_forbidden":
+        return unknown_key(place, value)
+    key = f"{_dotted(place) or 'the configuration'}={_shown(value)}"
+    if detail["type"] == "literal_error":
+        names = re.findall(r"'([^']*)'", detail["ctx"]["expected"])
+        return f"{key} is not possible. {did_you_mean(str(value), names)}"
+    if detail["type"] == "model_type":
+        fields = ", ".join(_model_at(place).model_fields)
+        return f"{key} is not possible: {_dotted(place)} is a section; set one of its keys: {fields}."
+    message = detail["msg"].removeprefix("Value error, ").removeprefix("Input ")
+    hint = " (put it in quotes if a text is meant)" if detail["type"] == "string_type" and value is not None else ""
+    return f"{key} is not possible: it {message[:1].lower()}{message[1:]}{hint}."
+
+
+def unknown_key(place: Sequence[int | str], value: object) -> str:
+    """The sentence for a key that does not exist."""
+    model, name = _model_at(place[:-1]), str(place[-1])
+    while place and place[0] not in Config.model_fields and len(place) > 1:
+        place, model = place[:1], Config
+        name = str(place[0])
+    meant = [key for key in _keys(Config) if key.rpartition(".")[2] == name]
+    near = get_close_matches(name, model.model_fields, n=1, cutoff=0.5)
+    elsewhere = f" The key {name!r} exists as {' and '.join(map(repr, meant))}." if meant and not near else ""
+    return f"no key {_dotted(place)!r} (value {_shown(value)}).{elsewhere} {did_you_mean(name, model.model_fields)}"
+
+
+def _model_at(place: Sequence[int | str]) -> type[BaseModel]:
+    """The option model of a section."""
+    model: type[BaseModel] = Config
+    for part in place:
+        field = model.model_fields.get(str(part))
+        if field is None or not isinstance(field.annotation, type) or not issubclass(field.annotation, BaseModel):
+            break
+        model = field.annotation
+    return model
+
+
+def _keys(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
+    for name, field in model.model_fields.items():
+        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+            yield from _keys(field.annotation, f"{prefix}{name}.")
+        else:
+            yield prefix + name
+
+
+def _dotted(place: Sequence[int | str]) -> str:
+    return ".".join(str(part) for part in place)
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
