@@ -1,0 +1,68 @@
+"""A trained team next to the same team untrained, on the same held-out tasks."""
+
+from collections.abc import Mapping, Sequence
+
+from mas.config.options import Config
+from mas.core.errors import ConfigError
+from mas.core.naming import did_you_mean
+from mas.core.scenario import Scenario
+from mas.serving.lora import AdapterWeights
+from mas.serving.model import BaseModel
+from mas.training.crew import new_adapters, open_crew, trainable_adapters
+from mas.training.evaluate import Evaluation, evaluate
+from mas.training.run import find_team
+
+
+def untrained(config: Config, scenario: Scenario, base: BaseModel) -> dict[str, AdapterWeights]:
+    """The adapters that training starts from: they change nothing yet."""
+    team = find_team(config, scenario)
+    return new_adapters(base, set(trainable_adapters(team, config.algorithm.policy).values()), config.train.seed)
+
+
+async def compare(
+    config: Config,
+    scenario: Scenario,
+    base: BaseModel,
+    adapters: Mapping[str, AdapterWeights],
+    *,
+    tasks: int,
+    is_sampled: bool = False,
+    swap: Sequence[str] = (),
+) -> dict[str, Evaluation]:
+    """Evaluations by name: `untrained`, `trained` and, with two roles to swap, `A and B swapped`.
+
+    Raises:
+        ConfigError: a swap that is not possible; see `swapped`.
+    """
+    team = find_team(config, scenario)
+    speakers = trainable_adapters(team, config.algorithm.policy)
+    arms: dict[str, tuple[Mapping[str, AdapterWeights], Mapping[str, str]]] = {
+        "untrained": (untrained(config, scenario, base), speakers),
+        "trained": (adapters, speakers),
+    }
+    if swap:
+        arms[f"{' and '.join(swap)} swapped"] = (adapters, swapped(speakers, swap))
+    temperature = None if is_sampled else 0.0
+    results = {}
+    for name, (weights, speaking) in arms.items():
+        async with open_crew(scenario, team, base, config.algorithm.policy, weights, speaking) as crew:
+            seed = config.train.seed
+            results[name] = await evaluate(crew.runtime, scenario, tasks, temperature=temperature, seed=seed)
+    return results
+
+
+def swapped(speakers: Mapping[str, str], pair: Sequence[str]) -> dict[str, str]:
+    """Role -> adapter with the adapters of two roles exchanged.
+
+    Raises:
+        ConfigError: not two roles, an unknown role, or two roles that speak through one adapter.
+    """
+    if len(pair) != 2:
+        raise ConfigError(f"{','.join(pair)!r} are not two roles; write two, such as planner,executor")
+    for role in pair:
+        if role not in speakers:
+            raise ConfigError(f"no trained role {role!r} to swap. {did_you_mean(role, speakers)}")
+    first, second = pair
+    if speakers[first] == speakers[second]:
+        raise ConfigError(f"{first!r} and {second!r} speak through one adapter, {speakers[first]!r}: nothing to swap")
+    return {**speakers, first: speakers[second], second: speakers[first]}

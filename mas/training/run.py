@@ -1,0 +1,108 @@
+"""Training inside a run directory: everything is written down, and a killed run goes on where its last checkpoint was.
+
+The same call on the directory of an unfinished run resumes it. What was written after the checkpoint is dropped first,
+so that the files end as if the run had never been killed. A run killed before its first checkpoint begins anew.
+"""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+from rich.console import Console
+
+from mas.config.options import Config
+from mas.core.errors import ConfigError
+from mas.core.naming import did_you_mean
+from mas.core.scenario import Scenario
+from mas.core.team import TeamSpec
+from mas.observe.atomic import remove_leftovers, write_directory_atomic
+from mas.observe.jsonl import JsonLines
+from mas.observe.metrics import MetricsLog
+from mas.observe.run_directory import RunDirectory
+from mas.serving.model import BaseModel, load_base
+from mas.serving.peft_files import to_files
+from mas.training.trainer import Outcome, Trainer
+from mas.training.warm_start import tiny_base
+from mas.training.watch import RunWatcher
+
+MAY_DIFFER = ("run_dir", "train.steps", "train.token_budget", "train.target")
+"""What a resumed run may change: where it lies and when it ends."""
+
+Note = Callable[[str], None]
+
+
+def train_in_directory(
+    config: Config, scenario: Scenario, *, console: Console | None = None, resume: bool | None = None
+) -> Outcome:
+    """Train in `config.run_dir`, resuming what is there, and leave the adapters as PEFT directories in `adapters/`.
+
+    Args:
+        scenario: the one that `config.scenario` names; training never looks for scenarios itself.
+        resume: True: there must be a run; False: there must be none; None: go on if there is one.
+
+    Raises:
+        RunDirectoryError: the directory cannot be used, is in use, or holds a run of another configuration.
+        CheckpointError: the latest checkpoint is corrupt.
+        ModelError: the base cannot be loaded.
+        TrainingError: a step broke a rule of learning.
+    """
+    console = console or Console()
+    path = Path(config.run_dir)
+    find_team(config, scenario)
+    if resume is None:
+        resume = (path / "config.yaml").is_file()
+    with RunDirectory.open(path, config.model_dump(mode="json"), resume=resume, may_differ=MAY_DIFFER) as run:
+        base = open_base(config, scenario, lambda text: console.print(text, style="dim", highlight=False))
+        trainer = Trainer(config, scenario, base, checkpoints=run.checkpoints)
+        has_checkpoint = trainer.resume()
+        step = trainer.progress.step if has_checkpoint else None
+        outcome = _train(trainer, run, step, console)
+        _export(run.path / "adapters", outcome, base)
+    began = "was finished already" if step is not None and not outcome.history else "is finished"
+    console.print(f"The run in {path} {began}: {outcome.reason}.", highlight=False)
+    return outcome
+
+
+def _train(trainer: Trainer, run: RunDirectory, step: int | None, console: Console) -> Outcome:
+    """Train from a checkpoint's step, None for the beginning, with the files cut back to it."""
+    kept = -1 if step is None else step
+    with MetricsLog(run.metrics_path, run.tensorboard) as metrics, closing(JsonLines(run.samples_path)) as samples:
+        metrics.truncate_after(kept)
+        samples.truncate_after(kept)
+        if run.is_resumed:
+            console.print(f"resuming {run.path} at step {step or 0}", style="dim", highlight=False)
+        with RunWatcher(trainer.config, trainer.scenario.name, metrics, samples, console) as watcher:
+            return asyncio.run(trainer.run(watcher))
+
+
+def find_team(config: Config, scenario: Scenario) -> TeamSpec:
+    """The team that the algorithm trains.
+
+    Raises:
+        ConfigError: the scenario has no team of that name.
+    """
+    name = config.algorithm.team
+    if name not in scenario.teams:
+        raise ConfigError(
+            f"algorithm.team={name!r}: {scenario.name!r} has no such team. {did_you_mean(name, scenario.teams)}"
+        )
+    return scenario.teams[name]
+
+
+def open_base(config: Config, scenario: Scenario, note: Note) -> BaseModel:
+    """The base model that all roles share; the tiny one is made first if it is not in the cache."""
+    if config.model.path != "tiny":
+        return load_base(config.model)
+
+    def on_progress(step: int, total: int, loss: float) -> None:
+        note(f"tiny base for {scenario.name}: step {step}/{total}, loss {loss:.3f}")
+
+    return load_base(config.model, tiny_base(scenario, config.model.tiny, on_progress))
+
+
+def _export(directory: Path, outcome: Outcome, base: BaseModel) -> None:
+    directory.mkdir(exist_ok=True)
+    remove_leftovers(directory)
+    for name, weights in outcome.adapters.items():
+        write_directory_atomic(directory / name, to_files(weights, base.name))

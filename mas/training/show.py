@@ -1,0 +1,79 @@
+"""One episode for people: the world, and every word that the team's members say, as it goes."""
+
+from rich.console import Console
+from rich.panel import Panel
+from rich.text import Text
+
+from mas.core.environment import Environment, Step, Task
+from mas.core.messages import Payload
+from mas.core.records import Episode, Line
+from mas.runtime.flow import Flow
+from mas.runtime.play import Point, team_action
+from mas.training.crew import Crew
+from mas.training.sampling.ledger import Ledger
+from mas.training.sampling.single import SingleDecision
+
+_COLOURS = ("cyan", "yellow", "magenta", "blue", "green", "bright_red")
+
+
+async def show_episode(
+    crew: Crew, task: Task, seed: int, console: Console, *, temperature: float | None = 0.0
+) -> Episode:
+    """Play a task and print it; temperature 0 is greedy, None each role's own."""
+    environment = crew.scenario.environment()
+    environment.reset(task)
+    story = _Story(console, environment, list(crew.plan.spec.members()))
+    story.world(f"{crew.scenario.name} {task.id}")
+    ledger = Ledger(id=f"{task.id}#shown", task=task.id)
+    decide = SingleDecision(crew.runtime, ledger, seed, temperature)
+
+    async def decide_aloud(point: Point) -> Payload:
+        payload = await decide(point)
+        story.line(ledger.lines[-1])
+        return payload
+
+    def on_turn(turn: int, flow: Flow, step: Step) -> None:
+        ledger.on_turn(turn, flow, step)
+        story.turn(turn, flow, step)
+
+    await crew.runtime.play(ledger.id, environment, decide_aloud, on_turn)
+    episode = ledger.close(environment, ())
+    story.end(episode)
+    return episode
+
+
+class _Story:
+    """Prints an episode. Model text is printed as it is, never as markup."""
+
+    def __init__(self, console: Console, environment: Environment, agents: list[str]) -> None:
+        self._console, self._environment = console, environment
+        self._colour = {agent: _COLOURS[number % len(_COLOURS)] for number, agent in enumerate(agents)}
+        self._width = max(len(agent) for agent in agents)
+
+    def world(self, title: str) -> None:
+        """What the world looks like now."""
+        self._console.print(Panel(Text(self._environment.render()), title=Text(title), expand=False, style="dim"))
+
+    def line(self, line: Line) -> None:
+        """What an agent read and said."""
+        name = (line.agent.rjust(self._width), f"bold {self._colour[line.agent]}")
+        self._console.print(Text.assemble(name, "  reads ", (line.prompt, "dim")))
+        said = Text.assemble(" " * self._width, "  says  ", (line.text or "(nothing)", "bold"))
+        if line.failure:
+            said.append(f"   does not parse: {line.failure}", style="red")
+        self._console.print(said)
+
+    def turn(self, turn: int, flow: Flow, step: Step) -> None:
+        """What the team did, and what came of it."""
+        action = team_action(flow)
+        paid = step.rewards[flow.plan.spec.seat]
+        rewards = "  ".join(f"{name} {value:+g}" for name, value in paid.items() if value) or "no reward"
+        did = f"does {action!r}" if action else "passes"
+        illegal = " (not legal)" if step.illegal else ""
+        self._console.print(Text(f"turn {turn}: the team {did}{illegal}: {rewards}", style="bold"))
+        self.world(f"after turn {turn}")
+
+    def end(self, episode: Episode) -> None:
+        """How it ended."""
+        outcome = ("solved", "bold green") if episode.success else ("not solved", "bold red")
+        self._console.print(Text.assemble(outcome, f"  {episode.calls} generations, {episode.tokens} tokens"))

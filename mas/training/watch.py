@@ -1,0 +1,83 @@
+"""What is written down and shown while a team trains: metrics, sampled conversations, the progress display."""
+
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Any
+
+from rich.console import Console
+
+from mas.config.options import Config
+from mas.core.records import Episode
+from mas.observe.jsonl import JsonLines
+from mas.observe.metrics import MetricsLog
+from mas.observe.progress import TrainingProgress
+from mas.training.evaluate import Evaluation
+
+SHOWN_TASKS = 24
+"""Held-out tasks whose greedy conversations are kept at every evaluation: the same ones, before and after."""
+_SHOWN_EPISODES = 2
+
+
+class RunWatcher:
+    """Satisfies `mas.training.trainer.Watcher`. Use as a context manager.
+
+    `samples` gets `{"step", "source", "task", "success", "status", "cause", "rewards", "lines"}` per conversation, with
+    `source` one of `training`, `greedy` and `sampled`.
+    """
+
+    def __init__(self, config: Config, title: str, metrics: MetricsLog, samples: JsonLines, console: Console) -> None:
+        self._train = config.train
+        self._title = f"{title}, {config.algorithm.name}"
+        self._metrics, self._samples, self._console = metrics, samples, console
+        self._progress: TrainingProgress | None = None
+
+    def __enter__(self) -> "RunWatcher":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._progress is not None:
+            self._progress.__exit__(kind, error, trace)
+
+    def on_resume(self, step: int) -> None:
+        """Show the display, unless all steps are done."""
+        if step and step >= self._train.steps:
+            return
+        self._progress = TrainingProgress(self._train.steps, self._title, start=step, console=self._console)
+        self._progress.__enter__()
+
+    def on_step(self, step: int, metrics: Mapping[str, Any], episodes: Sequence[Episode]) -> None:
+        """Write the step's metrics, and now and then some of its conversations."""
+        self._metrics.append(step, metrics)
+        if self._train.sample_every and step % self._train.sample_every == 0:
+            for episode in episodes[:_SHOWN_EPISODES]:
+                self._keep(step, "training", episode)
+        if self._progress is not None:
+            self._progress.update(step, _shown(metrics))
+
+    def on_evaluation(self, step: int, name: str, evaluation: Evaluation) -> None:
+        """Write success on held-out tasks under `eval.NAME`, with conversations when greedy."""
+        self._metrics.append(step, {"eval": {name: evaluation.metrics()}})
+        for episode in evaluation.episodes[: SHOWN_TASKS if name == "greedy" else _SHOWN_EPISODES]:
+            self._keep(step, name, episode)
+        if self._progress is not None:
+            if name == "greedy":
+                self._progress.update(step, {"success": evaluation.success})
+            self._progress.note(f"step {step}: {name} success {evaluation.success:.3f} on held-out tasks")
+
+    def _keep(self, step: int, source: str, episode: Episode) -> None:
+        fields = ("task", "success", "status", "cause", "rewards", "lines")
+        self._samples.append(step, {"source": source, **{name: getattr(episode, name) for name in fields}})
+
+
+def _shown(metrics: Mapping[str, Any]) -> dict[str, float]:
+    """The numbers of a step for the display: the team's reward first, then every role's own."""
+    shown: dict[str, float] = {"reward": metrics["reward"], "tokens": metrics["tokens"]}
+    for role, values in metrics["roles"].items():
+        shown[f"{role} reward"] = values["reward"]
+        if values["failures"]:
+            shown[f"{role} failures"] = values["failures"]
+    if metrics["episodes"]["failed"]:
+        shown["failed episodes"] = metrics["episodes"]["failed"]
+    return shown
