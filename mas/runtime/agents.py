@@ -10,7 +10,7 @@ from pydantic import ConfigDict
 
 from mas.core.engine import Engine, Generation, Request, Sampling
 from mas.core.environment import Environment, Observation, Step
-from mas.core.errors import RunError
+from mas.core.errors import ConfigError, RunError
 from mas.core.messages import Envelope, Payload
 from mas.core.role import Role, View
 
@@ -50,7 +50,11 @@ class Answer(Payload):
 
 
 class RoleAgent:
-    """One agent: a role that speaks through one adapter of the engine (None: the bare base)."""
+    """One agent: a role that speaks through one adapter of the engine (None: the bare base).
+
+    Raises:
+        ConfigError: a stop text of the role is not one token of the model.
+    """
 
     def __init__(self, role: Role, engine: Engine, *, adapter: str | None, chats: bool) -> None:
         self.role = role
@@ -58,7 +62,7 @@ class RoleAgent:
         self.adapter = adapter
         self.chats = chats
         tokenizer, spec = engine.tokenizer, role.spec
-        stops = [ids[0] for ids in (tokenizer.encode(text) for text in spec.stop) if len(ids) == 1]
+        stops = [_stop_id(role, text, tokenizer.encode(text)) for text in spec.stop]
         self._sampling = Sampling(
             temperature=spec.temperature, max_tokens=spec.max_tokens, stop=(*engine.stop_ids, *stops)
         )
@@ -106,6 +110,12 @@ class RoleAgent:
             seed=seed,
             choices=self._choices,
         )
+
+
+def _stop_id(role: Role, text: str, ids: tuple[int, ...]) -> int:
+    if len(ids) != 1:
+        raise ConfigError(f"role {role.name!r}: stop {text!r} is {len(ids)} tokens of this model; only one can stop it")
+    return ids[0]
 
 
 class Look(Payload):

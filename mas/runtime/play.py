@@ -5,15 +5,19 @@ a sampler draws many and compares them.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import TypeVar
 
 import msgspec
 
 from mas.core.environment import Environment, Observation, Step
+from mas.core.errors import RunError
 from mas.core.messages import Payload
 from mas.core.role import View
 from mas.graph.plan import Plan
 from mas.runtime.flow import Flow
+
+T = TypeVar("T")
 
 
 class Point(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,49 +63,45 @@ def look(plan: Plan, environment: Environment) -> dict[str, Observation]:
 async def play_turn(
     flow: Flow, environment: Environment, observations: Mapping[str, Observation], turn: int, decide: Decide
 ) -> Flow:
-    """Carry a team turn from `flow` to its end. Agents that are ready together decide together."""
+    """Carry a team turn from `flow` to its end.
+
+    Agents that are ready together decide together, each on its own branch of the flow; outputs join in declared
+    order. Agents that `flow` finds at work already (the other branches of a fan-out) decide with them.
+
+    Raises:
+        RunError: nobody is ready or at work, and yet the turn is not over.
+    """
     while not flow.finished:
-        ready = flow.ready()
-        if len(ready) == 1:
-            flow = flow.begin(ready[0])
-            point = Point(agent=ready[0], flow=flow, environment=environment, observations=observations, turn=turn)
-            flow = flow.complete(ready[0], await decide(point))
-        else:
-            flow = await _decide_together(flow, ready, environment, observations, turn, decide)
+        for agent in flow.ready():
+            flow = flow.begin(agent)
+        agents = flow.running()
+        if not agents:
+            raise RunError(f"team {flow.plan.spec.name!r} stands still in turn {turn}: nobody can act")
+        points = [
+            Point(agent=agent, flow=flow, environment=environment, observations=observations, turn=turn)
+            for agent in agents
+        ]
+        payloads = await together((decide(point) for point in points), "decide")
+        for agent, payload in zip(agents, payloads, strict=True):
+            flow = flow.complete(agent, payload)
     return flow
 
 
-async def _decide_together(
-    flow: Flow,
-    ready: tuple[str, ...],
-    environment: Environment,
-    observations: Mapping[str, Observation],
-    turn: int,
-    decide: Decide,
-) -> Flow:
-    """A fan-out: each agent's own branch of the flow is what it decides on; outputs join in declared order."""
-    begun = flow
-    for agent in ready:
-        begun = begun.begin(agent)
-    async with asyncio.TaskGroup() as group:
-        tasks = {
-            agent: group.create_task(
-                _await(
-                    decide(
-                        Point(agent=agent, flow=begun, environment=environment, observations=observations, turn=turn)
-                    )
-                ),
-                name=f"decide-{agent}",
-            )
-            for agent in ready
-        }
-    for agent, task in tasks.items():
-        begun = begun.complete(agent, task.result())
-    return begun
+async def together(calls: Iterable[Awaitable[T]], name: str) -> list[T]:
+    """All results in order. The first error cancels the other calls, waits for them, and is raised as it is."""
+    waiting = list(calls)
+    if len(waiting) == 1:
+        return [await waiting[0]]
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(_await(call), name=f"{name}-{index}") for index, call in enumerate(waiting)]
+    except BaseExceptionGroup as failed:
+        raise failed.exceptions[0] from None
+    return [task.result() for task in tasks]
 
 
-async def _await(payload: Awaitable[Payload]) -> Payload:
-    return await payload
+async def _await(call: Awaitable[T]) -> T:
+    return await call
 
 
 def team_action(flow: Flow) -> str:

@@ -12,6 +12,8 @@ from mas.core.errors import CheckpointError
 from mas.serving.lora import AdapterBank, AdapterWeights
 
 _PREFIX = "base_model.model."
+_BEYOND = ("use_rslora", "use_dora", "rank_pattern", "alpha_pattern", "bias", "lora_bias", "modules_to_save")
+"""PEFT options that change the product; an adapter that uses one is refused, not served wrongly."""
 
 
 def to_files(weights: AdapterWeights, base_name: str) -> dict[str, bytes]:
@@ -41,31 +43,33 @@ def from_directory(path: Path, bank: AdapterBank) -> AdapterWeights:
     """Read a PEFT LoRA directory whose layers fit the bank's model.
 
     Raises:
-        CheckpointError: not such a directory, unreadable, or made for another model.
+        CheckpointError: not such a directory, unreadable, more than plain LoRA, or made for another model.
     """
     try:
         config = json.loads((path / "adapter_config.json").read_text())
         tensors = safetensors.torch.load((path / "adapter_model.safetensors").read_bytes())
-        options = LoraOptions(
-            rank=config["r"], alpha=float(config["lora_alpha"]), targets=tuple(config["target_modules"])
-        )
-    except (OSError, KeyError, TypeError, ValueError, safetensors.SafetensorError) as error:
+        beyond = [key for key in _BEYOND if config.get(key) not in (None, False, {}, [], "none")]
+        rank, alpha = int(config["r"]), float(config["lora_alpha"])
+    except (OSError, AttributeError, KeyError, TypeError, ValueError, safetensors.SafetensorError) as error:
         raise CheckpointError(f"{path} is not a PEFT LoRA directory that can be read: {error}") from error
+    if beyond or config.get("peft_type") != "LORA":
+        raise CheckpointError(f"{path} is no plain LoRA (type {config.get('peft_type')!r}, uses {beyond}): refused")
     names = [name for name in bank.shapes if f"{_PREFIX}{name}.lora_A.weight" in tensors]
-    pairs = {name: _pair(path, tensors, name, options, bank) for name in names}
+    pairs = {name: _pair(path, tensors, name, rank, bank) for name in names}
     if 2 * len(pairs) != len(tensors) or not pairs:
         raise CheckpointError(
             f"{path} holds {len(tensors)} tensors, {2 * len(pairs)} of them fit the model: "
             "was it made for another base?"
         )
-    return AdapterWeights(options, pairs)
+    targets = tuple(sorted({name.rpartition(".")[2] for name in pairs}))
+    return AdapterWeights(LoraOptions(rank=rank, alpha=alpha, targets=targets), pairs)
 
 
 def _pair(
-    path: Path, tensors: dict[str, torch.Tensor], name: str, options: LoraOptions, bank: AdapterBank
+    path: Path, tensors: dict[str, torch.Tensor], name: str, rank: int, bank: AdapterBank
 ) -> tuple[torch.Tensor, torch.Tensor]:
     inputs, outputs = bank.shapes[name]
-    wanted = {"lora_A": (options.rank, inputs), "lora_B": (outputs, options.rank)}
+    wanted = {"lora_A": (rank, inputs), "lora_B": (outputs, rank)}
     pair = []
     for part, shape in wanted.items():
         tensor = tensors.get(f"{_PREFIX}{name}.{part}.weight")

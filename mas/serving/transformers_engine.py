@@ -15,6 +15,7 @@ from mas.core.engine import AdapterRef, Generation, Request
 from mas.core.errors import EngineError, UnknownAdapter
 from mas.core.naming import did_you_mean
 from mas.serving.decode import Job, decode
+from mas.serving.draw import check_draws
 from mas.serving.forward import Row, completion_logits
 from mas.serving.lora import AdapterWeights
 from mas.serving.model import BaseModel
@@ -68,11 +69,8 @@ class TransformersEngine:
         return ref
 
     async def generate(self, request: Request) -> tuple[Generation, ...]:
-        if not request.seeds:
-            raise EngineError("no seed, nothing to generate: give one seed per completion wanted")
         self._validate(request.prompt_ids, request.sampling.max_tokens)
-        if request.sampling.temperature < 0:
-            raise EngineError(f"temperature {request.sampling.temperature} is negative; 0 is greedy")
+        check_draws(request)
         ref, weights = self._resolve(request.adapter) if request.adapter is not None else (None, None)
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         jobs = [Job(request, seed, ref, weights) for seed in request.seeds]
@@ -87,7 +85,8 @@ class TransformersEngine:
     ) -> tuple[float, ...]:
         if not completion_ids:
             raise EngineError("nothing to score: completion_ids is empty")
-        self._validate((*prompt_ids, *completion_ids), 0)
+        self._validate(prompt_ids, len(completion_ids))
+        self._validate(completion_ids, 0)
         weights = self._resolve(adapter)[1] if adapter is not None else None
         row = Row(prompt_ids, completion_ids, weights)
         return await asyncio.get_running_loop().run_in_executor(self._worker, self._score, row)

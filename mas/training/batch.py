@@ -5,7 +5,7 @@ candidates of a group that differ only in their last token cost one.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from mas.core.records import Turn
 from mas.training.losses.aggregation import Aggregation, token_weights
@@ -21,10 +21,11 @@ class TrainRow:
     weight: float
 
     @property
-    def input_key(self) -> tuple[str, tuple[int, ...], tuple[int, ...], int]:
-        """Rows with equal keys have equal logits."""
+    def input_key(self) -> tuple[str, tuple[int, ...], tuple[int, ...], int, float, tuple[int, ...]]:
+        """Rows with equal keys have equal logits, sampling distributions and entropies."""
         turn = self.turn
-        return self.adapter, turn.prompt_ids, turn.completion_ids[:-1], len(turn.completion_ids)
+        inputs, length = turn.completion_ids[:-1], len(turn.completion_ids)
+        return self.adapter, turn.prompt_ids, inputs, length, turn.temperature, turn.choices
 
 
 def train_rows(
@@ -36,15 +37,19 @@ def train_rows(
     max_length: int,
 ) -> list[TrainRow]:
     """Rows of all turns whose role has a trainable adapter (`adapter_of`: role -> adapter), in order."""
-    chosen = [(turn, advantage) for turn, advantage in zip(turns, advantages, strict=True) if turn.role in adapter_of]
-    rows: list[TrainRow] = []
-    for adapter in dict.fromkeys(adapter_of.values()):
-        own = [(turn, advantage) for turn, advantage in chosen if adapter_of[turn.role] == adapter]
-        weights = token_weights([len(turn.completion_ids) for turn, _ in own], aggregation, max_length) if own else []
-        rows += [
-            TrainRow(turn, adapter, advantage, weight) for (turn, advantage), weight in zip(own, weights, strict=True)
-        ]
-    return rows
+    pairs = zip(turns, advantages, strict=True)
+    rows = [TrainRow(turn, adapter_of[turn.role], value, 0.0) for turn, value in pairs if turn.role in adapter_of]
+    return weighted(rows, aggregation=aggregation, max_length=max_length)
+
+
+def weighted(rows: Sequence[TrainRow], *, aggregation: Aggregation, max_length: int) -> list[TrainRow]:
+    """The rows as one batch per adapter: weights as `token_weights` gives them, adapters one after the other."""
+    batch: list[TrainRow] = []
+    for adapter in dict.fromkeys(row.adapter for row in rows):
+        own = [row for row in rows if row.adapter == adapter]
+        weights = token_weights([len(row.turn.completion_ids) for row in own], aggregation, max_length)
+        batch += [replace(row, weight=weight) for row, weight in zip(own, weights, strict=True)]
+    return batch
 
 
 @dataclass(frozen=True, slots=True)

@@ -97,11 +97,21 @@ def load_checkpoint(path: Path, learner: Learner) -> Progress:
         )
     for name, weights in learner.adapters.items():
         loaded = from_directory(path / "adapters" / name, learner.base.bank)
+        _check_same_shape(path, name, weights, loaded)
         with torch.no_grad():
             for mine, other in zip(weights.parameters(), loaded.parameters(), strict=True):
                 mine.copy_(other)
         _load_optimiser(learner, name, weights, path / "optimisers" / f"{name}.safetensors")
     return progress
+
+
+def _check_same_shape(path: Path, name: str, mine: AdapterWeights, other: AdapterWeights) -> None:
+    have, wanted = ((w.options.rank, w.options.alpha, sorted(w.pairs)) for w in (other, mine))
+    if have != wanted:
+        raise CheckpointError(
+            f"checkpoint {path}: adapter {name!r} has rank {have[0]} and alpha {have[1]} on {len(have[2])} layers, the "
+            f"run has {wanted[0]} and {wanted[1]} on {len(wanted[2])}; go on with model.lora as it was"
+        )
 
 
 def _optimiser_tensors(learner: Learner, name: str, weights: AdapterWeights) -> dict[str, Tensor]:
@@ -119,6 +129,7 @@ def _load_optimiser(learner: Learner, name: str, weights: AdapterWeights, path: 
     except (OSError, safetensors.SafetensorError) as error:
         raise CheckpointError(f"optimiser state {path} cannot be read: {error}") from error
     states = learner.optimisers[name].state
+    states.clear()
     for index, parameter in enumerate(weights.parameters()):
         own = {key.partition(".")[2]: value for key, value in tensors.items() if key.startswith(f"{index}.")}
         if own:

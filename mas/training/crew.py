@@ -5,6 +5,9 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from mas.bus.memory import MemoryBus
+from mas.config.options import AlgorithmOptions
+from mas.core.errors import ConfigError
+from mas.core.naming import did_you_mean
 from mas.core.scenario import Scenario
 from mas.core.seeds import derive_seed
 from mas.core.team import TeamSpec
@@ -14,6 +17,7 @@ from mas.runtime.team import TeamRuntime
 from mas.serving.lora import AdapterWeights
 from mas.serving.model import BaseModel
 from mas.serving.transformers_engine import TransformersEngine
+from mas.training.rewards import FAILURE, OWN
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +40,21 @@ def trainable_adapters(team: TeamSpec, policy: str) -> dict[str, str]:
     }
 
 
+def check_trainable(algorithm: AlgorithmOptions, scenario: Scenario) -> None:
+    """Refuse what would change nothing.
+
+    Raises:
+        ConfigError: reward weights of terms that nobody pays, or a trainable role that is sampled greedily.
+    """
+    terms = {*scenario.environment().spec.terms, *scenario.reward.terms, FAILURE.removeprefix(OWN)}
+    for name in algorithm.reward.weights:
+        if name not in terms:
+            raise ConfigError(f"algorithm.reward.weights has {name!r}, a term never paid. {did_you_mean(name, terms)}")
+    for name, role in scenario.teams[algorithm.team].roles.items():
+        if role.trainable and role.temperature == 0:
+            raise ConfigError(f"role {name!r} is trainable but its temperature is 0: its candidates would all be equal")
+
+
 def new_adapters(base: BaseModel, names: set[str], seed: int) -> dict[str, AdapterWeights]:
     """Fresh adapters that change nothing yet."""
     return {name: base.bank.create(base.options.lora, derive_seed("adapter", seed, name)) for name in sorted(names)}
@@ -52,7 +71,8 @@ async def open_crew(
 ) -> AsyncIterator[Crew]:
     """Publish the adapters and put the team on a bus of its own.
 
-    `speakers` overrides which adapter a role speaks through (to exchange two roles' adapters, say).
+    A frozen role speaks through the adapter that it names, else through the bare base. `speakers` overrides which
+    adapter a role speaks through (to exchange two roles' adapters, say).
     """
     plan = compile_team(team, build_roles(team))
     adapter_of = trainable_adapters(team, policy)
@@ -60,7 +80,8 @@ async def open_crew(
     for name, weights in adapters.items():
         engine.publish(name, weights)
     bus = MemoryBus()
-    speaking: dict[str, str | None] = {**adapter_of, **(speakers or {})}
+    named = {name: role.adapter for name, role in team.roles.items()}
+    speaking: dict[str, str | None] = {**named, **adapter_of, **(speakers or {})}
     runtime = TeamRuntime(plan, engine, bus, adapters=speaking, chats=base.chats)
     try:
         async with runtime:

@@ -1,6 +1,5 @@
 """How good a team is: success over held-out tasks, and the baseline that knows nothing."""
 
-import asyncio
 from collections.abc import Sequence
 from random import Random
 from statistics import fmean
@@ -8,10 +7,13 @@ from statistics import fmean
 import msgspec
 
 from mas.core.environment import Task
+from mas.core.errors import MasError
 from mas.core.records import Episode
 from mas.core.scenario import Scenario, Split
 from mas.core.seeds import derive_seed
+from mas.runtime.play import together
 from mas.runtime.team import TeamRuntime
+from mas.training.sampling.ledger import failed_episode
 from mas.training.sampling.single import play_once
 
 
@@ -38,18 +40,19 @@ async def evaluate(
     seed: int = 0,
     split: Split = "eval",
 ) -> Evaluation:
-    """Play the first `tasks` tasks of a split, greedy at temperature 0, sampled as the roles say at None."""
-    plays = [
-        play_once(
-            runtime,
-            scenario.environment(),
-            scenario.task(split, index),
-            derive_seed("evaluate", seed, index),
-            temperature=temperature,
-        )
-        for index in range(tasks)
-    ]
-    return summarise(await asyncio.gather(*plays))
+    """Play the first `tasks` tasks of a split, greedy at temperature 0, sampled as the roles say at None.
+
+    A task that cannot be played is a recorded failure and counts as not solved.
+    """
+
+    async def play(task: Task, seed: int) -> Episode:
+        try:
+            return await play_once(runtime, scenario.environment(), task, seed, temperature=temperature)
+        except MasError as error:
+            return failed_episode(task, seed, error)
+
+    plays = [play(scenario.task(split, index), derive_seed("evaluate", seed, index)) for index in range(tasks)]
+    return summarise(await together(plays, "evaluate"))
 
 
 def summarise(episodes: Sequence[Episode]) -> Evaluation:

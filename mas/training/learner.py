@@ -5,6 +5,7 @@ Each step asserts what role adapters need to train at all: an adapter with token
 Shape legend: N loss rows, U distinct inputs, L tokens (right-aligned), V vocabulary.
 """
 
+import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from statistics import fmean
@@ -17,7 +18,7 @@ from mas.core.errors import TrainingError
 from mas.serving.forward import Row, completion_logits, right_aligned
 from mas.serving.lora import AdapterWeights
 from mas.serving.model import BaseModel
-from mas.training.batch import MicroBatch, TrainRow, micro_batches
+from mas.training.batch import MicroBatch, TrainRow, micro_batches, weighted
 from mas.training.losses.policy import clipped_loss, clipped_share, entropy, kl, ratio
 
 Metrics = dict[str, float]
@@ -69,15 +70,16 @@ class Learner:
         }
 
     def _minibatches(self, rows: Sequence[TrainRow]) -> list[list[TrainRow]]:
-        """Every n-th row, with weights scaled so that each part is a batch of its own."""
-        count = self.options.minibatches
+        """Every n-th row of each adapter, weighted so that each part is a batch of its own."""
+        count, loss = self.options.minibatches, self.loss
         if count == 1:
             return [list(rows)]
-        parts = [[row for i, row in enumerate(rows) if i % count == part] for part in range(count)]
-        scaled = [
-            [TrainRow(row.turn, row.adapter, row.advantage, row.weight * count) for row in part] for part in parts
-        ]
-        return [part for part in scaled if part]
+        seen: dict[str, int] = defaultdict(int)
+        parts: list[list[TrainRow]] = [[] for _ in range(count)]
+        for row in rows:
+            parts[seen[row.adapter] % count].append(row)
+            seen[row.adapter] += 1
+        return [weighted(part, aggregation=loss.aggregation, max_length=loss.max_length) for part in parts if part]
 
     def _optimise(self, rows: Sequence[TrainRow]) -> dict[str, Metrics]:
         for optimiser in self.optimisers.values():
@@ -85,8 +87,10 @@ class Learner:
         tallies: dict[str, Tally] = {name: Tally() for name in {row.adapter for row in rows}}
         for batch in micro_batches(rows, self.options.micro_batch_tokens):
             self._backward(batch, tallies)
-        self._assert_untouched(set(tallies))
-        return {name: tally.metrics() | self._apply(name, rows) for name, tally in sorted(tallies.items())}
+        norms = self._gradient_norms(set(tallies))
+        for name in norms:
+            self.optimisers[name].step()
+        return {name: tallies[name].metrics() | {"gradient_norm": norm} for name, norm in sorted(norms.items())}
 
     def _backward(self, batch: MicroBatch, tallies: Mapping[str, "Tally"]) -> None:
         terms = LossTerms.of(self, batch)
@@ -97,23 +101,27 @@ class Learner:
                 tallies[batch.rows[start].adapter].add(terms, start, stop)
                 start = stop
 
-    def _apply(self, name: str, rows: Sequence[TrainRow]) -> Metrics:
-        parameters = self.adapters[name].parameters()
-        norm = float(torch.nn.utils.clip_grad_norm_(parameters, self.options.clip_norm))
-        wanted = any(row.adapter == name and row.advantage != 0 for row in rows)
-        if wanted and not norm > 0:
-            raise TrainingError(
-                f"adapter {name!r} has rows with an advantage but its gradient is {norm}: "
-                "its weights are not part of the forward pass, or the loss is not finite"
-            )
-        self.optimisers[name].step()
-        return {"gradient_norm": norm}
+    def _gradient_norms(self, touched: set[str]) -> dict[str, float]:
+        """Norm of each touched adapter's gradient, now clipped. Checks all adapters before any of them changes.
 
-    def _assert_untouched(self, touched: set[str]) -> None:
-        """Before any adapter changes."""
+        A norm of 0 is no error: clipped tokens, or equal outputs of opposite advantage, can leave nothing to learn.
+        """
+        norms = {}
         for name, weights in self.adapters.items():
-            if name not in touched and any(tensor.grad is not None for tensor in weights.parameters()):
-                raise TrainingError(f"adapter {name!r} has no rows in this step and yet a gradient reached it")
+            missing = [tensor.grad is None for tensor in weights.parameters()]
+            if name not in touched:
+                if not all(missing):
+                    raise TrainingError(f"adapter {name!r} has no rows in this step and yet a gradient reached it")
+                continue
+            if any(missing):
+                raise TrainingError(f"adapter {name!r} has rows but {sum(missing)} of its tensors have no gradient")
+            norms[name] = float(torch.nn.utils.clip_grad_norm_(weights.parameters(), self.options.clip_norm))
+            if not math.isfinite(norms[name]):
+                raise TrainingError(
+                    f"the gradient of adapter {name!r} is {norms[name]}: a reward, an advantage or a weight is not "
+                    "finite; nothing was changed in this step"
+                )
+        return norms
 
 
 class LossTerms:

@@ -4,7 +4,6 @@ A step depends on the step before only through the learner and the counters, and
 and the step's number: a run that is killed and resumed ends with the weights of one that was not.
 """
 
-import asyncio
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,15 +16,17 @@ from mas.core.errors import MasError, TrainingError
 from mas.core.records import Episode
 from mas.core.scenario import Scenario
 from mas.core.seeds import derive_seed
+from mas.runtime.play import together
 from mas.serving.lora import AdapterWeights
 from mas.serving.model import BaseModel
 from mas.training.batch import train_rows
 from mas.training.canary import check_served
 from mas.training.checkpoint import Progress, list_checkpoints, load_checkpoint, save_checkpoint
 from mas.training.credit import turn_advantages
-from mas.training.crew import Crew, new_adapters, open_crew, trainable_adapters
+from mas.training.crew import Crew, check_trainable, new_adapters, open_crew, trainable_adapters
 from mas.training.evaluate import Evaluation, evaluate
 from mas.training.learner import Learner
+from mas.training.sampling.ledger import failed_episode
 from mas.training.sampling.parallel import ParallelSampler
 from mas.training.sampling.tree import TreeSampler
 from mas.training.summary import step_metrics
@@ -61,6 +62,10 @@ class Trainer:
 
     Args:
         checkpoints: directory for checkpoints, None: nothing is saved and nothing resumed.
+
+    Raises:
+        ConfigError: reward weights of terms that nobody pays, or a trainable role that is sampled greedily.
+        TrainingError: no role is trainable.
     """
 
     def __init__(self, config: Config, scenario: Scenario, base: BaseModel, *, checkpoints: Path | None = None) -> None:
@@ -69,6 +74,7 @@ class Trainer:
         self.base = base
         self.checkpoints = checkpoints
         self.team = scenario.teams[config.algorithm.team]
+        check_trainable(config.algorithm, scenario)
         names = set(trainable_adapters(self.team, config.algorithm.policy).values())
         if not names:
             raise TrainingError(f"team {self.team.name!r} has no trainable role: set trainable: true on one")
@@ -170,7 +176,7 @@ class Trainer:
             self._play(sampler, self.scenario.task("train", first + i), derive_seed("play", train.seed, step, i))
             for i in range(train.tasks_per_step)
         ]
-        episodes = [episode for group in await asyncio.gather(*plays) for episode in group]
+        episodes = [episode for group in await together(plays, "task") for episode in group]
         failed = [episode for episode in episodes if episode.status == "failed"]
         if len(failed) == len(episodes):
             raise TrainingError(f"none of the {len(episodes)} tasks of step {step} could be played: {failed[0].cause}")
@@ -180,22 +186,7 @@ class Trainer:
         try:
             return await sampler.sample(task, self.scenario.environment(), seed)
         except MasError as error:
-            cause = f"{type(error).__name__}: {error}"
-            return (
-                Episode(
-                    id=f"{task.id}#failed",
-                    task=task.id,
-                    success=False,
-                    turns=(),
-                    lines=(),
-                    rewards={},
-                    prompt_tokens=0,
-                    completion_tokens=0,
-                    calls=0,
-                    status="failed",
-                    cause=cause,
-                ),
-            )
+            return (failed_episode(task, seed, error),)
 
 
 def _is_due(step: int, every: int) -> bool:

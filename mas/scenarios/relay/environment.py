@@ -57,7 +57,7 @@ class RelayEnvironment(RecordEnvironment[RelayState]):
 
     def act(self, state: RelayState, action: str) -> tuple[RelayState, dict[str, float], bool]:
         after = msgspec.structs.replace(state, answer=action)
-        return after, {"right": float(self.is_solved(after))}, action in state.table and bool(action)
+        return after, {"right": float(self.is_solved(after))}, action in ("", *state.table)
 
     def is_over(self, state: RelayState) -> bool:
         return state.answer is not None

@@ -61,7 +61,7 @@ class TwoHopEnvironment(RecordEnvironment[TwoHopState]):
 
     def act(self, state: TwoHopState, action: str) -> tuple[TwoHopState, dict[str, float], bool]:
         after = msgspec.structs.replace(state, answer=action)
-        return after, {"right": float(self.is_solved(after))}, action in SYMBOLS and len(action) == 1
+        return after, {"right": float(self.is_solved(after))}, action in ("", *SYMBOLS)
 
     def is_over(self, state: TwoHopState) -> bool:
         return state.answer is not None

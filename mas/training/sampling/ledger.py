@@ -1,8 +1,12 @@
 """What one episode leaves behind while it is played: candidates' cost, the conversation, the rewards."""
 
 from dataclasses import dataclass, field
+from typing import Self
 
-from mas.core.environment import Environment, Step
+import msgspec
+
+from mas.core.environment import Environment, Step, Task
+from mas.core.errors import MasError
 from mas.core.messages import Failure, Payload
 from mas.core.records import Episode, Line, Turn
 from mas.core.reward import Move, Reward
@@ -25,6 +29,11 @@ class Ledger:
     completion_tokens: int = 0
     calls: int = 0
     parent: str | None = None
+
+    @classmethod
+    def open(cls, task: Task, seed: int) -> Self:
+        """The empty record of a task played with a seed; equal seeds of one task are one episode."""
+        return cls(id=f"{task.id}#{seed:016x}", task=task.id)
 
     def count(self, candidates: tuple[Candidate, ...]) -> None:
         """Every token that the engine read or wrote, play-outs included."""
@@ -64,6 +73,26 @@ class Ledger:
         )
 
 
+def failed_episode(task: Task, seed: int, error: MasError) -> Episode:
+    """The record of a task that could not be played to its end; what it cost until then is not known."""
+    cause = f"{type(error).__name__}: {error}"
+    return msgspec.structs.replace(_NOTHING, id=f"{task.id}#{seed:016x}", task=task.id, cause=cause)
+
+
+_NOTHING = Episode(
+    id="",
+    task="",
+    success=False,
+    turns=(),
+    lines=(),
+    rewards={},
+    prompt_tokens=0,
+    completion_tokens=0,
+    calls=0,
+    status="failed",
+)
+
+
 def failure_cause(payload: Payload) -> str | None:
     """Why the output did not parse, None when it did."""
     return payload.cause if isinstance(payload, Failure) else None
@@ -93,6 +122,7 @@ def record_turn(
     candidate: Candidate,
     ledger: Ledger,
     *,
+    parent: str | None,
     index: int,
     group: str,
     trajectory: str | None,
@@ -101,9 +131,8 @@ def record_turn(
     chosen: bool,
 ) -> Turn:
     """One generation as a training record. `trajectory` None: it is a trajectory of its own."""
-    visit = point.flow.visits(point.agent)
+    visit, generation = point.flow.visits(point.agent), candidate.generation
     identity = f"{ledger.id}/{point.turn}/{point.agent}/{visit}/{index}"
-    generation = candidate.generation
     return Turn(
         id=identity,
         episode=ledger.id,
@@ -113,7 +142,7 @@ def record_turn(
         turn=point.turn,
         visit=visit,
         candidate=index,
-        parent=ledger.parent,
+        parent=parent,
         group=group,
         trajectory=trajectory or identity,
         state=state,

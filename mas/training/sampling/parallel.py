@@ -5,7 +5,6 @@ episode; the group is the task and the agent. The honest baseline of tree sampli
 Source: GRPO, arXiv 2402.03300, applied to trajectories.
 """
 
-import asyncio
 from dataclasses import dataclass, field
 
 import msgspec
@@ -18,7 +17,7 @@ from mas.core.reward import Reward
 from mas.core.seeds import derive_seed, digest
 from mas.runtime.agents import Candidate
 from mas.runtime.flow import Flow
-from mas.runtime.play import Point
+from mas.runtime.play import Point, together
 from mas.runtime.team import TeamRuntime
 from mas.training.rewards import TEAM
 from mas.training.sampling.ledger import Ledger, own_terms, record_turn
@@ -40,10 +39,11 @@ class ParallelSampler:
         environment.reset(task)
         worlds = [environment.clone() for _ in seeds]
         plays = zip(worlds, seeds, strict=True)
-        return tuple(await asyncio.gather(*[self._play(task, world, k, s) for k, (world, s) in enumerate(plays)]))
+        calls = [self._play(task, world, k, s) for k, (world, s) in enumerate(plays)]
+        return tuple(await together(calls, "episode"))
 
     async def _play(self, task: Task, environment: Environment, index: int, seed: int) -> Episode:
-        ledger = Ledger(id=f"{task.id}#{seed % 10**8:08d}", task=task.id)
+        ledger = Ledger.open(task, seed)
         play = _ParallelPlay(self, ledger, SingleDecision(self.runtime, ledger, seed), index)
         await self.runtime.play(ledger.id, environment, play.decide, play.on_turn)
         return ledger.close(environment, play.finished())
@@ -81,6 +81,7 @@ class _ParallelPlay:
             point,
             candidate,
             self.ledger,
+            parent=self.ledger.parent,
             index=self.index,
             group=f"{self.ledger.task}/{point.agent}",
             trajectory=self.ledger.id,

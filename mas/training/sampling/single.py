@@ -38,7 +38,7 @@ async def play_once(
 ) -> Episode:
     """One episode without training records; temperature 0 is greedy, None each role's own."""
     environment.reset(task)
-    ledger = Ledger(id=f"{task.id}#{seed % 10**8:08d}", task=task.id)
+    ledger = Ledger.open(task, seed)
     decide = SingleDecision(runtime, ledger, seed, temperature)
     await runtime.play(ledger.id, environment, decide, ledger.on_turn)
     return ledger.close(environment, ())

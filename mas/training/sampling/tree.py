@@ -5,7 +5,6 @@ Source: AT-GRPO, arXiv 2510.11062, section 3. The order is what the published co
 committed before the later agents are scored.
 """
 
-import asyncio
 from dataclasses import dataclass
 
 from mas.config.options import RewardOptions, SamplerOptions
@@ -16,7 +15,7 @@ from mas.core.reward import Reward
 from mas.core.seeds import derive_seed, digest
 from mas.runtime.agents import Candidate
 from mas.runtime.flow import Flow
-from mas.runtime.play import Point, look, play_turn, team_action
+from mas.runtime.play import Point, look, play_turn, team_action, together
 from mas.runtime.team import TeamRuntime
 from mas.training.rewards import TEAM, total_reward
 from mas.training.sampling.ledger import Ledger, own_terms, record_turn
@@ -34,7 +33,7 @@ class TreeSampler:
     async def sample(self, task: Task, environment: Environment, seed: int) -> tuple[Episode, ...]:
         """Play the task; the episode's turns hold every candidate of every decision."""
         environment.reset(task)
-        ledger = Ledger(id=f"{task.id}#{seed % 10**8:08d}", task=task.id)
+        ledger = Ledger.open(task, seed)
         play = _TreePlay(self, ledger, seed)
         await self.runtime.play(ledger.id, environment, play.decide, ledger.on_turn)
         return (ledger.close(environment, tuple(ledger.turns)),)
@@ -49,6 +48,7 @@ class _TreePlay:
     async def decide(self, point: Point) -> Payload:
         """Draw K, score each on its own clone, record all, commit one."""
         options, ledger = self.sampler.options, self.ledger
+        parent = ledger.parent
         state = digest(point.environment.state_key(), point.flow.key())
         visit = point.flow.visits(point.agent)
         here = derive_seed("decision", self.seed, point.turn, point.agent, visit)
@@ -64,6 +64,7 @@ class _TreePlay:
                 point,
                 candidate,
                 ledger,
+                parent=parent,
                 index=k,
                 group=group,
                 trajectory=None,
@@ -90,15 +91,14 @@ class _TreePlay:
         distinct: dict[str, Candidate] = {}
         for candidate in candidates:
             distinct.setdefault(candidate.text, candidate)
-        terms = await asyncio.gather(*[self._score(point, candidate) for candidate in distinct.values()])
+        terms = await together((self._score(point, candidate) for candidate in distinct.values()), "score")
         by_text = dict(zip(distinct, terms, strict=True))
         return [dict(by_text[candidate.text]) for candidate in candidates]
 
     async def _score(self, point: Point, candidate: Candidate) -> dict[str, float]:
         """Team and own terms of one candidate, averaged over its play-outs."""
-        outcomes = await asyncio.gather(
-            *[self._play_out(point, candidate, n) for n in range(self.sampler.options.continuations)]
-        )
+        numbers = range(self.sampler.options.continuations)
+        outcomes = await together((self._play_out(point, candidate, n) for n in numbers), "play-out")
         names = dict.fromkeys(name for terms in outcomes for name in terms)
         return {name: sum(terms.get(name, 0.0) for terms in outcomes) / len(outcomes) for name in names}
 
