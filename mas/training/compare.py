@@ -5,17 +5,16 @@ from collections.abc import Mapping, Sequence
 from mas.config.options import Config
 from mas.core.errors import ConfigError
 from mas.core.naming import did_you_mean
-from mas.core.scenario import Scenario
+from mas.core.scenario import Scenario, find_team
 from mas.serving.lora import AdapterWeights
 from mas.serving.model import BaseModel
 from mas.training.crew import new_adapters, open_crew, trainable_adapters
 from mas.training.evaluate import Evaluation, evaluate
-from mas.training.run import find_team
 
 
 def untrained(config: Config, scenario: Scenario, base: BaseModel) -> dict[str, AdapterWeights]:
     """The adapters that training starts from: they change nothing yet."""
-    team = find_team(config, scenario)
+    team = find_team(scenario, config.algorithm.team)
     return new_adapters(base, set(trainable_adapters(team, config.algorithm.policy).values()), config.train.seed)
 
 
@@ -34,7 +33,7 @@ async def compare(
     Raises:
         ConfigError: a swap that is not possible; see `swapped`.
     """
-    team = find_team(config, scenario)
+    team = find_team(scenario, config.algorithm.team)
     speakers = trainable_adapters(team, config.algorithm.policy)
     arms: dict[str, tuple[Mapping[str, AdapterWeights], Mapping[str, str]]] = {
         "untrained": (untrained(config, scenario, base), speakers),

@@ -12,10 +12,7 @@ from pathlib import Path
 from rich.console import Console
 
 from mas.config.options import Config
-from mas.core.errors import ConfigError
-from mas.core.naming import did_you_mean
-from mas.core.scenario import Scenario
-from mas.core.team import TeamSpec
+from mas.core.scenario import Scenario, find_team
 from mas.observe.atomic import remove_leftovers, write_directory_atomic
 from mas.observe.jsonl import JsonLines
 from mas.observe.metrics import MetricsLog
@@ -42,6 +39,7 @@ def train_in_directory(
         resume: True: there must be a run; False: there must be none; None: go on if there is one.
 
     Raises:
+        ConfigError: the scenario has no such team.
         RunDirectoryError: the directory cannot be used, is in use, or holds a run of another configuration.
         CheckpointError: the latest checkpoint is corrupt.
         ModelError: the base cannot be loaded.
@@ -49,7 +47,7 @@ def train_in_directory(
     """
     console = console or Console()
     path = Path(config.run_dir)
-    find_team(config, scenario)
+    find_team(scenario, config.algorithm.team)
     if resume is None:
         resume = (path / "config.yaml").is_file()
     with RunDirectory.open(path, config.model_dump(mode="json"), resume=resume, may_differ=MAY_DIFFER) as run:
@@ -74,20 +72,6 @@ def _train(trainer: Trainer, run: RunDirectory, step: int | None, console: Conso
             console.print(f"resuming {run.path} at step {step or 0}", style="dim", highlight=False)
         with RunWatcher(trainer.config, trainer.scenario.name, metrics, samples, console) as watcher:
             return asyncio.run(trainer.run(watcher))
-
-
-def find_team(config: Config, scenario: Scenario) -> TeamSpec:
-    """The team that the algorithm trains.
-
-    Raises:
-        ConfigError: the scenario has no team of that name.
-    """
-    name = config.algorithm.team
-    if name not in scenario.teams:
-        raise ConfigError(
-            f"algorithm.team={name!r}: {scenario.name!r} has no such team. {did_you_mean(name, scenario.teams)}"
-        )
-    return scenario.teams[name]
 
 
 def open_base(config: Config, scenario: Scenario, note: Note) -> BaseModel:

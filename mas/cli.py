@@ -1,0 +1,218 @@
+"""The command `mas`: the only place that puts everything together.
+
+Heavy modules are imported inside the commands that need them, so that help and configuration errors come at once.
+"""
+
+import asyncio
+import shlex
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+import yaml
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from mas.config.load import load_config, load_run_config
+from mas.config.options import Config
+from mas.core.errors import MasError, RunDirectoryError
+from mas.core.scenario import Scenario, find_team
+from mas.core.team import TeamSpec
+from mas.scenarios import SCENARIOS, build_scenario
+
+if TYPE_CHECKING:
+    from mas.training.evaluate import Evaluation
+
+app = typer.Typer(
+    name="mas",
+    help="Teams of LLM agents that can be trained together.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+_OVERRIDES_HELP = (
+    "dotted.key=value, such as scenario=plan_path algorithm=at_grpo train.steps=20 run_dir=runs/x; "
+    "`mas config` prints all keys"
+)
+Overrides = Annotated[list[str] | None, typer.Argument(metavar="[OVERRIDES]...", help=_OVERRIDES_HELP)]
+RunDir = Annotated[Path, typer.Argument(metavar="RUN_DIR", help="directory of a run, made by `mas train`")]
+Sampled = Annotated[bool, typer.Option("--sampled", help="sample as in training instead of greedily")]
+
+
+def main() -> None:
+    """Run the command; an error made on purpose is one message and exit code 2, never a traceback."""
+    try:
+        app()
+    except MasError as error:
+        Console(stderr=True).print(Text(f"error: {error}", style="red"), soft_wrap=True)
+        sys.exit(2)
+
+
+@app.command()
+def train(overrides: Overrides = None) -> None:
+    """Train a team. The same command again goes on with a run that was stopped or killed."""
+    config, scenario = _configured(overrides or [])
+    from mas.training.run import train_in_directory
+
+    console = Console()
+    try:
+        train_in_directory(config, scenario, console=console)
+    except KeyboardInterrupt:
+        again = shlex.join(["mas", "train", *(overrides or [])])
+        Console(stderr=True).print(Text(f"stopped. Go on from the last checkpoint with: {again}"), soft_wrap=True)
+        raise typer.Exit(130) from None
+    console.print(Text(f"next: mas eval {config.run_dir}   mas report {config.run_dir}", style="dim"), soft_wrap=True)
+
+
+@app.command("eval")
+def evaluate(
+    run_dir: RunDir,
+    overrides: Overrides = None,
+    tasks: Annotated[int | None, typer.Option(min=1, help="held-out tasks; default: train.eval_tasks")] = None,
+    sampled: Sampled = False,
+    swap: Annotated[str, typer.Option(help="two roles that exchange their adapters: planner,executor")] = "",
+) -> None:
+    """Evaluate a trained team on held-out tasks, next to the same team untrained."""
+    config = load_run_config(run_dir, overrides or [])
+    scenario = build_scenario(config.scenario)
+    from mas.training.compare import compare
+    from mas.training.run import open_base
+    from mas.training.saved import saved_adapters
+
+    console = Console()
+    base = open_base(config, scenario, console.print)
+    adapters = saved_adapters(run_dir, base.bank)
+    count, pair = tasks or config.train.eval_tasks, tuple(swap.split(",")) if swap else ()
+    results = asyncio.run(compare(config, scenario, base, adapters, tasks=count, is_sampled=sampled, swap=pair))
+    kind = "sampled" if sampled else "greedy"
+    console.print(_evaluation_table(results, f"{scenario.name}: {count} held-out tasks, {kind}"))
+
+
+@app.command()
+def run(
+    words: Annotated[list[str] | None, typer.Argument(metavar="[RUN_DIR] [OVERRIDES]...", help=_OVERRIDES_HELP)] = None,
+    task: Annotated[int, typer.Option(min=0, help="number of the held-out task")] = 0,
+    sampled: Sampled = False,
+) -> None:
+    """Play one episode and print the conversation: of a trained run, or without RUN_DIR of an untrained team."""
+    words = words or []
+    run_dir = Path(words[0]) if words and "=" not in words[0] else None
+    if run_dir is None:
+        config, scenario = _configured(words)
+    else:
+        config = load_run_config(run_dir, words[1:])
+        scenario = build_scenario(config.scenario)
+    from mas.training.compare import untrained
+    from mas.training.crew import open_crew
+    from mas.training.run import open_base
+    from mas.training.saved import saved_adapters
+    from mas.training.show import show_episode
+
+    console = Console()
+    base = open_base(config, scenario, console.print)
+    adapters = untrained(config, scenario, base) if run_dir is None else saved_adapters(run_dir, base.bank)
+
+    async def play() -> None:
+        team = find_team(scenario, config.algorithm.team)
+        async with open_crew(scenario, team, base, config.algorithm.policy, adapters) as crew:
+            temperature = None if sampled else 0.0
+            seed = config.train.seed
+            await show_episode(crew, scenario.task("eval", task), seed, console, temperature=temperature)
+
+    asyncio.run(play())
+
+
+@app.command()
+def graph(
+    team: Annotated[str, typer.Argument(metavar="TEAM", help="a team's YAML file, or SCENARIO or SCENARIO/TEAM")],
+    out: Annotated[Path, typer.Option(help="directory for the SVG drawing")] = Path(),
+) -> None:
+    """Check a team's graph and draw it: Mermaid text here, an SVG file in a directory."""
+    spec = _named_team(team)
+    from mas.graph.draw import mermaid, svg
+    from mas.graph.plan import compile_team
+    from mas.roles import build_roles
+
+    plan = compile_team(spec, build_roles(spec))
+    path = out / f"{spec.name}.svg"
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        path.write_text(svg(plan), encoding="utf-8")
+    except OSError as error:
+        raise RunDirectoryError(f"{path} cannot be written: {error.strerror}. Choose another --out.") from error
+    typer.echo(mermaid(plan), nl=False)
+    typer.echo(f"{path}", err=True)
+
+
+@app.command()
+def base(overrides: Overrides = None) -> None:
+    """Make the tiny base of a scenario, or of all; it is kept in the cache."""
+    given = overrides or []
+    is_chosen = any(word.lstrip("+").partition("=")[0].partition(".")[0] == "scenario" for word in given)
+    configured = [
+        _configured([*given, *more]) for more in ([[]] if is_chosen else [[f"scenario={n}"] for n in SCENARIOS])
+    ]
+    from mas.training.warm_start import tiny_base
+
+    for config, scenario in configured:
+        began = time.perf_counter()
+        path = tiny_base(scenario, config.model.tiny)
+        typer.echo(f"{scenario.name}\t{path}\t{time.perf_counter() - began:.1f} s")
+
+
+@app.command()
+def report(run_dir: RunDir) -> None:
+    """Write RUN_DIR/report.html: curves, conversations before and after, the team, and how to do it again."""
+    config = load_run_config(run_dir)
+    scenario = build_scenario(config.scenario)
+    spec = find_team(scenario, config.algorithm.team)
+    from mas.graph.plan import compile_team
+    from mas.observe.report import write_report
+    from mas.roles import build_roles
+    from mas.training.run_report import build_report
+
+    path = run_dir / "report.html"
+    write_report(path, build_report(run_dir, config, compile_team(spec, build_roles(spec))))
+    typer.echo(str(path))
+
+
+@app.command("config")
+def show_config(overrides: Overrides = None) -> None:
+    """Print the whole configuration that the overrides make, and check it."""
+    config, _ = _configured(overrides or [])
+    typer.echo(yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True), nl=False)
+
+
+def _configured(overrides: list[str]) -> tuple[Config, Scenario]:
+    """The configuration and its scenario, with everything checked that needs no model."""
+    config = load_config(overrides)
+    scenario = build_scenario(config.scenario)
+    find_team(scenario, config.algorithm.team)
+    return config, scenario
+
+
+def _named_team(name: str) -> TeamSpec:
+    """A team's YAML file, or a scenario's team by name."""
+    path = Path(name)
+    if path.suffix in (".yaml", ".yml") or path.is_file():
+        from mas.graph.load import load_team
+
+        return load_team(path)
+    scenario, _, team = name.partition("/")
+    return find_team(build_scenario(load_config([f"scenario.name={scenario}"]).scenario), team or "team")
+
+
+def _evaluation_table(results: "dict[str, Evaluation]", title: str) -> Table:
+    table = Table(title=title)
+    table.add_column("team")
+    for column in ("success", "turns", "failures", "tokens"):
+        table.add_column(column, justify="right")
+    for name, result in results.items():
+        numbers = (f"{result.success:.3f}", f"{result.turns:.1f}", f"{result.failures:.3f}", str(result.tokens))
+        table.add_row(name, *numbers)
+    return table

@@ -1,0 +1,132 @@
+"""The report of one run, read from its directory. Free of torch."""
+
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import yaml
+
+from mas.config.load import overrides_of
+from mas.config.options import Config
+from mas.core.errors import RunDirectoryError
+from mas.core.records import Line
+from mas.graph.draw import mermaid, svg
+from mas.graph.plan import Plan
+from mas.observe.curves import curve
+from mas.observe.jsonl import read_lines
+from mas.observe.metrics import flatten, read_metrics
+from mas.observe.progress import format_number
+from mas.observe.report_records import Chart, Comparison, Conversation, KeyNumber, Report
+
+_SHOWN = 4
+_Lines = Sequence[Mapping[str, Any]]
+
+
+def build_report(run: Path, config: Config, plan: Plan) -> Report:
+    """Curves per role and team, conversations before and after training, the team, and how to do it again.
+
+    Raises:
+        RunDirectoryError: the run has not measured anything yet, or its files are damaged.
+    """
+    lines = read_metrics(run / "metrics.jsonl")
+    if not lines:
+        raise RunDirectoryError(f"Run directory {run} holds no metrics yet. Train on: mas train run_dir={run}")
+    name = config.scenario.name
+    return Report(
+        title=f"{name}: {config.algorithm.name}",
+        subtitle=f"team {plan.spec.name} of {', '.join(plan.agents)}; base {config.model.path}",
+        numbers=_numbers(lines, config),
+        headline=_headline(lines, config),
+        curves=_charts(lines, plan),
+        conversations=_comparisons(read_lines(run / "samples.jsonl")),
+        graph_svg=svg(plan),
+        graph_mermaid=mermaid(plan),
+        command=shlex.join(["mas", "train", *overrides_of(config)]),
+        configuration=yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True),
+    )
+
+
+def _values(lines: _Lines, metric: str) -> list[float]:
+    found = (flatten(line).get(metric) for line in lines)
+    return [value for value in found if value is not None]
+
+
+def _numbers(lines: _Lines, config: Config) -> tuple[KeyNumber, ...]:
+    numbers = []
+    for kind in ("greedy", "sampled"):
+        values = _values(lines, f"eval/{kind}/success")
+        if values:
+            before, after = format_number(values[0]), format_number(values[-1])
+            note = f"{config.train.eval_tasks} held-out tasks"
+            numbers.append(KeyNumber(label=f"success, {kind}", before=before, after=after, note=note))
+    numbers.append(KeyNumber(label="steps", after=str(lines[-1]["step"])))
+    tokens = _values(lines, "tokens")
+    if tokens:
+        numbers.append(KeyNumber(label="tokens sampled", after=format_number(tokens[-1])))
+    return tuple(numbers)
+
+
+def _headline(lines: _Lines, config: Config) -> tuple[str, ...]:
+    values = _values(lines, "eval/greedy/success")
+    if not values:
+        return ()
+    return (
+        f"Success on {config.train.eval_tasks} held-out tasks went from {values[0]:.2f} to {values[-1]:.2f} "
+        f"in {lines[-1]['step']} steps of {config.train.tasks_per_step} tasks.",
+    )
+
+
+def _charts(lines: _Lines, plan: Plan) -> tuple[Chart, ...]:
+    roles = list(dict.fromkeys(plan.spec.members().values()))
+    adapters = list(dict.fromkeys(name for line in lines for name in line.get("adapters", {})))
+    wanted = (
+        ("Success on held-out tasks", "success", {kind: f"eval/{kind}/success" for kind in ("greedy", "sampled")}),
+        ("Reward of the team", "reward", {"team": "reward"}),
+        ("Reward of each role", "reward", {role: f"roles/{role}/reward" for role in roles}),
+        ("Output that does not parse", "share of turns", {role: f"roles/{role}/failures" for role in roles}),
+        ("Groups in which all rewards are equal", "groups", {r: f"roles/{r}/groups_zero_variance" for r in roles}),
+        ("Entropy", "nats", {name: f"adapters/{name}/entropy" for name in adapters}),
+    )
+    return tuple(
+        Chart(
+            title=title,
+            x_label="training step",
+            y_label=label,
+            series=tuple(curve(name, [lines], metric) for name, metric in known.items()),
+            y_range=(0.0, 1.0) if label in ("success", "share of turns") else None,
+        )
+        for title, label, metrics in wanted
+        if (known := {name: metric for name, metric in metrics.items() if _values(lines, metric)})
+    )
+
+
+def _comparisons(samples: _Lines) -> tuple[Comparison, ...]:
+    """The same held-out tasks at the first and the last greedy evaluation, those first that were learned."""
+    greedy = [sample for sample in samples if sample["source"] == "greedy"]
+    steps = sorted({sample["step"] for sample in greedy})
+    if len(steps) < 2:
+        return ()
+    before, after = ({s["task"]: s for s in greedy if s["step"] == step} for step in (steps[0], steps[-1]))
+    shared = [task for task in before if task in after]
+    shared.sort(key=lambda task: after[task]["success"] - before[task]["success"], reverse=True)
+    return tuple(
+        Comparison(
+            title=f"task {task}",
+            before=_conversation(before[task], f"before training (step {steps[0]})"),
+            after=_conversation(after[task], f"after training (step {steps[-1]})"),
+        )
+        for task in shared[:_SHOWN]
+    )
+
+
+def _conversation(sample: Mapping[str, Any], label: str) -> Conversation:
+    rewards = ", ".join(f"{name} {value:+g}" for name, value in sample["rewards"].items())
+    outcome = "solved" if sample["success"] else (sample["cause"] or "not solved")
+    return Conversation(
+        label=label,
+        lines=tuple(msgspec.convert(sample["lines"], list[Line])),
+        outcome=f"{outcome} ({rewards})" if rewards else outcome,
+        is_success=sample["success"],
+    )
