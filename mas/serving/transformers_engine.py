@@ -20,7 +20,7 @@ from mas.serving.forward import Row, completion_logits
 from mas.serving.lora import AdapterWeights
 from mas.serving.model import BaseModel
 
-_SETTLE_ROUNDS = 6
+_SETTLE_ROUNDS = 16
 """Event-loop rounds without a new request after which a batch starts: a message needs fewer to reach its agent."""
 
 

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from random import Random
 
-from mas.scenarios.plan_path.environment import OPEN, VISITED, PathState
 from mas.scenarios.novice import Novice
+from mas.scenarios.plan_path.environment import OPEN, VISITED, PathState
 from mas.scenarios.plan_path.grid import BACK, MOVES, Cell, Grid, make_grid, manhattan, neighbour
 
 
@@ -33,7 +33,7 @@ def team_move(state: PathState, random: Random) -> str:
 
 
 def demonstrations(random: Random, skill: float, *, size: int, walls: int) -> Iterator[tuple[str, str]]:
-    """Each member's task in turn: right with `skill`, by habit else (see `Novice`)."""
+    """Each member's task in turn: right with `skill` (the planner half again as sure), by habit else (see `Novice`)."""
     novice = Novice(random, skill)
     while True:
         grid, start, goal = make_grid(random, size, walls)
@@ -52,6 +52,7 @@ def _somewhere(random: Random, grid: Grid, start: Cell, goal: Cell) -> PathState
 
 
 def _at(state: PathState, random: Random, novice: Novice) -> Iterator[tuple[str, str]]:
+    planner = Novice(random, (1 + novice.skill) / 2)
     digits = "0123456789"[: state.grid.size]
     goal, cell, around = (f"{state.goal[0]}{state.goal[1]}", f"{state.cell[0]}{state.cell[1]}", state.around())
     moves = "".join(MOVES)
@@ -60,7 +61,7 @@ def _at(state: PathState, random: Random, novice: Novice) -> Iterator[tuple[str,
     sensible = sensible_moves(around) or list(moves)
     proposed = random.choice(moves)
     suggested = random.choice(sensible)
-    yield f"P{goal}>", novice.answer(goal, digits[0] * 2, digits)
+    yield f"P{goal}>", planner.answer(goal, digits[0] * 2, digits)
     yield f"E{cell}{state.last}{goal};>", novice.answer(direct, on, moves)
     yield f"E{cell}{state.last}{goal};{proposed}{suggested}>", novice.answer(suggested, proposed, moves)
     yield f"V{around}{proposed}>", novice.answer("y" if proposed in sensible else "n", "y", "yn")
