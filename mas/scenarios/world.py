@@ -77,6 +77,8 @@ class RecordEnvironment(ABC, Generic[State]):
 
     def step(self, actions: Mapping[str, str]) -> Step:
         moving = self.to_move()
+        if not moving:
+            raise EnvironmentFault(f"{self.spec.name}: the episode is over, call reset(task) to begin another")
         if set(actions) != set(moving):
             raise EnvironmentFault(f"{self.spec.name}: seats {sorted(actions)} acted, to move are {sorted(moving)}")
         (seat,) = moving

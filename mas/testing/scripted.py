@@ -1,0 +1,105 @@
+"""An engine that says what a function says: the test double of every engine.
+
+Leaves out on purpose: batching, and adapters that change anything but what the function is told.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+
+from mas.core.engine import AdapterRef, Generation, Request
+from mas.core.errors import EngineError, UnknownAdapter
+from mas.core.naming import did_you_mean
+
+Answer = Callable[[str, str | None, int], str]
+"""(prompt text, adapter name, seed) -> completion text."""
+
+END = 0
+"""The token that ends a text."""
+_CONTEXT = 4096
+
+
+class CharacterTokenizer:
+    """One token per Unicode character: its code point + 1; 0 ends a text."""
+
+    vocabulary = 0x110000
+
+    def encode(self, text: str) -> tuple[int, ...]:
+        return tuple(ord(character) + 1 for character in text)
+
+    def decode(self, token_ids: Sequence[int]) -> str:
+        return "".join(chr(token - 1) for token in token_ids if token != END)
+
+    def chat(self, system: str, user: str) -> tuple[int, ...]:
+        return self.encode(f"{system}\n\n{user}\n\n")
+
+
+class ScriptedEngine:
+    """Satisfies `mas.core.engine.Engine`. Every token that the script says has probability 1.
+
+    Args:
+        answer: the script. A completion is its text and the end token, cut at `max_tokens` or behind a stop token.
+        adapters: names that are published, all as version 0.
+
+    Attributes:
+        requests: every request served, oldest first, for tests to look at.
+    """
+
+    def __init__(self, answer: Answer, adapters: Sequence[str] = ()) -> None:
+        self.answer = answer
+        self.tokenizer = CharacterTokenizer()
+        self.stop_ids: tuple[int, ...] = (END,)
+        self.requests: list[Request] = []
+        self._served = {name: AdapterRef(name, 0) for name in adapters}
+        self._closed = False
+
+    def adapters(self) -> Mapping[str, AdapterRef]:
+        return MappingProxyType(self._served)
+
+    def publish(self, name: str) -> AdapterRef:
+        """The name's next version."""
+        version = self._served[name].version + 1 if name in self._served else 0
+        self._served[name] = AdapterRef(name, version)
+        return self._served[name]
+
+    async def generate(self, request: Request) -> tuple[Generation, ...]:
+        ref = self._resolve(request.adapter)
+        self._check(request.prompt_ids, request.sampling.max_tokens)
+        if not request.seeds or request.sampling.max_tokens < 1 or not request.sampling.temperature >= 0:
+            raise EngineError("no seed, no token wanted, or a negative temperature")
+        self.requests.append(request)
+        return tuple(self._generation(request, seed, ref) for seed in request.seeds)
+
+    async def score(
+        self, prompt_ids: Sequence[int], completion_ids: Sequence[int], adapter: str | None = None
+    ) -> tuple[float, ...]:
+        self._resolve(adapter)
+        self._check(prompt_ids, len(completion_ids))
+        self._check(completion_ids, 0)
+        return (0.0,) * len(completion_ids)
+
+    async def close(self) -> None:
+        self._closed = True
+
+    def _generation(self, request: Request, seed: int, ref: AdapterRef | None) -> Generation:
+        text = self.answer(self.tokenizer.decode(request.prompt_ids), request.adapter, seed)
+        sampling = request.sampling
+        token_ids = (*self.tokenizer.encode(text), END)[: sampling.max_tokens]
+        for position, token in enumerate(token_ids):
+            if token in sampling.stop:
+                token_ids = token_ids[: position + 1]
+                break
+        finish = "stop" if token_ids[-1] in sampling.stop else "length"
+        return Generation(token_ids=token_ids, logprobs=(0.0,) * len(token_ids), finish=finish, adapter=ref)
+
+    def _resolve(self, name: str | None) -> AdapterRef | None:
+        if name is not None and name not in self._served:
+            raise UnknownAdapter(f"no adapter {name!r} is published. {did_you_mean(name, self._served)}")
+        return None if name is None else self._served[name]
+
+    def _check(self, ids: Sequence[int], room: int) -> None:
+        if self._closed:
+            raise EngineError("the engine is closed")
+        if not ids or not all(0 <= token <= self.tokenizer.vocabulary for token in ids):
+            raise EngineError("no token, or one outside the vocabulary")
+        if len(ids) + room > _CONTEXT:
+            raise EngineError(f"{len(ids)} tokens and {room} new ones exceed the context of {_CONTEXT}")

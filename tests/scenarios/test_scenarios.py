@@ -1,0 +1,93 @@
+"""What holds for all scenarios: disjoint splits, demonstrations, options and fingerprints."""
+
+import itertools
+
+import pytest
+
+from mas.config.options import ScenarioOptions
+from mas.core.errors import ConfigError
+from mas.core.scenario import Scenario
+from mas.graph.plan import compile_team
+from mas.roles import build_roles
+from mas.scenarios import SCENARIOS, build_scenario
+from mas.training.evaluate import random_success
+
+
+@pytest.fixture(params=sorted(SCENARIOS))
+def scenario(request: pytest.FixtureRequest) -> Scenario:
+    return build_scenario(ScenarioOptions(name=request.param))
+
+
+def contents(scenario: Scenario, split: str, count: int) -> set[str]:
+    """Fingerprints of the first states of a split's tasks."""
+    found = set()
+    for index in range(count):
+        environment = scenario.environment()
+        environment.reset(scenario.task(split, index))
+        found.add(environment.state_key())
+    return found
+
+
+def test_no_content_of_a_training_task_is_in_the_evaluation(scenario: Scenario) -> None:
+    assert contents(scenario, "train", 600).isdisjoint(contents(scenario, "eval", 300))
+
+
+def test_the_same_index_is_the_same_task(scenario: Scenario) -> None:
+    again = build_scenario(ScenarioOptions(name=scenario.name))
+    for split in ("train", "eval"):
+        tasks = [scenario.task(split, index) for index in range(20)]
+        assert [again.task(split, index) for index in range(20)] == tasks
+        assert len({task.id for task in tasks}) == 20
+        assert {task.split for task in tasks} == {split}
+
+
+def test_every_team_compiles_and_a_team_and_a_solo_agent_exist(scenario: Scenario) -> None:
+    assert isinstance(scenario, Scenario)
+    assert {"team", "solo"} <= set(scenario.teams)
+    for team in scenario.teams.values():
+        plan = compile_team(team, build_roles(team))
+        views = {role.spec.view or agent for agent, role in plan.roles.items()}
+        assert views <= set(scenario.environment().spec.views)
+        assert team.seat in scenario.environment().spec.seats
+
+
+def test_demonstrations_are_endless_repeatable_and_half_right_for_a_novice(scenario: Scenario) -> None:
+    expert = list(itertools.islice(scenario.demonstrations(3, expert=True), 300))
+    assert list(itertools.islice(scenario.demonstrations(3, expert=True), 300)) == expert
+    assert list(itertools.islice(scenario.demonstrations(4, expert=True), 300)) != expert
+    assert list(itertools.islice(scenario.demonstrations(3, expert=False), 300)) != expert
+    assert all(prompt.endswith(">") and answer for prompt, answer in expert)
+
+
+def test_the_fingerprint_tells_options_apart(scenario: Scenario) -> None:
+    same = build_scenario(ScenarioOptions(name=scenario.name))
+    other = build_scenario(ScenarioOptions(name=scenario.name, options={"skill": 0.11}))
+    assert same.fingerprint() == scenario.fingerprint() != other.fingerprint()
+
+
+def test_a_random_player_mostly_fails(scenario: Scenario) -> None:
+    # relay: one of four digits; two_hop: one of six symbols; plan_path: a walk of legal moves, see there.
+    wanted = {"relay": 1 / 4, "two_hop": 1 / 6}
+    measured = random_success(scenario, 400, seed=0)
+    if scenario.name in wanted:
+        # Four standard deviations of a share of 400 draws: 4 sqrt(p (1 - p) / 400) < 0.09.
+        assert measured == pytest.approx(wanted[scenario.name], abs=0.09)
+    else:
+        assert measured < 0.75
+    assert random_success(scenario, 400, seed=0) == measured
+
+
+def test_an_unknown_scenario_is_refused_with_the_nearest_name() -> None:
+    with pytest.raises(ConfigError, match="Did you mean 'plan_path'"):
+        build_scenario(ScenarioOptions(name="plan_pth"))
+
+
+def test_an_unknown_option_is_refused_with_the_nearest_name() -> None:
+    with pytest.raises(ConfigError, match=r"scenario\.options\.sise.*Did you mean 'size'"):
+        build_scenario(ScenarioOptions(name="plan_path", options={"sise": 4}))
+
+
+@pytest.mark.parametrize("options", [{"size": 2}, {"size": 11}, {"walls": -1}, {"size": 4, "walls": 5}, {"skill": 1.0}])
+def test_impossible_options_are_refused(options: dict[str, float]) -> None:
+    with pytest.raises(ConfigError, match="scenario 'plan_path'"):
+        build_scenario(ScenarioOptions(name="plan_path", options=options))
