@@ -7,11 +7,12 @@ os.environ["HF_HUB_DISABLE_PROGRESS_BARS"] = "1"
 
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import torch
 
+from mas.cli import main
 from mas.config.options import LoraOptions, ModelOptions, ScenarioOptions, TinyOptions
 from mas.scenarios import build_scenario
 from mas.serving.model import BaseModel, load_base
@@ -22,12 +23,6 @@ torch.set_num_threads(1)
 TINY = TinyOptions(hidden=32, intermediate=64, layers=1, heads=2, kv_heads=1, steps=20, habit_steps=5, batch=16)
 """A base that is made in a second and knows next to nothing."""
 SMALL = ModelOptions(tiny=TINY, lora=LoraOptions(rank=4))
-SMALL_OVERRIDES = (
-    *(f"model.tiny.{name}={value}" for name, value in TINY.model_dump(exclude_defaults=True).items()),
-    "model.lora.rank=4",
-)
-"""The same as `SMALL`, as command-line overrides."""
-
 BaseFor = Callable[..., BaseModel]
 
 
@@ -42,6 +37,40 @@ def mas_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         del os.environ["MAS_CACHE"]
     else:
         os.environ["MAS_CACHE"] = before
+
+
+@pytest.fixture(scope="session")
+def small_overrides() -> tuple[str, ...]:
+    """`SMALL` as command-line overrides."""
+    tiny = TINY.model_dump(exclude_defaults=True)
+    return (*(f"model.tiny.{name}={value}" for name, value in tiny.items()), f"model.lora.rank={SMALL.lora.rank}")
+
+
+class Ran(NamedTuple):
+    """How a command ended and what it printed."""
+
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def mas(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Ran]:
+    """`mas("train", "scenario=relay")`: the command as a user runs it, in this process."""
+    monkeypatch.setenv("COLUMNS", "250")
+
+    def run(*words: str) -> Ran:
+        monkeypatch.setattr("sys.argv", ["mas", *words])
+        capsys.readouterr()
+        code = 0
+        try:
+            main()
+        except SystemExit as end:
+            code = int(end.code or 0)
+        printed = capsys.readouterr()
+        return Ran(code, printed.out, printed.err)
+
+    return run
 
 
 @pytest.fixture(scope="session")

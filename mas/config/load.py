@@ -29,11 +29,12 @@ from mas.core.naming import did_you_mean
 
 GROUPS = ("scenario", "algorithm")
 _CONFIG_FILE = "config.yaml"
+_PRESETS = "mas.conf"
 
 
 def presets(group: str) -> list[str]:
     """Names of the presets of a group."""
-    folder = resources.files("mas.conf").joinpath(group)
+    folder = resources.files(_PRESETS).joinpath(group)
     return sorted(file.name.removesuffix(".yaml") for file in folder.iterdir() if file.name.endswith(".yaml"))
 
 
@@ -57,13 +58,15 @@ def load_run_config(run: Path, overrides: Sequence[str] = ()) -> Config:
     """
     path = run / _CONFIG_FILE
     try:
-        stored = OmegaConf.create(yaml.safe_load(path.read_text(encoding="utf-8")) or {})
+        stored = yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError as error:
         near = [other.parent.name for other in run.parent.glob(f"*/{_CONFIG_FILE}")]
         hint = f" {did_you_mean(run.name, near)}" if near else " Train one first: mas train run_dir=" + str(run)
         raise RunDirectoryError(f"Run directory {run} holds no run (no {_CONFIG_FILE}).{hint}") from error
-    except (yaml.YAMLError, UnicodeDecodeError, OmegaConfBaseException) as error:
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise RunDirectoryError(f"{path} cannot be read: {error}") from error
+    if not isinstance(stored, dict):
+        raise RunDirectoryError(f"{path} holds no configuration; restore it, or train a new run elsewhere")
     parsed = [_parse(override) for override in overrides]
     for override in parsed:
         if override.key_or_group in GROUPS:
@@ -71,7 +74,7 @@ def load_run_config(run: Path, overrides: Sequence[str] = ()) -> Config:
                 f"{override.input_line!r}: a run keeps its {override.key_or_group}; "
                 f"change single values such as {override.key_or_group}.name=..., or train a new run"
             )
-    return _validated(_with_values(stored, parsed))
+    return _validated(_with_values(OmegaConf.create(stored), parsed))
 
 
 def overrides_of(config: Config) -> list[str]:
@@ -91,7 +94,7 @@ def _parse(text: str) -> Override:
         if not override.key_or_group:
             raise ValueError("no key")
     except (HydraException, ValueError) as error:
-        raise ConfigError(f"{text!r} is not of the form key=value, such as train.steps=20") from error
+        raise ConfigError(f"{text!r} is not of the form key=value, such as train.steps=20 or run_dir='a, b'") from error
     if override.is_delete():
         raise ConfigError(f"{text!r}: nothing can be deleted; set the key to another value, or to null")
     if override.package is not None or "/" in override.key_or_group:
@@ -136,7 +139,7 @@ def _composed(choices: dict[str, str], name: str | None) -> DictConfig:
     before = GlobalHydra.get_state()
     GlobalHydra.instance().clear()
     try:
-        with initialize_config_module("mas.conf", version_base="1.3"):
+        with initialize_config_module(_PRESETS, version_base="1.3"):
             composed = compose("config", lines if known else [*lines, "~scenario"])
     except (HydraException, OmegaConfBaseException) as error:
         raise ConfigError(f"the presets {groups} cannot be merged: {error}") from error

@@ -1,0 +1,192 @@
+"""Presets and overrides make one checked configuration; whatever is wrong is one clear error."""
+
+import subprocess
+import sys
+from importlib import resources
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import yaml
+from hydra.core.global_hydra import GlobalHydra
+
+from mas.config import load
+from mas.config.load import load_config, load_run_config, overrides_of, presets
+from mas.config.options import Config
+from mas.core.errors import ConfigError, RunDirectoryError
+from mas.scenarios import SCENARIOS, build_scenario
+
+
+def test_without_overrides_only_presets_differ_from_the_defaults() -> None:
+    config = load_config()
+    assert (config.scenario.name, config.algorithm.name) == ("plan_path", "at_grpo")
+    assert config.model == Config().model
+
+
+def test_every_built_in_scenario_has_a_preset() -> None:
+    assert set(presets("scenario")) == set(SCENARIOS)
+
+
+@pytest.mark.parametrize("algorithm", presets("algorithm"))
+@pytest.mark.parametrize("scenario", presets("scenario"))
+def test_every_pair_of_presets_fits_together(scenario: str, algorithm: str) -> None:
+    config = load_config([f"scenario={scenario}", f"algorithm={algorithm}"])
+    assert (config.scenario.name, config.algorithm.name) == (scenario, algorithm)
+    assert config.algorithm.team in build_scenario(config.scenario).teams
+
+
+def test_every_yaml_file_is_a_preset_of_a_known_group_or_the_primary_configuration() -> None:
+    root = Path(str(resources.files("mas.conf")))
+    files = {str(path.relative_to(root)) for path in root.rglob("*.yaml")}
+    assert files == {"config.yaml"} | {f"{group}/{name}.yaml" for group in load.GROUPS for name in presets(group)}
+
+
+def test_algorithms_differ_where_they_say() -> None:
+    chosen = {name: load_config([f"algorithm={name}"]).algorithm for name in presets("algorithm")}
+    assert {name: (one.team, one.sampler.mode) for name, one in chosen.items()} == {
+        "at_grpo": ("team", "tree"),
+        "parallel_grpo": ("team", "parallel"),
+        "single_grpo": ("solo", "parallel"),
+    }
+
+
+def test_the_command_line_wins_over_every_preset() -> None:
+    words = ["algorithm.sampler.mode=tree", "algorithm=single_grpo", "scenario.options.size=5", "learner.lr=1e-4"]
+    config = load_config([*words, "train.token_budget=null", "run_dir=runs/x", "scenario=plan_path"])
+    assert config.algorithm.sampler.mode == "tree"
+    assert config.algorithm.team == "solo"
+    assert config.scenario.options == {"size": 5}
+    assert config.learner.lr == 1e-4
+    assert config.run_dir == "runs/x"
+
+
+def test_a_scenario_preset_may_set_other_sections_and_the_algorithm_preset_wins_over_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = tmp_path / "presets_under_test"
+    files = {
+        "__init__.py": "",
+        "config.yaml": "defaults: [_self_, {scenario: far}, {algorithm: quick}]",
+        "scenario/far.yaml": "# @package _global_\nscenario: {name: far}\ntrain: {steps: 7, seed: 7}\n"
+        "algorithm: {loss: {entropy: 0.7}, reward: {alpha: 0.7}}\n",
+        "algorithm/quick.yaml": "name: quick\nloss: {entropy: 0.1}\n",
+    }
+    for name, text in files.items():
+        (package / name).parent.mkdir(parents=True, exist_ok=True)
+        (package / name).write_text(text)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(load, "_PRESETS", "presets_under_test")
+    config = load_config(["train.seed=1"])
+    assert (config.train.steps, config.train.seed) == (7, 1)
+    assert (config.algorithm.loss.entropy, config.algorithm.reward.alpha) == (0.1, 0.7)
+
+
+BAD = [
+    ("scenario=pln_path", "scenario=pln_path: no such scenario. Did you mean 'plan_path'?"),
+    ("algorithm=grpo", "algorithm=grpo: no such algorithm. Did you mean"),
+    ("train.stps=3", "no key 'train.stps' (value 3). Did you mean 'steps'?"),
+    ("model.tiny.hiden=3", "no key 'model.tiny.hiden' (value 3). Did you mean 'hidden'?"),
+    ("algorithm.rewrd.weights.x=1", "Did you mean 'reward'?"),
+    ("steps=3", "The key 'steps' exists as 'model.tiny.steps' and 'train.steps'"),
+    ("hydra.run.dir=x", "no key 'hydra'"),
+    ("train.steps=many", "train.steps='many' is not possible: it should be a valid integer"),
+    ("train.steps=-1", "train.steps=-1 is not possible: it should be greater than or equal to 0"),
+    ("train.target=2", "less than or equal to 1"),
+    ("train=3", "train is a section; set one of its keys: steps,"),
+    ("train.steps.x=3", "train.steps={'x': 3} is not possible"),
+    ("algorithm.sampler.mode=tre", "Did you mean 'tree'? Possible: 'parallel', 'tree'."),
+    ("run_dir=2024", "put it in quotes"),
+    ("train.steps=${foo}", "'foo'"),
+    ("~train.steps", "nothing can be deleted"),
+    ("train.steps=1,2", "gives several values"),
+    ("train.steps", "not of the form key=value"),
+    ("=3", "not of the form key=value"),
+    ("a b=3", "not of the form key=value"),
+    ("scenario=[a]", "no such scenario"),
+    ("scenario@here=relay", "scenario=NAME"),
+]
+
+
+@pytest.mark.parametrize(("override", "text"), BAD, ids=[override for override, _ in BAD])
+def test_a_wrong_override_is_one_error_that_says_what_is_possible(override: str, text: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_config([override])
+    assert text in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_two_wrong_values_are_named_in_one_error() -> None:
+    with pytest.raises(ConfigError, match=r"train.steps='x'.*train.seed='y'"):
+        load_config(["train.steps=x", "train.seed=y"])
+
+
+def test_a_scenario_checks_its_own_options() -> None:
+    config = load_config(["scenario=plan_path", "scenario.options.sze=5"])
+    with pytest.raises(ConfigError, match="Did you mean 'size'"):
+        build_scenario(config.scenario)
+
+
+def test_a_scenario_of_another_package_needs_no_preset(monkeypatch: pytest.MonkeyPatch) -> None:
+    theirs = SimpleNamespace(name="theirs", load=lambda: SCENARIOS["relay"])
+    for module in ("mas.config.load", "mas.scenarios"):
+        monkeypatch.setattr(f"{module}.entry_points", lambda group: [theirs])
+    for word in ("scenario=theirs", "scenario.name=theirs"):
+        config = load_config([word, "scenario.options.skill=0.1"])
+        assert config.scenario.name == "theirs"
+        assert config.train == Config().train
+        assert build_scenario(config.scenario).name == "relay"
+
+
+def test_naming_a_scenario_chooses_its_preset() -> None:
+    assert load_config(["scenario.name=relay"]) == load_config(["scenario=relay"])
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        [],
+        ["scenario=relay", "algorithm=single_grpo", "train.target=0.5", "train.canary=false"],
+        ["scenario.name=theirs", "scenario.options.sizes=[1,2]", "scenario.options.deep={a: {b: 'x y'}}"],
+        ["algorithm.name=mine", "run_dir='odd, dir/it\\'s'", "model.lora.targets=[q_proj]", "learner.lr=1e-5"],
+        ["algorithm.reward.weights={right: 0.5}", "run_dir='null'"],
+    ],
+)
+def test_a_configuration_can_be_written_as_overrides(words: list[str]) -> None:
+    config = load_config(words)
+    assert load_config(overrides_of(config)) == config
+
+
+def test_a_stored_configuration_is_read_back_with_overrides_on_top(tmp_path: Path) -> None:
+    config = load_config(["scenario=relay", "train.steps=3"])
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(config.model_dump(mode="json")))
+    assert load_run_config(tmp_path) == config
+    assert load_run_config(tmp_path, ["train.eval_tasks=5"]).train.eval_tasks == 5
+    with pytest.raises(ConfigError, match="a run keeps its scenario"):
+        load_run_config(tmp_path, ["scenario=plan_path"])
+
+
+def test_a_directory_without_a_run_is_an_error_that_names_the_nearest_run(tmp_path: Path) -> None:
+    (tmp_path / "first").mkdir()
+    (tmp_path / "first" / "config.yaml").write_text("run_dir: x")
+    with pytest.raises(RunDirectoryError, match="Did you mean 'first'"):
+        load_run_config(tmp_path / "frst")
+
+
+def test_a_damaged_stored_configuration_is_an_error_that_names_the_file(tmp_path: Path) -> None:
+    for text in ("a: [", "[]", "3", "train: {stps: 3}"):
+        (tmp_path / "config.yaml").write_text(text)
+        with pytest.raises((RunDirectoryError, ConfigError), match=r"config\.yaml|stps"):
+            load_run_config(tmp_path)
+
+
+def test_hydras_global_state_is_left_as_it_was() -> None:
+    load_config(["scenario=relay"])
+    with pytest.raises(ConfigError):
+        load_config(["train.stps=3"])
+    assert not GlobalHydra.instance().is_initialized()
+
+
+def test_checking_a_configuration_loads_no_tensor_library() -> None:
+    code = "import sys; from mas.config.load import load_config; load_config(['scenario=relay']); print(*sys.modules)"
+    modules = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert not {"torch", "transformers", "peft"} & set(modules)
