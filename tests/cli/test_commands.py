@@ -1,0 +1,256 @@
+"""The command `mas` as a user meets it: what it prints, its exit codes, and one clear line for every mistake."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from mas.core.errors import MasError
+from mas.scenarios import SCENARIOS
+
+Mas = Callable[..., Any]
+
+SHORT = (
+    "train.steps=2", "train.tasks_per_step=2", "train.eval_tasks=4", "train.eval_every=1", "train.sample_every=1",
+    "train.checkpoint_every=1", "algorithm.sampler.candidates=2",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="session")
+def finished(tmp_path_factory: pytest.TempPathFactory, small_overrides: tuple[str, ...], base_for: Any) -> Path:
+    """A run of relay that `mas train` made in a process of its own."""
+    base_for("relay")
+    run = tmp_path_factory.mktemp("runs") / "relay"
+    words = ["train", "scenario=relay", *SHORT, *small_overrides, f"run_dir={run}"]
+    code = "import sys; from mas.cli import main; sys.argv = ['mas', *sys.argv[1:]]; main()"
+    done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "reward" in done.stdout
+    assert "is finished: 2 steps done" in done.stdout
+    assert done.stderr == ""
+    return run
+
+
+def test_help_names_every_command_and_loads_no_tensor_library() -> None:
+    code = (
+        "import sys; from mas.cli import app\ntry: app(['--help'])\nexcept SystemExit: print('LOADED', *sys.modules)\n"
+    )
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    text, _, modules = out.partition("LOADED")
+    for command in ("train", "eval", "run", "graph", "base", "report", "config"):
+        assert f" {command} " in text
+    assert not {"torch", "transformers", "peft"} & set(modules.split())
+
+
+@pytest.mark.parametrize("words", [("config", "scenario=relay"), ("train", "train.stps=3"), ("graph", "relay")])
+def test_checking_configurations_and_drawing_teams_loads_no_tensor_library(
+    words: tuple[str, ...], tmp_path: Path
+) -> None:
+    code = "import sys; from mas.cli import main\ntry: main()\nexcept SystemExit: pass\nprint('LOADED', *sys.modules)\n"
+    done = subprocess.run(
+        [sys.executable, "-c", code, *words], capture_output=True, text=True, cwd=tmp_path, check=True
+    )
+    assert not {"torch", "transformers", "peft"} & set(done.stdout.partition("LOADED")[2].split())
+
+
+MISTAKES = [
+    (("train", "scenario=pln_path"), "Did you mean 'plan_path'?"),
+    (("train", "train.stps=3"), "no key 'train.stps' (value 3). Did you mean 'steps'?"),
+    (("train", "train.steps=many"), "train.steps='many' is not possible"),
+    (("train", "scenario.options.sze=5"), "Did you mean 'size'?"),
+    (("train", "scenario.name=nowhere"), "no scenario 'nowhere'"),
+    (("train", "algorithm.team=sollo"), "Did you mean 'solo'?"),
+    (("train", "run_dir=/proc/run", "scenario=relay"), "cannot be written"),
+    (("train", "model.path=./no_model", "scenario=relay"), "'./no_model' does not exist"),
+    (("run", "model.path=./no_model", "scenario=relay"), "'./no_model' does not exist"),
+    (("base", "scenario=rely"), "Did you mean 'relay'?"),
+    (("eval", "runs/none"), "holds no run"),
+    (("report", "runs/none"), "holds no run"),
+    (("run", "runs/none"), "holds no run"),
+    (("graph", "rely"), "Did you mean 'relay'?"),
+    (("graph", "two_hop/twce"), "Did you mean 'twice' or 'team'?"),
+    (("graph", "none.yaml"), "cannot be read"),
+    (("graph", "relay", "--out", "/proc/drawings"), "cannot be written"),
+]
+
+
+@pytest.mark.parametrize(("words", "text"), MISTAKES, ids=[" ".join(words) for words, _ in MISTAKES])
+def test_a_mistake_is_one_line_on_standard_error_and_exit_code_2(
+    words: tuple[str, ...], text: str, mas: Mas, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    ran = mas(*words)
+    assert ran.code == 2
+    assert ran.err.startswith("error: ")
+    assert text in ran.err
+    assert ran.err.count("\n") == 1
+
+
+def test_an_unknown_command_or_option_is_a_usage_error(mas: Mas) -> None:
+    assert mas("trian").code == 2
+    assert mas("graph", "relay", "--ot", "x").code == 2
+    assert mas("run", "--task=-1").code == 2
+
+
+def test_config_prints_the_whole_configuration(mas: Mas) -> None:
+    ran = mas("config", "scenario=relay", "train.steps=7")
+    printed = yaml.safe_load(ran.out)
+    assert (ran.code, printed["train"]["steps"], printed["scenario"]["name"]) == (0, 7, "relay")
+
+
+def test_the_same_train_command_on_a_finished_run_says_so_and_exits_0(
+    finished: Path, mas: Mas, small_overrides: tuple[str, ...]
+) -> None:
+    ran = mas("train", "scenario=relay", *SHORT, *small_overrides, f"run_dir={finished}")
+    assert ran.code == 0
+    assert "was finished already: 2 steps done" in ran.out
+
+
+def test_train_on_a_run_of_another_configuration_names_the_differing_keys(
+    finished: Path, mas: Mas, small_overrides: tuple[str, ...]
+) -> None:
+    ran = mas("train", "scenario=relay", *SHORT, *small_overrides, f"run_dir={finished}", "learner.lr=0.5")
+    assert ran.code == 2
+    assert "learner.lr: 0.003 there, 0.5 now" in ran.err
+
+
+def test_an_interrupted_training_says_how_to_go_on_and_exits_130(mas: Mas, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr("mas.training.run.train_in_directory", interrupted)
+    ran = mas("train", "scenario=relay", "run_dir=runs/a_b")
+    assert ran.code == 130
+    assert "mas train scenario=relay run_dir=runs/a_b" in ran.err
+
+
+def test_eval_shows_the_trained_team_next_to_the_untrained_one(finished: Path, mas: Mas) -> None:
+    ran = mas("eval", str(finished), "--tasks", "3", "--swap", "planner,executor")
+    assert ran.code == 0, ran.err
+    assert "relay: 3 held-out tasks, greedy" in ran.out
+    for row in ("untrained", "trained", "planner and executor swapped"):
+        assert row in ran.out
+
+
+def test_eval_can_sample_and_takes_overrides(finished: Path, mas: Mas) -> None:
+    ran = mas("eval", str(finished), "train.eval_tasks=2", "--sampled")
+    assert "relay: 2 held-out tasks, sampled" in ran.out
+
+
+@pytest.mark.parametrize(
+    ("swap", "text"),
+    [
+        ("planner", "are not two roles"),
+        ("planner,exectuor", "Did you mean 'executor'?"),
+        ("planner,planner", "nothing to"),
+    ],
+)
+def test_a_swap_that_is_not_possible_is_an_error(finished: Path, mas: Mas, swap: str, text: str) -> None:
+    ran = mas("eval", str(finished), "--tasks", "1", "--swap", swap)
+    assert ran.code == 2
+    assert text in ran.err
+
+
+def test_run_prints_the_world_and_what_every_member_reads_and_says(finished: Path, mas: Mas) -> None:
+    for words in ((str(finished),), (str(finished), "--sampled", "--task", "3")):
+        ran = mas("run", *words)
+        assert ran.code == 0, ran.err
+        for text in ("relay eval-", "planner", "executor", "reads", "says", "after turn 0", "solved"):
+            assert text in ran.out
+
+
+def test_run_without_a_run_directory_plays_an_untrained_team(mas: Mas, small_overrides: tuple[str, ...]) -> None:
+    ran = mas("run", "scenario=relay", "algorithm=single_grpo", *small_overrides)
+    assert ran.code == 0, ran.err
+    assert "solo" in ran.out
+
+
+def test_report_writes_one_page_with_curves_conversations_graph_and_command(finished: Path, mas: Mas) -> None:
+    ran = mas("report", str(finished))
+    assert ran.code == 0, ran.err
+    page = (finished / "report.html").read_text()
+    for text in (
+        "Reward of each role",
+        "Success on held-out tasks",
+        "before training (step 0)",
+        "mas train scenario=relay",
+    ):
+        assert text in page
+    assert "data:image/svg+xml" in page
+    assert "flowchart LR" in page
+
+
+def test_a_corrupt_checkpoint_stops_eval_with_the_file_and_what_to_do(finished: Path, mas: Mas, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    subprocess.run(["cp", "-r", str(finished), str(copy)], check=True)
+    state = copy / "checkpoints" / "step-000002" / "state.json"
+    state.write_bytes(state.read_bytes().replace(b"2", b"3", 1))
+    ran = mas("eval", str(copy))
+    assert ran.code == 2
+    assert "state.json is not what was written; delete" in ran.err
+
+
+def test_graph_prints_mermaid_and_writes_a_drawing(mas: Mas, tmp_path: Path) -> None:
+    ran = mas("graph", "two_hop/twice", "--out", str(tmp_path / "drawings"))
+    assert ran.code == 0, ran.err
+    assert ran.out.startswith("flowchart LR")
+    assert "<svg" in (tmp_path / "drawings" / "two_hop_twice.svg").read_text()
+
+
+TEAM = """
+name: checked
+roles:
+  executor: {type: executor, template: "E{state}>"}
+  verifier: {type: verifier, template: "V{from.executor}>"}
+edges: [start -> executor, executor -> verifier, %s]
+output: executor
+"""
+
+
+@pytest.mark.parametrize(
+    ("edges", "text"),
+    [
+        ("verifier -> done when acept, verifier -> executor when reject loop 2", "accept"),
+        ("verifier -> done when accept, verifier -> executor when reject", "loop"),
+    ],
+    ids=["typo in a route", "unbounded loop"],
+)
+def test_a_team_that_is_not_well_formed_is_explained(mas: Mas, tmp_path: Path, edges: str, text: str) -> None:
+    path = tmp_path / "team.yaml"
+    path.write_text(TEAM % edges)
+    ran = mas("graph", str(path), "--out", str(tmp_path))
+    assert ran.code == 2
+    assert text in ran.err
+    assert "Traceback" not in ran.err
+    assert not list(tmp_path.glob("*.svg"))
+
+
+def test_base_makes_the_base_of_the_chosen_scenario_once(mas: Mas, small_overrides: tuple[str, ...]) -> None:
+    first = mas("base", "scenario=two_hop", *small_overrides)
+    again = mas("base", "scenario=two_hop", *small_overrides)
+    assert first.code == again.code == 0
+    name, path, _ = first.out.strip().split("\t")
+    assert name == "two_hop"
+    assert (Path(path) / "config.json").is_file()
+    assert again.out.split("\t")[1] == path
+
+
+def test_base_without_a_scenario_makes_all(mas: Mas, small_overrides: tuple[str, ...]) -> None:
+    ran = mas("base", *small_overrides)
+    assert [line.split("\t")[0] for line in ran.out.splitlines()] == list(SCENARIOS)
+
+
+def test_only_errors_made_on_purpose_are_turned_into_a_line(mas: Mas, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr("mas.cli.load_config", broken)
+    with pytest.raises(ZeroDivisionError):
+        mas("config")
+    assert not issubclass(ZeroDivisionError, MasError)
