@@ -22,6 +22,7 @@ from mas.core.errors import MasError, RunDirectoryError
 from mas.core.scenario import Scenario, find_team
 from mas.core.team import TeamSpec
 from mas.scenarios import SCENARIOS, build_scenario
+from mas.study.options import load_study
 
 if TYPE_CHECKING:
     from mas.training.evaluate import Evaluation
@@ -41,6 +42,8 @@ _OVERRIDES_HELP = (
 )
 Overrides = Annotated[list[str] | None, typer.Argument(metavar="[OVERRIDES]...", help=_OVERRIDES_HELP)]
 RunDir = Annotated[Path, typer.Argument(metavar="RUN_DIR", help="directory of a run, made by `mas train`")]
+StudyName = Annotated[str, typer.Argument(metavar="STUDY", help="a preset: demo or full")]
+StudyDir = Annotated[Path, typer.Option("--out", help="directory of the study")]
 Sampled = Annotated[bool, typer.Option("--sampled", help="sample as in training instead of greedily")]
 
 
@@ -186,6 +189,25 @@ def show_config(overrides: Overrides = None) -> None:
     """Print the whole configuration that the overrides make, and check it."""
     config, _ = _configured(overrides or [])
     typer.echo(yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True), nl=False)
+
+
+@app.command()
+def demo(out: StudyDir = Path("runs/demo")) -> None:
+    """Train the four-role team on plan_path, with a small study beside it: minutes on two cores, no network."""
+    _study("demo", out, f"mas demo --out {out}")
+
+
+@app.command()
+def study(name: StudyName = "full", out: StudyDir = Path("runs/study")) -> None:
+    """Compare arms over scenarios and seeds at equal token budgets. The same command again does what is missing."""
+    _study(name, out, f"mas study {name} --out {out}")
+
+
+def _study(name: str, out: Path, command: str) -> None:
+    options = load_study(name)
+    from mas.study.run import run_study
+
+    run_study(out, options, command=command, console=Console())
 
 
 def _configured(overrides: list[str]) -> tuple[Config, Scenario]:

@@ -30,6 +30,7 @@ class RunWatcher:
         self._title = f"{title}, {config.algorithm.name}"
         self._metrics, self._samples, self._console = metrics, samples, console
         self._progress: TrainingProgress | None = None
+        self._held_out: dict[str, float] = {}
 
     def __enter__(self) -> "RunWatcher":
         return self
@@ -61,10 +62,12 @@ class RunWatcher:
         self._metrics.append(step, {"eval": {name: evaluation.metrics()}})
         for episode in evaluation.episodes[: SHOWN_TASKS if name == "greedy" else _SHOWN_EPISODES]:
             self._keep(step, name, episode)
+        self._held_out[name] = evaluation.success
         if self._progress is not None:
-            if name == "greedy":
-                self._progress.update(step, {"success": evaluation.success})
-            self._progress.note(f"step {step}: {name} success {evaluation.success:.3f} on held-out tasks")
+            self._progress.update(step, {"success": self._held_out.get("greedy", evaluation.success)})
+            if name != "greedy":
+                text = ", ".join(f"{value:.3f} {kind}" for kind, value in self._held_out.items())
+                self._progress.note(f"step {step}: success on held-out tasks {text}")
 
     def _keep(self, step: int, source: str, episode: Episode) -> None:
         fields = ("task", "success", "status", "cause", "rewards", "lines")
@@ -81,3 +84,23 @@ def _shown(metrics: Mapping[str, Any]) -> dict[str, float]:
     if metrics["episodes"]["failed"]:
         shown["failed episodes"] = metrics["episodes"]["failed"]
     return shown
+
+
+class Silent:
+    """A watcher that only remembers the learning curve: (tokens, greedy success) at every evaluation."""
+
+    def __init__(self) -> None:
+        self.curve: list[tuple[int, float]] = []
+        self._tokens = 0
+
+    def on_resume(self, step: int) -> None:
+        """Nothing to show."""
+
+    def on_step(self, step: int, metrics: Mapping[str, Any], episodes: Sequence[Episode]) -> None:
+        """Remember what sampling has cost."""
+        self._tokens = int(metrics["tokens"])
+
+    def on_evaluation(self, step: int, name: str, evaluation: Evaluation) -> None:
+        """Remember a point of the curve."""
+        if name == "greedy":
+            self.curve.append((self._tokens, evaluation.success))

@@ -1,0 +1,164 @@
+"""One seed of one case: every arm in turn, the reference first, the others with the tokens that it took."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from mas.config.load import load_config
+from mas.config.options import Config
+from mas.core.scenario import Scenario
+from mas.core.team import TeamSpec
+from mas.scenarios import build_scenario
+from mas.serving.lora import AdapterWeights
+from mas.serving.model import BaseModel
+from mas.study.options import ARMS, REFERENCE, CaseOptions
+from mas.training.compare import swapped, untrained
+from mas.training.crew import open_crew, trainable_adapters
+from mas.training.evaluate import Evaluation, evaluate, random_success
+from mas.training.run import open_base
+from mas.training.trainer import Outcome, Trainer
+from mas.training.watch import Silent
+
+_MANY_STEPS = 100_000
+"""For arms that end by their token budget."""
+
+
+Note = Callable[[str], None]
+Train = Callable[[Config, Scenario], Outcome]
+
+
+class ArmRun(msgspec.Struct, frozen=True, kw_only=True):
+    """One seed of one arm. `curve`: (tokens, greedy success) at every evaluation while it trained."""
+
+    case: str
+    arm: str
+    seed: int
+    greedy: float
+    sampled: float
+    tokens: int
+    steps: int
+    curve: tuple[tuple[int, float], ...] = ()
+
+
+class Chain(msgspec.Struct, frozen=True, kw_only=True, eq=False):
+    """What one process works through."""
+
+    case: str
+    options: CaseOptions
+    seed: int
+    eval_tasks: int
+
+    def configure(self, arm: str, budget: int | None = None) -> Config:
+        """The configuration of one arm; with a budget it trains until that is spent."""
+        limits: tuple[str, ...] = ()
+        if budget is not None:
+            limits = (f"train.token_budget={budget}", f"train.steps={_MANY_STEPS}", "train.target=null")
+        chosen = (f"scenario={self.options.scenario}", *ARMS[arm], f"train.seed={self.seed}")
+        return load_config([*chosen, *self.options.overrides, *limits])
+
+
+def run_chain(chain: Chain, note: Note | None = None, train_reference: Train | None = None) -> list[ArmRun]:
+    """All arms of one seed.
+
+    Args:
+        note: told of every finished arm.
+        train_reference: trains the reference arm some other way, such as in a run directory with its progress shown.
+    """
+    play = _Play(chain, note or (lambda text: None))
+    play.untrained()
+    budget: int | None = None
+    for arm in chain.options.arms:
+        config = chain.configure(arm, budget)
+        curve: tuple[tuple[int, float], ...] = ()
+        if arm == REFERENCE and train_reference is not None:
+            outcome = train_reference(config, play.scenario)
+        else:
+            watcher = Silent()
+            outcome = asyncio.run(Trainer(config, play.scenario, play.base).run(watcher))
+            curve = tuple(watcher.curve)
+        play.trained(arm, config, outcome, curve)
+        budget = outcome.progress.tokens if arm == REFERENCE else budget
+    return play.runs
+
+
+class _Play:
+    """The scenario and the base of a chain, and what was found so far."""
+
+    def __init__(self, chain: Chain, note: Note) -> None:
+        self.chain = chain
+        self.note = note
+        self.config = chain.configure(REFERENCE)
+        self.scenario = build_scenario(self.config.scenario)
+        self.base: BaseModel = open_base(self.config, self.scenario, lambda text: None)
+        self.runs: list[ArmRun] = []
+
+    def untrained(self) -> None:
+        """The arms that cost no training."""
+        chance = random_success(self.scenario, self.chain.eval_tasks, self.chain.seed)
+        self._add("random", chance, chance)
+        for arm, team in (("untrained_team", REFERENCE), ("untrained_single", "single_agent_grpo")):
+            config = self.chain.configure(team)
+            self._evaluated(arm, config, untrained(config, self.scenario, self.base))
+
+    def trained(self, arm: str, config: Config, outcome: Outcome, curve: tuple[tuple[int, float], ...]) -> None:
+        """One trained arm, and the reference with two roles' adapters exchanged."""
+        cost: dict[str, Any] = {"tokens": outcome.progress.tokens, "steps": outcome.progress.step, "curve": curve}
+        self._evaluated(arm, config, outcome.adapters, cost=cost)
+        if arm == REFERENCE and self.chain.options.swap is not None:
+            speakers = trainable_adapters(self._team(config), config.algorithm.policy)
+            exchanged = swapped(speakers, self.chain.options.swap)
+            name = f"{arm}, {' and '.join(self.chain.options.swap)} swapped"
+            self._evaluated(name, config, outcome.adapters, exchanged, cost={"tokens": cost["tokens"]})
+
+    def _team(self, config: Config) -> TeamSpec:
+        return self.scenario.teams[config.algorithm.team]
+
+    def _evaluated(
+        self,
+        arm: str,
+        config: Config,
+        adapters: Mapping[str, AdapterWeights],
+        speakers: Mapping[str, str] | None = None,
+        cost: Mapping[str, Any] | None = None,
+    ) -> None:
+        greedy, sampled = asyncio.run(self._both(config, adapters, speakers))
+        self._add(arm, greedy.success, sampled.success, **(cost or {}))
+
+    async def _both(
+        self, config: Config, adapters: Mapping[str, AdapterWeights], speakers: Mapping[str, str] | None
+    ) -> tuple[Evaluation, Evaluation]:
+        team, tasks, seed = self._team(config), self.chain.eval_tasks, self.chain.seed
+        async with open_crew(self.scenario, team, self.base, config.algorithm.policy, adapters, speakers) as crew:
+            greedy = await evaluate(crew.runtime, self.scenario, tasks, temperature=0.0, seed=seed)
+            sampled = await evaluate(crew.runtime, self.scenario, tasks, temperature=None, seed=seed)
+        return greedy, sampled
+
+    def _add(
+        self,
+        arm: str,
+        greedy: float,
+        sampled: float,
+        tokens: int = 0,
+        steps: int = 0,
+        curve: tuple[tuple[int, float], ...] = (),
+    ) -> None:
+        run = ArmRun(
+            case=self.chain.case,
+            arm=arm,
+            seed=self.chain.seed,
+            greedy=greedy,
+            sampled=sampled,
+            tokens=tokens,
+            steps=steps,
+            curve=curve,
+        )
+        self.runs.append(run)
+        self.note(describe(run))
+
+
+def describe(run: ArmRun) -> str:
+    """One line for the terminal."""
+    cost = f", {run.tokens / 1e3:.0f}k tokens" if run.tokens else ""
+    return f"{run.case} seed {run.seed}: {run.arm}: greedy {run.greedy:.2f}, sampled {run.sampled:.2f}{cost}"

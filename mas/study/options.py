@@ -1,0 +1,69 @@
+"""What a study compares. Presets are the YAML files of `mas/conf/study`."""
+
+from importlib import resources
+from typing import Annotated
+
+import yaml
+from pydantic import Field, ValidationError
+
+from mas.config.options import Options, Positive
+from mas.core.errors import ConfigError
+from mas.core.naming import did_you_mean
+
+REFERENCE = "team_at_grpo"
+"""The arm that is trained first; what it cost is every other arm's token budget."""
+
+ARMS: dict[str, tuple[str, ...]] = {
+    REFERENCE: ("algorithm=at_grpo",),
+    "team_at_grpo_shared": ("algorithm=at_grpo", "algorithm.policy=shared"),
+    "team_parallel_grpo": ("algorithm=parallel_grpo",),
+    "team_parallel_grpo_shared": ("algorithm=parallel_grpo", "algorithm.policy=shared"),
+    "single_agent_grpo": ("algorithm=single_grpo",),
+    "one_policy_twice": ("algorithm=at_grpo", "algorithm.team=twice"),
+}
+"""Trained arms: what each overrides. `one_policy_twice` calls one policy twice without roles."""
+
+PLAYED = ("random", "untrained_team", "untrained_single")
+"""Arms that are only played, at no training cost."""
+
+
+class CaseOptions(Options):
+    """One scenario with its arms. `overrides` are those of the command line; `swap`: two roles to exchange."""
+
+    scenario: str
+    overrides: tuple[str, ...] = ()
+    arms: tuple[str, ...] = (REFERENCE, "team_parallel_grpo", "single_agent_grpo")
+    seeds: Positive = 3
+    swap: tuple[str, str] | None = None
+
+
+class StudyOptions(Options):
+    """A study: cases by name. `eval_tasks` held-out tasks, each played greedily and sampled."""
+
+    cases: dict[str, CaseOptions]
+    eval_tasks: Annotated[int, Field(ge=1)] = 200
+
+
+def load_study(name: str) -> StudyOptions:
+    """A preset by name.
+
+    Raises:
+        ConfigError: no such preset, or it does not fit.
+    """
+    folder = resources.files("mas.conf").joinpath("study")
+    names = sorted(file.name.removesuffix(".yaml") for file in folder.iterdir() if file.name.endswith(".yaml"))
+    if name not in names:
+        raise ConfigError(f"no study {name!r}. {did_you_mean(name, names)}")
+    try:
+        study = StudyOptions(**yaml.safe_load(folder.joinpath(f"{name}.yaml").read_text()))
+    except ValidationError as error:
+        raise ConfigError(f"study {name!r} does not fit: {error}") from error
+    for case, options in study.cases.items():
+        for arm in options.arms:
+            if arm not in ARMS:
+                raise ConfigError(f"study {name!r}, case {case!r}: no arm {arm!r}. {did_you_mean(arm, ARMS)}")
+        if options.arms[:1] != (REFERENCE,):
+            raise ConfigError(
+                f"study {name!r}, case {case!r}: the first arm is {REFERENCE!r}, it sets the token budget"
+            )
+    return study

@@ -1,0 +1,45 @@
+"""What a study leaves behind: `summary.json`, and one page with the main run, the study and how to do it again."""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from mas.observe.atomic import write_text_atomic
+from mas.observe.report import write_report
+from mas.observe.report_records import Report, baseline_tables
+from mas.study.chain import ArmRun
+from mas.study.summary import learning_charts, success_by_arm
+
+NOTES = (
+    "success on held-out tasks, greedy; every trained arm of a seed had the tokens that team_at_grpo took, play-outs "
+    "that score candidates included; random draws among the legal actions",
+    "no shortest-path oracle enters a reward unless an arm's overrides say scenario.options.oracle=true",
+)
+
+
+def write_summary(path: Path, runs: Sequence[ArmRun], *, command: str, seconds: float) -> dict[str, Any]:
+    """Write and return `{"success": ..., "runs": [...], "command", "seconds"}`."""
+    summary = {
+        "success": success_by_arm(runs),
+        "command": command,
+        "seconds": round(seconds, 1),
+        "runs": [msgspec.to_builtins(run) for run in runs],
+    }
+    write_text_atomic(path, json.dumps(summary, indent=1) + "\n")
+    return summary
+
+
+def write_study_page(
+    path: Path, success: Mapping[str, Mapping[str, Any]], runs: Sequence[ArmRun], main: Report, command: str
+) -> None:
+    """The main run's report with the study's tables and learning curves, and its command."""
+    page = msgspec.structs.replace(
+        main,
+        curves=(*main.curves, *learning_charts(runs)),
+        tables=baseline_tables(success, notes=NOTES),
+        command=command,
+    )
+    write_report(path, page)

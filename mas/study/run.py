@@ -1,0 +1,117 @@
+"""Running a study in a directory: its main run with everything shown, the rest beside it, then table and page.
+
+Every finished chain is kept in `chains/`; the same command again works through what is missing.
+"""
+
+import os
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from rich.console import Console
+
+from mas.config.options import Config
+from mas.core.errors import RunDirectoryError
+from mas.core.scenario import Scenario
+from mas.core.seeds import digest
+from mas.graph.plan import compile_team
+from mas.observe.atomic import write_bytes_atomic
+from mas.observe.report_records import Report
+from mas.observe.table import success_table
+from mas.roles import build_roles
+from mas.scenarios import build_scenario
+from mas.study.chain import ArmRun, Chain, Note, run_chain
+from mas.study.lanes import run_chains
+from mas.study.options import REFERENCE, StudyOptions
+from mas.study.page import write_study_page, write_summary
+from mas.training.run import train_in_directory
+from mas.training.run_report import build_report
+from mas.training.trainer import Outcome
+
+
+def run_study(directory: Path, study: StudyOptions, *, command: str, console: Console) -> dict[str, Any]:
+    """Work through a study; its main run is the reference arm of the first case's seed 0, in `directory/train`.
+
+    Returns:
+        What was written to `directory/summary.json`; `directory/report.html` is the page.
+
+    Raises:
+        RunDirectoryError: the directory cannot be written.
+    """
+    began = time.perf_counter()
+    chains = [
+        Chain(case=case, options=options, seed=seed, eval_tasks=study.eval_tasks)
+        for case, options in study.cases.items()
+        for seed in range(options.seeds)
+    ]
+    kept = _Kept(directory)
+    known = {chain: runs for chain in chains if (runs := kept.load(chain)) is not None}
+    missing = [chain for chain in chains if chain not in known]
+    main = _MainRun(directory / "train", console)
+
+    def note(text: str) -> None:
+        console.print(text, style="dim", highlight=False)
+
+    def work(chain: Chain, tell: Note) -> list[ArmRun]:
+        return run_chain(chain, tell, main.train if chain is chains[0] else None)
+
+    for chain, runs in run_chains(missing, note, work, workers=_workers(len(missing))):
+        kept.save(chain, runs)
+        known[chain] = runs
+    runs = [run for chain in chains for run in known[chain]]
+    summary = write_summary(directory / "summary.json", runs, command=command, seconds=time.perf_counter() - began)
+    write_study_page(directory / "report.html", summary["success"], runs, main.report(chains[0]), command)
+    console.print(success_table(summary["success"], title="success on held-out tasks, greedy"))
+    console.print(f"{directory / 'report.html'}   {directory / 'summary.json'}", style="bold", highlight=False)
+    return summary
+
+
+def _workers(chains: int) -> int:
+    """Processes beside this one: one per further core and chain."""
+    return max(min((os.cpu_count() or 1) - 1, chains - 1), 0)
+
+
+class _MainRun:
+    """The run that people watch."""
+
+    def __init__(self, path: Path, console: Console) -> None:
+        self.path = path
+        self.console = console
+
+    def train(self, config: Config, scenario: Scenario) -> Outcome:
+        """Train in the run directory, with its progress shown."""
+        return train_in_directory(self._placed(config), scenario, console=self.console)
+
+    def report(self, chain: Chain) -> Report:
+        """The run's own report."""
+        config = self._placed(chain.configure(REFERENCE))
+        spec = build_scenario(config.scenario).teams[config.algorithm.team]
+        return build_report(self.path, config, compile_team(spec, build_roles(spec)))
+
+    def _placed(self, config: Config) -> Config:
+        return config.model_copy(update={"run_dir": str(self.path)})
+
+
+class _Kept:
+    """Finished chains on disk, by the content of what they were asked."""
+
+    def __init__(self, directory: Path) -> None:
+        self.folder = directory / "chains"
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise RunDirectoryError(f"study directory {directory} cannot be made: {error}; choose another") from error
+
+    def load(self, chain: Chain) -> list[ArmRun] | None:
+        path = self._path(chain)
+        return msgspec.json.decode(path.read_bytes(), type=list[ArmRun]) if path.is_file() else None
+
+    def save(self, chain: Chain, runs: Sequence[ArmRun]) -> None:
+        write_bytes_atomic(self._path(chain), msgspec.json.encode(list(runs)))
+
+    def _path(self, chain: Chain) -> Path:
+        configs = [chain.configure(arm).model_dump_json() for arm in chain.options.arms]
+        key = digest(chain.eval_tasks, str(chain.options.swap), *configs)
+        return self.folder / f"{chain.case}-{chain.seed}-{key}.json"

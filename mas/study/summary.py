@@ -1,0 +1,74 @@
+"""From runs to the numbers that are told: per case and arm, over seeds."""
+
+from collections.abc import Sequence
+from statistics import fmean, stdev
+from typing import Any
+
+from mas.observe.report_records import Chart, Series
+from mas.study.chain import ArmRun
+
+
+def success_by_arm(runs: Sequence[ArmRun]) -> dict[str, dict[str, dict[str, Any]]]:
+    """`{case: {arm: {"mean", "std", "seeds", "tokens", "sampled": {"mean", "std"}, "greedy": [...]}}}`.
+
+    `mean` and `std` (ddof 1, 0 for one seed) are of greedy success on held-out tasks; `tokens` is the mean cost of
+    training.
+    """
+    table: dict[str, dict[str, dict[str, Any]]] = {}
+    for case in dict.fromkeys(run.case for run in runs):
+        table[case] = {}
+        for arm in dict.fromkeys(run.arm for run in runs if run.case == case):
+            own = [run for run in runs if (run.case, run.arm) == (case, arm)]
+            greedy, sampled = [run.greedy for run in own], [run.sampled for run in own]
+            table[case][arm] = {
+                "mean": round(fmean(greedy), 4),
+                "std": round(_spread(greedy), 4),
+                "seeds": [run.seed for run in own],
+                "tokens": round(fmean(run.tokens for run in own)),
+                "greedy": greedy,
+                "sampled": {"mean": round(fmean(sampled), 4), "std": round(_spread(sampled), 4)},
+            }
+    return table
+
+
+def learning_charts(runs: Sequence[ArmRun]) -> tuple[Chart, ...]:
+    """Greedy success over tokens spent on sampling, per case: one line per arm, the mean over its seeds."""
+    charts = []
+    for case in dict.fromkeys(run.case for run in runs):
+        arms = dict.fromkeys(run.arm for run in runs if run.case == case and run.curve)
+        series = tuple(_series(arm, [run for run in runs if (run.case, run.arm) == (case, arm)]) for arm in arms)
+        if series:
+            charts.append(
+                Chart(
+                    title=f"{case}: success over tokens",
+                    x_label="tokens spent on sampling",
+                    y_label="success, greedy",
+                    series=series,
+                    y_range=(0.0, 1.0),
+                    note="mean over seeds; the band is the least and the greatest",
+                )
+            )
+    return tuple(charts)
+
+
+def _series(arm: str, runs: Sequence[ArmRun], points: int = 25) -> Series:
+    """Curves of different seeds on one axis: the last value known at each point."""
+    curves = [run.curve for run in runs if run.curve]
+    end = max(curve[-1][0] for curve in curves)
+    xs = tuple(end * n / points for n in range(points + 1))
+    columns = [[_at(curve, x) for curve in curves] for x in xs]
+    return Series(
+        name=arm,
+        xs=xs,
+        ys=tuple(fmean(column) for column in columns),
+        lo=tuple(min(column) for column in columns),
+        hi=tuple(max(column) for column in columns),
+    )
+
+
+def _at(curve: Sequence[tuple[int, float]], tokens: float) -> float:
+    return [success for spent, success in curve if spent <= tokens][-1]
+
+
+def _spread(values: Sequence[float]) -> float:
+    return stdev(values) if len(values) > 1 else 0.0
