@@ -6,6 +6,7 @@ Merged in this order, later wins: defaults of `mas.config.options`, scenario pre
 Leaves out on purpose: sweeps, deletions and Hydra's own settings. A scenario's own options are checked by the scenario.
 """
 
+import re
 from collections.abc import Iterable, Sequence
 from importlib import resources
 from importlib.metadata import entry_points
@@ -30,6 +31,8 @@ from mas.core.naming import did_you_mean
 GROUPS = ("scenario", "algorithm")
 _CONFIG_FILE = "config.yaml"
 _PRESETS = "mas.conf"
+_PLAIN = re.compile(r"[A-Za-z_/][\w./-]*", re.ASCII)
+"""Texts that Hydra reads as they are."""
 
 
 def presets(group: str) -> list[str]:
@@ -171,8 +174,8 @@ def _validated(config: DictConfig) -> Config:
 
 
 def _leaves(value: Any, prefix: str = "") -> list[tuple[str, Any]]:
-    """Dotted keys and values, in order; lists and empty mappings count as values."""
-    if not isinstance(value, dict) or not value:
+    """Dotted keys and values, in order; lists, empty mappings and those with dots in their keys count as values."""
+    if not isinstance(value, dict) or not value or any("." in str(key) for key in value):
         return [(prefix, value)]
     leaves = []
     for key, item in value.items():
@@ -188,8 +191,8 @@ def _literal(value: Any) -> str:
         return str(value).lower()
     if isinstance(value, str):
         escaped = value.replace("\\", "\\\\").replace("'", "\\'")
-        plain = value.isidentifier() and value.lower() not in ("null", "true", "false", "nan", "inf")
-        return value if plain else f"'{escaped}'"
+        is_plain = _PLAIN.fullmatch(value) and value.lower() not in ("null", "true", "false", "nan", "inf")
+        return value if is_plain else f"'{escaped}'"
     if isinstance(value, list):
         return f"[{','.join(_literal(item) for item in value)}]"
     if isinstance(value, dict):

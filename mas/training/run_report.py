@@ -80,7 +80,8 @@ def _headline(lines: _Lines, config: Config) -> tuple[str, ...]:
 
 def _charts(lines: _Lines, plan: Plan) -> tuple[Chart, ...]:
     roles = list(dict.fromkeys(plan.spec.members().values()))
-    adapters = list(dict.fromkeys(name for line in lines for name in line.get("adapters", {})))
+    trained = dict.fromkeys(name for line in lines for name in line.get("adapters", {}))
+    adapters = sorted(trained, key=lambda name: roles.index(name) if name in roles else len(roles))
     wanted = (
         ("Success on held-out tasks", "success", {kind: f"eval/{kind}/success" for kind in ("greedy", "sampled")}),
         ("Reward of the team", "reward", {"team": "reward"}),

@@ -63,11 +63,13 @@ class RunWatcher:
         for episode in evaluation.episodes[: SHOWN_TASKS if name == "greedy" else _SHOWN_EPISODES]:
             self._keep(step, name, episode)
         self._held_out[name] = evaluation.success
-        if self._progress is not None:
-            self._progress.update(step, {"success": self._held_out.get("greedy", evaluation.success)})
-            if name != "greedy":
-                text = ", ".join(f"{value:.3f} {kind}" for kind, value in self._held_out.items())
-                self._progress.note(f"step {step}: success on held-out tasks {text}")
+        if self._progress is None:
+            return
+        if name == "greedy":
+            self._progress.update(step, {"success": evaluation.success})
+        else:
+            text = ", ".join(f"{value:.3f} {kind}" for kind, value in self._held_out.items())
+            self._progress.note(f"step {step}: success on held-out tasks {text}")
 
     def _keep(self, step: int, source: str, episode: Episode) -> None:
         fields = ("task", "success", "status", "cause", "rewards", "lines")

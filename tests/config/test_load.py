@@ -35,9 +35,9 @@ def test_every_pair_of_presets_fits_together(scenario: str, algorithm: str) -> N
     assert config.algorithm.team in build_scenario(config.scenario).teams
 
 
-def test_every_yaml_file_is_a_preset_of_a_known_group_or_the_primary_configuration() -> None:
+def test_every_yaml_file_is_a_preset_of_a_known_group_the_primary_configuration_or_a_study() -> None:
     root = Path(str(resources.files("mas.conf")))
-    files = {str(path.relative_to(root)) for path in root.rglob("*.yaml")}
+    files = {str(path.relative_to(root)) for path in root.rglob("*.yaml") if path.parent.name != "study"}
     assert files == {"config.yaml"} | {f"{group}/{name}.yaml" for group in load.GROUPS for name in presets(group)}
 
 
@@ -149,11 +149,16 @@ def test_naming_a_scenario_chooses_its_preset() -> None:
         ["scenario.name=theirs", "scenario.options.sizes=[1,2]", "scenario.options.deep={a: {b: 'x y'}}"],
         ["algorithm.name=mine", "run_dir='odd, dir/it\\'s'", "model.lora.targets=[q_proj]", "learner.lr=1e-5"],
         ["algorithm.reward.weights={right: 0.5}", "run_dir='null'"],
+        ["algorithm.reward.weights={own.term: -1}", "run_dir='1e5'"],
     ],
 )
 def test_a_configuration_can_be_written_as_overrides(words: list[str]) -> None:
     config = load_config(words)
     assert load_config(overrides_of(config)) == config
+
+
+def test_plain_paths_are_written_without_quotes() -> None:
+    assert overrides_of(load_config(["run_dir=/runs/a-1.b"]))[-1] == "run_dir=/runs/a-1.b"
 
 
 def test_a_stored_configuration_is_read_back_with_overrides_on_top(tmp_path: Path) -> None:

@@ -1,6 +1,5 @@
 """Training in a run directory: all is written down, and a killed run ends like one that was never killed."""
 
-import copy
 import io
 import json
 import multiprocessing
@@ -257,24 +256,25 @@ def test_a_corrupt_checkpoint_is_an_error_that_says_which_file_and_what_to_do(
     assert measured(tmp_path / "run") == measured(uninterrupted)
 
 
-class OddTeam:
-    """A scenario in which no output of the planner parses."""
+class Altered:
+    """A scenario with some of its attributes replaced."""
 
-    def __init__(self, scenario: Scenario) -> None:
-        self._scenario = scenario
-        team = scenario.teams["team"]
-        planner = team.roles["planner"].model_copy(update={"pattern": "never this", "choices": ()})
-        self.teams = {"team": team.model_copy(update={"roles": {**team.roles, "planner": planner}})}
+    def __init__(self, scenario: Scenario, changes: dict[str, Any]) -> None:
+        self._scenario, self._changes = scenario, changes
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._scenario, name)
+        return self._changes[name] if name in self._changes else getattr(self._scenario, name)
 
 
 def test_output_that_never_parses_is_recorded_and_counted_and_the_run_completes(
     tmp_path: Path, short: Callable[..., Config]
 ) -> None:
     config = short(tmp_path / "run")
-    train(config, OddTeam(build_scenario(config.scenario)))
+    scenario = build_scenario(config.scenario)
+    team = scenario.teams["team"]
+    planner = team.roles["planner"].model_copy(update={"pattern": "never this", "choices": ()})
+    odd = team.model_copy(update={"roles": {**team.roles, "planner": planner}})
+    train(config, Altered(scenario, {"teams": {"team": odd}}))
     steps = [line for line in read_metrics(tmp_path / "run" / "metrics.jsonl") if "reward" in line]
     assert len(steps) == 4
     assert {line["roles"]["planner"]["failures"] for line in steps} == {1.0}
@@ -284,25 +284,14 @@ def test_output_that_never_parses_is_recorded_and_counted_and_the_run_completes(
     assert all("never this" in line["failure"] for line in said)
 
 
-class BrokenWorld:
-    """A scenario whose environments cannot be made."""
-
-    def __init__(self, scenario: Scenario) -> None:
-        self._scenario = scenario
-
-    def environment(self) -> Any:
-        raise TrainingError("the world is broken")
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._scenario, name)
-
-
 def test_an_error_in_the_middle_leaves_the_directory_free_to_be_used_again(
     uninterrupted: Path, tmp_path: Path, short: Callable[..., Config]
 ) -> None:
+    def broken() -> None:
+        raise TrainingError("the world is broken")
+
     config = short(tmp_path / "run")
-    scenario = build_scenario(config.scenario)
     with pytest.raises(TrainingError, match="the world is broken"):
-        train(config, BrokenWorld(copy.copy(scenario)))
+        train(config, Altered(build_scenario(config.scenario), {"environment": broken}))
     train(config)
     assert adapters(tmp_path / "run") == adapters(uninterrupted)
