@@ -94,7 +94,8 @@ class Learner:
 
     def _backward(self, batch: MicroBatch, tallies: Mapping[str, "Tally"]) -> None:
         terms = LossTerms.of(self, batch)
-        terms.loss.backward()  # type: ignore[no-untyped-call]
+        if terms.loss.requires_grad:
+            terms.loss.backward()  # type: ignore[no-untyped-call]
         start = 0
         for stop in range(1, len(batch.rows) + 1):
             if stop == len(batch.rows) or batch.rows[stop].adapter != batch.rows[start].adapter:

@@ -1,0 +1,193 @@
+"""Grouped LoRA against PEFT itself: the same logits, the same loss, the same gradients, the same files."""
+
+import gc
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from conftest import BaseFor
+from loud import loud_adapter
+from parts import SKILLED, make_turn
+from peft import LoraConfig, PeftModel, get_peft_model
+from torch import Tensor
+from transformers import AutoModelForCausalLM
+
+from mas.config.options import LearnerOptions, LossOptions
+from mas.core.errors import CheckpointError
+from mas.observe.atomic import write_directory_atomic
+from mas.serving.forward import Row, completion_logits
+from mas.serving.model import BaseModel
+from mas.serving.peft_files import from_directory, to_files
+from mas.training.batch import TrainRow, micro_batches, train_rows
+from mas.training.learner import Learner, LossTerms
+
+NAMES = ("planner", "executor")
+PROMPTS = {"planner": ((19, 3, 4, 77), (19, 5, 6, 77)), "executor": ((14, 5, 6, 3, 4, 8, 70, 77), (14, 9, 77))}
+
+
+@pytest.fixture(scope="module")
+def base(base_for: BaseFor) -> BaseModel:
+    return base_for("relay", SKILLED)
+
+
+@pytest.fixture
+def peft_model(base: BaseModel, tmp_path: Path) -> Iterator[Any]:
+    """PEFT on the same base with both adapters loaded from our files, in training mode."""
+    for seed, name in enumerate(NAMES):
+        write_directory_atomic(tmp_path / name, to_files(loud_adapter(base, seed), base.name))
+    plain = AutoModelForCausalLM.from_pretrained(base.name, dtype=torch.float32)
+    model = PeftModel.from_pretrained(plain, tmp_path / NAMES[0], adapter_name=NAMES[0], is_trainable=True)
+    model.load_adapter(tmp_path / NAMES[1], adapter_name=NAMES[1], is_trainable=True)
+    yield model
+    del model, plain
+    gc.collect()
+
+
+def rows_of(base: BaseModel) -> list[TrainRow]:
+    """Rows of two roles: different lengths, shared prompts, off-policy by up to 0.3 nats."""
+    turns = []
+    for role, prompts in PROMPTS.items():
+        for prompt in prompts:
+            for completion in ((7,), (8, 9), (8, 9, 10), (8, 11)):
+                turns.append(make_turn(role=role, prompt_ids=prompt, completion_ids=completion))
+    names = dict(zip(NAMES, [loud_adapter(base, seed) for seed in range(2)], strict=True))
+    advantages, behaved = [], []
+    for index, turn in enumerate(turns):
+        with torch.no_grad():
+            logits_LV = completion_logits(
+                base.model, base.bank, [Row(turn.prompt_ids, turn.completion_ids, names[turn.role])]
+            )[0]
+        own = torch.log_softmax(logits_LV, -1).gather(-1, torch.tensor(turn.completion_ids)[:, None])[:, 0]
+        logprobs = tuple((own + 0.3 * ((index % 5) - 2) / 2).tolist())
+        behaved.append(
+            make_turn(role=turn.role, prompt_ids=turn.prompt_ids, completion_ids=turn.completion_ids, logprobs=logprobs)
+        )
+        advantages.append((-1.0) ** index * (0.5 + index / 10))
+    adapter_of = {name: name for name in NAMES}
+    return train_rows(behaved, advantages, adapter_of, aggregation="seq_mean_token_mean", max_length=16)
+
+
+def learner_of(base: BaseModel, **loss: Any) -> Learner:
+    adapters = {name: loud_adapter(base, seed) for seed, name in enumerate(NAMES)}
+    return Learner(base, adapters, LearnerOptions(), LossOptions(**{"entropy": 0.0} | loss))
+
+
+def our_gradients(learner: Learner, rows: list[TrainRow], budget: int = 10**6) -> dict[str, Tensor]:
+    for batch in micro_batches(rows, budget):
+        LossTerms.of(learner, batch).loss.backward()
+    return {
+        f"{layer}.{part}.{name}": tensor.grad
+        for name, weights in learner.adapters.items()
+        for layer, pair in weights.pairs.items()
+        for part, tensor in zip("AB", pair, strict=True)
+    }
+
+
+def peft_gradients(model: Any, rows: list[TrainRow]) -> dict[str, Tensor]:
+    """One row after the other, without padding, the clipped loss written out once more."""
+    for row in rows:
+        model.set_adapter(row.adapter)
+        turn = row.turn
+        ids = torch.tensor([[*turn.prompt_ids, *turn.completion_ids]])
+        logits = model(input_ids=ids, use_cache=False).logits[0, len(turn.prompt_ids) - 1 : -1]
+        logprobs = torch.log_softmax(logits, -1)[range(len(turn.completion_ids)), list(turn.completion_ids)]
+        rho = (logprobs - torch.tensor(turn.logprobs)).exp()
+        surrogate = torch.minimum(rho * row.advantage, rho.clamp(0.8, 1.2) * row.advantage)
+        loss = -surrogate if row.advantage >= 0 else torch.minimum(-surrogate, torch.tensor(-3.0 * row.advantage))
+        # Each role's loss: the mean over its rows of the mean over their tokens.
+        (loss.mean() / sum(other.adapter == row.adapter for other in rows)).backward()
+    found = {}
+    for key, parameter in model.named_parameters():
+        layer, _, rest = key.removeprefix("base_model.model.").partition(".lora_")
+        if rest and parameter.grad is not None:
+            part, name, _ = rest.split(".")
+            found[f"{layer}.{part}.{name}"] = parameter.grad
+    return found
+
+
+def test_gradients_equal_those_of_peft_row_by_row(base: BaseModel, peft_model: Any) -> None:
+    rows = rows_of(base)
+    ours, theirs = our_gradients(learner_of(base), rows), peft_gradients(peft_model, rows)
+    assert set(ours) == set(theirs)
+    # 1 layer of 7 linear maps, A and B, two adapters.
+    assert len(ours) == 7 * 2 * 2
+    for key, gradient in ours.items():
+        assert theirs[key].norm() > 0, key
+        assert (gradient - theirs[key]).norm() <= 1e-5 * theirs[key].norm(), key
+    both = torch.cat([gradient.flatten() for gradient in ours.values()])
+    wanted = torch.cat([theirs[key].flatten() for key in ours])
+    assert (both - wanted).norm() <= 1e-6 * wanted.norm()
+
+
+def test_peft_reads_our_directories_and_gives_the_same_logits(base: BaseModel, peft_model: Any) -> None:
+    prompt, completion = PROMPTS["executor"][0], (8, 9, 10)
+    rows = [Row(prompt, completion, loud_adapter(base, seed)) for seed in range(2)]
+    with torch.no_grad():
+        ours = completion_logits(base.model, base.bank, rows)
+        for index, name in enumerate(NAMES):
+            peft_model.set_adapter(name)
+            theirs = peft_model(input_ids=torch.tensor([[*prompt, *completion[:-1]]])).logits[0, -3:]
+            assert (ours[index] - theirs).abs().max() < 1e-5
+
+
+def test_we_read_directories_of_peft(base: BaseModel, tmp_path: Path) -> None:
+    plain = AutoModelForCausalLM.from_pretrained(base.name, dtype=torch.float32)
+    options = base.options.lora
+    config = LoraConfig(
+        r=6, lora_alpha=9, target_modules=["q_proj", "down_proj"], task_type="CAUSAL_LM", init_lora_weights=False
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        model = get_peft_model(plain, config)
+    model.save_pretrained(tmp_path)
+    loaded = from_directory(tmp_path, base.bank)
+    assert (loaded.options.rank, loaded.scale) == (6, 1.5) != (options.rank, loaded.scale)
+    with torch.no_grad():
+        ours = completion_logits(base.model, base.bank, [Row((5, 6, 7), (8, 9), loaded)])[0]
+        theirs = model(input_ids=torch.tensor([[5, 6, 7, 8]])).logits[0, -2:]
+    assert (ours - theirs).abs().max() < 1e-5
+    del model, plain
+    gc.collect()
+
+
+def test_our_files_are_read_back_bit_equal(base: BaseModel, tmp_path: Path) -> None:
+    weights = loud_adapter(base, 4)
+    write_directory_atomic(tmp_path / "a", to_files(weights, base.name))
+    loaded = from_directory(tmp_path / "a", base.bank)
+    assert list(loaded.pairs) == list(weights.pairs)
+    assert loaded.scale == weights.scale
+    for mine, other in zip(weights.parameters(), loaded.parameters(), strict=True):
+        assert torch.equal(mine, other)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"use_rslora": True}, "no plain LoRA"),
+        ({"use_dora": True}, "no plain LoRA"),
+        ({"alpha_pattern": {"q_proj": 3}}, "no plain LoRA"),
+        ({"bias": "all"}, "no plain LoRA"),
+        ({"peft_type": "IA3"}, "no plain LoRA"),
+        ({"r": 3}, "has shape"),
+        ({"r": None}, "can be read"),
+    ],
+)
+def test_an_adapter_that_we_cannot_serve_exactly_is_refused(
+    base: BaseModel, tmp_path: Path, change: dict[str, Any], message: str
+) -> None:
+
+    files = to_files(loud_adapter(base, 1), base.name)
+    config = json.loads(files["adapter_config.json"]) | change
+    write_directory_atomic(tmp_path / "a", files | {"adapter_config.json": json.dumps(config).encode()})
+    with pytest.raises(CheckpointError, match=message):
+        from_directory(tmp_path / "a", base.bank)
+
+
+def test_an_adapter_of_another_base_is_refused(base: BaseModel, base_for: BaseFor, tmp_path: Path) -> None:
+    deeper = SKILLED.model_copy(update={"tiny": SKILLED.tiny.model_copy(update={"layers": 2, "steps": 1})})
+    write_directory_atomic(tmp_path / "a", to_files(loud_adapter(base_for("relay", deeper), 1), "other"))
+    with pytest.raises(CheckpointError, match="made for another base"):
+        from_directory(tmp_path / "a", base.bank)
