@@ -1,0 +1,51 @@
+# Needs Python 3.11 or later with pip, and make. Everything is installed into .venv, once; it is installed again when
+# pyproject.toml or constraints.txt change. Another interpreter: make demo PYTHON=python3.12
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+
+.PHONY: help install install-dev demo study test lint clean
+
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+install: $(VENV)/installed ## Make .venv with mas in it
+
+install-dev: $(VENV)/installed-dev ## The same with the tools for tests
+
+demo: $(VENV)/installed ## Train the four-role team with a small study beside it; report in runs/demo/report.html
+	$(BIN)/mas demo --out runs/demo
+
+study: $(VENV)/installed ## The full comparison, five seeds; report in runs/study/report.html
+	$(BIN)/mas study full --out runs/study
+
+lint: $(VENV)/installed-dev ## Style, types and layers
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+test: lint ## Everything that is checked: style, types, layers and tests
+	$(BIN)/pytest -q
+
+clean: ## Remove .venv and caches; runs/ stays
+	rm -rf $(VENV) build dist mas.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+	  echo "mas needs Python 3.11 or later; '$(PYTHON)' is $$($(PYTHON) --version 2>&1 || echo missing)." >&2; \
+	  echo "Name another one: make $(MAKECMDGOALS) PYTHON=python3.12" >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+# torch first and pinned: everything after it finds it installed.
+$(VENV)/installed: pyproject.toml constraints.txt | $(BIN)/python
+	@echo "installing into $(VENV), which takes some minutes the first time"
+	@$(PIP) torch
+	@$(PIP) --editable .
+	@touch $@
+
+$(VENV)/installed-dev: $(VENV)/installed
+	@$(PIP) --editable '.[dev]'
+	@touch $@
