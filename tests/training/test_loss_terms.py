@@ -1,0 +1,126 @@
+"""What the loss of a batch is, and that every term of it has a gradient."""
+
+import pytest
+import torch
+from conftest import BaseFor
+from parts import SKILLED, make_turn
+from rows import CHOICES, ROLES, batch_of, gradients, learner_of, near, on_policy, rows_of
+
+from mas.config.options import LearnerOptions
+from mas.core.engine import Request, Sampling
+from mas.serving.model import BaseModel
+from mas.serving.transformers_engine import TransformersEngine
+from mas.training.batch import micro_batches
+from mas.training.learner import LossTerms
+from mas.training.losses.policy import entropy
+
+
+@pytest.fixture(scope="module")
+def base(base_for: BaseFor) -> BaseModel:
+    return base_for("relay", SKILLED)
+
+
+async def test_what_was_sampled_is_what_is_trained_at_any_temperature(base: BaseModel) -> None:
+    learner = learner_of(base)
+    engine = TransformersEngine(base)
+    turns = []
+    for role, temperature in zip(ROLES, (1.0, 0.5, 2.0), strict=True):
+        engine.publish(role, learner.adapters[role])
+        sampling = Sampling(temperature=temperature, max_tokens=5)
+        request = Request(prompt_ids=(5, 6, 7), sampling=sampling, seeds=tuple(range(6)), adapter=role)
+        for g in await engine.generate(request):
+            made = {"completion_ids": g.token_ids, "logprobs": g.logprobs, "temperature": temperature}
+            turns.append(make_turn(role=role, **made))
+    await engine.close()
+    metrics = learner.step(batch_of(turns, [(-1.0) ** n for n in range(len(turns))]))
+    for role in ROLES:
+        assert metrics[role]["ratio"] == pytest.approx(1, abs=1e-4)
+        assert metrics[role]["ratio_max"] == pytest.approx(1, abs=1e-3)
+        assert metrics[role]["ess"] == pytest.approx(1, abs=1e-4)
+        assert metrics[role]["clip_fraction"] == 0
+
+
+def test_the_loss_is_the_mean_over_rows_of_the_mean_over_their_tokens(base: BaseModel) -> None:
+    # On policy every ratio is 1, so the loss is minus the mean advantage: of 4 rows with A = 1, 2, 3 and 6, -3.
+    learner = learner_of(base)
+    turns = [make_turn(completion_ids=(8, 9, 10, 11)[:length]) for length in (1, 2, 3, 4)]
+    rows = on_policy(learner, batch_of(turns, [1.0, 2.0, 3.0, 6.0]))
+    (batch,) = micro_batches(rows, 10**6)
+    assert LossTerms.of(learner, batch).loss.item() == pytest.approx(-3, abs=1e-4)
+
+
+def test_weights_of_the_loss_are_per_adapter() -> None:
+    # Two planner rows of 1 and 3 tokens, one executor row of 2: 1/2 and 1/6 a token for the one, 1/2 for the other.
+    turns = [make_turn(role=role, completion_ids=ids) for role, ids in (("planner", (8,)), ("executor", (8, 9)))]
+    turns.append(make_turn(role="planner", completion_ids=(8, 9, 10)))
+    weights = {(row.adapter, len(row.turn.completion_ids)): row.weight for row in batch_of(turns, [1.0] * 3)}
+    assert weights == {("planner", 1): 1 / 2, ("planner", 3): 1 / 6, ("executor", 2): 1 / 2}
+
+
+def test_repeating_a_batch_does_not_change_its_gradient(base: BaseModel) -> None:
+    learner, rows = learner_of(base), rows_of()
+    twice = batch_of([row.turn for row in rows] * 2, [row.advantage for row in rows] * 2)
+    assert near(gradients(learner, twice), gradients(learner, rows), 1e-5)
+
+
+def test_a_better_candidate_becomes_more_likely_and_a_worse_one_less(base: BaseModel) -> None:
+    learner = learner_of(base, LearnerOptions(lr=1e-3))
+    rows = on_policy(learner, batch_of([make_turn(completion_ids=(8,)), make_turn(completion_ids=(9,))], [1.0, -1.0]))
+    before = [row.turn.logprobs[0] for row in rows]
+    learner.step(rows)
+    after = [row.turn.logprobs[0] for row in on_policy(learner, rows)]
+    assert after[0] > before[0]
+    assert after[1] < before[1]
+
+
+@pytest.mark.parametrize("choices", [(), CHOICES])
+def test_the_entropy_bonus_has_a_gradient_and_raises_entropy(base: BaseModel, choices: tuple[int, ...]) -> None:
+    rows = rows_of(advantage=0.0, choices=choices)
+    assert gradients(learner_of(base), rows).norm() == 0
+    learner = learner_of(base, LearnerOptions(lr=1e-3), entropy=0.1)
+    assert gradients(learner, rows).norm() > 1e-6
+    first = learner.step(rows)
+    for _ in range(5):
+        last = learner.step(rows)
+    assert all(last[name]["entropy"] > first[name]["entropy"] for name in first)
+
+
+def test_entropy_looks_only_at_legal_tokens() -> None:
+    # Over logits log(1, 2, 3, 4): legal 0 and 1 have probabilities 1/3 and 2/3; H = -(ln(1/3) + 2 ln(2/3)) / 3.
+    logits = torch.tensor([[[1.0, 2.0, 3.0, 4.0]]]).log().requires_grad_()
+    allowed = torch.tensor([[True, True, False, False]])
+    value = entropy(logits, allowed)
+    assert value.item() == pytest.approx(0.6365142)
+    value.sum().backward()
+    assert logits.grad is not None
+    assert logits.grad[0, 0, 2:].tolist() == [0, 0]
+    assert torch.isfinite(logits.grad).all()
+    assert entropy(logits).item() == pytest.approx(1.2798542)
+
+
+@pytest.mark.parametrize("estimator", ["k2", "k3"])
+def test_kl_is_zero_at_the_reference_and_pulls_back_to_it(base: BaseModel, estimator: str) -> None:
+    rows = rows_of(advantage=0.0)
+    options = {"kl": 0.5, "kl_estimator": estimator}
+    at_reference = learner_of(base, spread=0.0, **options)
+    assert gradients(at_reference, rows).norm() < 1e-6
+    assert at_reference.step(rows)["planner"]["kl"] == pytest.approx(0, abs=1e-10)
+    away = learner_of(base, LearnerOptions(lr=1e-3), **options)
+    assert gradients(away, rows).norm() > 1e-3
+    first = away.step(rows)
+    for _ in range(5):
+        last = away.step(rows)
+    assert all(last[name]["kl"] < first[name]["kl"] for name in first)
+
+
+@pytest.mark.parametrize(
+    ("shift", "advantage", "share"), [(0.5, 1.0, 1.0), (0.5, -1.0, 0.0), (-0.5, -1.0, 1.0), (2.0, -1.0, 0.0)]
+)
+def test_clipped_tokens_are_counted_and_teach_nothing(
+    base: BaseModel, shift: float, advantage: float, share: float
+) -> None:
+    # rho = exp(shift): 1.65 is clipped for A > 0, 0.61 for A < 0; 7.4 with A < 0 is beyond the dual clip of 3.
+    learner = learner_of(base)
+    rows = on_policy(learner, batch_of([make_turn(completion_ids=(8, 9))], [advantage]), shift)
+    assert (gradients(learner, rows).norm() == 0) == (share == 1 or shift == 2)
+    assert learner.step(rows)["executor"]["clip_fraction"] == share

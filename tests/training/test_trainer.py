@@ -1,0 +1,192 @@
+"""The trainer and the canary: what is published is what was learned, and nothing goes on that cannot teach."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import torch
+from conftest import BaseFor
+from parts import SKILLED
+
+from mas.config.options import Config
+from mas.core.errors import ConfigError, EngineError, TrainingError
+from mas.core.records import Episode
+from mas.core.scenario import Scenario
+from mas.core.team import TeamSpec
+from mas.scenarios import build_scenario
+from mas.scenarios.folder import FolderScenario
+from mas.serving.model import BaseModel
+from mas.serving.transformers_engine import TransformersEngine
+from mas.training.evaluate import Evaluation
+from mas.training.trainer import Outcome, Trainer
+
+
+class Notes:
+    """A watcher that remembers."""
+
+    def __init__(self) -> None:
+        self.steps: list[tuple[int, dict[str, Any], Sequence[Episode]]] = []
+        self.evaluations: list[tuple[int, str]] = []
+
+    def on_resume(self, step: int) -> None:
+        self.resumed = step
+
+    def on_step(self, step: int, metrics: dict[str, Any], episodes: Sequence[Episode]) -> None:
+        self.steps.append((step, metrics, episodes))
+
+    def on_evaluation(self, step: int, name: str, evaluation: Evaluation) -> None:
+        self.evaluations.append((step, name))
+
+
+def config_of(algorithm: dict[str, Any] | None = None, **train: Any) -> Config:
+    options = {"steps": 2, "tasks_per_step": 4, "eval_tasks": 5, "eval_every": 0} | train
+    return Config.model_validate(
+        {
+            "scenario": {"name": "relay"},
+            "model": SKILLED.model_dump(),
+            "algorithm": {"sampler": {"candidates": 4}} | (algorithm or {}),
+            "train": options,
+        }
+    )
+
+
+@pytest.fixture(scope="module")
+def base(base_for: BaseFor) -> BaseModel:
+    return base_for("relay", SKILLED)
+
+
+@pytest.fixture
+def scenario() -> Scenario:
+    return build_scenario(config_of().scenario)
+
+
+async def train(config: Config, scenario: Scenario, base: BaseModel) -> tuple[Outcome, Notes]:
+    notes = Notes()
+    return await Trainer(config, scenario, base).run(notes), notes
+
+
+def with_role(scenario: Scenario, role: str, **changes: Any) -> Scenario:
+    """The scenario with one role of its team changed."""
+    assert isinstance(scenario, FolderScenario)
+    team = scenario.teams["team"]
+    roles = dict(team.roles) | {role: team.roles[role].model_copy(update=changes)}
+    changed: dict[str, TeamSpec] = {**scenario.teams, "team": team.model_copy(update={"roles": roles})}
+    object.__setattr__(scenario, "teams", changed)
+    return scenario
+
+
+async def test_every_step_publishes_the_next_version_and_samples_with_it(base: BaseModel, scenario: Scenario) -> None:
+    outcome, notes = await train(config_of(steps=3), scenario, base)
+    assert outcome.progress.versions == {"planner": 3, "executor": 3}
+    assert outcome.reason == "3 steps done"
+    for step, metrics, episodes in notes.steps:
+        used = {(turn.role, str(turn.adapter)) for episode in episodes for turn in episode.turns}
+        assert used == {("planner", f"planner@{step - 1}"), ("executor", f"executor@{step - 1}")}
+        assert set(metrics["canary"]) == {"planner", "executor"}
+        assert max(metrics["canary"].values()) < 1e-4
+    spent = sum(episode.tokens for _, _, episodes in notes.steps for episode in episodes)
+    assert outcome.progress.tokens == spent
+    assert notes.evaluations == [(0, "greedy"), (0, "sampled"), (3, "greedy"), (3, "sampled")]
+
+
+async def test_training_is_repeatable_and_depends_on_the_seed(base: BaseModel, scenario: Scenario) -> None:
+    first, again, other = [
+        (await train(config_of(seed=seed), scenario, base))[0].adapters["planner"].parameters() for seed in (0, 0, 1)
+    ]
+    assert all(torch.equal(a, b) for a, b in zip(first, again, strict=True))
+    assert not any(torch.equal(a, b) for a, b in zip(first, other, strict=True))
+
+
+async def test_an_update_that_is_not_delivered_is_noticed(
+    base: BaseModel, scenario: Scenario, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish = TransformersEngine.publish
+
+    def once(engine: TransformersEngine, name: str, weights: Any, version: int | None = None) -> Any:
+        return engine.adapters()[name] if name in engine.adapters() else publish(engine, name, weights, version)
+
+    monkeypatch.setattr(TransformersEngine, "publish", once)
+    with pytest.raises(TrainingError, match="does not serve what was trained"):
+        await train(config_of(), scenario, base)
+
+
+async def test_an_update_delivered_to_the_wrong_adapter_is_noticed(
+    base: BaseModel, scenario: Scenario, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish, other = TransformersEngine.publish, {"planner": "executor", "executor": "planner"}
+
+    def swapped(engine: TransformersEngine, name: str, weights: Any, version: int | None = None) -> Any:
+        return publish(engine, other[name], weights, version)
+
+    monkeypatch.setattr(TransformersEngine, "publish", swapped)
+    with pytest.raises(TrainingError, match="does not serve what was trained"):
+        await train(config_of(), scenario, base)
+
+
+async def test_a_frozen_role_speaks_through_the_base_and_is_not_trained(base: BaseModel, scenario: Scenario) -> None:
+    outcome, notes = await train(config_of(), with_role(scenario, "planner", trainable=False), base)
+    assert set(outcome.adapters) == {"executor"}
+    for _, metrics, episodes in notes.steps:
+        adapters = {turn.role: turn.adapter for episode in episodes for turn in episode.turns}
+        assert adapters["planner"] is None
+        assert adapters["executor"] is not None
+        assert set(metrics["adapters"]) == {"executor"}
+        assert metrics["roles"]["planner"]["is_trained"] == 0
+
+
+async def test_a_shared_policy_is_one_adapter_that_learns_from_all_roles(base: BaseModel, scenario: Scenario) -> None:
+    outcome, notes = await train(config_of({"policy": "shared"}), scenario, base)
+    assert set(outcome.adapters) == {"shared"}
+    _, metrics, episodes = notes.steps[-1]
+    assert metrics["adapters"]["shared"]["rows"] == sum(len(episode.turns) for episode in episodes)
+
+
+async def test_the_token_budget_ends_training(base: BaseModel, scenario: Scenario) -> None:
+    outcome, notes = await train(config_of(steps=50, token_budget=1500), scenario, base)
+    assert outcome.reason == "token budget of 1500 spent"
+    assert len(notes.steps) < 50
+    assert outcome.progress.tokens >= 1500 > outcome.progress.tokens - sum(e.tokens for e in notes.steps[-1][2])
+
+
+async def test_a_task_that_cannot_be_played_is_counted_and_a_step_without_any_is_an_error(
+    base: BaseModel, scenario: Scenario, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    generate, broken = TransformersEngine.generate, {"P?>"}
+
+    async def refusing(engine: TransformersEngine, request: Any) -> Any:
+        if any(engine.tokenizer.decode(request.prompt_ids).startswith(start) for start in broken):
+            raise EngineError("not this one")
+        return await generate(engine, request)
+
+    monkeypatch.setattr(TransformersEngine, "generate", refusing)
+    broken |= {"PA", "PB"}
+    _, notes = await train(config_of(tasks_per_step=12), scenario, base)
+    for _, metrics, episodes in notes.steps:
+        failed = [episode for episode in episodes if episode.status == "failed"]
+        assert metrics["episodes"] == {"done": 12 - len(failed), "failed": len(failed)}
+        assert {episode.cause for episode in failed} == {"EngineError: not this one"}
+    broken |= {"P"}
+    with pytest.raises(TrainingError, match="none of the 4 tasks of step 0 could be played: EngineError"):
+        await train(config_of(), scenario, base)
+
+
+def test_weights_of_terms_that_nobody_pays_are_refused(base: BaseModel, scenario: Scenario) -> None:
+    with pytest.raises(ConfigError, match=r"'rihgt', a term never paid\. Did you mean 'right'"):
+        Trainer(config_of({"reward": {"weights": {"rihgt": 2.0}}}), scenario, base)
+    Trainer(config_of({"reward": {"weights": {"right": 2.0, "failure": 0.5}}}), scenario, base)
+
+
+def test_a_trainable_role_that_is_always_greedy_is_refused(base: BaseModel, scenario: Scenario) -> None:
+    with pytest.raises(ConfigError, match="'planner' is trainable but its temperature is 0"):
+        Trainer(config_of(), with_role(scenario, "planner", temperature=0.0), base)
+
+
+async def test_a_stop_text_of_several_tokens_is_refused(base: BaseModel, scenario: Scenario) -> None:
+    with pytest.raises(ConfigError, match="stop 'ab' is 2 tokens"):
+        await train(config_of(), with_role(scenario, "planner", stop=("ab",)), base)
+
+
+def test_a_team_without_a_trainable_role_is_refused(base: BaseModel, scenario: Scenario) -> None:
+    frozen = with_role(with_role(scenario, "planner", trainable=False), "executor", trainable=False)
+    with pytest.raises(TrainingError, match="no trainable role"):
+        Trainer(config_of(), frozen, base)
