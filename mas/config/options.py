@@ -1,8 +1,8 @@
 """Every option of mas with its default, once. Hydra presets under `mas/conf` only override these."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 Positive = Annotated[int, Field(ge=1)]
 Count = Annotated[int, Field(ge=0)]
@@ -42,6 +42,14 @@ class TinyOptions(Options):
     batch: Positive = 64
     lr: Annotated[float, Field(gt=0)] = 3e-3
     seed: int = 0
+
+    @model_validator(mode="after")
+    def _heads_fit(self) -> Self:
+        if self.hidden % (2 * self.heads):
+            raise ValueError(f"hidden={self.hidden} must be a multiple of twice heads={self.heads}")
+        if self.heads % self.kv_heads:
+            raise ValueError(f"heads={self.heads} must be a multiple of kv_heads={self.kv_heads}")
+        return self
 
 
 class LoraOptions(Options):

@@ -19,6 +19,8 @@ def describe(detail: ErrorDetails) -> str:
     place, value = detail["loc"], detail["input"]
     if detail["type"] == "extra_forbidden":
         return unknown_key(place, value)
+    if detail["type"] == "value_error":
+        return f"{_dotted(place)}: {detail['msg'].removeprefix('Value error, ')}."
     key = f"{_dotted(place) or 'the configuration'}={_shown(value)}"
     if detail["type"] == "literal_error":
         names = re.findall(r"'([^']*)'", detail["ctx"]["expected"])
@@ -26,7 +28,7 @@ def describe(detail: ErrorDetails) -> str:
     if detail["type"] == "model_type":
         fields = ", ".join(_model_at(place).model_fields)
         return f"{key} is not possible: {_dotted(place)} is a section; set one of its keys: {fields}."
-    message = detail["msg"].removeprefix("Value error, ").removeprefix("Input ")
+    message = detail["msg"].removeprefix("Input ")
     hint = " (put it in quotes if a text is meant)" if detail["type"] == "string_type" and value is not None else ""
     return f"{key} is not possible: it {message[:1].lower()}{message[1:]}{hint}."
 
