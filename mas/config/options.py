@@ -26,8 +26,8 @@ class TinyOptions(Options):
     """The tiny Qwen3-architecture base that mas makes itself.
 
     Its warm start imitates an expert for `steps` batches of `batch` demonstrations, then a novice with habits for
-    `habit_steps`: it ends up knowing the skills and seldom using them. `spread` is the standard deviation of its initial
-    weights.
+    `habit_steps`: it ends up knowing the skills and seldom using them. `spread` is the standard deviation of its
+    initial weights.
     """
 
     hidden: Positive = 64
