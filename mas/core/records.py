@@ -73,7 +73,8 @@ class Episode(msgspec.Struct, frozen=True, kw_only=True):
         lines: the committed conversation.
         rewards: summed environment components of the committed play.
         status: `done`, or `failed` with `cause` when it could not be played to its end.
-        prompt_tokens, completion_tokens: all tokens that playing it cost, scoring play-outs included.
+        prompt_tokens, completion_tokens: all tokens that playing it cost, scoring play-outs included; the prompt of a
+            request for several candidates counts once.
     """
 
     id: str

@@ -75,18 +75,22 @@ class RoleAgent:
         ask = envelope.payload
         if not isinstance(ask, Ask):
             raise RunError(f"agent {self.role.name!r} was sent {envelope.kind!r}, it answers 'ask'")
-        prompt, prompt_ids = self._prompt(ask.view)
+        return Answer.model_construct(candidates=await self.answer(ask.view, ask.seeds, ask.temperature))
+
+    async def answer(
+        self, view: View, seeds: tuple[int, ...], temperature: float | None = None
+    ) -> tuple[Candidate, ...]:
+        """One candidate per seed; `temperature` None: the role's own."""
+        prompt, prompt_ids = self._prompt(view)
         sampling = self._sampling
-        if ask.temperature is not None:
-            sampling = msgspec.structs.replace(sampling, temperature=ask.temperature)
+        if temperature is not None:
+            sampling = msgspec.structs.replace(sampling, temperature=temperature)
         generations = await self.engine.generate(
-            Request(prompt_ids=prompt_ids, sampling=sampling, seeds=ask.seeds, adapter=self.adapter)
+            Request(prompt_ids=prompt_ids, sampling=sampling, seeds=seeds, adapter=self.adapter)
         )
-        return Answer.model_construct(
-            candidates=tuple(
-                self._candidate(prompt, prompt_ids, generation, sampling.temperature, seed)
-                for generation, seed in zip(generations, ask.seeds, strict=True)
-            )
+        return tuple(
+            self._candidate(prompt, prompt_ids, generation, sampling.temperature, seed)
+            for generation, seed in zip(generations, seeds, strict=True)
         )
 
     def _prompt(self, view: View) -> tuple[str, tuple[int, ...]]:

@@ -79,6 +79,11 @@ class TeamRuntime:
             raise RunError(f"agent {point.agent!r} answered {answer.kind!r} to 'ask'")
         return answer.candidates
 
+    async def imagine(self, point: Point, seed: int) -> Candidate:
+        """What the agent would say at a hypothetical point. Nothing happens there, so nothing travels on the bus."""
+        (candidate,) = await self._agents[point.agent].answer(point.view, (seed,))
+        return candidate
+
     async def play(self, episode: str, environment: Environment, decide: Decide, on_turn: OnTurn) -> None:
         """Play an environment that was reset to its end; it takes part through the bus like an agent.
 

@@ -5,7 +5,7 @@ product to its slice. No adapter's weights touch another adapter's rows, so its 
 
 Leaves out on purpose: dropout (0 in all of mas), biases, and adapters on embeddings.
 
-Shape legend: N rows, T tokens a row, I inputs, O outputs, R rank.
+Shape legend: N rows, T tokens a row, M = N T, I inputs, O outputs, R rank.
 Source: LoRA, arXiv 2106.09685, section 4: h = W x + (alpha / r) B A x.
 """
 
@@ -72,18 +72,21 @@ class LoraLinear(nn.Module):
             return y_NTO
         if routes[-1].stop != x_NTI.shape[0]:
             raise ModelError(f"adapter routes cover {routes[-1].stop} rows, the batch has {x_NTI.shape[0]}")
-        parts = [
-            self._rows(route, x_NTI[route.start : route.stop], y_NTO[route.start : route.stop]) for route in routes
-        ]
-        return parts[0] if len(parts) == 1 else torch.cat(parts)
+        x_MI, y_MO, tokens = x_NTI.flatten(0, 1), y_NTO.flatten(0, 1), x_NTI.shape[1]
+        parts = []
+        for route in routes:
+            rows = slice(route.start * tokens, route.stop * tokens)
+            parts.append(self._add(route.weights, x_MI[rows], y_MO[rows]))
+        return (parts[0] if len(parts) == 1 else torch.cat(parts)).view_as(y_NTO)
 
-    def _rows(self, route: Route, x: Tensor, y: Tensor) -> Tensor:
-        if route.weights is None or self.name not in route.weights.pairs:
-            return y
-        a_RI, b_OR = route.weights.pairs[self.name]
-        low = x.to(a_RI.dtype).flatten(0, 1) @ a_RI.T
-        added = torch.addmm(y.flatten(0, 1).to(a_RI.dtype), low, b_OR.T, alpha=route.weights.scale)
-        return added.view_as(y).to(y.dtype)
+    def _add(self, weights: AdapterWeights | None, x_MI: Tensor, y_MO: Tensor) -> Tensor:
+        if weights is None or self.name not in weights.pairs:
+            return y_MO
+        a_RI, b_OR = weights.pairs[self.name]
+        if x_MI.dtype == a_RI.dtype:
+            return torch.addmm(y_MO, x_MI @ a_RI.T, b_OR.T, alpha=weights.scale)
+        low = x_MI.to(a_RI.dtype) @ a_RI.T
+        return torch.addmm(y_MO.to(a_RI.dtype), low, b_OR.T, alpha=weights.scale).to(y_MO.dtype)
 
 
 class AdapterBank:

@@ -36,9 +36,9 @@ class Ledger:
         return cls(id=f"{task.id}#{seed:016x}", task=task.id)
 
     def count(self, candidates: tuple[Candidate, ...]) -> None:
-        """Every token that the engine read or wrote, play-outs included."""
+        """What one request cost, play-outs included: its prompt once, every completion."""
         self.calls += len(candidates)
-        self.prompt_tokens += sum(len(candidate.prompt_ids) for candidate in candidates)
+        self.prompt_tokens += len(candidates[0].prompt_ids)
         self.completion_tokens += sum(len(candidate.generation.token_ids) for candidate in candidates)
 
     def say(self, point: Point, candidate: Candidate) -> None:

@@ -132,6 +132,6 @@ class _PlayOut:
 
     async def decide(self, point: Point) -> Payload:
         seed = derive_seed("step", self.seed, point.turn, point.agent, point.flow.visits(point.agent))
-        candidates = await self.runtime.ask(point, (seed,), episode=self.ledger.id)
-        self.ledger.count(candidates)
-        return candidates[0].payload
+        candidate = await self.runtime.imagine(point, seed)
+        self.ledger.count((candidate,))
+        return candidate.payload
