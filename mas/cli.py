@@ -19,8 +19,9 @@ from rich.text import Text
 from mas.config.load import load_config, load_run_config
 from mas.config.options import Config
 from mas.core.errors import MasError, RunDirectoryError
-from mas.core.scenario import Scenario, find_team
+from mas.core.scenario import Scenario
 from mas.core.team import TeamSpec
+from mas.graph.find import find_team
 from mas.scenarios import SCENARIOS, build_scenario
 from mas.study.options import load_study
 

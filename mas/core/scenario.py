@@ -4,8 +4,6 @@ from collections.abc import Iterator, Mapping
 from typing import Literal, Protocol, runtime_checkable
 
 from mas.core.environment import Environment, Task
-from mas.core.errors import ConfigError
-from mas.core.naming import did_you_mean
 from mas.core.reward import Reward
 from mas.core.team import TeamSpec
 
@@ -39,14 +37,3 @@ class Scenario(Protocol):
 
     def fingerprint(self) -> str:
         """Equal for scenarios that make the same tasks and demonstrations."""
-
-
-def find_team(scenario: Scenario, name: str) -> TeamSpec:
-    """A team of a scenario by name.
-
-    Raises:
-        ConfigError: there is no such team.
-    """
-    if name not in scenario.teams:
-        raise ConfigError(f"scenario {scenario.name!r} has no team {name!r}. {did_you_mean(name, scenario.teams)}")
-    return scenario.teams[name]

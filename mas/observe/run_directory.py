@@ -4,6 +4,7 @@
     ├── config.yaml      the configuration; compared on resume
     ├── metrics.jsonl    one line per step
     ├── samples.jsonl    conversations, each with its step
+    ├── team.yaml        the team, as training wrote it down
     ├── checkpoints/     one directory per checkpoint
     └── tensorboard/     event files
 

@@ -10,6 +10,7 @@ from mas.config.load import load_config
 from mas.config.options import Config
 from mas.core.scenario import Scenario
 from mas.core.team import TeamSpec
+from mas.graph.find import find_team
 from mas.scenarios import build_scenario
 from mas.serving.lora import AdapterWeights
 from mas.serving.model import BaseModel
@@ -113,7 +114,7 @@ class _Play:
             self._evaluated(name, config, outcome.adapters, exchanged, cost={"tokens": cost["tokens"]})
 
     def _team(self, config: Config) -> TeamSpec:
-        return self.scenario.teams[config.algorithm.team]
+        return find_team(self.scenario, config.algorithm.team)
 
     def _evaluated(
         self,

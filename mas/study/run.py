@@ -16,6 +16,7 @@ from mas.config.options import Config
 from mas.core.errors import RunDirectoryError
 from mas.core.scenario import Scenario
 from mas.core.seeds import digest
+from mas.graph.find import find_team
 from mas.graph.plan import compile_team
 from mas.observe.atomic import write_bytes_atomic
 from mas.observe.report_records import Report
@@ -87,7 +88,7 @@ class _MainRun:
     def report(self, chain: Chain) -> Report:
         """The run's own report."""
         config = self._placed(chain.configure(REFERENCE))
-        spec = build_scenario(config.scenario).teams[config.algorithm.team]
+        spec = find_team(build_scenario(config.scenario), config.algorithm.team)
         return build_report(self.path, config, compile_team(spec, build_roles(spec)))
 
     def _placed(self, config: Config) -> Config:

@@ -5,7 +5,8 @@ from collections.abc import Mapping, Sequence
 from mas.config.options import Config
 from mas.core.errors import ConfigError
 from mas.core.naming import did_you_mean
-from mas.core.scenario import Scenario, find_team
+from mas.core.scenario import Scenario
+from mas.graph.find import find_team
 from mas.serving.lora import AdapterWeights
 from mas.serving.model import BaseModel
 from mas.training.crew import new_adapters, open_crew, trainable_adapters

@@ -11,6 +11,7 @@ from mas.core.naming import did_you_mean
 from mas.core.scenario import Scenario
 from mas.core.seeds import derive_seed
 from mas.core.team import TeamSpec
+from mas.graph.find import find_team
 from mas.graph.plan import Plan, compile_team
 from mas.roles import build_roles
 from mas.runtime.team import TeamRuntime
@@ -50,7 +51,7 @@ def check_trainable(algorithm: AlgorithmOptions, scenario: Scenario) -> None:
     for name in algorithm.reward.weights:
         if name not in terms:
             raise ConfigError(f"algorithm.reward.weights has {name!r}, a term never paid. {did_you_mean(name, terms)}")
-    for name, role in scenario.teams[algorithm.team].roles.items():
+    for name, role in find_team(scenario, algorithm.team).roles.items():
         if role.trainable and role.temperature == 0:
             raise ConfigError(f"role {name!r} is trainable but its temperature is 0: its candidates would all be equal")
 

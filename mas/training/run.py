@@ -9,11 +9,16 @@ from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
+import yaml
 from rich.console import Console
 
 from mas.config.options import Config
-from mas.core.scenario import Scenario, find_team
-from mas.observe.atomic import remove_leftovers, write_directory_atomic
+from mas.core.errors import RunDirectoryError
+from mas.core.scenario import Scenario
+from mas.core.team import TeamSpec
+from mas.graph.find import find_team
+from mas.graph.load import load_team
+from mas.observe.atomic import remove_leftovers, write_directory_atomic, write_text_atomic
 from mas.observe.jsonl import JsonLines
 from mas.observe.metrics import MetricsLog
 from mas.observe.run_directory import RunDirectory
@@ -47,10 +52,11 @@ def train_in_directory(
     """
     console = console or Console()
     path = Path(config.run_dir)
-    find_team(scenario, config.algorithm.team)
+    team = find_team(scenario, config.algorithm.team)
     if resume is None:
         resume = (path / "config.yaml").is_file()
     with RunDirectory.open(path, config.model_dump(mode="json"), resume=resume, may_differ=MAY_DIFFER) as run:
+        _keep_team(run.path / "team.yaml", team)
         base = open_base(config, scenario, lambda text: console.print(text, style="dim", highlight=False))
         trainer = Trainer(config, scenario, base, checkpoints=run.checkpoints)
         has_checkpoint = trainer.resume()
@@ -83,6 +89,17 @@ def open_base(config: Config, scenario: Scenario, note: Note) -> BaseModel:
         note(f"tiny base for {scenario.name}: step {step}/{total}, loss {loss:.3f}")
 
     return load_base(config.model, tiny_base(scenario, config.model.tiny, on_progress))
+
+
+def _keep_team(path: Path, team: TeamSpec) -> None:
+    """Write the team down; a run that goes on must have the one that it began with."""
+    if not path.is_file():
+        write_text_atomic(path, yaml.safe_dump(team.model_dump(mode="json", exclude_defaults=True), sort_keys=False))
+    elif load_team(path) != team:
+        raise RunDirectoryError(
+            f"the run in {path.parent} began with the team in {path}, which is not the team now; "
+            "restore the team, or choose another run_dir"
+        )
 
 
 def _export(directory: Path, outcome: Outcome, base: BaseModel) -> None:

@@ -16,6 +16,7 @@ from mas.core.errors import MasError, TrainingError
 from mas.core.records import Episode
 from mas.core.scenario import Scenario
 from mas.core.seeds import derive_seed
+from mas.graph.find import find_team
 from mas.runtime.play import together
 from mas.serving.lora import AdapterWeights
 from mas.serving.model import BaseModel
@@ -73,7 +74,7 @@ class Trainer:
         self.scenario = scenario
         self.base = base
         self.checkpoints = checkpoints
-        self.team = scenario.teams[config.algorithm.team]
+        self.team = find_team(scenario, config.algorithm.team)
         check_trainable(config.algorithm, scenario)
         names = set(trainable_adapters(self.team, config.algorithm.policy).values())
         if not names:

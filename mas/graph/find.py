@@ -1,0 +1,45 @@
+"""The team that a configuration names: one of the scenario's own, or anybody's YAML file."""
+
+from pathlib import Path
+
+from mas.core.errors import ConfigError
+from mas.core.naming import did_you_mean
+from mas.core.scenario import Scenario
+from mas.core.team import TeamSpec
+from mas.graph.load import load_team
+
+_SUFFIXES = (".yaml", ".yml")
+
+
+def find_team(scenario: Scenario, name: str) -> TeamSpec:
+    """A team of a scenario by name, or the team in a YAML file, checked against what the scenario can show.
+
+    Raises:
+        ConfigError: the scenario has no such team, or none of the views or the seat that the file's team needs.
+        GraphError: the file cannot be read as a team.
+    """
+    if name.endswith(_SUFFIXES):
+        team = load_team(Path(name))
+        _check_fits(team, name, scenario)
+        return team
+    if name not in scenario.teams:
+        raise ConfigError(
+            f"scenario {scenario.name!r} has no team {name!r}. {did_you_mean(name, scenario.teams)} "
+            "A team of your own is named by its file, such as algorithm.team=team.yaml."
+        )
+    return scenario.teams[name]
+
+
+def _check_fits(team: TeamSpec, name: str, scenario: Scenario) -> None:
+    world = scenario.environment().spec
+    for agent, role in team.members().items():
+        view = (team.roles[role].view if role in team.roles else None) or agent
+        if view not in world.views:
+            raise ConfigError(
+                f"{name}: agent {agent!r} would see the view {view!r}, which {scenario.name!r} does not have; "
+                f"set 'view' of its role. {did_you_mean(view, world.views)}"
+            )
+    if team.seat not in world.seats:
+        raise ConfigError(
+            f"{name}: {scenario.name!r} has no seat {team.seat!r}. {did_you_mean(team.seat, world.seats)}"
+        )
