@@ -16,8 +16,8 @@ from mas.serving.model import BaseModel
 from mas.training.evaluate import Evaluation
 from mas.training.trainer import Trainer
 
-STEPS = 45
-EVALUATED = 200
+STEPS = 105
+EVALUATED = 100
 
 
 class Successes:
@@ -52,7 +52,7 @@ async def learn(scenario: Scenario, base: BaseModel, seed: int) -> dict[int, flo
                 "seed": seed,
                 "eval_every": 15,
                 "eval_tasks": EVALUATED,
-                "target": 0.99,
+                "target": 0.96,
             },
         }
     )

@@ -22,7 +22,7 @@ def own(
     role: str,
     output: Payload,
     before: Mapping[str, Payload] = {},
-    after: Mapping[str, Payload] = {},  # noqa: B006
+    after: Mapping[str, Payload] = {},
 ) -> Mapping[str, float]:
     environment = PathEnvironment(PathRules(size=3, walls=2, max_turns=12))
     environment._state = PathState(Grid(3, ((0, 1), (1, 1))), (0, 2), (0, 0), ((0, 0),))

@@ -149,7 +149,7 @@ async def test_every_token_is_counted_play_outs_included(crew: Crew, monkeypatch
     async def counting(request):
         generations = await generate(request)
         spent["calls"] += len(generations)
-        spent["prompt"] += len(request.prompt_ids) * len(generations)
+        spent["prompt"] += len(request.prompt_ids)
         spent["completion"] += sum(len(generation.token_ids) for generation in generations)
         return generations
 
