@@ -57,7 +57,8 @@ class Chain(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         if budget is not None:
             limits = (f"train.token_budget={budget}", f"train.steps={_MANY_STEPS}", "train.target=null")
         chosen = (f"scenario={self.options.scenario}", *ARMS[arm], f"train.seed={self.seed}")
-        return load_config([*chosen, *self.options.overrides, *limits])
+        own = self.options.arm_overrides.get(arm, ())
+        return load_config([*chosen, *self.options.overrides, *own, *limits])
 
 
 def run_chain(chain: Chain, note: Note | None = None, train_reference: Train | None = None) -> list[ArmRun]:

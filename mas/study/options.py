@@ -28,10 +28,15 @@ PLAYED = ("random", "untrained_team", "untrained_single")
 
 
 class CaseOptions(Options):
-    """One scenario with its arms. `overrides` are those of the command line; `swap`: two roles to exchange."""
+    """One scenario with its arms.
+
+    `overrides` are those of the command line, `arm_overrides` more of them for some arms (an arm that needs another
+    batch size to do its best); `swap`: two roles whose adapters are exchanged after training.
+    """
 
     scenario: str
     overrides: tuple[str, ...] = ()
+    arm_overrides: dict[str, tuple[str, ...]] = {}
     arms: tuple[str, ...] = (REFERENCE, "team_parallel_grpo", "single_agent_grpo")
     seeds: Positive = 3
     swap: tuple[str, str] | None = None
@@ -59,7 +64,7 @@ def load_study(name: str) -> StudyOptions:
     except ValidationError as error:
         raise ConfigError(f"study {name!r} does not fit: {error}") from error
     for case, options in study.cases.items():
-        for arm in options.arms:
+        for arm in (*options.arms, *options.arm_overrides):
             if arm not in ARMS:
                 raise ConfigError(f"study {name!r}, case {case!r}: no arm {arm!r}. {did_you_mean(arm, ARMS)}")
         if options.arms[:1] != (REFERENCE,):
