@@ -36,7 +36,7 @@ class CaseOptions(Options):
 
     scenario: str
     overrides: tuple[str, ...] = ()
-    arm_overrides: dict[str, tuple[str, ...]] = {}
+    arm_overrides: Annotated[dict[str, tuple[str, ...]], Field(default_factory=dict)]
     arms: tuple[str, ...] = (REFERENCE, "team_parallel_grpo", "single_agent_grpo")
     seeds: Positive = 3
     swap: tuple[str, str] | None = None
