@@ -1,0 +1,88 @@
+"""Every command in the docs works: short ones are run at a small size, long ones are checked without running."""
+
+import re
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer.main
+from pages import PAGES, ROOT, blocks, prose, read
+
+from mas.cli import app
+from mas.study.options import load_study
+
+Mas = Callable[..., Any]
+SHORT = (
+    "train.steps=1", "train.tasks_per_step=2", "train.eval_tasks=2", "algorithm.sampler.candidates=2",
+)  # fmt: skip
+COMMAND = typer.main.get_command(app)
+NAMES: dict[str, Any] = getattr(COMMAND, "commands")  # noqa: B009 - a group, which its type does not say
+
+
+def commands(page: str) -> list[list[str]]:
+    """Words behind `mas` of every command in a page's bash blocks."""
+    lines = [line for block in blocks(page, "bash") for line in block.text.splitlines()]
+    words = [shlex.split(line, comments=True) for line in lines]
+    return [found[1:] for found in words if found[:1] == ["mas"]]
+
+
+def check_usage(words: list[str]) -> None:
+    """Refuse unknown commands, options and missing arguments, without running anything."""
+    name, *rest = words
+    NAMES[name].make_context(name, list(rest))
+
+
+def shortened(words: list[str], small: tuple[str, ...]) -> list[str]:
+    """The command at a size for tests; long ones as the check of their configuration."""
+    name, *rest = words
+    if any(word.startswith("model.path=") for word in rest):
+        return ["config", *rest]
+    if name == "train":
+        return [*words, *SHORT, *small]
+    is_untrained = name == "run" and "=" in rest[0]
+    if name == "base" or is_untrained:
+        return [*words, *small]
+    return ["eval", *(word for word in rest if word != "200"), "2"] if name == "eval" and rest[-1] == "200" else words
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if commands(page)])
+@pytest.mark.timeout(240)
+def test_every_command_of_a_page_works(
+    page: str, mas: Mas, small_overrides: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for block in blocks(page, "yaml"):
+        if block.file is not None:
+            path = tmp_path / block.file
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(block.text)
+    for words in commands(page):
+        check_usage(words)
+        if words[0] in ("demo", "study"):
+            load_study("demo" if words[0] == "demo" else next(iter(words[1:]), "full"))
+            continue
+        ran = mas(*shortened(words, small_overrides))
+        assert ran.code == 0, f"{words}: {ran.err}"
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_commands_named_in_a_sentence_exist(page: str) -> None:
+    for name in re.findall(r"`mas ([a-z]+)", prose(page)):
+        assert name in NAMES
+
+
+def test_every_command_is_documented() -> None:
+    for name in NAMES:
+        assert f"`mas {name}`" in read("README.md")
+        assert re.search(rf"^## .*\b{name}\b|^mas {name} ", read("docs/commands.md"), re.MULTILINE)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_make_target_exists(page: str) -> None:
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    named = re.findall(r"`make ([a-z-]+)", prose(page))
+    for block in blocks(page, "bash"):
+        named += re.findall(r"^make ([a-z-]+)", block.text, re.MULTILINE)
+    assert set(named) <= targets

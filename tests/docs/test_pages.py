@@ -1,0 +1,117 @@
+"""What the pages say holds: links, teams, keys, metrics, file names and examples."""
+
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pages import PAGES, ROOT, blocks, prose, read
+from pydantic import BaseModel
+
+from mas.config.options import Config
+from mas.core.team import RoleSpec, TeamSpec
+from mas.graph import compile_team, load_team
+from mas.observe.metrics import read_metrics
+from mas.roles import build_roles
+
+
+def anchors(page: Path) -> set[str]:
+    """Anchors of a page's headings."""
+    titles = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_link_leads_somewhere(page: str) -> None:
+    for link in re.findall(r"\]\(([^)\s]+)\)", prose(page)):
+        file, _, anchor = link.partition("#")
+        path = (ROOT / page).parent / file if file else ROOT / page
+        assert path.exists(), link
+        assert not anchor or anchor in anchors(path), link
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "yaml")])
+def test_every_team_loads_and_compiles(page: str, tmp_path: Path) -> None:
+    for block in blocks(page, "yaml"):
+        path = tmp_path / "team.yaml"
+        path.write_text(block.text)
+        team = load_team(path)
+        compile_team(team, build_roles(team))
+
+
+@pytest.mark.parametrize(("section", "model"), [("The team", TeamSpec), ("Roles", RoleSpec)])
+def test_every_key_of_a_team_is_documented(section: str, model: type[BaseModel]) -> None:
+    (text,) = re.findall(rf"^## {section}\n(.*?)^## ", read("docs/teams.md"), re.MULTILINE | re.DOTALL)
+    rows = "".join(line.split("|")[1] for line in text.splitlines() if line.startswith("|"))
+    assert set(re.findall(r"`(\w+)`", rows)) == set(model.model_fields)
+
+
+def exists(key: str) -> bool:
+    """Whether a dotted key is one of the configuration's."""
+    model: Any = Config
+    for part in key.split("."):
+        fields = getattr(model, "model_fields", None)
+        if fields is None:
+            return key.startswith("scenario.options.")
+        if part not in fields:
+            return False
+        model = fields[part].annotation
+    return True
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_option_that_a_page_names_exists(page: str) -> None:
+    for key in re.findall(r"`((?:train|learner|algorithm|model|scenario)\.[a-z_.]+)[=`]", prose(page)):
+        assert exists(key) or key.endswith((".yaml", ".py")), key
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_file_that_a_page_names_exists(page: str) -> None:
+    for name in re.findall(r"`((?:mas|training|core|runtime|serving|docs|tests)/[\w/]+(?:\.py|/)?)`", prose(page)):
+        assert (ROOT / name).exists() or (ROOT / "mas" / name).exists(), name
+
+
+def test_every_metric_is_documented(mas: Callable[..., Any], small_overrides: tuple[str, ...], tmp_path: Path) -> None:
+    short = ("train.steps=1", "train.tasks_per_step=2", "train.eval_tasks=2", "algorithm.loss.kl=0.1")
+    assert mas("train", "scenario=relay", *short, *small_overrides, f"run_dir={tmp_path / 'run'}").code == 0
+    names = set(re.findall(r"[\w]+", read("docs/training.md").partition("## Metrics")[2]))
+    for line in read_metrics(tmp_path / "run" / "metrics.jsonl"):
+        assert leaves(line) <= names
+
+
+def leaves(metrics: dict[str, Any], within: str = "") -> set[str]:
+    """Names of all metrics but those of roles, adapters and reward terms, which scenarios choose."""
+    found: set[str] = set()
+    for name, value in metrics.items():
+        if isinstance(value, dict):
+            found |= leaves(value, name) | {name} if within not in ("roles", "adapters") else leaves(value, "")
+        elif within not in ("terms", "canary"):
+            found.add(name)
+    return found
+
+
+def test_python_examples_of_the_page_on_teams_run() -> None:
+    names: dict[str, Any] = {}
+    for block in blocks("docs/teams.md", "python"):
+        exec(compile(block.text, "docs/teams.md", "exec"), names)  # noqa: S102 - our own page
+    assert names["Critic"]("critic", RoleSpec()).accepts == {"plan", "failure"}
+    assert len(names["team"].members()) == 6
+
+
+SMALLER = """"model": {"tiny": {"steps": 5, "habit_steps": 5, "hidden": 32}}, "train": {"steps": 1, "eval_tasks": 2}"""
+
+
+def test_the_example_scenario_passes_its_contract_and_trains(tmp_path: Path) -> None:
+    for block in (*blocks("docs/scenarios.md", "python"), *blocks("docs/scenarios.md", "yaml")):
+        assert block.file is not None
+        path = tmp_path / block.file
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(block.text.replace('"train": {"steps": 40}', SMALLER))
+    contract = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_parity.py"]
+    for words in (contract, [sys.executable, "train_parity.py"]):
+        done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+    assert sorted(path.name for path in (tmp_path / "runs/parity/adapters").iterdir()) == ["executor", "planner"]

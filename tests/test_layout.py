@@ -1,0 +1,91 @@
+"""The shape of the tree: links, layers, lightness, presets, docstrings, sizes."""
+
+import ast
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+import mas
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = Path(mas.__file__).parent
+LINKS = ("roles", "protocols", "training", "scenarios")
+SOURCES = sorted(path for folder in ("mas", "tests") for path in (ROOT / folder).rglob("*.py"))
+
+
+@pytest.mark.parametrize("name", LINKS)
+def test_the_folder_at_the_top_is_a_link_into_the_package(name: str) -> None:
+    assert (ROOT / name).is_symlink()
+    assert (ROOT / name).readlink() == Path("mas") / name
+    listed = subprocess.run(
+        ["git", "ls-files", "--stage", name], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout
+    assert listed.startswith("120000 ")
+
+
+def test_the_layers_hold(tmp_path: Path) -> None:
+    lint = Path(sys.executable).with_name("lint-imports")
+    done = subprocess.run(
+        [str(lint), "--cache-dir", str(tmp_path)], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.parametrize("words", ["import mas", "import mas.cli, mas.protocols, mas.scenarios, mas.runtime.team"])
+def test_importing_loads_no_tensor_library(words: str) -> None:
+    code = f"import sys\n{words}\nprint(*sys.modules)"
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert not {"torch", "transformers", "peft"} & set(out.split())
+
+
+@pytest.mark.parametrize("path", sorted(PACKAGE.rglob("*.yaml")), ids=lambda path: path.relative_to(PACKAGE).as_posix())
+def test_every_yaml_file_is_a_mapping(path: Path) -> None:
+    assert isinstance(yaml.safe_load(path.read_text(encoding="utf-8")), dict)
+
+
+def test_every_module_has_a_docstring() -> None:
+    without = [
+        path.relative_to(ROOT).as_posix()
+        for path in SOURCES
+        if PACKAGE in path.parents and not ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
+    ]
+    assert without == []
+
+
+def test_every_folder_of_modules_is_a_package() -> None:
+    folders = {path.parent for path in SOURCES if PACKAGE in path.parents}
+    assert [folder for folder in folders if not (folder / "__init__.py").is_file()] == []
+
+
+def test_no_file_is_longer_than_500_lines() -> None:
+    lengths = {path.relative_to(ROOT).as_posix(): len(path.read_text().splitlines()) for path in SOURCES}
+    assert {path: lines for path, lines in lengths.items() if lines > 500} == {}
+
+
+def test_continuous_integration_runs_what_a_developer_runs() -> None:
+    script = ROOT / ".ci" / "run"
+    assert script.stat().st_mode & 0o111
+    commands = [line for line in script.read_text().splitlines() if line and not line.startswith("#")]
+    assert commands[0] == "set -euo pipefail"
+    assert commands[-1] == "make test"
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
+def test_make_names_the_python_that_is_too_old(tmp_path: Path) -> None:
+    old = tmp_path / "python-old"
+    old.write_text('#!/bin/sh\n[ "$1" = --version ] && echo "Python 3.8.1" && exit 0\nexit 1\n')
+    old.chmod(0o755)
+    shutil.copy(ROOT / "Makefile", tmp_path)
+    for name in ("pyproject.toml", "constraints.txt"):
+        shutil.copy(ROOT / name, tmp_path)
+    done = subprocess.run(
+        ["make", "install", f"PYTHON={old}"], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode != 0
+    assert "needs Python 3.11 or later" in done.stderr
+    assert "Python 3.8.1" in done.stderr
+    assert not (tmp_path / ".venv").exists()
