@@ -55,7 +55,7 @@ def _columns(forward: "nx.DiGraph[str]") -> dict[str, int]:
 
 def _rows(threads: "nx.DiGraph[str]", column: Mapping[str, int]) -> dict[str, float]:
     layers: list[list[str]] = [[] for _ in range(max(column.values()) + 1)]
-    for node in nx.dfs_preorder_nodes(threads, START):
+    for node in nx.dfs_preorder_nodes(threads):
         layers[column[node]].append(node)
     row = {node: -float(rank) for layer in layers for rank, node in enumerate(layer)}
     for sweep in range(_SWEEPS):

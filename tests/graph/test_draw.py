@@ -105,3 +105,10 @@ def test_an_arrow_over_several_columns_passes_between_the_nodes() -> None:
 def test_a_self_loop_and_two_routes_to_one_target_can_be_drawn() -> None:
     plan = plan_of(["start -> a", "a -> a when x loop 2", "a -> done when y", "a -> done when z"])
     assert ElementTree.fromstring(svg(plan)).tag.endswith("svg")
+
+
+def test_an_agent_that_only_a_loop_reaches_is_drawn() -> None:
+    edges = ("start -> a", "a -> b", "b -> done when ok", "b -> c when no loop 1", "c -> a")
+    plan = plan_of(edges, joins={"a": "any"})
+    assert {"a", "b", "c"} <= set(place(plan.spec).row)
+    assert svg(plan).startswith("<?xml")
