@@ -55,9 +55,10 @@ def train_in_directory(
     team = find_team(scenario, config.algorithm.team)
     if resume is None:
         resume = (path / "config.yaml").is_file()
+    # the base first: a model that cannot be loaded leaves no directory behind
+    base = open_base(config, scenario, lambda text: console.print(text, style="dim", highlight=False))
     with RunDirectory.open(path, config.model_dump(mode="json"), resume=resume, may_differ=MAY_DIFFER) as run:
         _keep_team(run.path / "team.yaml", team)
-        base = open_base(config, scenario, lambda text: console.print(text, style="dim", highlight=False))
         trainer = Trainer(config, scenario, base, checkpoints=run.checkpoints)
         has_checkpoint = trainer.resume()
         step = trainer.progress.step if has_checkpoint else None

@@ -1,4 +1,4 @@
-"""Scripted members of the team: what each can do best from its own view. They teach the tiny base and are a baseline."""
+"""Scripted members of the team: the best that each can do from its own view. They teach the tiny base."""
 
 from collections.abc import Iterator
 from random import Random
