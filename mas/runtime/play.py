@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import msgspec
 
-from mas.core.environment import Environment, Observation, Step
+from mas.core.environment import Environment, Observation
 from mas.core.errors import RunError
 from mas.core.messages import Payload
 from mas.core.role import View
@@ -47,7 +47,6 @@ class Point(msgspec.Struct, frozen=True, kw_only=True):
 
 
 Decide = Callable[[Point], Awaitable[Payload]]
-Act = Callable[[Mapping[str, str]], Awaitable[Step]]
 
 
 def view_names(plan: Plan) -> dict[str, str]:
