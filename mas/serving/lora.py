@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor, nn
@@ -28,7 +28,7 @@ class AdapterWeights:
     """One adapter: per layer name the pair A [R, I], B [O, R]. `options` gives rank and scale."""
 
     options: LoraOptions
-    pairs: Mapping[str, tuple[Tensor, Tensor]]
+    pairs: Mapping[str, tuple[Tensor, Tensor]] = field(repr=False)
 
     @property
     def scale(self) -> float:
