@@ -238,4 +238,7 @@ def _evaluation_table(results: "dict[str, Evaluation]", title: str) -> Table:
     for name, result in results.items():
         numbers = (f"{result.success:.3f}", f"{result.turns:.1f}", f"{result.failures:.3f}", str(result.tokens))
         table.add_row(name, *numbers)
+    unplayed = {episode.cause for result in results.values() for episode in result.episodes if episode.cause}
+    if unplayed:
+        table.caption = "not every task could be played: " + "; ".join(sorted(unplayed)[:3])
     return table

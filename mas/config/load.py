@@ -30,6 +30,7 @@ from mas.core.naming import did_you_mean
 
 GROUPS = ("scenario", "algorithm")
 _CONFIG_FILE = "config.yaml"
+_TEAM_FILE = "team.yaml"
 _PRESETS = "mas.conf"
 _PLAIN = re.compile(r"[A-Za-z_/][\w./-]*", re.ASCII)
 """Texts that Hydra reads as they are."""
@@ -53,7 +54,7 @@ def load_config(overrides: Sequence[str] = ()) -> Config:
 
 
 def load_run_config(run: Path, overrides: Sequence[str] = ()) -> Config:
-    """The configuration stored in a run directory, with overrides put over it.
+    """The configuration stored in a run directory, with overrides put over it; a team from a file is the run's copy.
 
     Raises:
         RunDirectoryError: there is no run, or its configuration cannot be read.
@@ -77,7 +78,11 @@ def load_run_config(run: Path, overrides: Sequence[str] = ()) -> Config:
                 f"{override.input_line!r}: a run keeps its {override.key_or_group}; "
                 f"change single values such as {override.key_or_group}.name=..., or train a new run"
             )
-    return _validated(_with_values(OmegaConf.create(stored), parsed))
+    config = _validated(_with_values(OmegaConf.create(stored), parsed))
+    kept = run / _TEAM_FILE
+    if not config.algorithm.team.endswith((".yaml", ".yml")) or not kept.is_file():
+        return config
+    return config.model_copy(update={"algorithm": config.algorithm.model_copy(update={"team": str(kept)})})
 
 
 def overrides_of(config: Config) -> list[str]:

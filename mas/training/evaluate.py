@@ -18,17 +18,18 @@ from mas.training.sampling.single import play_once
 
 
 class Evaluation(msgspec.Struct, frozen=True, kw_only=True):
-    """Means over episodes. `failures`: share of outputs that did not parse."""
+    """Means over episodes. `failures`: share of outputs that did not parse; `unplayed`: episodes ended by an error."""
 
     success: float
     turns: float
     failures: float
+    unplayed: int
     tokens: int
     episodes: tuple[Episode, ...]
 
     def metrics(self) -> dict[str, float]:
         """The numbers without the episodes."""
-        return {"success": self.success, "turns": self.turns, "failures": self.failures}
+        return {"success": self.success, "turns": self.turns, "failures": self.failures, "unplayed": self.unplayed}
 
 
 async def evaluate(
@@ -62,6 +63,7 @@ def summarise(episodes: Sequence[Episode]) -> Evaluation:
         success=fmean(episode.success for episode in episodes),
         turns=fmean(len({line.turn for line in episode.lines}) for episode in episodes),
         failures=fmean([line.failure is not None for line in lines] or [0.0]),
+        unplayed=sum(episode.status == "failed" for episode in episodes),
         tokens=sum(episode.tokens for episode in episodes),
         episodes=tuple(episodes),
     )
