@@ -18,7 +18,7 @@ from mas.core.scenario import Scenario
 from mas.core.seeds import digest
 from mas.graph.find import find_team
 from mas.graph.plan import compile_team
-from mas.observe.atomic import write_bytes_atomic
+from mas.observe.atomic import write_bytes_atomic, write_text_atomic
 from mas.observe.report_records import Report
 from mas.observe.table import success_table
 from mas.roles import build_roles
@@ -27,6 +27,8 @@ from mas.study.chain import ArmRun, Chain, Note, run_chain
 from mas.study.lanes import run_chains
 from mas.study.options import REFERENCE, StudyOptions
 from mas.study.page import write_study_page, write_summary
+from mas.study.plot import curves_svg, markdown_table
+from mas.study.summary import learning_charts
 from mas.training.run import train_in_directory
 from mas.training.run_report import build_report
 from mas.training.trainer import Outcome
@@ -36,7 +38,8 @@ def run_study(directory: Path, study: StudyOptions, *, command: str, console: Co
     """Work through a study; its main run is the reference arm of the first case's seed 0, in `directory/train`.
 
     Returns:
-        What was written to `directory/summary.json`; `directory/report.html` is the page.
+        What was written to `directory/summary.json`. Beside it are the page `report.html`, the table `summary.md` and
+        the plot `curves.svg`.
 
     Raises:
         RunDirectoryError: the directory cannot be written.
@@ -63,6 +66,8 @@ def run_study(directory: Path, study: StudyOptions, *, command: str, console: Co
         known[chain] = runs
     runs = [run for chain in chains for run in known[chain]]
     summary = write_summary(directory / "summary.json", runs, command=command, seconds=time.perf_counter() - began)
+    write_text_atomic(directory / "summary.md", markdown_table(summary["success"]))
+    write_text_atomic(directory / "curves.svg", curves_svg(learning_charts(runs)))
     write_study_page(directory / "report.html", summary["success"], runs, main.report(chains[0]), command)
     console.print(success_table(summary["success"], title="success on held-out tasks, greedy"))
     console.print(f"{directory / 'report.html'}   {directory / 'summary.json'}", style="bold", highlight=False)

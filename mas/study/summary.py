@@ -6,6 +6,7 @@ from typing import Any
 
 from mas.observe.report_records import Chart, Series
 from mas.study.chain import ArmRun
+from mas.study.options import ARMS
 
 
 def success_by_arm(runs: Sequence[ArmRun]) -> dict[str, dict[str, dict[str, Any]]]:
@@ -35,7 +36,8 @@ def learning_charts(runs: Sequence[ArmRun]) -> tuple[Chart, ...]:
     """Greedy success over tokens spent on sampling, per case: one line per arm, the mean over its seeds."""
     charts = []
     for case in dict.fromkeys(run.case for run in runs):
-        arms = dict.fromkeys(run.arm for run in runs if run.case == case and run.curve)
+        curved = {run.arm for run in runs if run.case == case and run.curve}
+        arms = [arm for arm in ARMS if arm in curved]
         series = tuple(_series(arm, [run for run in runs if (run.case, run.arm) == (case, arm)]) for arm in arms)
         if series:
             charts.append(

@@ -1,0 +1,113 @@
+"""Studies: what is compared, at which budget, and what is told of it."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from mas.core.errors import ConfigError
+from mas.study.chain import ArmRun, Chain
+from mas.study.lanes import run_chains
+from mas.study.options import REFERENCE, CaseOptions, StudyOptions, load_study
+from mas.study.plot import curves_svg, markdown_table
+from mas.study.run import run_study
+from mas.study.summary import learning_charts, success_by_arm
+
+
+def run_of(arm: str, seed: int, greedy: float, curve: tuple[tuple[int, float], ...] = ()) -> ArmRun:
+    return ArmRun(case="relay", arm=arm, seed=seed, greedy=greedy, sampled=greedy / 2, tokens=100, steps=1, curve=curve)
+
+
+def small(overrides: Sequence[str], seeds: int = 1) -> StudyOptions:
+    case = CaseOptions(
+        scenario="relay",
+        overrides=(*overrides, "train.steps=2", "train.tasks_per_step=2", "train.eval_tasks=4", "train.target=null"),
+        arms=(REFERENCE, "single_agent_grpo"),
+        seeds=seeds,
+        swap=("planner", "executor"),
+    )
+    return StudyOptions(cases={"relay": case}, eval_tasks=4)
+
+
+@pytest.mark.parametrize("name", ["demo", "full"])
+def test_every_arm_of_a_preset_makes_a_configuration(name: str) -> None:
+    for case, options in load_study(name).cases.items():
+        for arm in options.arms:
+            config = Chain(case=case, options=options, seed=3, eval_tasks=1).configure(arm)
+            assert config.train.seed == 3
+            assert config.scenario.name == options.scenario
+
+
+def test_other_arms_end_by_the_budget_alone() -> None:
+    chain = Chain(case="x", options=CaseOptions(scenario="relay"), seed=0, eval_tasks=1)
+    config = chain.configure("single_agent_grpo", budget=1234)
+    assert config.train.token_budget == 1234
+    assert config.train.target is None
+    assert config.train.steps > 10_000
+    assert config.algorithm.team == "solo"
+
+
+def test_an_unknown_study_lists_what_there_is() -> None:
+    with pytest.raises(ConfigError, match="'full'"):
+        load_study("ful")
+
+
+def test_the_mean_is_greedy_success_and_the_spread_is_over_seeds() -> None:
+    runs = [run_of("team_at_grpo", 0, 0.8), run_of("team_at_grpo", 1, 1.0)]
+    result = success_by_arm(runs)["relay"]["team_at_grpo"]
+    # mean of 0.8 and 1.0; ddof 1: sqrt(2 * 0.1^2 / 1) = 0.1414
+    assert result["mean"] == 0.9
+    assert result["std"] == 0.1414
+    assert result["seeds"] == [0, 1]
+    assert result["sampled"] == {"mean": 0.45, "std": 0.0707}
+    assert "| `relay` | `team_at_grpo` | 0.900 ± 0.141 | 0.450 ± 0.071 | 2 | 0k |" in markdown_table(
+        success_by_arm(runs)
+    )
+
+
+def test_a_curve_holds_the_last_known_success_and_the_spread_over_seeds() -> None:
+    runs = [
+        run_of("team_at_grpo", 0, 1.0, ((0, 0.0), (50, 0.5), (100, 1.0))),
+        run_of("team_at_grpo", 1, 1.0, ((0, 0.0), (100, 0.8))),
+    ]
+    (chart,) = learning_charts(runs)
+    series = chart.series[0]
+    at_60 = series.xs.index(60.0)
+    assert series.ys[at_60] == 0.25
+    assert series.lo is not None
+    assert series.hi is not None
+    assert (series.lo[-1], series.hi[-1]) == (0.8, 1.0)
+    assert curves_svg([chart]) == curves_svg([chart])
+
+
+def test_without_workers_chains_are_worked_through_here_in_order() -> None:
+    chains = [Chain(case=str(n), options=CaseOptions(scenario="relay"), seed=n, eval_tasks=1) for n in range(3)]
+    done = list(run_chains(chains, lambda text: None, lambda chain, note: [run_of("random", chain.seed, 0)], workers=0))
+    assert [chain.case for chain, _ in done] == ["0", "1", "2"]
+    assert [runs[0].seed for _, runs in done] == [0, 1, 2]
+
+
+def test_a_study_leaves_summary_table_plot_and_page_and_is_not_done_twice(
+    tmp_path: Path, small_overrides: Sequence[str], mas_cache: Path
+) -> None:
+    console = Console(quiet=True)
+    summary = run_study(tmp_path / "study", small(small_overrides), command="mas study", console=console)
+    arms = summary["success"]["relay"]
+    assert list(arms) == [
+        "random",
+        "untrained_team",
+        "untrained_single",
+        REFERENCE,
+        f"{REFERENCE}, planner and executor swapped",
+        "single_agent_grpo",
+    ]
+    assert arms["single_agent_grpo"]["tokens"] >= arms[REFERENCE]["tokens"] > 0
+    assert json.loads((tmp_path / "study/summary.json").read_text())["success"] == summary["success"]
+    for name in ("report.html", "summary.md", "curves.svg", "train/metrics.jsonl"):
+        assert (tmp_path / "study" / name).is_file(), name
+    kept = {path: path.stat().st_mtime_ns for path in (tmp_path / "study/chains").iterdir()}
+    again = run_study(tmp_path / "study", small(small_overrides), command="mas study", console=console)
+    assert again["success"] == summary["success"]
+    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "study/chains").iterdir()} == kept
