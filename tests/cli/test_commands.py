@@ -117,7 +117,7 @@ def test_train_on_a_run_of_another_configuration_names_the_differing_keys(
 ) -> None:
     ran = mas("train", "scenario=relay", *SHORT, *small_overrides, f"run_dir={finished}", "learner.lr=0.5")
     assert ran.code == 2
-    assert "learner.lr: 0.003 there, 0.5 now" in ran.err
+    assert "learner.lr: 0.005 there, 0.5 now" in ran.err
 
 
 def test_an_interrupted_training_says_how_to_go_on_and_exits_130(mas: Mas, monkeypatch: pytest.MonkeyPatch) -> None:
