@@ -1,7 +1,5 @@
 """The command `mas` as a user meets it: what it prints, its exit codes, and one clear line for every mistake."""
 
-import os
-import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -122,7 +120,7 @@ def test_train_on_a_run_of_another_configuration_names_the_differing_keys(
 
 def test_an_interrupted_training_says_how_to_go_on_and_exits_130(mas: Mas, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(*_: object, **__: object) -> None:
-        os.kill(os.getpid(), signal.SIGINT)
+        raise KeyboardInterrupt
 
     monkeypatch.setattr("mas.training.run.train_in_directory", interrupted)
     ran = mas("train", "scenario=relay", "run_dir=runs/a_b")

@@ -195,7 +195,7 @@ def test_another_configuration_is_refused_and_the_differing_keys_are_named(
     config = short(tmp_path / "run")
     kill(config, "line", 5)
     other = config.model_copy(update={"learner": config.learner.model_copy(update={"lr": 0.5})})
-    with pytest.raises(RunDirectoryError, match=r"learner\.lr: 0\.003 there, 0\.5 now"):
+    with pytest.raises(RunDirectoryError, match=r"learner\.lr: 0\.005 there, 0\.5 now"):
         train(other)
     with pytest.raises(RunDirectoryError, match="not empty"):
         train(config, resume=False)
