@@ -56,7 +56,7 @@ def completion_logits(model: nn.Module, bank: AdapterBank, rows: Sequence[Row]) 
             logits_to_keep=longest,
             use_cache=False,
         )
-    logits_NLV: Tensor = output.logits.float()
+    logits_NLV: Tensor = output.logits[:, -longest:].float()
     return logits_NLV
 
 

@@ -12,6 +12,7 @@ Source: LoRA, arXiv 2106.09685, section 4: h = W x + (alpha / r) B A x.
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -99,6 +100,7 @@ class AdapterBank:
             ModelError: a target names no linear layer of the model.
         """
         self.routes: tuple[Route, ...] = ()
+        self._lock = threading.RLock()
         self.shapes: dict[str, tuple[int, int]] = {}
         for parameter in model.parameters():
             parameter.requires_grad_(False)
@@ -129,11 +131,12 @@ class AdapterBank:
     @contextmanager
     def routing(self, weights_by_row: Sequence[AdapterWeights | None]) -> Iterator[None]:
         """Within the block, row n speaks with `weights_by_row[n]`; equal adapters must be neighbours for speed."""
-        before, self.routes = self.routes, merge_routes(weights_by_row)
-        try:
-            yield
-        finally:
-            self.routes = before
+        with self._lock:  # an engine's thread may still decode for a requester that has gone
+            before, self.routes = self.routes, merge_routes(weights_by_row)
+            try:
+                yield
+            finally:
+                self.routes = before
 
 
 def merge_routes(weights_by_row: Sequence[AdapterWeights | None]) -> tuple[Route, ...]:
