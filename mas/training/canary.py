@@ -1,4 +1,7 @@
-"""Proof after every publish that the served policy is the trained one.
+"""A check after every publish that the engine holds the adapter that was trained.
+
+Leaves out on purpose: the decoding path, as both sides score with one forward pass; and updates smaller than the
+tolerance, such as those of very small learning rates.
 
 The engine scores a few of the step's own completions and the learner scores the same; in float32 the two must agree
 to 1e-4, in bfloat16 to 3e-2 on average. An update that was not delivered shows as a gap.
