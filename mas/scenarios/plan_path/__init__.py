@@ -16,7 +16,7 @@ from mas.scenarios.plan_path.reward import PathReward
 
 
 class PathOptions(Options):
-    """The dial is `size` and `walls`; `max_turns` None allows 4 turns per row.
+    """The dial is `size` and `walls`; `max_turns` None allows 3 turns per row.
 
     `oracle` lets the shortest path into the reward (off: distance as if there were no walls).
     `skill`: share of right answers of the novice that the tiny base learns from last.
@@ -39,7 +39,7 @@ class PathOptions(Options):
 def build(options: PathOptions) -> FolderScenario:
     """The scenario with these options."""
     size, walls = options.size, options.walls
-    rules = PathRules(size=size, walls=walls, max_turns=options.max_turns or 4 * size, oracle=options.oracle)
+    rules = PathRules(size=size, walls=walls, max_turns=options.max_turns or 3 * size, oracle=options.oracle)
     return FolderScenario(
         name="plan_path",
         folder=Path(__file__).parent,

@@ -54,7 +54,7 @@ class PathRules(msgspec.Struct, frozen=True, kw_only=True):
 
     size: int = 4
     walls: int = 3
-    max_turns: int = 16
+    max_turns: int = 12
     progress: float = 0.25
     waste: float = -0.4
     goal: float = 1.0
