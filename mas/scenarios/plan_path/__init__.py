@@ -26,7 +26,7 @@ class PathOptions(Options):
     walls: Annotated[int, Field(ge=0)] = 3
     max_turns: Annotated[int, Field(ge=1)] | None = None
     oracle: bool = False
-    skill: Annotated[float, Field(ge=0, le=0.9)] = 0.3
+    skill: Annotated[float, Field(ge=0, le=0.9)] = 0.25
 
     @model_validator(mode="after")
     def _room(self) -> Self:
