@@ -123,7 +123,8 @@ def run(
 
     async def play() -> None:
         team = find_team(scenario, config.algorithm.team)
-        async with open_crew(scenario, team, base, config.algorithm.policy, adapters) as crew:
+        policy, limit = config.algorithm.policy, config.train.answer_timeout_s
+        async with open_crew(scenario, team, base, policy, adapters, timeout_s=limit) as crew:
             temperature = None if sampled else 0.0
             seed = config.train.seed
             await show_episode(crew, scenario.task("eval", task), seed, console, temperature=temperature)

@@ -28,6 +28,7 @@ class Slot:
         inbox: the subscription it is bound to, None while any may take it and once it is done.
         receiver: the subscription that took it, None before.
         is_admitted: it went through the checks at the entrance of a queue.
+        is_given_up: it was taken, and its sender was told that no answer will come.
         timer: wakes a waiting sender at the deadline.
     """
 
@@ -36,6 +37,7 @@ class Slot:
         "future",
         "inbox",
         "is_admitted",
+        "is_given_up",
         "is_request",
         "lane",
         "outcome",
@@ -56,6 +58,7 @@ class Slot:
         self.inbox: Inbox | None = None
         self.receiver: Inbox | None = None
         self.is_admitted = False
+        self.is_given_up = False
         self.timer: asyncio.TimerHandle | None = None
 
     @property
@@ -179,6 +182,14 @@ class Inbox:
         if not held:
             del self.taken[envelope.id]
         self._release(slot)
+
+    def on_abandoned(self, envelope: Envelope, call: Callable[[], object]) -> None:
+        """Call once when nobody waits for the answer any more; see `Subscription.on_abandoned`."""
+        slot = next((slot for slot in self.taken.get(envelope.id, ()) if slot.envelope is envelope), None)
+        if slot is not None and slot.is_request and slot.future is not None:
+            slot.future.add_done_callback(
+                lambda future: call() if future.cancelled() or slot.is_given_up else None,
+            )
 
     def push(self, slot: Slot) -> None:
         """Put a message in the queue at the price of one credit, and wake a receiver."""

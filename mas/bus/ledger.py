@@ -110,6 +110,7 @@ class Ledger:
         """Settle a request that was received but will not be answered."""
         if not slot.is_settled:
             self.counters.unanswered += 1
+            slot.is_given_up = True
             slot.settle(error)
 
     def again(self, inbox: Inbox) -> list[Slot]:

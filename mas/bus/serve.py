@@ -72,6 +72,16 @@ class Service:
 
     async def _handle(self, inbox: Subscription, envelope: Envelope) -> None:
         """Answer one message. The boundary where a handler's failure becomes the requester's error."""
+        task = asyncio.current_task()
+        assert task is not None
+        is_wanted = True
+
+        def stop() -> None:
+            nonlocal is_wanted
+            is_wanted = False
+            task.cancel()
+
+        inbox.on_abandoned(envelope, stop)
         try:
             payload = await self._handler(envelope)
             if envelope.reply_to is not None:
@@ -79,7 +89,9 @@ class Service:
                     raise TypeError(f"the handler of {self.address!r} returned no payload for a request")
                 await self._bus.reply(envelope, self._envelopes.answer(envelope, payload))
         except asyncio.CancelledError:
-            await self._bus.fail(envelope, Closed(f"the handler of {self.address!r} was cancelled on {envelope.id!r}"))
+            if is_wanted:
+                cause = f"the handler of {self.address!r} was cancelled on {envelope.id!r}"
+                await self._bus.fail(envelope, Closed(cause))
             raise
         except Exception as error:  # noqa: BLE001 - raised again at the requester
             await self._bus.fail(envelope, error)
@@ -94,7 +106,8 @@ def serve(bus: Bus, address: str, handler: Handler, *, concurrency: int = 64, pr
             answer = await bus.request(envelope)
 
     Messages of one source and key are handled one after the other. One-way messages are handled too, and what the
-    handler returns for them goes nowhere. Leaving cancels the handlers that still run: their requesters get Closed.
+    handler returns for them goes nowhere. A handler is cancelled when its requester is, or waits no longer. Leaving
+    cancels the handlers that still run: their requesters get Closed.
 
     Args:
         handler: an exception that it raises goes to the requester: a MasError as it is, others as RemoteError.

@@ -166,6 +166,7 @@ class TrainOptions(Options):
     `token_budget`: stop once sampling has cost so many tokens; None: only `steps` ends training.
     `target`: stop once the greedy evaluation reaches this success; None: never.
     `eval_every`, `checkpoint_every`: in steps, 0 never (the end is always evaluated and saved).
+    `answer_timeout_s`: how long one agent may take to answer before its episode is given up; None: for ever.
     """
 
     steps: Count = 100
@@ -179,6 +180,7 @@ class TrainOptions(Options):
     keep_checkpoints: Positive = 2
     sample_every: Count = 10
     canary: bool = True
+    answer_timeout_s: Annotated[float, Field(gt=0)] | None = 1800.0
 
 
 class Config(Options):

@@ -39,6 +39,10 @@ class Subscription(Protocol):
     def done(self, envelope: Envelope) -> None:
         """Handled: give its credit back, so that the next message may be delivered."""
 
+    def on_abandoned(self, envelope: Envelope, call: Callable[[], object]) -> None:
+        """Call once when nobody waits any more for the answer to a request that was received here and not answered:
+        its requester was cancelled, its deadline passed, or the bus closed. Never called for one-way messages."""
+
 
 @runtime_checkable
 class Bus(Protocol):
@@ -56,7 +60,7 @@ class Bus(Protocol):
         """
 
     async def request(self, envelope: Envelope, *, timeout_s: float | None = None) -> Envelope:
-        """Deliver and wait for the answer; cancelling the caller cancels the request.
+        """Deliver and wait for the answer; cancelling the caller cancels the request, and its handler.
 
         Raises:
             As `publish`; Expired when no answer came in time; RemoteError when the handler failed.

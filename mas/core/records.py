@@ -72,6 +72,7 @@ class Episode(msgspec.Struct, frozen=True, kw_only=True):
         turns: every generation that may be trained, losing candidates included.
         lines: the committed conversation.
         rewards: summed environment components of the committed play.
+        length: team turns played; passes: those of them in which no action was committed.
         status: `done`, or `failed` with `cause` when it could not be played to its end.
         prompt_tokens, completion_tokens: all tokens that playing it cost, scoring play-outs included; the prompt of a
             request for several candidates counts once.
@@ -86,6 +87,8 @@ class Episode(msgspec.Struct, frozen=True, kw_only=True):
     prompt_tokens: int
     completion_tokens: int
     calls: int
+    length: int = 0
+    passes: int = 0
     status: Literal["done", "failed"] = "done"
     cause: str | None = None
 

@@ -103,7 +103,8 @@ class RoleAgent:
     def _candidate(
         self, prompt: str, prompt_ids: tuple[int, ...], generation: Generation, temperature: float, seed: int
     ) -> Candidate:
-        text = self.engine.tokenizer.decode(generation.token_ids)
+        is_stopped = generation.finish == "stop"
+        text = self.engine.tokenizer.decode(generation.token_ids[:-1] if is_stopped else generation.token_ids)
         return Candidate(
             prompt=prompt,
             prompt_ids=prompt_ids,

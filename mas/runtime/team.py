@@ -1,5 +1,6 @@
 """A team at work: its agents and its environment listen on the bus, and episodes are played through it."""
 
+import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from itertools import count
@@ -10,7 +11,7 @@ from mas.bus.serve import serve
 from mas.core.bus import Bus
 from mas.core.engine import Engine
 from mas.core.environment import Environment, Observation, Step
-from mas.core.errors import RunError
+from mas.core.errors import Expired, MasError, RemoteError, RunError
 from mas.core.messages import Envelope, Payload
 from mas.graph.plan import Plan
 from mas.runtime.agents import Act, Answer, Ask, Candidate, EnvironmentAgent, Look, RoleAgent, Seen, Stepped
@@ -80,8 +81,20 @@ class TeamRuntime:
         return answer.candidates
 
     async def imagine(self, point: Point, seed: int) -> Candidate:
-        """What the agent would say at a hypothetical point. Nothing happens there, so nothing travels on the bus."""
-        (candidate,) = await self._agents[point.agent].answer(point.view, (seed,))
+        """What the agent would say at a hypothetical point. Nothing happens there, so nothing travels on the bus.
+
+        Raises:
+            Expired: no answer came in time. RemoteError: the agent failed with an error that is not of mas.
+        """
+        try:
+            async with asyncio.timeout(self.timeout_s):
+                (candidate,) = await self._agents[point.agent].answer(point.view, (seed,))
+        except TimeoutError:
+            raise Expired(f"agent {point.agent!r} did not answer within {self.timeout_s} s") from None
+        except MasError:
+            raise
+        except Exception as error:
+            raise RemoteError(f"agent {point.agent!r} failed: {type(error).__name__}: {error}") from error
         return candidate
 
     async def play(self, episode: str, environment: Environment, decide: Decide, on_turn: OnTurn) -> None:

@@ -26,13 +26,14 @@ class Job:
     weights: AdapterWeights | None
     token_ids: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
+    is_cancelled: bool = False
 
     def take(self, token: int, logprob: float) -> bool:
         """Add a token; True when the completion goes on."""
         self.token_ids.append(token)
         self.logprobs.append(logprob)
         sampling = self.request.sampling
-        return token not in sampling.stop and len(self.token_ids) < sampling.max_tokens
+        return not self.is_cancelled and token not in sampling.stop and len(self.token_ids) < sampling.max_tokens
 
     def generation(self) -> Generation:
         """The finished completion."""

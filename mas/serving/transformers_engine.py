@@ -77,7 +77,12 @@ class TransformersEngine:
         self._pending.append(_Ask(jobs, future))
         if self._pump is None or self._pump.done():
             self._pump = asyncio.create_task(self._drain(), name="engine-batches")
-        await future
+        try:
+            await future
+        except asyncio.CancelledError:
+            for job in jobs:
+                job.is_cancelled = True
+            raise
         return tuple(job.generation() for job in jobs)
 
     async def score(

@@ -6,9 +6,10 @@ from contextlib import AsyncExitStack
 import pytest
 
 from mas.bus.envelopes import EnvelopeFactory
+from mas.bus.serve import serve
 from mas.core.bus import Bus
 from mas.core.errors import Closed, Dropped, Expired, NoRoute
-from mas.core.messages import Delivery, Note
+from mas.core.messages import Delivery, Envelope, Note, Payload
 from mas.testing.bus_suite import PATIENCE_S, BusSuite, answer_to, cancel, is_blocked, next_text, start
 
 
@@ -81,6 +82,65 @@ class FlowContract(BusSuite):
             await bus.publish(sender.new("b", Note(text="next")))
             assert await next_text(inbox) == "next"
             assert bus.statistics().dropped == 1
+
+    async def test_a_receiver_hears_when_a_request_that_it_took_is_cancelled_or_expires(
+        self, bus: Bus, sender: EnvelopeFactory
+    ) -> None:
+        async with bus.subscribe("b") as inbox:
+            cancelled = start(bus.request(sender.new("b", Note(text="x"))))
+            expiring = start(bus.request(sender.new("b", Note(text="y")), timeout_s=PATIENCE_S))
+            gone = [asyncio.Event(), asyncio.Event()]
+            for event in gone:
+                inbox.on_abandoned(await inbox.receive(), event.set)
+            assert not gone[0].is_set()
+            await cancel(cancelled)
+            await gone[0].wait()
+            with pytest.raises(Expired):
+                await expiring
+            await gone[1].wait()
+
+    async def test_a_receiver_that_answers_does_not_hear_that_it_was_abandoned(
+        self, bus: Bus, sender: EnvelopeFactory
+    ) -> None:
+        heard: list[str] = []
+        async with bus.subscribe("b") as inbox:
+            for text in ("answered", "failed"):
+                asked = start(bus.request(sender.new("b", Note(text=text))))
+                request = await inbox.receive()
+                inbox.on_abandoned(request, lambda: heard.append("abandoned"))
+                if text == "answered":
+                    await bus.reply(request, answer_to(request))
+                    await asked
+                else:
+                    await bus.fail(request, Closed("no"))
+                    with pytest.raises(Closed):
+                        await asked
+                inbox.done(request)
+            await bus.publish(sender.new("b", Note(text="one way")))
+            note = await inbox.receive()
+            inbox.on_abandoned(note, lambda: heard.append("abandoned"))
+            inbox.done(note)
+        assert not heard
+
+    async def test_cancelling_a_request_cancels_its_handler(self, bus: Bus, sender: EnvelopeFactory) -> None:
+        began, ended = asyncio.Event(), asyncio.Event()
+
+        async def handle(envelope: Envelope) -> Payload:
+            began.set()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                ended.set()
+            return envelope.payload
+
+        async with serve(bus, "b", handle):
+            asked = start(bus.request(sender.new("b", Note(text="x"))))
+            await began.wait()
+            await cancel(asked)
+            await ended.wait()
+            again = start(bus.request(sender.new("b", Note(text="y")), timeout_s=PATIENCE_S))
+            with pytest.raises(Expired):
+                await again
 
     async def test_an_answer_that_nobody_waits_for_is_counted(self, bus: Bus, sender: EnvelopeFactory) -> None:
         async with bus.subscribe("b") as inbox:

@@ -1,13 +1,13 @@
-"""A check after every publish that the engine holds the adapter that was trained.
+"""Two checks in every step that the served policy is the trained policy.
 
-Leaves out on purpose: the decoding path, as both sides score with one forward pass; and updates smaller than the
-tolerance, such as those of very small learning rates.
+Before an update: the log-probabilities that came with the samples against the learner's for the same tokens. They meet
+if the whole serving path (adapter, cache, padding, sampling) computes what the learner computes. After an update: the
+engine must hold the learner's tensors bit by bit, however small the update was, and score a completion alike.
 
-The engine scores a few of the step's own completions and the learner scores the same; in float32 the two must agree
-to 1e-4, in bfloat16 to 3e-2 on average. An update that was not delivered shows as a gap.
+In float32 log-probabilities must agree to 1e-4 on average, in bfloat16 to 3e-2.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from statistics import fmean
 
 import torch
@@ -21,28 +21,45 @@ from mas.training.learner import Learner
 TOLERANCE = {"float32": 1e-4, "bfloat16": 3e-2}
 
 
+def check_sampled(learned: Mapping[str, Mapping[str, float]], dtype: str) -> None:
+    """Compare the samples of a step with the policy that the learner held before it; `learned` is its metrics.
+
+    Raises:
+        TrainingError: a `behaviour_gap` is above the tolerance of the model's type.
+    """
+    for name, metrics in learned.items():
+        gap = metrics["behaviour_gap"]
+        if not gap <= TOLERANCE[dtype]:
+            raise TrainingError(
+                f"the samples of adapter {name!r} were not drawn from the policy in training: their log-probabilities "
+                f"differ by {gap:.2g} nats a token, at most {TOLERANCE[dtype]} is allowed; the engine served another "
+                "version, or computes something else"
+            )
+
+
 async def check_served(
     engine: TransformersEngine, learner: Learner, rows: Sequence[TrainRow], *, probes: int = 1
 ) -> dict[str, float]:
     """Mean absolute gap in nats between served and trained log-probabilities, per adapter with rows.
 
     Raises:
-        TrainingError: a gap is above the tolerance of the model's type.
+        TrainingError: the engine holds other tensors, or a gap is above the tolerance of the model's type.
     """
     gaps: dict[str, float] = {}
     for name in dict.fromkeys(row.adapter for row in rows):
-        own = [row for row in rows if row.adapter == name][:probes]
+        where = f"the engine does not serve what was trained: adapter {engine.adapters()[name]}"
+        held, trained = engine.weights(name).parameters(), learner.adapters[name].parameters()
+        if not all(torch.equal(a, b) for a, b in zip(held, trained, strict=True)):
+            raise TrainingError(f"{where} holds other weights than the learner; its last update was not delivered")
         differences: list[float] = []
-        for row in own:
+        for row in [row for row in rows if row.adapter == name][:probes]:
             served = await engine.score(row.turn.prompt_ids, row.turn.completion_ids, name)
-            trained = _score(learner, row)
-            differences += [abs(a - b) for a, b in zip(served, trained, strict=True)]
+            differences += [abs(a - b) for a, b in zip(served, _score(learner, row), strict=True)]
         gaps[name] = fmean(differences)
         tolerance = TOLERANCE[learner.base.options.dtype]
         if not gaps[name] <= tolerance:
             raise TrainingError(
-                f"the engine does not serve what was trained: adapter {name!r} differs by {gaps[name]:.2g} nats "
-                f"a token from the learner's, at most {tolerance} is allowed; its last update was not delivered"
+                f"{where} differs by {gaps[name]:.2g} nats a token from the learner's, at most {tolerance} is allowed"
             )
     return gaps
 

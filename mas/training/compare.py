@@ -42,10 +42,11 @@ async def compare(
     }
     if swap:
         arms[f"{' and '.join(swap)} swapped"] = (adapters, swapped(speakers, swap))
-    temperature = None if is_sampled else 0.0
+    temperature, policy = None if is_sampled else 0.0, config.algorithm.policy
+    limit = config.train.answer_timeout_s
     results = {}
     for name, (weights, speaking) in arms.items():
-        async with open_crew(scenario, team, base, config.algorithm.policy, weights, speaking) as crew:
+        async with open_crew(scenario, team, base, policy, weights, speaking, timeout_s=limit) as crew:
             seed = config.train.seed
             results[name] = await evaluate(crew.runtime, scenario, tasks, temperature=temperature, seed=seed)
     return results

@@ -42,16 +42,26 @@ def trainable_adapters(team: TeamSpec, policy: str) -> dict[str, str]:
 
 
 def check_trainable(algorithm: AlgorithmOptions, scenario: Scenario) -> None:
-    """Refuse what would change nothing.
+    """Refuse what would change nothing, or could never be played. Needs no model.
 
     Raises:
-        ConfigError: reward weights of terms that nobody pays, or a trainable role that is sampled greedily.
+        ConfigError: reward weights of terms that nobody pays, no trainable role, a trainable role that is sampled
+            greedily, or a frozen role that speaks through an adapter that nobody trains.
     """
+    team = find_team(scenario, algorithm.team)
+    adapters = set(trainable_adapters(team, algorithm.policy).values())
+    if not adapters:
+        raise ConfigError(f"team {team.name!r} has no trainable role: set trainable: true on one")
     terms = {*scenario.environment().spec.terms, *scenario.reward.terms, FAILURE.removeprefix(OWN)}
     for name in algorithm.reward.weights:
         if name not in terms:
             raise ConfigError(f"algorithm.reward.weights has {name!r}, a term never paid. {did_you_mean(name, terms)}")
-    for name, role in find_team(scenario, algorithm.team).roles.items():
+    for name, role in team.roles.items():
+        if not role.trainable and role.adapter is not None and role.adapter not in adapters:
+            raise ConfigError(
+                f"role {name!r} is frozen and speaks through adapter {role.adapter!r}, which nobody trains. "
+                f"{did_you_mean(role.adapter, adapters)} Without an adapter it speaks through the bare base."
+            )
         if role.trainable and role.temperature == 0:
             raise ConfigError(f"role {name!r} is trainable but its temperature is 0: its candidates would all be equal")
 
@@ -69,11 +79,13 @@ async def open_crew(
     policy: str,
     adapters: Mapping[str, AdapterWeights],
     speakers: Mapping[str, str] | None = None,
+    *,
+    timeout_s: float | None = None,
 ) -> AsyncIterator[Crew]:
     """Publish the adapters and put the team on a bus of its own.
 
     A frozen role speaks through the adapter that it names, else through the bare base. `speakers` overrides which
-    adapter a role speaks through (to exchange two roles' adapters, say).
+    adapter a role speaks through (to exchange two roles' adapters, say); `timeout_s` bounds every agent's answer.
     """
     plan = compile_team(team, build_roles(team))
     adapter_of = trainable_adapters(team, policy)
@@ -83,7 +95,7 @@ async def open_crew(
     bus = MemoryBus()
     named = {name: role.adapter for name, role in team.roles.items()}
     speaking: dict[str, str | None] = {**named, **adapter_of, **(speakers or {})}
-    runtime = TeamRuntime(plan, engine, bus, adapters=speaking, chats=base.chats)
+    runtime = TeamRuntime(plan, engine, bus, adapters=speaking, chats=base.chats, timeout_s=timeout_s)
     try:
         async with runtime:
             yield Crew(scenario, plan, engine, runtime, adapter_of)

@@ -7,21 +7,25 @@ from statistics import fmean
 import msgspec
 
 from mas.core.environment import Task
-from mas.core.errors import MasError
 from mas.core.records import Episode
 from mas.core.scenario import Scenario, Split
 from mas.core.seeds import derive_seed
 from mas.runtime.play import together
 from mas.runtime.team import TeamRuntime
-from mas.training.sampling.ledger import failed_episode
 from mas.training.sampling.single import play_once
+from mas.training.summary import pass_share
 
 
 class Evaluation(msgspec.Struct, frozen=True, kw_only=True):
-    """Means over episodes. `failures`: share of outputs that did not parse; `unplayed`: episodes ended by an error."""
+    """Means over episodes.
+
+    `passes`: share of team turns without a committed action; `failures`: share of outputs that did not parse;
+    `unplayed`: episodes ended by an error.
+    """
 
     success: float
     turns: float
+    passes: float
     failures: float
     unplayed: int
     tokens: int
@@ -29,7 +33,8 @@ class Evaluation(msgspec.Struct, frozen=True, kw_only=True):
 
     def metrics(self) -> dict[str, float]:
         """The numbers without the episodes."""
-        return {"success": self.success, "turns": self.turns, "failures": self.failures, "unplayed": self.unplayed}
+        names = ("success", "turns", "passes", "failures", "unplayed")
+        return {name: getattr(self, name) for name in names}
 
 
 async def evaluate(
@@ -46,13 +51,16 @@ async def evaluate(
     A task that cannot be played is a recorded failure and counts as not solved.
     """
 
-    async def play(task: Task, seed: int) -> Episode:
-        try:
-            return await play_once(runtime, scenario.environment(), task, seed, temperature=temperature)
-        except MasError as error:
-            return failed_episode(task, seed, error)
-
-    plays = [play(scenario.task(split, index), derive_seed("evaluate", seed, index)) for index in range(tasks)]
+    plays = [
+        play_once(
+            runtime,
+            scenario.environment(),
+            scenario.task(split, index),
+            derive_seed("evaluate", seed, index),
+            temperature=temperature,
+        )
+        for index in range(tasks)
+    ]
     return summarise(await together(plays, "evaluate"))
 
 
@@ -61,7 +69,8 @@ def summarise(episodes: Sequence[Episode]) -> Evaluation:
     lines = [line for episode in episodes for line in episode.lines]
     return Evaluation(
         success=fmean(episode.success for episode in episodes),
-        turns=fmean(len({line.turn for line in episode.lines}) for episode in episodes),
+        turns=fmean(episode.length for episode in episodes),
+        passes=pass_share(episodes),
         failures=fmean([line.failure is not None for line in lines] or [0.0]),
         unplayed=sum(episode.status == "failed" for episode in episodes),
         tokens=sum(episode.tokens for episode in episodes),

@@ -52,21 +52,26 @@ class Learner:
         }
 
     def step(self, rows: Sequence[TrainRow]) -> dict[str, Metrics]:
-        """Improve every adapter that has rows; returns metrics per adapter, token-weighted over the whole batch.
+        """Improve every adapter that has rows; returns metrics per adapter over all epochs and minibatches.
+
+        `behaviour_gap` alone is that of each adapter's first minibatch, before anything was changed.
 
         Raises:
             TrainingError: a gradient reached the wrong adapter, is missing, or is not finite.
         """
         torch.set_num_threads(self.base.options.threads)
-        sums: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+        names = sorted({row.adapter for row in rows})
+        tallies = {name: Tally() for name in names}
+        norms: dict[str, list[float]] = {name: [] for name in names}
+        gaps: dict[str, float] = {}
         for _ in range(self.options.epochs):
             for part in self._minibatches(rows):
-                for name, values in self._optimise(part).items():
-                    for key, value in values.items():
-                        sums[name][key].append(value)
+                for name, norm in self._optimise(part, tallies).items():
+                    norms[name].append(norm)
+                    gaps.setdefault(name, tallies[name].mean("behaviour_gap"))
         return {
-            name: {key: max(v) if key == "ratio_max" else fmean(v) for key, v in values.items()}
-            for name, values in sums.items()
+            name: tally.metrics() | {"gradient_norm": fmean(norms[name]), "behaviour_gap": gaps[name]}
+            for name, tally in tallies.items()
         }
 
     def _minibatches(self, rows: Sequence[TrainRow]) -> list[list[TrainRow]]:
@@ -81,16 +86,16 @@ class Learner:
             seen[row.adapter] += 1
         return [weighted(part, aggregation=loss.aggregation, max_length=loss.max_length) for part in parts if part]
 
-    def _optimise(self, rows: Sequence[TrainRow]) -> dict[str, Metrics]:
+    def _optimise(self, rows: Sequence[TrainRow], tallies: Mapping[str, "Tally"]) -> dict[str, float]:
+        """One update of every adapter that has rows; returns their gradient norms."""
         for optimiser in self.optimisers.values():
             optimiser.zero_grad(set_to_none=True)
-        tallies: dict[str, Tally] = {name: Tally() for name in {row.adapter for row in rows}}
         for batch in micro_batches(rows, self.options.micro_batch_tokens):
             self._backward(batch, tallies)
-        norms = self._gradient_norms(set(tallies))
+        norms = self._gradient_norms({row.adapter for row in rows})
         for name in norms:
             self.optimisers[name].step()
-        return {name: tallies[name].metrics() | {"gradient_norm": norm} for name, norm in sorted(norms.items())}
+        return norms
 
     def _backward(self, batch: MicroBatch, tallies: Mapping[str, "Tally"]) -> None:
         terms = LossTerms.of(self, batch)
@@ -120,7 +125,7 @@ class Learner:
             if not math.isfinite(norms[name]):
                 raise TrainingError(
                     f"the gradient of adapter {name!r} is {norms[name]}: a reward, an advantage or a weight is not "
-                    "finite; nothing was changed in this step"
+                    "finite; this update changed no adapter"
                 )
         return norms
 
@@ -150,7 +155,8 @@ class LossTerms:
         advantage_N1 = torch.tensor([[row.advantage] for row in batch.rows], device=device)
 
         logprobs_NL = _token_logprobs(logits_ULV, index_N, tokens_NL)
-        rho_NL = ratio(logprobs_NL, right_aligned([turn.logprobs for turn in turns], device))
+        behaviour_NL = right_aligned([turn.logprobs for turn in turns], device)
+        rho_NL = ratio(logprobs_NL, behaviour_NL)
         bounds = {"clip_low": options.clip_low, "clip_high": options.clip_high}
         token_loss_NL = clipped_loss(rho_NL, advantage_N1, dual_clip=options.dual_clip, **bounds)
         entropy_NL = entropy(logits_ULV, _allowed(batch.inputs, logits_ULV))[index_N]
@@ -159,6 +165,7 @@ class LossTerms:
             "ratio": rho_NL,
             "clip_fraction": clipped_share(rho_NL, advantage_N1, **bounds),
             "entropy": entropy_NL,
+            "behaviour_gap": (logprobs_NL - behaviour_NL).abs(),
         }
         if options.entropy:
             token_loss_NL = token_loss_NL - options.entropy * entropy_NL
@@ -175,7 +182,7 @@ class LossTerms:
 
 
 class Tally:
-    """Sums of one adapter's token metrics over micro-batches."""
+    """Sums of one adapter's token metrics over everything that it learned from in a step."""
 
     def __init__(self) -> None:
         self.tokens = 0
@@ -197,9 +204,13 @@ class Tally:
         self.ratio_sum += float(rho.sum())
         self.ratio_squares += float(rho.square().sum())
 
+    def mean(self, name: str) -> float:
+        """The mean of one metric over the tokens so far."""
+        return self.sums[name] / self.tokens
+
     def metrics(self) -> Metrics:
         """Means over tokens; `ess` is the effective sample size as a share: (sum rho)^2 / (n sum rho^2)."""
-        means = {name: value / self.tokens for name, value in self.sums.items()}
+        means = {name: self.mean(name) for name in self.sums}
         ess = self.ratio_sum**2 / (self.tokens * self.ratio_squares) if self.ratio_squares else 0.0
         return means | {"ratio_max": self.ratio_max, "ess": ess, "tokens": float(self.tokens), "rows": float(self.rows)}
 

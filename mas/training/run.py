@@ -24,6 +24,7 @@ from mas.observe.metrics import MetricsLog
 from mas.observe.run_directory import RunDirectory
 from mas.serving.model import BaseModel, load_base
 from mas.serving.peft_files import to_files
+from mas.training.crew import check_trainable
 from mas.training.trainer import Outcome, Trainer
 from mas.training.warm_start import tiny_base
 from mas.training.watch import RunWatcher
@@ -44,7 +45,7 @@ def train_in_directory(
         resume: True: there must be a run; False: there must be none; None: go on if there is one.
 
     Raises:
-        ConfigError: the scenario has no such team.
+        ConfigError: the scenario has no such team, or training it would change nothing.
         RunDirectoryError: the directory cannot be used, is in use, or holds a run of another configuration.
         CheckpointError: the latest checkpoint is corrupt.
         ModelError: the base cannot be loaded.
@@ -53,9 +54,10 @@ def train_in_directory(
     console = console or Console()
     path = Path(config.run_dir)
     team = find_team(scenario, config.algorithm.team)
+    # all checks and the base first: what cannot be trained leaves no directory behind
+    check_trainable(config.algorithm, scenario)
     if resume is None:
         resume = (path / "config.yaml").is_file()
-    # the base first: a model that cannot be loaded leaves no directory behind
     base = open_base(config, scenario, lambda text: console.print(text, style="dim", highlight=False))
     with RunDirectory.open(path, config.model_dump(mode="json"), resume=resume, may_differ=MAY_DIFFER) as run:
         _keep_team(run.path / "team.yaml", team)

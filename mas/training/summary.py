@@ -28,10 +28,16 @@ def step_metrics(
     return {
         "reward": fmean(sum(episode.rewards.values()) for episode in played),
         "success": fmean(episode.success for episode in played),
+        "passes": pass_share(played),
         "episodes": {"done": len(played), "failed": len(episodes) - len(played)},
         "roles": roles,
         "adapters": {name: dict(values) for name, values in learned.items()},
     }
+
+
+def pass_share(episodes: Sequence[Episode]) -> float:
+    """Share of team turns in which no action was committed."""
+    return sum(episode.passes for episode in episodes) / max(sum(episode.length for episode in episodes), 1)
 
 
 def _role_metrics(turns: Sequence[Turn], advantages: Sequence[float], rewards: RewardOptions) -> dict[str, Any]:

@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from mas.config.options import Config
-from mas.core.environment import Task
-from mas.core.errors import MasError, TrainingError
+from mas.core.errors import TrainingError
 from mas.core.records import Episode
 from mas.core.scenario import Scenario
 from mas.core.seeds import derive_seed
@@ -21,13 +20,12 @@ from mas.runtime.play import together
 from mas.serving.lora import AdapterWeights
 from mas.serving.model import BaseModel
 from mas.training.batch import train_rows
-from mas.training.canary import check_served
+from mas.training.canary import check_sampled, check_served
 from mas.training.checkpoint import Progress, list_checkpoints, load_checkpoint, save_checkpoint
 from mas.training.credit import turn_advantages
 from mas.training.crew import Crew, check_trainable, new_adapters, open_crew, trainable_adapters
 from mas.training.evaluate import Evaluation, evaluate
 from mas.training.learner import Learner
-from mas.training.sampling.ledger import failed_episode
 from mas.training.sampling.parallel import ParallelSampler
 from mas.training.sampling.tree import TreeSampler
 from mas.training.summary import step_metrics
@@ -65,8 +63,7 @@ class Trainer:
         checkpoints: directory for checkpoints, None: nothing is saved and nothing resumed.
 
     Raises:
-        ConfigError: reward weights of terms that nobody pays, or a trainable role that is sampled greedily.
-        TrainingError: no role is trainable.
+        ConfigError: training would change nothing; see `check_trainable`.
     """
 
     def __init__(self, config: Config, scenario: Scenario, base: BaseModel, *, checkpoints: Path | None = None) -> None:
@@ -77,8 +74,6 @@ class Trainer:
         self.team = find_team(scenario, config.algorithm.team)
         check_trainable(config.algorithm, scenario)
         names = set(trainable_adapters(self.team, config.algorithm.policy).values())
-        if not names:
-            raise TrainingError(f"team {self.team.name!r} has no trainable role: set trainable: true on one")
         self.learner = Learner(
             base, new_adapters(base, names, config.train.seed), config.learner, config.algorithm.loss
         )
@@ -105,7 +100,8 @@ class Trainer:
         watcher.on_resume(self.progress.step)
         history: list[Metrics] = []
         train = self.config.train
-        async with open_crew(self.scenario, self.team, self.base, self.config.algorithm.policy, {}) as crew:
+        policy, limit = self.config.algorithm.policy, train.answer_timeout_s
+        async with open_crew(self.scenario, self.team, self.base, policy, {}, timeout_s=limit) as crew:
             for name, weights in self.learner.adapters.items():
                 crew.engine.publish(name, weights, self.progress.versions[name])
             if self.progress.step == 0:
@@ -150,6 +146,8 @@ class Trainer:
         loss = algorithm.loss
         rows = train_rows(turns, advantages, crew.adapter_of, aggregation=loss.aggregation, max_length=loss.max_length)
         learned = self.learner.step(rows)
+        if self.config.train.canary:
+            check_sampled(learned, self.base.options.dtype)
         for name in learned:
             crew.engine.publish(name, self.learner.adapters[name])
         gaps = await check_served(crew.engine, self.learner, rows) if self.config.train.canary else {}
@@ -174,7 +172,11 @@ class Trainer:
         sampler = kind(crew.runtime, self.scenario.reward, algorithm.sampler, algorithm.reward)
         first = derive_seed("tasks", train.seed, step) % 10**9 * 1000
         plays = [
-            self._play(sampler, self.scenario.task("train", first + i), derive_seed("play", train.seed, step, i))
+            sampler.sample(
+                self.scenario.task("train", first + i),
+                self.scenario.environment(),
+                derive_seed("play", train.seed, step, i),
+            )
             for i in range(train.tasks_per_step)
         ]
         episodes = [episode for group in await together(plays, "task") for episode in group]
@@ -182,12 +184,6 @@ class Trainer:
         if len(failed) == len(episodes):
             raise TrainingError(f"none of the {len(episodes)} tasks of step {step} could be played: {failed[0].cause}")
         return episodes
-
-    async def _play(self, sampler: TreeSampler | ParallelSampler, task: Task, seed: int) -> tuple[Episode, ...]:
-        try:
-            return await sampler.sample(task, self.scenario.environment(), seed)
-        except MasError as error:
-            return (failed_episode(task, seed, error),)
 
 
 def _is_due(step: int, every: int) -> bool:

@@ -49,10 +49,11 @@ class RunWatcher:
         self._progress.__enter__()
 
     def on_step(self, step: int, metrics: Mapping[str, Any], episodes: Sequence[Episode]) -> None:
-        """Write the step's metrics, and now and then some of its conversations."""
+        """Write the step's metrics, every episode that failed, and now and then some conversations."""
         self._metrics.append(step, metrics)
-        if self._train.sample_every and step % self._train.sample_every == 0:
-            for episode in episodes[:_SHOWN_EPISODES]:
+        is_due = self._train.sample_every and step % self._train.sample_every == 0
+        for number, episode in enumerate(episodes):
+            if episode.status == "failed" or (is_due and number < _SHOWN_EPISODES):
                 self._keep(step, "training", episode)
         if self._progress is not None:
             self._progress.update(step, _shown(metrics))
@@ -60,8 +61,10 @@ class RunWatcher:
     def on_evaluation(self, step: int, name: str, evaluation: Evaluation) -> None:
         """Write success on held-out tasks under `eval.NAME`, with conversations when greedy."""
         self._metrics.append(step, {"eval": {name: evaluation.metrics()}})
-        for episode in evaluation.episodes[: SHOWN_TASKS if name == "greedy" else _SHOWN_EPISODES]:
-            self._keep(step, name, episode)
+        shown = SHOWN_TASKS if name == "greedy" else _SHOWN_EPISODES
+        for number, episode in enumerate(evaluation.episodes):
+            if episode.status == "failed" or number < shown:
+                self._keep(step, name, episode)
         self._held_out[name] = evaluation.success
         if self._progress is None:
             return

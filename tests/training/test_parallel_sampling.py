@@ -128,11 +128,33 @@ async def test_an_episode_that_cannot_be_played_is_a_recorded_failure_also_behin
     assert evaluation.success == sum(episode.success for episode in evaluation.episodes) / 30
 
 
-async def test_a_fan_out_raises_the_first_error_as_it_is() -> None:
+async def test_a_failed_tree_keeps_what_was_spent_and_trains_nothing() -> None:
     scenario = build_scenario(ScenarioOptions(name="relay"))
     async with runtime_of(FAN_OUT, Refusing(by_seed)) as runtime:
-        with pytest.raises(EngineError, match="not this one"):
-            await sample(runtime, scenario, range(10), SamplerOptions(candidates=K))
+        episodes = await sample(runtime, scenario, range(10), SamplerOptions(candidates=K))
+    failed = [episode for episode in episodes if episode.status == "failed"]
+    assert 0 < len(failed) < 10
+    assert all(not episode.turns and not episode.success for episode in failed)
+    assert any(episode.calls for episode in failed), "the branch that was served cost something"
+
+
+class RefusingOnce(ScriptedEngine):
+    """Cannot serve its seventh request."""
+
+    async def generate(self, request: Request) -> tuple[Generation, ...]:
+        generations = await super().generate(request)
+        if len(self.requests) == 7:
+            raise EngineError("not this time")
+        return generations
+
+
+async def test_one_failed_episode_leaves_its_siblings_alone() -> None:
+    scenario = build_scenario(ScenarioOptions(name="relay"))
+    options = SamplerOptions(mode="parallel", candidates=K)
+    async with runtime_of(FAN_OUT, RefusingOnce(by_seed)) as runtime:
+        episodes = await sample(runtime, scenario, range(1), options)
+    assert [episode.cause for episode in episodes if episode.status == "failed"] == ["EngineError: not this time"]
+    assert len([episode for episode in episodes if episode.status == "done"]) == K - 1
 
 
 def test_turns_of_one_trajectory_share_its_advantage() -> None:

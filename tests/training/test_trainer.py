@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
 import pytest
 import torch
 from conftest import BaseFor
@@ -123,6 +124,38 @@ async def test_an_update_delivered_to_the_wrong_adapter_is_noticed(
         await train(config_of(), scenario, base)
 
 
+@pytest.mark.parametrize("lr", [3e-3, 1e-7])
+async def test_an_update_of_any_size_that_is_not_delivered_is_noticed(
+    base: BaseModel, scenario: Scenario, monkeypatch: pytest.MonkeyPatch, lr: float
+) -> None:
+    publish = TransformersEngine.publish
+    first: dict[str, Any] = {}
+
+    def relabelled(engine: TransformersEngine, name: str, weights: Any, version: int | None = None) -> Any:
+        return publish(engine, name, first.setdefault(name, weights.snapshot()), version)
+
+    monkeypatch.setattr(TransformersEngine, "publish", relabelled)
+    config = config_of()
+    slow = config.model_copy(update={"learner": config.learner.model_copy(update={"lr": lr})})
+    with pytest.raises(TrainingError, match="holds other weights than the learner"):
+        await train(slow, scenario, base)
+
+
+async def test_samples_of_another_policy_are_noticed(
+    base: BaseModel, scenario: Scenario, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    generate = TransformersEngine.generate
+
+    async def bare(engine: TransformersEngine, request: Any) -> Any:
+        generations = await generate(engine, msgspec.structs.replace(request, adapter=None))
+        ref = engine.adapters()[request.adapter]
+        return tuple(msgspec.structs.replace(generation, adapter=ref) for generation in generations)
+
+    monkeypatch.setattr(TransformersEngine, "generate", bare)
+    with pytest.raises(TrainingError, match="were not drawn from the policy in training"):
+        await train(config_of(steps=3), scenario, base)
+
+
 async def test_a_frozen_role_speaks_through_the_base_and_is_not_trained(base: BaseModel, scenario: Scenario) -> None:
     outcome, notes = await train(config_of(), with_role(scenario, "planner", trainable=False), base)
     assert set(outcome.adapters) == {"executor"}
@@ -165,6 +198,7 @@ async def test_a_task_that_cannot_be_played_is_counted_and_a_step_without_any_is
         failed = [episode for episode in episodes if episode.status == "failed"]
         assert metrics["episodes"] == {"done": 12 - len(failed), "failed": len(failed)}
         assert {episode.cause for episode in failed} == {"EngineError: not this one"}
+        assert metrics["passes"] == 0
     broken |= {"P"}
     with pytest.raises(TrainingError, match="none of the 4 tasks of step 0 could be played: EngineError"):
         await train(config_of(), scenario, base)
@@ -188,5 +222,14 @@ async def test_a_stop_text_of_several_tokens_is_refused(base: BaseModel, scenari
 
 def test_a_team_without_a_trainable_role_is_refused(base: BaseModel, scenario: Scenario) -> None:
     frozen = with_role(with_role(scenario, "planner", trainable=False), "executor", trainable=False)
-    with pytest.raises(TrainingError, match="no trainable role"):
+    with pytest.raises(ConfigError, match="no trainable role"):
         Trainer(config_of(), frozen, base)
+
+
+def test_a_frozen_role_with_an_adapter_that_nobody_trains_is_refused(base: BaseModel, scenario: Scenario) -> None:
+    frozen = with_role(scenario, "planner", trainable=False, adapter="exectuor")
+    with pytest.raises(ConfigError, match=r"'exectuor', which nobody trains\. Did you mean 'executor'"):
+        Trainer(config_of(), frozen, base)
+    with pytest.raises(ConfigError, match="'executor', which nobody trains"):
+        Trainer(config_of({"policy": "shared"}), with_role(scenario, "planner", adapter="executor"), base)
+    Trainer(config_of(), with_role(scenario, "planner", adapter="executor"), base)

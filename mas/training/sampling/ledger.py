@@ -1,9 +1,7 @@
 """What one episode leaves behind while it is played: candidates' cost, the conversation, the rewards."""
 
 from dataclasses import dataclass, field
-from typing import Self
-
-import msgspec
+from typing import Any, Self
 
 from mas.core.environment import Environment, Step, Task
 from mas.core.errors import MasError
@@ -28,6 +26,8 @@ class Ledger:
     prompt_tokens: int = 0
     completion_tokens: int = 0
     calls: int = 0
+    length: int = 0
+    passes: int = 0
     parent: str | None = None
 
     @classmethod
@@ -54,43 +54,33 @@ class Ledger:
         )
 
     def on_turn(self, turn: int, flow: Flow, step: Step) -> None:
-        """Add what the environment paid to the team."""
+        """A team turn was committed: add what the environment paid."""
+        self.length += 1
+        self.passes += flow.action() is None
         for name, value in step.rewards[flow.plan.spec.seat].items():
             self.rewards[name] = self.rewards.get(name, 0.0) + value
 
     def close(self, environment: Environment, turns: tuple[Turn, ...]) -> Episode:
         """The finished record."""
+        return self._episode(success=environment.success(), turns=turns)
+
+    def failed(self, error: MasError) -> Episode:
+        """The record of a task that could not be played to its end: what was said and spent until then, not trained."""
+        return self._episode(success=False, turns=(), status="failed", cause=f"{type(error).__name__}: {error}")
+
+    def _episode(self, **outcome: Any) -> Episode:
         return Episode(
             id=self.id,
             task=self.task,
-            success=environment.success(),
-            turns=turns,
             lines=tuple(self.lines),
             rewards=dict(self.rewards),
             prompt_tokens=self.prompt_tokens,
             completion_tokens=self.completion_tokens,
             calls=self.calls,
+            length=self.length,
+            passes=self.passes,
+            **outcome,
         )
-
-
-def failed_episode(task: Task, seed: int, error: MasError) -> Episode:
-    """The record of a task that could not be played to its end; what it cost until then is not known."""
-    cause = f"{type(error).__name__}: {error}"
-    return msgspec.structs.replace(_NOTHING, id=f"{task.id}#{seed:016x}", task=task.id, cause=cause)
-
-
-_NOTHING = Episode(
-    id="",
-    task="",
-    success=False,
-    turns=(),
-    lines=(),
-    rewards={},
-    prompt_tokens=0,
-    completion_tokens=0,
-    calls=0,
-    status="failed",
-)
 
 
 def failure_cause(payload: Payload) -> str | None:

@@ -11,6 +11,7 @@ import msgspec
 
 from mas.config.options import RewardOptions, SamplerOptions
 from mas.core.environment import Environment, Step, Task
+from mas.core.errors import MasError
 from mas.core.messages import Payload
 from mas.core.records import Episode, Turn
 from mas.core.reward import Reward
@@ -34,9 +35,12 @@ class ParallelSampler:
     rewards: RewardOptions
 
     async def sample(self, task: Task, environment: Environment, seed: int) -> tuple[Episode, ...]:
-        """Play the task K times."""
+        """Play the task K times; an episode that cannot be played to its end is a record with status `failed`."""
         seeds = [derive_seed("episode", seed, k) for k in range(self.options.candidates)]
-        environment.reset(task)
+        try:
+            environment.reset(task)
+        except MasError as error:
+            return tuple(Ledger.open(task, one).failed(error) for one in seeds)
         worlds = [environment.clone() for _ in seeds]
         plays = zip(worlds, seeds, strict=True)
         calls = [self._play(task, world, k, s) for k, (world, s) in enumerate(plays)]
@@ -45,7 +49,10 @@ class ParallelSampler:
     async def _play(self, task: Task, environment: Environment, index: int, seed: int) -> Episode:
         ledger = Ledger.open(task, seed)
         play = _ParallelPlay(self, ledger, SingleDecision(self.runtime, ledger, seed), index)
-        await self.runtime.play(ledger.id, environment, play.decide, play.on_turn)
+        try:
+            await self.runtime.play(ledger.id, environment, play.decide, play.on_turn)
+        except MasError as error:
+            return ledger.failed(error)
         return ledger.close(environment, play.finished())
 
 

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from mas.core.environment import Environment, Task
+from mas.core.errors import MasError
 from mas.core.messages import Payload
 from mas.core.records import Episode
 from mas.core.seeds import derive_seed
@@ -36,9 +37,15 @@ class SingleDecision:
 async def play_once(
     runtime: TeamRuntime, environment: Environment, task: Task, seed: int, *, temperature: float | None = None
 ) -> Episode:
-    """One episode without training records; temperature 0 is greedy, None each role's own."""
-    environment.reset(task)
+    """One episode without training records; temperature 0 is greedy, None each role's own.
+
+    A task that cannot be played to its end is a record with status `failed`.
+    """
     ledger = Ledger.open(task, seed)
     decide = SingleDecision(runtime, ledger, seed, temperature)
-    await runtime.play(ledger.id, environment, decide, ledger.on_turn)
+    try:
+        environment.reset(task)
+        await runtime.play(ledger.id, environment, decide, ledger.on_turn)
+    except MasError as error:
+        return ledger.failed(error)
     return ledger.close(environment, ())

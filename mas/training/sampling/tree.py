@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from mas.config.options import RewardOptions, SamplerOptions
 from mas.core.environment import Environment, Task
+from mas.core.errors import MasError
 from mas.core.messages import Payload
 from mas.core.records import Episode
 from mas.core.reward import Reward
@@ -31,11 +32,17 @@ class TreeSampler:
     rewards: RewardOptions
 
     async def sample(self, task: Task, environment: Environment, seed: int) -> tuple[Episode, ...]:
-        """Play the task; the episode's turns hold every candidate of every decision."""
-        environment.reset(task)
+        """Play the task; the episode's turns hold every candidate of every decision.
+
+        A task that cannot be played to its end is a record with status `failed`.
+        """
         ledger = Ledger.open(task, seed)
         play = _TreePlay(self, ledger, seed)
-        await self.runtime.play(ledger.id, environment, play.decide, ledger.on_turn)
+        try:
+            environment.reset(task)
+            await self.runtime.play(ledger.id, environment, play.decide, ledger.on_turn)
+        except MasError as error:
+            return (ledger.failed(error),)
         return (ledger.close(environment, tuple(ledger.turns)),)
 
 
