@@ -18,7 +18,7 @@ from rich.text import Text
 
 from mas.config.load import load_config, load_run_config
 from mas.config.options import Config
-from mas.core.errors import MasError, RunDirectoryError
+from mas.core.errors import ConfigError, MasError, RunDirectoryError
 from mas.core.scenario import Scenario
 from mas.core.team import TeamSpec
 from mas.graph.find import find_team
@@ -83,6 +83,7 @@ def evaluate(
 ) -> None:
     """Evaluate a trained team on held-out tasks, next to the same team untrained."""
     config = load_run_config(run_dir, overrides or [])
+    _check_used("eval", overrides or [], (*_PLAYING, "train.eval_tasks"))
     scenario = build_scenario(config.scenario)
     from mas.training.compare import compare
     from mas.training.run import open_base
@@ -111,6 +112,7 @@ def run(
     else:
         config = load_run_config(run_dir, words[1:])
         scenario = build_scenario(config.scenario)
+    _check_used("run", words if run_dir is None else words[1:], _PLAYING)
     from mas.training.compare import untrained
     from mas.training.crew import open_crew
     from mas.training.run import open_base
@@ -162,6 +164,7 @@ def base(overrides: Overrides = None) -> None:
     configured = [
         _configured([*given, *more]) for more in ([[]] if is_chosen else [[f"scenario={n}"] for n in SCENARIOS])
     ]
+    _check_used("base", given, ("scenario", "model"))
     from mas.training.warm_start import tiny_base
 
     for config, scenario in configured:
@@ -213,11 +216,30 @@ def _study(name: str, out: Path, command: str) -> None:
 
 
 def _configured(overrides: list[str]) -> tuple[Config, Scenario]:
-    """The configuration and its scenario, with everything checked that needs no model."""
+    """The configuration and its scenario, with its team found."""
     config = load_config(overrides)
     scenario = build_scenario(config.scenario)
     find_team(scenario, config.algorithm.team)
     return config, scenario
+
+
+_PLAYING = (
+    "scenario",
+    "algorithm=",
+    "algorithm.team",
+    "algorithm.policy",
+    "model",
+    "train.seed",
+    "train.answer_timeout_s",
+)
+
+
+def _check_used(command: str, overrides: list[str], used: tuple[str, ...]) -> None:
+    """Refuse overrides that are right and yet change nothing that a command does."""
+    for override in overrides:
+        if not override.lstrip("+").startswith(used):
+            names = ", ".join(name.rstrip("=") for name in used)
+            raise ConfigError(f"{override!r} has no effect on `mas {command}`, which depends on: {names}")
 
 
 def _named_team(name: str) -> TeamSpec:

@@ -2,7 +2,8 @@
 
 Merged in this order, later wins: defaults of `mas.config.options`, scenario preset, algorithm preset, command line.
 `scenario=NAME` and `algorithm=NAME` choose presets; everything else is `dotted.key=value` in Hydra's grammar. Without
-`scenario=`, `scenario.name=NAME` chooses the preset of that name, or none where there is none.
+`scenario=`, `scenario.name=NAME` chooses the preset of that name, or none where there is none; without `algorithm=`,
+`algorithm.name=NAME` chooses likewise, and beside it is a label of one's own.
 Leaves out on purpose: sweeps, deletions and Hydra's own settings. A scenario's own options are checked by the scenario.
 """
 
@@ -23,6 +24,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from pydantic import ValidationError
 
+from mas.config.idle import why_idle
 from mas.config.options import Config
 from mas.config.problems import describe, unknown_key
 from mas.core.errors import ConfigError, RunDirectoryError
@@ -46,11 +48,16 @@ def load_config(overrides: Sequence[str] = ()) -> Config:
     """The configuration that presets and overrides such as `train.steps=20` make.
 
     Raises:
-        ConfigError: a syntax error, a preset or key that does not exist, or a value that does not fit.
+        ConfigError: a syntax error, a preset or key that does not exist, a value that does not fit, or one that has
+            no effect beside the others.
     """
     parsed = [_parse(override) for override in overrides]
     choices, values = _choices(parsed), [one for one in parsed if one.key_or_group not in GROUPS]
-    return _validated(_with_values(_composed(choices, _named(parsed)), values))
+    config = _validated(_with_values(_composed(choices, _named(parsed, "scenario")), values))
+    for override in values:
+        if reason := why_idle(override.key_or_group, config):
+            raise ConfigError(f"{override.input_line!r} has no effect here: {reason}")
+    return config
 
 
 def load_run_config(run: Path, overrides: Sequence[str] = ()) -> Config:
@@ -76,7 +83,7 @@ def load_run_config(run: Path, overrides: Sequence[str] = ()) -> Config:
         if override.key_or_group in GROUPS:
             raise ConfigError(
                 f"{override.input_line!r}: a run keeps its {override.key_or_group}; "
-                f"change single values such as {override.key_or_group}.name=..., or train a new run"
+                "change single values such as scenario.options.walls=2, or train a new run"
             )
     config = _validated(_with_values(OmegaConf.create(stored), parsed))
     kept = run / _TEAM_FILE
@@ -86,14 +93,17 @@ def load_run_config(run: Path, overrides: Sequence[str] = ()) -> Config:
 
 
 def overrides_of(config: Config) -> list[str]:
-    """The shortest overrides that make this configuration: `load_config(overrides_of(config)) == config`."""
+    """The shortest overrides that make this configuration, values without effect left out."""
     name, algorithm = config.scenario.name, config.algorithm.name
     chosen = [f"scenario={name}" if name in presets("scenario") else f"scenario.name={_literal(name)}"]
-    if algorithm in presets("algorithm"):
-        chosen.append(f"algorithm={algorithm}")
+    chosen.append(f"algorithm={algorithm if algorithm in presets('algorithm') else Config().algorithm.name}")
     usual = dict(_leaves(load_config(chosen).model_dump(mode="json")))
     wanted = _leaves(config.model_dump(mode="json"))
-    return chosen + [f"{key}={_literal(value)}" for key, value in wanted if usual.get(key, ...) != value]
+    return chosen + [
+        f"{key}={_literal(value)}"
+        for key, value in wanted
+        if usual.get(key, ...) != value and why_idle(key, config) is None
+    ]
 
 
 def _parse(text: str) -> Override:
@@ -115,7 +125,7 @@ def _parse(text: str) -> Override:
     return override
 
 
-def _choices(parsed: Iterable[Override]) -> dict[str, str]:
+def _choices(parsed: Sequence[Override]) -> dict[str, str]:
     """Group -> preset, as chosen by name."""
     choices: dict[str, str] = {}
     for override in parsed:
@@ -127,12 +137,20 @@ def _choices(parsed: Iterable[Override]) -> dict[str, str]:
         if value not in possible and value not in offered:
             raise ConfigError(f"{group}={value}: no such {group}. {did_you_mean(value, {*possible, *offered})}")
         choices[group] = value
+    named = _named(parsed, "algorithm")
+    if named is not None and "algorithm" not in choices:
+        if named not in presets("algorithm"):
+            raise ConfigError(
+                f"algorithm.name={named}: no such algorithm. {did_you_mean(named, presets('algorithm'))} "
+                "Beside algorithm=NAME it may be any label."
+            )
+        choices["algorithm"] = named
     return choices
 
 
-def _named(parsed: Iterable[Override]) -> str | None:
-    """The last `scenario.name=`, None without one."""
-    names = [str(override.value()) for override in parsed if override.key_or_group == "scenario.name"]
+def _named(parsed: Iterable[Override], group: str) -> str | None:
+    """The last `GROUP.name=`, None without one."""
+    names = [str(override.value()) for override in parsed if override.key_or_group == f"{group}.name"]
     return names[-1] if names else None
 
 

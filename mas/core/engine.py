@@ -58,7 +58,10 @@ class Generation(msgspec.Struct, frozen=True, kw_only=True):
 
 @runtime_checkable
 class Tokenizer(Protocol):
-    """Text to ids and back."""
+    """Text to ids and back. `begin`: ids that the model expects before every text, often none."""
+
+    @property
+    def begin(self) -> tuple[int, ...]: ...
 
     def encode(self, text: str) -> tuple[int, ...]:
         """Token ids of the text, no special tokens added."""
@@ -87,7 +90,7 @@ class Engine(Protocol):
         """Ids that end a text of the base model."""
 
     async def generate(self, request: Request) -> tuple[Generation, ...]:
-        """One completion per seed. They depend on the request and the adapter version, not on their batch mates.
+        """One completion per seed. They depend on the request and the adapter version, on batch mates only by rounding.
 
         Raises:
             UnknownAdapter: no such adapter is published.

@@ -96,7 +96,7 @@ class RoleAgent:
     def _prompt(self, view: View) -> tuple[str, tuple[int, ...]]:
         if not self.chats:
             prompt = self.role.prompt(view)
-            return prompt, self.engine.tokenizer.encode(prompt)
+            return prompt, self.engine.tokenizer.begin + self.engine.tokenizer.encode(prompt)
         system, user = self.role.chat(view)
         return f"{system}\n\n{user}", self.engine.tokenizer.chat(system, user)
 

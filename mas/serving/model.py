@@ -1,5 +1,6 @@
 """Loading the one base model of all roles, from a directory, a hub id, or the tiny base that mas makes."""
 
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -63,7 +64,7 @@ def load_base(options: ModelOptions, path: str | Path | None = None) -> BaseMode
         tokenizer=HubTokenizer(tokenizer),
         options=options,
         vocabulary=int(text_config.vocab_size),
-        context=min(int(text_config.max_position_embeddings), options.max_context),
+        context=min(getattr(text_config, "max_position_embeddings", None) or sys.maxsize, options.max_context),
         stop_ids=stop_ids,
     )
 

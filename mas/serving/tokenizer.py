@@ -6,14 +6,22 @@ from typing import Any
 
 from mas.core.errors import EngineError
 
+_REMEMBERED = 65_536
+_SHORT = 256
+"""Longest text in characters, or completion in tokens, that is remembered: many of them stay below 100 MB."""
+
 
 class HubTokenizer:
-    """Wraps a transformers tokenizer. Encoding and decoding are remembered: agents repeat themselves."""
+    """Wraps a transformers tokenizer. Short texts are remembered: small agents repeat themselves."""
 
     def __init__(self, tokenizer: Any) -> None:
         self.inner = tokenizer
-        self.encode = lru_cache(maxsize=65536)(self._encode)
-        self._decode_cached = lru_cache(maxsize=65536)(self._decode)
+        self.begin: tuple[int, ...] = _begin(tokenizer)
+        self._encode_cached = lru_cache(maxsize=_REMEMBERED)(self._encode)
+        self._decode_cached = lru_cache(maxsize=_REMEMBERED)(self._decode)
+
+    def encode(self, text: str) -> tuple[int, ...]:
+        return self._encode_cached(text) if len(text) <= _SHORT else self._encode(text)
 
     def _encode(self, text: str) -> tuple[int, ...]:
         return tuple(self.inner.encode(text, add_special_tokens=False))
@@ -22,7 +30,8 @@ class HubTokenizer:
         return str(self.inner.decode(list(token_ids), skip_special_tokens=True))
 
     def decode(self, token_ids: Sequence[int]) -> str:
-        return self._decode_cached(tuple(token_ids))
+        ids = tuple(token_ids)
+        return self._decode_cached(ids) if len(ids) <= _SHORT else self._decode(ids)
 
     @property
     def has_chat(self) -> bool:
@@ -37,3 +46,9 @@ class HubTokenizer:
             messages, tokenize=False, add_generation_prompt=True, enable_thinking=False
         )
         return self.encode(text)
+
+
+def _begin(tokenizer: Any) -> tuple[int, ...]:
+    """What the model's own tokenizer puts before every text, such as a begin-of-text token."""
+    marked, plain = (tokenizer.encode("a", add_special_tokens=special) for special in (True, False))
+    return tuple(marked[: len(marked) - len(plain)]) if marked[-len(plain) :] == plain else ()

@@ -4,7 +4,7 @@ Leaves out on purpose: admission of new requests into a running decode, and stre
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -138,7 +138,8 @@ class TransformersEngine:
             if not jobs:
                 continue
             try:
-                await loop.run_in_executor(self._worker, decode, self.base.model, self.base.bank, jobs)
+                for part in self._parts(jobs):
+                    await loop.run_in_executor(self._worker, decode, self.base.model, self.base.bank, part)
             except Exception as error:  # noqa: BLE001 - the boundary: a failed batch fails its requests, not the pump
                 failure = EngineError(f"decoding failed: {type(error).__name__}: {error}")
                 for ask in asks:
@@ -148,6 +149,11 @@ class TransformersEngine:
             self.sequences += len(jobs)
             for ask in asks:
                 ask.finish()
+
+    def _parts(self, jobs: list[Job]) -> Iterator[list[Job]]:
+        """Batches of `max_batch` at most: one request for many candidates may need several."""
+        size = self.base.options.max_batch
+        return (jobs[start : start + size] for start in range(0, len(jobs), size))
 
     def _take(self) -> list["_Ask"]:
         """The oldest requests that fill one batch, at least one of them."""

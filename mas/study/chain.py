@@ -99,7 +99,8 @@ class _Play:
     def untrained(self) -> None:
         """The arms that cost no training."""
         chance = random_success(self.scenario, self.chain.eval_tasks, self.chain.seed)
-        self._add("random", chance, chance)
+        if chance is not None:
+            self._add("random", chance, chance)
         for arm, team in (("untrained_team", REFERENCE), ("untrained_single", "single_agent_grpo")):
             config = self.chain.configure(team)
             self._evaluated(arm, config, untrained(config, self.scenario, self.base))

@@ -22,6 +22,7 @@ class CharacterTokenizer:
     """One token per Unicode character: its code point + 1; 0 ends a text."""
 
     vocabulary = 0x110000
+    begin: tuple[int, ...] = ()
 
     def encode(self, text: str) -> tuple[int, ...]:
         return tuple(ord(character) + 1 for character in text)

@@ -78,16 +78,17 @@ def summarise(episodes: Sequence[Episode]) -> Evaluation:
     )
 
 
-def random_success(scenario: Scenario, tasks: int, seed: int) -> float:
+def random_success(scenario: Scenario, tasks: int, seed: int) -> float | None:
     """Success of a player that draws uniformly among the legal actions: it knows the rules and nothing else.
 
-    Raises:
-        ValueError: the scenario cannot list legal actions.
+    None: the scenario cannot list its legal actions.
     """
-    return fmean(_random_play(scenario, scenario.task("eval", index), seed) for index in range(tasks))
+    played = [_random_play(scenario, scenario.task("eval", index), seed) for index in range(tasks)]
+    known = [success for success in played if success is not None]
+    return fmean(known) if len(known) == len(played) else None
 
 
-def _random_play(scenario: Scenario, task: Task, seed: int) -> bool:
+def _random_play(scenario: Scenario, task: Task, seed: int) -> bool | None:
     environment = scenario.environment()
     environment.reset(task)
     random = Random(derive_seed("random", seed, task.id))
@@ -96,7 +97,7 @@ def _random_play(scenario: Scenario, task: Task, seed: int) -> bool:
         for seat in seats:
             legal = environment.legal(seat)
             if legal is None:
-                raise ValueError(f"{scenario.name} cannot list the legal actions of {seat!r}: no random baseline")
+                return None
             actions[seat] = random.choice(legal) if legal else ""
         environment.step(actions)
     return environment.success()

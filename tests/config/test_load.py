@@ -149,7 +149,13 @@ def test_naming_a_scenario_chooses_its_preset() -> None:
         [],
         ["scenario=relay", "algorithm=single_grpo", "train.target=0.5", "train.canary=false"],
         ["scenario.name=theirs", "scenario.options.sizes=[1,2]", "scenario.options.deep={a: {b: 'x y'}}"],
-        ["algorithm.name=mine", "run_dir='odd, dir/it\\'s'", "model.lora.targets=[q_proj]", "learner.lr=1e-5"],
+        [
+            "algorithm=at_grpo",
+            "algorithm.name=mine",
+            "run_dir='odd, dir/it\\'s'",
+            "model.lora.targets=[q_proj]",
+            "learner.lr=1e-5",
+        ],
         ["algorithm.reward.weights={right: 0.5}", "run_dir='null'"],
         ["algorithm.reward.weights={own.term: -1}", "run_dir='1e5'"],
     ],
@@ -197,3 +203,32 @@ def test_checking_a_configuration_loads_no_tensor_library() -> None:
     code = "import sys; from mas.config.load import load_config; load_config(['scenario=relay']); print(*sys.modules)"
     modules = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert not {"torch", "transformers", "peft"} & set(modules)
+
+
+def test_the_name_of_an_algorithm_chooses_its_preset_unless_one_is_chosen() -> None:
+    assert load_config(["algorithm.name=parallel_grpo"]) == load_config(["algorithm=parallel_grpo"])
+    mine = load_config(["algorithm=parallel_grpo", "algorithm.name=mine"]).algorithm
+    assert (mine.name, mine.sampler.mode) == ("mine", "parallel")
+    with pytest.raises(ConfigError, match=r"no such algorithm\. Did you mean 'parallel_grpo'"):
+        load_config(["algorithm.name=paralel_grpo"])
+
+
+@pytest.mark.parametrize(
+    ("words", "fixed"),
+    [
+        (["algorithm=parallel_grpo", "algorithm.sampler.lookahead=episode"], "algorithm=at_grpo"),
+        (["algorithm=parallel_grpo", "algorithm.sampler.commit_best=0.5"], "algorithm=at_grpo"),
+        (
+            ["algorithm.sampler.lookahead=action", "algorithm.sampler.continuations=2"],
+            "algorithm.sampler.lookahead=turn",
+        ),
+        (["algorithm.advantage.single=raw"], "algorithm=single_grpo"),
+        (["algorithm.loss.kl_estimator=k3"], "algorithm.loss.kl=0.1"),
+        (["algorithm.loss.max_length=5"], "algorithm.loss.aggregation=seq_mean_token_sum_norm"),
+        (["model.path=some/model", "model.tiny.hidden=32"], "model.path=tiny"),
+    ],
+)
+def test_a_value_without_effect_is_refused(words: list[str], fixed: str) -> None:
+    with pytest.raises(ConfigError, match="has no effect here"):
+        load_config(words)
+    load_config([*words, fixed])
