@@ -148,9 +148,14 @@ class AlgorithmOptions(Options):
 
 
 class LearnerOptions(Options):
-    """One AdamW per adapter. `epochs` passes over each batch, in `minibatches` optimiser steps each."""
+    """One AdamW per adapter. `epochs` passes over each batch, in `minibatches` optimiser steps each.
+
+    The learning rate falls on a straight line from `lr` to `final_lr` x `lr` at the end of `train.steps`, or of
+    `train.token_budget` where that comes first.
+    """
 
     lr: Annotated[float, Field(gt=0)] = 3e-3
+    final_lr: Annotated[float, Field(ge=0, le=1)] = 1.0
     beta1: Annotated[float, Field(ge=0, lt=1)] = 0.9
     beta2: Annotated[float, Field(ge=0, lt=1)] = 0.95
     weight_decay: NonNegative = 0.0

@@ -3,9 +3,11 @@
 Every chain is one seed of one case and depends on no other, so results do not depend on who works through it.
 """
 
+import os
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
 
 from mas.study.chain import ArmRun, Chain, Note, describe, run_chain
 
@@ -25,7 +27,7 @@ def run_chains(
     if not workers:
         yield from ((chain, work(chain, note)) for chain in chains)
         return
-    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+    with ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=_end_with_parent) as pool:
         asked = {pool.submit(run_chain, chain): chain for chain in chains[1:]}
         own: Chain | None = chains[0]
         while own is not None or asked:
@@ -36,6 +38,18 @@ def run_chains(
             own = _take_back(asked)
             if own is None and asked:
                 wait(asked, return_when=FIRST_COMPLETED)
+
+
+def _end_with_parent() -> None:
+    """End this worker as soon as the process that started it is gone, however it went."""
+    parent = parent_process()
+    assert parent is not None
+
+    def wait_and_end() -> None:
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=wait_and_end, name="mas-parent-watch", daemon=True).start()
 
 
 def _told(future: Future[list[ArmRun]], note: Note) -> list[ArmRun]:

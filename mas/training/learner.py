@@ -51,15 +51,19 @@ class Learner:
             for name, weights in self.adapters.items()
         }
 
-    def step(self, rows: Sequence[TrainRow]) -> dict[str, Metrics]:
+    def step(self, rows: Sequence[TrainRow], *, lr_scale: float = 1.0) -> dict[str, Metrics]:
         """Improve every adapter that has rows; returns metrics per adapter over all epochs and minibatches.
 
-        `behaviour_gap` alone is that of each adapter's first minibatch, before anything was changed.
+        `lr_scale` multiplies the learning rate in this step. `behaviour_gap` alone is that of each adapter's first
+        minibatch, before anything was changed.
 
         Raises:
             TrainingError: a gradient reached the wrong adapter, is missing, or is not finite.
         """
         torch.set_num_threads(self.base.options.threads)
+        for optimiser in self.optimisers.values():
+            for group in optimiser.param_groups:
+                group["lr"] = self.options.lr * lr_scale
         names = sorted({row.adapter for row in rows})
         tallies = {name: Tally() for name in names}
         norms: dict[str, list[float]] = {name: [] for name in names}

@@ -117,6 +117,13 @@ class Trainer:
         adapters = {name: weights.snapshot() for name, weights in self.learner.adapters.items()}
         return Outcome(self.progress, adapters, tuple(history), self._end())
 
+    def _lr_scale(self) -> float:
+        """Share of the learning rate that is due now. A pure function of progress and configuration."""
+        train, done = self.config.train, self.progress.step / max(self.config.train.steps, 1)
+        if train.token_budget is not None:
+            done = max(done, self.progress.tokens / train.token_budget)
+        return 1 - (1 - self.config.learner.final_lr) * min(done, 1.0)
+
     def _end(self) -> str:
         """Why training is over, empty while it is not. A pure function of progress and configuration."""
         train, progress = self.config.train, self.progress
@@ -145,7 +152,7 @@ class Trainer:
         advantages = turn_advantages(turns, algorithm.reward, algorithm.advantage)
         loss = algorithm.loss
         rows = train_rows(turns, advantages, crew.adapter_of, aggregation=loss.aggregation, max_length=loss.max_length)
-        learned = self.learner.step(rows)
+        learned = self.learner.step(rows, lr_scale=self._lr_scale())
         if self.config.train.canary:
             check_sampled(learned, self.base.options.dtype)
         for name in learned:

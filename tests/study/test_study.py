@@ -1,6 +1,9 @@
 """Studies: what is compared, at which budget, and what is told of it."""
 
 import json
+import subprocess
+import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -111,3 +114,32 @@ def test_a_study_leaves_summary_table_plot_and_page_and_is_not_done_twice(
     again = run_study(tmp_path / "study", small(small_overrides), command="mas study", console=console)
     assert again["success"] == summary["success"]
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "study/chains").iterdir()} == kept
+
+
+def test_workers_end_with_a_study_that_is_killed(tmp_path: Path) -> None:
+    script = """
+import multiprocessing, os, sys, time
+from mas.study.lanes import _end_with_parent
+from concurrent.futures import ProcessPoolExecutor
+
+if __name__ == "__main__":
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(1, mp_context=context, initializer=_end_with_parent) as pool:
+        print(pool.submit(os.getpid).result(), flush=True)
+        pool.submit(time.sleep, 100).result()
+"""
+    path = tmp_path / "script.py"
+    path.write_text(script)
+    with subprocess.Popen([sys.executable, str(path)], stdout=subprocess.PIPE, text=True) as study:
+        assert study.stdout is not None
+        worker = int(study.stdout.readline())
+        study.kill()
+    ended = time.monotonic() + 20
+    while _is_alive(worker):
+        assert time.monotonic() < ended, "the worker outlived the study"
+        time.sleep(0.05)
+
+
+def _is_alive(process: int) -> bool:
+    state = Path(f"/proc/{process}/stat")
+    return state.exists() and state.read_text().rpartition(")")[2].split()[0] != "Z"

@@ -9,7 +9,7 @@ import torch
 from conftest import BaseFor
 from parts import SKILLED
 
-from mas.config.options import Config
+from mas.config.options import Config, LearnerOptions
 from mas.core.errors import ConfigError, EngineError, TrainingError
 from mas.core.records import Episode
 from mas.core.scenario import Scenario
@@ -19,6 +19,7 @@ from mas.scenarios.folder import FolderScenario
 from mas.serving.model import BaseModel
 from mas.serving.transformers_engine import TransformersEngine
 from mas.training.evaluate import Evaluation
+from mas.training.learner import Learner
 from mas.training.trainer import Outcome, Trainer
 
 
@@ -172,6 +173,29 @@ async def test_a_shared_policy_is_one_adapter_that_learns_from_all_roles(base: B
     assert set(outcome.adapters) == {"shared"}
     _, metrics, episodes = notes.steps[-1]
     assert metrics["adapters"]["shared"]["rows"] == sum(len(episode.turns) for episode in episodes)
+
+
+async def test_the_learning_rate_falls_with_steps_or_budget(
+    base: BaseModel, scenario: Scenario, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    step, scales = Learner.step, list[float]()
+
+    def noted(learner: Learner, rows: Any, *, lr_scale: float) -> Any:
+        scales.append(lr_scale)
+        learned = step(learner, rows, lr_scale=lr_scale)
+        assert all(group["lr"] == 3e-3 * lr_scale for one in learner.optimisers.values() for group in one.param_groups)
+        return learned
+
+    monkeypatch.setattr(Learner, "step", noted)
+    learner = {"final_lr": 0.2}
+    falling = config_of(steps=4).model_copy(update={"learner": LearnerOptions.model_validate(learner)})
+    await train(falling, scenario, base)
+    assert scales == pytest.approx([1.0, 0.8, 0.6, 0.4])
+    scales.clear()
+    spent = falling.model_copy(update={"train": falling.train.model_copy(update={"steps": 500, "token_budget": 1500})})
+    _, notes = await train(spent, scenario, base)
+    tokens = [0, *(metrics["tokens"] for _, metrics, _ in notes.steps[:-1])]
+    assert scales == pytest.approx([1 - 0.8 * max(n / 500, count / 1500) for n, count in enumerate(tokens)])
 
 
 async def test_the_token_budget_ends_training(base: BaseModel, scenario: Scenario) -> None:

@@ -1,7 +1,8 @@
 """`plan_path`: find the way through a grid whose facts are split over the team (after AT-GRPO's Plan-Path).
 
 The planner knows the goal, the executor where it stands, the verifier and the feedback agent what surrounds it.
-The team's action is one move a turn: U, D, L or R; a bump into a wall or the border, or no move, wastes the turn.
+The team's action is one move a turn: U, D, L or R; a bump into a wall or the border, or no move, wastes the turn, and
+the team forgets where it was before: what its members see changes, so that a greedy team is not stuck for good.
 """
 
 from collections.abc import Mapping
@@ -18,7 +19,7 @@ OPEN, VISITED, BLOCKED = ".", "o", "#"
 
 
 class PathState(msgspec.Struct, frozen=True):
-    """Where the team stands. `last` is the last move made, `-` before the first."""
+    """Where the team stands. `last` is the last move made, `-` before the first and after a wasted turn."""
 
     grid: Grid
     goal: Cell
@@ -94,7 +95,8 @@ class PathEnvironment(RecordEnvironment[PathState]):
     def act(self, state: PathState, action: str) -> tuple[PathState, dict[str, float], bool]:
         legal = action in MOVES and state.grid.is_free(neighbour(state.cell, action))
         if not legal:
-            return msgspec.structs.replace(state, turn=state.turn + 1), {"waste": self.rules.waste}, action == ""
+            lost = msgspec.structs.replace(state, visited=(state.cell,), last="-", turn=state.turn + 1)
+            return lost, {"waste": self.rules.waste}, action == ""
         cell = neighbour(state.cell, action)
         after = msgspec.structs.replace(
             state, cell=cell, visited=(*state.visited, cell), last=action, turn=state.turn + 1
