@@ -91,7 +91,7 @@ async def open_crew(
     adapter_of = trainable_adapters(team, policy)
     engine = TransformersEngine(base)
     for name, weights in adapters.items():
-        engine.publish(name, weights)
+        await engine.store.publish(name, weights)
     bus = MemoryBus()
     named = {name: role.adapter for name, role in team.roles.items()}
     speaking: dict[str, str | None] = {**named, **adapter_of, **(speakers or {})}

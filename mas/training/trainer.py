@@ -20,7 +20,7 @@ from mas.runtime.play import together
 from mas.serving.lora import AdapterWeights
 from mas.serving.model import BaseModel
 from mas.training.batch import train_rows
-from mas.training.canary import check_sampled, check_served
+from mas.training.canary import check_held, check_sampled, probes_of
 from mas.training.checkpoint import Progress, list_checkpoints, load_checkpoint, save_checkpoint
 from mas.training.credit import turn_advantages
 from mas.training.crew import Crew, check_trainable, new_adapters, open_crew, trainable_adapters
@@ -103,7 +103,7 @@ class Trainer:
         policy, limit = self.config.algorithm.policy, train.answer_timeout_s
         async with open_crew(self.scenario, self.team, self.base, policy, {}, timeout_s=limit) as crew:
             for name, weights in self.learner.adapters.items():
-                crew.engine.publish(name, weights, self.progress.versions[name])
+                await crew.engine.store.publish(name, weights, version=self.progress.versions[name])
             if self.progress.step == 0:
                 await self._evaluate(crew, watcher)
             while not self._end():
@@ -155,9 +155,15 @@ class Trainer:
         learned = self.learner.step(rows, lr_scale=self._lr_scale())
         if self.config.train.canary:
             check_sampled(learned, self.base.options.dtype)
-        for name in learned:
-            crew.engine.publish(name, self.learner.adapters[name])
-        gaps = await check_served(crew.engine, self.learner, rows) if self.config.train.canary else {}
+        published = {
+            name: await crew.engine.store.publish(
+                name,
+                self.learner.adapters[name],
+                probes=probes_of(self.learner, rows, name) if self.config.train.canary else (),
+            )
+            for name in learned
+        }
+        check_held(crew.engine.store, self.learner, learned)
         step = self.progress.step + 1
         self.progress = replace(
             self.progress,
@@ -167,7 +173,8 @@ class Trainer:
             versions={name: ref.version for name, ref in crew.engine.adapters().items()},
         )
         metrics = step_metrics(episodes, turns, advantages, algorithm.reward, learned, crew.adapter_of)
-        metrics |= {"tokens": self.progress.tokens, "calls": self.progress.calls, "canary": gaps}
+        metrics |= {"tokens": self.progress.tokens, "calls": self.progress.calls}
+        metrics["canary"] = {name: one.metrics() for name, one in published.items() if one.gap is not None}
         metrics["seconds"] = {"sample": sampled - began, "learn": time.perf_counter() - sampled}
         watcher.on_step(step, metrics, episodes)
         return metrics
