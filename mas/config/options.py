@@ -78,6 +78,19 @@ class ModelOptions(Options):
     threads: Positive = 1
 
 
+class EngineOptions(Options):
+    """Who serves the base and its adapters while a team plays.
+
+    `transformers` is built in. `vllm` needs `mas[vllm]`; `adapters` versions fit into one of its batches, `restarts`
+    times it is started again if it dies, and `vllm` passes further options of its engine on (`max_num_seqs`, ...).
+    """
+
+    name: Literal["transformers", "vllm"] = "transformers"
+    adapters: Positive = 8
+    restarts: Count = 2
+    vllm: dict[str, Any] = {}
+
+
 class SamplerOptions(Options):
     """How candidates are drawn.
 
@@ -194,6 +207,7 @@ class Config(Options):
     scenario: ScenarioOptions = ScenarioOptions()
     algorithm: AlgorithmOptions = AlgorithmOptions()
     model: ModelOptions = ModelOptions()
+    engine: EngineOptions = EngineOptions()
     learner: LearnerOptions = LearnerOptions()
     train: TrainOptions = TrainOptions()
     run_dir: str = "runs/latest"

@@ -298,13 +298,10 @@ class AdapterStore:
         """
         return (await self.publish(name, from_directory(directory, bank))).ref
 
-    async def reload(self) -> None:
-        """Load again whatever is loaded: the engine was started anew."""
-        async with self._changing:
-            for held in self._names.values():
-                for entry in held.kept.values():
-                    if entry.is_loaded:
-                        await self._host.load(entry.version)
+    def loaded(self) -> list[AdapterVersion]:
+        """Every version that the engine should hold now: those to load again into one that was started anew."""
+        held = [entry for name in self._names.values() for entry in name.kept.values()]
+        return [entry.version for entry in held if entry.is_loaded]
 
     def close(self) -> None:
         """Delete all files; the store is not used again."""

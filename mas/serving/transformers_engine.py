@@ -13,7 +13,6 @@ import torch
 from mas.core.engine import AdapterRef, Generation, Request
 from mas.core.errors import EngineError
 from mas.serving.decode import Job, decode
-from mas.serving.draw import check_draws
 from mas.serving.forward import Row, completion_logits
 from mas.serving.model import BaseModel
 from mas.serving.store import AdapterStore, AdapterVersion
@@ -54,8 +53,8 @@ class TransformersEngine:
         """Nothing to do."""
 
     async def generate(self, request: Request) -> tuple[Generation, ...]:
-        self._validate(request.prompt_ids, request.sampling.max_tokens)
-        check_draws(request)
+        self._check_open()
+        self.base.limits.check_request(request)
         if request.adapter is None:
             return await self._decoded(request, None)
         async with self.store.lease(request.adapter) as version:
@@ -87,10 +86,8 @@ class TransformersEngine:
     async def score_version(
         self, version: AdapterVersion | None, prompt_ids: Sequence[int], completion_ids: Sequence[int]
     ) -> tuple[float, ...]:
-        if not completion_ids:
-            raise EngineError("nothing to score: completion_ids is empty")
-        self._validate(prompt_ids, len(completion_ids))
-        self._validate(completion_ids, 0)
+        self._check_open()
+        self.base.limits.check_score(prompt_ids, completion_ids)
         row = Row(prompt_ids, completion_ids, None if version is None else version.weights)
         return await asyncio.get_running_loop().run_in_executor(self._worker, self._score, row)
 
@@ -108,19 +105,9 @@ class TransformersEngine:
             logprobs = torch.log_softmax(logits_LV, -1).gather(-1, tokens_L1)[:, 0]
         return tuple(logprobs.tolist())
 
-    def _validate(self, ids: Sequence[int], room: int) -> None:
+    def _check_open(self) -> None:
         if self._closed:
             raise EngineError("the engine is closed")
-        if not ids:
-            raise EngineError("the prompt is empty: give at least one token id")
-        outside = next((token for token in ids if not 0 <= token < self.base.vocabulary), None)
-        if outside is not None:
-            raise EngineError(f"token id {outside} is outside the vocabulary of {self.base.vocabulary}")
-        if len(ids) + room > self.base.context:
-            raise EngineError(
-                f"{len(ids)} prompt tokens and {room} new ones exceed the context of {self.base.context}: "
-                "shorten the prompt or lower max_tokens"
-            )
 
     async def _drain(self) -> None:
         loop = asyncio.get_running_loop()
