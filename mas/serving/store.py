@@ -95,9 +95,9 @@ class Publication:
     seconds: float
 
     def metrics(self) -> dict[str, float]:
-        """What was measured, by name."""
+        """What the canary measured, by name."""
         found = {"gap": self.gap, "from_base": self.from_base, "from_previous": self.from_previous}
-        return {name: value for name, value in found.items() if value is not None} | {"seconds": self.seconds}
+        return {name: value for name, value in found.items() if value is not None}
 
 
 class ServingEngine(Engine, Protocol):

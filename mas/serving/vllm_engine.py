@@ -60,6 +60,8 @@ class VllmEngine:
         self._requests = 0
         self._restarting = asyncio.Lock()
         self._closed = False
+        self._flying = 0
+        self._landed = asyncio.Event()
 
     @classmethod
     async def start(cls, base: BaseModel, options: EngineOptions, *, rank: int) -> "VllmEngine":
@@ -71,7 +73,7 @@ class VllmEngine:
         Raises:
             ModelError: vLLM is not installed, or cannot serve the model. ConfigError: an impossible option.
         """
-        arguments = _arguments(base, options, rank)
+        arguments = vllm_arguments(base, options, rank)
         return cls(base, options, arguments, _start(base, arguments))
 
     def adapters(self) -> Mapping[str, AdapterRef]:
@@ -141,7 +143,11 @@ class VllmEngine:
     async def close(self) -> None:
         if not self._closed:
             self._closed = True
+            while self._flying:
+                self._landed.clear()
+                await self._landed.wait()
             self._llm.shutdown()
+            self._llm = None
             self.store.close()
 
     async def _generate(self, request: Request, version: AdapterVersion | None) -> tuple[Generation, ...]:
@@ -198,23 +204,26 @@ class VllmEngine:
         """The result of a call on a living vLLM: one that died is started again, and the call made again."""
         from vllm.v1.engine.exceptions import EngineDeadError, EngineGenerateError
 
-        while True:
-            llm = self._llm
-            try:
-                return await call(llm)
-            except EngineDeadError as error:
-                await self._restart(llm, error)
-            except EngineGenerateError as error:
-                raise EngineError(f"vLLM could not serve the request: {error.__cause__ or error}") from error
-            except ValueError as error:
-                raise EngineError(f"vLLM refuses the request: {error}") from error
+        self._flying += 1
+        try:
+            while True:
+                llm = self._llm
+                try:
+                    return await call(llm)
+                except EngineDeadError as error:
+                    await self._restart(llm, error)
+        except EngineGenerateError as error:
+            raise EngineError(f"vLLM could not serve the request: {error.__cause__ or error}") from error
+        except ValueError as error:
+            raise EngineError(f"vLLM refuses the request: {error}") from error
+        finally:
+            self._flying -= 1
+            self._landed.set()
 
     async def _restart(self, dead: Any, cause: Exception) -> None:
         async with self._restarting:
             if self._llm is not dead:
                 return
-            if self._closed:
-                raise EngineError("the engine is closed") from cause
             if self.restarts >= self.options.restarts:
                 raise EngineError(f"vLLM died, and was restarted {self.restarts} times before: {cause}") from cause
             self.restarts += 1
@@ -246,7 +255,12 @@ def _sampling(request: Request, seed: int) -> dict[str, Any]:
     }
 
 
-def _arguments(base: BaseModel, options: EngineOptions, rank: int) -> Any:
+def vllm_arguments(base: BaseModel, options: EngineOptions, rank: int) -> Any:
+    """vLLM's `AsyncEngineArgs` for this base and adapters of up to this rank.
+
+    Raises:
+        ModelError: vLLM is not installed, or cannot serve the model. ConfigError: an impossible option.
+    """
     for name, value in _ENVIRONMENT.items():
         os.environ.setdefault(name, value)
     try:
@@ -268,7 +282,7 @@ def _arguments(base: BaseModel, options: EngineOptions, rank: int) -> Any:
     if is_cpu and (size := _head_size(base)) not in _CPU_HEADS:
         raise ModelError(
             f"vLLM on CPUs serves head sizes {_CPU_HEADS}, the model has {size}; "
-            "for the tiny base set model.tiny.heads=2 model.tiny.kv_heads=1"
+            "for the tiny base set model.tiny.head_size=32"
         )
     usual = {"enforce_eager": is_cpu, "enable_prefix_caching": True, "max_num_seqs": 256, "disable_log_stats": True}
     return AsyncEngineArgs(

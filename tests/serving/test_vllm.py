@@ -4,32 +4,37 @@ import asyncio
 import os
 import signal
 from collections.abc import AsyncIterator
+from importlib.util import find_spec
 
 import pytest
 import pytest_asyncio
 from conftest import BaseFor
 from loud import loud_adapter
 
+from mas.config.load import load_config
 from mas.config.options import EngineOptions, ModelOptions, TinyOptions
 from mas.core.engine import AdapterRef, Engine, Request, Sampling
 from mas.core.errors import ConfigError, EngineError, ModelError, NotServed
+from mas.scenarios import build_scenario
 from mas.serving.model import BaseModel
 from mas.serving.store import Probe
 from mas.serving.transformers_engine import TransformersEngine
 from mas.serving.vllm_engine import VllmEngine
 from mas.testing.engine import EngineContract
+from mas.training.run import open_base
+from mas.training.trainer import Trainer
+from mas.training.watch import Silent
 
-pytest.importorskip("vllm", reason="vLLM is not installed")
-psutil = pytest.importorskip("psutil", reason="comes with vLLM")
 pytestmark = [
+    pytest.mark.skipif(find_spec("vllm") is None, reason="vLLM is not installed"),
     pytest.mark.vllm,
     pytest.mark.slow,
     pytest.mark.timeout(600),
-    pytest.mark.asyncio(loop_scope="session"),
+    pytest.mark.asyncio(loop_scope="module"),
     pytest.mark.filterwarnings("default"),  # vLLM and what it imports warn of many things
 ]
 
-WIDE = ModelOptions(tiny=TinyOptions(heads=2, kv_heads=1, steps=20, habit_steps=5, batch=16))
+WIDE = ModelOptions(tiny=TinyOptions(head_size=32, steps=20, habit_steps=5, batch=16))
 """vLLM's CPU kernels need heads of 32."""
 
 
@@ -45,9 +50,9 @@ async def started(base: BaseModel) -> VllmEngine:
     return engine
 
 
-@pytest_asyncio.fixture(scope="session", loop_scope="session")
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def served(base: BaseModel) -> AsyncIterator[VllmEngine]:
-    """The one vLLM of the session."""
+    """One vLLM for all tests here."""
     engine = await started(base)
     yield engine
     await engine.close()
@@ -195,15 +200,26 @@ async def test_options_are_checked_before_anything_starts(
 
 
 async def test_heads_that_vllm_cannot_serve_are_refused_with_what_to_do(base_for: BaseFor) -> None:
-    narrow = base_for("plan_path", ModelOptions(tiny=WIDE.tiny.model_copy(update={"heads": 4, "kv_heads": 2})))
-    with pytest.raises(ModelError, match=r"the model has 16; for the tiny base set model.tiny.heads=2"):
+    narrow = base_for("plan_path", ModelOptions(tiny=WIDE.tiny.model_copy(update={"head_size": None})))
+    with pytest.raises(ModelError, match=r"the model has 16; for the tiny base set model.tiny.head_size=32"):
         await VllmEngine.start(narrow, EngineOptions(name="vllm"), rank=8)
 
 
 async def test_an_engine_that_dies_is_started_again_with_its_adapters(served: VllmEngine) -> None:
+    import psutil  # comes with vLLM
+
     wanted = await served.generate(request(1, "a"))
     for child in psutil.Process().children(recursive=True):
         if "EngineCore" in child.name() or "VLLM" in child.name():
             os.kill(child.pid, signal.SIGKILL)
     assert await served.generate(request(1, "a")) == wanted
     assert served.restarts == 1
+
+
+async def test_a_team_served_by_vllm_learns_relay() -> None:
+    config = load_config(["scenario=relay", "engine=vllm", "train.target=0.95", "train.eval_tasks=50"])
+    scenario = build_scenario(config.scenario)
+    watcher = Silent()
+    outcome = await Trainer(config, scenario, open_base(config, scenario, lambda text: None)).run(watcher)
+    assert outcome.reason == "target success 0.95 reached", watcher.curve
+    assert max(found["gap"] for step in outcome.history for found in step["canary"].values()) <= 1e-4
