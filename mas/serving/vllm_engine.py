@@ -9,7 +9,8 @@ Needs `mas[vllm]`; nothing here is imported without it. Nothing is reported to a
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import fields
 from typing import Any, TypeVar
 
@@ -101,37 +102,37 @@ class VllmEngine:
             await self._guarded(lambda llm: llm.remove_lora(version.number))
 
     async def generate(self, request: Request) -> tuple[Generation, ...]:
-        self._check_open()
-        self.base.limits.check_request(request)
-        if request.adapter is None:
-            return await self._generate(request, None)
-        async with self.store.lease(request.adapter) as version:
-            return await self._generate(request, version)
+        with self._accepted():
+            self.base.limits.check_request(request)
+            if request.adapter is None:
+                return await self._generate(request, None)
+            async with self.store.lease(request.adapter) as version:
+                return await self._generate(request, version)
 
     async def stream(self, request: Request) -> AsyncIterator[int]:
         """The tokens of one completion (the request's first seed) as they are drawn."""
-        self._check_open()
-        self.base.limits.check_request(request)
-        if request.adapter is None:
-            async for token in self._tokens(request, None):
-                yield token
-            return
-        async with self.store.lease(request.adapter) as version:
-            async for token in self._tokens(request, version):
-                yield token
+        with self._accepted():
+            self.base.limits.check_request(request)
+            if request.adapter is None:
+                async for token in self._tokens(request, None):
+                    yield token
+                return
+            async with self.store.lease(request.adapter) as version:
+                async for token in self._tokens(request, version):
+                    yield token
 
     async def score(
         self, prompt_ids: Sequence[int], completion_ids: Sequence[int], adapter: str | None = None
     ) -> tuple[float, ...]:
-        if adapter is None:
-            return await self.score_version(None, prompt_ids, completion_ids)
-        async with self.store.lease(adapter) as version:
-            return await self.score_version(version, prompt_ids, completion_ids)
+        with self._accepted():
+            if adapter is None:
+                return await self.score_version(None, prompt_ids, completion_ids)
+            async with self.store.lease(adapter) as version:
+                return await self.score_version(version, prompt_ids, completion_ids)
 
     async def score_version(
         self, version: AdapterVersion | None, prompt_ids: Sequence[int], completion_ids: Sequence[int]
     ) -> tuple[float, ...]:
-        self._check_open()
         self.base.limits.check_score(prompt_ids, completion_ids)
         # vLLM draws one token behind what it scores, so the last one of a full context is scored as that draw
         ids = [*prompt_ids, *completion_ids]
@@ -152,8 +153,11 @@ class VllmEngine:
 
     async def _generate(self, request: Request, version: AdapterVersion | None) -> tuple[Generation, ...]:
         calls = [self._complete(request, seed, version) for seed in request.seeds]
-        async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(call, name="vllm-completion") for call in calls]
+        try:
+            async with asyncio.TaskGroup() as group:
+                tasks = [group.create_task(call, name="vllm-completion") for call in calls]
+        except BaseExceptionGroup as failed:
+            raise failed.exceptions[0] from None
         return tuple(task.result() for task in tasks)
 
     async def _complete(self, request: Request, seed: int, version: AdapterVersion | None) -> Generation:
@@ -204,7 +208,6 @@ class VllmEngine:
         """The result of a call on a living vLLM: one that died is started again, and the call made again."""
         from vllm.v1.engine.exceptions import EngineDeadError, EngineGenerateError
 
-        self._flying += 1
         try:
             while True:
                 llm = self._llm
@@ -216,9 +219,6 @@ class VllmEngine:
             raise EngineError(f"vLLM could not serve the request: {error.__cause__ or error}") from error
         except ValueError as error:
             raise EngineError(f"vLLM refuses the request: {error}") from error
-        finally:
-            self._flying -= 1
-            self._landed.set()
 
     async def _restart(self, dead: Any, cause: Exception) -> None:
         async with self._restarting:
@@ -232,9 +232,17 @@ class VllmEngine:
             for version in self.store.loaded():
                 await self._llm.add_lora(_lora(version))
 
-    def _check_open(self) -> None:
+    @contextmanager
+    def _accepted(self) -> Iterator[None]:
+        """A request from here to its end: `close` waits for it."""
         if self._closed:
             raise EngineError("the engine is closed")
+        self._flying += 1
+        try:
+            yield
+        finally:
+            self._flying -= 1
+            self._landed.set()
 
 
 def _lora(version: AdapterVersion) -> Any:
