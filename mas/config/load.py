@@ -1,9 +1,9 @@
 """A configuration from the command line: presets by Hydra, values checked by the option models.
 
-Merged in this order, later wins: defaults of `mas.config.options`, scenario preset, algorithm preset, command line.
-`scenario=NAME` and `algorithm=NAME` choose presets; everything else is `dotted.key=value` in Hydra's grammar. Without
-`scenario=`, `scenario.name=NAME` chooses the preset of that name, or none where there is none; without `algorithm=`,
-`algorithm.name=NAME` chooses likewise, and beside it is a label of one's own.
+Merged in this order, later wins: defaults of `mas.config.options`, scenario, algorithm and engine preset, command line.
+`scenario=NAME`, `algorithm=NAME` and `engine=NAME` choose presets; everything else is `dotted.key=value` in Hydra's
+grammar. Without `scenario=`, `scenario.name=NAME` chooses the preset of that name, or none where there is none; without
+`algorithm=`, `algorithm.name=NAME` chooses likewise, and beside it is a label of one's own.
 Leaves out on purpose: sweeps, deletions and Hydra's own settings. A scenario's own options are checked by the scenario.
 """
 
@@ -30,7 +30,7 @@ from mas.config.problems import describe, unknown_key
 from mas.core.errors import ConfigError, RunDirectoryError
 from mas.core.naming import did_you_mean
 
-GROUPS = ("scenario", "algorithm")
+GROUPS = ("scenario", "algorithm", "engine")
 _CONFIG_FILE = "config.yaml"
 _TEAM_FILE = "team.yaml"
 _PRESETS = "mas.conf"
@@ -97,6 +97,7 @@ def overrides_of(config: Config) -> list[str]:
     name, algorithm = config.scenario.name, config.algorithm.name
     chosen = [f"scenario={name}" if name in presets("scenario") else f"scenario.name={_literal(name)}"]
     chosen.append(f"algorithm={algorithm if algorithm in presets('algorithm') else Config().algorithm.name}")
+    chosen.append(f"engine={config.engine.name}")
     usual = dict(_leaves(load_config(chosen).model_dump(mode="json")))
     wanted = _leaves(config.model_dump(mode="json"))
     return chosen + [
@@ -145,6 +146,9 @@ def _choices(parsed: Sequence[Override]) -> dict[str, str]:
                 "Beside algorithm=NAME it may be any label."
             )
         choices["algorithm"] = named
+    engine = _named(parsed, "engine")
+    if engine is not None and engine in presets("engine"):
+        choices.setdefault("engine", engine)
     return choices
 
 

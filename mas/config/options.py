@@ -27,7 +27,7 @@ class TinyOptions(Options):
 
     Its warm start imitates an expert for `steps` batches of `batch` demonstrations, then a novice with habits for
     `habit_steps`: it ends up knowing the skills and seldom using them. `spread` is the standard deviation of its
-    initial weights.
+    initial weights; `head_size` None is `hidden` / `heads`.
     """
 
     hidden: Positive = 64
@@ -35,6 +35,7 @@ class TinyOptions(Options):
     layers: Positive = 2
     heads: Positive = 4
     kv_heads: Positive = 2
+    head_size: Annotated[int, Field(ge=2, multiple_of=2)] | None = None
     spread: Annotated[float, Field(gt=0)] = 0.06
     context: Positive = 256
     steps: Count = 400
@@ -45,7 +46,7 @@ class TinyOptions(Options):
 
     @model_validator(mode="after")
     def _heads_fit(self) -> Self:
-        if self.hidden % (2 * self.heads):
+        if self.head_size is None and self.hidden % (2 * self.heads):
             raise ValueError(f"hidden={self.hidden} must be a multiple of twice heads={self.heads}")
         if self.heads % self.kv_heads:
             raise ValueError(f"heads={self.heads} must be a multiple of kv_heads={self.kv_heads}")
@@ -76,6 +77,19 @@ class ModelOptions(Options):
     max_batch: Positive = 1024
     max_context: Positive = 4096
     threads: Positive = 1
+
+
+class EngineOptions(Options):
+    """Who serves the base and its adapters while a team plays.
+
+    `transformers` is built in. `vllm` needs `mas[vllm]`; `adapters` versions fit into one of its batches, `restarts`
+    times it is started again if it dies, and `vllm` passes further options of its engine on (`max_num_seqs`, ...).
+    """
+
+    name: Literal["transformers", "vllm"] = "transformers"
+    adapters: Positive = 8
+    restarts: Count = 2
+    vllm: dict[str, Any] = {}
 
 
 class SamplerOptions(Options):
@@ -194,6 +208,7 @@ class Config(Options):
     scenario: ScenarioOptions = ScenarioOptions()
     algorithm: AlgorithmOptions = AlgorithmOptions()
     model: ModelOptions = ModelOptions()
+    engine: EngineOptions = EngineOptions()
     learner: LearnerOptions = LearnerOptions()
     train: TrainOptions = TrainOptions()
     run_dir: str = "runs/latest"

@@ -12,7 +12,8 @@
     ├── RemoteError            the other side of a request failed; its text is kept
     ├── EnvironmentFault       an environment was used against its contract
     ├── EngineError            a request that the engine cannot serve
-    │   └── UnknownAdapter     the adapter is not loaded
+    │   ├── UnknownAdapter     the adapter is not loaded
+    │   └── NotServed          an engine computes something else than was trained
     ├── ModelError             a model directory that is not one
     ├── RunError               a team run that cannot go on
     ├── RunDirectoryError      a run directory that cannot be used
@@ -73,6 +74,10 @@ class EngineError(MasError):
 
 class UnknownAdapter(EngineError):
     """The adapter, or that version of it, is not loaded."""
+
+
+class NotServed(EngineError):
+    """What an engine serves under a name is not what the trainer holds."""
 
 
 class ModelError(MasError):

@@ -1,15 +1,11 @@
 """Drawing tokens from counters instead of carried random state: the draw depends on the request's seed and the
 position alone, so that a batch's other members cannot change it."""
 
-import math
 from collections.abc import Sequence
 
 import numpy as np
 import torch
 from torch import Tensor
-
-from mas.core.engine import Request
-from mas.core.errors import EngineError
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
@@ -24,24 +20,6 @@ def uniforms(seeds: Sequence[int], position: int) -> np.ndarray[tuple[int], np.d
         z = (z ^ (z >> np.uint64(27))) * _MIX_2
         z ^= z >> np.uint64(31)
     return (z >> np.uint64(11)).astype(np.float64) * 2.0**-53
-
-
-def check_draws(request: Request) -> None:
-    """Refuse here what would otherwise fail a whole batch.
-
-    Raises:
-        EngineError: no seed, a seed that is no unsigned 64-bit number, no token wanted, or an impossible temperature.
-    """
-    sampling = request.sampling
-    if not request.seeds:
-        raise EngineError("no seed, nothing to generate: give one seed per completion wanted")
-    wrong = next((seed for seed in request.seeds if not 0 <= seed < 2**64), None)
-    if wrong is not None:
-        raise EngineError(f"seed {wrong} is outside 0 to 2^64 - 1")
-    if sampling.max_tokens < 1:
-        raise EngineError(f"max_tokens is {sampling.max_tokens}, a completion has at least one token")
-    if not 0 <= sampling.temperature < math.inf:
-        raise EngineError(f"temperature {sampling.temperature} is impossible: 0 is greedy, above it a finite number")
 
 
 def draw_tokens(

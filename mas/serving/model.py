@@ -1,6 +1,5 @@
 """Loading the one base model of all roles, from a directory, a hub id, or the tiny base that mas makes."""
 
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from transformers.utils.logging import disable_progress_bar
 
 from mas.config.options import ModelOptions
 from mas.core.errors import ModelError
+from mas.serving.check import Limits
 from mas.serving.lora import AdapterBank
 from mas.serving.tokenizer import HubTokenizer
 
@@ -24,8 +24,7 @@ class BaseModel:
     bank: AdapterBank
     tokenizer: HubTokenizer
     options: ModelOptions
-    vocabulary: int
-    context: int
+    limits: Limits
     stop_ids: tuple[int, ...]
 
     @property
@@ -57,14 +56,14 @@ def load_base(options: ModelOptions, path: str | Path | None = None) -> BaseMode
     stop = model.generation_config.eos_token_id
     stop_ids = tuple(stop) if isinstance(stop, list) else (() if stop is None else (int(stop),))
     text_config = config.get_text_config()
+    longest = getattr(text_config, "max_position_embeddings", None) or options.max_context
     return BaseModel(
         name=source,
         model=model,
         bank=AdapterBank(model, options.lora.targets),
         tokenizer=HubTokenizer(tokenizer),
         options=options,
-        vocabulary=int(text_config.vocab_size),
-        context=min(getattr(text_config, "max_position_embeddings", None) or sys.maxsize, options.max_context),
+        limits=Limits(int(text_config.vocab_size), min(longest, options.max_context)),
         stop_ids=stop_ids,
     )
 

@@ -41,7 +41,7 @@ def tiny_model(options: TinyOptions) -> Qwen3ForCausalLM:
         num_hidden_layers=options.layers,
         num_attention_heads=options.heads,
         num_key_value_heads=options.kv_heads,
-        head_dim=options.hidden // options.heads,
+        head_dim=options.head_size or options.hidden // options.heads,
         max_position_embeddings=options.context,
         initializer_range=options.spread,
         tie_word_embeddings=True,

@@ -7,18 +7,15 @@ import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from types import MappingProxyType
 
 import torch
 
 from mas.core.engine import AdapterRef, Generation, Request
-from mas.core.errors import EngineError, UnknownAdapter
-from mas.core.naming import did_you_mean
+from mas.core.errors import EngineError
 from mas.serving.decode import Job, decode
-from mas.serving.draw import check_draws
 from mas.serving.forward import Row, completion_logits
-from mas.serving.lora import AdapterWeights
 from mas.serving.model import BaseModel
+from mas.serving.store import AdapterStore, AdapterVersion
 
 _SETTLE_ROUNDS = 16
 """Event-loop rounds without a new request after which a batch starts: a message needs fewer to reach its agent."""
@@ -28,11 +25,15 @@ class TransformersEngine:
     """Serves a `BaseModel`. The batch starts when every runnable task has had its say, so that its members do not
     depend on timing; the model runs in one worker thread, so that the event loop stays free."""
 
+    reads_files = False
+
     def __init__(self, base: BaseModel) -> None:
         self.base = base
         self.tokenizer = base.tokenizer
         self.stop_ids = base.stop_ids
-        self._served: dict[str, tuple[AdapterRef, AdapterWeights]] = {}
+        self.dtype = base.options.dtype
+        self.base_name = base.name
+        self.store = AdapterStore(self)
         self._pending: list[_Ask] = []
         self._pump: asyncio.Task[None] | None = None
         self._closed = False
@@ -43,35 +44,24 @@ class TransformersEngine:
         self.sequences = 0
 
     def adapters(self) -> Mapping[str, AdapterRef]:
-        return MappingProxyType({name: ref for name, (ref, _) in self._served.items()})
+        return self.store.current()
 
-    def weights(self, name: str) -> AdapterWeights:
-        """The weights now served under a name.
+    async def load(self, version: AdapterVersion) -> None:
+        """Nothing to do: the tensors of a version are what decoding reads."""
 
-        Raises:
-            UnknownAdapter: nothing is published under it.
-        """
-        return self._resolve(name)[1]
-
-    def publish(self, name: str, weights: AdapterWeights, version: int | None = None) -> AdapterRef:
-        """Serve a frozen copy of the weights as the name's next version (or the given later one, when resuming).
-
-        Requests already accepted finish with the version that was current when they came.
-
-        Raises:
-            EngineError: the version is not later than the current one.
-        """
-        current = self._served[name][0].version if name in self._served else -1
-        ref = AdapterRef(name, current + 1 if version is None else version)
-        if ref.version <= current:
-            raise EngineError(f"version {ref.version} of adapter {name!r} is not later than {current}, the one served")
-        self._served[name] = (ref, weights.snapshot())
-        return ref
+    async def unload(self, version: AdapterVersion) -> None:
+        """Nothing to do."""
 
     async def generate(self, request: Request) -> tuple[Generation, ...]:
-        self._validate(request.prompt_ids, request.sampling.max_tokens)
-        check_draws(request)
-        ref, weights = self._resolve(request.adapter) if request.adapter is not None else (None, None)
+        self._check_open()
+        self.base.limits.check_request(request)
+        if request.adapter is None:
+            return await self._decoded(request, None)
+        async with self.store.lease(request.adapter) as version:
+            return await self._decoded(request, version)
+
+    async def _decoded(self, request: Request, version: AdapterVersion | None) -> tuple[Generation, ...]:
+        ref, weights = (None, None) if version is None else (version.ref, version.weights)
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         jobs = [Job(request, seed, ref, weights) for seed in request.seeds]
         self._pending.append(_Ask(jobs, future))
@@ -88,12 +78,17 @@ class TransformersEngine:
     async def score(
         self, prompt_ids: Sequence[int], completion_ids: Sequence[int], adapter: str | None = None
     ) -> tuple[float, ...]:
-        if not completion_ids:
-            raise EngineError("nothing to score: completion_ids is empty")
-        self._validate(prompt_ids, len(completion_ids))
-        self._validate(completion_ids, 0)
-        weights = self._resolve(adapter)[1] if adapter is not None else None
-        row = Row(prompt_ids, completion_ids, weights)
+        if adapter is None:
+            return await self.score_version(None, prompt_ids, completion_ids)
+        async with self.store.lease(adapter) as version:
+            return await self.score_version(version, prompt_ids, completion_ids)
+
+    async def score_version(
+        self, version: AdapterVersion | None, prompt_ids: Sequence[int], completion_ids: Sequence[int]
+    ) -> tuple[float, ...]:
+        self._check_open()
+        self.base.limits.check_score(prompt_ids, completion_ids)
+        row = Row(prompt_ids, completion_ids, None if version is None else version.weights)
         return await asyncio.get_running_loop().run_in_executor(self._worker, self._score, row)
 
     async def close(self) -> None:
@@ -101,6 +96,7 @@ class TransformersEngine:
         if self._pump is not None:
             await asyncio.gather(self._pump, return_exceptions=True)
         self._worker.shutdown()
+        self.store.close()
 
     def _score(self, row: Row) -> tuple[float, ...]:
         with torch.inference_mode():
@@ -109,25 +105,9 @@ class TransformersEngine:
             logprobs = torch.log_softmax(logits_LV, -1).gather(-1, tokens_L1)[:, 0]
         return tuple(logprobs.tolist())
 
-    def _resolve(self, name: str) -> tuple[AdapterRef, AdapterWeights]:
-        try:
-            return self._served[name]
-        except KeyError:
-            raise UnknownAdapter(f"no adapter {name!r} is published. {did_you_mean(name, self._served)}") from None
-
-    def _validate(self, ids: Sequence[int], room: int) -> None:
+    def _check_open(self) -> None:
         if self._closed:
             raise EngineError("the engine is closed")
-        if not ids:
-            raise EngineError("the prompt is empty: give at least one token id")
-        outside = next((token for token in ids if not 0 <= token < self.base.vocabulary), None)
-        if outside is not None:
-            raise EngineError(f"token id {outside} is outside the vocabulary of {self.base.vocabulary}")
-        if len(ids) + room > self.base.context:
-            raise EngineError(
-                f"{len(ids)} prompt tokens and {room} new ones exceed the context of {self.base.context}: "
-                "shorten the prompt or lower max_tokens"
-            )
 
     async def _drain(self) -> None:
         loop = asyncio.get_running_loop()

@@ -132,9 +132,8 @@ class _Play:
     async def _both(
         self, config: Config, adapters: Mapping[str, AdapterWeights], speakers: Mapping[str, str] | None
     ) -> tuple[Evaluation, Evaluation]:
-        team, tasks, seed = self._team(config), self.chain.eval_tasks, self.chain.seed
-        policy, limit = config.algorithm.policy, config.train.answer_timeout_s
-        async with open_crew(self.scenario, team, self.base, policy, adapters, speakers, timeout_s=limit) as crew:
+        tasks, seed = self.chain.eval_tasks, self.chain.seed
+        async with open_crew(config, self.scenario, self.base, adapters, speakers) as crew:
             greedy = await evaluate(crew.runtime, self.scenario, tasks, temperature=0.0, seed=seed)
             sampled = await evaluate(crew.runtime, self.scenario, tasks, temperature=None, seed=seed)
         return greedy, sampled

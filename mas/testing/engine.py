@@ -1,7 +1,7 @@
 """The contract of every engine, as a test class: subclass `EngineContract`, say how to make one, run pytest.
 
     class TestMyEngine(EngineContract):
-        def make_engine(self) -> Engine:
+        async def make_engine(self) -> Engine:
             ...  # with two different adapters, "a" and "b", published
 
 Needs pytest and pytest-asyncio in auto mode.
@@ -30,7 +30,7 @@ class EngineContract:
     texts = ("P01>", "E00-11;>", "E34U12;DR>")
     """Prompts that the tokenizer knows, of different lengths."""
 
-    def make_engine(self) -> Engine:
+    async def make_engine(self) -> Engine:
         """A fresh engine with two different adapters, `a` and `b`."""
         raise NotImplementedError
 
@@ -41,7 +41,7 @@ class EngineContract:
     @pytest.fixture
     async def engine(self) -> AsyncIterator[Engine]:
         """One engine per test, closed after it."""
-        engine = self.make_engine()
+        engine = await self.make_engine()
         yield engine
         await engine.close()
 
@@ -230,7 +230,7 @@ class EngineContract:
             assert [g.token_ids for g in last] == [g.token_ids for g in wanted[2]]
 
     async def test_closing_finishes_what_is_in_flight_and_is_safe_twice(self) -> None:
-        engine = self.make_engine()
+        engine = await self.make_engine()
         flying = asyncio.create_task(engine.generate(self.request(engine)), name="generate")
         await asyncio.sleep(0)
         await engine.close()

@@ -2,23 +2,19 @@
 
 Before an update: the log-probabilities that came with the samples against the learner's for the same tokens. They meet
 if the whole serving path (adapter, cache, padding, sampling) computes what the learner computes. After an update: the
-engine must hold the learner's tensors bit by bit, however small the update was, and score a completion alike.
-
-In float32 log-probabilities must agree to 1e-4 on average, in bfloat16 to 3e-2.
+engine scores a few of the step's completions with the new version before it serves it, see `mas.serving.store`; here
+the learner says what it should find.
 """
 
-from collections.abc import Mapping, Sequence
-from statistics import fmean
+from collections.abc import Iterable, Mapping, Sequence
 
 import torch
 
 from mas.core.errors import TrainingError
 from mas.serving.forward import Row, completion_logits
-from mas.serving.transformers_engine import TransformersEngine
+from mas.serving.store import TOLERANCE, AdapterStore, Probe
 from mas.training.batch import TrainRow
 from mas.training.learner import Learner
-
-TOLERANCE = {"float32": 1e-4, "bfloat16": 3e-2}
 
 
 def check_sampled(learned: Mapping[str, Mapping[str, float]], dtype: str) -> None:
@@ -37,38 +33,29 @@ def check_sampled(learned: Mapping[str, Mapping[str, float]], dtype: str) -> Non
             )
 
 
-async def check_served(
-    engine: TransformersEngine, learner: Learner, rows: Sequence[TrainRow], *, probes: int = 1
-) -> dict[str, float]:
-    """Mean absolute gap in nats between served and trained log-probabilities, per adapter with rows.
+def check_held(store: AdapterStore, learner: Learner, names: Iterable[str]) -> None:
+    """The store must hold the learner's tensors bit by bit, however small the last update was.
 
     Raises:
-        TrainingError: the engine holds other tensors, or a gap is above the tolerance of the model's type.
+        TrainingError: it does not.
     """
-    gaps: dict[str, float] = {}
-    for name in dict.fromkeys(row.adapter for row in rows):
-        where = f"the engine does not serve what was trained: adapter {engine.adapters()[name]}"
-        held, trained = engine.weights(name).parameters(), learner.adapters[name].parameters()
+    for name in names:
+        held, trained = store.weights(name).parameters(), learner.adapters[name].parameters()
         if not all(torch.equal(a, b) for a, b in zip(held, trained, strict=True)):
-            raise TrainingError(f"{where} holds other weights than the learner; its last update was not delivered")
-        differences: list[float] = []
-        for row in [row for row in rows if row.adapter == name][:probes]:
-            served = await engine.score(row.turn.prompt_ids, row.turn.completion_ids, name)
-            differences += [abs(a - b) for a, b in zip(served, _score(learner, row), strict=True)]
-        gaps[name] = fmean(differences)
-        tolerance = TOLERANCE[learner.base.options.dtype]
-        if not gaps[name] <= tolerance:
-            raise TrainingError(
-                f"{where} differs by {gaps[name]:.2g} nats a token from the learner's, at most {tolerance} is allowed"
-            )
-    return gaps
+            ref = store.current()[name]
+            raise TrainingError(f"adapter {ref} holds other weights than the learner; its update was not delivered")
 
 
-def _score(learner: Learner, row: TrainRow) -> list[float]:
+def probes_of(learner: Learner, rows: Sequence[TrainRow], name: str, count: int = 1) -> tuple[Probe, ...]:
+    """The first `count` completions of an adapter with the log-probabilities that its weights give them now."""
+    own = [row for row in rows if row.adapter == name][:count]
+    return tuple(Probe(row.turn.prompt_ids, row.turn.completion_ids, _scores(learner, row)) for row in own)
+
+
+def _scores(learner: Learner, row: TrainRow) -> tuple[float, ...]:
     turn = row.turn
     with torch.no_grad():
         inputs = [Row(turn.prompt_ids, turn.completion_ids, learner.adapters[row.adapter])]
         logits_LV = completion_logits(learner.base.model, learner.base.bank, inputs)[0]
         tokens_L1 = torch.tensor(turn.completion_ids, device=logits_LV.device)[:, None]
-        scores: list[float] = torch.log_softmax(logits_LV, -1).gather(-1, tokens_L1)[:, 0].tolist()
-    return scores
+        return tuple(torch.log_softmax(logits_LV.float(), -1).gather(-1, tokens_L1)[:, 0].tolist())

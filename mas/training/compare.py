@@ -9,7 +9,7 @@ from mas.core.scenario import Scenario
 from mas.graph.find import find_team
 from mas.serving.lora import AdapterWeights
 from mas.serving.model import BaseModel
-from mas.training.crew import new_adapters, open_crew, trainable_adapters
+from mas.training.crew import new_adapters, open_crew, start_engine, trainable_adapters
 from mas.training.evaluate import Evaluation, evaluate
 
 
@@ -42,13 +42,16 @@ async def compare(
     }
     if swap:
         arms[f"{' and '.join(swap)} swapped"] = (adapters, swapped(speakers, swap))
-    temperature, policy = None if is_sampled else 0.0, config.algorithm.policy
-    limit = config.train.answer_timeout_s
+    temperature = None if is_sampled else 0.0
     results = {}
-    for name, (weights, speaking) in arms.items():
-        async with open_crew(scenario, team, base, policy, weights, speaking, timeout_s=limit) as crew:
-            seed = config.train.seed
-            results[name] = await evaluate(crew.runtime, scenario, tasks, temperature=temperature, seed=seed)
+    engine = await start_engine(config.engine, base)
+    try:
+        for name, (weights, speaking) in arms.items():
+            async with open_crew(config, scenario, base, weights, speaking, engine=engine) as crew:
+                seed = config.train.seed
+                results[name] = await evaluate(crew.runtime, scenario, tasks, temperature=temperature, seed=seed)
+    finally:
+        await engine.close()
     return results
 
 

@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from mas.bus.memory import MemoryBus
-from mas.config.options import AlgorithmOptions
+from mas.config.options import AlgorithmOptions, Config, EngineOptions
 from mas.core.errors import ConfigError
 from mas.core.naming import did_you_mean
 from mas.core.scenario import Scenario
@@ -17,7 +17,9 @@ from mas.roles import build_roles
 from mas.runtime.team import TeamRuntime
 from mas.serving.lora import AdapterWeights
 from mas.serving.model import BaseModel
+from mas.serving.store import ServingEngine
 from mas.serving.transformers_engine import TransformersEngine
+from mas.serving.vllm_engine import VllmEngine, vllm_arguments
 from mas.training.rewards import FAILURE, OWN
 
 
@@ -27,7 +29,7 @@ class Crew:
 
     scenario: Scenario
     plan: Plan
-    engine: TransformersEngine
+    engine: ServingEngine
     runtime: TeamRuntime
     adapter_of: Mapping[str, str]
 
@@ -71,34 +73,60 @@ def new_adapters(base: BaseModel, names: set[str], seed: int) -> dict[str, Adapt
     return {name: base.bank.create(base.options.lora, derive_seed("adapter", seed, name)) for name in sorted(names)}
 
 
+def check_engine(options: EngineOptions, base: BaseModel) -> None:
+    """Find out before anything is written whether `start_engine` has what it needs.
+
+    Raises:
+        ModelError: it is not installed, or cannot serve the model. ConfigError: it has no such option.
+    """
+    if options.name == "vllm":
+        vllm_arguments(base, options, base.options.lora.rank)
+
+
+async def start_engine(options: EngineOptions, base: BaseModel) -> ServingEngine:
+    """The engine that the options name, with nothing published yet.
+
+    Raises:
+        ModelError: it is not installed, or cannot serve the model. ConfigError: it has no such option.
+    """
+    if options.name == "vllm":
+        return await VllmEngine.start(base, options, rank=base.options.lora.rank)
+    return TransformersEngine(base)
+
+
 @asynccontextmanager
 async def open_crew(
+    config: Config,
     scenario: Scenario,
-    team: TeamSpec,
     base: BaseModel,
-    policy: str,
     adapters: Mapping[str, AdapterWeights],
     speakers: Mapping[str, str] | None = None,
     *,
-    timeout_s: float | None = None,
+    engine: ServingEngine | None = None,
 ) -> AsyncIterator[Crew]:
-    """Publish the adapters and put the team on a bus of its own.
+    """Publish the adapters and put the configured team on a bus of its own.
 
-    A frozen role speaks through the adapter that it names, else through the bare base. `speakers` overrides which
-    adapter a role speaks through (to exchange two roles' adapters, say); `timeout_s` bounds every agent's answer.
+    A frozen role speaks through the adapter that it names, else through the bare base.
+
+    Args:
+        speakers: overrides which adapter a role speaks through (to exchange two roles' adapters, say).
+        engine: serves them and stays open afterwards; None: one of the crew's own.
     """
+    team, policy = find_team(scenario, config.algorithm.team), config.algorithm.policy
     plan = compile_team(team, build_roles(team))
     adapter_of = trainable_adapters(team, policy)
-    engine = TransformersEngine(base)
-    for name, weights in adapters.items():
-        engine.publish(name, weights)
+    serving = engine or await start_engine(config.engine, base)
     bus = MemoryBus()
     named = {name: role.adapter for name, role in team.roles.items()}
     speaking: dict[str, str | None] = {**named, **adapter_of, **(speakers or {})}
-    runtime = TeamRuntime(plan, engine, bus, adapters=speaking, chats=base.chats, timeout_s=timeout_s)
+    limit = config.train.answer_timeout_s
     try:
+        for name, weights in adapters.items():
+            await serving.store.publish(name, weights)
+        runtime = TeamRuntime(plan, serving, bus, adapters=speaking, chats=base.chats, timeout_s=limit)
         async with runtime:
-            yield Crew(scenario, plan, engine, runtime, adapter_of)
+            yield Crew(scenario, plan, serving, runtime, adapter_of)
     finally:
         await bus.close()
-        await engine.close()
+        if engine is None:
+            await serving.close()

@@ -24,7 +24,7 @@ from mas.observe.metrics import MetricsLog
 from mas.observe.run_directory import RunDirectory
 from mas.serving.model import BaseModel, load_base
 from mas.serving.peft_files import to_files
-from mas.training.crew import check_trainable
+from mas.training.crew import check_engine, check_trainable
 from mas.training.trainer import Outcome, Trainer
 from mas.training.warm_start import tiny_base
 from mas.training.watch import RunWatcher
@@ -59,6 +59,7 @@ def train_in_directory(
     if resume is None:
         resume = (path / "config.yaml").is_file()
     base = open_base(config, scenario, lambda text: console.print(text, style="dim", highlight=False))
+    check_engine(config.engine, base)
     with RunDirectory.open(path, config.model_dump(mode="json"), resume=resume, may_differ=MAY_DIFFER) as run:
         _keep_team(run.path / "team.yaml", team)
         trainer = Trainer(config, scenario, base, checkpoints=run.checkpoints)

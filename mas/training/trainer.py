@@ -5,7 +5,7 @@ and the step's number: a run that is killed and resumed ends with the weights of
 """
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -19,8 +19,9 @@ from mas.graph.find import find_team
 from mas.runtime.play import together
 from mas.serving.lora import AdapterWeights
 from mas.serving.model import BaseModel
-from mas.training.batch import train_rows
-from mas.training.canary import check_sampled, check_served
+from mas.serving.store import AdapterStore, Publication
+from mas.training.batch import TrainRow, train_rows
+from mas.training.canary import check_held, check_sampled, probes_of
 from mas.training.checkpoint import Progress, list_checkpoints, load_checkpoint, save_checkpoint
 from mas.training.credit import turn_advantages
 from mas.training.crew import Crew, check_trainable, new_adapters, open_crew, trainable_adapters
@@ -100,10 +101,9 @@ class Trainer:
         watcher.on_resume(self.progress.step)
         history: list[Metrics] = []
         train = self.config.train
-        policy, limit = self.config.algorithm.policy, train.answer_timeout_s
-        async with open_crew(self.scenario, self.team, self.base, policy, {}, timeout_s=limit) as crew:
+        async with open_crew(self.config, self.scenario, self.base, {}) as crew:
             for name, weights in self.learner.adapters.items():
-                crew.engine.publish(name, weights, self.progress.versions[name])
+                await crew.engine.store.publish(name, weights, version=self.progress.versions[name])
             if self.progress.step == 0:
                 await self._evaluate(crew, watcher)
             while not self._end():
@@ -153,11 +153,10 @@ class Trainer:
         loss = algorithm.loss
         rows = train_rows(turns, advantages, crew.adapter_of, aggregation=loss.aggregation, max_length=loss.max_length)
         learned = self.learner.step(rows, lr_scale=self._lr_scale())
+        taught = time.perf_counter()
         if self.config.train.canary:
             check_sampled(learned, self.base.options.dtype)
-        for name in learned:
-            crew.engine.publish(name, self.learner.adapters[name])
-        gaps = await check_served(crew.engine, self.learner, rows) if self.config.train.canary else {}
+        published = await self._publish(crew.engine.store, learned, rows)
         step = self.progress.step + 1
         self.progress = replace(
             self.progress,
@@ -167,10 +166,23 @@ class Trainer:
             versions={name: ref.version for name, ref in crew.engine.adapters().items()},
         )
         metrics = step_metrics(episodes, turns, advantages, algorithm.reward, learned, crew.adapter_of)
-        metrics |= {"tokens": self.progress.tokens, "calls": self.progress.calls, "canary": gaps}
-        metrics["seconds"] = {"sample": sampled - began, "learn": time.perf_counter() - sampled}
+        metrics |= {"tokens": self.progress.tokens, "calls": self.progress.calls}
+        metrics["canary"] = {name: one.metrics() for name, one in published.items() if one.gap is not None}
+        ended = time.perf_counter()
+        metrics["seconds"] = {"sample": sampled - began, "learn": taught - sampled, "publish": ended - taught}
         watcher.on_step(step, metrics, episodes)
         return metrics
+
+    async def _publish(
+        self, store: AdapterStore, names: Iterable[str], rows: Sequence[TrainRow]
+    ) -> dict[str, Publication]:
+        """Serve what was learned, each adapter behind the canary."""
+        published = {}
+        for name in names:
+            probes = probes_of(self.learner, rows, name) if self.config.train.canary else ()
+            published[name] = await store.publish(name, self.learner.adapters[name], probes=probes)
+        check_held(store, self.learner, names)
+        return published
 
     async def _sample(self, crew: Crew) -> list[Episode]:
         """Play this step's tasks, all at once. A task that cannot be played is a recorded failure, not a crash."""

@@ -66,7 +66,8 @@ def test_a_scenario_preset_may_set_other_sections_and_the_algorithm_preset_wins_
     package = tmp_path / "presets_under_test"
     files = {
         "__init__.py": "",
-        "config.yaml": "defaults: [_self_, {scenario: far}, {algorithm: quick}]",
+        "config.yaml": "defaults: [_self_, {scenario: far}, {algorithm: quick}, {engine: fast}]",
+        "engine/fast.yaml": "adapters: 3\n",
         "scenario/far.yaml": "# @package _global_\nscenario: {name: far}\ntrain: {steps: 7, seed: 7}\n"
         "algorithm: {loss: {entropy: 0.7}, reward: {alpha: 0.7}}\n",
         "algorithm/quick.yaml": "name: quick\nloss: {entropy: 0.1}\n",

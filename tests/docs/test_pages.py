@@ -1,5 +1,6 @@
 """What the pages say holds: links, teams, keys, metrics, file names and examples."""
 
+import asyncio
 import re
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import pytest
 from pages import PAGES, ROOT, blocks, prose, read
 from pydantic import BaseModel
 
+from mas.config.load import load_config
 from mas.config.options import Config
 from mas.core.team import RoleSpec, TeamSpec
 from mas.graph import compile_team, load_team
@@ -87,7 +89,9 @@ def leaves(metrics: dict[str, Any], within: str = "") -> set[str]:
     found: set[str] = set()
     for name, value in metrics.items():
         if isinstance(value, dict):
-            found |= leaves(value, name) | {name} if within not in ("roles", "adapters") else leaves(value, "")
+            found |= (
+                leaves(value, name) | {name} if within not in ("roles", "adapters", "canary") else leaves(value, "")
+            )
         elif within not in ("terms", "canary"):
             found.add(name)
     return found
@@ -99,6 +103,20 @@ def test_python_examples_of_the_page_on_teams_run() -> None:
         exec(compile(block.text, "docs/teams.md", "exec"), names)  # noqa: S102 - our own page
     assert names["Critic"]("critic", RoleSpec()).accepts == {"plan", "failure"}
     assert len(names["team"].members()) == 6
+
+
+def test_the_example_of_the_page_on_serving_runs(
+    mas: Callable[..., Any], small_overrides: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    short = ("scenario=relay", "train.steps=1", "train.tasks_per_step=2", "train.eval_tasks=2", *small_overrides)
+    assert mas("train", *short, f"run_dir={tmp_path / 'run'}").code == 0
+    names: dict[str, Any] = {}
+    (block,) = blocks("docs/serving.md", "python")
+    exec(compile(block.text, "docs/serving.md", "exec"), names)  # noqa: S102 - our own page
+    names["load_config"] = lambda words: load_config([*words, *small_overrides])
+    asyncio.run(names["versions"](tmp_path / "run"))
+    assert "planner" in capsys.readouterr().out
+    assert (tmp_path / "run" / "kept" / "adapter_model.safetensors").is_file()
 
 
 SMALLER = """"model": {"tiny": {"steps": 5, "habit_steps": 5, "hidden": 32}}, "train": {"steps": 1, "eval_tasks": 2}"""

@@ -16,21 +16,21 @@ class TestTransformersEngine(EngineContract):
     def _base(self, base_for: BaseFor) -> None:
         self.base = base_for("plan_path")
 
-    def make_engine(self) -> Engine:
+    async def make_engine(self) -> Engine:
         engine = TransformersEngine(self.base)
-        engine.publish("a", loud_adapter(self.base, 1))
-        engine.publish("b", loud_adapter(self.base, 2))
+        await engine.store.publish("a", loud_adapter(self.base, 1))
+        await engine.store.publish("b", loud_adapter(self.base, 2))
         return engine
 
     async def publish_again(self, engine: Engine) -> AdapterRef:
         assert isinstance(engine, TransformersEngine)
-        return engine.publish("a", loud_adapter(self.base, 3))
+        return (await engine.store.publish("a", loud_adapter(self.base, 3))).ref
 
 
 class TestScriptedEngine(EngineContract):
     draws = False
 
-    def make_engine(self) -> Engine:
+    async def make_engine(self) -> Engine:
         def answer(prompt: str, adapter: str | None, seed: int) -> str:
             return f"{derive_seed(prompt, adapter or '-', seed) % 100}"
 

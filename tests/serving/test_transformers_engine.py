@@ -63,7 +63,7 @@ async def test_a_cancelled_decode_ends_within_a_token(base: BaseModel) -> None:
 async def test_a_step_of_the_learner_beside_a_cancelled_decode_is_not_disturbed(base: BaseModel) -> None:
     engine = TransformersEngine(base)
     weights = base.bank.create(base.options.lora, 0)
-    engine.publish("a", weights)
+    await engine.store.publish("a", weights)
     ids = torch.tensor([[5, 6, 7]])
     with base.bank.routing([None]), torch.inference_mode():
         alone = base.model(input_ids=ids).logits

@@ -7,7 +7,15 @@ from contextlib import asynccontextmanager
 from loud import loud_adapter
 
 from mas.bus.memory import MemoryBus
-from mas.config.options import AdvantageOptions, LoraOptions, ModelOptions, RewardOptions, SamplerOptions, TinyOptions
+from mas.config.options import (
+    AdvantageOptions,
+    Config,
+    LoraOptions,
+    ModelOptions,
+    RewardOptions,
+    SamplerOptions,
+    TinyOptions,
+)
 from mas.core.engine import AdapterRef, Engine
 from mas.core.records import Episode, Turn
 from mas.core.scenario import Scenario
@@ -40,7 +48,8 @@ async def crew_of(scenario: Scenario, base: BaseModel, team: str = "team") -> As
     """The scenario's team with an adapter per role."""
     spec = scenario.teams[team]
     adapters = quiet_adapters(base, sorted(set(trainable_adapters(spec, "per_role").values())))
-    async with open_crew(scenario, spec, base, "per_role", adapters) as crew:
+    config = Config.model_validate({"algorithm": {"team": team}})
+    async with open_crew(config, scenario, base, adapters) as crew:
         yield crew
 
 

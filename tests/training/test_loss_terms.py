@@ -25,7 +25,7 @@ async def test_what_was_sampled_is_what_is_trained_at_any_temperature(base: Base
     engine = TransformersEngine(base)
     turns = []
     for role, temperature in zip(ROLES, (1.0, 0.5, 2.0), strict=True):
-        engine.publish(role, learner.adapters[role])
+        await engine.store.publish(role, learner.adapters[role])
         sampling = Sampling(temperature=temperature, max_tokens=5)
         request = Request(prompt_ids=(5, 6, 7), sampling=sampling, seeds=tuple(range(6)), adapter=role)
         for g in await engine.generate(request):

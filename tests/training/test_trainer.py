@@ -10,13 +10,14 @@ from conftest import BaseFor
 from parts import SKILLED
 
 from mas.config.options import Config, LearnerOptions
-from mas.core.errors import ConfigError, EngineError, TrainingError
+from mas.core.errors import ConfigError, EngineError, NotServed, TrainingError
 from mas.core.records import Episode
 from mas.core.scenario import Scenario
 from mas.core.team import TeamSpec
 from mas.scenarios import build_scenario
 from mas.scenarios.folder import FolderScenario
 from mas.serving.model import BaseModel
+from mas.serving.store import AdapterStore
 from mas.serving.transformers_engine import TransformersEngine
 from mas.training.evaluate import Evaluation
 from mas.training.learner import Learner
@@ -85,7 +86,8 @@ async def test_every_step_publishes_the_next_version_and_samples_with_it(base: B
         used = {(turn.role, str(turn.adapter)) for episode in episodes for turn in episode.turns}
         assert used == {("planner", f"planner@{step - 1}"), ("executor", f"executor@{step - 1}")}
         assert set(metrics["canary"]) == {"planner", "executor"}
-        assert max(metrics["canary"].values()) < 1e-4
+        assert max(found["gap"] for found in metrics["canary"].values()) < 1e-4
+        assert all(found["from_previous"] > 0 for found in metrics["canary"].values())
     spent = sum(episode.tokens for _, _, episodes in notes.steps for episode in episodes)
     assert outcome.progress.tokens == spent
     assert notes.evaluations == [(0, "greedy"), (0, "sampled"), (3, "greedy"), (3, "sampled")]
@@ -99,46 +101,46 @@ async def test_training_is_repeatable_and_depends_on_the_seed(base: BaseModel, s
     assert not any(torch.equal(a, b) for a, b in zip(first, other, strict=True))
 
 
-async def test_an_update_that_is_not_delivered_is_noticed(
+async def test_an_update_that_the_engine_does_not_load_is_noticed(
     base: BaseModel, scenario: Scenario, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    publish = TransformersEngine.publish
+    score, first = TransformersEngine.score_version, dict[str, Any]()
 
-    def once(engine: TransformersEngine, name: str, weights: Any, version: int | None = None) -> Any:
-        return engine.adapters()[name] if name in engine.adapters() else publish(engine, name, weights, version)
+    async def stale(engine: TransformersEngine, version: Any, *tokens: Any) -> Any:
+        held = version if version is None else first.setdefault(version.ref.name, version)
+        return await score(engine, held, *tokens)
 
-    monkeypatch.setattr(TransformersEngine, "publish", once)
-    with pytest.raises(TrainingError, match="does not serve what was trained"):
+    monkeypatch.setattr(TransformersEngine, "score_version", stale)
+    with pytest.raises(NotServed, match="not served as it was trained"):
         await train(config_of(), scenario, base)
 
 
 async def test_an_update_delivered_to_the_wrong_adapter_is_noticed(
     base: BaseModel, scenario: Scenario, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    publish, other = TransformersEngine.publish, {"planner": "executor", "executor": "planner"}
+    publish, other = AdapterStore.publish, {"planner": "executor", "executor": "planner"}
 
-    def swapped(engine: TransformersEngine, name: str, weights: Any, version: int | None = None) -> Any:
-        return publish(engine, other[name], weights, version)
+    async def swapped(store: AdapterStore, name: str, weights: Any, **options: Any) -> Any:
+        return await publish(store, other[name], weights, **options)
 
-    monkeypatch.setattr(TransformersEngine, "publish", swapped)
-    with pytest.raises(TrainingError, match="does not serve what was trained"):
+    monkeypatch.setattr(AdapterStore, "publish", swapped)
+    with pytest.raises(TrainingError, match=r"not drawn from the policy in training|holds other weights"):
         await train(config_of(), scenario, base)
 
 
 @pytest.mark.parametrize("lr", [3e-3, 1e-7])
-async def test_an_update_of_any_size_that_is_not_delivered_is_noticed(
+async def test_an_update_of_any_size_that_is_not_handed_over_is_noticed(
     base: BaseModel, scenario: Scenario, monkeypatch: pytest.MonkeyPatch, lr: float
 ) -> None:
-    publish = TransformersEngine.publish
-    first: dict[str, Any] = {}
+    make, first = AdapterStore._make, dict[str, Any]()
 
-    def relabelled(engine: TransformersEngine, name: str, weights: Any, version: int | None = None) -> Any:
-        return publish(engine, name, first.setdefault(name, weights.snapshot()), version)
+    def relabelled(store: AdapterStore, ref: Any, weights: Any) -> Any:
+        return make(store, ref, first.setdefault(ref.name, weights))
 
-    monkeypatch.setattr(TransformersEngine, "publish", relabelled)
+    monkeypatch.setattr(AdapterStore, "_make", relabelled)
     config = config_of()
     slow = config.model_copy(update={"learner": config.learner.model_copy(update={"lr": lr})})
-    with pytest.raises(TrainingError, match="holds other weights than the learner"):
+    with pytest.raises((TrainingError, NotServed)):
         await train(slow, scenario, base)
 
 

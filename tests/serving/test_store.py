@@ -1,0 +1,259 @@
+"""The adapter store: what is published never changes, is checked before it serves, and stays while it is used."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from conftest import BaseFor
+from loud import loud_adapter
+
+from mas.core.engine import AdapterRef, Request, Sampling
+from mas.core.errors import CheckpointError, EngineError, NotServed, UnknownAdapter
+from mas.serving.lora import AdapterWeights
+from mas.serving.model import BaseModel
+from mas.serving.peft_files import from_directory
+from mas.serving.store import AdapterStore, AdapterVersion, Probe
+from mas.serving.transformers_engine import TransformersEngine
+
+PROMPT, COMPLETION = (5, 6, 7), (8, 9, 10)
+
+
+class Host:
+    """A host of files that scores by the first tensor of a version, and can be told to fail."""
+
+    dtype = "float32"
+    base_name = "base"
+
+    def __init__(self, *, reads_files: bool = True) -> None:
+        self.reads_files = reads_files
+        self.loaded: dict[int, AdapterVersion] = {}
+        self.refuses = False
+        self.delivers = True
+
+    async def load(self, version: AdapterVersion) -> None:
+        await asyncio.sleep(0)
+        if self.refuses:
+            raise EngineError("no room")
+        assert version.path is None or (version.path / "adapter_model.safetensors").is_file()
+        previous = list(self.loaded.values())[-1:]
+        self.loaded[version.number] = version if self.delivers or not previous else previous[0]
+
+    async def unload(self, version: AdapterVersion) -> None:
+        del self.loaded[version.number]
+
+    async def score_version(self, version: AdapterVersion | None, prompt_ids: Any, completion_ids: Any) -> Any:
+        value = 0.0 if version is None else score_of(self.loaded[version.number].weights)
+        return (value,) * len(completion_ids)
+
+
+def score_of(weights: AdapterWeights) -> float:
+    return float(weights.parameters()[0].double().sum())
+
+
+def probe_of(weights: AdapterWeights) -> Probe:
+    return Probe(PROMPT, COMPLETION, (score_of(weights),) * 3)
+
+
+@pytest.fixture(scope="module")
+def base(base_for: BaseFor) -> BaseModel:
+    return base_for("relay")
+
+
+@pytest.fixture
+def host() -> Host:
+    return Host()
+
+
+@pytest.fixture
+def store(host: Host) -> AdapterStore:
+    return AdapterStore(host)
+
+
+def adapter(base: BaseModel, seed: int) -> AdapterWeights:
+    return loud_adapter(base, seed)
+
+
+async def test_versions_count_up_and_the_name_points_to_the_latest(base: BaseModel, store: AdapterStore) -> None:
+    for number in range(3):
+        published = await store.publish("a", adapter(base, number))
+        assert published.ref == AdapterRef("a", number) == store.current()["a"]
+    assert store.versions("a") == (AdapterRef("a", 1), AdapterRef("a", 2))
+    assert (await store.publish("a", adapter(base, 9), version=7)).ref.version == 7
+    with pytest.raises(EngineError, match="not later than 7"):
+        await store.publish("a", adapter(base, 9), version=7)
+
+
+async def test_later_training_does_not_change_what_was_published(base: BaseModel, store: AdapterStore) -> None:
+    weights = adapter(base, 1)
+    await store.publish("a", weights)
+    before = score_of(store.weights("a"))
+    weights.parameters()[0].add_(1.0)
+    assert score_of(store.weights("a")) == before != score_of(weights)
+
+
+async def test_a_version_is_unloaded_and_its_files_deleted_when_its_last_lease_ends(
+    base: BaseModel, store: AdapterStore, host: Host
+) -> None:
+    await store.publish("a", adapter(base, 0))
+    async with store.lease("a") as first, store.lease("a@0") as again:
+        assert first is again
+        for number in range(1, 4):
+            await store.publish("a", adapter(base, number))
+        assert {version.ref.version for version in host.loaded.values()} == {0, 3}
+        assert first.path is not None
+        assert first.path.is_dir()
+        async with store.lease("a") as current:
+            assert current.ref.version == 3
+    assert {version.ref.version for version in host.loaded.values()} == {3}
+    assert not first.path.exists()
+    folder = first.path.parent
+    assert {path.name.rsplit("-", 1)[0] for path in folder.iterdir()} == {"a-2", "a-3"}
+    store.close()
+    assert not folder.exists()
+
+
+async def test_a_failed_publish_leaves_the_old_version_serving(
+    base: BaseModel, store: AdapterStore, host: Host
+) -> None:
+    await store.publish("a", adapter(base, 0))
+    host.refuses = True
+    with pytest.raises(EngineError, match="no room"):
+        await store.publish("a", adapter(base, 1))
+    host.refuses = False
+    assert store.current()["a"].version == 0
+    wrong = Probe(PROMPT, COMPLETION, (0.123,) * 3)
+    with pytest.raises(NotServed, match=r"a@1 is not served as it was trained"):
+        await store.publish("a", adapter(base, 1), probes=(wrong,))
+    assert store.current()["a"].version == 0
+    assert len(host.loaded) == 1
+    async with store.lease("a") as version:
+        assert version.path is not None
+        assert list(version.path.parent.iterdir()) == [version.path]
+    assert (await store.publish("a", adapter(base, 1), probes=(probe_of(adapter(base, 1)),))).ref.version == 1
+
+
+async def test_an_update_that_was_not_delivered_is_caught_even_if_it_is_small(
+    base: BaseModel, store: AdapterStore, host: Host
+) -> None:
+    weights = adapter(base, 0)
+    await store.publish("a", weights, probes=(probe_of(weights),))
+    host.delivers = False
+    for change in (1e-1, 4e-5):
+        weights.parameters()[0].view(-1)[0] += change
+        with pytest.raises(NotServed, match="not served as it was trained"):
+            await store.publish("a", weights, probes=(probe_of(weights),))
+    host.delivers = True
+    found = await store.publish("a", weights, probes=(probe_of(weights),))
+    assert found.gap == pytest.approx(0, abs=1e-6)
+    assert found.from_previous == pytest.approx(0.1, rel=0.01)
+    assert found.from_base == pytest.approx(abs(score_of(weights)))
+
+
+async def test_roll_back_points_to_an_older_version_and_later_ones_still_count_up(
+    base: BaseModel, store: AdapterStore, host: Host
+) -> None:
+    for number in range(3):
+        await store.publish("a", adapter(base, number))
+    assert await store.roll_back("a", 1) == AdapterRef("a", 1) == store.current()["a"]
+    assert {version.ref.version for version in host.loaded.values()} == {1}
+    assert (await store.publish("a", adapter(base, 5))).ref.version == 3
+    with pytest.raises(UnknownAdapter, match=r"no version '0' of adapter 'a' is kept; kept are: \[1, 3\]"):
+        await store.roll_back("a", 0)
+
+
+async def test_fork_freeze_swap_export_and_import(base: BaseModel, store: AdapterStore, tmp_path: Path) -> None:
+    await store.publish("a", adapter(base, 1))
+    await store.publish("b", adapter(base, 2))
+    await store.fork("c", "a@0")
+    assert score_of(store.weights("c")) == score_of(store.weights("a"))
+    with pytest.raises(EngineError, match="'b' exists already"):
+        await store.fork("b", "a")
+    one, other = score_of(store.weights("a")), score_of(store.weights("b"))
+    await store.swap("a", "b")
+    assert (score_of(store.weights("a")), score_of(store.weights("b"))) == (other, one)
+    store.freeze("a")
+    for change in (store.publish("a", adapter(base, 3)), store.swap("b", "a"), store.roll_back("a", 0)):
+        with pytest.raises(EngineError, match="frozen"):
+            await change
+    assert score_of(store.weights("b")) == one
+    store.unfreeze("a")
+    store.export("b", tmp_path / "b")
+    assert score_of(from_directory(tmp_path / "b", base.bank)) == one
+    assert await store.import_("d", tmp_path / "b", base.bank) == AdapterRef("d", 0)
+    assert score_of(store.weights("d")) == one
+    with pytest.raises(CheckpointError):
+        await store.import_("e", tmp_path, base.bank)
+
+
+@pytest.mark.parametrize("adapter_name", ["b", "a@1", "a@x", "a@", "@0"])
+async def test_an_unknown_adapter_or_version_is_a_typed_error(
+    base: BaseModel, store: AdapterStore, adapter_name: str
+) -> None:
+    await store.publish("a", adapter(base, 0))
+    with pytest.raises(UnknownAdapter):
+        async with store.lease(adapter_name):
+            raise AssertionError("there is no such version")
+
+
+async def test_what_is_loaded_is_known(base: BaseModel, store: AdapterStore, host: Host) -> None:
+    for name in "ab":
+        await store.publish(name, adapter(base, 1))
+        await store.publish(name, adapter(base, 2))
+    async with store.lease("a@0"):
+        assert {version.number: version for version in store.loaded()} == host.loaded
+        assert len(host.loaded) == 3
+
+
+async def test_the_embedded_engine_serves_a_leased_version_to_its_end(base: BaseModel) -> None:
+    engine = TransformersEngine(base)
+    await engine.store.publish("a", adapter(base, 1))
+    request = Request(prompt_ids=PROMPT, sampling=Sampling(max_tokens=30), seeds=(1, 2), adapter="a")
+    wanted = await engine.generate(request)
+    asked = asyncio.create_task(engine.generate(request), name="old")
+    for _ in range(20):
+        await asyncio.sleep(0)
+    await engine.store.publish("a", adapter(base, 2))
+    assert await asked == wanted
+    now = await engine.generate(request)
+    assert {generation.adapter for generation in now} == {AdapterRef("a", 1)}
+    assert [g.token_ids for g in now] != [g.token_ids for g in wanted]
+    await engine.close()
+
+
+async def test_a_hundred_publishes_under_load_keep_every_completion_true_to_its_version(base: BaseModel) -> None:
+    engine = TransformersEngine(base)
+    versions: dict[str, AdapterWeights] = {}
+    made: list[tuple[Request, Any]] = []
+
+    async def load(name: str) -> None:
+        for number in range(40):
+            request = Request(
+                prompt_ids=(5, 6, 7 + number % 20), sampling=Sampling(max_tokens=6), seeds=(number, 7), adapter=name
+            )
+            made.extend((request, generation) for generation in await engine.generate(request))
+
+    async def publish() -> None:
+        for number in range(100):
+            name = "abc"[number % 3]
+            weights = loud_adapter(base, number, 0.1)
+            ref = (await engine.store.publish(name, weights)).ref
+            versions[str(ref)] = weights
+            await asyncio.sleep(0.002)
+
+    for name in "abc":
+        versions[f"{name}@0"] = loud_adapter(base, 1000, 0.1)
+        await engine.store.publish(name, versions[f"{name}@0"])
+    await asyncio.gather(publish(), *(load(name) for name in "abc"))
+    assert len({str(generation.adapter) for _, generation in made}) > 10
+    checker = TransformersEngine(base)
+    for request, generation in made[::5]:
+        name = str(generation.adapter)
+        await checker.store.publish(name.replace("@", "-"), versions[name])
+        scores = await checker.score(request.prompt_ids, generation.token_ids, name.replace("@", "-"))
+        assert generation.logprobs == pytest.approx(scores, abs=1e-4)
+        checker = TransformersEngine(base)
+    assert sum(len(engine.store.versions(name)) for name in "abc") == 6
+    assert torch.is_inference_mode_enabled() is False
+    await engine.close()

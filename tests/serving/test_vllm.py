@@ -1,0 +1,227 @@
+"""The engine contract on real vLLM with several adapters, and what vLLM alone can get wrong."""
+
+import asyncio
+import gc
+import os
+import signal
+from collections.abc import AsyncIterator
+from importlib.util import find_spec
+
+import pytest
+import pytest_asyncio
+from conftest import BaseFor
+from loud import loud_adapter
+
+from mas.config.load import load_config
+from mas.config.options import EngineOptions, ModelOptions, TinyOptions
+from mas.core.engine import AdapterRef, Engine, Request, Sampling
+from mas.core.errors import ConfigError, EngineError, ModelError, NotServed
+from mas.scenarios import build_scenario
+from mas.serving.model import BaseModel
+from mas.serving.store import Probe
+from mas.serving.transformers_engine import TransformersEngine
+from mas.serving.vllm_engine import VllmEngine
+from mas.testing.engine import EngineContract
+from mas.training.run import open_base
+from mas.training.trainer import Trainer
+from mas.training.watch import Silent
+
+pytestmark = [
+    pytest.mark.skipif(find_spec("vllm") is None, reason="vLLM is not installed"),
+    pytest.mark.vllm,
+    pytest.mark.slow,
+    pytest.mark.timeout(600),
+    pytest.mark.asyncio(loop_scope="module"),
+    pytest.mark.filterwarnings("default"),  # vLLM and what it imports warn of many things
+]
+
+WIDE = ModelOptions(tiny=TinyOptions(head_size=32, steps=20, habit_steps=5, batch=16))
+"""vLLM's CPU kernels need heads of 32."""
+
+
+@pytest.fixture(scope="session")
+def base(base_for: BaseFor) -> BaseModel:
+    return base_for("plan_path", WIDE)
+
+
+async def started(base: BaseModel) -> VllmEngine:
+    engine = await VllmEngine.start(base, EngineOptions(name="vllm", vllm={"max_num_seqs": 64}), rank=8)
+    for number, name in enumerate("ab", start=1):
+        await engine.store.publish(name, loud_adapter(base, number))
+    return engine
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def served(base: BaseModel) -> AsyncIterator[VllmEngine]:
+    """One vLLM for all tests here."""
+    engine = await started(base)
+    yield engine
+    await engine.close()
+    gc.collect()  # vLLM leaves its sockets' contexts to the collector, which warns of them
+
+
+class TestVllmEngine(EngineContract):
+    @pytest.fixture(autouse=True)
+    def _base(self, base: BaseModel) -> None:
+        self.base = base
+
+    @pytest.fixture
+    def engine(self, served: VllmEngine) -> Engine:  # type: ignore[override]
+        return served
+
+    async def make_engine(self) -> Engine:
+        return await started(self.base)
+
+    async def publish_again(self, engine: Engine) -> AdapterRef:
+        assert isinstance(engine, VllmEngine)
+        return (await engine.store.publish("a", loud_adapter(self.base, 3))).ref
+
+
+def request(number: int, adapter: str | None) -> Request:
+    prompt_ids = (5, 6, 7 + number % 9)
+    return Request(
+        prompt_ids=prompt_ids, sampling=Sampling(max_tokens=6), seeds=(number, 1000 + number), adapter=adapter
+    )
+
+
+async def test_three_adapters_and_the_base_in_one_batch_agree_with_the_trainer(
+    served: VllmEngine, base: BaseModel
+) -> None:
+    checker = TransformersEngine(base)
+    for number, name in enumerate("abc"):
+        weights = loud_adapter(base, 10 + number)
+        await served.store.publish(name, weights)
+        await checker.store.publish(name, weights)
+    wanted = [request(number, (None, "a", "b", "c")[number % 4]) for number in range(24)]
+    made = await asyncio.gather(*(served.generate(one) for one in wanted))
+    worst = 0.0
+    for one, generations in zip(wanted, made, strict=True):
+        for generation in generations:
+            scores = await checker.score(one.prompt_ids, generation.token_ids, one.adapter)
+            worst = max(worst, *(abs(a - b) for a, b in zip(scores, generation.logprobs, strict=True)))
+            other = await checker.score(one.prompt_ids, generation.token_ids, "a" if one.adapter != "a" else "b")
+            assert max(abs(a - b) for a, b in zip(other, generation.logprobs, strict=True)) > 1e-2
+    assert worst <= 1e-5
+    await checker.close()
+
+
+async def test_the_canary_catches_a_wrong_adapter_and_the_old_one_serves_on(
+    served: VllmEngine, base: BaseModel
+) -> None:
+    checker = TransformersEngine(base)
+    good, bad = loud_adapter(base, 20), loud_adapter(base, 21)
+    await checker.store.publish("d", good)
+    probe = Probe((5, 6, 7), (8, 9), await checker.score((5, 6, 7), (8, 9), "d"))
+    found = await served.store.publish("d", good, probes=(probe,))
+    assert found.gap is not None
+    assert found.gap <= 1e-5
+    before = await served.generate(request(1, "d"))
+    with pytest.raises(NotServed):
+        await served.store.publish("d", bad, probes=(probe,))
+    assert await served.generate(request(1, "d")) == before
+    await checker.close()
+
+
+async def test_a_prefix_cache_never_mixes_versions(served: VllmEngine, base: BaseModel) -> None:
+    long = tuple(5 + number % 40 for number in range(120))
+    for number in range(3):
+        weights = loud_adapter(base, 30 + number)
+        await served.store.publish("a", weights)
+        checker = TransformersEngine(base)
+        await checker.store.publish("a", weights)
+        one = Request(prompt_ids=long, sampling=Sampling(max_tokens=4), seeds=(1, 2), adapter="a")
+        for generation in (await served.generate(one)) + (await served.generate(one)):
+            scores = await checker.score(long, generation.token_ids, "a")
+            assert generation.logprobs == pytest.approx(scores, abs=1e-4)
+        await checker.close()
+
+
+async def test_publishing_under_load_keeps_every_completion_true_to_its_version(
+    served: VllmEngine, base: BaseModel
+) -> None:
+    weights = {}
+    made = []
+
+    async def publish() -> None:
+        for number in range(30):
+            name = "abc"[number % 3]
+            adapter = loud_adapter(base, 100 + number)
+            weights[str((await served.store.publish(name, adapter)).ref)] = adapter
+
+    async def ask(name: str) -> None:
+        for number in range(12):
+            one = request(number, name)
+            made.extend((one, generation) for generation in await served.generate(one))
+
+    for name in "abc":
+        if name not in served.adapters():
+            await served.store.publish(name, loud_adapter(base, 99))
+        weights[str(served.adapters()[name])] = served.store.weights(name)
+    await asyncio.gather(publish(), *(ask(name) for name in "abc"))
+    for one, generation in made:
+        checker = TransformersEngine(base)
+        await checker.store.publish("x", weights[str(generation.adapter)])
+        scores = await checker.score(one.prompt_ids, generation.token_ids, "x")
+        assert generation.logprobs == pytest.approx(scores, abs=1e-4)
+        await checker.close()
+    assert len(await served._llm.list_loras()) == len(served.store.loaded())
+
+
+async def test_tokens_are_streamed_and_a_stopped_stream_frees_its_place(served: VllmEngine) -> None:
+    one = Request(prompt_ids=(5, 6, 7), sampling=Sampling(max_tokens=20), seeds=(4,), adapter="a")
+    (whole,) = await served.generate(one)
+    assert tuple([token async for token in served.stream(one)]) == whole.token_ids
+    stream = served.stream(one)
+    assert await anext(stream) == whole.token_ids[0]
+    await stream.aclose()  # type: ignore[attr-defined]
+    async with asyncio.timeout(20):
+        while served._llm.get_num_unfinished_requests():  # noqa: ASYNC110 - vLLM has no event for it
+            await asyncio.sleep(0.01)
+
+
+async def test_a_rank_above_the_engines_is_refused(served: VllmEngine, base: BaseModel) -> None:
+    options = base.options.lora.model_copy(update={"rank": 64})
+    with pytest.raises(EngineError, match="rank 64; the engine was started for at most 8"):
+        await served.store.publish("big", base.bank.create(options, 0))
+    assert "big" not in served.adapters()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"max_nmu_seqs": 4}, "Did you mean 'max_num_seqs'"),
+        ({"logprobs_mode": "raw_logprobs"}, "training relies on"),
+        ({"max_loras": 1}, "training relies on"),
+    ],
+)
+async def test_options_are_checked_before_anything_starts(
+    base: BaseModel, options: dict[str, object], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        await VllmEngine.start(base, EngineOptions(name="vllm", vllm=options), rank=8)
+
+
+async def test_heads_that_vllm_cannot_serve_are_refused_with_what_to_do(base_for: BaseFor) -> None:
+    narrow = base_for("plan_path", ModelOptions(tiny=WIDE.tiny.model_copy(update={"head_size": None})))
+    with pytest.raises(ModelError, match=r"the model has 16; for the tiny base set model.tiny.head_size=32"):
+        await VllmEngine.start(narrow, EngineOptions(name="vllm"), rank=8)
+
+
+async def test_an_engine_that_dies_is_started_again_with_its_adapters(served: VllmEngine) -> None:
+    import psutil  # comes with vLLM
+
+    wanted = await served.generate(request(1, "a"))
+    for child in psutil.Process().children(recursive=True):
+        if "EngineCore" in child.name() or "VLLM" in child.name():
+            os.kill(child.pid, signal.SIGKILL)
+    assert await served.generate(request(1, "a")) == wanted
+    assert served.restarts == 1
+
+
+async def test_a_team_served_by_vllm_learns_relay() -> None:
+    config = load_config(["scenario=relay", "engine=vllm", "train.target=0.95", "train.eval_tasks=50"])
+    scenario = build_scenario(config.scenario)
+    watcher = Silent()
+    outcome = await Trainer(config, scenario, open_base(config, scenario, lambda text: None)).run(watcher)
+    assert outcome.reason == "target success 0.95 reached", watcher.curve
+    assert max(found["gap"] for step in outcome.history for found in step["canary"].values()) <= 1e-4
