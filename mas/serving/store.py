@@ -16,88 +16,18 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from statistics import fmean
 from types import MappingProxyType
 from typing import Protocol
 
 from mas.core.engine import AdapterRef, Engine
-from mas.core.errors import EngineError, NotServed, UnknownAdapter
+from mas.core.errors import EngineError, UnknownAdapter
 from mas.core.naming import did_you_mean
 from mas.observe.atomic import write_directory_atomic
 from mas.serving.lora import AdapterBank, AdapterWeights
 from mas.serving.peft_files import from_directory, to_files
+from mas.serving.publication import AdapterHost, AdapterVersion, Probe, Publication, canary
 
-TOLERANCE = {"float32": 1e-4, "bfloat16": 3e-2}
-"""Mean nats a token by which engine and trainer may differ, by the type that the model computes in."""
-_ROUNDING = {"float32": 1e-5, "bfloat16": 1e-2}
-"""Differences below this are rounding: no smaller update can be told from none by its scores."""
 _MEMORY = Path("/dev/shm")
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class AdapterVersion:
-    """One immutable version. `number` is unique in this process and never used again; `path` holds its PEFT files."""
-
-    ref: AdapterRef
-    number: int
-    weights: AdapterWeights
-    path: Path | None
-
-
-class AdapterHost(Protocol):
-    """What the store needs of an engine.
-
-    `reads_files`: versions are handed over as PEFT directories; `dtype`: what the model computes in; `base_name`:
-    where the base came from.
-    """
-
-    @property
-    def reads_files(self) -> bool: ...
-
-    @property
-    def dtype(self) -> str: ...
-
-    @property
-    def base_name(self) -> str: ...
-
-    async def load(self, version: AdapterVersion) -> None:
-        """Make a version ready beside those that are."""
-
-    async def unload(self, version: AdapterVersion) -> None:
-        """Forget a version; nobody will ask for it again unless it is loaded again."""
-
-    async def score_version(
-        self, version: AdapterVersion | None, prompt_ids: Sequence[int], completion_ids: Sequence[int]
-    ) -> tuple[float, ...]:
-        """Log-probabilities (temperature 1) of a completion under one version, None: the bare base."""
-
-
-@dataclass(frozen=True, slots=True)
-class Probe:
-    """A completion of L tokens and its L log-probabilities (temperature 1) as the trainer computes them."""
-
-    prompt_ids: tuple[int, ...]
-    completion_ids: tuple[int, ...]
-    logprobs: tuple[float, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Publication:
-    """What publishing found: mean nats a token, None without probes (or without a version before).
-
-    `gap`: engine against trainer; `from_base`, `from_previous`: how far the new version is from these.
-    """
-
-    ref: AdapterRef
-    gap: float | None
-    from_base: float | None
-    from_previous: float | None
-    seconds: float
-
-    def metrics(self) -> dict[str, float]:
-        """What the canary measured, by name."""
-        found = {"gap": self.gap, "from_base": self.from_base, "from_previous": self.from_previous}
-        return {name: value for name, value in found.items() if value is not None}
 
 
 class ServingEngine(Engine, Protocol):
@@ -182,7 +112,7 @@ class AdapterStore:
         before = held.kept.get(held.current)
         try:
             await self._load(entry)
-            found = await self._canary(made, before.version if before is not None else None, probes)
+            found = await canary(self._host, made, before.version if before is not None else None, probes)
         except BaseException:
             await self._forget(entry)
             raise
@@ -191,34 +121,6 @@ class AdapterStore:
         self._names[name] = held
         await self._retire(held)
         return Publication(ref, *found, seconds=time.perf_counter() - began)
-
-    async def _canary(
-        self, made: AdapterVersion, before: AdapterVersion | None, probes: Sequence[Probe]
-    ) -> tuple[float | None, float | None, float | None]:
-        """Gap to the trainer, distance from the base and from the version before.
-
-        An update that was not delivered leaves the engine as far from the trainer as the old version was: the gap must
-        be below half of that, too, unless rounding hides it.
-        """
-        if not probes:
-            return None, None, None
-        wanted = [value for probe in probes for value in probe.logprobs]
-        scored = await self._scores(made, probes)
-        gap = _distance(scored, wanted)
-        from_base = _distance(scored, await self._scores(None, probes))
-        allowed, rounding = TOLERANCE[self._host.dtype], _ROUNDING[self._host.dtype]
-        from_previous = None
-        if before is not None:
-            old = await self._scores(before, probes)
-            from_previous = _distance(scored, old)
-            allowed = min(allowed, max(_distance(old, wanted) / 2, rounding))
-        if not gap <= allowed:
-            raise NotServed(
-                f"adapter {made.ref} is not served as it was trained: the engine's log-probabilities differ from the "
-                f"trainer's by {gap:.2g} nats a token on {len(probes)} completions, at most {allowed:.2g} is allowed "
-                f"(distance from the base {from_base:.2g}, from the version before {from_previous or 0:.2g})"
-            )
-        return gap, from_base, from_previous
 
     @asynccontextmanager
     async def lease(self, adapter: str) -> AsyncIterator[AdapterVersion]:
@@ -330,14 +232,15 @@ class AdapterStore:
         """Unload what is neither current nor leased; forget all of it but the versions to keep."""
         behind = [number for number in held.kept if number != held.current]
         for number in behind:
-            entry = held.kept[number]
-            if entry.leases:
+            entry = held.kept.get(number)
+            if entry is None or entry.leases or number == held.current:
                 continue
-            if entry.is_loaded:
+            if number in behind[: len(behind) - self._keep]:
+                del held.kept[number]
+                await self._forget(entry)
+            elif entry.is_loaded:
                 entry.is_loaded = False
                 await self._host.unload(entry.version)
-            if number in behind[: len(behind) - self._keep] and not entry.leases:
-                await self._forget(held.kept.pop(number))
 
     async def _forget(self, entry: _Entry) -> None:
         if entry.is_loaded:
@@ -345,12 +248,6 @@ class AdapterStore:
             await self._host.unload(entry.version)
         if entry.version.path is not None:
             shutil.rmtree(entry.version.path, ignore_errors=True)
-
-    async def _scores(self, version: AdapterVersion | None, probes: Sequence[Probe]) -> list[float]:
-        scores: list[float] = []
-        for probe in probes:
-            scores += await self._host.score_version(version, probe.prompt_ids, probe.completion_ids)
-        return scores
 
     def _held(self, name: str) -> _Name:
         try:
@@ -371,8 +268,3 @@ class AdapterStore:
     def _check_free(self, name: str) -> None:
         if self._held(name).is_frozen:
             raise EngineError(f"adapter {name!r} is frozen; unfreeze it first")
-
-
-def _distance(first: Sequence[float], second: Sequence[float]) -> float:
-    """Mean absolute difference in nats."""
-    return fmean(abs(a - b) for a, b in zip(first, second, strict=True))

@@ -15,7 +15,8 @@ from mas.core.errors import EngineError
 from mas.serving.decode import Job, decode
 from mas.serving.forward import Row, completion_logits
 from mas.serving.model import BaseModel
-from mas.serving.store import AdapterStore, AdapterVersion
+from mas.serving.publication import AdapterVersion
+from mas.serving.store import AdapterStore
 
 _SETTLE_ROUNDS = 16
 """Event-loop rounds without a new request after which a batch starts: a message needs fewer to reach its agent."""

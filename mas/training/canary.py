@@ -12,7 +12,8 @@ import torch
 
 from mas.core.errors import TrainingError
 from mas.serving.forward import Row, completion_logits
-from mas.serving.store import TOLERANCE, AdapterStore, Probe
+from mas.serving.publication import TOLERANCE, Probe
+from mas.serving.store import AdapterStore
 from mas.training.batch import TrainRow
 from mas.training.learner import Learner
 

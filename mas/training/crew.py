@@ -19,7 +19,8 @@ from mas.serving.lora import AdapterWeights
 from mas.serving.model import BaseModel
 from mas.serving.store import ServingEngine
 from mas.serving.transformers_engine import TransformersEngine
-from mas.serving.vllm_engine import VllmEngine, vllm_arguments
+from mas.serving.vllm_engine import VllmEngine
+from mas.serving.vllm_options import vllm_arguments
 from mas.training.rewards import FAILURE, OWN
 
 

@@ -14,7 +14,8 @@ from mas.core.errors import CheckpointError, EngineError, NotServed, UnknownAdap
 from mas.serving.lora import AdapterWeights
 from mas.serving.model import BaseModel
 from mas.serving.peft_files import from_directory
-from mas.serving.store import AdapterStore, AdapterVersion, Probe
+from mas.serving.publication import AdapterVersion, Probe
+from mas.serving.store import AdapterStore
 from mas.serving.transformers_engine import TransformersEngine
 
 PROMPT, COMPLETION = (5, 6, 7), (8, 9, 10)

@@ -18,7 +18,7 @@ from mas.core.engine import AdapterRef, Engine, Request, Sampling
 from mas.core.errors import ConfigError, EngineError, ModelError, NotServed
 from mas.scenarios import build_scenario
 from mas.serving.model import BaseModel
-from mas.serving.store import Probe
+from mas.serving.publication import Probe
 from mas.serving.transformers_engine import TransformersEngine
 from mas.serving.vllm_engine import VllmEngine
 from mas.testing.engine import EngineContract

@@ -1,0 +1,125 @@
+"""What is published, what an engine must offer for it, and the canary that compares the two sides."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+from typing import Protocol
+
+from mas.core.engine import AdapterRef
+from mas.core.errors import NotServed
+from mas.serving.lora import AdapterWeights
+
+TOLERANCE = {"float32": 1e-4, "bfloat16": 3e-2}
+"""Mean nats a token by which engine and trainer may differ, by the type that the model computes in."""
+_ROUNDING = {"float32": 1e-5, "bfloat16": 1e-2}
+"""Differences below this are rounding: no smaller update can be told from none by its scores."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AdapterVersion:
+    """One immutable version. `number` is unique in this process and never used again; `path` holds its PEFT files."""
+
+    ref: AdapterRef
+    number: int
+    weights: AdapterWeights
+    path: Path | None
+
+
+class AdapterHost(Protocol):
+    """What the store needs of an engine.
+
+    `reads_files`: versions are handed over as PEFT directories; `dtype`: what the model computes in; `base_name`:
+    where the base came from.
+    """
+
+    @property
+    def reads_files(self) -> bool: ...
+
+    @property
+    def dtype(self) -> str: ...
+
+    @property
+    def base_name(self) -> str: ...
+
+    async def load(self, version: AdapterVersion) -> None:
+        """Make a version ready beside those that are."""
+
+    async def unload(self, version: AdapterVersion) -> None:
+        """Forget a version; nobody will ask for it again unless it is loaded again."""
+
+    async def score_version(
+        self, version: AdapterVersion | None, prompt_ids: Sequence[int], completion_ids: Sequence[int]
+    ) -> tuple[float, ...]:
+        """Log-probabilities (temperature 1) of a completion under one version, None: the bare base."""
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """A completion of L tokens and its L log-probabilities (temperature 1) as the trainer computes them."""
+
+    prompt_ids: tuple[int, ...]
+    completion_ids: tuple[int, ...]
+    logprobs: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Publication:
+    """What publishing found: mean nats a token, None without probes (or without a version before).
+
+    `gap`: engine against trainer; `from_base`, `from_previous`: how far the new version is from these.
+    """
+
+    ref: AdapterRef
+    gap: float | None
+    from_base: float | None
+    from_previous: float | None
+    seconds: float
+
+    def metrics(self) -> dict[str, float]:
+        """What the canary measured, by name."""
+        found = {"gap": self.gap, "from_base": self.from_base, "from_previous": self.from_previous}
+        return {name: value for name, value in found.items() if value is not None}
+
+
+async def canary(
+    host: AdapterHost, made: AdapterVersion, before: AdapterVersion | None, probes: Sequence[Probe]
+) -> tuple[float | None, float | None, float | None]:
+    """Gap to the trainer, distance from the base and from the version before; None for all without probes.
+
+    An update that was not delivered leaves the engine as far from the trainer as the old version was: the gap must be
+    below half of that, too, unless rounding hides it.
+
+    Raises:
+        NotServed: the gap is too large.
+    """
+    if not probes:
+        return None, None, None
+    wanted = [value for probe in probes for value in probe.logprobs]
+    scored = await _scores(host, made, probes)
+    gap = _distance(scored, wanted)
+    from_base = _distance(scored, await _scores(host, None, probes))
+    allowed, from_previous = TOLERANCE[host.dtype], None
+    if before is not None:
+        old = await _scores(host, before, probes)
+        from_previous = _distance(scored, old)
+        allowed = min(allowed, max(_distance(old, wanted) / 2, _ROUNDING[host.dtype]))
+    if not gap <= allowed:
+        raise NotServed(
+            f"adapter {made.ref} is not served as it was trained: the engine's log-probabilities differ from the "
+            f"trainer's by {gap:.2g} nats a token on {len(probes)} completions, at most {allowed:.2g} is allowed "
+            f"(distance from the base {from_base:.2g}, from the version before {from_previous or 0:.2g})"
+        )
+    return gap, from_base, from_previous
+
+
+async def _scores(host: AdapterHost, version: AdapterVersion | None, probes: Sequence[Probe]) -> list[float]:
+    scores: list[float] = []
+    for probe in probes:
+        scores += await host.score_version(version, probe.prompt_ids, probe.completion_ids)
+    return scores
+
+
+def _distance(first: Sequence[float], second: Sequence[float]) -> float:
+    """Mean absolute difference in nats."""
+    return fmean(abs(a - b) for a, b in zip(first, second, strict=True))

@@ -1,0 +1,77 @@
+"""The options that vLLM is started with: ours are fixed, the user's are checked before anything starts."""
+
+import os
+from dataclasses import fields
+from typing import Any
+
+from mas.config.options import EngineOptions
+from mas.core.errors import ConfigError, ModelError
+from mas.core.naming import did_you_mean
+from mas.serving.model import BaseModel
+
+_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
+"""What vLLM's LoRA kernels can be built for; the next one above the adapters' rank is taken."""
+_CPU_HEADS = (32, 64, 80, 96, 112, 128, 160, 192, 224, 256, 512)
+"""Head sizes of vLLM's CPU attention."""
+_OURS = (
+    *("model", "tokenizer", "skip_tokenizer_init", "dtype", "max_model_len"),
+    *("enable_lora", "max_loras", "max_lora_rank", "max_cpu_loras", "lora_dtype", "lora_target_modules"),
+    *("logprobs_mode", "max_logprobs", "generation_config", "return_sampling_mask", "speculative_config"),
+)
+"""What the store and the learner rely on."""
+_ENVIRONMENT = {
+    "VLLM_NO_USAGE_STATS": "1",
+    "VLLM_LOGGING_LEVEL": "ERROR",
+    "VLLM_CPU_KVCACHE_SPACE": "1",
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+}
+"""Set unless the user has: no telemetry, no flood of messages, a small cache on CPUs."""
+
+
+def vllm_arguments(base: BaseModel, options: EngineOptions, rank: int) -> Any:
+    """vLLM's `AsyncEngineArgs` for this base and adapters of up to this rank.
+
+    Raises:
+        ModelError: vLLM is not installed, or cannot serve the model. ConfigError: an impossible option.
+    """
+    for name, value in _ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
+    try:
+        from vllm import AsyncEngineArgs
+    except ImportError as error:
+        raise ModelError(
+            f"engine=vllm needs vLLM, which cannot be imported ({error}): pip install 'mas[vllm]'"
+        ) from error
+    known = {field.name for field in fields(AsyncEngineArgs)}
+    for name in options.vllm:
+        if name in _OURS:
+            raise ConfigError(f"engine.vllm.{name} cannot be set: training relies on what mas sets it to")
+        if name not in known:
+            raise ConfigError(f"engine.vllm.{name}: vLLM has no such option. {did_you_mean(name, known)}")
+    room = next((possible for possible in _RANKS if possible >= rank), None)
+    if room is None:
+        raise ConfigError(f"rank {rank} is above {_RANKS[-1]}, the most that vLLM serves")
+    is_cpu = base.bank.device.type == "cpu"
+    if is_cpu and (size := _head_size(base)) not in _CPU_HEADS:
+        raise ModelError(
+            f"vLLM on CPUs serves head sizes {_CPU_HEADS}, the model has {size}; "
+            "for the tiny base set model.tiny.head_size=32"
+        )
+    usual = {"enforce_eager": is_cpu, "enable_prefix_caching": True, "max_num_seqs": 256, "disable_log_stats": True}
+    return AsyncEngineArgs(
+        model=base.name,
+        dtype=base.options.dtype,
+        max_model_len=base.limits.context,
+        enable_lora=True,
+        max_loras=options.adapters,
+        max_cpu_loras=4 * options.adapters,
+        max_lora_rank=room,
+        logprobs_mode="processed_logprobs",
+        generation_config="vllm",
+        **(usual | options.vllm),
+    )
+
+
+def _head_size(base: BaseModel) -> int:
+    config = base.model.config.get_text_config()
+    return int(getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads)
