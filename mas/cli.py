@@ -162,7 +162,7 @@ def base(overrides: Overrides = None) -> None:
     configured = [
         _configured([*given, *more]) for more in ([[]] if is_chosen else [[f"scenario={n}"] for n in SCENARIOS])
     ]
-    _check_used("base", given, ("scenario", "model"))
+    _check_used("base", given, ("scenario", "model", "engine"))
     from mas.training.warm_start import tiny_base
 
     for config, scenario in configured:

@@ -55,8 +55,9 @@ def load_config(overrides: Sequence[str] = ()) -> Config:
     choices, values = _choices(parsed), [one for one in parsed if one.key_or_group not in GROUPS]
     config = _validated(_with_values(_composed(choices, _named(parsed, "scenario")), values))
     for override in values:
-        if reason := why_idle(override.key_or_group, config):
-            raise ConfigError(f"{override.input_line!r} has no effect here: {reason}")
+        for key, _ in _leaves(override.value(), override.key_or_group):
+            if reason := why_idle(key, config):
+                raise ConfigError(f"{override.input_line!r} has no effect here: {reason}")
     return config
 
 

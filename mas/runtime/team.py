@@ -87,13 +87,13 @@ class TeamRuntime:
             Expired: no answer came in time. RemoteError: the agent failed with an error that is not of mas.
         """
         try:
-            async with asyncio.timeout(self.timeout_s):
+            async with asyncio.timeout(self.timeout_s) as limit:
                 (candidate,) = await self._agents[point.agent].answer(point.view, (seed,))
-        except TimeoutError:
-            raise Expired(f"agent {point.agent!r} did not answer within {self.timeout_s} s") from None
         except MasError:
             raise
         except Exception as error:
+            if limit.expired():
+                raise Expired(f"agent {point.agent!r} did not answer within {self.timeout_s} s") from None
             raise RemoteError(f"agent {point.agent!r} failed: {type(error).__name__}: {error}") from error
         return candidate
 

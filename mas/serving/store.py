@@ -6,7 +6,9 @@ that is no longer current is unloaded when its last lease ends.
 """
 
 import itertools
+import logging
 import os
+import re
 import shutil
 import tempfile
 import time
@@ -28,6 +30,9 @@ from mas.serving.peft_files import from_directory, to_files
 from mas.serving.publication import AdapterHost, AdapterVersion, Probe, Publication, canary
 
 _MEMORY = Path("/dev/shm")
+_PREFIX = "mas-adapters-"
+_NAME = re.compile(r"[A-Za-z0-9_][\w.-]*")
+_log = logging.getLogger(__name__)
 
 
 class ServingEngine(Engine, Protocol):
@@ -101,6 +106,8 @@ class AdapterStore:
         self, name: str, weights: AdapterWeights, version: int | None, probes: Sequence[Probe]
     ) -> Publication:
         began = time.perf_counter()
+        if not _NAME.fullmatch(name):
+            raise EngineError(f"{name!r} is no name for an adapter: use letters, digits, '_', '-' and '.'")
         held = self._names.get(name, _Name())
         if held.is_frozen:
             raise EngineError(f"adapter {name!r} is frozen at version {held.current}; unfreeze it to publish")
@@ -116,11 +123,16 @@ class AdapterStore:
         except BaseException:
             await self._forget(entry)
             raise
-        held.kept[ref.version] = entry
-        held.current = held.latest = ref.version
         self._names[name] = held
-        await self._retire(held)
+        await self._serve(held, entry)
         return Publication(ref, *found, seconds=time.perf_counter() - began)
+
+    async def _serve(self, held: _Name, entry: _Entry) -> None:
+        """Let the name point to a version that is loaded."""
+        number = entry.version.ref.version
+        held.kept[number] = entry
+        held.current = held.latest = number
+        await self._retire(held)
 
     @asynccontextmanager
     async def lease(self, adapter: str) -> AsyncIterator[AdapterVersion]:
@@ -147,14 +159,13 @@ class AdapterStore:
         Raises:
             UnknownAdapter: the version is not kept. EngineError: the name is frozen.
         """
-        entry = self._entry(f"{name}@{version}")
-        held = self._names[name]
-        self._check_free(name)
         async with self._changing:
-            if not entry.is_loaded:
-                await self._load(entry)
-            held.current = version
+            entry = self._entry(f"{name}@{version}")
+            self._check_free(name)
+            held = self._names[name]
+            await self._load(entry)
             held.kept[version] = held.kept.pop(version)
+            held.current = version
             await self._retire(held)
         return entry.version.ref
 
@@ -170,15 +181,21 @@ class AdapterStore:
 
     async def swap(self, first: str, second: str) -> None:
         """Exchange what two names speak with, each as a new version. Nothing changes if either cannot be loaded."""
-        one, other = self.weights(first), self.weights(second)
-        for name in (first, second):
-            self._check_free(name)
-        await self.publish(first, other)
-        try:
-            await self.publish(second, one)
-        except BaseException:
-            await self.publish(first, one)
-            raise
+        async with self._changing:
+            weights = {first: self.weights(second), second: self.weights(first)}
+            for name in weights:
+                self._check_free(name)
+            refs = {name: AdapterRef(name, self._names[name].latest + 1) for name in weights}
+            entries = {name: _Entry(self._make(refs[name], weights[name])) for name in weights}
+            try:
+                for entry in entries.values():
+                    await self._load(entry)
+            except BaseException:
+                for entry in entries.values():
+                    await self._forget(entry)
+                raise
+            for name, entry in entries.items():
+                await self._serve(self._names[name], entry)
 
     def freeze(self, name: str) -> None:
         """Refuse new versions of a name until `unfreeze`."""
@@ -215,13 +232,21 @@ class AdapterStore:
         number = next(self._numbers)
         if not self._host.reads_files:
             return AdapterVersion(ref, number, weights, None)
+        try:
+            path = self._written(ref, number, to_files(weights, self._host.base_name))
+        except OSError as error:
+            raise EngineError(f"adapter {ref} cannot be written to {self._folder}: {error}") from error
+        return AdapterVersion(ref, number, weights, path)
+
+    def _written(self, ref: AdapterRef, number: int, files: Mapping[str, bytes]) -> Path:
+        """The version's own directory: in memory while that is mostly free, else among the temporary files."""
         if self._folder is None:
-            memory = _MEMORY if os.access(_MEMORY, os.W_OK) else None
-            self._folder = Path(tempfile.mkdtemp(prefix="mas-adapters-", dir=memory))
+            where = _roomy(sum(len(content) for content in files.values()))
+            self._folder = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-", dir=where))
             weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
         path = self._folder / f"{ref.name}-{ref.version}-{number}"
-        write_directory_atomic(path, to_files(weights, self._host.base_name))
-        return AdapterVersion(ref, number, weights, path)
+        write_directory_atomic(path, files)
+        return path
 
     async def _load(self, entry: _Entry) -> None:
         if not entry.is_loaded:
@@ -235,19 +260,26 @@ class AdapterStore:
             entry = held.kept.get(number)
             if entry is None or entry.leases or number == held.current:
                 continue
-            if number in behind[: len(behind) - self._keep]:
+            if number in behind[: max(len(behind) - self._keep, 0)]:
                 del held.kept[number]
                 await self._forget(entry)
-            elif entry.is_loaded:
-                entry.is_loaded = False
-                await self._host.unload(entry.version)
+            else:
+                await self._unload(entry)
 
     async def _forget(self, entry: _Entry) -> None:
-        if entry.is_loaded:
-            entry.is_loaded = False
-            await self._host.unload(entry.version)
+        await self._unload(entry)
         if entry.version.path is not None:
             shutil.rmtree(entry.version.path, ignore_errors=True)
+
+    async def _unload(self, entry: _Entry) -> None:
+        """Free the place in the engine; one that cannot, such as a dead one, must not fail what was served."""
+        if not entry.is_loaded:
+            return
+        try:
+            await self._host.unload(entry.version)
+        except EngineError as error:
+            _log.warning("adapter %s could not be unloaded: %s", entry.version.ref, error)
+        entry.is_loaded = False
 
     def _held(self, name: str) -> _Name:
         try:
@@ -268,3 +300,14 @@ class AdapterStore:
     def _check_free(self, name: str) -> None:
         if self._held(name).is_frozen:
             raise EngineError(f"adapter {name!r} is frozen; unfreeze it first")
+
+
+def _roomy(size: int) -> Path | None:
+    """Memory if a hundred versions of this size fit into it, else None; folders of dead processes are removed there."""
+    if not os.access(_MEMORY, os.W_OK):
+        return None
+    for folder in _MEMORY.glob(f"{_PREFIX}*"):
+        process = folder.name.removeprefix(_PREFIX).partition("-")[0]
+        if process.isdecimal() and not Path(f"/proc/{process}").exists():
+            shutil.rmtree(folder, ignore_errors=True)
+    return _MEMORY if shutil.disk_usage(_MEMORY).free > 100 * size else None

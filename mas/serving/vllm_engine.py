@@ -8,8 +8,9 @@ Needs `mas[vllm]`; nothing here is imported without it. Nothing is reported to a
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+import logging
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, aclosing, contextmanager
 from typing import Any, TypeVar
 
 from mas.config.options import EngineOptions
@@ -21,13 +22,16 @@ from mas.serving.store import AdapterStore
 from mas.serving.vllm_options import vllm_arguments
 
 T = TypeVar("T")
+_log = logging.getLogger(__name__)
+_CLOSING_S = 30.0
+"""How long `close` waits for what was accepted."""
 
 
 class VllmEngine:
     """Satisfies `mas.core.engine.Engine`. Made by `start`; one per process and model.
 
-    If vLLM's engine dies it is started again, every loaded version is loaded again, and requests in flight are sent
-    again, `EngineOptions.restarts` times in all; after that every request fails with the cause.
+    If vLLM's engine dies it is started again, every loaded version is loaded again, and requests in flight (but not
+    streams) are sent again, `EngineOptions.restarts` times in all; after that every request fails with the cause.
     """
 
     reads_files = True
@@ -94,16 +98,20 @@ class VllmEngine:
             async with self.store.lease(request.adapter) as version:
                 return await self._generate(request, version)
 
-    async def stream(self, request: Request) -> AsyncIterator[int]:
-        """The tokens of one completion (the request's first seed) as they are drawn."""
+    async def stream(self, request: Request) -> AsyncGenerator[int]:
+        """The tokens of one completion (the request's first seed) as they are drawn.
+
+        Closing the generator frees the request. A stream that vLLM does not survive ends with an EngineError, since its
+        reader has tokens already; what comes after it meets a vLLM that was started again.
+        """
         with self._accepted():
             self.base.limits.check_request(request)
-            if request.adapter is None:
-                async for token in self._tokens(request, None):
-                    yield token
-                return
-            async with self.store.lease(request.adapter) as version:
-                async for token in self._tokens(request, version):
+            async with AsyncExitStack() as stack:
+                leased = None
+                if request.adapter is not None:
+                    leased = await stack.enter_async_context(self.store.lease(request.adapter))
+                tokens = await stack.enter_async_context(aclosing(self._tokens(request, leased)))
+                async for token in tokens:
                     yield token
 
     async def score(
@@ -130,14 +138,19 @@ class VllmEngine:
         return tuple(entry[token].logprob for entry, token in zip(found, completion_ids, strict=True))
 
     async def close(self) -> None:
-        if not self._closed:
-            self._closed = True
-            while self._flying:
-                self._landed.clear()
-                await self._landed.wait()
-            self._llm.shutdown()
-            self._llm = None
-            self.store.close()
+        self._closed = True
+        try:
+            async with asyncio.timeout(_CLOSING_S):
+                while self._flying:
+                    self._landed.clear()
+                    await self._landed.wait()
+        except TimeoutError:
+            _log.warning("closing vLLM with %d requests in flight", self._flying)
+        finally:
+            llm, self._llm = self._llm, None
+            if llm is not None:
+                llm.shutdown()
+                self.store.close()
 
     async def _generate(self, request: Request, version: AdapterVersion | None) -> tuple[Generation, ...]:
         calls = [self._complete(request, seed, version) for seed in request.seeds]
@@ -162,13 +175,18 @@ class VllmEngine:
             adapter=None if version is None else version.ref,
         )
 
-    async def _tokens(self, request: Request, version: AdapterVersion | None) -> AsyncIterator[int]:
+    async def _tokens(self, request: Request, version: AdapterVersion | None) -> AsyncGenerator[int]:
         from vllm.sampling_params import RequestOutputKind
+        from vllm.v1.engine.exceptions import EngineDeadError, EngineGenerateError
 
         options = _sampling(request, request.seeds[0]) | {"output_kind": RequestOutputKind.DELTA}
-        async for output in self._outputs(self._llm, request.prompt_ids, options, version):
-            for token in output.outputs[0].token_ids:
-                yield token
+        try:
+            async with aclosing(self._outputs(self._llm, request.prompt_ids, options, version)) as outputs:
+                async for output in outputs:
+                    for token in output.outputs[0].token_ids:
+                        yield token
+        except (EngineDeadError, EngineGenerateError, ValueError) as error:
+            raise EngineError(f"vLLM could not serve the stream to its end: {error}") from error
 
     async def _last(self, llm: Any, ids: Sequence[int], options: Mapping[str, Any], version: Any) -> Any:
         last = None
@@ -178,13 +196,13 @@ class VllmEngine:
 
     def _outputs(
         self, llm: Any, ids: Sequence[int], options: Mapping[str, Any], version: AdapterVersion | None
-    ) -> AsyncIterator[Any]:
+    ) -> AsyncGenerator[Any]:
         from vllm import SamplingParams
         from vllm.sampling_params import RequestOutputKind
 
         self._requests += 1
         usual = {"detokenize": False, "top_p": 1.0, "top_k": 0, "output_kind": RequestOutputKind.FINAL_ONLY}
-        outputs: AsyncIterator[Any] = llm.generate(
+        outputs: AsyncGenerator[Any] = llm.generate(
             {"prompt_token_ids": list(ids)},
             SamplingParams(**(usual | dict(options))),
             request_id=f"mas-{self._requests}",
@@ -209,16 +227,23 @@ class VllmEngine:
             raise EngineError(f"vLLM refuses the request: {error}") from error
 
     async def _restart(self, dead: Any, cause: Exception) -> None:
+        """Start vLLM again with all versions that were loaded. The event loop stands still meanwhile."""
+        from vllm.v1.engine.exceptions import EngineDeadError
+
         async with self._restarting:
-            if self._llm is not dead:
-                return
-            if self.restarts >= self.options.restarts:
-                raise EngineError(f"vLLM died, and was restarted {self.restarts} times before: {cause}") from cause
-            self.restarts += 1
-            dead.shutdown()
-            self._llm = _start(self.base, self._arguments)
-            for version in self.store.loaded():
-                await self._llm.add_lora(_lora(version))
+            while self._llm is dead:
+                if self.restarts >= self.options.restarts or self._llm is None:
+                    raise EngineError(f"vLLM died, and was restarted {self.restarts} times before: {cause}") from cause
+                self.restarts += 1
+                dead.shutdown()
+                fresh = _start(self.base, self._arguments)
+                try:
+                    for version in self.store.loaded():
+                        await fresh.add_lora(_lora(version))
+                    self._llm = fresh
+                except EngineDeadError as error:
+                    self._llm = dead = fresh
+                    cause = error
 
     @contextmanager
     def _accepted(self) -> Iterator[None]:

@@ -7,6 +7,7 @@ the learner says what it should find.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
 
 import torch
 
@@ -35,7 +36,7 @@ def check_sampled(learned: Mapping[str, Mapping[str, float]], dtype: str) -> Non
 
 
 def check_held(store: AdapterStore, learner: Learner, names: Iterable[str]) -> None:
-    """The store must hold the learner's tensors bit by bit, however small the last update was.
+    """The store must hold the learner's tensors bit by bit, however small the last update was; an engine reads from it.
 
     Raises:
         TrainingError: it does not.
@@ -47,9 +48,14 @@ def check_held(store: AdapterStore, learner: Learner, names: Iterable[str]) -> N
             raise TrainingError(f"adapter {ref} holds other weights than the learner; its update was not delivered")
 
 
-def probes_of(learner: Learner, rows: Sequence[TrainRow], name: str, count: int = 1) -> tuple[Probe, ...]:
-    """The first `count` completions of an adapter with the log-probabilities that its weights give them now."""
-    own = [row for row in rows if row.adapter == name][:count]
+def probes_of(learner: Learner, rows: Sequence[TrainRow], name: str, count: int = 2) -> tuple[Probe, ...]:
+    """The first `count` completions of an adapter with the log-probabilities that its weights give them now.
+
+    None fills the context, since an engine may have to draw one token behind what it scores.
+    """
+    room = learner.base.limits.context
+    fitting = (row for row in rows if len(row.turn.prompt_ids) + len(row.turn.completion_ids) < room)
+    own = list(islice((row for row in fitting if row.adapter == name), count))
     return tuple(Probe(row.turn.prompt_ids, row.turn.completion_ids, _scores(learner, row)) for row in own)
 
 

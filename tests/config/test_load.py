@@ -20,7 +20,7 @@ from mas.scenarios import SCENARIOS, build_scenario
 def test_without_overrides_only_presets_differ_from_the_defaults() -> None:
     config = load_config()
     assert (config.scenario.name, config.algorithm.name) == ("plan_path", "at_grpo")
-    assert config.model == Config().model
+    assert (config.engine, config.model.lora) == (Config().engine, Config().model.lora)
 
 
 def test_every_built_in_scenario_has_a_preset() -> None:
@@ -227,6 +227,9 @@ def test_the_name_of_an_algorithm_chooses_its_preset_unless_one_is_chosen() -> N
         (["algorithm.loss.kl_estimator=k3"], "algorithm.loss.kl=0.1"),
         (["algorithm.loss.max_length=5"], "algorithm.loss.aggregation=seq_mean_token_sum_norm"),
         (["model.path=some/model", "model.tiny.hidden=32"], "model.path=tiny"),
+        (["model.path=some/model", "model.tiny={hidden: 32}"], "model.path=tiny"),
+        (["engine.vllm.max_num_seqs=64"], "engine=vllm"),
+        (["engine=vllm", "model.max_batch=4"], "engine=transformers"),
     ],
 )
 def test_a_value_without_effect_is_refused(words: list[str], fixed: str) -> None:

@@ -258,3 +258,72 @@ async def test_a_hundred_publishes_under_load_keep_every_completion_true_to_its_
     assert sum(len(engine.store.versions(name)) for name in "abc") == 6
     assert torch.is_inference_mode_enabled() is False
     await engine.close()
+
+
+@pytest.mark.parametrize("keep", [0, 1, 2, 3, 5])
+async def test_as_many_versions_are_kept_as_was_asked(base: BaseModel, host: Host, keep: int) -> None:
+    store = AdapterStore(host, keep=keep)
+    for number in range(8):
+        await store.publish("a", adapter(base, number))
+    assert [ref.version for ref in store.versions("a")] == list(range(7 - keep, 8))
+    assert len(host.loaded) == 1
+
+
+async def test_going_back_while_another_version_is_published_leaves_the_store_whole(
+    base: BaseModel, store: AdapterStore
+) -> None:
+    await store.publish("a", adapter(base, 0))
+    await store.publish("a", adapter(base, 1))
+    publishing = asyncio.create_task(store.publish("a", adapter(base, 2)), name="publish")
+    await asyncio.sleep(0)
+    with pytest.raises(UnknownAdapter, match="no version '0'"):
+        await store.roll_back("a", 0)
+    await publishing
+    assert store.current()["a"].version == 2
+
+
+async def test_an_engine_that_cannot_unload_does_not_fail_what_was_served(
+    base: BaseModel, store: AdapterStore, host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def refuse(version: AdapterVersion) -> None:
+        raise EngineError("dead")
+
+    monkeypatch.setattr(host, "unload", refuse)
+    await store.publish("a", adapter(base, 0))
+    assert (await store.publish("a", adapter(base, 1))).ref.version == 1
+
+
+async def test_nothing_is_swapped_if_one_side_cannot_be_loaded(
+    base: BaseModel, store: AdapterStore, host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await store.publish("a", adapter(base, 1))
+    await store.publish("b", adapter(base, 2))
+    load = host.load
+
+    async def only_a(version: AdapterVersion) -> None:
+        if version.ref.name == "b":
+            raise EngineError("no room")
+        await load(version)
+
+    monkeypatch.setattr(host, "load", only_a)
+    with pytest.raises(EngineError, match="no room"):
+        await store.swap("a", "b")
+    assert {name: ref.version for name, ref in store.current().items()} == {"a": 0, "b": 0}
+    assert len(host.loaded) == 2
+
+
+@pytest.mark.parametrize("name", ["", "a@1", "x/y", "../x", ".x"])
+async def test_a_name_that_could_not_be_asked_for_is_refused(base: BaseModel, store: AdapterStore, name: str) -> None:
+    with pytest.raises(EngineError, match="no name for an adapter"):
+        await store.publish(name, adapter(base, 0))
+
+
+async def test_the_canary_tolerates_what_the_engine_always_computes_differently(
+    base: BaseModel, store: AdapterStore
+) -> None:
+    weights = adapter(base, 0)
+    for change in (0.0, 1e-4):
+        weights.parameters()[0].view(-1)[0] += change
+        noisy = Probe(PROMPT, COMPLETION, (score_of(weights) + 5e-5,) * 3)
+        found = await store.publish("a", weights, probes=(noisy,))
+        assert found.gap == pytest.approx(5e-5, rel=0.01)

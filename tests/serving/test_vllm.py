@@ -173,7 +173,7 @@ async def test_tokens_are_streamed_and_a_stopped_stream_frees_its_place(served: 
     assert tuple([token async for token in served.stream(one)]) == whole.token_ids
     stream = served.stream(one)
     assert await anext(stream) == whole.token_ids[0]
-    await stream.aclose()  # type: ignore[attr-defined]
+    await stream.aclose()
     async with asyncio.timeout(20):
         while served._llm.get_num_unfinished_requests():  # noqa: ASYNC110 - vLLM has no event for it
             await asyncio.sleep(0.01)

@@ -118,15 +118,16 @@ def test_a_study_leaves_summary_table_plot_and_page_and_is_not_done_twice(
 
 def test_workers_end_with_a_study_that_is_killed(tmp_path: Path) -> None:
     script = """
-import multiprocessing, os, sys, time
-from mas.study.lanes import _end_with_parent
-from concurrent.futures import ProcessPoolExecutor
+import os, time
+from mas.study import lanes
+
+def slow(chain):
+    print(os.getpid(), flush=True)
+    time.sleep(100)
 
 if __name__ == "__main__":
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(1, mp_context=context, initializer=_end_with_parent) as pool:
-        print(pool.submit(os.getpid).result(), flush=True)
-        pool.submit(time.sleep, 100).result()
+    lanes.run_chain = slow
+    list(lanes.run_chains([1, 2], print, lambda chain, note: time.sleep(100), workers=1))
 """
     path = tmp_path / "script.py"
     path.write_text(script)
