@@ -27,7 +27,8 @@ _MANY_STEPS = 100_000
 
 
 Note = Callable[[str], None]
-Train = Callable[[Config, Scenario], Outcome]
+Curve = tuple[tuple[int, float], ...]
+Train = Callable[[Config, Scenario], tuple[Outcome, Curve]]
 
 
 class ArmRun(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,16 +67,16 @@ def run_chain(chain: Chain, note: Note | None = None, train_reference: Train | N
 
     Args:
         note: told of every finished arm.
-        train_reference: trains the reference arm some other way, such as in a run directory with its progress shown.
+        train_reference: trains the reference arm some other way, such as in a run directory with its progress shown;
+            returns its learning curve, too.
     """
     play = _Play(chain, note or (lambda text: None))
     play.untrained()
     budget: int | None = None
     for arm in chain.options.arms:
         config = chain.configure(arm, budget)
-        curve: tuple[tuple[int, float], ...] = ()
         if arm == REFERENCE and train_reference is not None:
-            outcome = train_reference(config, play.scenario)
+            outcome, curve = train_reference(config, play.scenario)
         else:
             watcher = Silent()
             outcome = asyncio.run(Trainer(config, play.scenario, play.base).run(watcher))

@@ -19,11 +19,12 @@ from mas.core.seeds import digest
 from mas.graph.find import find_team
 from mas.graph.plan import compile_team
 from mas.observe.atomic import write_bytes_atomic, write_text_atomic
+from mas.observe.metrics import read_metrics
 from mas.observe.report_records import Report
 from mas.observe.table import success_table
 from mas.roles import build_roles
 from mas.scenarios import build_scenario
-from mas.study.chain import ArmRun, Chain, Note, run_chain
+from mas.study.chain import ArmRun, Chain, Curve, Note, run_chain
 from mas.study.lanes import run_chains
 from mas.study.options import REFERENCE, StudyOptions
 from mas.study.page import write_study_page, write_summary
@@ -86,9 +87,15 @@ class _MainRun:
         self.path = path
         self.console = console
 
-    def train(self, config: Config, scenario: Scenario) -> Outcome:
-        """Train in the run directory, with its progress shown."""
-        return train_in_directory(self._placed(config), scenario, console=self.console)
+    def train(self, config: Config, scenario: Scenario) -> tuple[Outcome, Curve]:
+        """Train in the run directory, with its progress shown; the curve is read from its metrics."""
+        outcome = train_in_directory(self._placed(config), scenario, console=self.console)
+        tokens, curve = 0, []
+        for record in read_metrics(self.path / "metrics.jsonl"):
+            tokens = record.get("tokens", tokens)
+            if greedy := record.get("eval", {}).get("greedy"):
+                curve.append((tokens, greedy["success"]))
+        return outcome, tuple(curve)
 
     def report(self, chain: Chain) -> Report:
         """The run's own report."""

@@ -107,6 +107,8 @@ def test_a_study_leaves_summary_table_plot_and_page_and_is_not_done_twice(
         "single_agent_grpo",
     ]
     assert arms["single_agent_grpo"]["tokens"] >= arms[REFERENCE]["tokens"] > 0
+    (watched,) = (run for run in summary["runs"] if run["arm"] == REFERENCE)
+    assert [tokens for tokens, _ in watched["curve"]][-1] == watched["tokens"]
     assert json.loads((tmp_path / "study/summary.json").read_text())["success"] == summary["success"]
     for name in ("report.html", "summary.md", "curves.svg", "train/metrics.jsonl"):
         assert (tmp_path / "study" / name).is_file(), name
