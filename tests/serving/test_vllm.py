@@ -219,7 +219,9 @@ async def test_an_engine_that_dies_is_started_again_with_its_adapters(served: Vl
 
 
 async def test_a_team_served_by_vllm_learns_relay() -> None:
-    config = load_config(["scenario=relay", "engine=vllm", "train.target=0.95", "train.eval_tasks=50"])
+    config = load_config(
+        ["scenario=relay", "engine=vllm", "train.target=0.95", "train.eval_every=10", "train.eval_tasks=40"]
+    )
     scenario = build_scenario(config.scenario)
     watcher = Silent()
     outcome = await Trainer(config, scenario, open_base(config, scenario, lambda text: None)).run(watcher)
