@@ -66,7 +66,10 @@ def _load(where: str, path: str) -> type:
     try:
         module = import_module(module_name)
     except (ImportError, ValueError) as error:
-        raise ConfigError(f"{where}: the module {module_name!r} cannot be imported: {error}") from error
+        raise ConfigError(
+            f"{where}: the module {module_name!r} cannot be imported: {error}. Install it, or put its folder into "
+            "PYTHONPATH: PYTHONPATH=. mas ..."
+        ) from error
     found = getattr(module, class_name, None)
     if not isclass(found):
         classes = [name for name, value in vars(module).items() if isclass(value)]

@@ -8,12 +8,13 @@ from mas.bus.memory import MemoryBus
 from mas.config.options import AlgorithmOptions, Config, EngineOptions
 from mas.core.errors import ConfigError
 from mas.core.naming import did_you_mean
+from mas.core.role import View
 from mas.core.scenario import Scenario
 from mas.core.seeds import derive_seed
 from mas.core.team import TeamSpec
 from mas.graph.find import find_team
 from mas.graph.plan import Plan, compile_team
-from mas.roles import build_roles
+from mas.roles import PromptedRole, build_roles
 from mas.runtime.team import TeamRuntime
 from mas.serving.lora import AdapterWeights
 from mas.serving.model import BaseModel
@@ -49,9 +50,11 @@ def check_trainable(algorithm: AlgorithmOptions, scenario: Scenario) -> None:
 
     Raises:
         ConfigError: reward weights of terms that nobody pays, no trainable role, a trainable role that is sampled
-            greedily, or a frozen role that speaks through an adapter that nobody trains.
+            greedily, a frozen role that speaks through an adapter that nobody trains, or a template that reads what
+            its view does not show.
     """
     team = find_team(scenario, algorithm.team)
+    _check_templates(scenario, team)
     adapters = set(trainable_adapters(team, algorithm.policy).values())
     if not adapters:
         raise ConfigError(f"team {team.name!r} has no trainable role: set trainable: true on one")
@@ -67,6 +70,16 @@ def check_trainable(algorithm: AlgorithmOptions, scenario: Scenario) -> None:
             )
         if role.trainable and role.temperature == 0:
             raise ConfigError(f"role {name!r} is trainable but its temperature is 0: its candidates would all be equal")
+
+
+def _check_templates(scenario: Scenario, team: TeamSpec) -> None:
+    environment = scenario.environment()
+    environment.reset(scenario.task("train", 0))
+    roles = build_roles(team)
+    for agent, name in team.members().items():
+        role = roles[name]
+        if isinstance(role, PromptedRole):
+            role.prompt(View(observation=environment.observe(role.spec.view or agent)))
 
 
 def new_adapters(base: BaseModel, names: set[str], seed: int) -> dict[str, AdapterWeights]:

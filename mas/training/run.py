@@ -24,13 +24,14 @@ from mas.observe.metrics import MetricsLog
 from mas.observe.run_directory import RunDirectory
 from mas.serving.model import BaseModel, load_base
 from mas.serving.peft_files import to_files
+from mas.training.checkpoint import list_checkpoints
 from mas.training.crew import check_engine, check_trainable
 from mas.training.trainer import Outcome, Trainer
 from mas.training.warm_start import tiny_base
 from mas.training.watch import RunWatcher
 
-MAY_DIFFER = ("run_dir", "train.steps", "train.token_budget", "train.target")
-"""What a resumed run may change: where it lies and when it ends."""
+MAY_DIFFER = ("run_dir", "algorithm.team", "train.steps", "train.token_budget", "train.target")
+"""What a resumed run may change: where it and its team file lie, and when it ends. Teams are compared by content."""
 
 Note = Callable[[str], None]
 
@@ -61,7 +62,7 @@ def train_in_directory(
     base = open_base(config, scenario, lambda text: console.print(text, style="dim", highlight=False))
     check_engine(config.engine, base)
     with RunDirectory.open(path, config.model_dump(mode="json"), resume=resume, may_differ=MAY_DIFFER) as run:
-        _keep_team(run.path / "team.yaml", team)
+        _keep_team(run.path / "team.yaml", team, is_begun=bool(list_checkpoints(run.checkpoints)))
         trainer = Trainer(config, scenario, base, checkpoints=run.checkpoints)
         has_checkpoint = trainer.resume()
         step = trainer.progress.step if has_checkpoint else None
@@ -95,9 +96,9 @@ def open_base(config: Config, scenario: Scenario, note: Note) -> BaseModel:
     return load_base(config.model, tiny_base(scenario, config.model.tiny, on_progress))
 
 
-def _keep_team(path: Path, team: TeamSpec) -> None:
-    """Write the team down; a run that goes on must have the one that it began with."""
-    if not path.is_file():
+def _keep_team(path: Path, team: TeamSpec, *, is_begun: bool) -> None:
+    """Write the team down; a run that goes on from a checkpoint must have the one that it began with."""
+    if not path.is_file() or not is_begun:
         write_text_atomic(path, yaml.safe_dump(team.model_dump(mode="json", exclude_defaults=True), sort_keys=False))
     elif load_team(path) != team:
         raise RunDirectoryError(

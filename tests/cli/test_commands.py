@@ -252,3 +252,33 @@ def test_only_errors_made_on_purpose_are_turned_into_a_line(mas: Mas, monkeypatc
     with pytest.raises(ZeroDivisionError):
         mas("config")
     assert not issubclass(ZeroDivisionError, MasError)
+
+
+WALKERS = """
+name: walkers
+roles:
+  walker: {type: executor, view: executor, template: "E{%s}>", choices: [U, D, L, R], max_tokens: 1}
+edges: [start -> walker, walker -> done]
+output: walker
+"""
+
+
+def test_a_team_file_with_a_typo_leaves_nothing_behind_and_a_runs_own_copy_is_the_same_team(
+    mas: Mas, tmp_path: Path, small_overrides: tuple[str, ...]
+) -> None:
+    team, run = tmp_path / "mine.yaml", tmp_path / "run"
+    short = ("train.steps=1", "train.tasks_per_step=1", "train.eval_tasks=1", "scenario.options.max_turns=2")
+    command = ("train", "scenario=plan_path", f"run_dir={run}", *short, *small_overrides)
+    team.write_text(WALKERS % "cel")
+    ran = mas(*command, f"algorithm.team={team}")
+    assert ran.code == 2
+    assert "Did you mean 'cell'" in ran.err
+    assert not run.exists()
+    team.write_text(WALKERS % "cell")
+    assert mas(*command, f"algorithm.team={team}").code == 0
+    again = mas(*command, f"algorithm.team={run / 'team.yaml'}")
+    assert (again.code, again.err) == (0, "")
+    team.write_text(WALKERS % "last")
+    other = mas(*command, f"algorithm.team={team}")
+    assert other.code == 2
+    assert "which is not the team now" in other.err

@@ -259,3 +259,8 @@ def test_a_frozen_role_with_an_adapter_that_nobody_trains_is_refused(base: BaseM
     with pytest.raises(ConfigError, match="'executor', which nobody trains"):
         Trainer(config_of({"policy": "shared"}), with_role(scenario, "planner", adapter="executor"), base)
     Trainer(config_of(), with_role(scenario, "planner", adapter="executor"), base)
+
+
+def test_a_template_that_reads_what_its_view_does_not_show_is_refused(base: BaseModel, scenario: Scenario) -> None:
+    with pytest.raises(ConfigError, match="gaol"):
+        Trainer(config_of(), with_role(scenario, "planner", template="P{gaol}>"), base)
