@@ -1,6 +1,6 @@
 """The contract of every engine: token ids in, token ids and behaviour log-probabilities out."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Protocol, runtime_checkable
 
 import msgspec
@@ -41,12 +41,12 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Generation(msgspec.Struct, frozen=True, kw_only=True):
-    """One completion.
+    """One completion, or a piece of one that is streamed.
 
     Attributes:
         token_ids: L completion tokens, the stop token included.
         logprobs: L log-probabilities under the sampled-from distribution, in nats.
-        finish: `stop` (a stop token came) or `length`.
+        finish: `stop` (a stop token came) or `length`; empty for a piece that is not the last.
         adapter: the exact version that made it, None for the bare base.
     """
 
@@ -95,6 +95,16 @@ class Engine(Protocol):
         Raises:
             UnknownAdapter: no such adapter is published.
             EngineError: no seed, an empty prompt, a token id outside the vocabulary, or no room for `max_tokens`.
+        """
+
+    def stream(self, request: Request) -> AsyncGenerator[Generation]:
+        """The completion of a request's one seed in pieces as they are drawn; joined they are what `generate` gives.
+
+        Closing the generator frees the request.
+
+        Raises:
+            UnknownAdapter: no such adapter is published.
+            EngineError: as `generate`, or more than one seed; before the first piece.
         """
 
     async def score(

@@ -33,6 +33,16 @@ class Limits:
             raise EngineError(f"temperature {sampling.temperature} is impossible: it must be finite and at least 0")
         self.check_tokens(request.prompt_ids, sampling.max_tokens)
 
+    def check_stream(self, request: Request) -> None:
+        """Refuse a stream that cannot be served.
+
+        Raises:
+            EngineError: as `check_request`, or there is more than one seed.
+        """
+        self.check_request(request)
+        if len(request.seeds) > 1:
+            raise EngineError(f"a stream is one completion; {len(request.seeds)} seeds were given")
+
     def check_score(self, prompt_ids: Sequence[int], completion_ids: Sequence[int]) -> None:
         """Refuse what cannot be scored.
 

@@ -7,14 +7,11 @@ that is no longer current is unloaded when its last lease ends.
 
 import itertools
 import logging
-import os
 import re
 import shutil
-import tempfile
 import time
-import weakref
 from asyncio import Lock
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,9 +25,8 @@ from mas.observe.atomic import write_directory_atomic
 from mas.serving.lora import AdapterBank, AdapterWeights
 from mas.serving.peft_files import from_directory, to_files
 from mas.serving.publication import AdapterHost, AdapterVersion, Probe, Publication, canary
+from mas.serving.version_files import VersionFiles
 
-_MEMORY = Path("/dev/shm")
-_PREFIX = "mas-adapters-"
 _NAME = re.compile(r"[A-Za-z0-9_][\w.-]*")
 _log = logging.getLogger(__name__)
 
@@ -43,9 +39,12 @@ class ServingEngine(Engine, Protocol):
 
 @dataclass(slots=True)
 class _Entry:
+    """A version in the engine. `changing` is held while it is loaded or unloaded."""
+
     version: AdapterVersion
     is_loaded: bool = False
     leases: int = 0
+    changing: Lock = field(default_factory=Lock)
 
 
 @dataclass(slots=True)
@@ -72,7 +71,7 @@ class AdapterStore:
         self._keep = keep
         self._names: dict[str, _Name] = {}
         self._changing = Lock()
-        self._folder: Path | None = None
+        self._files = VersionFiles()
 
     def current(self) -> Mapping[str, AdapterRef]:
         """The version that each name now points to."""
@@ -114,18 +113,27 @@ class AdapterStore:
         ref = AdapterRef(name, held.latest + 1 if version is None else version)
         if ref.version <= held.latest:
             raise EngineError(f"version {ref.version} of adapter {name!r} is not later than {held.latest}, the latest")
-        made = self._make(ref, weights.snapshot())
-        entry = _Entry(made)
         before = held.kept.get(held.current)
-        try:
-            await self._load(entry)
-            found = await canary(self._host, made, before.version if before is not None else None, probes)
-        except BaseException:
-            await self._forget(entry)
-            raise
+        async with self._made([(ref, weights)]) as (entry,):
+            found = await canary(self._host, entry.version, before.version if before is not None else None, probes)
         self._names[name] = held
         await self._serve(held, entry)
         return Publication(ref, *found, seconds=time.perf_counter() - began)
+
+    @asynccontextmanager
+    async def _made(self, wanted: Iterable[tuple[AdapterRef, AdapterWeights]]) -> AsyncIterator[list[_Entry]]:
+        """New versions, loaded; none of them stays if one cannot be made, or the block fails or is cancelled."""
+        entries: list[_Entry] = []
+        is_good = False
+        try:
+            for ref, weights in wanted:
+                entries.append(_Entry(self._make(ref, weights.snapshot())))
+                await self._load(entries[-1])
+            yield entries
+            is_good = True
+        finally:
+            for entry in [] if is_good else entries:
+                await self._forget(entry)
 
     async def _serve(self, held: _Name, entry: _Entry) -> None:
         """Let the name point to a version that is loaded."""
@@ -135,18 +143,21 @@ class AdapterStore:
         await self._retire(held)
 
     @asynccontextmanager
-    async def lease(self, adapter: str) -> AsyncIterator[AdapterVersion]:
+    async def lease(self, adapter: str | None) -> AsyncIterator[AdapterVersion | None]:
         """Hold `NAME` (the version current now) or `NAME@VERSION`: it stays loaded until the block ends.
+
+        None is the bare base, which has no versions.
 
         Raises:
             UnknownAdapter: no such adapter or version is kept.
         """
+        if adapter is None:
+            yield None
+            return
         entry = self._entry(adapter)
         entry.leases += 1
         try:
-            if not entry.is_loaded:
-                async with self._changing:
-                    await self._load(entry)
+            await self._load(entry)
             yield entry.version
         finally:
             entry.leases -= 1
@@ -175,9 +186,10 @@ class AdapterStore:
         Raises:
             EngineError: the name exists. UnknownAdapter: the source does not.
         """
-        if name in self._names:
-            raise EngineError(f"adapter {name!r} exists already; fork to a name that is free")
-        return (await self.publish(name, self.weights(source))).ref
+        async with self._changing:
+            if name in self._names:
+                raise EngineError(f"adapter {name!r} exists already; fork to a name that is free")
+            return (await self._publish(name, self.weights(source), None, ())).ref
 
     async def swap(self, first: str, second: str) -> None:
         """Exchange what two names speak with, each as a new version. Nothing changes if either cannot be loaded."""
@@ -185,17 +197,11 @@ class AdapterStore:
             weights = {first: self.weights(second), second: self.weights(first)}
             for name in weights:
                 self._check_free(name)
-            refs = {name: AdapterRef(name, self._names[name].latest + 1) for name in weights}
-            entries = {name: _Entry(self._make(refs[name], weights[name])) for name in weights}
-            try:
-                for entry in entries.values():
-                    await self._load(entry)
-            except BaseException:
-                for entry in entries.values():
-                    await self._forget(entry)
-                raise
-            for name, entry in entries.items():
-                await self._serve(self._names[name], entry)
+            wanted = [(AdapterRef(name, self._names[name].latest + 1), weights[name]) for name in weights]
+            async with self._made(wanted) as entries:
+                pass
+            for entry in entries:
+                await self._serve(self._names[entry.version.ref.name], entry)
 
     def freeze(self, name: str) -> None:
         """Refuse new versions of a name until `unfreeze`."""
@@ -224,34 +230,25 @@ class AdapterStore:
 
     def close(self) -> None:
         """Delete all files; the store is not used again."""
-        if self._folder is not None:
-            shutil.rmtree(self._folder, ignore_errors=True)
-            self._folder = None
+        self._files.close()
 
     def _make(self, ref: AdapterRef, weights: AdapterWeights) -> AdapterVersion:
         number = next(self._numbers)
         if not self._host.reads_files:
             return AdapterVersion(ref, number, weights, None)
         try:
-            path = self._written(ref, number, to_files(weights, self._host.base_name))
+            path = self._files.write(f"{ref.name}-{ref.version}-{number}", to_files(weights, self._host.base_name))
         except OSError as error:
-            raise EngineError(f"adapter {ref} cannot be written to {self._folder}: {error}") from error
+            raise EngineError(f"adapter {ref} cannot be written: {error}") from error
         return AdapterVersion(ref, number, weights, path)
 
-    def _written(self, ref: AdapterRef, number: int, files: Mapping[str, bytes]) -> Path:
-        """The version's own directory: in memory while that is mostly free, else among the temporary files."""
-        if self._folder is None:
-            where = _roomy(sum(len(content) for content in files.values()))
-            self._folder = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-", dir=where))
-            weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
-        path = self._folder / f"{ref.name}-{ref.version}-{number}"
-        write_directory_atomic(path, files)
-        return path
-
     async def _load(self, entry: _Entry) -> None:
-        if not entry.is_loaded:
-            await self._host.load(entry.version)
-            entry.is_loaded = True
+        if entry.is_loaded:
+            return
+        async with entry.changing:
+            if not entry.is_loaded:
+                await self._host.load(entry.version)
+                entry.is_loaded = True
 
     async def _retire(self, held: _Name) -> None:
         """Unload what is neither current nor leased; forget all of it but the versions to keep."""
@@ -273,13 +270,14 @@ class AdapterStore:
 
     async def _unload(self, entry: _Entry) -> None:
         """Free the place in the engine; one that cannot, such as a dead one, must not fail what was served."""
-        if not entry.is_loaded:
-            return
-        try:
-            await self._host.unload(entry.version)
-        except EngineError as error:
-            _log.warning("adapter %s could not be unloaded: %s", entry.version.ref, error)
-        entry.is_loaded = False
+        async with entry.changing:
+            if entry.leases or not entry.is_loaded:
+                return
+            entry.is_loaded = False  # before the wait: who leases it meanwhile has it loaded again
+            try:
+                await self._host.unload(entry.version)
+            except EngineError as error:
+                _log.warning("adapter %s could not be unloaded: %s", entry.version.ref, error)
 
     def _held(self, name: str) -> _Name:
         try:
@@ -300,14 +298,3 @@ class AdapterStore:
     def _check_free(self, name: str) -> None:
         if self._held(name).is_frozen:
             raise EngineError(f"adapter {name!r} is frozen; unfreeze it first")
-
-
-def _roomy(size: int) -> Path | None:
-    """Memory if a hundred versions of this size fit into it, else None; folders of dead processes are removed there."""
-    if not os.access(_MEMORY, os.W_OK):
-        return None
-    for folder in _MEMORY.glob(f"{_PREFIX}*"):
-        process = folder.name.removeprefix(_PREFIX).partition("-")[0]
-        if process.isdecimal() and not Path(f"/proc/{process}").exists():
-            shutil.rmtree(folder, ignore_errors=True)
-    return _MEMORY if shutil.disk_usage(_MEMORY).free > 100 * size else None

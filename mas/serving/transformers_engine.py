@@ -4,7 +4,7 @@ Leaves out on purpose: admission of new requests into a running decode, and stre
 """
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -56,10 +56,13 @@ class TransformersEngine:
     async def generate(self, request: Request) -> tuple[Generation, ...]:
         self._check_open()
         self.base.limits.check_request(request)
-        if request.adapter is None:
-            return await self._decoded(request, None)
         async with self.store.lease(request.adapter) as version:
             return await self._decoded(request, version)
+
+    async def stream(self, request: Request) -> AsyncGenerator[Generation]:
+        """The whole completion as one piece."""
+        self.base.limits.check_stream(request)
+        yield (await self.generate(request))[0]
 
     async def _decoded(self, request: Request, version: AdapterVersion | None) -> tuple[Generation, ...]:
         ref, weights = (None, None) if version is None else (version.ref, version.weights)
@@ -79,8 +82,6 @@ class TransformersEngine:
     async def score(
         self, prompt_ids: Sequence[int], completion_ids: Sequence[int], adapter: str | None = None
     ) -> tuple[float, ...]:
-        if adapter is None:
-            return await self.score_version(None, prompt_ids, completion_ids)
         async with self.store.lease(adapter) as version:
             return await self.score_version(version, prompt_ids, completion_ids)
 

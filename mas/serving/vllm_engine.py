@@ -10,7 +10,7 @@ Needs `mas[vllm]`; nothing here is imported without it. Nothing is reported to a
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack, aclosing, contextmanager
+from contextlib import aclosing, contextmanager
 from typing import Any, TypeVar
 
 from mas.config.options import EngineOptions
@@ -93,33 +93,25 @@ class VllmEngine:
     async def generate(self, request: Request) -> tuple[Generation, ...]:
         with self._accepted():
             self.base.limits.check_request(request)
-            if request.adapter is None:
-                return await self._generate(request, None)
             async with self.store.lease(request.adapter) as version:
                 return await self._generate(request, version)
 
-    async def stream(self, request: Request) -> AsyncGenerator[int]:
-        """The tokens of one completion (the request's first seed) as they are drawn.
-
-        Closing the generator frees the request. A stream that vLLM does not survive ends with an EngineError, since its
-        reader has tokens already; what comes after it meets a vLLM that was started again.
-        """
+    async def stream(self, request: Request) -> AsyncGenerator[Generation]:
+        """As in the contract. A stream that vLLM does not survive ends with an EngineError, since its reader has tokens
+        already; what comes after it meets a vLLM that was started again."""
         with self._accepted():
-            self.base.limits.check_request(request)
-            async with AsyncExitStack() as stack:
-                leased = None
-                if request.adapter is not None:
-                    leased = await stack.enter_async_context(self.store.lease(request.adapter))
-                tokens = await stack.enter_async_context(aclosing(self._tokens(request, leased)))
-                async for token in tokens:
-                    yield token
+            self.base.limits.check_stream(request)
+            async with (
+                self.store.lease(request.adapter) as version,
+                aclosing(self._pieces(request, version)) as pieces,
+            ):
+                async for piece in pieces:
+                    yield piece
 
     async def score(
         self, prompt_ids: Sequence[int], completion_ids: Sequence[int], adapter: str | None = None
     ) -> tuple[float, ...]:
         with self._accepted():
-            if adapter is None:
-                return await self.score_version(None, prompt_ids, completion_ids)
             async with self.store.lease(adapter) as version:
                 return await self.score_version(version, prompt_ids, completion_ids)
 
@@ -164,18 +156,9 @@ class VllmEngine:
     async def _complete(self, request: Request, seed: int, version: AdapterVersion | None) -> Generation:
         options = _sampling(request, seed)
         output = await self._guarded(lambda llm: self._last(llm, request.prompt_ids, options, version))
-        (completion,) = output.outputs
-        ids = tuple(completion.token_ids)
-        return Generation(
-            token_ids=ids,
-            logprobs=tuple(
-                min(entry[token].logprob, 0.0) for entry, token in zip(completion.logprobs, ids, strict=True)
-            ),
-            finish="stop" if ids[-1] in request.sampling.stop else "length",
-            adapter=None if version is None else version.ref,
-        )
+        return _generation(request, output.outputs[0], version)
 
-    async def _tokens(self, request: Request, version: AdapterVersion | None) -> AsyncGenerator[int]:
+    async def _pieces(self, request: Request, version: AdapterVersion | None) -> AsyncGenerator[Generation]:
         from vllm.sampling_params import RequestOutputKind
         from vllm.v1.engine.exceptions import EngineDeadError, EngineGenerateError
 
@@ -183,8 +166,7 @@ class VllmEngine:
         try:
             async with aclosing(self._outputs(self._llm, request.prompt_ids, options, version)) as outputs:
                 async for output in outputs:
-                    for token in output.outputs[0].token_ids:
-                        yield token
+                    yield _generation(request, output.outputs[0], version)
         except (EngineDeadError, EngineGenerateError, ValueError) as error:
             raise EngineError(f"vLLM could not serve the stream to its end: {error}") from error
 
@@ -262,6 +244,17 @@ def _lora(version: AdapterVersion) -> Any:
     from vllm.lora.request import LoRARequest
 
     return LoRARequest(f"{version.ref}-{version.number}", version.number, str(version.path))
+
+
+def _generation(request: Request, completion: Any, version: AdapterVersion | None) -> Generation:
+    ids = tuple(completion.token_ids)
+    is_stopped = bool(ids) and ids[-1] in request.sampling.stop
+    return Generation(
+        token_ids=ids,
+        logprobs=tuple(min(entry[token].logprob, 0.0) for entry, token in zip(completion.logprobs, ids, strict=True)),
+        finish="" if completion.finish_reason is None else "stop" if is_stopped else "length",
+        adapter=None if version is None else version.ref,
+    )
 
 
 def _sampling(request: Request, seed: int) -> dict[str, Any]:

@@ -148,6 +148,31 @@ class EngineContract:
             longest[room] = [g.token_ids for g in generations]
         assert [ids[:1] for ids in longest[4]] == longest[1]
 
+    async def test_a_stream_is_the_completion_in_pieces(self, engine: Engine) -> None:
+        for number, adapter in enumerate(ADAPTERS):
+            request = self.request(engine, number, seeds=(4,), adapter=adapter)
+            (whole,) = await engine.generate(request)
+            *pieces, last = [piece async for piece in engine.stream(request)]
+            assert not any(piece.finish for piece in pieces)
+            assert (last.finish, last.adapter) == (whole.finish, whole.adapter)
+            assert tuple(token for piece in (*pieces, last) for token in piece.token_ids) == whole.token_ids
+            joined = [value for piece in (*pieces, last) for value in piece.logprobs]
+            assert joined == pytest.approx(whole.logprobs, abs=CLOSE)
+
+    async def test_a_stream_that_is_closed_or_impossible_leaves_the_others_fine(self, engine: Engine) -> None:
+        request = self.request(engine, seeds=(4,))
+        (whole,) = await engine.generate(request)
+        stream = engine.stream(request)
+        first = await anext(stream)
+        assert first.token_ids == whole.token_ids[: len(first.token_ids)]
+        await stream.aclose()
+        for wrong in (self.request(engine, seeds=(1, 2)), self.request(engine, seeds=(1,), max_tokens=0)):
+            with pytest.raises(EngineError):
+                await anext(engine.stream(wrong))
+        with pytest.raises(UnknownAdapter):
+            await anext(engine.stream(self.request(engine, seeds=(1,), adapter="no such adapter")))
+        assert (await engine.generate(request))[0].token_ids == whole.token_ids
+
     async def test_greedy_takes_the_most_likely_token_whatever_the_seed(self, engine: Engine) -> None:
         if not self.draws:
             pytest.skip("this engine has no distribution")

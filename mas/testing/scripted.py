@@ -3,25 +3,25 @@
 Leaves out on purpose: batching, and adapters that change anything but what the function is told.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from types import MappingProxyType
 
 from mas.core.engine import AdapterRef, Generation, Request
 from mas.core.errors import EngineError, UnknownAdapter
 from mas.core.naming import did_you_mean
+from mas.serving.check import Limits
 
 Answer = Callable[[str, str | None, int], str]
 """(prompt text, adapter name, seed) -> completion text."""
 
 END = 0
 """The token that ends a text."""
-_CONTEXT = 4096
+_LIMITS = Limits(vocabulary=0x110001, context=4096)
 
 
 class CharacterTokenizer:
     """One token per Unicode character: its code point + 1; 0 ends a text."""
 
-    vocabulary = 0x110000
     begin: tuple[int, ...] = ()
 
     def encode(self, text: str) -> tuple[int, ...]:
@@ -63,19 +63,26 @@ class ScriptedEngine:
         return self._served[name]
 
     async def generate(self, request: Request) -> tuple[Generation, ...]:
+        self._check_open()
         ref = self._resolve(request.adapter)
-        self._check(request.prompt_ids, request.sampling.max_tokens)
-        if not request.seeds or request.sampling.max_tokens < 1 or not request.sampling.temperature >= 0:
-            raise EngineError("no seed, no token wanted, or a negative temperature")
+        _LIMITS.check_request(request)
         self.requests.append(request)
         return tuple(self._generation(request, seed, ref) for seed in request.seeds)
+
+    async def stream(self, request: Request) -> AsyncGenerator[Generation]:
+        """One character after the other."""
+        _LIMITS.check_stream(request)
+        (whole,) = await self.generate(request)
+        for position, token in enumerate(whole.token_ids, start=1):
+            finish = whole.finish if position == len(whole.token_ids) else ""
+            yield Generation(token_ids=(token,), logprobs=(0.0,), finish=finish, adapter=whole.adapter)
 
     async def score(
         self, prompt_ids: Sequence[int], completion_ids: Sequence[int], adapter: str | None = None
     ) -> tuple[float, ...]:
+        self._check_open()
         self._resolve(adapter)
-        self._check(prompt_ids, len(completion_ids))
-        self._check(completion_ids, 0)
+        _LIMITS.check_score(prompt_ids, completion_ids)
         return (0.0,) * len(completion_ids)
 
     async def close(self) -> None:
@@ -97,10 +104,6 @@ class ScriptedEngine:
             raise UnknownAdapter(f"no adapter {name!r} is published. {did_you_mean(name, self._served)}")
         return None if name is None else self._served[name]
 
-    def _check(self, ids: Sequence[int], room: int) -> None:
+    def _check_open(self) -> None:
         if self._closed:
             raise EngineError("the engine is closed")
-        if not ids or not all(0 <= token <= self.tokenizer.vocabulary for token in ids):
-            raise EngineError("no token, or one outside the vocabulary")
-        if len(ids) + room > _CONTEXT:
-            raise EngineError(f"{len(ids)} tokens and {room} new ones exceed the context of {_CONTEXT}")
