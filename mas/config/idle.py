@@ -19,6 +19,10 @@ def why_idle(key: str, config: Config) -> str | None:
         return "only algorithm.loss.aggregation=seq_mean_token_sum_norm divides by it"
     if key.startswith(("engine.vllm.", "engine.adapters", "engine.restarts")) and config.engine.name != "vllm":
         return "only engine=vllm has it"
+    if key.startswith("engine.remote.") and config.engine.name not in ("openai", "vllm_server"):
+        return "only engine=openai and engine=vllm_server have it"
+    if key == "engine.remote.shared_dir" and config.engine.name != "vllm_server":
+        return "only engine=vllm_server, to which adapters are published, has it"
     if key == "model.max_batch" and config.engine.name != "transformers":
         return f"engine={config.engine.name} has its own bounds"
     if key.startswith("model.tiny.") and config.model.path != "tiny":

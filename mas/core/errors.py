@@ -12,6 +12,7 @@
     ├── RemoteError            the other side of a request failed; its text is kept
     ├── EnvironmentFault       an environment was used against its contract
     ├── EngineError            a request that the engine cannot serve
+    │   ├── RefusedRequest     no engine could serve it: its sender's mistake
     │   ├── UnknownAdapter     the adapter is not loaded
     │   └── NotServed          an engine computes something else than was trained
     ├── ModelError             a model directory that is not one
@@ -70,6 +71,10 @@ class EnvironmentFault(MasError):
 
 class EngineError(MasError):
     """A request that the engine cannot serve as asked."""
+
+
+class RefusedRequest(EngineError):
+    """A request that asks for the impossible, whatever state the engine is in: its sender's mistake."""
 
 
 class UnknownAdapter(EngineError):

@@ -145,8 +145,8 @@ class AdapterStore:
 
     @asynccontextmanager
     async def lease(self, adapter: str | None) -> AsyncIterator[AdapterVersion | None]:
-        """Hold `NAME` (the version current now) or `NAME@VERSION`: it stays loaded until the block ends. None is the bare
-        base, which has no versions.
+        """Hold `NAME` (the version current now) or `NAME@VERSION`: it stays loaded until the block ends. The bare base
+        (None) has no versions.
 
         Raises:
             UnknownAdapter: no such adapter or version is kept.

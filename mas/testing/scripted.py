@@ -24,14 +24,15 @@ class ScriptedEngine:
     Args:
         answer: the script. A completion is its text and the end token, cut at `max_tokens` or behind a stop token.
         adapters: names that are published, all as version 0.
+        has_chat: whether its tokenizer has a chat template.
 
     Attributes:
         requests: every request served, oldest first, for tests to look at.
     """
 
-    def __init__(self, answer: Answer, adapters: Sequence[str] = ()) -> None:
+    def __init__(self, answer: Answer, adapters: Sequence[str] = (), *, has_chat: bool = True) -> None:
         self.answer = answer
-        self.tokenizer = CharacterTokenizer()
+        self.tokenizer = CharacterTokenizer(has_chat=has_chat)
         self.stop_ids: tuple[int, ...] = (END,)
         self.requests: list[Request] = []
         self._served = {name: AdapterRef(name, 0) for name in adapters}
