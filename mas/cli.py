@@ -28,9 +28,6 @@ from mas.scenarios import SCENARIOS, build_scenario
 from mas.study.options import load_study
 
 if TYPE_CHECKING:
-    from contextlib import AbstractAsyncContextManager
-
-    from mas.training.crew import Players
     from mas.training.evaluate import Evaluation
 
 app = typer.Typer(
@@ -125,33 +122,18 @@ def run(
         scenario = build_scenario(config.scenario)
     _check_used("run", words if run_dir is None else words[1:], _PLAYING)
     check_peers(config, find_team(scenario, config.algorithm.team))
+    from mas.training.players import open_players
     from mas.training.show import show_episode
 
     console = Console()
 
     async def play() -> None:
-        async with _players(config, scenario, run_dir, console) as players:
+        async with open_players(config, scenario, run_dir, console.print) as players:
             temperature = None if sampled else 0.0
             seed = config.train.seed
             await show_episode(players, scenario.task("eval", task), seed, console, temperature=temperature)
 
     asyncio.run(play())
-
-
-def _players(
-    config: Config, scenario: Scenario, run_dir: Path | None, console: Console
-) -> "AbstractAsyncContextManager[Players]":
-    """The team with a run's adapters, untrained without one, or as a server has it."""
-    from mas.training.compare import untrained
-    from mas.training.crew import open_crew, open_served
-    from mas.training.run import open_base
-    from mas.training.saved import saved_adapters
-
-    if config.engine.name == "openai":
-        return open_served(config, scenario)
-    base = open_base(config, scenario, console.print)
-    adapters = untrained(config, scenario, base) if run_dir is None else saved_adapters(run_dir, base.bank)
-    return open_crew(config, scenario, base, adapters)
 
 
 @app.command()

@@ -1,7 +1,8 @@
 """A `vllm serve` in another process or on another machine, to which a run publishes its adapters.
 
 Versions are loaded and unloaded while the server runs, each under a name that is never used again, by any run, so that
-no cache of the server mixes two of them. Their files lie where the server can read them.
+no cache of the server mixes two of them. Their files lie where the server can read them. The bare base is asked for as
+an adapter of zeros (`mas.serving.bare`): a server on a CPU mixes it wrongly with adapters otherwise.
 """
 
 import asyncio
@@ -17,6 +18,7 @@ import msgspec
 from mas.config.servers import RemoteOptions
 from mas.core.engine import AdapterRef, Generation, Request
 from mas.core.errors import ConfigError, EngineError, UnknownAdapter
+from mas.serving.bare import bare_version
 from mas.serving.in_flight import InFlight
 from mas.serving.model import BaseModel
 from mas.serving.publication import AdapterVersion
@@ -24,6 +26,7 @@ from mas.serving.remote_completions import Completions
 from mas.serving.remote_models import choose_model, context_of, list_models
 from mas.serving.remote_server import NoSuchPath, RemoteServer
 from mas.serving.store import AdapterStore
+from mas.serving.version_files import VersionFiles
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
@@ -40,15 +43,17 @@ class RemoteVllmEngine:
 
     reads_files = True
 
-    def __init__(self, server: RemoteServer, base: BaseModel, completions: Completions, model: str) -> None:
-        shared = server.options.shared_dir if isinstance(server.options, RemoteOptions) else None
+    def __init__(self, server: RemoteServer, base: BaseModel, completions: Completions) -> None:
+        options = server.options
+        shared = Path(options.shared_dir) if isinstance(options, RemoteOptions) and options.shared_dir else None
         self.base = base
         self.tokenizer = base.tokenizer
         self.stop_ids = base.stop_ids
         self.base_name = base.name
         self.dtype: str = base.options.dtype
-        self.model = model
-        self.store = AdapterStore(self, files=None if shared is None else Path(shared))
+        self.store = AdapterStore(self, files=shared)
+        self._files = VersionFiles(shared)
+        self._bare = bare_version(base, self._files)
         self._server = server
         self._completions = completions
         self._run = secrets.token_hex(6)
@@ -73,7 +78,13 @@ class RemoteVllmEngine:
             await server.close()
             raise
         limits = base.limits.within(context_of(model, models))
-        return cls(server, base, Completions(server, limits, _ALWAYS), model.id)
+        engine = cls(server, base, Completions(server, limits, _ALWAYS))
+        try:
+            await engine.load(engine._bare)
+        except BaseException:
+            await engine.close()
+            raise
+        return engine
 
     def adapters(self) -> Mapping[str, AdapterRef]:
         return self.store.current()
@@ -136,12 +147,13 @@ class RemoteVllmEngine:
             return
         await self._flights.close()
         try:
-            for version in self.store.loaded():
+            for version in (self._bare, *self.store.loaded()):
                 await self._forget(version)
         except EngineError as error:
             _log.warning("adapters stay in the server until it ends: %s", error)
         finally:
             self.store.close()
+            self._files.close()
             await self._server.close()
 
     async def _forget(self, version: AdapterVersion) -> None:
@@ -151,19 +163,17 @@ class RemoteVllmEngine:
     async def _kept(self, version: AdapterVersion | None, call: Callable[[str], Awaitable[T]]) -> T:
         """The result of a call under a version; a server that has forgotten it is given it again, once."""
         model = self._name(version)
-        try:
+        with suppress(UnknownAdapter):
             return await call(model)
-        except UnknownAdapter:
-            if version is None:
-                raise
         async with self._reloading:
             if model not in [served.id for served in await list_models(self._server)]:
-                await self.load(version)
+                await self.load(version or self._bare)
         return await call(model)
 
     def _name(self, version: AdapterVersion | None) -> str:
         """What the server knows a version by: nobody else's name, of this run or any other."""
-        return self.model if version is None else f"{version.ref}-{self._run}-{version.number}"
+        version = version or self._bare
+        return f"{version.ref}-{self._run}-{version.number}"
 
 
 def _signed(generation: Generation, version: AdapterVersion | None) -> Generation:

@@ -16,10 +16,12 @@ from typing import Any, TypeVar
 from mas.config.options import EngineOptions
 from mas.core.engine import AdapterRef, Generation, Request
 from mas.core.errors import EngineError, ModelError
+from mas.serving.bare import bare_version
 from mas.serving.in_flight import InFlight
 from mas.serving.model import BaseModel
 from mas.serving.publication import AdapterVersion
 from mas.serving.store import AdapterStore
+from mas.serving.version_files import VersionFiles
 from mas.serving.vllm_options import vllm_arguments
 
 T = TypeVar("T")
@@ -43,6 +45,8 @@ class VllmEngine:
         self.base_name = base.name
         self.dtype: str = base.options.dtype
         self.store = AdapterStore(self)
+        self._files = VersionFiles()
+        self._bare = bare_version(base, self._files) if base.bank.device.type == "cpu" else None
         self.restarts = 0
         self._arguments = arguments
         self._llm = llm
@@ -135,6 +139,7 @@ class VllmEngine:
             if llm is not None:
                 llm.shutdown()
                 self.store.close()
+                self._files.close()
 
     async def _generate(self, request: Request, version: AdapterVersion | None) -> tuple[Generation, ...]:
         calls = [self._complete(request, seed, version) for seed in request.seeds]
@@ -180,9 +185,14 @@ class VllmEngine:
             {"prompt_token_ids": list(ids)},
             SamplingParams(**(usual | dict(options))),
             request_id=f"mas-{self._requests}",
-            lora_request=None if version is None else _lora(version),
+            lora_request=self._spoken(version),
         )
         return outputs
+
+    def _spoken(self, version: AdapterVersion | None) -> Any:
+        """The adapter that a request names; on CPUs the bare base is one, too (`mas.serving.bare`)."""
+        version = version or self._bare
+        return None if version is None else _lora(version)
 
     async def _guarded(self, call: Callable[[Any], Awaitable[T]]) -> T:
         """The result of a call on a living vLLM: one that died is started again, and the call made again."""

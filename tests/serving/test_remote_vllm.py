@@ -178,6 +178,23 @@ async def test_the_canary_catches_a_wrong_adapter_and_the_old_one_serves_on(
     await checker.close()
 
 
+async def test_the_bare_base_is_the_base_beside_more_adapters_than_there_is_room_for(
+    engine_of: RemoteVllmEngine, base: BaseModel
+) -> None:
+    checker = TransformersEngine(base)
+    names = [f"full{number}" for number in range(9)]
+    for number, name in enumerate(names):
+        await engine_of.store.publish(name, loud_adapter(base, 60 + number))
+    wanted = [request(number, name) for number, name in enumerate([None, *names, None, *names, None])]
+    made = await asyncio.gather(*(engine_of.generate(one) for one in wanted))
+    for one, generations in zip(wanted, made, strict=True):
+        if one.adapter is None:
+            for generation in generations:
+                scores = await checker.score(one.prompt_ids, generation.token_ids)
+                assert generation.logprobs == pytest.approx(scores, abs=1e-4)
+    await checker.close()
+
+
 async def test_versions_are_retired_and_a_closed_engine_leaves_nothing_behind(
     server: VllmServer, base: BaseModel
 ) -> None:
@@ -188,7 +205,7 @@ async def test_versions_are_retired_and_a_closed_engine_leaves_nothing_behind(
         await engine.store.publish("a", loud_adapter(base, 30 + number))
         paths.append(engine.store.loaded()[0].path)
     served = await loaded(server) - before
-    assert {name.rsplit("-", 2)[0] for name in served} == {"a@4", "b@0"}
+    assert {name.rsplit("-", 2)[0] for name in served} == {"a@4", "b@0", "base@0"}
     await engine.close()
     assert await loaded(server) == before
     assert not any(path.exists() for path in paths if path is not None)
