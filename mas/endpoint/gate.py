@@ -9,6 +9,10 @@ from starlette.types import Receive
 from mas.endpoint.errors import Refused
 
 
+_LAST_WORDS_S = 2.0
+"""How long requests that were ended may take to say so."""
+
+
 class Disconnected(Exception):
     """The client is gone; nobody waits for an answer."""
 
@@ -101,18 +105,22 @@ class Gate:
     async def drain(self, limit_s: float) -> None:
         """Let nobody in any more and wait until all are out; after `limit_s` seconds, end what still runs."""
         self.is_closing = True
+        if await self._left(limit_s):
+            return
+        for work in tuple(self._works):
+            _stop(work)
+        await self._left(_LAST_WORDS_S)
+
+    async def _left(self, limit_s: float) -> bool:
+        """Whether all are out within a time: a client that does not read can keep its request inside for ever."""
         try:
             async with asyncio.timeout(limit_s):
-                await self._left()
+                while self._inside:
+                    self._empty.clear()
+                    await self._empty.wait()
         except TimeoutError:
-            for work in tuple(self._works):
-                _stop(work)
-            await self._left()
-
-    async def _left(self) -> None:
-        while self._inside:
-            self._empty.clear()
-            await self._empty.wait()
+            return False
+        return True
 
 
 def _stop(work: asyncio.Timeout) -> None:
