@@ -2,8 +2,10 @@
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from concurrent.futures import Future
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from threading import Event, Thread
 
 import uvicorn
 from starlette.types import ASGIApp
@@ -21,3 +23,23 @@ async def served(app: ASGIApp) -> AsyncIterator[str]:
         server.should_exit = True
         await task
         listener.close()
+
+
+@contextmanager
+def in_thread(serving: Callable[[], AbstractAsyncContextManager[str]]) -> Iterator[str]:
+    """The address of what `serving` serves in an event loop of another thread, for code that has a loop of its own."""
+    address: Future[str] = Future()
+    ended = Event()
+
+    async def serve() -> None:
+        async with serving() as found:
+            address.set_result(found)
+            await asyncio.to_thread(ended.wait)
+
+    thread = Thread(target=asyncio.run, args=(serve(),), name="loopback")
+    thread.start()
+    try:
+        yield address.result(60)
+    finally:
+        ended.set()
+        thread.join()
