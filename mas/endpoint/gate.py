@@ -8,7 +8,6 @@ from starlette.types import Receive
 
 from mas.endpoint.errors import Refused
 
-
 _LAST_WORDS_S = 2.0
 """How long requests that were ended may take to say so."""
 
