@@ -63,6 +63,5 @@ def context_of(model: ServedModel, models: Sequence[ServedModel]) -> int | None:
 
 def adapters_of(models: Sequence[ServedModel]) -> Mapping[str, AdapterRef]:
     """Every adapter by name; a server without version numbers has version 0 of each."""
-    return MappingProxyType(
-        {model.id: AdapterRef(model.id, model.version or 0) for model in models if model.parent is not None}
-    )
+    adapters = [model for model in models if model.parent is not None and model.kind != "team"]
+    return MappingProxyType({model.id: AdapterRef(model.id, model.version or 0) for model in adapters})

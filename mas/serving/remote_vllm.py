@@ -70,19 +70,15 @@ class RemoteVllmEngine:
         """
         _check_shared(options)
         server = RemoteServer(options, _PLACE)
+        engine: RemoteVllmEngine | None = None
         try:
             models = await list_models(server)
-            model = choose_model(models, server)
+            limits = base.limits.within(context_of(choose_model(models, server), models))
             await _check_loads(server)
-        except BaseException:
-            await server.close()
-            raise
-        limits = base.limits.within(context_of(model, models))
-        engine = cls(server, base, Completions(server, limits, _ALWAYS))
-        try:
+            engine = cls(server, base, Completions(server, limits, _ALWAYS))
             await engine.load(engine._bare)
         except BaseException:
-            await engine.close()
+            await (engine or server).close()
             raise
         return engine
 

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 
 import pytest
+from clients import playing
 from conftest import BaseFor
 from loud import loud_adapter
 
@@ -27,6 +28,7 @@ def app_of(engine: Engine, context: int = 256) -> object:
     return build_app(served, key=None, max_waiting=4096)
 
 
+@pytest.mark.timeout(300)
 class TestOpenAIEngine(EngineContract):
     @pytest.fixture(autouse=True)
     async def _base(self, base_for: BaseFor) -> AsyncIterator[None]:
@@ -136,6 +138,37 @@ async def test_further_fields_are_sent_and_null_leaves_one_out() -> None:
         await engine.close()
     assert len(made.token_ids) == 3
     assert behind.requests[0].sampling.temperature == 1.0
+
+
+async def test_the_endpoints_key_opens_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    behind = ScriptedEngine(lambda prompt, adapter, seed: "yes")
+    served = Served(engine=behind, base="tiny", context=4096, speakers={}, teams=(), created=1)
+    monkeypatch.setenv("RIGHT", "open-sesame")
+    monkeypatch.setenv("WRONG", "open-barley")
+    async with running(build_app(served, key="open-sesame")) as address:
+        url = f"{address}/v1"
+        engine = await ChatEngine.start(PeerOptions(url=url, key_env="RIGHT"), "peers.x")
+        assert len(await engine.generate(Request(prompt_ids=(5,), sampling=Sampling(), seeds=(1,)))) == 1
+        await engine.close()
+        with pytest.raises(EngineError, match=r"refuses access \(401\).*variable WRONG, which is set") as caught:
+            await ChatEngine.start(PeerOptions(url=url, key_env="WRONG"), "peers.x")
+        assert "open-" not in str(caught.value)
+        with pytest.raises(EngineError, match=r"refuses access \(401\).*No key was sent.*peers.x.key_env"):
+            await ChatEngine.start(PeerOptions(url=url), "peers.x")
+
+
+async def test_a_whole_team_answers_like_a_model() -> None:
+    behind = ScriptedEngine(lambda prompt, adapter, seed: "U" if prompt.startswith("E") else "12")
+    async with playing(behind, "team") as team:
+        served = Served(engine=behind, base="tiny", context=4096, speakers={}, teams=(team,), created=1)
+        async with running(build_app(served)) as address:
+            options = PeerOptions(url=f"{address}/v1", model=f"team:{team.name}", extra={"max_tokens": None})
+            engine = await ChatEngine.start(options, "peers.x")
+            prompt_ids = engine.tokenizer.chat("", team.example)
+            (made,) = await engine.generate(Request(prompt_ids=prompt_ids, sampling=Sampling(), seeds=(1,)))
+            await engine.close()
+    assert (made.finish, made.adapter, made.token_ids[-1]) == ("stop", None, END)
+    assert behind.requests
 
 
 def test_a_conversation_survives_being_tokens() -> None:

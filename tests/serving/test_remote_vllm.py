@@ -29,7 +29,6 @@ from mas.serving.remote import OpenAIEngine
 from mas.serving.remote_vllm import RemoteVllmEngine
 from mas.serving.transformers_engine import TransformersEngine
 from mas.testing.engine import EngineContract
-from mas.training.run import open_base
 from mas.training.trainer import Trainer
 from mas.training.watch import Silent
 
@@ -57,6 +56,12 @@ ENVIRONMENT = {
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",
     "OMP_NUM_THREADS": "1",
 }
+
+
+SHORT = (
+    *("train.tasks_per_step=2", "train.eval_tasks=2", "train.eval_every=0", "algorithm.sampler.candidates=3"),
+    *("model.tiny.steps=20", "model.tiny.habit_steps=5", "model.tiny.batch=16"),
+)
 
 
 class VllmServer:
@@ -273,19 +278,11 @@ async def test_a_server_started_anew_is_given_its_adapters_again(
     assert made == wanted
 
 
-async def test_a_team_served_by_a_vllm_server_learns_relay() -> None:
-    config = load_config(
-        ["scenario=relay", "engine=vllm_server", "train.target=0.95", "train.eval_every=10", "train.eval_tasks=40"]
-    )
-    scenario = build_scenario(config.scenario)
-    base, watcher = open_base(config, scenario, lambda text: None), Silent()
-    server = VllmServer(base.name)
-    try:
-        await server.wait()
-        remote = config.engine.remote.model_copy(update={"url": server.url})
-        config = config.model_copy(update={"engine": config.engine.model_copy(update={"remote": remote})})
-        outcome = await Trainer(config, scenario, base).run(watcher)
-    finally:
-        server.stop()
-    assert outcome.reason == "target success 0.95 reached", watcher.curve
+async def test_a_team_is_trained_against_the_server(server: VllmServer, base: BaseModel) -> None:
+    config = load_config(["engine=vllm_server", f"engine.remote.url={server.url}", "train.steps=2", *SHORT])
+    outcome = await Trainer(config, build_scenario(config.scenario), base).run(Silent())
+    assert outcome.reason == "2 steps done"
+    assert set(outcome.progress.versions.values()) == {2}
     assert max(found["gap"] for step in outcome.history for found in step["canary"].values()) <= 1e-4
+    for step in outcome.history:
+        assert max(role["behaviour_gap"] for role in step["adapters"].values()) <= 1e-4
