@@ -64,7 +64,7 @@ def load_base(options: ModelOptions, path: str | Path | None = None) -> BaseMode
     return BaseModel(
         name=source,
         model=model,
-        bank=AdapterBank(model, options.lora.targets),
+        bank=AdapterBank(model, options.targets),
         tokenizer=HubTokenizer(tokenizer),
         options=options,
         attention=Attention.of(model),
