@@ -10,8 +10,10 @@ from transformers.utils.logging import disable_progress_bar
 
 from mas.config.options import ModelOptions
 from mas.core.errors import ModelError
+from mas.serving.attention import group_queries
 from mas.serving.check import Limits
 from mas.serving.lora import AdapterBank
+from mas.serving.slots import Attention
 from mas.serving.tokenizer import HubTokenizer
 
 
@@ -25,6 +27,7 @@ class BaseModel:
     tokenizer: HubTokenizer
     options: ModelOptions
     limits: Limits
+    attention: Attention
     stop_ids: tuple[int, ...]
 
     @property
@@ -53,6 +56,7 @@ def load_base(options: ModelOptions, path: str | Path | None = None) -> BaseMode
         first = str(error).strip().splitlines()[0]
         raise ModelError(f"model {source!r} cannot be loaded as a causal language model: {first}") from error
     model.to(device).eval()
+    group_queries(model)
     stop = model.generation_config.eos_token_id
     stop_ids = tuple(stop) if isinstance(stop, list) else (() if stop is None else (int(stop),))
     text_config = config.get_text_config()
@@ -60,9 +64,10 @@ def load_base(options: ModelOptions, path: str | Path | None = None) -> BaseMode
     return BaseModel(
         name=source,
         model=model,
-        bank=AdapterBank(model, options.lora.targets),
+        bank=AdapterBank(model, options.targets),
         tokenizer=HubTokenizer(tokenizer),
         options=options,
+        attention=Attention.of(model),
         limits=Limits(int(text_config.vocab_size), min(longest, options.max_context)),
         stop_ids=stop_ids,
     )

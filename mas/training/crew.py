@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from mas.bus.memory import MemoryBus
-from mas.config.options import AlgorithmOptions, Config, EngineOptions
+from mas.config.options import AlgorithmOptions, Config, EngineOptions, ModelOptions
 from mas.core.errors import ConfigError
 from mas.core.naming import did_you_mean
 from mas.core.role import View
@@ -45,19 +45,22 @@ def trainable_adapters(team: TeamSpec, policy: str) -> dict[str, str]:
     }
 
 
-def check_trainable(algorithm: AlgorithmOptions, scenario: Scenario) -> None:
+def check_trainable(algorithm: AlgorithmOptions, scenario: Scenario, model: ModelOptions) -> None:
     """Refuse what would change nothing, or could never be played. Needs no model.
 
     Raises:
-        ConfigError: reward weights of terms that nobody pays, no trainable role, a trainable role that is sampled
-            greedily, a frozen role that speaks through an adapter that nobody trains, or a template that reads what
-            its view does not show.
+        ConfigError: reward weights of terms that nobody pays, no trainable role, options of an adapter that no role
+            trains, a trainable role that is sampled greedily, a frozen role that speaks through an adapter that nobody
+            trains, or a template that reads what its view does not show.
     """
     team = find_team(scenario, algorithm.team)
     _check_templates(scenario, team)
     adapters = set(trainable_adapters(team, algorithm.policy).values())
     if not adapters:
         raise ConfigError(f"team {team.name!r} has no trainable role: set trainable: true on one")
+    for name in model.adapters:
+        if name not in adapters:
+            raise ConfigError(f"model.adapters has {name!r}, which no role trains. {did_you_mean(name, adapters)}")
     terms = {*scenario.environment().spec.terms, *scenario.reward.terms, FAILURE.removeprefix(OWN)}
     for name in algorithm.reward.weights:
         if name not in terms:
@@ -84,7 +87,9 @@ def _check_templates(scenario: Scenario, team: TeamSpec) -> None:
 
 def new_adapters(base: BaseModel, names: set[str], seed: int) -> dict[str, AdapterWeights]:
     """Fresh adapters that change nothing yet."""
-    return {name: base.bank.create(base.options.lora, derive_seed("adapter", seed, name)) for name in sorted(names)}
+    return {
+        name: base.bank.create(base.options.lora_of(name), derive_seed("adapter", seed, name)) for name in sorted(names)
+    }
 
 
 def check_engine(options: EngineOptions, base: BaseModel) -> None:
@@ -94,7 +99,7 @@ def check_engine(options: EngineOptions, base: BaseModel) -> None:
         ModelError: it is not installed, or cannot serve the model. ConfigError: it has no such option.
     """
     if options.name == "vllm":
-        vllm_arguments(base, options, base.options.lora.rank)
+        vllm_arguments(base, options, base.options.highest_rank)
 
 
 async def start_engine(options: EngineOptions, base: BaseModel) -> ServingEngine:
@@ -104,7 +109,7 @@ async def start_engine(options: EngineOptions, base: BaseModel) -> ServingEngine
         ModelError: it is not installed, or cannot serve the model. ConfigError: it has no such option.
     """
     if options.name == "vllm":
-        return await VllmEngine.start(base, options, rank=base.options.lora.rank)
+        return await VllmEngine.start(base, options, rank=base.options.highest_rank)
     return TransformersEngine(base)
 
 

@@ -56,7 +56,7 @@ def train_in_directory(
     path = Path(config.run_dir)
     team = find_team(scenario, config.algorithm.team)
     # all checks and the base first: what cannot be trained leaves no directory behind
-    check_trainable(config.algorithm, scenario)
+    check_trainable(config.algorithm, scenario, config.model)
     if resume is None:
         resume = (path / "config.yaml").is_file()
     base = open_base(config, scenario, lambda text: console.print(text, style="dim", highlight=False))
