@@ -15,6 +15,9 @@ DRAIN_S = 30.0
 """How long a closing server lets requests in flight go on."""
 _LINGER_S = 2
 """How long connections may take to close after that."""
+_IDLE_S = 75
+"""How long a connection may be idle: longer than clients keep one (5 s in httpx and openai), or they would send on a
+connection that is just being closed."""
 
 
 def bind(host: str, port: int, *, has_key: bool) -> socket.socket:
@@ -73,6 +76,7 @@ async def running(
             access_log=False,
             server_header=False,
             proxy_headers=False,
+            timeout_keep_alive=_IDLE_S,
             timeout_graceful_shutdown=_LINGER_S,
         )
     )
