@@ -56,9 +56,18 @@ class LoraOptions(Options):
     targets: tuple[str, ...] = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 
 
+class AdapterOptions(Options):
+    """What one adapter has otherwise than `LoraOptions`; None: the same."""
+
+    rank: Positive | None = None
+    alpha: Annotated[float, Field(gt=0)] | None = None
+    targets: tuple[str, ...] | None = None
+
+
 class ModelOptions(Options):
     """The one base model of all roles.
 
+    `lora` is what every adapter is like, `adapters` what some are like instead, by the adapter's name.
     `path` is `tiny`, a directory or a hub id. `prompts`: `compact` templates suit base models, `chat` uses the
     model's chat template, `auto` chats where there is one. `max_batch` sequences decode together at most.
     """
@@ -66,12 +75,31 @@ class ModelOptions(Options):
     path: str = "tiny"
     tiny: TinyOptions = TinyOptions()
     lora: LoraOptions = LoraOptions()
+    adapters: dict[str, AdapterOptions] = Field(default_factory=dict)
     dtype: Literal["float32", "bfloat16"] = "float32"
     device: Literal["auto", "cpu", "cuda"] = "auto"
     prompts: Literal["auto", "compact", "chat"] = "auto"
     max_batch: Positive = 1024
     max_context: Positive = 4096
     threads: Positive = 1
+
+    def lora_of(self, adapter: str) -> LoraOptions:
+        """What the adapter of this name is like."""
+        own = self.adapters.get(adapter, AdapterOptions()).model_dump(exclude_none=True)
+        return self.lora.model_copy(update=own)
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """Every layer that some adapter changes."""
+        return tuple(dict.fromkeys(name for lora in self._loras() for name in lora.targets))
+
+    @property
+    def highest_rank(self) -> int:
+        """Of all adapters."""
+        return max(lora.rank for lora in self._loras())
+
+    def _loras(self) -> list[LoraOptions]:
+        return [self.lora, *(self.lora_of(name) for name in self.adapters)]
 
 
 class EngineOptions(Options):

@@ -19,7 +19,8 @@
     ├── RunError               a team run that cannot go on
     ├── RunDirectoryError      a run directory that cannot be used
     ├── CheckpointError        a checkpoint that is corrupt or of another run
-    └── TrainingError          a learning step that broke its own rules
+    ├── TrainingError          a learning step that broke its own rules
+    └── Refused                a request to the endpoint, answered with an HTTP error (`mas.endpoint.errors`)
 
 A bad *sample* is no exception: a text that does not parse is recorded as a `Failure` payload and counted.
 """

@@ -15,10 +15,13 @@ DRAIN_S = 30.0
 """How long a closing server lets requests in flight go on."""
 _LINGER_S = 2
 """How long connections may take to close after that."""
+_IDLE_S = 75
+"""How long a connection may be idle: longer than clients keep one (5 s in httpx and openai), or they would send on a
+connection that is just being closed."""
 
 
 def bind(host: str, port: int, *, has_key: bool) -> socket.socket:
-    """A socket at the address, not listening yet. Port 0: any free one.
+    """A socket that listens at the address, where clients wait until somebody serves. Port 0: any free one.
 
     Raises:
         ConfigError: there is no such address here, the port is taken or may not be had, or other machines could ask
@@ -38,6 +41,7 @@ def bind(host: str, port: int, *, has_key: bool) -> socket.socket:
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
+        listener.listen()  # now: two sockets may be bound to one port, only one of them may listen
     except OSError as error:
         listener.close()
         raise ConfigError(
@@ -55,7 +59,10 @@ async def running(
     When the block ends nobody is let in any more, and requests in flight have `drain_s` seconds to end.
 
     Args:
-        listener: a bound socket, which is closed at the end; None: a free port of 127.0.0.1.
+        listener: of `bind`; it is closed at the end. None: a free port of 127.0.0.1.
+
+    Raises:
+        OSError: the socket cannot be listened at.
     """
     listener = listener or bind("127.0.0.1", 0, has_key=False)
     host, port = listener.getsockname()[:2]
@@ -69,23 +76,28 @@ async def running(
             access_log=False,
             server_header=False,
             proxy_headers=False,
+            timeout_keep_alive=_IDLE_S,
             timeout_graceful_shutdown=_LINGER_S,
         )
     )
     serving = asyncio.create_task(server.serve([listener]), name="http-server")
     try:
         await server.ready.wait()
+        if not server.started:
+            await serving
         yield f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
     finally:
-        await app.state.gate.drain(drain_s)
-        server.should_exit = True
-        await asyncio.wait([serving])
-        listener.close()
+        try:
+            await app.state.gate.drain(drain_s)
+        finally:
+            server.should_exit = True
+            await asyncio.wait([serving])
+            listener.close()
     serving.result()
 
 
 class _Server(uvicorn.Server):
-    """Leaves signals to whoever owns the event loop, and tells when it listens."""
+    """Leaves signals to whoever owns the event loop, and tells when it has started, or failed to."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
@@ -96,5 +108,7 @@ class _Server(uvicorn.Server):
         yield
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
-        self.ready.set()
+        try:
+            await super().startup(sockets)
+        finally:
+            self.ready.set()

@@ -1,22 +1,34 @@
-"""Decoding one batch whose rows speak with different adapters. Equal prompts of one adapter are prefilled once.
+"""Decoding one batch whose rows speak with different adapters and come and go on their own.
 
-Shape legend: U distinct prompts, N rows, P padded prompt length, V vocabulary.
+A row leaves at its last token and another may take its place before the next step: nothing waits for the longest, and
+no step computes a token that nobody wants. Prompts are prefilled in parts of about one length; equal prompts of one
+adapter version once.
+
+Shape legend: N rows, T columns of the cache, V vocabulary.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import DynamicCache, PreTrainedModel
+from transformers import DynamicCache
 
 from mas.core.engine import AdapterRef, Generation, Request
 from mas.serving.draw import draw_tokens
 from mas.serving.forward import pad_left
-from mas.serving.lora import AdapterBank, AdapterWeights
+from mas.serving.lora import AdapterWeights
+from mas.serving.model import BaseModel
+from mas.serving.slots import SlotCache
+
+_PREFILL_TOKENS = 16_384
+"""Padded tokens of one prefill at most, or one prompt."""
+_PADDING = 1.25
+"""The longest prompt of one prefill is at most so many times as long as the shortest."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Job:
     """One completion while it is decoded, with the adapter version that was current when it was asked for."""
 
@@ -28,91 +40,131 @@ class Job:
     logprobs: list[float] = field(default_factory=list)
     is_cancelled: bool = False
 
-    def take(self, token: int, logprob: float) -> bool:
-        """Add a token; True when the completion goes on."""
-        self.token_ids.append(token)
-        self.logprobs.append(logprob)
-        sampling = self.request.sampling
-        return not self.is_cancelled and token not in sampling.stop and len(self.token_ids) < sampling.max_tokens
+    @property
+    def is_done(self) -> bool:
+        """Whether there is nothing more to draw."""
+        return self.is_cancelled or bool(self._finish())
 
-    def generation(self) -> Generation:
-        """The finished completion."""
-        stopped = self.token_ids[-1] in self.request.sampling.stop
+    def _finish(self) -> str:
+        sampling = self.request.sampling
+        if not self.token_ids:
+            return ""
+        if self.token_ids[-1] in sampling.stop:
+            return "stop"
+        return "length" if len(self.token_ids) >= sampling.max_tokens else ""
+
+    def piece(self, start: int = 0) -> Generation:
+        """What was drawn from the `start`-th token on; the whole completion when it is done."""
         return Generation(
-            token_ids=tuple(self.token_ids),
-            logprobs=tuple(self.logprobs),
-            finish="stop" if stopped else "length",
+            token_ids=tuple(self.token_ids[start:]),
+            logprobs=tuple(self.logprobs[start:]),
+            finish=self._finish(),
             adapter=self.ref,
         )
 
 
-def decode(model: PreTrainedModel, bank: AdapterBank, jobs: Sequence[Job]) -> None:
-    """Complete every job in place."""
-    order = sorted(range(len(jobs)), key=lambda n: (str(jobs[n].ref), jobs[n].request.prompt_ids, n))
-    rows = [jobs[n] for n in order]
-    with torch.inference_mode():
-        batch, logits_NV = _prefill(model, bank, rows)
-        position = 0
-        while True:
-            sampling = [job.request.sampling for job in batch.rows]
-            tokens_N, logprobs_N = draw_tokens(
-                logits_NV, [s.temperature for s in sampling], [job.seed for job in batch.rows], position
-            )
-            pairs = zip(batch.rows, tokens_N.tolist(), logprobs_N.tolist(), strict=True)
-            going = [n for n, (job, token, logprob) in enumerate(pairs) if job.take(token, logprob)]
-            if not going:
-                return
-            batch.keep(going)
-            logits_NV = batch.forward(model, bank, tokens_N[going])
-            position += 1
+class Batch:
+    """The rows that are decoded together. Used by one thread at a time."""
 
+    def __init__(self, base: BaseModel) -> None:
+        self._base = base
+        self._cache = SlotCache(base.model.config.get_text_config().num_hidden_layers)
+        self.jobs: list[Job] = []
 
-@dataclass(slots=True)
-class _Batch:
-    """Rows still decoding, with their key-value cache."""
+    @torch.inference_mode()
+    def admit(self, jobs: Iterable[Job]) -> list[Job]:
+        """Prefill new rows and draw their first tokens; returns those that are done with it."""
+        done = []
+        for part in _parts(jobs):
+            prefilled, logits_NV, rows = _prefill(self._base, part)
+            _draw(part, logits_NV[rows])
+            going = [n for n, job in enumerate(part) if not job.is_done]
+            done += [job for job in part if job.is_done]
+            if going:
+                lengths = [len(part[n].request.prompt_ids) for n in going]
+                self._cache.add(prefilled, [rows[n] for n in going], lengths)
+                self.jobs += [part[n] for n in going]
+        return done
 
-    rows: list[Job]
-    cache: DynamicCache
-    mask_NP: Tensor
-    next_N: Tensor
+    @torch.inference_mode()
+    def step(self) -> list[Job]:
+        """Draw one token for every row; returns those that are done with it, and rows that were cancelled."""
+        if any(job.is_cancelled for job in self.jobs):
+            done = self._leave()
+            if not self.jobs:
+                return done
+        else:
+            done = []
+        _draw(self.jobs, self._forward())
+        return done + self._leave()
 
-    def keep(self, indices: list[int]) -> None:
-        """Drop finished rows, so that they cost nothing more."""
-        if len(indices) == len(self.rows):
-            return
-        self.rows = [self.rows[n] for n in indices]
-        index = torch.tensor(indices, device=self.mask_NP.device)
-        self.cache.batch_select_indices(index)
-        self.mask_NP, self.next_N = self.mask_NP[index], self.next_N[index]
+    def _leave(self) -> list[Job]:
+        done = [job for job in self.jobs if job.is_done]
+        if done:
+            going = [n for n, job in enumerate(self.jobs) if not job.is_done]
+            self.jobs = [self.jobs[n] for n in self._cache.keep(going)]
+        return done
 
-    def forward(self, model: PreTrainedModel, bank: AdapterBank, tokens_N: Tensor) -> Tensor:
-        """Feed one token per row; returns logits [N, V]."""
-        self.mask_NP = torch.cat([self.mask_NP, torch.ones_like(self.mask_NP[:, :1])], dim=1)
-        with bank.routing([job.weights for job in self.rows]):
-            output = model(
-                input_ids=tokens_N[:, None],
-                attention_mask=self.mask_NP,
-                position_ids=self.next_N[:, None],
-                past_key_values=self.cache,
+    def _forward(self) -> Tensor:
+        """Feed the last token of every row; returns logits [N, V]."""
+        base, cache = self._base, self._cache
+        ids_N = torch.tensor([job.token_ids[-1] for job in self.jobs], device=base.bank.device)
+        positions = [len(job.request.prompt_ids) + len(job.token_ids) - 1 for job in self.jobs]
+        with base.bank.stacking([job.weights for job in self.jobs]):
+            output = base.model(
+                input_ids=ids_N[:, None],
+                attention_mask=cache.mask(base.attention, base.model.dtype, base.bank.device),
+                position_ids=torch.tensor(positions, device=base.bank.device)[:, None],
+                past_key_values=cache,
                 use_cache=True,
             )
-        self.next_N = self.next_N + 1
-        logits: Tensor = output.logits[:, -1]
-        return logits
+        cache.advance()
+        logits_NV: Tensor = output.logits[:, -1]
+        return logits_NV
 
 
-def _prefill(model: PreTrainedModel, bank: AdapterBank, rows: list[Job]) -> tuple[_Batch, Tensor]:
+def _draw(jobs: Sequence[Job], logits_NV: Tensor) -> None:
+    temperatures = [job.request.sampling.temperature for job in jobs]
+    tokens_N, logprobs_N = draw_tokens(
+        logits_NV, temperatures, [job.seed for job in jobs], [len(job.token_ids) for job in jobs]
+    )
+    for job, token, logprob in zip(jobs, tokens_N.tolist(), logprobs_N.tolist(), strict=True):
+        job.token_ids.append(token)
+        job.logprobs.append(logprob)
+
+
+def _parts(jobs: Iterable[Job]) -> Iterator[list[Job]]:
+    """Jobs whose prompts are prefilled together: of about one length, those of one adapter side by side."""
+    part: list[Job] = []
+    for job in sorted(jobs, key=lambda job: len(job.request.prompt_ids)):
+        length = len(job.request.prompt_ids)
+        if part and (
+            length > _PADDING * len(part[0].request.prompt_ids) + 1 or length * (len(part) + 1) > _PREFILL_TOKENS
+        ):
+            yield _by_adapter(part)
+            part = []
+        part.append(job)
+    if part:
+        yield _by_adapter(part)
+
+
+def _by_adapter(jobs: list[Job]) -> list[Job]:
+    return sorted(jobs, key=lambda job: (str(job.ref), job.request.prompt_ids))
+
+
+def _prefill(base: BaseModel, jobs: Sequence[Job]) -> tuple[list[tuple[Tensor, Tensor]], Tensor, list[int]]:
+    """Run the distinct prompts: keys and values per layer, the logits behind them, and each job's row in both."""
     distinct: list[Job] = []
-    index: list[int] = []
-    for job in rows:
-        same = distinct and (distinct[-1].ref, distinct[-1].request.prompt_ids) == (job.ref, job.request.prompt_ids)
-        if not same:
+    rows: list[int] = []
+    for job in jobs:
+        is_same = distinct and (distinct[-1].ref, distinct[-1].request.prompt_ids) == (job.ref, job.request.prompt_ids)
+        if not is_same:
             distinct.append(job)
-        index.append(len(distinct) - 1)
-    padded = pad_left([job.request.prompt_ids for job in distinct], bank.device)
-    cache = DynamicCache(config=model.config)
-    with bank.routing([job.weights for job in distinct]):
-        output = model(
+        rows.append(len(distinct) - 1)
+    padded = pad_left([job.request.prompt_ids for job in distinct], base.bank.device)
+    cache: Any = DynamicCache()
+    with base.bank.routing([job.weights for job in distinct]):
+        output = base.model(
             input_ids=padded.ids_NT,
             attention_mask=padded.mask_NT,
             position_ids=padded.positions_NT,
@@ -120,9 +172,4 @@ def _prefill(model: PreTrainedModel, bank: AdapterBank, rows: list[Job]) -> tupl
             use_cache=True,
             logits_to_keep=1,
         )
-    expand = torch.tensor(index, device=bank.device)
-    single = all(job.request.sampling.max_tokens == 1 for job in rows)
-    if len(distinct) != len(rows) and not single:
-        cache.batch_select_indices(expand)
-    batch = _Batch(rows, cache, padded.mask_NT[expand], padded.positions_NT[expand, -1] + 1)
-    return batch, output.logits[:, -1][expand]
+    return [(layer.keys, layer.values) for layer in cache.layers], output.logits[:, -1], rows

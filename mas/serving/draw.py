@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
@@ -12,18 +13,19 @@ _MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
 _MIX_2 = np.uint64(0x94D049BB133111EB)
 
 
-def uniforms(seeds: Sequence[int], position: int) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+def uniforms(seeds: Sequence[int], positions: Sequence[int]) -> NDArray[np.float64]:
     """N numbers in [0, 1): splitmix64 of seed and position. Source: Steele, Lea and Flood, OOPSLA 2014."""
     with np.errstate(over="ignore"):
-        z = np.asarray(seeds, dtype=np.uint64) + _GOLDEN * np.uint64(position + 1)
+        z = np.asarray(seeds, dtype=np.uint64) + _GOLDEN * (np.asarray(positions, dtype=np.uint64) + np.uint64(1))
         z = (z ^ (z >> np.uint64(30))) * _MIX_1
         z = (z ^ (z >> np.uint64(27))) * _MIX_2
         z ^= z >> np.uint64(31)
-    return (z >> np.uint64(11)).astype(np.float64) * 2.0**-53
+    drawn: NDArray[np.float64] = (z >> np.uint64(11)).astype(np.float64) * 2.0**-53
+    return drawn
 
 
 def draw_tokens(
-    logits_NV: Tensor, temperatures: Sequence[float], seeds: Sequence[int], position: int
+    logits_NV: Tensor, temperatures: Sequence[float], seeds: Sequence[int], positions: Sequence[int]
 ) -> tuple[Tensor, Tensor]:
     """One token per row by inverse transform; a temperature of 0 takes the most likely one.
 
@@ -33,7 +35,7 @@ def draw_tokens(
     heat = torch.tensor([t if t > 0 else 1.0 for t in temperatures], device=logits_NV.device)
     logprobs_NV = torch.log_softmax(logits_NV.float() / heat[:, None], dim=-1)
     cdf_NV = logprobs_NV.double().exp().cumsum(-1)
-    u_N = torch.from_numpy(uniforms(seeds, position)).to(logits_NV.device)
+    u_N = torch.from_numpy(uniforms(seeds, positions)).to(logits_NV.device)
     drawn = torch.searchsorted(cdf_NV, (u_N * cdf_NV[:, -1])[:, None], right=True)[:, 0]
     greedy = torch.tensor([t == 0 for t in temperatures], device=logits_NV.device)
     tokens_N = torch.where(greedy, logits_NV.argmax(-1), drawn.clamp(max=logits_NV.shape[-1] - 1))

@@ -16,6 +16,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
@@ -47,6 +48,13 @@ class AdapterWeights:
         )
 
 
+class Mix(Protocol):
+    """Who speaks in which rows of a batch."""
+
+    def add(self, name: str, x_NTI: Tensor, y_NTO: Tensor) -> Tensor:
+        """The base's product `y` of a layer's input `x` with every row's own low-rank product added."""
+
+
 @dataclass(frozen=True, slots=True)
 class Route:
     """Rows `start` to `stop` of the batch speak with `weights`; None: the bare base."""
@@ -54,6 +62,91 @@ class Route:
     weights: AdapterWeights | None
     start: int
     stop: int
+
+
+@dataclass(frozen=True, slots=True)
+class Slices:
+    """Rows sorted by adapter: one pair of products per slice, so that gradients stay with their adapter."""
+
+    routes: tuple[Route, ...]
+
+    def add(self, name: str, x_NTI: Tensor, y_NTO: Tensor) -> Tensor:
+        routes = self.routes
+        if all(route.weights is None or name not in route.weights.pairs for route in routes):
+            return y_NTO
+        if routes[-1].stop != x_NTI.shape[0]:
+            raise ModelError(f"adapter routes cover {routes[-1].stop} rows, the batch has {x_NTI.shape[0]}")
+        x_MI, y_MO, tokens = x_NTI.flatten(0, 1), y_NTO.flatten(0, 1), x_NTI.shape[1]
+        parts = []
+        for route in routes:
+            rows = slice(route.start * tokens, route.stop * tokens)
+            parts.append(_added(name, route.weights, x_MI[rows], y_MO[rows]))
+        return (parts[0] if len(parts) == 1 else torch.cat(parts)).view_as(y_NTO)
+
+
+def _added(name: str, weights: AdapterWeights | None, x_MI: Tensor, y_MO: Tensor) -> Tensor:
+    if weights is None or name not in weights.pairs:
+        return y_MO
+    a_RI, b_OR = weights.pairs[name]
+    if x_MI.dtype == a_RI.dtype:
+        return torch.addmm(y_MO, x_MI @ a_RI.T, b_OR.T, alpha=weights.scale)
+    low = x_MI.to(a_RI.dtype) @ a_RI.T
+    return torch.addmm(y_MO.to(a_RI.dtype), low, b_OR.T, alpha=weights.scale).to(y_MO.dtype)
+
+
+class Stack:
+    """Adapters side by side as if they were one: two products per layer however many there are, rows in any order.
+
+    A mask takes from each row the part of every other adapter, exactly. For decoding: where rows have one token each,
+    calls cost more than products.
+    """
+
+    def __init__(self, adapters: Sequence[AdapterWeights]) -> None:
+        self.places = {id(weights): place for place, weights in enumerate(adapters)}
+        self._adapters = tuple(adapters)  # keeps the ids in use
+        self._ranks = [weights.options.rank for weights in adapters]
+        names = dict.fromkeys(name for weights in adapters for name in weights.pairs)
+        self._pairs = {name: self._joined(name) for name in names}
+
+    def mask(self, weights_by_row: Sequence[AdapterWeights | None]) -> Tensor:
+        """[N, S]: 1 where the column belongs to the row's adapter; S is the sum of all ranks."""
+        device = self._adapters[0].parameters()[0].device
+        own_AS = torch.zeros(len(self._ranks) + 1, sum(self._ranks), device=device)
+        begin = 0
+        for place, rank in enumerate(self._ranks):
+            own_AS[place, begin : begin + rank] = 1.0
+            begin += rank
+        return own_AS[[len(self._ranks) if w is None else self.places[id(w)] for w in weights_by_row]]
+
+    def add(self, name: str, x_NTI: Tensor, y_NTO: Tensor, mask_NS: Tensor) -> Tensor:
+        """As `Mix.add`, for rows of one token."""
+        pair = self._pairs.get(name)
+        if pair is None:
+            return y_NTO
+        a_SI, b_OS = pair
+        low_NS = (x_NTI[:, 0].to(a_SI.dtype) @ a_SI.T) * mask_NS
+        return torch.addmm(y_NTO[:, 0].to(a_SI.dtype), low_NS, b_OS.T).to(y_NTO.dtype)[:, None]
+
+    def _joined(self, name: str) -> tuple[Tensor, Tensor]:
+        """A [S, I] and scale * B [O, S]; zeros where an adapter leaves the layer alone."""
+        like_a, like_b = next(w.pairs[name] for w in self._adapters if name in w.pairs)
+        pairs = []
+        for weights, rank in zip(self._adapters, self._ranks, strict=True):
+            empty = (like_a.new_zeros(rank, like_a.shape[1]), like_b.new_zeros(like_b.shape[0], rank))
+            a_RI, b_OR = weights.pairs.get(name, empty)
+            pairs.append((a_RI, b_OR * weights.scale))
+        return torch.cat([a for a, _ in pairs]), torch.cat([b for _, b in pairs], dim=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Stacked:
+    """A stack with the rows of one batch."""
+
+    stack: Stack
+    mask_NS: Tensor
+
+    def add(self, name: str, x_NTI: Tensor, y_NTO: Tensor) -> Tensor:
+        return self.stack.add(name, x_NTI, y_NTO, self.mask_NS)
 
 
 class LoraLinear(nn.Module):
@@ -68,26 +161,8 @@ class LoraLinear(nn.Module):
     def forward(self, x_NTI: Tensor) -> Tensor:
         """[N, T, I] -> [N, T, O]."""
         y_NTO: Tensor = self.base(x_NTI)
-        routes = self.bank.routes
-        if all(route.weights is None or self.name not in route.weights.pairs for route in routes):
-            return y_NTO
-        if routes[-1].stop != x_NTI.shape[0]:
-            raise ModelError(f"adapter routes cover {routes[-1].stop} rows, the batch has {x_NTI.shape[0]}")
-        x_MI, y_MO, tokens = x_NTI.flatten(0, 1), y_NTO.flatten(0, 1), x_NTI.shape[1]
-        parts = []
-        for route in routes:
-            rows = slice(route.start * tokens, route.stop * tokens)
-            parts.append(self._add(route.weights, x_MI[rows], y_MO[rows]))
-        return (parts[0] if len(parts) == 1 else torch.cat(parts)).view_as(y_NTO)
-
-    def _add(self, weights: AdapterWeights | None, x_MI: Tensor, y_MO: Tensor) -> Tensor:
-        if weights is None or self.name not in weights.pairs:
-            return y_MO
-        a_RI, b_OR = weights.pairs[self.name]
-        if x_MI.dtype == a_RI.dtype:
-            return torch.addmm(y_MO, x_MI @ a_RI.T, b_OR.T, alpha=weights.scale)
-        low = x_MI.to(a_RI.dtype) @ a_RI.T
-        return torch.addmm(y_MO.to(a_RI.dtype), low, b_OR.T, alpha=weights.scale).to(y_MO.dtype)
+        mix = self.bank.mix
+        return y_NTO if mix is None else mix.add(self.name, x_NTI, y_NTO)
 
 
 class AdapterBank:
@@ -99,7 +174,8 @@ class AdapterBank:
         Raises:
             ModelError: a target names no linear layer of the model.
         """
-        self.routes: tuple[Route, ...] = ()
+        self.mix: Mix | None = None
+        self._stack: Stack | None = None
         self._lock = threading.RLock()
         self.shapes: dict[str, tuple[int, int]] = {}
         for parameter in model.parameters():
@@ -131,12 +207,32 @@ class AdapterBank:
     @contextmanager
     def routing(self, weights_by_row: Sequence[AdapterWeights | None]) -> Iterator[None]:
         """Within the block, row n speaks with `weights_by_row[n]`; equal adapters must be neighbours for speed."""
+        with self._mixing(Slices(merge_routes(weights_by_row))):
+            yield
+
+    @contextmanager
+    def stacking(self, weights_by_row: Sequence[AdapterWeights | None]) -> Iterator[None]:
+        """The same for rows of one token each, in any order and without gradients."""
+        kinds = {id(weights): weights for weights in weights_by_row}.values()
+        speaking = [weights for weights in kinds if weights is not None]
+        if len(kinds) == 1:
+            with self._mixing(Slices(merge_routes(weights_by_row)) if speaking else None):
+                yield
+            return
+        stack = self._stack
+        if stack is None or not stack.places.keys() >= {id(weights) for weights in speaking}:
+            stack = self._stack = Stack(speaking)
+        with self._mixing(Stacked(stack, stack.mask(weights_by_row))):
+            yield
+
+    @contextmanager
+    def _mixing(self, mix: Mix | None) -> Iterator[None]:
         with self._lock:  # an engine's thread may still decode for a requester that has gone
-            before, self.routes = self.routes, merge_routes(weights_by_row)
+            before, self.mix = self.mix, mix
             try:
                 yield
             finally:
-                self.routes = before
+                self.mix = before
 
 
 def merge_routes(weights_by_row: Sequence[AdapterWeights | None]) -> tuple[Route, ...]:

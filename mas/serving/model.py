@@ -10,8 +10,10 @@ from transformers.utils.logging import disable_progress_bar
 
 from mas.config.options import ModelOptions
 from mas.core.errors import ModelError
+from mas.serving.attention import group_queries
 from mas.serving.check import Limits
 from mas.serving.lora import AdapterBank
+from mas.serving.slots import Attention
 from mas.serving.tokenizer import HubTokenizer
 
 
@@ -42,6 +44,7 @@ class BaseModel:
     bank: AdapterBank
     text: ModelText
     options: ModelOptions
+    attention: Attention
 
     @property
     def tokenizer(self) -> HubTokenizer:
@@ -78,8 +81,15 @@ def load_base(options: ModelOptions, path: str | Path | None = None) -> BaseMode
     except (OSError, ValueError, KeyError) as error:
         raise _unloadable(source, error) from error
     model.to(device).eval()
-    bank = AdapterBank(model, options.lora.targets)
-    return BaseModel(name=source, model=model, bank=bank, text=text, options=options)
+    group_queries(model)
+    return BaseModel(
+        name=source,
+        model=model,
+        bank=AdapterBank(model, options.targets),
+        text=text,
+        options=options,
+        attention=Attention.of(model),
+    )
 
 
 def load_text(options: ModelOptions, path: str | Path | None = None) -> ModelText:

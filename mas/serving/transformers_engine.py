@@ -1,10 +1,11 @@
-"""The embedded engine: one transformers model, one LoRA adapter per role, every pending request in one batch.
+"""The embedded engine: one transformers model, one LoRA adapter per role, every request in one running batch.
 
-Leaves out on purpose: admission of new requests into a running decode, and streaming.
+Leaves out on purpose: a cache of prefixes over requests; equal prompts that are waiting together are prefilled once.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -12,19 +13,23 @@ import torch
 
 from mas.core.engine import AdapterRef, Generation, Request
 from mas.core.errors import EngineError
-from mas.serving.decode import Job, decode
+from mas.serving.decode import Batch, Job
 from mas.serving.forward import Row, completion_logits
 from mas.serving.model import BaseModel
 from mas.serving.publication import AdapterVersion
 from mas.serving.store import AdapterStore
 
 _SETTLE_ROUNDS = 16
-"""Event-loop rounds without a new request after which a batch starts: a message needs fewer to reach its agent."""
+"""Event-loop rounds without a new request after which decoding goes on: a message needs fewer to reach its agent."""
 
 
 class TransformersEngine:
-    """Serves a `BaseModel`. The batch starts when every runnable task has had its say, so that its members do not
-    depend on timing; the model runs in one worker thread, so that the event loop stays free."""
+    """Serves a `BaseModel` with continuous batching: a finished completion leaves the batch and is answered at once,
+    and waiting ones take its place, up to `ModelOptions.max_batch` rows.
+
+    Decoding goes on when every runnable task has had its say, so that which rows meet does not depend on timing as long
+    as nothing but the engine is waited for. The model runs in one worker thread; the event loop stays free.
+    """
 
     reads_files = False
 
@@ -35,14 +40,16 @@ class TransformersEngine:
         self.dtype = base.options.dtype
         self.base_name = base.name
         self.store = AdapterStore(self)
-        self._pending: list[_Ask] = []
+        self.steps = 0
+        self.sequences = 0
+        self._waiting: deque[_Place] = deque()
+        self._places: dict[Job, _Place] = {}
+        self._batch = Batch(base)
         self._pump: asyncio.Task[None] | None = None
         self._closed = False
         self._worker = ThreadPoolExecutor(
             1, thread_name_prefix="mas-engine", initializer=torch.set_num_threads, initargs=(base.options.threads,)
         )
-        self.batches = 0
-        self.sequences = 0
 
     def adapters(self) -> Mapping[str, AdapterRef]:
         return self.store.current()
@@ -57,27 +64,29 @@ class TransformersEngine:
         self._check_open()
         self.base.limits.check_request(request)
         async with self.store.lease(request.adapter) as version:
-            return await self._decoded(request, version)
+            places = [self._place(request, seed, version) for seed in request.seeds]
+            try:
+                return tuple([await place.whole for place in places])
+            finally:
+                for place in places:
+                    place.leave()
 
     async def stream(self, request: Request) -> AsyncGenerator[Generation]:
-        """The whole completion as one piece."""
+        self._check_open()
         self.base.limits.check_stream(request)
-        yield (await self.generate(request))[0]
-
-    async def _decoded(self, request: Request, version: AdapterVersion | None) -> tuple[Generation, ...]:
-        ref, weights = (None, None) if version is None else (version.ref, version.weights)
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        jobs = [Job(request, seed, ref, weights) for seed in request.seeds]
-        self._pending.append(_Ask(jobs, future))
-        if self._pump is None or self._pump.done():
-            self._pump = asyncio.create_task(self._drain(), name="engine-batches")
-        try:
-            await future
-        except asyncio.CancelledError:
-            for job in jobs:
-                job.is_cancelled = True
-            raise
-        return tuple(job.generation() for job in jobs)
+        async with self.store.lease(request.adapter) as version:
+            place = self._place(request, request.seeds[0], version, asyncio.Queue())
+            assert place.pieces is not None
+            try:
+                finish = ""
+                while not finish:
+                    piece = await place.pieces.get()
+                    if isinstance(piece, EngineError):
+                        raise piece
+                    finish = piece.finish
+                    yield piece
+            finally:
+                place.leave()
 
     async def score(
         self, prompt_ids: Sequence[int], completion_ids: Sequence[int], adapter: str | None = None
@@ -111,62 +120,100 @@ class TransformersEngine:
         if self._closed:
             raise EngineError("the engine is closed")
 
-    async def _drain(self) -> None:
+    def _place(
+        self,
+        request: Request,
+        seed: int,
+        version: AdapterVersion | None,
+        pieces: "asyncio.Queue[Generation | EngineError] | None" = None,
+    ) -> "_Place":
+        ref, weights = (None, None) if version is None else (version.ref, version.weights)
+        place = _Place(Job(request, seed, ref, weights), asyncio.get_running_loop().create_future(), pieces)
+        self._waiting.append(place)
+        if self._pump is None or self._pump.done():
+            self._pump = asyncio.create_task(self._serve(), name="engine-batch")
+        return place
+
+    async def _serve(self) -> None:
+        """Decode until nobody waits."""
         loop = asyncio.get_running_loop()
-        while self._pending:
+        while self._waiting or self._batch.jobs:
             await self._settle()
-            asks = [ask for ask in self._take() if not ask.future.done()]
-            jobs = [job for ask in asks for job in ask.jobs]
-            if not jobs:
-                continue
+            new = self._take()
             try:
-                for part in self._parts(jobs):
-                    await loop.run_in_executor(self._worker, decode, self.base.model, self.base.bank, part)
-            except Exception as error:  # noqa: BLE001 - the boundary: a failed batch fails its requests, not the pump
-                failure = EngineError(f"decoding failed: {type(error).__name__}: {error}")
-                for ask in asks:
-                    ask.fail(failure)
+                done = await loop.run_in_executor(self._worker, self._run, [place.job for place in new])
+            except Exception as error:  # noqa: BLE001 - the boundary: what fails with the batch is its rows, not the pump
+                self._fail(EngineError(f"decoding failed: {type(error).__name__}: {error}"))
                 continue
-            self.batches += 1
-            self.sequences += len(jobs)
-            for ask in asks:
-                ask.finish()
+            for place in self._places.values():
+                place.show()
+            for job in done:
+                self._places.pop(job).finish()
 
-    def _parts(self, jobs: list[Job]) -> Iterator[list[Job]]:
-        """Batches of `max_batch` at most: one request for many candidates may need several."""
-        size = self.base.options.max_batch
-        return (jobs[start : start + size] for start in range(0, len(jobs), size))
-
-    def _take(self) -> list["_Ask"]:
-        """The oldest requests that fill one batch, at least one of them."""
-        size, taken = 0, 0
-        for ask in self._pending:
-            size += len(ask.jobs)
-            if taken and size > self.base.options.max_batch:
+    def _run(self, new: list[Job]) -> list[Job]:
+        """In the worker: admit, then decode until a row is done, is to be shown, or a request waits for a place."""
+        done = self._batch.admit(new)
+        is_streamed = any(place.pieces is not None for place in self._places.values())
+        while self._batch.jobs and not done:
+            done = self._batch.step()
+            self.steps += 1
+            if is_streamed or self._waiting:
                 break
-            taken += 1
-        asks, self._pending = self._pending[:taken], self._pending[taken:]
-        return asks
+        return done
+
+    def _take(self) -> list["_Place"]:
+        """The oldest waiting that find room in the batch."""
+        taken: list[_Place] = []
+        while self._waiting and len(self._places) < self.base.options.max_batch:
+            place = self._waiting.popleft()
+            if not place.job.is_cancelled:
+                self._places[place.job] = place
+                taken.append(place)
+        self.sequences += len(taken)
+        return taken
+
+    def _fail(self, error: EngineError) -> None:
+        """Answer all rows with the error, and begin anew with those that wait."""
+        self._batch = Batch(self.base)
+        for place in self._places.values():
+            place.fail(error)
+        self._places.clear()
 
     async def _settle(self) -> None:
-        quiet, seen = 0, len(self._pending)
-        while quiet < _SETTLE_ROUNDS and len(self._pending) < self.base.options.max_batch:
+        quiet, seen = 0, len(self._waiting)
+        while quiet < _SETTLE_ROUNDS and len(self._waiting) < self.base.options.max_batch:
             await asyncio.sleep(0)
-            quiet = quiet + 1 if len(self._pending) == seen else 0
-            seen = len(self._pending)
+            quiet = quiet + 1 if len(self._waiting) == seen else 0
+            seen = len(self._waiting)
 
 
-@dataclass(frozen=True, slots=True)
-class _Ask:
-    """One waiting request."""
+@dataclass(slots=True)
+class _Place:
+    """A completion that somebody waits for: `whole`, or `pieces` of it (at most one a token)."""
 
-    jobs: list[Job]
-    future: asyncio.Future[None]
+    job: Job
+    whole: asyncio.Future[Generation]
+    pieces: asyncio.Queue[Generation | EngineError] | None
+    shown: int = 0
+
+    def show(self) -> None:
+        """Hand out what was drawn since the last time."""
+        if self.pieces is not None and len(self.job.token_ids) > self.shown:
+            self.pieces.put_nowait(self.job.piece(self.shown))
+            self.shown = len(self.job.token_ids)
 
     def finish(self) -> None:
-        if not self.future.done():
-            self.future.set_result(None)
+        if not self.whole.done():
+            self.whole.set_result(self.job.piece())
 
     def fail(self, error: EngineError) -> None:
-        if not self.future.done():
-            self.future.set_exception(error)
+        if self.pieces is not None:
+            self.pieces.put_nowait(error)
+        elif not self.whole.done():
+            self.whole.set_exception(error)
+
+    def leave(self) -> None:
+        """Nobody waits any longer: what is not drawn yet will not be."""
+        self.job.is_cancelled = True
+        if not self.whole.cancel() and not self.whole.cancelled():
+            self.whole.exception()  # a failure that its request has seen on another completion

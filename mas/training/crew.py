@@ -65,9 +65,9 @@ def check_trainable(config: Config, scenario: Scenario) -> None:
 
     Raises:
         ConfigError: an engine that nothing can be published to, peers that are not configured or not used, reward
-            weights of terms that nobody pays, no trainable role, a trainable role that is sampled greedily, a frozen
-            role that speaks through an adapter that nobody trains, or a template that reads what its view does not
-            show.
+            weights of terms that nobody pays, no trainable role, options of an adapter that no role trains, a trainable
+            role that is sampled greedily, a frozen role that speaks through an adapter that nobody trains, or a
+            template that reads what its view does not show.
     """
     if config.engine.name == "openai":
         raise ConfigError(_NOT_PUBLISHED)
@@ -78,6 +78,9 @@ def check_trainable(config: Config, scenario: Scenario) -> None:
     adapters = set(trainable_adapters(team, algorithm.policy).values())
     if not adapters:
         raise ConfigError(f"team {team.name!r} has no trainable role: set trainable: true on one")
+    for name in config.model.adapters:
+        if name not in adapters:
+            raise ConfigError(f"model.adapters has {name!r}, which no role trains. {did_you_mean(name, adapters)}")
     terms = {*scenario.environment().spec.terms, *scenario.reward.terms, FAILURE.removeprefix(OWN)}
     for name in algorithm.reward.weights:
         if name not in terms:
@@ -104,7 +107,9 @@ def _check_templates(scenario: Scenario, team: TeamSpec) -> None:
 
 def new_adapters(base: BaseModel, names: set[str], seed: int) -> dict[str, AdapterWeights]:
     """Fresh adapters that change nothing yet."""
-    return {name: base.bank.create(base.options.lora, derive_seed("adapter", seed, name)) for name in sorted(names)}
+    return {
+        name: base.bank.create(base.options.lora_of(name), derive_seed("adapter", seed, name)) for name in sorted(names)
+    }
 
 
 def check_engine(config: Config, team: TeamSpec, base: BaseModel) -> None:
@@ -115,7 +120,7 @@ def check_engine(config: Config, team: TeamSpec, base: BaseModel) -> None:
         EngineError: a server cannot be reached, or cannot do what is wanted.
     """
     if config.engine.name == "vllm":
-        vllm_arguments(base, config.engine, base.options.lora.rank)
+        vllm_arguments(base, config.engine, base.options.highest_rank)
 
     async def ask_servers() -> None:
         async with open_peers(config, team):
@@ -133,7 +138,7 @@ async def start_engine(options: EngineOptions, base: BaseModel) -> ServingEngine
             be published to it. EngineError: its server cannot be reached.
     """
     if options.name == "vllm":
-        return await VllmEngine.start(base, options, rank=base.options.lora.rank)
+        return await VllmEngine.start(base, options, rank=base.options.highest_rank)
     if options.name == "vllm_server":
         return await RemoteVllmEngine.start(base, options.remote)
     if options.name == "openai":

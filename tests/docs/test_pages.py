@@ -8,7 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_origin
 
 import pytest
 from conftest import BaseFor
@@ -73,6 +73,9 @@ def exists(key: str) -> bool:
     """Whether a dotted key is one of the configuration's."""
     model: Any = Config
     for part in key.split("."):
+        if get_origin(model) is dict and issubclass(get_args(model)[1], BaseModel):
+            model = get_args(model)[1]
+            continue
         fields = getattr(model, "model_fields", None)
         if fields is None:
             return key.startswith(("scenario.options.", "engine.vllm."))

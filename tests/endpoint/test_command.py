@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import httpx
 import pytest
 from conftest import BaseFor
+from rich.console import Console
 
 from mas.config.load import load_config
 from mas.endpoint import Speaker
@@ -23,6 +24,7 @@ from mas.endpoint.command import served_crew, speakers
 from mas.scenarios import build_scenario
 from mas.training.compare import untrained
 from mas.training.crew import open_crew
+from mas.training.run import train_in_directory
 
 Mas = Callable[..., Any]
 SHORT = ("train.steps=1", "train.tasks_per_step=2", "train.eval_tasks=2", "algorithm.sampler.candidates=2")
@@ -30,12 +32,11 @@ MAIN = "import sys; from mas.cli import main; sys.argv = ['mas', *sys.argv[1:]];
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory, small_overrides: tuple[str, ...], base_for: BaseFor) -> Path:
+def run(tmp_path_factory: pytest.TempPathFactory, small_overrides: tuple[str, ...]) -> Path:
     """A trained run of relay."""
-    base_for("relay")
     path = tmp_path_factory.mktemp("runs") / "relay"
-    words = ["train", "scenario=relay", *SHORT, *small_overrides, f"run_dir={path}"]
-    subprocess.run([sys.executable, "-c", MAIN, *words], check=True, capture_output=True)
+    config = load_config(["scenario=relay", *SHORT, *small_overrides, f"run_dir={path}"])
+    train_in_directory(config, build_scenario(config.scenario), console=Console(quiet=True))
     return path
 
 
@@ -71,6 +72,7 @@ def serving(*words: str, **environment: str) -> Iterator[Serving]:
                 process.kill()
 
 
+@pytest.mark.slow
 def test_a_run_is_served_from_its_directory_until_it_is_told_to_end(run: Path) -> None:
     with serving(str(run), "--port", "0") as served:
         names = [card["id"] for card in httpx.get(f"{served.address}/v1/models").json()["data"]]
@@ -85,6 +87,7 @@ def test_a_run_is_served_from_its_directory_until_it_is_told_to_end(run: Path) -
         check_end(served, signal.SIGTERM)
 
 
+@pytest.mark.slow
 def test_the_curl_line_that_is_printed_works_as_it_stands_and_ctrl_c_ends_the_server(run: Path) -> None:
     with serving(str(run), "--port", "0", MAS_API_KEY="sesame") as served:
         assert httpx.get(f"{served.address}/v1/models").status_code == 401

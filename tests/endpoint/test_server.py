@@ -3,7 +3,7 @@
 import asyncio
 import json
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 import httpx
 import pytest
@@ -95,6 +95,14 @@ async def test_everything_but_health_needs_the_key() -> None:
     async with client(app, Authorization="Bearer sesame") as asking:
         assert (await asking.post("/v1/completions", json=RAW)).status_code == 200
         assert (await measured(asking))["requests_total  401"] == 16
+
+
+async def test_a_key_may_have_letters_of_any_language() -> None:
+    async with client(build_app(offer(echo()), key="sésame ✓")) as asking:
+        assert (
+            await asking.get("/v1/models", headers={b"Authorization": "Bearer sésame ✓".encode()})
+        ).status_code == 200
+        problem(await asking.get("/v1/models", headers={b"Authorization": "Bearer sesame ✓".encode()}), 401)
 
 
 async def test_who_comes_when_all_places_and_the_queue_are_taken_is_told_when_to_come_again() -> None:
@@ -286,8 +294,11 @@ def test_an_address_that_is_not_here_is_one_clear_error(host: str, text: str) ->
         bind(host, 0, has_key=True)
 
 
-def test_a_port_that_is_taken_is_one_clear_error() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
+@pytest.mark.parametrize(
+    "take", [lambda: socket.create_server(("127.0.0.1", 0)), lambda: bind("127.0.0.1", 0, has_key=False)]
+)
+def test_a_port_that_is_taken_is_one_clear_error(take: Callable[[], socket.socket]) -> None:
+    with take() as taken:
         port = taken.getsockname()[1]
         with pytest.raises(ConfigError, match=f"127.0.0.1:{port} cannot be listened at: .*Choose another --port"):
             bind("127.0.0.1", port, has_key=False)

@@ -327,3 +327,60 @@ async def test_the_canary_tolerates_what_the_engine_always_computes_differently(
         noisy = Probe(PROMPT, COMPLETION, (score_of(weights) + 5e-5,) * 3)
         found = await store.publish("a", weights, probes=(noisy,))
         assert found.gap == pytest.approx(5e-5, rel=0.01)
+
+
+async def test_who_leases_a_version_while_it_is_unloaded_finds_it_loaded(
+    base: BaseModel, store: AdapterStore, host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await store.publish("a", adapter(base, 0))
+    unloading, go_on = asyncio.Event(), asyncio.Event()
+    unload = host.unload
+
+    async def slowly(version: AdapterVersion) -> None:
+        unloading.set()
+        await go_on.wait()
+        await unload(version)
+
+    monkeypatch.setattr(host, "unload", slowly)
+    publishing = asyncio.create_task(store.publish("a", adapter(base, 1)), name="publish")
+    await unloading.wait()
+
+    async def use() -> None:
+        async with store.lease("a@0") as version:
+            assert version is not None
+            assert host.loaded[version.number] is version
+
+    using = asyncio.create_task(use(), name="use")
+    await asyncio.sleep(0)
+    go_on.set()
+    await asyncio.gather(publishing, using)
+    assert [version.ref.version for version in host.loaded.values()] == [1]
+
+
+@pytest.mark.parametrize("fails", [EngineError("no room"), asyncio.CancelledError()])
+async def test_what_was_made_for_a_change_that_failed_leaves_nothing_behind(
+    base: BaseModel, store: AdapterStore, host: Host, monkeypatch: pytest.MonkeyPatch, fails: BaseException
+) -> None:
+    await store.publish("a", adapter(base, 1))
+    await store.publish("b", adapter(base, 2))
+    async with store.lease("a") as version:
+        assert version is not None
+        assert version.path is not None
+        folder = version.path.parent
+    kept, load = set(folder.iterdir()), host.load
+
+    async def only_b(version: AdapterVersion) -> None:
+        if version.ref.name == "a":
+            raise fails
+        await load(version)
+
+    monkeypatch.setattr(host, "load", only_b)
+    for change in (store.swap("b", "a"), store.publish("a", adapter(base, 3)), store.fork("ab", "a")):
+        if change.__name__ == "fork":
+            await change
+        else:
+            with pytest.raises(type(fails)):
+                await change
+    assert {path.name.rsplit("-", 1)[0] for path in folder.iterdir()} == {"a-0", "b-0", "ab-0"}
+    assert kept < set(folder.iterdir())
+    assert len(host.loaded) == 3
