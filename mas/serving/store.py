@@ -22,10 +22,11 @@ from mas.core.engine import AdapterRef, Engine
 from mas.core.errors import EngineError, UnknownAdapter
 from mas.core.naming import did_you_mean
 from mas.observe.atomic import write_directory_atomic
-from mas.serving.lora import AdapterBank, AdapterWeights
+from mas.serving.lora import AdapterBank
 from mas.serving.peft_files import from_directory, to_files
 from mas.serving.publication import AdapterHost, AdapterVersion, Probe, Publication, canary
 from mas.serving.version_files import VersionFiles
+from mas.serving.weights import AdapterWeights
 
 _NAME = re.compile(r"[A-Za-z0-9_][\w.-]*")
 _log = logging.getLogger(__name__)
