@@ -4,6 +4,7 @@ Heavy modules are imported inside the commands that need them, so that help and 
 """
 
 import asyncio
+import os
 import shlex
 import sys
 import time
@@ -130,6 +131,28 @@ def run(
             await show_episode(crew, scenario.task("eval", task), seed, console, temperature=temperature)
 
     asyncio.run(play())
+
+
+@app.command()
+def serve(
+    run_dir: RunDir,
+    overrides: Overrides = None,
+    host: Annotated[
+        str, typer.Option(help="address to listen at; other machines need the key MAS_API_KEY")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0: any free one")] = 8000,
+    max_waiting: Annotated[int, typer.Option(min=0, help="requests that may wait; more get status 429")] = 1024,
+) -> None:
+    """Serve a run's base, adapters and team over an OpenAI-compatible endpoint, until Ctrl-C."""
+    config = load_run_config(run_dir, overrides or [])
+    _check_used("serve", overrides or [], tuple(name for name in _PLAYING if name != "train.seed"))
+    scenario = build_scenario(config.scenario)
+    from mas.endpoint.command import serve_run
+    from mas.endpoint.server import bind
+
+    key = os.environ.get("MAS_API_KEY") or None
+    with bind(host, port, has_key=key is not None) as listener:
+        serve_run(run_dir, config, scenario, listener, Console(), key=key, max_waiting=max_waiting)
 
 
 @app.command()

@@ -63,6 +63,10 @@ class Tokenizer(Protocol):
     @property
     def begin(self) -> tuple[int, ...]: ...
 
+    @property
+    def has_chat(self) -> bool:
+        """Whether the model was made for conversations: it has a chat template."""
+
     def encode(self, text: str) -> tuple[int, ...]:
         """Token ids of the text, no special tokens added."""
 
@@ -74,6 +78,13 @@ class Tokenizer(Protocol):
 
         Raises:
             EngineError: the model has no chat template.
+        """
+
+    def chat_messages(self, messages: Sequence[tuple[str, str]]) -> tuple[int, ...]:
+        """Token ids of a whole conversation, (role, content) each, ready to be continued by the assistant.
+
+        Raises:
+            EngineError: the model has no chat template. RefusedRequest: its template does not take these messages.
         """
 
 
@@ -94,7 +105,8 @@ class Engine(Protocol):
 
         Raises:
             UnknownAdapter: no such adapter is published.
-            EngineError: no seed, an empty prompt, a token id outside the vocabulary, or no room for `max_tokens`.
+            RefusedRequest: no seed, an empty prompt, a token id outside the vocabulary, or no room for `max_tokens`.
+            EngineError: the engine is closed, or failed.
         """
 
     def stream(self, request: Request) -> AsyncGenerator[Generation]:
@@ -104,7 +116,8 @@ class Engine(Protocol):
 
         Raises:
             UnknownAdapter: no such adapter is published.
-            EngineError: as `generate`, or more than one seed; before the first piece.
+            RefusedRequest: as `generate`, or more than one seed; before the first piece.
+            EngineError: the engine is closed, or failed.
         """
 
     async def score(

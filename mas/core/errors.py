@@ -12,13 +12,15 @@
     ├── RemoteError            the other side of a request failed; its text is kept
     ├── EnvironmentFault       an environment was used against its contract
     ├── EngineError            a request that the engine cannot serve
+    │   ├── RefusedRequest     no engine could serve it: its sender's mistake
     │   ├── UnknownAdapter     the adapter is not loaded
     │   └── NotServed          an engine computes something else than was trained
     ├── ModelError             a model directory that is not one
     ├── RunError               a team run that cannot go on
     ├── RunDirectoryError      a run directory that cannot be used
     ├── CheckpointError        a checkpoint that is corrupt or of another run
-    └── TrainingError          a learning step that broke its own rules
+    ├── TrainingError          a learning step that broke its own rules
+    └── Refused                a request to the endpoint, answered with an HTTP error (`mas.endpoint.errors`)
 
 A bad *sample* is no exception: a text that does not parse is recorded as a `Failure` payload and counted.
 """
@@ -70,6 +72,10 @@ class EnvironmentFault(MasError):
 
 class EngineError(MasError):
     """A request that the engine cannot serve as asked."""
+
+
+class RefusedRequest(EngineError):
+    """A request that asks for the impossible, whatever state the engine is in: its sender's mistake."""
 
 
 class UnknownAdapter(EngineError):

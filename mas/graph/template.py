@@ -36,6 +36,11 @@ class Template:
         """Agents whose messages it reads."""
         return tuple(name.removeprefix(_FROM) for name in self.names if name.startswith(_FROM))
 
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """Observation fields that it reads."""
+        return tuple(name for name in self.names if name != SELF and not name.startswith(_FROM))
+
     def fill(self, fields: Mapping[str, str], messages: Mapping[str, str], own: str) -> str:
         """The text with every name replaced.
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from mas.core.engine import Request
-from mas.core.errors import EngineError
+from mas.core.errors import RefusedRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,38 +19,38 @@ class Limits:
         """Refuse a request that cannot be served.
 
         Raises:
-            EngineError: says which value is wrong and what was possible.
+            RefusedRequest: says which value is wrong and what was possible.
         """
         sampling = request.sampling
         if not request.seeds:
-            raise EngineError("no seed, nothing to generate: give one seed per completion wanted")
+            raise RefusedRequest("no seed, nothing to generate: give one seed per completion wanted")
         wrong = next((seed for seed in request.seeds if not 0 <= seed < 2**64), None)
         if wrong is not None:
-            raise EngineError(f"seed {wrong} is outside 0 to 2^64 - 1")
+            raise RefusedRequest(f"seed {wrong} is outside 0 to 2^64 - 1")
         if sampling.max_tokens < 1:
-            raise EngineError(f"max_tokens is {sampling.max_tokens}; at least one token must be wanted")
+            raise RefusedRequest(f"max_tokens is {sampling.max_tokens}; at least one token must be wanted")
         if not (math.isfinite(sampling.temperature) and sampling.temperature >= 0):
-            raise EngineError(f"temperature {sampling.temperature} is impossible: it must be finite and at least 0")
+            raise RefusedRequest(f"temperature {sampling.temperature} is impossible: it must be finite and at least 0")
         self.check_tokens(request.prompt_ids, sampling.max_tokens)
 
     def check_stream(self, request: Request) -> None:
         """Refuse a stream that cannot be served.
 
         Raises:
-            EngineError: as `check_request`, or there is more than one seed.
+            RefusedRequest: as `check_request`, or there is more than one seed.
         """
         self.check_request(request)
         if len(request.seeds) > 1:
-            raise EngineError(f"a stream is one completion; {len(request.seeds)} seeds were given")
+            raise RefusedRequest(f"a stream is one completion; {len(request.seeds)} seeds were given")
 
     def check_score(self, prompt_ids: Sequence[int], completion_ids: Sequence[int]) -> None:
         """Refuse what cannot be scored.
 
         Raises:
-            EngineError: says which value is wrong and what was possible.
+            RefusedRequest: says which value is wrong and what was possible.
         """
         if not completion_ids:
-            raise EngineError("nothing to score: completion_ids is empty")
+            raise RefusedRequest("nothing to score: completion_ids is empty")
         self.check_tokens(prompt_ids, len(completion_ids))
         self.check_tokens(completion_ids, 0)
 
@@ -58,15 +58,15 @@ class Limits:
         """Refuse an empty prompt, ids outside the vocabulary, and more than the context holds.
 
         Raises:
-            EngineError: says which.
+            RefusedRequest: says which.
         """
         if not ids:
-            raise EngineError("the prompt is empty: give at least one token id")
+            raise RefusedRequest("the prompt is empty: give at least one token id")
         outside = next((token for token in ids if not 0 <= token < self.vocabulary), None)
         if outside is not None:
-            raise EngineError(f"token id {outside} is outside the vocabulary of {self.vocabulary}")
+            raise RefusedRequest(f"token id {outside} is outside the vocabulary of {self.vocabulary}")
         if len(ids) + room > self.context:
-            raise EngineError(
+            raise RefusedRequest(
                 f"{len(ids)} prompt tokens and {room} new ones exceed the context of {self.context}: "
                 "shorten the prompt or lower max_tokens"
             )

@@ -4,7 +4,9 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
-from mas.core.errors import EngineError
+from jinja2 import TemplateError
+
+from mas.core.errors import EngineError, RefusedRequest
 
 _REMEMBERED = 65_536
 _SHORT = 256
@@ -39,12 +41,19 @@ class HubTokenizer:
         return bool(getattr(self.inner, "chat_template", None))
 
     def chat(self, system: str, user: str) -> tuple[int, ...]:
+        return self.chat_messages((("system", system), ("user", user)))
+
+    def chat_messages(self, messages: Sequence[tuple[str, str]]) -> tuple[int, ...]:
         if not self.has_chat:
             raise EngineError("this model has no chat template: use prompts=compact, or a model made for conversations")
-        messages = [{"role": "system", "content": system}, {"role": "user", "content": user}]
-        text = self.inner.apply_chat_template(
-            messages, tokenize=False, add_generation_prompt=True, enable_thinking=False
-        )
+        conversation = [{"role": role, "content": content} for role, content in messages]
+        try:
+            text = self.inner.apply_chat_template(
+                conversation, tokenize=False, add_generation_prompt=True, enable_thinking=False
+            )
+        except TemplateError as error:
+            roles = [role for role, _ in messages]
+            raise RefusedRequest(f"the model's chat template does not take messages of {roles}: {error}") from error
         return self.encode(text)
 
 

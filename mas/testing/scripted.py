@@ -20,9 +20,16 @@ _LIMITS = Limits(vocabulary=0x110001, context=4096)
 
 
 class CharacterTokenizer:
-    """One token per Unicode character: its code point + 1; 0 ends a text."""
+    """One token per Unicode character: its code point + 1; 0 ends a text.
+
+    Args:
+        has_chat: whether it pretends to have a chat template, which puts an empty line behind every message.
+    """
 
     begin: tuple[int, ...] = ()
+
+    def __init__(self, *, has_chat: bool = True) -> None:
+        self.has_chat = has_chat
 
     def encode(self, text: str) -> tuple[int, ...]:
         return tuple(ord(character) + 1 for character in text)
@@ -31,7 +38,12 @@ class CharacterTokenizer:
         return "".join(chr(token - 1) for token in token_ids if token != END)
 
     def chat(self, system: str, user: str) -> tuple[int, ...]:
-        return self.encode(f"{system}\n\n{user}\n\n")
+        return self.chat_messages((("system", system), ("user", user)))
+
+    def chat_messages(self, messages: Sequence[tuple[str, str]]) -> tuple[int, ...]:
+        if not self.has_chat:
+            raise EngineError("this tokenizer was made without a chat template")
+        return self.encode("".join(f"{content}\n\n" for _, content in messages))
 
 
 class ScriptedEngine:
@@ -40,14 +52,15 @@ class ScriptedEngine:
     Args:
         answer: the script. A completion is its text and the end token, cut at `max_tokens` or behind a stop token.
         adapters: names that are published, all as version 0.
+        has_chat: whether its tokenizer has a chat template.
 
     Attributes:
         requests: every request served, oldest first, for tests to look at.
     """
 
-    def __init__(self, answer: Answer, adapters: Sequence[str] = ()) -> None:
+    def __init__(self, answer: Answer, adapters: Sequence[str] = (), *, has_chat: bool = True) -> None:
         self.answer = answer
-        self.tokenizer = CharacterTokenizer()
+        self.tokenizer = CharacterTokenizer(has_chat=has_chat)
         self.stop_ids: tuple[int, ...] = (END,)
         self.requests: list[Request] = []
         self._served = {name: AdapterRef(name, 0) for name in adapters}

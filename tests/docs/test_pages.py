@@ -2,6 +2,8 @@
 
 import asyncio
 import re
+import shlex
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -9,15 +11,21 @@ from pathlib import Path
 from typing import Any, get_args, get_origin
 
 import pytest
+from conftest import BaseFor
 from pages import PAGES, ROOT, blocks, prose, read
 from pydantic import BaseModel
 
 from mas.config.load import load_config
 from mas.config.options import Config
 from mas.core.team import RoleSpec, TeamSpec
+from mas.endpoint import build_app, running
+from mas.endpoint.command import served_crew
 from mas.graph import compile_team, load_team
 from mas.observe.metrics import read_metrics
 from mas.roles import build_roles
+from mas.scenarios import build_scenario
+from mas.training.compare import untrained
+from mas.training.crew import open_crew
 
 
 def anchors(page: Path) -> set[str]:
@@ -120,6 +128,29 @@ def test_the_example_of_the_page_on_serving_runs(
     asyncio.run(names["versions"](tmp_path / "run"))
     assert "planner" in capsys.readouterr().out
     assert (tmp_path / "run" / "kept" / "adapter_model.safetensors").is_file()
+
+
+async def test_the_examples_of_the_page_on_the_endpoint_run(
+    base_for: BaseFor, capfd: pytest.CaptureFixture[str]
+) -> None:
+    base = base_for("relay")
+    config = load_config(["scenario=relay"])
+    scenario = build_scenario(config.scenario)
+    asking, embedding = [block.text for block in blocks("docs/endpoint.md", "python")]
+    curls = [line for block in blocks("docs/endpoint.md", "bash") for line in block.text.splitlines() if "curl" in line]
+    async with (
+        open_crew(config, scenario, base, untrained(config, scenario, base)) as crew,
+        running(build_app(served_crew(crew, base, config))) as address,
+    ):
+        code = compile(asking.replace("http://127.0.0.1:8000", address), "docs/endpoint.md", "exec")
+        await asyncio.to_thread(exec, code, {})
+        for line in curls if shutil.which("curl") else []:
+            words = shlex.split(line.replace("http://127.0.0.1:8000", address))
+            done = await asyncio.create_subprocess_exec(*words, "--silent", "--fail-with-body")
+            assert await done.wait() == 0, line
+    await asyncio.to_thread(exec, compile(embedding, "docs/endpoint.md", "exec"), {"__name__": "example"})
+    assert len(curls) == 3
+    assert "planner heard hello" in capfd.readouterr().out
 
 
 SMALLER = """"model": {"tiny": {"steps": 5, "habit_steps": 5, "hidden": 32}}, "train": {"steps": 1, "eval_tasks": 2}"""

@@ -1,0 +1,144 @@
+"""Answering one request that was read: by a model's completions, or by a team's turns."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from mas.core.engine import AdapterRef
+from mas.endpoint.ask import seeds_of, wanted_chat, wanted_completion
+from mas.endpoint.errors import Refused
+from mas.endpoint.models import Served
+from mas.endpoint.reply import Reply
+from mas.endpoint.shapes import Json, Shape
+from mas.endpoint.speak import Delta, Wanted, complete, score_prompt
+from mas.endpoint.teams import TeamModel, TeamTurn
+from mas.endpoint.wire import ChatRequest, CompletionRequest
+from mas.runtime.play import together
+
+NOBODY: AdapterRef | None = None
+"""A team's action is made by several adapters, so none is named."""
+
+_MEMBERS_OWN = ("max_tokens", "stop", "stop_token_ids", "ignore_eos", "return_token_ids", "logprobs", "prompt_logprobs")
+"""Options that a team cannot honour: its members have their own limits, and their tokens are not shown."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Answering:
+    """One request on its way to its answer.
+
+    Attributes:
+        on_cost: told prompt and generated tokens as they come up.
+        on_first_token: told the moment (`time.perf_counter`) of a stream's first token.
+    """
+
+    served: Served
+    request: CompletionRequest | ChatRequest
+    reply: Reply
+    shape: Shape
+    on_cost: Callable[[int, int], None]
+    on_first_token: Callable[[float], None]
+    speaking: set[int] = field(default_factory=set)
+    generated: int = 0
+
+    async def run(self) -> None:
+        """Answer it.
+
+        Raises:
+            Refused, EngineError: before the answer is complete; what was told until then stays told.
+        """
+        model = self.served.find(self.request.model)
+        if isinstance(model, TeamModel):
+            await self._team(model)
+            return
+        if isinstance(self.request, ChatRequest):
+            wanted = wanted_chat(self.served, model, self.request)
+        else:
+            wanted = wanted_completion(self.served, model, self.request)
+        await (self._stream(wanted) if self.request.stream else self._whole(wanted))
+
+    async def _whole(self, wanted: Wanted) -> None:
+        engine, shape = self.served.engine, self.shape
+        is_scored = isinstance(self.request, CompletionRequest) and self.request.prompt_logprobs is not None
+        prompt = shape.prompt(wanted.prompt_ids, await score_prompt(engine, wanted) if is_scored else None)
+        made = await complete(engine, wanted)
+        choices = [
+            shape.choice(one.index, one.text, one.finish, one.stop_reason)
+            | shape.tokens(one.index, one.token_ids, one.logprobs)
+            | prompt
+            for one in made
+        ]
+        generated = sum(len(one.token_ids) for one in made)
+        self.on_cost(len(wanted.prompt_ids), generated)
+        await self.reply.whole(shape.whole(choices, made[0].adapter, len(wanted.prompt_ids), generated))
+
+    async def _stream(self, wanted: Wanted) -> None:
+        made = await complete(self.served.engine, wanted, lambda delta: self._tell(wanted, delta))
+        if self.shape.has_usage:
+            await self.reply.event(self.shape.last(made[0].adapter, len(wanted.prompt_ids), self.generated))
+        await self.reply.done()
+
+    async def _tell(self, wanted: Wanted, delta: Delta) -> None:
+        """Send a piece, unless there is nothing in it that the client asked for."""
+        shape = self.shape
+        choice = shape.delta(delta.index, delta.text, delta.finish, delta.stop_reason)
+        choice |= shape.tokens(delta.index, delta.token_ids, delta.logprobs)
+        self.generated += len(delta.token_ids)
+        self.on_cost(0 if self.speaking else len(wanted.prompt_ids), len(delta.token_ids))
+        if delta.index not in self.speaking:
+            await self._open(wanted, delta, choice)
+        if delta.text or delta.finish or shape.shows_tokens:
+            await self.reply.event(shape.chunk([choice], delta.adapter))
+
+    async def _open(self, wanted: Wanted, delta: Delta, choice: Json) -> None:
+        """Before a choice's first piece: a message's opening, and the prompt's ids where they are wanted."""
+        if not self.speaking:
+            self.on_first_token(time.perf_counter())
+        self.speaking.add(delta.index)
+        prompt = self.shape.prompt(wanted.prompt_ids, None)
+        if self.shape.is_chat:
+            await self.reply.event(self.shape.chunk([self.shape.opening(delta.index) | prompt], delta.adapter))
+        else:
+            choice |= prompt
+
+    async def _team(self, team: TeamModel) -> None:
+        message = _situation(self.request)
+        plays = [team.turn(message, seed, self.request.temperature) for seed in seeds_of(self.request)]
+        turns = await together(plays, "team-turn")
+        prompt, generated = sum(one.prompt_tokens for one in turns), sum(one.completion_tokens for one in turns)
+        self.on_cost(prompt, generated)
+        if not self.request.stream:
+            choices = [_passed(self.shape.choice(index, turn.action, "stop"), turn) for index, turn in enumerate(turns)]
+            await self.reply.whole(self.shape.whole(choices, NOBODY, prompt, generated))
+            return
+        self.on_first_token(time.perf_counter())
+        deltas = [_passed(self.shape.spoken(index, turn.action), turn) for index, turn in enumerate(turns)]
+        await self.reply.event(self.shape.chunk(deltas, NOBODY))
+        if self.shape.has_usage:
+            await self.reply.event(self.shape.last(NOBODY, prompt, generated))
+        await self.reply.done()
+
+
+def _passed(choice: Json, turn: TeamTurn) -> Json:
+    """The choice, which says whether the team passed: then it has no text."""
+    return choice | {"passed": not turn.action}
+
+
+def _situation(request: CompletionRequest | ChatRequest) -> str:
+    """The text that describes a team's situation: the prompt, or the last message of the user.
+
+    Raises:
+        Refused: there is none, or an option was given that a team cannot honour.
+    """
+    fields = type(request).model_fields
+    for name in _MEMBERS_OWN:
+        if name in fields and getattr(request, name) != fields[name].default:
+            why = "its members have their own, and what they say to each other is not shown"
+            raise Refused(400, f"{name} is not possible with a team: {why}", param=name, code="unsupported_option")
+    if isinstance(request, CompletionRequest):
+        if isinstance(request.prompt, str):
+            return request.prompt
+        raise Refused(400, "a team is asked with text, not with token ids", param="prompt")
+    said = [message.content for message in request.messages if message.role == "user"]
+    if not said:
+        raise Refused(400, "there is no message of the user, which describes the team's situation", param="messages")
+    return said[-1]

@@ -1,0 +1,131 @@
+"""The endpoint as an application: routes, the key, and what is asked about the server itself."""
+
+import asyncio
+from dataclasses import dataclass
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from mas.core.engine import Request as EngineRequest
+from mas.core.engine import Sampling
+from mas.core.errors import MasError
+from mas.endpoint.errors import Refused
+from mas.endpoint.exchange import MAX_BODY_BYTES, Exchange, Health, check_key
+from mas.endpoint.gate import Gate
+from mas.endpoint.metrics import Metrics
+from mas.endpoint.models import Served
+from mas.endpoint.wire import ChatRequest, CompletionRequest
+
+MAX_RUNNING = 256
+MAX_WAITING = 1024
+_PROBE_S = 10.0
+_PROBE = EngineRequest(prompt_ids=(0,), sampling=Sampling(temperature=0.0, max_tokens=1), seeds=(0,))
+"""The cheapest question that shows whether an engine works: every vocabulary has an id 0."""
+
+
+def build_app(
+    served: Served,
+    *,
+    key: str | None = None,
+    max_running: int = MAX_RUNNING,
+    max_waiting: int = MAX_WAITING,
+    max_body: int = MAX_BODY_BYTES,
+) -> Starlette:
+    """The endpoint for an engine that runs already; closing it and the teams' runtimes is the caller's.
+
+    Args:
+        key: what clients must send as bearer token, but for `/health`; None: anybody may ask.
+        max_running: requests that run at the same time; `max_waiting` more wait, and others get status 429.
+        max_body: of a request, in bytes.
+    """
+    gate, health = Gate(running=max_running, waiting=max_waiting), Health()
+    metrics = Metrics(served.engine, gate)
+    pages = _Pages(served, gate, metrics, health)
+
+    def exchange(kind: type[CompletionRequest] | type[ChatRequest]) -> Exchange:
+        return Exchange(kind=kind, served=served, gate=gate, metrics=metrics, health=health, max_body=max_body)
+
+    app = Starlette(
+        routes=[
+            Route("/v1/completions", exchange(CompletionRequest), methods=["POST"]),
+            Route("/v1/chat/completions", exchange(ChatRequest), methods=["POST"]),
+            Route("/v1/models", pages.models),
+            Route("/v1/models/{name:path}", pages.model),
+            Route("/health", pages.state),
+            Route("/metrics", pages.scrape),
+        ],
+        middleware=[Middleware(_Key, key=key, metrics=metrics)],
+        exception_handlers={Refused: _refused, HTTPException: _http_error},
+    )
+    app.state.gate = gate
+    return app
+
+
+@dataclass(frozen=True, slots=True)
+class _Pages:
+    """What is asked about the server."""
+
+    served: Served
+    gate: Gate
+    metrics: Metrics
+    health: Health
+
+    async def models(self, request: Request) -> Response:
+        return JSONResponse({"object": "list", "data": list(self.served.cards())})
+
+    async def model(self, request: Request) -> Response:
+        name = request.path_params["name"]
+        self.served.find(name)
+        return JSONResponse(next(card for card in self.served.cards() if card["id"] == name))
+
+    async def state(self, request: Request) -> Response:
+        """200 while requests are served. After a failure of the engine, a question of one token shows how it is."""
+        if self.gate.is_closing:
+            raise Refused(503, "the server is closing", code="closing")
+        if not self.health.is_good:
+            try:
+                async with asyncio.timeout(_PROBE_S):
+                    await self.served.engine.generate(_PROBE)
+            except (MasError, TimeoutError) as error:
+                raise Refused(503, f"the engine does not answer: {error}", code="engine_error") from error
+            self.health.is_good = True
+        return JSONResponse({"status": "ok"})
+
+    async def scrape(self, request: Request) -> Response:
+        return Response(self.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
+
+
+class _Key:
+    """Lets nobody past who lacks the key, but those who ask how the server is."""
+
+    def __init__(self, app: ASGIApp, key: str | None, metrics: Metrics) -> None:
+        self._app = app
+        self._key = key
+        self._metrics = metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and scope["path"] != "/health":
+            try:
+                check_key(Request(scope), self._key)
+            except Refused as error:
+                self._metrics.request("", error.status, 0.0)
+                await (await _refused(Request(scope), error))(scope, receive, send)
+                return
+        await self._app(scope, receive, send)
+
+
+async def _refused(request: Request, error: Exception) -> Response:
+    assert isinstance(error, Refused)
+    return JSONResponse(error.body(), error.status, dict(error.headers))
+
+
+async def _http_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    possible = "POST /v1/chat/completions, POST /v1/completions, GET /v1/models, GET /health, GET /metrics"
+    refused = Refused(error.status_code, f"{request.method} {request.url.path}: {error.detail}. Possible: {possible}")
+    return JSONResponse(refused.body(), refused.status, dict(error.headers or {}))

@@ -1,0 +1,150 @@
+"""`mas serve`: a trained run as an endpoint, from its directory to the signal that ends it."""
+
+import asyncio
+import json
+import shlex
+import signal
+import socket
+import time
+from collections import defaultdict
+from pathlib import Path
+
+from rich.console import Console
+from rich.text import Text
+
+from mas.config.options import Config
+from mas.core.environment import Observation
+from mas.core.role import Role, View
+from mas.core.scenario import Scenario
+from mas.endpoint.app import build_app
+from mas.endpoint.models import Served, Speaker
+from mas.endpoint.server import running
+from mas.endpoint.teams import TeamModel
+from mas.serving.model import BaseModel
+from mas.training.crew import Crew, open_crew
+from mas.training.run import open_base
+from mas.training.saved import saved_adapters
+
+
+def serve_run(
+    run_dir: Path,
+    config: Config,
+    scenario: Scenario,
+    listener: socket.socket,
+    console: Console,
+    *,
+    key: str | None,
+    max_waiting: int,
+) -> None:
+    """Serve a run until SIGINT or SIGTERM comes; what is in flight then may end.
+
+    Raises:
+        RunDirectoryError: the run has no adapters yet.
+        ModelError, CheckpointError: the base or an adapter cannot be loaded.
+    """
+    base = open_base(config, scenario, console.print)
+    adapters = saved_adapters(run_dir, base.bank)
+
+    async def serve() -> None:
+        async with open_crew(config, scenario, base, adapters) as crew:
+            served = served_crew(crew, base, config)
+            app = build_app(served, key=key, max_waiting=max_waiting)
+            stopped = _on_signal()
+            async with running(app, listener) as address:
+                console.print(Text(_greeting(f"the run in {run_dir}", address, served, key)), soft_wrap=True)
+                await stopped.wait()
+                console.print("closing: requests in flight may end, nobody else is let in", style="dim")
+
+    asyncio.run(serve())
+
+
+def served_crew(crew: Crew, base: BaseModel, config: Config) -> Served:
+    """What a crew offers: its base, its adapters as the roles that speak through them, and its team."""
+    return Served(
+        engine=crew.engine,
+        base=_base_name(config.model.path, set(crew.engine.adapters())),
+        context=base.limits.context,
+        speakers=speakers(crew, chats=base.chats),
+        teams=(TeamModel.of(crew.runtime, crew.scenario, chats=base.chats),),
+        created=int(time.time()),
+    )
+
+
+def speakers(crew: Crew, *, chats: bool) -> dict[str, Speaker]:
+    """Adapter -> how it is asked: as its role; as widely as any of them allows where several roles share it."""
+    environment = crew.scenario.environment()
+    environment.reset(crew.scenario.task("eval", 0))
+    sharing: dict[str, dict[str, Speaker]] = defaultdict(dict)
+    for agent, role in crew.plan.roles.items():
+        adapter = crew.adapter_of.get(role.name, role.spec.adapter)
+        if adapter is not None:
+            seen = environment.observe(role.spec.view or agent)
+            sharing[adapter].setdefault(role.name, _speaker(role, seen, chats=chats))
+    return {adapter: _common(list(roles.values())) for adapter, roles in sharing.items()}
+
+
+def _speaker(role: Role, seen: Observation, *, chats: bool) -> Speaker:
+    spec = role.spec
+    return Speaker(
+        system=role.chat(View(observation=seen))[0] if chats else "",
+        chats=chats,
+        max_tokens=spec.max_tokens,
+        temperature=spec.temperature,
+        stop=spec.stop,
+    )
+
+
+def _common(roles: list[Speaker]) -> Speaker:
+    """One way to ask an adapter for all its roles: what they agree on, and room for the longest answer."""
+    first, *others = roles
+    if not others:
+        return first
+    is_equal = all(other.temperature == first.temperature for other in others)
+    return Speaker(
+        chats=first.chats,
+        max_tokens=max(role.max_tokens or 0 for role in roles),
+        temperature=first.temperature if is_equal else 1.0,
+        stop=tuple(stop for stop in first.stop if all(stop in other.stop for other in others)),
+    )
+
+
+def _base_name(path: str, taken: set[str]) -> str:
+    """`tiny`, a hub id, or the last part of a directory; the whole path where an adapter is called so."""
+    name = Path(path).resolve().name if Path(path).is_dir() else path
+    return path if name in taken else name
+
+
+def _on_signal() -> asyncio.Event:
+    """Set at the first SIGINT or SIGTERM. The next one does what it does everywhere, so that nobody has to wait."""
+    stopped, loop = asyncio.Event(), asyncio.get_running_loop()
+    signals = (signal.SIGINT, signal.SIGTERM)
+
+    def stop() -> None:
+        stopped.set()
+        for number in signals:
+            loop.remove_signal_handler(number)
+
+    for number in signals:
+        loop.add_signal_handler(number, stop)
+    return stopped
+
+
+def _greeting(what: str, address: str, served: Served, key: str | None) -> str:
+    """Where it is, what it offers, and a first question."""
+    lines = [f"Serving {what} at {address}/v1 (health: {address}/health, metrics: {address}/metrics)"]
+    for card in served.cards():
+        version = f", version {card['version']}" if "version" in card else ""
+        lines.append(f"  {card['id']}  ({card['kind']}{version})")
+    for card in served.cards():
+        if "example" in card:
+            question = {
+                "model": card["id"],
+                "messages": [{"role": "user", "content": card["example"]}],
+                "temperature": 0,
+            }
+            words = ["curl", f"{address}/v1/chat/completions", "-H", "Content-Type: application/json"]
+            secret = ' -H "Authorization: Bearer $MAS_API_KEY"' if key is not None else ""
+            lines.append(f"Ask the team:\n  {shlex.join(words)}{secret} -d {shlex.quote(json.dumps(question))}")
+    api_key = "the value of MAS_API_KEY" if key is not None else "none needed"
+    lines.append(f'In Python:\n  openai.OpenAI(base_url="{address}/v1", api_key="{api_key}")')
+    return "\n".join([*lines, "Ctrl-C ends it."])

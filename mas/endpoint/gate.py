@@ -1,0 +1,128 @@
+"""How many requests a server has in hand: some run, some wait, the rest are sent away; and how it comes to an end."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+
+from starlette.types import Receive
+
+from mas.endpoint.errors import Refused
+
+_LAST_WORDS_S = 2.0
+"""How long requests that were ended may take to say so."""
+
+
+class Disconnected(Exception):
+    """The client is gone; nobody waits for an answer."""
+
+
+class Gate:
+    """Counts requests from their first byte to their last.
+
+    Args:
+        running: requests that run at the same time.
+        waiting: further requests that may wait for that; more are refused.
+    """
+
+    def __init__(self, *, running: int, waiting: int) -> None:
+        self._limit = running + waiting
+        self._places = asyncio.Semaphore(running)
+        self._inside = 0
+        self.running = 0
+        self.is_closing = False
+        self._empty = asyncio.Event()
+        self._works: set[asyncio.Timeout] = set()
+
+    @property
+    def waiting(self) -> int:
+        """Requests that were let in and do not run."""
+        return self._inside - self.running
+
+    @contextmanager
+    def entered(self) -> Iterator[None]:
+        """Hold a request from here to its end.
+
+        Raises:
+            Refused: the server is closing, or too many are inside.
+        """
+        if self.is_closing:
+            raise Refused(503, "the server is closing", code="closing")
+        if self._inside >= self._limit:
+            raise Refused(429, f"{self._inside} requests run or wait here already: come again later", code="busy")
+        self._inside += 1
+        try:
+            yield
+        finally:
+            self._inside -= 1
+            if not self._inside:
+                self._empty.set()
+
+    @asynccontextmanager
+    async def place(self) -> AsyncIterator[None]:
+        """Run; first come, first served."""
+        async with self._places:
+            self.running += 1
+            try:
+                yield
+            finally:
+                self.running -= 1
+
+    @asynccontextmanager
+    async def connected(self, receive: Receive) -> AsyncIterator[None]:
+        """Work that ends early when the client leaves, or when the time for closing is over. Its body was read.
+
+        Raises:
+            Disconnected: the client left. Refused: the server could not wait any longer.
+        """
+        work = asyncio.timeout(None)
+        is_gone = False
+
+        async def watch() -> None:
+            nonlocal is_gone
+            while (await receive())["type"] != "http.disconnect":
+                pass
+            is_gone = True
+            _stop(work)
+
+        try:
+            async with work:
+                self._works.add(work)
+                watcher = asyncio.create_task(watch(), name="disconnect")
+                try:
+                    yield
+                finally:
+                    self._works.discard(work)
+                    watcher.cancel()
+                    await asyncio.wait([watcher])
+        except TimeoutError:
+            if not work.expired():
+                raise
+            if is_gone:
+                raise Disconnected from None
+            raise Refused(503, "the server closed before the answer was complete", code="closing") from None
+
+    async def drain(self, limit_s: float) -> None:
+        """Let nobody in any more and wait until all are out; after `limit_s` seconds, end what still runs."""
+        self.is_closing = True
+        if await self._left(limit_s):
+            return
+        for work in tuple(self._works):
+            _stop(work)
+        await self._left(_LAST_WORDS_S)
+
+    async def _left(self, limit_s: float) -> bool:
+        """Whether all are out within a time: a client that does not read can keep its request inside for ever."""
+        try:
+            async with asyncio.timeout(limit_s):
+                while self._inside:
+                    self._empty.clear()
+                    await self._empty.wait()
+        except TimeoutError:
+            return False
+        return True
+
+
+def _stop(work: asyncio.Timeout) -> None:
+    """Cancel the work at the next moment, unless that was done already."""
+    if not work.expired():
+        work.reschedule(asyncio.get_running_loop().time())

@@ -1,0 +1,126 @@
+"""Answers as they go over the wire: OpenAI's objects with vLLM's additions, and `adapter`, which says who spoke."""
+
+import time
+from collections.abc import Iterable, Sequence
+from typing import Any
+from uuid import uuid4
+
+from mas.core.engine import AdapterRef, Tokenizer
+from mas.endpoint.wire import ChatRequest, CompletionRequest
+
+Json = dict[str, Any]
+LOWEST = -9999.0
+"""Stands for log-probabilities below it, which JSON might not be able to write."""
+
+
+class Shape:
+    """The form of one request's answers: a chat's messages, or a completion's texts."""
+
+    def __init__(self, request: CompletionRequest | ChatRequest, tokenizer: Tokenizer) -> None:
+        self.request = request
+        self.is_chat = isinstance(request, ChatRequest)
+        self.has_logprobs = request.logprobs is not None and request.logprobs is not False  # 0 asks for them
+        self.shows_tokens = self.has_logprobs or request.return_token_ids
+        self._tokenizer = tokenizer
+        self._id = f"{'chatcmpl' if self.is_chat else 'cmpl'}-{uuid4().hex}"
+        self._created = int(time.time())
+        self._offsets = [0] * request.n
+
+    def whole(self, choices: Iterable[Json], ref: AdapterRef | None, prompt: int, generated: int) -> Json:
+        """The answer in one piece."""
+        kind = "chat.completion" if self.is_chat else "text_completion"
+        return self._envelope(kind, choices, ref) | {"usage": _usage(prompt, generated)}
+
+    def chunk(self, choices: Iterable[Json], ref: AdapterRef | None) -> Json:
+        """A piece of a streamed answer."""
+        kind = "chat.completion.chunk" if self.is_chat else "text_completion"
+        return self._envelope(kind, choices, ref) | ({"usage": None} if self.has_usage else {})
+
+    def last(self, ref: AdapterRef | None, prompt: int, generated: int) -> Json:
+        """The chunk behind a streamed answer that says what it cost."""
+        return self.chunk((), ref) | {"usage": _usage(prompt, generated)}
+
+    @property
+    def has_usage(self) -> bool:
+        """Whether a stream ends with `last`."""
+        options = self.request.stream_options
+        return options is not None and options.include_usage
+
+    def choice(self, index: int, text: str, finish: str, stop_reason: str | int | None = None) -> Json:
+        """A choice of a whole answer."""
+        said: Json = {"message": {"role": "assistant", "content": text}} if self.is_chat else {"text": text}
+        return {"index": index, **said, "logprobs": None, "finish_reason": finish, "stop_reason": stop_reason}
+
+    def delta(self, index: int, text: str, finish: str, stop_reason: str | int | None = None) -> Json:
+        """A choice of a chunk. `finish` empty: the choice goes on."""
+        said: Json = {"delta": {"content": text} if text else {}} if self.is_chat else {"text": text}
+        return {"index": index, **said, "logprobs": None, "finish_reason": finish or None, "stop_reason": stop_reason}
+
+    def opening(self, index: int) -> Json:
+        """The choice that a streamed message begins with."""
+        return self.delta(index, "", "") | {"delta": {"role": "assistant", "content": ""}}
+
+    def spoken(self, index: int, text: str) -> Json:
+        """The choice of a chunk that says all at once."""
+        said = {"delta": {"role": "assistant", "content": text}} if self.is_chat else {}
+        return self.delta(index, text, "stop") | said
+
+    def tokens(self, index: int, ids: Sequence[int], logprobs: Sequence[float]) -> Json:
+        """What a choice says of its next tokens, as far as the request asked for it."""
+        fields: Json = {"token_ids": list(ids)} if self.request.return_token_ids else {}
+        if not self.has_logprobs:
+            return fields
+        words = [self._word(token) for token in ids]
+        values = [max(value, LOWEST) for value in logprobs]
+        if self.is_chat:
+            content = [_chat_logprob(word, value) for word, value in zip(words, values, strict=True)]
+            return fields | {"logprobs": {"content": content}}
+        return fields | {"logprobs": self._logprobs(index, words, values)}
+
+    def prompt(self, ids: Sequence[int], logprobs: Sequence[float | None] | None) -> Json:
+        """What a choice says of the prompt's tokens, as far as the request asked for it."""
+        fields: Json = {"prompt_token_ids": list(ids)} if self.request.return_token_ids else {}
+        if logprobs is None:
+            return fields
+        scored = [
+            None if value is None else {str(token): self._scored(token, value)}
+            for token, value in zip(ids, logprobs, strict=True)
+        ]
+        return fields | {"prompt_logprobs": scored}
+
+    def _logprobs(self, index: int, words: list[str], values: list[float]) -> Json:
+        offsets = []
+        for word in words:
+            offsets.append(self._offsets[index])
+            self._offsets[index] += len(word)
+        return {
+            "tokens": words,
+            "token_logprobs": values,
+            "top_logprobs": [{word: value} for word, value in zip(words, values, strict=True)],
+            "text_offset": offsets,
+        }
+
+    def _scored(self, token: int, value: float) -> Json:
+        """Engines know the log-probability of a token, not its rank."""
+        return {"logprob": max(value, LOWEST), "rank": None, "decoded_token": self._tokenizer.decode((token,))}
+
+    def _word(self, token: int) -> str:
+        return f"token_id:{token}" if self.request.return_tokens_as_token_ids else self._tokenizer.decode((token,))
+
+    def _envelope(self, kind: str, choices: Iterable[Json], ref: AdapterRef | None) -> Json:
+        return {
+            "id": self._id,
+            "object": kind,
+            "created": self._created,
+            "model": self.request.model,
+            "choices": list(choices),
+            "adapter": None if ref is None else {"name": ref.name, "version": ref.version},
+        }
+
+
+def _usage(prompt: int, generated: int) -> Json:
+    return {"prompt_tokens": prompt, "completion_tokens": generated, "total_tokens": prompt + generated}
+
+
+def _chat_logprob(word: str, value: float) -> Json:
+    return {"token": word, "logprob": value, "bytes": list(word.encode()), "top_logprobs": []}

@@ -1,0 +1,209 @@
+"""A whole team as a model: a situation comes in as a message, one team turn is played on the bus, its action goes out.
+
+What the members say to each other stays between them. A situation is a JSON object of observation fields, of which each
+member is shown those of its own view; or plain text, shown to everybody as the field `task`.
+"""
+
+import json
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import count
+from typing import ClassVar
+
+import msgspec
+
+from mas.core.environment import EnvironmentSpec, Step, Task
+from mas.core.errors import MasError, RefusedRequest
+from mas.core.naming import did_you_mean
+from mas.core.scenario import Scenario
+from mas.endpoint.errors import Refused
+from mas.endpoint.wire import read_json
+from mas.graph.plan import Plan
+from mas.graph.template import parse_template
+from mas.runtime.flow import Flow
+from mas.runtime.play import team_action, view_names
+from mas.runtime.team import TeamRuntime
+from mas.scenarios.world import RecordEnvironment
+from mas.training.sampling.ledger import Ledger
+from mas.training.sampling.single import SingleDecision
+
+TEXT_FIELD = "task"
+"""The observation field that a plain text is shown as."""
+Views = Mapping[str, Mapping[str, str]]
+"""View -> its fields."""
+_NUMBERS = count()
+_log = logging.getLogger(__name__)
+
+
+class SituationState(msgspec.Struct, frozen=True):
+    """What each view sees, and the team's action once it has moved."""
+
+    views: dict[str, dict[str, str]]
+    action: str | None = None
+
+
+class Situation(RecordEnvironment[SituationState]):
+    """A world of one turn that somebody described: its one seat acts, and nothing comes of it."""
+
+    state_type: ClassVar[type[msgspec.Struct]] = SituationState
+
+    def __init__(self, seat: str, views: Views) -> None:
+        spec = EnvironmentSpec(name="situation", seats=(seat,), views=tuple(views), max_turns=1, terms=())
+        super().__init__(spec)
+        self._views = {view: dict(fields) for view, fields in views.items()}
+        self.reset(Task(id="situation", seed=0))
+
+    def initial(self, task: Task) -> SituationState:
+        return SituationState(self._views)
+
+    def fields(self, state: SituationState, view: str) -> Mapping[str, str]:
+        return state.views[view]
+
+    def legal(self, seat: str) -> tuple[str, ...] | None:
+        return None
+
+    def act(self, state: SituationState, action: str) -> tuple[SituationState, dict[str, float], bool]:
+        return msgspec.structs.replace(state, action=action), {}, True
+
+    def is_over(self, state: SituationState) -> bool:
+        return state.action is not None
+
+    def is_solved(self, state: SituationState) -> bool:
+        return False
+
+    def render(self) -> str:
+        return json.dumps(self.state.views)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TeamTurn:
+    """What came of a team turn. `action`: empty: the team passed. Tokens are those of all members."""
+
+    action: str
+    prompt_tokens: int
+    completion_tokens: int
+
+
+class TeamModel:
+    """A team that answers messages; any number of turns are played at the same time.
+
+    Args:
+        runtime: entered, and left after the last turn.
+        example: what each view of the team's world sees in some situation. It says which fields there are.
+        reads: fields that some member's prompt cannot do without.
+    """
+
+    def __init__(self, runtime: TeamRuntime, example: Views, reads: frozenset[str] = frozenset()) -> None:
+        self.runtime = runtime
+        self.name = runtime.plan.spec.name
+        self._shown = {view: example[view] for view in dict.fromkeys(view_names(runtime.plan).values())}
+        self._fields = {field for fields in example.values() for field in fields}
+        self._takes_text = reads <= {TEXT_FIELD}
+        self.example = json.dumps(_merged(self._shown), ensure_ascii=False)
+
+    @classmethod
+    def of(cls, runtime: TeamRuntime, scenario: Scenario, *, chats: bool) -> "TeamModel":
+        """The model of a team that plays a scenario, with its first held-out task as the example.
+
+        Args:
+            chats: whether the members speak through the chat template; their compact templates are not used then.
+        """
+        environment = scenario.environment()
+        environment.reset(scenario.task("eval", 0))
+        views = {view: dict(environment.observe(view).fields) for view in environment.spec.views}
+        return cls(runtime, views, frozenset() if chats else fields_read(runtime.plan))
+
+    def situation(self, message: str) -> Situation:
+        """The world that a message describes.
+
+        Raises:
+            Refused: it is neither the fields of the members' views nor a text that they can read; says what is needed.
+        """
+        try:
+            given = read_json(message)
+        except ValueError:
+            given = None
+        seat = self.runtime.plan.spec.seat
+        if isinstance(given, dict) and not (self._takes_text and given.keys() == {TEXT_FIELD}):
+            return Situation(seat, self._views_of(given))
+        text = given[TEXT_FIELD] if isinstance(given, dict) else message
+        if not self._takes_text or not isinstance(text, str):
+            raise self._refused("The members of this team read fields, not plain text.")
+        return Situation(seat, {view: {TEXT_FIELD: text} for view in self._shown})
+
+    async def turn(self, message: str, seed: int, temperature: float | None) -> TeamTurn:
+        """Play one team turn. `temperature` 0: greedy; None: each role's own.
+
+        Raises:
+            Refused: the message is no situation, a member could not be asked, or the turn failed.
+        """
+        situation = self.situation(message)
+        ledger = Ledger(id=f"{self.name}/{next(_NUMBERS)}", task="situation")
+        actions: list[str] = []
+
+        def on_turn(turn: int, flow: Flow, step: Step) -> None:
+            actions.append(team_action(flow))
+
+        try:
+            decide = SingleDecision(self.runtime, ledger, seed, temperature)
+            await self.runtime.play(ledger.id, situation, decide, on_turn)
+        except RefusedRequest as error:
+            raise Refused(400, f"a member of team {self.name!r} could not be asked: {error}") from error
+        except MasError as error:
+            _log.error("team %r could not play a turn: %s: %s", self.name, type(error).__name__, error)
+            raise Refused(500, f"team {self.name!r} could not play this turn ({type(error).__name__})") from error
+        return TeamTurn(
+            action=actions[0], prompt_tokens=ledger.prompt_tokens, completion_tokens=ledger.completion_tokens
+        )
+
+    def _views_of(self, given: Mapping[str, object]) -> dict[str, dict[str, str]]:
+        """Each view's own fields out of those given for all, or given for it alone under its name."""
+        shared = {name: value for name, value in given.items() if not isinstance(value, dict)}
+        own: dict[str, dict[str, object]] = {name: value for name, value in given.items() if isinstance(value, dict)}
+        unknown = next((view for view in own if view not in self._shown), None)
+        if unknown is not None:
+            raise self._refused(f"No member sees a view {unknown!r}. {did_you_mean(unknown, self._shown)}")
+        for fields in (shared, *own.values()):
+            self._check(fields)
+        views: dict[str, dict[str, str]] = {}
+        for view, names in self._shown.items():
+            seen = shared | own.get(view, {})
+            missing = [name for name in names if name not in seen]
+            if missing:
+                raise self._refused(f"The field {missing[0]!r} is missing.")
+            views[view] = {name: str(seen[name]) for name in names}
+        return views
+
+    def _check(self, fields: Mapping[str, object]) -> None:
+        for name, value in fields.items():
+            if name not in self._fields:
+                raise self._refused(f"There is no field {name!r}. {did_you_mean(name, self._fields)}")
+            if not isinstance(value, str):
+                raise self._refused(f"The field {name!r} is {json.dumps(value)}; every field is a text in quotes.")
+
+    def _refused(self, problem: str) -> Refused:
+        needed = ", ".join(sorted({name for fields in self._shown.values() for name in fields}))
+        text = f", or plain text for all members as the field {TEXT_FIELD!r}" if self._takes_text else ""
+        return Refused(
+            400,
+            f"{problem} A message to team {self.name!r} is a JSON object of the fields {needed}{text}. "
+            f"Example: {self.example}",
+            param="messages",
+            code="wrong_situation",
+        )
+
+
+def fields_read(plan: Plan) -> frozenset[str]:
+    """Observation fields that the members' templates name."""
+    templates = [role.spec.template for role in plan.roles.values() if role.spec.template is not None]
+    return frozenset(field for template in templates for field in parse_template(template).fields)
+
+
+def _merged(views: Views) -> dict[str, object]:
+    """All fields in one object; a view whose field differs from another view's keeps its own under its name."""
+    merged: dict[str, object] = {}
+    for view, fields in views.items():
+        differing = {name: value for name, value in fields.items() if merged.get(name, value) != value}
+        merged = {**fields, **merged, **({view: differing} if differing else {})}
+    return merged

@@ -1,0 +1,249 @@
+"""Requests as they come over the wire: OpenAI's fields, those of vLLM's dialect, and a clear no to everything else.
+
+Fields that are null count as left out. An option that engines cannot honour is refused unless it has its neutral
+value, which changes nothing.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError, field_validator
+
+from mas.core.naming import did_you_mean
+from mas.endpoint.errors import Refused
+
+LONGEST_STOP = 1024
+"""Characters."""
+Ids = Annotated[tuple[int, ...], Field(strict=False)]
+StopText = Annotated[str, Field(min_length=1, max_length=LONGEST_STOP)]
+StopTexts = Annotated[tuple[StopText, ...], Field(strict=False, max_length=64)]
+
+
+class Wire(BaseModel):
+    """Base of all that is read: frozen, no unknown field, no value taken for one of another type."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+class StreamOptions(Wire):
+    """`include_usage`: one more chunk at the end, with the tokens used."""
+
+    include_usage: bool = False
+
+
+class Sampled(Wire):
+    """What completions and chats have in common.
+
+    Attributes:
+        max_tokens, temperature, stop: None: as the role that speaks has them.
+        n: how many completions; the i-th is drawn with `seed` + i.
+        seed: None: a random one.
+        stop: texts that end a completion and are no part of it.
+        stop_token_ids: ids that end a completion; `ignore_eos` leaves out the model's own.
+        return_token_ids: whether prompt and completion come as ids, too.
+        return_tokens_as_token_ids: whether tokens beside log-probabilities are written `token_id:7`.
+    """
+
+    model: str
+    max_tokens: Annotated[int, Field(ge=1)] | None = Field(
+        default=None, validation_alias=AliasChoices("max_completion_tokens", "max_tokens")
+    )
+    temperature: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
+    n: Annotated[int, Field(ge=1, le=128)] = 1
+    seed: Annotated[int, Field(ge=-(2**63), lt=2**64)] | None = None
+    stop: StopTexts | None = None
+    stop_token_ids: Ids = ()
+    ignore_eos: bool = False
+    stream: bool = False
+    stream_options: StreamOptions | None = None
+    return_token_ids: bool = False
+    return_tokens_as_token_ids: bool = False
+
+    @field_validator("stop", mode="before")
+    @classmethod
+    def _one_stop(cls, value: object) -> object:
+        return (value,) if isinstance(value, str) else value
+
+
+class CompletionRequest(Sampled):
+    """A raw prompt, as text or token ids.
+
+    Attributes:
+        logprobs: 0: those of the chosen tokens; None: none.
+        prompt_logprobs: 0: those of the prompt's own tokens; None: none.
+        add_special_tokens: whether a text begins with what the model expects before every text.
+    """
+
+    prompt: str | tuple[int, ...]
+    logprobs: Literal[0] | None = None
+    prompt_logprobs: Literal[0] | None = None
+    add_special_tokens: bool = True
+
+    @field_validator("prompt", mode="before")
+    @classmethod
+    def _one_prompt(cls, value: object) -> object:
+        if isinstance(value, list) and all(type(token) is int for token in value):
+            return tuple(value)
+        if not isinstance(value, str):
+            raise ValueError("a text or a list of token ids was expected; several prompts need several requests")
+        return value
+
+
+class ChatMessage(Wire):
+    """One message of a conversation; a content in parts is read as their texts, line by line."""
+
+    role: Literal["system", "developer", "user", "assistant"]
+    content: str = ""
+
+    @field_validator("content", mode="before")
+    @classmethod
+    def _text(cls, value: object) -> object:
+        if not isinstance(value, list):
+            return value
+        texts = [part.get("text") for part in value if isinstance(part, dict) and part.get("type") == "text"]
+        if len(texts) < len(value) or not all(isinstance(text, str) for text in texts):
+            raise ValueError('a text was expected, or parts of {"type": "text", "text": ...} only')
+        return "\n".join(map(str, texts))
+
+
+class ChatRequest(Sampled):
+    """A conversation to be continued."""
+
+    messages: Annotated[tuple[ChatMessage, ...], Field(strict=False, min_length=1)]
+    logprobs: bool = False
+
+
+Request = TypeVar("Request", bound=Sampled)
+
+LABELS = frozenset({"user", "metadata", "safety_identifier", "prompt_cache_key", "service_tier"})
+"""For a provider's book-keeping: taken and not used."""
+
+NEUTRAL: Mapping[str, Sequence[object]] = {
+    "top_p": (1,),
+    "top_k": (0, -1),
+    "min_p": (0,),
+    "presence_penalty": (0,),
+    "frequency_penalty": (0,),
+    "repetition_penalty": (1,),
+    "length_penalty": (1,),
+    "logit_bias": ({},),
+    "best_of": (1,),
+    "use_beam_search": (False,),
+    "top_logprobs": (0,),
+    "min_tokens": (0,),
+    "bad_words": ([],),
+    "allowed_token_ids": ([],),
+    "skip_special_tokens": (True,),
+    "spaces_between_special_tokens": (True,),
+    "include_stop_str_in_output": (False,),
+    "echo": (False,),
+    "suffix": ("",),
+    "priority": (0,),
+    "store": (False,),
+    "tools": ([],),
+    "functions": ([],),
+    "tool_choice": ("none", "auto"),
+    "function_call": ("none", "auto"),
+    "parallel_tool_calls": (True, False),
+    "response_format": ({"type": "text"},),
+    "modalities": (["text"],),
+    "reasoning_effort": ("none",),
+    "add_generation_prompt": (True,),
+    "continue_final_message": (False,),
+}
+"""Option -> the values that change nothing; every other value is refused."""
+
+
+def read_request(body: bytes, kind: type[Request]) -> Request:
+    """The request in a body.
+
+    Raises:
+        Refused: it is no JSON object, or a field is unknown, missing, wrong or cannot be honoured; says which.
+    """
+    fields = {name: value for name, value in _object(body).items() if value is not None and name not in LABELS}
+    for name in [name for name in fields if name in NEUTRAL]:
+        _check_neutral(name, fields.pop(name))
+    if {"max_tokens", "max_completion_tokens"} <= fields.keys():
+        raise Refused(400, "max_tokens and max_completion_tokens mean the same: give one of them", param="max_tokens")
+    if "messages" in fields:
+        fields["messages"] = _messages(fields["messages"])
+    try:
+        request = kind.model_validate(fields)
+    except ValidationError as error:
+        raise _problem(error, kind) from None
+    _check_stream(request)
+    return request
+
+
+def _check_stream(request: Sampled) -> None:
+    if request.stream_options is not None and not request.stream:
+        raise Refused(400, "stream_options is only possible with stream: true", param="stream_options")
+    if request.stream and isinstance(request, CompletionRequest) and request.prompt_logprobs is not None:
+        raise Refused(400, "prompt_logprobs cannot be streamed: leave out stream", param="prompt_logprobs")
+
+
+def read_json(text: str | bytes) -> object:
+    """What a JSON text says.
+
+    Raises:
+        ValueError: it is no JSON, nests too deeply, or holds half a character, which no tokenizer could read.
+    """
+    try:
+        read: object = json.loads(text)
+    except RecursionError:
+        raise ValueError("it nests too deeply") from None
+    json.dumps(read, ensure_ascii=False).encode()
+    return read
+
+
+def _object(body: bytes) -> dict[str, Any]:
+    try:
+        read = read_json(body)
+    except ValueError as error:
+        raise Refused(400, f"the body is not JSON: {error}") from None
+    if not isinstance(read, dict):
+        raise Refused(400, f"the body is a JSON {type(read).__name__}, but an object was expected")
+    return read
+
+
+def _check_neutral(name: str, value: object) -> None:
+    neutral = NEUTRAL[name]
+    if value not in neutral:
+        possible = " or ".join(json.dumps(one) for one in neutral)
+        raise Refused(
+            400,
+            f"{name}={_shown(value)} is not supported. Leave it out, or set it to {possible}, which changes nothing",
+            param=name,
+            code="unsupported_option",
+        )
+
+
+def _messages(messages: object) -> object:
+    """The messages without their empty fields: clients send back what they got, such as `tool_calls: []`."""
+    if not isinstance(messages, list):
+        return messages
+    empty: tuple[object, ...] = (None, [], {})
+    return [
+        {name: value for name, value in message.items() if value not in empty} if isinstance(message, dict) else message
+        for message in messages
+    ]
+
+
+def _problem(error: ValidationError, kind: type[BaseModel]) -> Refused:
+    """The first thing that is wrong."""
+    detail = error.errors()[0]
+    place = [str(part) for part in detail["loc"]]
+    name = ".".join(place) or "the request"
+    if detail["type"] == "extra_forbidden" and len(place) == 1:
+        message = f"no option {name!r} here. {did_you_mean(name, kind.model_fields)}"
+        return Refused(400, message, param=name, code="unsupported_option")
+    if detail["type"] == "missing":
+        return Refused(400, f"{name} is missing", param=name)
+    said = detail["msg"].removeprefix("Value error, ")
+    return Refused(400, f"{name}={_shown(detail['input'])} is not possible: {said[:1].lower()}{said[1:]}", param=name)
+
+
+def _shown(value: object) -> str:
+    text = json.dumps(value, default=str)
+    return text if len(text) <= 80 else f"{text[:77]}..."

@@ -1,0 +1,162 @@
+"""`mas serve` from a trained run to the signal that ends it, and every mistake as one line."""
+
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import httpx
+import pytest
+from conftest import BaseFor
+from rich.console import Console
+
+from mas.config.load import load_config
+from mas.endpoint import Speaker
+from mas.endpoint.command import served_crew, speakers
+from mas.scenarios import build_scenario
+from mas.training.compare import untrained
+from mas.training.crew import open_crew
+from mas.training.run import train_in_directory
+
+Mas = Callable[..., Any]
+SHORT = ("train.steps=1", "train.tasks_per_step=2", "train.eval_tasks=2", "algorithm.sampler.candidates=2")
+MAIN = "import sys; from mas.cli import main; sys.argv = ['mas', *sys.argv[1:]]; main()"
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory, small_overrides: tuple[str, ...]) -> Path:
+    """A trained run of relay."""
+    path = tmp_path_factory.mktemp("runs") / "relay"
+    config = load_config(["scenario=relay", *SHORT, *small_overrides, f"run_dir={path}"])
+    train_in_directory(config, build_scenario(config.scenario), console=Console(quiet=True))
+    return path
+
+
+class Serving(NamedTuple):
+    """A command that serves."""
+
+    process: subprocess.Popen[str]
+    address: str
+    greeting: str
+
+
+@contextmanager
+def serving(*words: str, **environment: str) -> Iterator[Serving]:
+    """`mas serve` in a process of its own, as soon as it answers."""
+    command = [sys.executable, "-W", "error", "-c", MAIN, "serve", *words]
+    names = os.environ | {"COLUMNS": "80"} | environment
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=names) as process:
+        assert process.stdout is not None
+        lines = []
+        for line in process.stdout:
+            lines.append(line)
+            if line.startswith("Ctrl-C"):
+                break
+        greeting = "".join(lines)
+        found = re.search(r"http://[\d.]+:\d+", greeting)
+        try:
+            if found is None:
+                assert process.stderr is not None
+                raise AssertionError(greeting + process.stderr.read())
+            yield Serving(process, found[0], greeting)
+        finally:
+            if process.poll() is None:
+                process.kill()
+
+
+@pytest.mark.slow
+def test_a_run_is_served_from_its_directory_until_it_is_told_to_end(run: Path) -> None:
+    with serving(str(run), "--port", "0") as served:
+        names = [card["id"] for card in httpx.get(f"{served.address}/v1/models").json()["data"]]
+        assert names == ["tiny", "executor", "planner", "team:relay"]
+        role = {"model": "executor", "prompt": "E0123;a>", "temperature": 0, "logprobs": 0}
+        answer = httpx.post(f"{served.address}/v1/completions", json=role).json()
+        assert len(answer["choices"][0]["logprobs"]["token_logprobs"]) == 1, "the role's max_tokens"
+        assert answer["adapter"] == {"name": "executor", "version": 0}
+        team = {"model": "team:relay", "messages": [{"role": "user", "content": '{"goal": "A", "table": "0123"}'}]}
+        (choice,) = httpx.post(f"{served.address}/v1/chat/completions", json=team).json()["choices"]
+        assert choice["passed"] == (choice["message"]["content"] == "")
+        check_end(served, signal.SIGTERM)
+
+
+@pytest.mark.slow
+def test_the_curl_line_that_is_printed_works_as_it_stands_and_ctrl_c_ends_the_server(run: Path) -> None:
+    with serving(str(run), "--port", "0", MAS_API_KEY="sesame") as served:
+        assert httpx.get(f"{served.address}/v1/models").status_code == 401
+        (line,) = [line.strip() for line in served.greeting.splitlines() if line.strip().startswith("curl ")]
+        assert "sesame" not in served.greeting
+        names = os.environ | {"MAS_API_KEY": "sesame"}
+        if shutil.which("curl"):
+            done = subprocess.run(
+                ["bash", "-c", f"{line} --silent --fail"], capture_output=True, text=True, env=names, check=False
+            )
+            assert json.loads(done.stdout)["model"] == "team:relay", done.stderr
+        check_end(served, signal.SIGINT)
+
+
+def check_end(served: Serving, number: signal.Signals) -> None:
+    """The signal ends the command as it should."""
+    served.process.send_signal(number)
+    out, err = served.process.communicate(timeout=60)
+    assert (served.process.returncode, err) == (0, "")
+    assert "closing" in out
+
+
+def test_what_cannot_be_served_is_one_line_and_exit_code_2(
+    run: Path, mas: Mas, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("MAS_API_KEY", raising=False)
+    untrained_run = tmp_path / "untrained"
+    untrained_run.mkdir()
+    (untrained_run / "config.yaml").write_text((run / "config.yaml").read_text())
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        for words, text in (
+            ((str(tmp_path / "none"),), "holds no run"),
+            ((str(untrained_run), "--port", "0"), "holds no trained adapters yet"),
+            ((str(run), "--host", "0.0.0.0"), "there is no key"),
+            ((str(run), "--port", port), "cannot be listened at"),
+            ((str(run), "learner.lr=0.1"), "has no effect on `mas serve`"),
+            ((str(run), "train.seed=1"), "has no effect on `mas serve`"),
+        ):
+            ran = mas("serve", *words)
+            assert ran.code == 2, words
+            assert ran.err.startswith("error: ")
+            assert text in ran.err
+            assert ran.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("override", "expected"),
+    [
+        (
+            "algorithm.policy=per_role",
+            {name: Speaker(max_tokens=1, temperature=1.0) for name in ("planner", "executor")},
+        ),
+        ("algorithm.policy=shared", {"shared": Speaker(max_tokens=1)}),
+    ],
+)
+async def test_adapters_are_asked_as_the_roles_that_speak_through_them(
+    base_for: BaseFor, override: str, expected: dict[str, Speaker]
+) -> None:
+    base = base_for("relay")
+    config = load_config(["scenario=relay", override])
+    scenario = build_scenario(config.scenario)
+    async with open_crew(config, scenario, base, untrained(config, scenario, base)) as crew:
+        served = served_crew(crew, base, config)
+        chatting = speakers(crew, chats=True)
+    assert (served.base, served.context) == ("tiny", base.limits.context)
+    assert served.speakers == expected
+    for name, speaker in chatting.items():
+        begins = "" if name == "shared" else f"You are the {name} in a team of language-model agents."
+        assert speaker.chats
+        assert speaker.system[: len(begins)] == begins
+        assert bool(speaker.system) == bool(begins), "roles that share an adapter have no system message in common"

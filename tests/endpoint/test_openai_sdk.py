@@ -1,0 +1,77 @@
+"""The official OpenAI client against the endpoint: what people use works as they know it."""
+
+from collections.abc import AsyncIterator
+
+import openai
+import pytest
+from clients import echo, offer, playing
+
+from mas.endpoint import Speaker, build_app, running
+
+ROLES = {"a": Speaker(system="You are a.", chats=True)}
+
+
+@pytest.fixture
+async def asking() -> AsyncIterator[openai.AsyncOpenAI]:
+    engine = echo()
+    async with (
+        playing(engine, chats=True) as team,
+        running(build_app(offer(engine, ROLES, [team]), key="sesame")) as url,
+        openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="sesame", max_retries=0) as client,
+    ):
+        yield client
+
+
+async def test_models_are_listed_and_found_by_name(asking: openai.AsyncOpenAI) -> None:
+    models = [model async for model in asking.models.list()]
+    assert [model.id for model in models] == ["org/base:1", "a", "b", "team:plan_path"]
+    assert (await asking.models.retrieve("org/base:1")).owned_by == "mas"
+    assert (await asking.models.retrieve("team:plan_path")).model_extra["kind"] == "team"  # type: ignore[index]
+
+
+async def test_a_chat_whole_and_streamed(asking: openai.AsyncOpenAI) -> None:
+    talk = [{"role": "user", "content": "hi"}]
+    whole = await asking.chat.completions.create(model="a", messages=talk, seed=3, logprobs=True, user="eve")  # type: ignore[call-overload]
+    said = "a3 «\n\nih\n\n.a era uoY» ✓"
+    assert whole.choices[0].message.content == said
+    assert "".join(entry.token for entry in whole.choices[0].logprobs.content) == said
+    assert whole.usage.total_tokens == whole.usage.prompt_tokens + len(said) + 1
+    stream = await asking.chat.completions.create(  # type: ignore[call-overload]
+        model="a", messages=talk, seed=3, stream=True, stream_options={"include_usage": True}
+    )
+    chunks = [chunk async for chunk in stream]
+    assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices) == said
+    assert chunks[-1].usage == whole.usage
+
+
+async def test_raw_completions_with_token_ids_and_log_probabilities(asking: openai.AsyncOpenAI) -> None:
+    prompt = [ord(letter) + 1 for letter in "hi"]
+    extra = {"return_token_ids": True, "ignore_eos": True, "stop_token_ids": [ord("✓") + 1], "prompt_logprobs": 0}
+    made = await asking.completions.create(
+        model="b", prompt=prompt, logprobs=0, seed=1, max_tokens=50, extra_body=extra
+    )
+    (choice,) = made.choices
+    assert choice.text == "b1 «ih» "
+    assert choice.logprobs is not None
+    assert choice.logprobs.token_logprobs == [0.0] * 9
+    assert choice.model_extra is not None
+    assert choice.model_extra["token_ids"] == [ord(letter) + 1 for letter in "b1 «ih» ✓"]
+    assert choice.model_extra["prompt_logprobs"][0] is None
+    assert made.model_extra == {"adapter": {"name": "b", "version": 0}}
+
+
+async def test_errors_are_the_clients_own(asking: openai.AsyncOpenAI) -> None:
+    with pytest.raises(openai.NotFoundError, match="no model 'c'"):
+        await asking.completions.create(model="c", prompt="hi")
+    with pytest.raises(openai.BadRequestError, match=r"top_p=0\.5 is not supported"):
+        await asking.completions.create(model="a", prompt="hi", top_p=0.5)
+    with pytest.raises(openai.AuthenticationError, match="needs its key"):
+        await asking.with_options(api_key="wrong").models.list()
+
+
+async def test_a_team_is_asked_like_any_model(asking: openai.AsyncOpenAI) -> None:
+    answer = await asking.chat.completions.create(
+        model="team:plan_path", messages=[{"role": "user", "content": "anything"}], temperature=0
+    )
+    assert answer.choices[0].model_extra == {"stop_reason": None, "passed": True}, "its members only echo"
+    assert answer.choices[0].message.content == ""
