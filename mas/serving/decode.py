@@ -18,9 +18,9 @@ from transformers import DynamicCache
 from mas.core.engine import AdapterRef, Generation, Request
 from mas.serving.draw import draw_tokens
 from mas.serving.forward import pad_left
-from mas.serving.lora import AdapterWeights
 from mas.serving.model import BaseModel
 from mas.serving.slots import SlotCache
+from mas.serving.weights import AdapterWeights
 
 _PREFILL_TOKENS = 16_384
 """Padded tokens of one prefill at most, or one prompt."""

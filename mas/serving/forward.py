@@ -11,7 +11,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from mas.serving.lora import AdapterBank, AdapterWeights
+from mas.serving.lora import AdapterBank
+from mas.serving.weights import AdapterWeights
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Protocol
 
 import torch
@@ -23,29 +23,8 @@ from torch import Tensor, nn
 
 from mas.config.options import LoraOptions
 from mas.core.errors import ModelError
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class AdapterWeights:
-    """One adapter: per layer name the pair A [R, I], B [O, R]. `options` gives rank and scale."""
-
-    options: LoraOptions
-    pairs: Mapping[str, tuple[Tensor, Tensor]] = field(repr=False)
-
-    @property
-    def scale(self) -> float:
-        """alpha / rank."""
-        return self.options.alpha / self.options.rank
-
-    def parameters(self) -> list[Tensor]:
-        """All tensors in a fixed order: A then B, layer by layer."""
-        return [tensor for pair in self.pairs.values() for tensor in pair]
-
-    def snapshot(self) -> AdapterWeights:
-        """A frozen copy that later training cannot change."""
-        return AdapterWeights(
-            self.options, {name: (a.detach().clone(), b.detach().clone()) for name, (a, b) in self.pairs.items()}
-        )
+from mas.serving.stack import Stack, Stacked
+from mas.serving.weights import AdapterWeights
 
 
 class Mix(Protocol):
@@ -92,61 +71,6 @@ def _added(name: str, weights: AdapterWeights | None, x_MI: Tensor, y_MO: Tensor
         return torch.addmm(y_MO, x_MI @ a_RI.T, b_OR.T, alpha=weights.scale)
     low = x_MI.to(a_RI.dtype) @ a_RI.T
     return torch.addmm(y_MO.to(a_RI.dtype), low, b_OR.T, alpha=weights.scale).to(y_MO.dtype)
-
-
-class Stack:
-    """Adapters side by side as if they were one: two products per layer however many there are, rows in any order.
-
-    A mask takes from each row the part of every other adapter, exactly. For decoding: where rows have one token each,
-    calls cost more than products.
-    """
-
-    def __init__(self, adapters: Sequence[AdapterWeights]) -> None:
-        self.places = {id(weights): place for place, weights in enumerate(adapters)}
-        self._adapters = tuple(adapters)  # keeps the ids in use
-        self._ranks = [weights.options.rank for weights in adapters]
-        names = dict.fromkeys(name for weights in adapters for name in weights.pairs)
-        self._pairs = {name: self._joined(name) for name in names}
-
-    def mask(self, weights_by_row: Sequence[AdapterWeights | None]) -> Tensor:
-        """[N, S]: 1 where the column belongs to the row's adapter; S is the sum of all ranks."""
-        device = self._adapters[0].parameters()[0].device
-        own_AS = torch.zeros(len(self._ranks) + 1, sum(self._ranks), device=device)
-        begin = 0
-        for place, rank in enumerate(self._ranks):
-            own_AS[place, begin : begin + rank] = 1.0
-            begin += rank
-        return own_AS[[len(self._ranks) if w is None else self.places[id(w)] for w in weights_by_row]]
-
-    def add(self, name: str, x_NTI: Tensor, y_NTO: Tensor, mask_NS: Tensor) -> Tensor:
-        """As `Mix.add`, for rows of one token."""
-        pair = self._pairs.get(name)
-        if pair is None:
-            return y_NTO
-        a_SI, b_OS = pair
-        low_NS = (x_NTI[:, 0].to(a_SI.dtype) @ a_SI.T) * mask_NS
-        return torch.addmm(y_NTO[:, 0].to(a_SI.dtype), low_NS, b_OS.T).to(y_NTO.dtype)[:, None]
-
-    def _joined(self, name: str) -> tuple[Tensor, Tensor]:
-        """A [S, I] and scale * B [O, S]; zeros where an adapter leaves the layer alone."""
-        like_a, like_b = next(w.pairs[name] for w in self._adapters if name in w.pairs)
-        pairs = []
-        for weights, rank in zip(self._adapters, self._ranks, strict=True):
-            empty = (like_a.new_zeros(rank, like_a.shape[1]), like_b.new_zeros(like_b.shape[0], rank))
-            a_RI, b_OR = weights.pairs.get(name, empty)
-            pairs.append((a_RI, b_OR * weights.scale))
-        return torch.cat([a for a, _ in pairs]), torch.cat([b for _, b in pairs], dim=1)
-
-
-@dataclass(frozen=True, slots=True)
-class Stacked:
-    """A stack with the rows of one batch."""
-
-    stack: Stack
-    mask_NS: Tensor
-
-    def add(self, name: str, x_NTI: Tensor, y_NTO: Tensor) -> Tensor:
-        return self.stack.add(name, x_NTI, y_NTO, self.mask_NS)
 
 
 class LoraLinear(nn.Module):

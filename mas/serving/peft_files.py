@@ -9,7 +9,8 @@ import torch
 
 from mas.config.options import LoraOptions
 from mas.core.errors import CheckpointError
-from mas.serving.lora import AdapterBank, AdapterWeights
+from mas.serving.lora import AdapterBank
+from mas.serving.weights import AdapterWeights
 
 _PREFIX = "base_model.model."
 _BEYOND = ("use_rslora", "use_dora", "rank_pattern", "alpha_pattern", "bias", "lora_bias", "modules_to_save")

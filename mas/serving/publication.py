@@ -8,7 +8,7 @@ from typing import Protocol
 
 from mas.core.engine import AdapterRef
 from mas.core.errors import NotServed
-from mas.serving.lora import AdapterWeights
+from mas.serving.weights import AdapterWeights
 
 TOLERANCE = {"float32": 1e-4, "bfloat16": 3e-2}
 """Mean nats a token by which engine and trainer may differ, by the type that the model computes in."""

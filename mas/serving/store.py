@@ -22,10 +22,11 @@ from mas.core.engine import AdapterRef, Engine
 from mas.core.errors import EngineError, UnknownAdapter
 from mas.core.naming import did_you_mean
 from mas.observe.atomic import write_directory_atomic
-from mas.serving.lora import AdapterBank, AdapterWeights
+from mas.serving.lora import AdapterBank
 from mas.serving.peft_files import from_directory, to_files
 from mas.serving.publication import AdapterHost, AdapterVersion, Probe, Publication, canary
 from mas.serving.version_files import VersionFiles
+from mas.serving.weights import AdapterWeights
 
 _NAME = re.compile(r"[A-Za-z0-9_][\w.-]*")
 _log = logging.getLogger(__name__)
@@ -145,8 +146,7 @@ class AdapterStore:
 
     @asynccontextmanager
     async def lease(self, adapter: str | None) -> AsyncIterator[AdapterVersion | None]:
-        """Hold `NAME` (the version current now) or `NAME@VERSION`: it stays loaded until the block ends. The bare base
-        (None) has no versions.
+        """Hold `NAME` (the version current now) or `NAME@VERSION` until the block ends; None is the bare base.
 
         Raises:
             UnknownAdapter: no such adapter or version is kept.

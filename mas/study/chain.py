@@ -12,8 +12,8 @@ from mas.core.scenario import Scenario
 from mas.core.team import TeamSpec
 from mas.graph.find import find_team
 from mas.scenarios import build_scenario
-from mas.serving.lora import AdapterWeights
 from mas.serving.model import BaseModel
+from mas.serving.weights import AdapterWeights
 from mas.study.options import ARMS, REFERENCE, CaseOptions
 from mas.training.compare import swapped, untrained
 from mas.training.crew import open_crew, trainable_adapters

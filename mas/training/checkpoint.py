@@ -18,8 +18,8 @@ from torch import Tensor
 
 from mas.core.errors import CheckpointError
 from mas.observe.atomic import write_directory_atomic
-from mas.serving.lora import AdapterWeights
 from mas.serving.peft_files import from_directory, to_files
+from mas.serving.weights import AdapterWeights
 from mas.training.learner import Learner
 
 _MANIFEST = "manifest.json"

@@ -7,8 +7,8 @@ from mas.core.errors import ConfigError
 from mas.core.naming import did_you_mean
 from mas.core.scenario import Scenario
 from mas.graph.find import find_team
-from mas.serving.lora import AdapterWeights
 from mas.serving.model import BaseModel
+from mas.serving.weights import AdapterWeights
 from mas.training.crew import new_adapters, open_crew, open_served, start_engine, trainable_adapters
 from mas.training.evaluate import Evaluation, evaluate
 

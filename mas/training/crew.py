@@ -18,13 +18,13 @@ from mas.graph.find import find_team
 from mas.graph.plan import Plan, compile_team
 from mas.roles import PromptedRole, build_roles
 from mas.runtime.team import TeamRuntime
-from mas.serving.lora import AdapterWeights
 from mas.serving.model import BaseModel
 from mas.serving.remote_vllm import RemoteVllmEngine
 from mas.serving.store import ServingEngine
 from mas.serving.transformers_engine import TransformersEngine
 from mas.serving.vllm_engine import VllmEngine
 from mas.serving.vllm_options import vllm_arguments
+from mas.serving.weights import AdapterWeights
 from mas.training.rewards import FAILURE, OWN
 from mas.training.voices import open_peers, served_adapters, start_voice
 

@@ -16,8 +16,8 @@ from torch import Tensor
 from mas.config.options import LearnerOptions, LossOptions
 from mas.core.errors import TrainingError
 from mas.serving.forward import Row, completion_logits, right_aligned
-from mas.serving.lora import AdapterWeights
 from mas.serving.model import BaseModel
+from mas.serving.weights import AdapterWeights
 from mas.training.batch import MicroBatch, TrainRow, micro_batches, weighted
 from mas.training.losses.policy import clipped_loss, clipped_share, entropy, kl, ratio
 

@@ -3,8 +3,9 @@
 from pathlib import Path
 
 from mas.core.errors import RunDirectoryError
-from mas.serving.lora import AdapterBank, AdapterWeights
+from mas.serving.lora import AdapterBank
 from mas.serving.peft_files import from_directory
+from mas.serving.weights import AdapterWeights
 from mas.training.checkpoint import list_checkpoints, verify_checkpoint
 
 

@@ -17,10 +17,10 @@ from mas.core.scenario import Scenario
 from mas.core.seeds import derive_seed
 from mas.graph.find import find_team
 from mas.runtime.play import together
-from mas.serving.lora import AdapterWeights
 from mas.serving.model import BaseModel
 from mas.serving.publication import Publication
 from mas.serving.store import AdapterStore
+from mas.serving.weights import AdapterWeights
 from mas.training.batch import TrainRow, train_rows
 from mas.training.canary import check_held, check_sampled, probes_of
 from mas.training.checkpoint import Progress, list_checkpoints, load_checkpoint, save_checkpoint

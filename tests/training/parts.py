@@ -24,8 +24,8 @@ from mas.core.team import TeamSpec
 from mas.graph.plan import compile_team
 from mas.roles import build_roles
 from mas.runtime.team import TeamRuntime
-from mas.serving.lora import AdapterWeights
 from mas.serving.model import BaseModel
+from mas.serving.weights import AdapterWeights
 from mas.training.credit import turn_advantages
 from mas.training.crew import Crew, open_crew, trainable_adapters
 from mas.training.sampling.parallel import ParallelSampler

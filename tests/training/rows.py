@@ -10,8 +10,8 @@ from torch import Tensor
 from mas.config.options import LearnerOptions, LossOptions
 from mas.core.records import Turn
 from mas.serving.forward import Row, completion_logits
-from mas.serving.lora import AdapterWeights
 from mas.serving.model import BaseModel
+from mas.serving.weights import AdapterWeights
 from mas.training.batch import TrainRow, micro_batches, train_rows
 from mas.training.learner import Learner, LossTerms
 
