@@ -228,7 +228,7 @@ async def test_a_hundred_publishes_under_load_keep_every_completion_true_to_its_
         assert generation.logprobs == pytest.approx(scores, abs=1e-4)
         await checker.close()
     assert served._bare is not None
-    held = await served._llm.list_loras() - {served._bare.number}
+    held = set(await served._llm.list_loras()) - {served._bare.number}
     assert len(held) <= len(served.store.loaded()) + 1
     assert memory[1] - memory[0] < 30, memory  # seventy versions of 0.5 MB each in two processes would be more
     assert served.restarts == restarts
