@@ -19,6 +19,7 @@ from rich.text import Text
 
 from mas.config.load import load_config, load_run_config
 from mas.config.options import Config
+from mas.config.peers import check_peers
 from mas.core.errors import ConfigError, MasError, RunDirectoryError
 from mas.core.scenario import Scenario
 from mas.core.team import TeamSpec
@@ -86,15 +87,21 @@ def evaluate(
     config = load_run_config(run_dir, overrides or [])
     _check_used("eval", overrides or [], (*_PLAYING, "train.eval_tasks"))
     scenario = build_scenario(config.scenario)
-    from mas.training.compare import compare
+    check_peers(config, find_team(scenario, config.algorithm.team))
+    count, pair = tasks or config.train.eval_tasks, tuple(swap.split(",")) if swap else ()
+    from mas.training.compare import compare, evaluate_served
     from mas.training.run import open_base
     from mas.training.saved import saved_adapters
 
     console = Console()
-    base = open_base(config, scenario, console.print)
-    adapters = saved_adapters(run_dir, base.bank)
-    count, pair = tasks or config.train.eval_tasks, tuple(swap.split(",")) if swap else ()
-    results = asyncio.run(compare(config, scenario, base, adapters, tasks=count, is_sampled=sampled, swap=pair))
+    if config.engine.name == "openai":
+        if pair:
+            raise ConfigError("--swap exchanges adapters of this run; with engine=openai the server's play")
+        results = asyncio.run(evaluate_served(config, scenario, tasks=count, is_sampled=sampled))
+    else:
+        base = open_base(config, scenario, console.print)
+        adapters = saved_adapters(run_dir, base.bank)
+        results = asyncio.run(compare(config, scenario, base, adapters, tasks=count, is_sampled=sampled, swap=pair))
     kind = "sampled" if sampled else "greedy"
     console.print(_evaluation_table(results, f"{scenario.name}: {count} held-out tasks, {kind}"))
 
@@ -114,21 +121,17 @@ def run(
         config = load_run_config(run_dir, words[1:])
         scenario = build_scenario(config.scenario)
     _check_used("run", words if run_dir is None else words[1:], _PLAYING)
-    from mas.training.compare import untrained
-    from mas.training.crew import open_crew
-    from mas.training.run import open_base
-    from mas.training.saved import saved_adapters
+    check_peers(config, find_team(scenario, config.algorithm.team))
+    from mas.training.players import open_players
     from mas.training.show import show_episode
 
     console = Console()
-    base = open_base(config, scenario, console.print)
-    adapters = untrained(config, scenario, base) if run_dir is None else saved_adapters(run_dir, base.bank)
 
     async def play() -> None:
-        async with open_crew(config, scenario, base, adapters) as crew:
+        async with open_players(config, scenario, run_dir, console.print) as players:
             temperature = None if sampled else 0.0
             seed = config.train.seed
-            await show_episode(crew, scenario.task("eval", task), seed, console, temperature=temperature)
+            await show_episode(players, scenario.task("eval", task), seed, console, temperature=temperature)
 
     asyncio.run(play())
 
@@ -237,10 +240,10 @@ def _study(name: str, out: Path, command: str) -> None:
 
 
 def _configured(overrides: list[str]) -> tuple[Config, Scenario]:
-    """The configuration and its scenario, with its team found."""
+    """The configuration and its scenario, with its team and its peers found."""
     config = load_config(overrides)
     scenario = build_scenario(config.scenario)
-    find_team(scenario, config.algorithm.team)
+    check_peers(config, find_team(scenario, config.algorithm.team))
     return config, scenario
 
 
@@ -251,6 +254,7 @@ _PLAYING = (
     "algorithm.policy",
     "model",
     "engine",
+    "peers",
     "train.seed",
     "train.answer_timeout_s",
 )

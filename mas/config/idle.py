@@ -17,12 +17,22 @@ def why_idle(key: str, config: Config) -> str | None:
         return "algorithm.loss.kl is 0"
     if key == "algorithm.loss.max_length" and loss.aggregation != "seq_mean_token_sum_norm":
         return "only algorithm.loss.aggregation=seq_mean_token_sum_norm divides by it"
-    if key.startswith(("engine.vllm.", "engine.adapters", "engine.restarts")) and config.engine.name != "vllm":
-        return "only engine=vllm has it"
-    if key == "model.max_batch" and config.engine.name != "transformers":
-        return f"engine={config.engine.name} has its own bounds"
+    if reason := _why_engine_idle(key, config.engine.name):
+        return reason
     if key.startswith("model.tiny.") and config.model.path != "tiny":
         return f"model.path is {config.model.path!r}, not the tiny base"
+    return None
+
+
+def _why_engine_idle(key: str, engine: str) -> str | None:
+    if key.startswith(("engine.vllm.", "engine.adapters", "engine.restarts")) and engine != "vllm":
+        return "only engine=vllm has it"
+    if key.startswith("engine.remote.") and engine not in ("openai", "vllm_server"):
+        return "only engine=openai and engine=vllm_server have it"
+    if key == "engine.remote.shared_dir" and engine != "vllm_server":
+        return "only engine=vllm_server, to which adapters are published, has it"
+    if key == "model.max_batch" and engine != "transformers":
+        return f"engine={engine} has its own bounds"
     return None
 
 

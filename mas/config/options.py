@@ -2,24 +2,19 @@
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
-Positive = Annotated[int, Field(ge=1)]
-Count = Annotated[int, Field(ge=0)]
-NonNegative = Annotated[float, Field(ge=0)]
-
-
-class Options(BaseModel):
-    """Base of all options: frozen, and an unknown key is an error."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
+from mas.config.base import Count, NonNegative
+from mas.config.base import Options as Options
+from mas.config.base import Positive as Positive
+from mas.config.servers import PeerOptions, RemoteOptions
 
 
 class ScenarioOptions(Options):
     """Which scenario, and its own options (checked by the scenario itself)."""
 
     name: str = "plan_path"
-    options: dict[str, Any] = {}
+    options: dict[str, Any] = Field(default_factory=dict)
 
 
 class TinyOptions(Options):
@@ -80,7 +75,7 @@ class ModelOptions(Options):
     path: str = "tiny"
     tiny: TinyOptions = TinyOptions()
     lora: LoraOptions = LoraOptions()
-    adapters: dict[str, AdapterOptions] = {}
+    adapters: dict[str, AdapterOptions] = Field(default_factory=dict)
     dtype: Literal["float32", "bfloat16"] = "float32"
     device: Literal["auto", "cpu", "cuda"] = "auto"
     prompts: Literal["auto", "compact", "chat"] = "auto"
@@ -112,12 +107,21 @@ class EngineOptions(Options):
 
     `transformers` is built in. `vllm` needs `mas[vllm]`; `adapters` versions fit into one of its batches, `restarts`
     times it is started again if it dies, and `vllm` passes further options of its engine on (`max_num_seqs`, ...).
+    `vllm_server` is a `vllm serve` elsewhere, which trains, too; `openai` plays what any server serves; both are
+    described by `remote`.
     """
 
-    name: Literal["transformers", "vllm"] = "transformers"
+    name: Literal["transformers", "vllm", "vllm_server", "openai"] = "transformers"
     adapters: Positive = 8
     restarts: Count = 2
-    vllm: dict[str, Any] = {}
+    vllm: dict[str, Any] = Field(default_factory=dict)
+    remote: RemoteOptions = RemoteOptions()
+
+    @model_validator(mode="after")
+    def _tokens_are_trained(self) -> Self:
+        if self.name == "vllm_server" and self.remote.api != "completions":
+            raise ValueError("engine=vllm_server exchanges token ids: remote.api must be completions")
+        return self
 
 
 class SamplerOptions(Options):
@@ -144,7 +148,7 @@ class RewardOptions(Options):
     """
 
     alpha: float = 1.0
-    weights: dict[str, float] = {}
+    weights: dict[str, float] = Field(default_factory=dict)
     failure: float = -1.0
 
 
@@ -231,12 +235,13 @@ class TrainOptions(Options):
 
 
 class Config(Options):
-    """The whole configuration of one run."""
+    """The whole configuration of one run. `peers`: name -> server, for roles that name one as their `peer`."""
 
     scenario: ScenarioOptions = ScenarioOptions()
     algorithm: AlgorithmOptions = AlgorithmOptions()
     model: ModelOptions = ModelOptions()
     engine: EngineOptions = EngineOptions()
+    peers: dict[str, PeerOptions] = Field(default_factory=dict)
     learner: LearnerOptions = LearnerOptions()
     train: TrainOptions = TrainOptions()
     run_dir: str = "runs/latest"

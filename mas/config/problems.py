@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
-from typing import Any
+from typing import Any, get_args, get_origin
 
 from pydantic import BaseModel
 from pydantic_core import ErrorDetails
@@ -21,6 +21,8 @@ def describe(detail: ErrorDetails) -> str:
         return unknown_key(place, value)
     if detail["type"] == "value_error":
         return f"{_dotted(place)}: {detail['msg'].removeprefix('Value error, ')}."
+    if detail["type"] == "missing":
+        return f"{_dotted(place)} must be set."
     key = f"{_dotted(place) or 'the configuration'}={_shown(value)}"
     if detail["type"] == "literal_error":
         names = re.findall(r"'([^']*)'", detail["ctx"]["expected"])
@@ -46,13 +48,17 @@ def unknown_key(place: Sequence[int | str], value: object) -> str:
 
 
 def _model_at(place: Sequence[int | str]) -> type[BaseModel]:
-    """The option model of a section."""
+    """The option model of a section; of one entry of a mapping, such as `peers.NAME`, the model of its entries."""
     model: type[BaseModel] = Config
+    entries: Any = None
     for part in place:
-        field = model.model_fields.get(str(part))
-        if field is None or not isinstance(field.annotation, type) or not issubclass(field.annotation, BaseModel):
+        field = None if entries is not None else model.model_fields.get(str(part))
+        found = entries if field is None else field.annotation
+        entries = get_args(found)[1] if get_origin(found) is dict else None
+        if isinstance(found, type) and issubclass(found, BaseModel):
+            model = found
+        elif entries is None:
             break
-        model = field.annotation
     return model
 
 

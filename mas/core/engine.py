@@ -45,7 +45,8 @@ class Generation(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         token_ids: L completion tokens, the stop token included.
-        logprobs: L log-probabilities under the sampled-from distribution, in nats.
+        logprobs: L log-probabilities under the sampled-from distribution, in nats; empty where an engine cannot know
+            them, as of models that exchange text: such an engine cannot be trained on.
         finish: `stop` (a stop token came) or `length`; empty for a piece that is not the last.
         adapter: the exact version that made it, None for the bare base.
     """

@@ -38,6 +38,7 @@ class RoleSpec(_Frozen):
         failure_route: the route that output which does not parse takes, for roles that choose one.
         context: messages shown: the last of each sender in this turn (`inbox`), all of this turn (`turn`), or none.
         adapter: name of its adapter; None: named like the role. `trainable` False freezes it.
+        peer: name of a model from elsewhere that plays the role, described in the configuration; never trained.
     """
 
     type: str = "agent"
@@ -54,6 +55,7 @@ class RoleSpec(_Frozen):
     context: Context = "inbox"
     adapter: str | None = None
     trainable: bool = True
+    peer: str | None = None
     temperature: Annotated[float, Field(ge=0)] = 1.0
     max_tokens: Annotated[int, Field(ge=1)] = 16
     stop: tuple[str, ...] = ()
@@ -69,6 +71,8 @@ class RoleSpec(_Frozen):
                 re.compile(self.pattern)
             except re.error as error:
                 raise ValueError(f"pattern {self.pattern!r} is not a regular expression: {error}") from error
+        if self.peer is not None and (self.trainable or self.adapter is not None):
+            raise ValueError(f"peer {self.peer!r} plays this role: set trainable: false, and name no adapter")
         return self
 
 

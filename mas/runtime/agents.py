@@ -3,6 +3,7 @@
 Leaves out on purpose: which candidate is taken, which is the caller's choice.
 """
 
+from dataclasses import dataclass
 from typing import ClassVar
 
 import msgspec
@@ -28,6 +29,15 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     choices: tuple[int, ...]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Voice:
+    """What a role speaks through: an engine, an adapter of it (None: the bare base), and whether by chat template."""
+
+    engine: Engine
+    adapter: str | None = None
+    chats: bool = False
+
+
 _HOLDS_RECORDS = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
 
 
@@ -50,17 +60,16 @@ class Answer(Payload):
 
 
 class RoleAgent:
-    """One agent: a role that speaks through one adapter of the engine (None: the bare base).
+    """One agent: a role with its voice.
 
     Raises:
         ConfigError: a stop text of the role is not one token of the model.
     """
 
-    def __init__(self, role: Role, engine: Engine, *, adapter: str | None, chats: bool) -> None:
+    def __init__(self, role: Role, voice: Voice) -> None:
         self.role = role
-        self.engine = engine
-        self.adapter = adapter
-        self.chats = chats
+        self.voice = voice
+        self.engine = engine = voice.engine
         tokenizer, spec = engine.tokenizer, role.spec
         stops = [_stop_id(role, text, tokenizer.encode(text)) for text in spec.stop]
         self._sampling = Sampling(
@@ -86,7 +95,7 @@ class RoleAgent:
         if temperature is not None:
             sampling = msgspec.structs.replace(sampling, temperature=temperature)
         generations = await self.engine.generate(
-            Request(prompt_ids=prompt_ids, sampling=sampling, seeds=seeds, adapter=self.adapter)
+            Request(prompt_ids=prompt_ids, sampling=sampling, seeds=seeds, adapter=self.voice.adapter)
         )
         return tuple(
             self._candidate(prompt, prompt_ids, generation, sampling.temperature, seed)
@@ -94,7 +103,7 @@ class RoleAgent:
         )
 
     def _prompt(self, view: View) -> tuple[str, tuple[int, ...]]:
-        if not self.chats:
+        if not self.voice.chats:
             prompt = self.role.prompt(view)
             return prompt, self.engine.tokenizer.begin + self.engine.tokenizer.encode(prompt)
         system, user = self.role.chat(view)

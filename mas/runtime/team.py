@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from itertools import count
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Self
 
 from mas.bus.serve import serve
@@ -14,7 +14,7 @@ from mas.core.environment import Environment, Observation, Step
 from mas.core.errors import Expired, MasError, RemoteError, RunError
 from mas.core.messages import Envelope, Payload
 from mas.graph.plan import Plan
-from mas.runtime.agents import Act, Answer, Ask, Candidate, EnvironmentAgent, Look, RoleAgent, Seen, Stepped
+from mas.runtime.agents import Act, Answer, Ask, Candidate, EnvironmentAgent, Look, RoleAgent, Seen, Stepped, Voice
 from mas.runtime.flow import Flow
 from mas.runtime.play import Decide, Point, play_turn, team_action, view_names
 
@@ -32,6 +32,7 @@ class TeamRuntime:
         adapters: role name -> adapter name, None for the bare base.
         chats: whether roles speak through the model's chat template.
         timeout_s: how long one agent may take to answer; None: no limit.
+        peers: role name -> voice, for roles that speak through something other than the engine.
     """
 
     def __init__(
@@ -43,13 +44,17 @@ class TeamRuntime:
         adapters: Mapping[str, str | None],
         chats: bool = False,
         timeout_s: float | None = None,
+        peers: Mapping[str, Voice] = MappingProxyType({}),
     ) -> None:
         self.plan = plan
         self.bus = bus
         self.timeout_s = timeout_s
         self.world = EnvironmentAgent()
         self._agents = {
-            name: RoleAgent(role, engine, adapter=adapters.get(role.name), chats=chats)
+            name: RoleAgent(
+                role,
+                peers.get(role.name) or Voice(engine=engine, adapter=adapters.get(role.name), chats=chats),
+            )
             for name, role in plan.roles.items()
         }
         self._address = f"run/{plan.spec.name}/{next(_RUNS)}"

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from mas.core.engine import Request
 from mas.core.errors import RefusedRequest
@@ -14,6 +14,10 @@ class Limits:
 
     vocabulary: int
     context: int
+
+    def within(self, context: int | None) -> "Limits":
+        """With a context no longer than another; None: that one is not known."""
+        return self if context is None else replace(self, context=min(self.context, context))
 
     def check_request(self, request: Request) -> None:
         """Refuse a request that cannot be served.

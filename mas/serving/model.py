@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig, PreTrainedModel
 from transformers.utils.logging import disable_progress_bar
 
 from mas.config.options import ModelOptions
@@ -18,24 +18,53 @@ from mas.serving.tokenizer import HubTokenizer
 
 
 @dataclass(frozen=True, slots=True)
-class BaseModel:
-    """A frozen base with its adapter bank and tokenizer. `name` is where it came from."""
+class ModelText:
+    """How a model reads text, and what ends one: all that is needed of a model that is served elsewhere.
 
-    name: str
-    model: PreTrainedModel
-    bank: AdapterBank
+    `prompts`: as in `ModelOptions`.
+    """
+
     tokenizer: HubTokenizer
-    options: ModelOptions
     limits: Limits
-    attention: Attention
     stop_ids: tuple[int, ...]
+    prompts: str
 
     @property
     def chats(self) -> bool:
         """Whether roles speak through the chat template (True) or compact prompts."""
-        if self.options.prompts == "auto":
-            return self.tokenizer.has_chat
-        return self.options.prompts == "chat"
+        return self.tokenizer.has_chat if self.prompts == "auto" else self.prompts == "chat"
+
+
+@dataclass(frozen=True, slots=True)
+class BaseModel:
+    """A frozen base with its adapter bank. `name` is where it came from."""
+
+    name: str
+    model: PreTrainedModel
+    bank: AdapterBank
+    text: ModelText
+    options: ModelOptions
+    attention: Attention
+
+    @property
+    def tokenizer(self) -> HubTokenizer:
+        """The model's own tokenizer."""
+        return self.text.tokenizer
+
+    @property
+    def limits(self) -> Limits:
+        """What the model can take."""
+        return self.text.limits
+
+    @property
+    def stop_ids(self) -> tuple[int, ...]:
+        """Ids that end a text."""
+        return self.text.stop_ids
+
+    @property
+    def chats(self) -> bool:
+        """Whether roles speak through the chat template (True) or compact prompts."""
+        return self.text.chats
 
 
 def load_base(options: ModelOptions, path: str | Path | None = None) -> BaseModel:
@@ -45,32 +74,56 @@ def load_base(options: ModelOptions, path: str | Path | None = None) -> BaseMode
         ModelError: the path is no model directory, or the hub id cannot be had.
     """
     source = str(path or options.path)
-    _check_source(source)
+    text = load_text(options, path)
     device = _device(options.device)
-    disable_progress_bar()  # type: ignore[no-untyped-call]
     try:
-        tokenizer = AutoTokenizer.from_pretrained(source)
-        config = AutoConfig.from_pretrained(source)
         model: Any = AutoModelForCausalLM.from_pretrained(source, dtype=getattr(torch, options.dtype))
     except (OSError, ValueError, KeyError) as error:
-        first = str(error).strip().splitlines()[0]
-        raise ModelError(f"model {source!r} cannot be loaded as a causal language model: {first}") from error
+        raise _unloadable(source, error) from error
     model.to(device).eval()
     group_queries(model)
-    stop = model.generation_config.eos_token_id
-    stop_ids = tuple(stop) if isinstance(stop, list) else (() if stop is None else (int(stop),))
-    text_config = config.get_text_config()
-    longest = getattr(text_config, "max_position_embeddings", None) or options.max_context
     return BaseModel(
         name=source,
         model=model,
         bank=AdapterBank(model, options.targets),
-        tokenizer=HubTokenizer(tokenizer),
+        text=text,
         options=options,
         attention=Attention.of(model),
-        limits=Limits(int(text_config.vocab_size), min(longest, options.max_context)),
-        stop_ids=stop_ids,
     )
+
+
+def load_text(options: ModelOptions, path: str | Path | None = None) -> ModelText:
+    """Load all of a model but its weights; `path` overrides `options.path`.
+
+    Raises:
+        ModelError: the path is no model directory, or the hub id cannot be had.
+    """
+    source = str(path or options.path)
+    _check_source(source)
+    disable_progress_bar()  # type: ignore[no-untyped-call]
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(source)
+        config = AutoConfig.from_pretrained(source)
+    except (OSError, ValueError, KeyError) as error:
+        raise _unloadable(source, error) from error
+    try:
+        generation = GenerationConfig.from_pretrained(source)
+    except OSError:  # many models have none
+        generation = GenerationConfig.from_model_config(config)
+    stop = generation.eos_token_id
+    text_config = config.get_text_config()
+    longest = getattr(text_config, "max_position_embeddings", None) or options.max_context
+    return ModelText(
+        tokenizer=HubTokenizer(tokenizer),
+        limits=Limits(int(text_config.vocab_size), min(longest, options.max_context)),
+        stop_ids=tuple(stop) if isinstance(stop, list) else (() if stop is None else (int(stop),)),
+        prompts=options.prompts,
+    )
+
+
+def _unloadable(source: str, error: Exception) -> ModelError:
+    first = str(error).strip().splitlines()[0]
+    return ModelError(f"model {source!r} cannot be loaded as a causal language model: {first}")
 
 
 def _device(name: str) -> torch.device:

@@ -62,17 +62,18 @@ class AdapterStore:
     """The versions of every adapter of one engine.
 
     Args:
-        keep: how many versions before the current one stay available for `roll_back` and for `NAME@VERSION`.
+        keep: how many versions before the current one stay available for `roll_back` and `NAME@VERSION`.
+        files: where versions' files lie for an engine that reads them; None: in this machine's memory.
     """
 
     _numbers = itertools.count(1)
 
-    def __init__(self, host: AdapterHost, *, keep: int = 1) -> None:
+    def __init__(self, host: AdapterHost, *, keep: int = 1, files: Path | None = None) -> None:
         self._host = host
         self._keep = keep
         self._names: dict[str, _Name] = {}
         self._changing = Lock()
-        self._files = VersionFiles()
+        self._files = VersionFiles(files)
 
     def current(self) -> Mapping[str, AdapterRef]:
         """The version that each name now points to."""
@@ -145,9 +146,7 @@ class AdapterStore:
 
     @asynccontextmanager
     async def lease(self, adapter: str | None) -> AsyncIterator[AdapterVersion | None]:
-        """Hold `NAME` (the version current now) or `NAME@VERSION`: it stays loaded until the block ends.
-
-        None is the bare base, which has no versions.
+        """Hold `NAME` (the version current now) or `NAME@VERSION` until the block ends; None is the bare base.
 
         Raises:
             UnknownAdapter: no such adapter or version is kept.

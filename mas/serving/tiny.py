@@ -10,7 +10,10 @@ import torch
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
-from mas.config.options import TinyOptions
+from mas.config.options import ModelOptions, TinyOptions
+from mas.serving.check import Limits
+from mas.serving.model import ModelText
+from mas.serving.tokenizer import HubTokenizer
 
 SPECIAL = ("<pad>", "<eos>", "<unk>")
 ALPHABET = string.digits + string.ascii_uppercase + string.ascii_lowercase + " \n.,;:=<>()[]+-*/#?!_|"
@@ -52,3 +55,10 @@ def tiny_model(options: TinyOptions) -> Qwen3ForCausalLM:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(options.seed)
         return Qwen3ForCausalLM(config)  # type: ignore[no-untyped-call]
+
+
+def tiny_text(options: ModelOptions) -> ModelText:
+    """How the tiny base reads text, whatever its weights."""
+    tokenizer = tiny_tokenizer()
+    limits = Limits(len(tokenizer), min(options.tiny.context, options.max_context))
+    return ModelText(HubTokenizer(tokenizer), limits, (SPECIAL.index("<eos>"),), options.prompts)

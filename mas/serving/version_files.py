@@ -1,4 +1,5 @@
-"""Where the files of adapter versions lie while an engine may read them: in memory, as long as that is mostly free."""
+"""Where the files of adapter versions lie while an engine may read them: in memory, as long as that is mostly free, or
+in a directory that is shared with the engine's machine."""
 
 import os
 import shutil
@@ -14,9 +15,14 @@ _PREFIX = "mas-adapters-"
 
 
 class VersionFiles:
-    """One directory per version in a folder of this process; gone with it."""
+    """One directory per version in a folder of this process; gone with it.
 
-    def __init__(self) -> None:
+    Args:
+        shared: where the folder is made, readable by everybody who can read that; None: in memory, for this user alone.
+    """
+
+    def __init__(self, shared: Path | None = None) -> None:
+        self._shared = shared
         self._folder: Path | None = None
 
     def write(self, name: str, files: Mapping[str, bytes]) -> Path:
@@ -26,8 +32,10 @@ class VersionFiles:
             OSError: it cannot be written.
         """
         if self._folder is None:
-            where = _roomy(sum(len(content) for content in files.values()))
-            self._folder = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-", dir=where))
+            where = self._shared or _roomy(sum(len(content) for content in files.values()))
+            self._folder = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-", dir=where)).resolve()
+            if self._shared is not None:
+                self._folder.chmod(0o755)
             weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
         path = self._folder / name
         write_directory_atomic(path, files)

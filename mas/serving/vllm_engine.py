@@ -9,22 +9,23 @@ Needs `mas[vllm]`; nothing here is imported without it. Nothing is reported to a
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import aclosing, contextmanager
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import aclosing
 from typing import Any, TypeVar
 
 from mas.config.options import EngineOptions
 from mas.core.engine import AdapterRef, Generation, Request
 from mas.core.errors import EngineError, ModelError
+from mas.serving.bare import bare_version
+from mas.serving.in_flight import InFlight
 from mas.serving.model import BaseModel
 from mas.serving.publication import AdapterVersion
 from mas.serving.store import AdapterStore
+from mas.serving.version_files import VersionFiles
 from mas.serving.vllm_options import vllm_arguments
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
-_CLOSING_S = 30.0
-"""How long `close` waits for what was accepted."""
 
 
 class VllmEngine:
@@ -44,14 +45,14 @@ class VllmEngine:
         self.base_name = base.name
         self.dtype: str = base.options.dtype
         self.store = AdapterStore(self)
+        self._files = VersionFiles()
+        self._bare = bare_version(base, self._files) if base.bank.device.type == "cpu" else None
         self.restarts = 0
         self._arguments = arguments
         self._llm = llm
         self._requests = 0
         self._restarting = asyncio.Lock()
-        self._closed = False
-        self._flying = 0
-        self._landed = asyncio.Event()
+        self._flights = InFlight()
 
     @classmethod
     async def start(cls, base: BaseModel, options: EngineOptions, *, rank: int) -> "VllmEngine":
@@ -87,11 +88,11 @@ class VllmEngine:
 
     async def unload(self, version: AdapterVersion) -> None:
         """Free the version's place."""
-        if not self._closed:
+        if not self._flights.is_closed:
             await self._guarded(lambda llm: llm.remove_lora(version.number))
 
     async def generate(self, request: Request) -> tuple[Generation, ...]:
-        with self._accepted():
+        with self._flights.accepted():
             self.base.limits.check_request(request)
             async with self.store.lease(request.adapter) as version:
                 return await self._generate(request, version)
@@ -99,7 +100,7 @@ class VllmEngine:
     async def stream(self, request: Request) -> AsyncGenerator[Generation]:
         """As in the contract. A stream that vLLM does not survive ends with an EngineError, since its reader has tokens
         already; what comes after it meets a vLLM that was started again."""
-        with self._accepted():
+        with self._flights.accepted():
             self.base.limits.check_stream(request)
             async with (
                 self.store.lease(request.adapter) as version,
@@ -111,7 +112,7 @@ class VllmEngine:
     async def score(
         self, prompt_ids: Sequence[int], completion_ids: Sequence[int], adapter: str | None = None
     ) -> tuple[float, ...]:
-        with self._accepted():
+        with self._flights.accepted():
             async with self.store.lease(adapter) as version:
                 return await self.score_version(version, prompt_ids, completion_ids)
 
@@ -130,19 +131,15 @@ class VllmEngine:
         return tuple(entry[token].logprob for entry, token in zip(found, completion_ids, strict=True))
 
     async def close(self) -> None:
-        self._closed = True
         try:
-            async with asyncio.timeout(_CLOSING_S):
-                while self._flying:
-                    self._landed.clear()
-                    await self._landed.wait()
-        except TimeoutError:
-            _log.warning("closing vLLM with %d requests in flight", self._flying)
+            if left := await self._flights.close():
+                _log.warning("closing vLLM with %d requests in flight", left)
         finally:
             llm, self._llm = self._llm, None
             if llm is not None:
                 llm.shutdown()
                 self.store.close()
+                self._files.close()
 
     async def _generate(self, request: Request, version: AdapterVersion | None) -> tuple[Generation, ...]:
         calls = [self._complete(request, seed, version) for seed in request.seeds]
@@ -188,9 +185,14 @@ class VllmEngine:
             {"prompt_token_ids": list(ids)},
             SamplingParams(**(usual | dict(options))),
             request_id=f"mas-{self._requests}",
-            lora_request=None if version is None else _lora(version),
+            lora_request=self._spoken(version),
         )
         return outputs
+
+    def _spoken(self, version: AdapterVersion | None) -> Any:
+        """The adapter that a request names; on CPUs the bare base is one, too (`mas.serving.bare`)."""
+        version = version or self._bare
+        return None if version is None else _lora(version)
 
     async def _guarded(self, call: Callable[[Any], Awaitable[T]]) -> T:
         """The result of a call on a living vLLM: one that died is started again, and the call made again."""
@@ -226,18 +228,6 @@ class VllmEngine:
                 except EngineDeadError as error:
                     self._llm = dead = fresh
                     cause = error
-
-    @contextmanager
-    def _accepted(self) -> Iterator[None]:
-        """A request from here to its end: `close` waits for it."""
-        if self._closed:
-            raise EngineError("the engine is closed")
-        self._flying += 1
-        try:
-            yield
-        finally:
-            self._flying -= 1
-            self._landed.set()
 
 
 def _lora(version: AdapterVersion) -> Any:

@@ -63,7 +63,7 @@ def vllm_arguments(base: BaseModel, options: EngineOptions, rank: int) -> Any:
         dtype=base.options.dtype,
         max_model_len=base.limits.context,
         enable_lora=True,
-        max_loras=options.adapters,
+        max_loras=options.adapters + is_cpu,  # one for the bare base, see mas.serving.bare
         max_cpu_loras=4 * options.adapters,
         max_lora_rank=room,
         logprobs_mode="processed_logprobs",

@@ -10,40 +10,12 @@ from mas.core.engine import AdapterRef, Generation, Request
 from mas.core.errors import EngineError, UnknownAdapter
 from mas.core.naming import did_you_mean
 from mas.serving.check import Limits
+from mas.serving.text_tokenizer import CHARACTERS, END, CharacterTokenizer
 
 Answer = Callable[[str, str | None, int], str]
 """(prompt text, adapter name, seed) -> completion text."""
 
-END = 0
-"""The token that ends a text."""
-_LIMITS = Limits(vocabulary=0x110001, context=4096)
-
-
-class CharacterTokenizer:
-    """One token per Unicode character: its code point + 1; 0 ends a text.
-
-    Args:
-        has_chat: whether it pretends to have a chat template, which puts an empty line behind every message.
-    """
-
-    begin: tuple[int, ...] = ()
-
-    def __init__(self, *, has_chat: bool = True) -> None:
-        self.has_chat = has_chat
-
-    def encode(self, text: str) -> tuple[int, ...]:
-        return tuple(ord(character) + 1 for character in text)
-
-    def decode(self, token_ids: Sequence[int]) -> str:
-        return "".join(chr(token - 1) for token in token_ids if token != END)
-
-    def chat(self, system: str, user: str) -> tuple[int, ...]:
-        return self.chat_messages((("system", system), ("user", user)))
-
-    def chat_messages(self, messages: Sequence[tuple[str, str]]) -> tuple[int, ...]:
-        if not self.has_chat:
-            raise EngineError("this tokenizer was made without a chat template")
-        return self.encode("".join(f"{content}\n\n" for _, content in messages))
+_LIMITS = Limits(vocabulary=CHARACTERS, context=4096)
 
 
 class ScriptedEngine:

@@ -9,7 +9,7 @@ from mas.core.scenario import Scenario
 from mas.graph.find import find_team
 from mas.serving.model import BaseModel
 from mas.serving.weights import AdapterWeights
-from mas.training.crew import new_adapters, open_crew, start_engine, trainable_adapters
+from mas.training.crew import new_adapters, open_crew, open_served, start_engine, trainable_adapters
 from mas.training.evaluate import Evaluation, evaluate
 
 
@@ -53,6 +53,19 @@ async def compare(
     finally:
         await engine.close()
     return results
+
+
+async def evaluate_served(
+    config: Config, scenario: Scenario, *, tasks: int, is_sampled: bool = False
+) -> dict[str, Evaluation]:
+    """The evaluation of what the server of `engine=openai` serves, by the name `served`.
+
+    Raises:
+        ConfigError, EngineError: see `open_served`.
+    """
+    temperature, seed = None if is_sampled else 0.0, config.train.seed
+    async with open_served(config, scenario) as players:
+        return {"served": await evaluate(players.runtime, scenario, tasks, temperature=temperature, seed=seed)}
 
 
 def swapped(speakers: Mapping[str, str], pair: Sequence[str]) -> dict[str, str]:

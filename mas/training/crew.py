@@ -1,11 +1,13 @@
 """A team ready to play: plan, engine, bus and runtime put together for one scenario and one base."""
 
+import asyncio
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 
 from mas.bus.memory import MemoryBus
-from mas.config.options import AlgorithmOptions, Config, EngineOptions, ModelOptions
+from mas.config.options import Config, EngineOptions
+from mas.config.peers import check_peers
 from mas.core.errors import ConfigError
 from mas.core.naming import did_you_mean
 from mas.core.role import View
@@ -17,22 +19,35 @@ from mas.graph.plan import Plan, compile_team
 from mas.roles import PromptedRole, build_roles
 from mas.runtime.team import TeamRuntime
 from mas.serving.model import BaseModel
+from mas.serving.remote_vllm import RemoteVllmEngine
 from mas.serving.store import ServingEngine
 from mas.serving.transformers_engine import TransformersEngine
 from mas.serving.vllm_engine import VllmEngine
 from mas.serving.vllm_options import vllm_arguments
 from mas.serving.weights import AdapterWeights
 from mas.training.rewards import FAILURE, OWN
+from mas.training.voices import open_peers, served_adapters, start_voice
+
+_NOT_PUBLISHED = (
+    "engine=openai plays what a server serves; nothing can be published to it, so nothing can be trained or served "
+    "with it: use engine=transformers, engine=vllm or engine=vllm_server. `mas run` and `mas eval` play with it."
+)
 
 
-@dataclass(frozen=True, slots=True)
-class Crew:
-    """Everything that plays. `adapter_of`: role -> the trainable adapter that it speaks through."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Players:
+    """A team that plays a scenario."""
 
     scenario: Scenario
     plan: Plan
-    engine: ServingEngine
     runtime: TeamRuntime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Crew(Players):
+    """A team whose adapters can be published. `adapter_of`: role -> the trainable adapter that it speaks through."""
+
+    engine: ServingEngine
     adapter_of: Mapping[str, str]
 
 
@@ -45,20 +60,25 @@ def trainable_adapters(team: TeamSpec, policy: str) -> dict[str, str]:
     }
 
 
-def check_trainable(algorithm: AlgorithmOptions, scenario: Scenario, model: ModelOptions) -> None:
+def check_trainable(config: Config, scenario: Scenario) -> None:
     """Refuse what would change nothing, or could never be played. Needs no model.
 
     Raises:
-        ConfigError: reward weights of terms that nobody pays, no trainable role, options of an adapter that no role
-            trains, a trainable role that is sampled greedily, a frozen role that speaks through an adapter that nobody
-            trains, or a template that reads what its view does not show.
+        ConfigError: an engine that nothing can be published to, peers that are not configured or not used, reward
+            weights of terms that nobody pays, no trainable role, options of an adapter that no role trains, a trainable
+            role that is sampled greedily, a frozen role that speaks through an adapter that nobody trains, or a
+            template that reads what its view does not show.
     """
+    if config.engine.name == "openai":
+        raise ConfigError(_NOT_PUBLISHED)
+    algorithm = config.algorithm
     team = find_team(scenario, algorithm.team)
+    check_peers(config, team)
     _check_templates(scenario, team)
     adapters = set(trainable_adapters(team, algorithm.policy).values())
     if not adapters:
         raise ConfigError(f"team {team.name!r} has no trainable role: set trainable: true on one")
-    for name in model.adapters:
+    for name in config.model.adapters:
         if name not in adapters:
             raise ConfigError(f"model.adapters has {name!r}, which no role trains. {did_you_mean(name, adapters)}")
     terms = {*scenario.environment().spec.terms, *scenario.reward.terms, FAILURE.removeprefix(OWN)}
@@ -92,24 +112,37 @@ def new_adapters(base: BaseModel, names: set[str], seed: int) -> dict[str, Adapt
     }
 
 
-def check_engine(options: EngineOptions, base: BaseModel) -> None:
-    """Find out before anything is written whether `start_engine` has what it needs.
+def check_engine(config: Config, team: TeamSpec, base: BaseModel) -> None:
+    """Find out before anything is written whether the engine and the peers have what they need; servers are asked.
 
     Raises:
         ModelError: it is not installed, or cannot serve the model. ConfigError: it has no such option.
+        EngineError: a server cannot be reached, or cannot do what is wanted.
     """
-    if options.name == "vllm":
-        vllm_arguments(base, options, base.options.highest_rank)
+    if config.engine.name == "vllm":
+        vllm_arguments(base, config.engine, base.options.highest_rank)
+
+    async def ask_servers() -> None:
+        async with open_peers(config, team):
+            if config.engine.name == "vllm_server":
+                await (await start_engine(config.engine, base)).close()
+
+    asyncio.run(ask_servers())
 
 
 async def start_engine(options: EngineOptions, base: BaseModel) -> ServingEngine:
     """The engine that the options name, with nothing published yet.
 
     Raises:
-        ModelError: it is not installed, or cannot serve the model. ConfigError: it has no such option.
+        ModelError: it is not installed, or cannot serve the model. ConfigError: it has no such option, or nothing can
+            be published to it. EngineError: its server cannot be reached.
     """
     if options.name == "vllm":
         return await VllmEngine.start(base, options, rank=base.options.highest_rank)
+    if options.name == "vllm_server":
+        return await RemoteVllmEngine.start(base, options.remote)
+    if options.name == "openai":
+        raise ConfigError(_NOT_PUBLISHED)
     return TransformersEngine(base)
 
 
@@ -134,18 +167,49 @@ async def open_crew(
     team, policy = find_team(scenario, config.algorithm.team), config.algorithm.policy
     plan = compile_team(team, build_roles(team))
     adapter_of = trainable_adapters(team, policy)
-    serving = engine or await start_engine(config.engine, base)
-    bus = MemoryBus()
-    named = {name: role.adapter for name, role in team.roles.items()}
-    speaking: dict[str, str | None] = {**named, **adapter_of, **(speakers or {})}
+    speaking = {**_spoken(team, policy), **(speakers or {})}
     limit = config.train.answer_timeout_s
-    try:
+    async with AsyncExitStack() as stack:
+        peers = await stack.enter_async_context(open_peers(config, team))
+        serving = engine or await start_engine(config.engine, base)
+        if engine is None:
+            stack.push_async_callback(serving.close)
+        bus = MemoryBus()
+        stack.push_async_callback(bus.close)
         for name, weights in adapters.items():
             await serving.store.publish(name, weights)
-        runtime = TeamRuntime(plan, serving, bus, adapters=speaking, chats=base.chats, timeout_s=limit)
+        runtime = TeamRuntime(plan, serving, bus, adapters=speaking, chats=base.chats, timeout_s=limit, peers=peers)
         async with runtime:
-            yield Crew(scenario, plan, serving, runtime, adapter_of)
-    finally:
-        await bus.close()
-        if engine is None:
-            await serving.close()
+            yield Crew(scenario=scenario, plan=plan, runtime=runtime, engine=serving, adapter_of=adapter_of)
+
+
+@asynccontextmanager
+async def open_served(config: Config, scenario: Scenario) -> AsyncIterator[Players]:
+    """The configured team as the server of `engine=openai` serves it; no weights are loaded here.
+
+    Each role speaks through the adapter that it would train or names, if the server has the team's adapters; else all
+    speak through the server's base.
+
+    Raises:
+        ConfigError: the server has some of the adapters only; otherwise as `start_voice`.
+    """
+    team, options = find_team(scenario, config.algorithm.team), config.engine.remote
+    plan = compile_team(team, build_roles(team))
+    async with AsyncExitStack() as stack:
+        peers = await stack.enter_async_context(open_peers(config, team))
+        voice = await start_voice(options, config.model, "engine.remote")
+        stack.push_async_callback(voice.engine.close)
+        speaking = served_adapters(_spoken(team, config.algorithm.policy), voice.engine.adapters(), options.url)
+        bus = MemoryBus()
+        stack.push_async_callback(bus.close)
+        limit = config.train.answer_timeout_s
+        runtime = TeamRuntime(
+            plan, voice.engine, bus, adapters=speaking, chats=voice.chats, timeout_s=limit, peers=peers
+        )
+        async with runtime:
+            yield Players(scenario=scenario, plan=plan, runtime=runtime)
+
+
+def _spoken(team: TeamSpec, policy: str) -> dict[str, str | None]:
+    """Role -> the adapter that it trains, else the one that it names, else None."""
+    return {name: role.adapter for name, role in team.roles.items()} | trainable_adapters(team, policy)

@@ -30,8 +30,9 @@ from mas.training.trainer import Outcome, Trainer
 from mas.training.warm_start import tiny_base
 from mas.training.watch import RunWatcher
 
-MAY_DIFFER = ("run_dir", "algorithm.team", "train.steps", "train.token_budget", "train.target")
-"""What a resumed run may change: where it and its team file lie, and when it ends. Teams are compared by content."""
+MAY_DIFFER = ("run_dir", "algorithm.team", "engine.remote", "train.steps", "train.token_budget", "train.target")
+"""What a resumed run may change: where it, its team file and its server are, and when it ends. Teams are compared by
+content."""
 
 Note = Callable[[str], None]
 
@@ -50,17 +51,18 @@ def train_in_directory(
         RunDirectoryError: the directory cannot be used, is in use, or holds a run of another configuration.
         CheckpointError: the latest checkpoint is corrupt.
         ModelError: the base cannot be loaded.
+        EngineError: a server that is needed cannot be reached.
         TrainingError: a step broke a rule of learning.
     """
     console = console or Console()
     path = Path(config.run_dir)
     team = find_team(scenario, config.algorithm.team)
     # all checks and the base first: what cannot be trained leaves no directory behind
-    check_trainable(config.algorithm, scenario, config.model)
+    check_trainable(config, scenario)
     if resume is None:
         resume = (path / "config.yaml").is_file()
     base = open_base(config, scenario, lambda text: console.print(text, style="dim", highlight=False))
-    check_engine(config.engine, base)
+    check_engine(config, team, base)
     with RunDirectory.open(path, config.model_dump(mode="json"), resume=resume, may_differ=MAY_DIFFER) as run:
         _keep_team(run.path / "team.yaml", team, is_begun=bool(list_checkpoints(run.checkpoints)))
         trainer = Trainer(config, scenario, base, checkpoints=run.checkpoints)

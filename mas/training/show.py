@@ -9,7 +9,7 @@ from mas.core.messages import Payload
 from mas.core.records import Episode, Line
 from mas.runtime.flow import Flow
 from mas.runtime.play import Point, team_action
-from mas.training.crew import Crew
+from mas.training.crew import Players
 from mas.training.sampling.ledger import Ledger
 from mas.training.sampling.single import SingleDecision
 
@@ -17,15 +17,15 @@ _COLOURS = ("cyan", "yellow", "magenta", "blue", "green", "bright_red")
 
 
 async def show_episode(
-    crew: Crew, task: Task, seed: int, console: Console, *, temperature: float | None = 0.0
+    players: Players, task: Task, seed: int, console: Console, *, temperature: float | None = 0.0
 ) -> Episode:
     """Play a task and print it; temperature 0 is greedy, None each role's own."""
-    environment = crew.scenario.environment()
+    environment = players.scenario.environment()
     environment.reset(task)
-    story = _Story(console, environment, list(crew.plan.spec.members()))
-    story.world(f"{crew.scenario.name} {task.id}")
+    story = _Story(console, environment, list(players.plan.spec.members()))
+    story.world(f"{players.scenario.name} {task.id}")
     ledger = Ledger(id=f"{task.id}#shown", task=task.id)
-    decide = SingleDecision(crew.runtime, ledger, seed, temperature)
+    decide = SingleDecision(players.runtime, ledger, seed, temperature)
 
     async def decide_aloud(point: Point) -> Payload:
         payload = await decide(point)
@@ -36,7 +36,7 @@ async def show_episode(
         ledger.on_turn(turn, flow, step)
         story.turn(turn, flow, step)
 
-    await crew.runtime.play(ledger.id, environment, decide_aloud, on_turn)
+    await players.runtime.play(ledger.id, environment, decide_aloud, on_turn)
     episode = ledger.close(environment, ())
     story.end(episode)
     return episode

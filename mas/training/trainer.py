@@ -74,7 +74,7 @@ class Trainer:
         self.base = base
         self.checkpoints = checkpoints
         self.team = find_team(scenario, config.algorithm.team)
-        check_trainable(config.algorithm, scenario, config.model)
+        check_trainable(config, scenario)
         names = set(trainable_adapters(self.team, config.algorithm.policy).values())
         self.learner = Learner(
             base, new_adapters(base, names, config.train.seed), config.learner, config.algorithm.loss

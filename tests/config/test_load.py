@@ -106,6 +106,15 @@ BAD = [
     ("=3", "not of the form key=value"),
     ("a b=3", "not of the form key=value"),
     ("scenario=[a]", "no such scenario"),
+    ("engine=opnai", "engine=opnai: no such engine. Did you mean 'openai'"),
+    ("peers.judge.ulr=x", "no key 'peers.judge.ulr' (value 'x'). Did you mean 'url'?"),
+    ("peers.judge.api=chat", "peers.judge.url must be set."),
+    ("peers.judge=x", "peers.judge is a section; set one of its keys: url,"),
+    ("peers.judge={url: 'http://u/v1', tokenizer: x}", "peers.judge: tokenizer has no effect with api=chat"),
+    ("peers.judge.url=localhost:8000", "peers.judge.url: 'localhost:8000' is no address; it is like http://"),
+    ("peers.judge.url='ftp://host/v1'", "is no address"),
+    ("peers.judge={url: 'http://u/v1', extra: {messages: 1}}", "extra cannot set ['messages']"),
+    ("peers.judge={url: 'http://u/v1', api: completions, extra: {a: 1}}", "only api=chat sends it"),
     ("scenario@here=relay", "scenario=NAME"),
 ]
 
@@ -116,6 +125,26 @@ def test_a_wrong_override_is_one_error_that_says_what_is_possible(override: str,
         load_config([override])
     assert text in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "override",
+    [
+        "peers.judge={{url: 'http://u/v1', key_env: {secret}}}",
+        "engine.remote.url='https://me:{secret}@host/v1'",
+        "engine.remote.url='https://host/v1?key={secret}'",
+    ],
+)
+def test_a_key_that_was_given_in_the_wrong_place_is_not_shown(override: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_config([override.format(secret="sk-abc123")])
+    assert "sk-abc123" not in str(caught.value)
+    assert "key_env" in str(caught.value)
+
+
+def test_what_is_trained_is_exchanged_as_tokens() -> None:
+    with pytest.raises(ConfigError, match=r"engine: engine=vllm_server exchanges token ids: remote\.api must be comp"):
+        load_config(["engine=vllm_server", "engine.remote.api=chat"])
 
 
 def test_two_wrong_values_are_named_in_one_error() -> None:
@@ -159,6 +188,8 @@ def test_naming_a_scenario_chooses_its_preset() -> None:
         ],
         ["algorithm.reward.weights={right: 0.5}", "run_dir='null'"],
         ["algorithm.reward.weights={own.term: -1}", "run_dir='1e5'"],
+        ["engine=vllm_server", "engine.remote.url=https://host:1/v1", "peers.judge.url='http://u:2/v1'"],
+        ["peers.judge={url: 'http://u/v1', key_env: A_KEY, extra: {max_tokens: null, a: [1]}}"],
     ],
 )
 def test_a_configuration_can_be_written_as_overrides(words: list[str]) -> None:
@@ -230,6 +261,9 @@ def test_the_name_of_an_algorithm_chooses_its_preset_unless_one_is_chosen() -> N
         (["model.path=some/model", "model.tiny={hidden: 32}"], "model.path=tiny"),
         (["engine.vllm.max_num_seqs=64"], "engine=vllm"),
         (["engine=vllm", "model.max_batch=4"], "engine=transformers"),
+        (["engine.remote.url=http://host/v1"], "engine=openai"),
+        (["engine=openai", "engine.remote.shared_dir=/srv"], "engine=vllm_server"),
+        (["engine=openai", "engine.restarts=1"], "engine=vllm"),
     ],
 )
 def test_a_value_without_effect_is_refused(words: list[str], fixed: str) -> None:

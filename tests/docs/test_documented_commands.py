@@ -17,6 +17,8 @@ Mas = Callable[..., Any]
 SHORT = (
     "train.steps=1", "train.tasks_per_step=2", "train.eval_tasks=2", "algorithm.sampler.candidates=2",
 )  # fmt: skip
+ELSEWHERE = ("engine=vllm", "engine=openai", "engine.name=", "peers.")
+"""Begins overrides that need more than this process."""
 COMMAND = typer.main.get_command(app)
 NAMES: dict[str, Any] = getattr(COMMAND, "commands")  # noqa: B009 - a group, which its type does not say
 
@@ -65,8 +67,10 @@ def test_every_command_of_a_page_works(
             continue
         if words[0] == "serve":  # it ends with a signal only: tests/endpoint serves, test_pages asks what the page asks
             continue
-        if "engine=vllm" in words:  # trained in tests/serving, where vLLM is installed
-            words = ["config", *(word for word in words[1:] if not word.startswith("run_dir="))]
+        if any(
+            word.startswith(ELSEWHERE) for word in words
+        ):  # played in tests/serving and tests/training/test_peers.py
+            words = ["config", *(word for word in words[1:] if "=" in word and not word.startswith("run_dir="))]
         ran = mas(*shortened(words, small_overrides))
         assert ran.code == 0, f"{words}: {ran.err}"
 

@@ -17,6 +17,7 @@ from pydantic import BaseModel
 
 from mas.config.load import load_config
 from mas.config.options import Config
+from mas.config.servers import PeerOptions, RemoteOptions
 from mas.core.team import RoleSpec, TeamSpec
 from mas.endpoint import build_app, running
 from mas.endpoint.command import served_crew
@@ -59,6 +60,15 @@ def test_every_key_of_a_team_is_documented(section: str, model: type[BaseModel])
     assert set(re.findall(r"`(\w+)`", rows)) == set(model.model_fields)
 
 
+def test_every_key_of_a_server_is_documented() -> None:
+    text = read("docs/serving.md")
+    rows = "".join(line.split("|")[1] for line in text.splitlines() if line.startswith("| `"))
+    for key in RemoteOptions.model_fields:
+        assert f"`{key}`" in rows
+    for key in PeerOptions.model_fields:
+        assert f"`{key}`" in text.partition("## Remote servers")[2]
+
+
 def exists(key: str) -> bool:
     """Whether a dotted key is one of the configuration's."""
     model: Any = Config
@@ -68,7 +78,7 @@ def exists(key: str) -> bool:
             continue
         fields = getattr(model, "model_fields", None)
         if fields is None:
-            return key.startswith("scenario.options.")
+            return key.startswith(("scenario.options.", "engine.vllm."))
         if part not in fields:
             return False
         model = fields[part].annotation
@@ -77,7 +87,7 @@ def exists(key: str) -> bool:
 
 @pytest.mark.parametrize("page", PAGES)
 def test_every_option_that_a_page_names_exists(page: str) -> None:
-    for key in re.findall(r"`((?:train|learner|algorithm|model|scenario)\.[a-z_.]+)[=`]", prose(page)):
+    for key in re.findall(r"`((?:train|learner|algorithm|model|scenario|engine)\.[a-z_.]+)[=`]", prose(page)):
         assert exists(key) or key.endswith((".yaml", ".py")), key
 
 

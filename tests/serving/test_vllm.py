@@ -107,6 +107,23 @@ async def test_three_adapters_and_the_base_in_one_batch_agree_with_the_trainer(
     await checker.close()
 
 
+async def test_the_bare_base_is_the_base_beside_as_many_adapters_as_there_is_room_for(
+    served: VllmEngine, base: BaseModel
+) -> None:
+    checker = TransformersEngine(base)
+    names = [f"full{number}" for number in range(served.options.adapters + 1)]
+    for number, name in enumerate(names):
+        await served.store.publish(name, loud_adapter(base, 60 + number))
+    wanted = [request(number, name) for number, name in enumerate([None, *names, None, *names, None])]
+    made = await asyncio.gather(*(served.generate(one) for one in wanted))
+    for one, generations in zip(wanted, made, strict=True):
+        if one.adapter is None:
+            for generation in generations:
+                scores = await checker.score(one.prompt_ids, generation.token_ids)
+                assert generation.logprobs == pytest.approx(scores, abs=1e-4)
+    await checker.close()
+
+
 async def test_the_canary_catches_a_wrong_adapter_and_the_old_one_serves_on(
     served: VllmEngine, base: BaseModel
 ) -> None:
@@ -210,7 +227,9 @@ async def test_a_hundred_publishes_under_load_keep_every_completion_true_to_its_
         scores = await checker.score(one.prompt_ids, generation.token_ids, "x")
         assert generation.logprobs == pytest.approx(scores, abs=1e-4)
         await checker.close()
-    assert len(await served._llm.list_loras()) <= len(served.store.loaded()) + 1
+    assert served._bare is not None
+    held = set(await served._llm.list_loras()) - {served._bare.number}
+    assert len(held) <= len(served.store.loaded()) + 1
     assert memory[1] - memory[0] < 30, memory  # seventy versions of 0.5 MB each in two processes would be more
     assert served.restarts == restarts
 

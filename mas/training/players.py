@@ -1,0 +1,26 @@
+"""Who plays when nobody trains: a run's team, an untrained one, or what a server serves."""
+
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+
+from mas.config.options import Config
+from mas.core.scenario import Scenario
+from mas.training.compare import untrained
+from mas.training.crew import Players, open_crew, open_served
+from mas.training.run import Note, open_base
+from mas.training.saved import saved_adapters
+
+
+def open_players(
+    config: Config, scenario: Scenario, run: Path | None, note: Note
+) -> AbstractAsyncContextManager[Players]:
+    """The configured team with the adapters of a run, or without a run untrained; with `engine=openai` the server's.
+
+    Raises:
+        ModelError: the base cannot be loaded. RunDirectoryError, CheckpointError: see `saved_adapters`.
+    """
+    if config.engine.name == "openai":
+        return open_served(config, scenario)
+    base = open_base(config, scenario, note)
+    adapters = untrained(config, scenario, base) if run is None else saved_adapters(run, base.bank)
+    return open_crew(config, scenario, base, adapters)

@@ -1,0 +1,139 @@
+"""What a vLLM server elsewhere can do wrong while adapters are loaded, shown by a stand-in for one."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import BaseFor
+from loopback import served
+from loud import loud_adapter
+from starlette.applications import Starlette
+from starlette.requests import Request as Call
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.routing import Route
+
+from mas.config.servers import RemoteOptions
+from mas.core.engine import AdapterRef, Request, Sampling
+from mas.core.errors import EngineError
+from mas.serving.model import BaseModel
+from mas.serving.remote_vllm import RemoteVllmEngine
+
+ASK = Request(prompt_ids=(5, 6), sampling=Sampling(max_tokens=1), seeds=(1, 2, 3), adapter="a")
+
+
+class StandIn:
+    """Answers like `vllm serve`. `loses`: so many answers to loading are lost, though the adapter is loaded."""
+
+    def __init__(self, *, loads: bool = True, loses: int = 0) -> None:
+        self.paths: dict[str, Path] = {}
+        self.loaded: list[str] = []
+        self.asked: list[str] = []
+        self.loses = loses
+        routes = [Route("/v1/models", self.models), Route("/v1/completions", self.complete, methods=["POST"])]
+        if loads:
+            routes.append(Route("/v1/load_lora_adapter", self.load, methods=["POST"]))
+            routes.append(Route("/v1/unload_lora_adapter", self.unload, methods=["POST"]))
+        self.app = Starlette(routes=routes)
+
+    async def models(self, call: Call) -> Response:
+        base: dict[str, Any] = {"id": "base", "parent": None, "max_model_len": 64}
+        return JSONResponse({"data": [base, *({"id": name, "parent": "base"} for name in self.paths)]})
+
+    async def load(self, call: Call) -> Response:
+        body = await call.json()
+        name, path = body["lora_name"], Path(body["lora_path"])
+        if name in self.paths:
+            return self.problem(400, f"The lora adapter '{name}' has already been loaded.")
+        assert (path / "adapter_model.safetensors").is_file()
+        self.paths[name] = path
+        self.loaded.append(name)
+        if self.loses:
+            self.loses -= 1
+            return JSONResponse({"error": {"message": "lost"}}, 502, {"retry-after-ms": "5"})
+        return PlainTextResponse("Success")
+
+    async def unload(self, call: Call) -> Response:
+        name = (await call.json())["lora_name"]
+        return PlainTextResponse("Success") if self.paths.pop(name, None) else self.problem(404, "cannot be found")
+
+    async def complete(self, call: Call) -> Response:
+        body = await call.json()
+        self.asked.append(body["model"])
+        if body["model"] not in self.paths:
+            return self.problem(404, f"The model `{body['model']}` does not exist.")
+        return JSONResponse({"choices": [{"token_ids": [8], "logprobs": {"token_logprobs": [-1.0]}}]})
+
+    def problem(self, status: int, message: str) -> Response:
+        return JSONResponse({"error": {"message": message, "code": status}}, status)
+
+
+@pytest.fixture
+def base(base_for: BaseFor) -> BaseModel:
+    return base_for("plan_path")
+
+
+async def test_a_server_that_does_not_load_adapters_is_refused_with_what_to_set(base: BaseModel) -> None:
+    async with served(StandIn(loads=False).app) as url:
+        with pytest.raises(EngineError, match=r"VLLM_ALLOW_RUNTIME_LORA_UPDATING=True and with --enable-lora"):
+            await RemoteVllmEngine.start(base, RemoteOptions(url=url))
+
+
+async def test_versions_have_names_of_their_own_and_go_when_the_engine_does(base: BaseModel) -> None:
+    server = StandIn()
+    async with served(server.app) as url:
+        first = await RemoteVllmEngine.start(base, RemoteOptions(url=url))
+        second = await RemoteVllmEngine.start(base, RemoteOptions(url=url))
+        for engine in (first, second):
+            for seed in (1, 2):
+                await engine.store.publish("a", loud_adapter(base, seed))
+        assert len(set(server.loaded)) == len(server.loaded) == 6
+        assert len(server.paths) == 4  # of each: its current version, and the bare base
+        paths = list(server.paths.values())
+        (made, *_) = await first.generate(ASK)
+        assert made.adapter == AdapterRef("a", 1)
+        await first.close()
+        await second.close()
+    assert server.paths == {}
+    assert not any(path.exists() for path in paths)
+
+
+async def test_the_bare_base_is_asked_for_as_an_adapter(base: BaseModel) -> None:
+    server = StandIn()
+    async with served(server.app) as url:
+        engine = await RemoteVllmEngine.start(base, RemoteOptions(url=url))
+        (made,) = await engine.generate(Request(prompt_ids=(5,), sampling=Sampling(max_tokens=1), seeds=(1,)))
+        assert made.adapter is None
+        assert server.asked == server.loaded
+        await engine.close()
+
+
+async def test_loading_whose_answer_was_lost_is_no_failure(base: BaseModel) -> None:
+    server = StandIn(loses=1)
+    async with served(server.app) as url:
+        engine = await RemoteVllmEngine.start(base, RemoteOptions(url=url))
+        await engine.close()
+    assert len(server.loaded) == 1
+
+
+async def test_what_a_server_has_forgotten_is_loaded_again_once(base: BaseModel) -> None:
+    server = StandIn()
+    async with served(server.app) as url:
+        engine = await RemoteVllmEngine.start(base, RemoteOptions(url=url))
+        await engine.store.publish("a", loud_adapter(base, 1))
+        server.paths.clear()
+        assert len(await engine.generate(ASK)) == 3
+        assert len(server.loaded) == 3  # the bare base, the version, the version again
+        await engine.close()
+
+
+async def test_files_lie_in_a_shared_directory_that_others_may_read(base: BaseModel, tmp_path: Path) -> None:
+    server = StandIn()
+    async with served(server.app) as url:
+        engine = await RemoteVllmEngine.start(base, RemoteOptions(url=url, shared_dir=str(tmp_path)))
+        await engine.store.publish("a", loud_adapter(base, 1))
+        folders = {path.parent for path in server.paths.values()}
+        assert {folder.parent for folder in folders} == {tmp_path}
+        assert {folder.stat().st_mode & 0o777 for folder in folders} == {0o755}
+        assert {path.stat().st_mode & 0o555 for path in server.paths.values()} == {0o555}
+        await engine.close()
+    assert not any(folder.exists() for folder in folders)
