@@ -66,6 +66,8 @@ def vllm_arguments(base: BaseModel, options: EngineOptions, rank: int) -> Any:
         max_loras=options.adapters,
         max_cpu_loras=4 * options.adapters,
         max_lora_rank=room,
+        # Without it vLLM wraps the head, too, and dies where prompts are scored beside other requests.
+        lora_target_modules=sorted(base.options.lora.targets),
         logprobs_mode="processed_logprobs",
         generation_config="vllm",
         **(usual | options.vllm),

@@ -105,6 +105,21 @@ async def test_three_adapters_and_the_base_in_one_batch_agree_with_the_trainer(
     await checker.close()
 
 
+async def test_scoring_beside_other_requests_is_right(served: VllmEngine, base: BaseModel) -> None:
+    checker = TransformersEngine(base)
+    for name in "ab":
+        await checker.store.publish(name, served.store.weights(name))
+    prompts = [(tuple(range(5, 20 + number)), (None, "a", "b")[number % 3]) for number in range(9)]
+    scores = [served.score(prompt_ids, (8, 9), adapter) for prompt_ids, adapter in prompts]
+    found, _ = await asyncio.gather(
+        asyncio.gather(*scores), asyncio.gather(*(served.generate(request(number, "a")) for number in range(9)))
+    )
+    for (prompt_ids, adapter), logprobs in zip(prompts, found, strict=True):
+        assert logprobs == pytest.approx(await checker.score(prompt_ids, (8, 9), adapter), abs=1e-5)
+    assert served.restarts == 0
+    await checker.close()
+
+
 async def test_the_canary_catches_a_wrong_adapter_and_the_old_one_serves_on(
     served: VllmEngine, base: BaseModel
 ) -> None:
