@@ -16,7 +16,7 @@ from mas.serving.publication import AdapterVersion, Probe
 from mas.serving.store import ServingEngine
 from mas.serving.transformers_engine import TransformersEngine
 
-COUNT = 5
+COUNT = 3
 """Publications at rest, and as many under load."""
 PROBES = 2
 """Completions that the canary scores."""
