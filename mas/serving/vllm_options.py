@@ -58,6 +58,9 @@ def vllm_arguments(base: BaseModel, options: EngineOptions, rank: int) -> Any:
             "for the tiny base set model.tiny.head_size=32"
         )
     usual = {"enforce_eager": is_cpu, "enable_prefix_caching": True, "max_num_seqs": 256, "disable_log_stats": True}
+    if is_cpu:
+        # Seeded requests end vLLM on CPUs when their prompt is read in parts: a CPU's random generator has no offset.
+        usual |= {"enable_chunked_prefill": False, "max_num_batched_tokens": max(4096, base.limits.context)}
     return AsyncEngineArgs(
         model=base.name,
         dtype=base.options.dtype,

@@ -120,6 +120,14 @@ async def test_scoring_beside_other_requests_is_right(served: VllmEngine, base: 
     await checker.close()
 
 
+async def test_more_prompts_than_one_step_reads_are_served(served: VllmEngine) -> None:
+    long = [tuple(5 + (number + place) % 60 for place in range(200)) for number in range(60)]
+    wanted = [Request(prompt_ids=ids, sampling=Sampling(max_tokens=2), seeds=(1,), adapter="a") for ids in long]
+    made = await asyncio.gather(*(served.generate(one) for one in wanted))
+    assert [len(one.token_ids) for (one,) in made] == [2] * 60
+    assert served.restarts == 0
+
+
 async def test_the_canary_catches_a_wrong_adapter_and_the_old_one_serves_on(
     served: VllmEngine, base: BaseModel
 ) -> None:
