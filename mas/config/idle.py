@@ -17,7 +17,10 @@ def why_idle(key: str, config: Config) -> str | None:
         return "algorithm.loss.kl is 0"
     if key == "algorithm.loss.max_length" and loss.aggregation != "seq_mean_token_sum_norm":
         return "only algorithm.loss.aggregation=seq_mean_token_sum_norm divides by it"
-    if key.startswith(("engine.vllm.", "engine.adapters", "engine.restarts")) and config.engine.name != "vllm":
+    if (
+        key.startswith(("engine.vllm.", "engine.adapters", "engine.restarts", "engine.cpu_lora"))
+        and config.engine.name != "vllm"
+    ):
         return "only engine=vllm has it"
     if key == "model.max_batch" and config.engine.name != "transformers":
         return f"engine={config.engine.name} has its own bounds"

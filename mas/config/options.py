@@ -84,11 +84,14 @@ class EngineOptions(Options):
 
     `transformers` is built in. `vllm` needs `mas[vllm]`; `adapters` versions fit into one of its batches, `restarts`
     times it is started again if it dies, and `vllm` passes further options of its engine on (`max_num_seqs`, ...).
+    `cpu_lora`: on a CPU mas adds the adapters, as vLLM's own code is slower, and wrong for the bare base once all
+    `adapters` places are taken.
     """
 
     name: Literal["transformers", "vllm"] = "transformers"
     adapters: Positive = 8
     restarts: Count = 2
+    cpu_lora: bool = True
     vllm: dict[str, Any] = {}
 
 

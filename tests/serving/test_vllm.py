@@ -21,6 +21,7 @@ from mas.serving.model import BaseModel
 from mas.serving.publication import Probe
 from mas.serving.transformers_engine import TransformersEngine
 from mas.serving.vllm_engine import VllmEngine
+from mas.serving.vllm_options import CPU_LORA, vllm_arguments
 from mas.testing.engine import EngineContract
 from mas.training.run import open_base
 from mas.training.trainer import Trainer
@@ -45,7 +46,8 @@ def base(base_for: BaseFor) -> BaseModel:
 
 
 async def started(base: BaseModel) -> VllmEngine:
-    engine = await VllmEngine.start(base, EngineOptions(name="vllm", vllm={"max_num_seqs": 64}), rank=8)
+    options = EngineOptions(name="vllm", adapters=3, vllm={"max_num_seqs": 64})  # three places, all of them taken
+    engine = await VllmEngine.start(base, options, rank=8)
     for number, name in enumerate("ab", start=1):
         await engine.store.publish(name, loud_adapter(base, number))
     return engine
@@ -214,6 +216,7 @@ async def test_a_rank_above_the_engines_is_refused(served: VllmEngine, base: Bas
         ({"max_nmu_seqs": 4}, "Did you mean 'max_num_seqs'"),
         ({"logprobs_mode": "raw_logprobs"}, "training relies on"),
         ({"max_loras": 1}, "training relies on"),
+        ({"worker_extension_cls": "mine.Worker"}, "engine.cpu_lora=false to use it"),
     ],
 )
 async def test_options_are_checked_before_anything_starts(
@@ -221,6 +224,18 @@ async def test_options_are_checked_before_anything_starts(
 ) -> None:
     with pytest.raises(ConfigError, match=message):
         await VllmEngine.start(base, EngineOptions(name="vllm", vllm=options), rank=8)
+
+
+def test_an_unknown_vllm_adds_adapters_by_itself_and_says_so(
+    base: BaseModel, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    options = EngineOptions(name="vllm")
+    assert vllm_arguments(base, options, 8).worker_extension_cls == CPU_LORA
+    assert caplog.text == ""
+    assert not vllm_arguments(base, options.model_copy(update={"cpu_lora": False}), 8).worker_extension_cls
+    monkeypatch.setattr("vllm.__version__", "0.33.0")
+    assert not vllm_arguments(base, options, 8).worker_extension_cls
+    assert "vLLM 0.33.0 adds adapters by itself" in caplog.text
 
 
 async def test_heads_that_vllm_cannot_serve_are_refused_with_what_to_do(base_for: BaseFor) -> None:
