@@ -4,7 +4,7 @@ vLLM's own code copies A and B once for every token. It is wrong, too, where row
 `max_loras` places are all taken: their place is -1, which reads the last one. Here such rows get nothing.
 
 `CpuLora` is mixed into vLLM's worker (its option `worker_extension_cls`). No file of vLLM is touched.
-Shape legend: M tokens, I inputs, O outputs, R rank, P places up to the last one in use.
+Shape legend: M tokens, I inputs, O outputs, R rank, P places up to the last one in use, C = P R columns.
 """
 
 from typing import Any
@@ -47,11 +47,13 @@ def add_lora_linear(
     count = int(places_M.max()) + 1
     if not count:
         return
-    x_MI, y_MO = x.view(-1, x.shape[-1]), y.view(-1, y.shape[-1])
-    mask_MP1 = (places_M[:, None] == torch.arange(count))[:, :, None] * scale
+    x_MI, y_MO = x.view(-1, x.shape[-1]).float(), y.view(-1, y.shape[-1])
+    columns_C = torch.arange(count).repeat_interleave(lora_a_stacked[0].shape[2])
+    mask_MC = (places_M[:, None] == columns_C) * scale
     start = 0
     for a_P1RI, b_P1OR, width in zip(lora_a_stacked, lora_b_stacked, output_slices, strict=True):
-        a_PRI, b_POR = a_P1RI[:count, 0], b_P1OR[:count, 0]
-        low_MPR = (x_MI.float() @ a_PRI.flatten(0, 1).float().T).view(-1, *a_PRI.shape[:2]) * mask_MP1
-        y_MO[:, start : start + width].addbmm_(low_MPR.transpose(0, 1).to(y.dtype), b_POR.transpose(1, 2).to(y.dtype))
+        a_CI = a_P1RI[:count, 0].flatten(0, 1)
+        b_CO = b_P1OR[:count, 0].transpose(1, 2).flatten(0, 1)
+        low_MC = (x_MI @ a_CI.float().T) * mask_MC
+        y_MO[:, start : start + width].addmm_(low_MC.to(y.dtype), b_CO.to(y.dtype))
         start += width

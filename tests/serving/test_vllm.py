@@ -4,7 +4,7 @@ import asyncio
 import gc
 import os
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from importlib.util import find_spec
 
 import pytest
@@ -14,7 +14,7 @@ from loud import loud_adapter
 
 from mas.config.load import load_config
 from mas.config.options import EngineOptions, ModelOptions, TinyOptions
-from mas.core.engine import AdapterRef, Engine, Request, Sampling
+from mas.core.engine import AdapterRef, Engine, Generation, Request, Sampling
 from mas.core.errors import ConfigError, EngineError, ModelError, NotServed
 from mas.scenarios import build_scenario
 from mas.serving.model import BaseModel
@@ -86,6 +86,13 @@ def request(number: int, adapter: str | None) -> Request:
     )
 
 
+def assert_same(found: Sequence[Generation], wanted: Sequence[Generation]) -> None:
+    """The same tokens of the same version, up to rounding, which depends on the adapter's place in vLLM."""
+    for one, other in zip(found, wanted, strict=True):
+        assert (one.token_ids, one.finish, one.adapter) == (other.token_ids, other.finish, other.adapter)
+        assert one.logprobs == pytest.approx(other.logprobs, abs=1e-5)
+
+
 async def test_three_adapters_and_the_base_in_one_batch_agree_with_the_trainer(
     served: VllmEngine, base: BaseModel
 ) -> None:
@@ -143,7 +150,7 @@ async def test_the_canary_catches_a_wrong_adapter_and_the_old_one_serves_on(
     before = await served.generate(request(1, "d"))
     with pytest.raises(NotServed):
         await served.store.publish("d", bad, probes=(probe,))
-    assert await served.generate(request(1, "d")) == before
+    assert_same(await served.generate(request(1, "d")), before)
     await checker.close()
 
 
@@ -251,7 +258,7 @@ async def test_an_engine_that_dies_is_started_again_with_its_adapters(served: Vl
     for child in psutil.Process().children(recursive=True):
         if "EngineCore" in child.name() or "VLLM" in child.name():
             os.kill(child.pid, signal.SIGKILL)
-    assert await served.generate(request(1, "a")) == wanted
+    assert_same(await served.generate(request(1, "a")), wanted)
     assert served.restarts == 1
 
 
