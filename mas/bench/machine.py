@@ -18,7 +18,7 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         device: what the model ran on: `cpu`, or the name of the CUDA device.
         memory_gib: installed, in GiB.
-        load_before, load_after: runnable processes on average over the last minute. The benchmark's own count after it.
+        load_before, load_after: runnable processes, on average over a minute; the latter holds our own.
         versions: of Python and of each package that took part; None where it is not installed.
         threads: torch threads of every competitor.
         date: when it ended, in UTC.

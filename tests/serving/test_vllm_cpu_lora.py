@@ -6,7 +6,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from mas.config.options import EngineOptions
+from mas.core.errors import ConfigError
 from mas.serving.vllm_cpu_lora import add_lora_linear
+from mas.serving.vllm_options import _adds_lora
 
 PLACES, RANK, INPUTS, SLICES = 4, 3, 5, (6, 2)
 
@@ -37,6 +40,12 @@ def added(places: list[int], dtype: torch.dtype = torch.float32, scale: float = 
             ]
             wanted[row] = scale * torch.cat(parts)
     return y.float() - before.float(), wanted
+
+
+def test_it_is_for_cpus_and_switching_it_off_elsewhere_is_refused() -> None:
+    assert not _adds_lora(EngineOptions(name="vllm"), is_cpu=False)
+    with pytest.raises(ConfigError, match=r"engine.cpu_lora=false has no effect"):
+        _adds_lora(EngineOptions(name="vllm", cpu_lora=False), is_cpu=False)
 
 
 @pytest.mark.parametrize("places", [[0, 1, 2, 3], [2, 2, 0], [1], [3, -1, 0, -1, 3]])
