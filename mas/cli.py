@@ -17,6 +17,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from mas.bench.command import bench
 from mas.config.load import load_config, load_run_config
 from mas.config.options import Config
 from mas.config.peers import check_peers
@@ -38,6 +39,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+app.add_typer(bench)
 
 _OVERRIDES_HELP = (
     "dotted.key=value, such as scenario=plan_path algorithm=at_grpo train.steps=20 run_dir=runs/x; "

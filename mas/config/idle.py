@@ -25,7 +25,7 @@ def why_idle(key: str, config: Config) -> str | None:
 
 
 def _why_engine_idle(key: str, engine: str) -> str | None:
-    if key.startswith(("engine.vllm.", "engine.adapters", "engine.restarts")) and engine != "vllm":
+    if key.startswith(("engine.vllm.", "engine.adapters", "engine.restarts", "engine.cpu_lora")) and engine != "vllm":
         return "only engine=vllm has it"
     if key.startswith("engine.remote.") and engine not in ("openai", "vllm_server"):
         return "only engine=openai and engine=vllm_server have it"

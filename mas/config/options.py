@@ -109,11 +109,14 @@ class EngineOptions(Options):
     times it is started again if it dies, and `vllm` passes further options of its engine on (`max_num_seqs`, ...).
     `vllm_server` is a `vllm serve` elsewhere, which trains, too; `openai` plays what any server serves; both are
     described by `remote`.
+    `cpu_lora`: on a CPU mas adds the adapters, as vLLM's own code is slower, and wrong for the bare base once all
+    `adapters` places are taken.
     """
 
     name: Literal["transformers", "vllm", "vllm_server", "openai"] = "transformers"
     adapters: Positive = 8
     restarts: Count = 2
+    cpu_lora: bool = True
     vllm: dict[str, Any] = Field(default_factory=dict)
     remote: RemoteOptions = RemoteOptions()
 

@@ -22,7 +22,8 @@ from mas.serving.model import BaseModel
 from mas.serving.publication import AdapterVersion
 from mas.serving.store import AdapterStore
 from mas.serving.version_files import VersionFiles
-from mas.serving.vllm_options import vllm_arguments
+from mas.serving.vllm_cpu_lora import CpuLora
+from mas.serving.vllm_options import CPU_LORA, needs_bare, vllm_arguments
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
@@ -46,7 +47,7 @@ class VllmEngine:
         self.dtype: str = base.options.dtype
         self.store = AdapterStore(self)
         self._files = VersionFiles()
-        self._bare = bare_version(base, self._files) if base.bank.device.type == "cpu" else None
+        self._bare = bare_version(base, self._files) if needs_bare(base, arguments.worker_extension_cls) else None
         self.restarts = 0
         self._arguments = arguments
         self._llm = llm
@@ -65,7 +66,7 @@ class VllmEngine:
             ModelError: vLLM is not installed, or cannot serve the model. ConfigError: an impossible option.
         """
         arguments = vllm_arguments(base, options, rank)
-        return cls(base, options, arguments, _start(base, arguments))
+        return cls(base, options, arguments, await _start(base, arguments))
 
     def adapters(self) -> Mapping[str, AdapterRef]:
         return self.store.current()
@@ -220,7 +221,7 @@ class VllmEngine:
                     raise EngineError(f"vLLM died, and was restarted {self.restarts} times before: {cause}") from cause
                 self.restarts += 1
                 dead.shutdown()
-                fresh = _start(self.base, self._arguments)
+                fresh = await _start(self.base, self._arguments)
                 try:
                     for version in self.store.loaded():
                         await fresh.add_lora(_lora(version))
@@ -259,10 +260,13 @@ def _sampling(request: Request, seed: int) -> dict[str, Any]:
     }
 
 
-def _start(base: BaseModel, arguments: Any) -> Any:
+async def _start(base: BaseModel, arguments: Any) -> Any:
     from vllm.v1.engine.async_llm import AsyncLLM
 
     try:
-        return AsyncLLM.from_engine_args(arguments)
+        llm = AsyncLLM.from_engine_args(arguments)
+        if arguments.worker_extension_cls == CPU_LORA:
+            await llm.collective_rpc(CpuLora.use_grouped_lora.__name__)
+        return llm
     except Exception as error:
         raise ModelError(f"vLLM cannot serve {base.name!r}: {type(error).__name__}: {error}") from error

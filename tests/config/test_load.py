@@ -260,6 +260,7 @@ def test_the_name_of_an_algorithm_chooses_its_preset_unless_one_is_chosen() -> N
         (["model.path=some/model", "model.tiny.hidden=32"], "model.path=tiny"),
         (["model.path=some/model", "model.tiny={hidden: 32}"], "model.path=tiny"),
         (["engine.vllm.max_num_seqs=64"], "engine=vllm"),
+        (["engine.cpu_lora=false"], "engine=vllm"),
         (["engine=vllm", "model.max_batch=4"], "engine=transformers"),
         (["engine.remote.url=http://host/v1"], "engine=openai"),
         (["engine=openai", "engine.remote.shared_dir=/srv"], "engine=vllm_server"),

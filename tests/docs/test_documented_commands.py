@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import typer.main
 from pages import PAGES, ROOT, blocks, prose, read
+from typer.core import TyperGroup
 
 from mas.cli import app
 from mas.study.options import load_study
@@ -33,7 +34,11 @@ def commands(page: str) -> list[list[str]]:
 def check_usage(words: list[str]) -> None:
     """Refuse unknown commands, options and missing arguments, without running anything."""
     name, *rest = words
-    NAMES[name].make_context(name, list(rest))
+    command = NAMES[name]
+    if isinstance(command, TyperGroup):
+        name, *rest = rest
+        command = command.commands[name]
+    command.make_context(name, list(rest))
 
 
 def shortened(words: list[str], small: tuple[str, ...]) -> list[str]:
@@ -65,6 +70,8 @@ def test_every_command_of_a_page_works(
         if words[0] in ("demo", "study"):
             load_study("demo" if words[0] == "demo" else next(iter(words[1:]), "full"))
             continue
+        if words[0] == "bench":  # run in tests/bench
+            continue
         if words[0] == "serve":  # it ends with a signal only: tests/endpoint serves, test_pages asks what the page asks
             continue
         if any(
@@ -82,8 +89,10 @@ def test_commands_named_in_a_sentence_exist(page: str) -> None:
 
 
 def test_every_command_is_documented() -> None:
-    for name in NAMES:
+    for name, command in NAMES.items():
         assert f"`mas {name}`" in read("README.md")
+        for below in command.commands if isinstance(command, TyperGroup) else ():
+            assert f"`mas {name} {below}`" in read("README.md")
         assert re.search(rf"^## .*\b{name}\b|^mas {name} ", read("docs/commands.md"), re.MULTILINE)
 
 

@@ -1,0 +1,1 @@
+"""Benchmarks: what mas is measured against, in one run on one machine."""

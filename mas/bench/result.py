@@ -1,0 +1,119 @@
+"""What a benchmark found: the machine, a row per competitor and size, and the targets that it is held to."""
+
+import os
+from pathlib import Path
+from statistics import median
+from typing import Literal
+
+import msgspec
+
+from mas.bench.machine import Machine
+from mas.bench.rounds import Timing, ratio
+from mas.core.errors import RunDirectoryError
+from mas.observe.atomic import write_bytes_atomic
+
+
+class Row(msgspec.Struct, frozen=True, kw_only=True):
+    """One competitor at one size.
+
+    Attributes:
+        name: the competitor; `size` the model's, which has `parameters` weights (adapters not counted).
+        median, min, max: tokens per second over `repeats`; None where it did not run, and `note` says why.
+        repeats: tokens per second of every measured round, in order.
+        tokens: wanted tokens of one round; `seconds`: wall time of every measured round.
+        ratio: median over rounds of its tokens per second / the reference competitor's.
+        measures: whatever else was found, by name with its unit in it.
+        note: empty where it ran.
+    """
+
+    name: str
+    size: str
+    parameters: int
+    median: float | None = None
+    min: float | None = None
+    max: float | None = None
+    repeats: tuple[float, ...] = ()
+    tokens: int = 0
+    seconds: tuple[float, ...] = ()
+    ratio: float | None = None
+    measures: dict[str, float] = {}
+    note: str = ""
+
+    @classmethod
+    def measured(
+        cls, name: str, size: str, parameters: int, timing: Timing, reference: Timing, measures: dict[str, float]
+    ) -> "Row":
+        """The row of a competitor that ran; its ratio is to `reference`."""
+        rates = timing.rates
+        return cls(
+            name=name,
+            size=size,
+            parameters=parameters,
+            median=median(rates),
+            min=min(rates),
+            max=max(rates),
+            repeats=rates,
+            tokens=timing.tokens[0],
+            seconds=timing.seconds,
+            ratio=ratio(timing, reference),
+            measures=measures,
+        )
+
+
+class Target(msgspec.Struct, frozen=True, kw_only=True):
+    """What was found, what is wanted of it (`bound`: the goal is the least or the most), and whether it is met."""
+
+    name: str
+    value: float
+    goal: float
+    bound: Literal["at least", "at most"]
+    met: bool
+
+    @classmethod
+    def at_least(cls, name: str, value: float, goal: float) -> "Target":
+        """The more the better."""
+        return cls(name=name, value=value, goal=goal, bound="at least", met=value >= goal)
+
+    @classmethod
+    def at_most(cls, name: str, value: float, goal: float) -> "Target":
+        """The less the better."""
+        return cls(name=name, value=value, goal=goal, bound="at most", met=value <= goal)
+
+
+class Result(msgspec.Struct, frozen=True, kw_only=True):
+    """All of one benchmark. `workload`: the options that the work follows from."""
+
+    bench: str
+    machine: Machine
+    workload: dict[str, int]
+    rows: tuple[Row, ...]
+    targets: tuple[Target, ...]
+
+    @property
+    def exit_code(self) -> int:
+        """1 where a target is not met, else 0."""
+        return 0 if all(target.met for target in self.targets) else 1
+
+
+def check_writable(path: Path) -> None:
+    """Find out before minutes of measuring whether a file can be written.
+
+    Raises:
+        RunDirectoryError: it cannot.
+    """
+    if path.is_dir():
+        raise RunDirectoryError(f"{path} is a directory; name a file")
+    if not path.parent.is_dir() or not os.access(path.parent, os.W_OK):
+        raise RunDirectoryError(f"{path} cannot be written: {path.parent} is no directory that can be written to")
+
+
+def write_result(path: Path, result: Result) -> None:
+    """Write the result as JSON, whole or not at all.
+
+    Raises:
+        RunDirectoryError: it cannot be written.
+    """
+    try:
+        write_bytes_atomic(path, msgspec.json.format(msgspec.json.encode(result), indent=1) + b"\n")
+    except OSError as error:
+        raise RunDirectoryError(f"{path} cannot be written: {error.strerror}") from error

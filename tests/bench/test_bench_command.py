@@ -1,0 +1,88 @@
+"""`mas bench serving` as a user meets it: exit codes, mistakes, the file that it writes."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mas.bench.machine import describe
+from mas.bench.result import Result, Target
+from mas.bench.serving.options import GENERATE, OURS, OURS_BASE, PEFT, VLLM, VLLM_BASE, ServingBench
+
+Mas = Callable[..., Any]
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[ServingBench]:
+    """What the benchmark was asked; it finds 1.0 where `--seed` is the goal."""
+    seen: list[ServingBench] = []
+
+    async def found(options: ServingBench, tell: Callable[[str], None]) -> Result:
+        seen.append(options)
+        tell("measuring")
+        machine = describe(load_before=0.0, threads=options.threads, device="cpu")
+        target = Target.at_least("speed", 1.0, float(options.seed))
+        return Result(bench="serving", machine=machine, workload={}, rows=(), targets=(target,))
+
+    monkeypatch.setattr("mas.bench.serving.run.bench_serving", found)
+    return seen
+
+
+def test_the_exit_code_says_whether_the_targets_are_met(asked: list[ServingBench], mas: Mas) -> None:
+    assert mas("bench", "serving", "--seed", "1").code == 0
+    missed = mas("bench", "serving", "--seed", "2")
+    assert (missed.code, missed.err) == (1, "")
+    assert "at least 2.000" in missed.out
+
+
+def test_a_missed_target_still_writes_the_file(asked: list[ServingBench], mas: Mas, tmp_path: Path) -> None:
+    assert mas("bench", "serving", "--seed", "2", "--json", str(tmp_path / "found.json")).code == 1
+    assert json.loads((tmp_path / "found.json").read_text())["targets"][0]["met"] is False
+
+
+def test_options_arrive(asked: list[ServingBench], mas: Mas) -> None:
+    mas("bench", "serving")
+    words = ("--size", "10M", "--repeats", "2", "--requests", "8", "--without", "vllm", "--without", "generate")
+    mas("bench", "serving", *words, "--threads", "1", "--seed", "3")
+    assert asked[0] == ServingBench(sizes=("1M", "10M"), repeats=5, requests=64, seed=0, threads=2)
+    assert asked[1] == ServingBench(
+        sizes=("10M",), repeats=2, requests=8, seed=3, without=frozenset({"vllm", "generate"}), threads=1
+    )
+    assert asked[0].rows == (GENERATE, PEFT, OURS_BASE, OURS, VLLM_BASE, VLLM)
+    assert asked[1].rows == (PEFT, OURS_BASE, OURS)
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (("--size", "11M"), "--size 11M: no such size. Did you mean '1M' or '10M'?"),
+        (("--without", "vlm"), "--without vlm: nothing to leave out. Did you mean 'vllm'?"),
+        (("--json", "none/found.json"), "none/found.json cannot be written"),
+    ],
+)
+def test_a_mistake_is_one_line_and_exit_code_2(
+    words: tuple[str, ...], text: str, mas: Mas, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    ran = mas("bench", "serving", *words)
+    assert ran.code == 2
+    assert text in ran.err
+    assert ran.err.count("\n") == 1
+
+
+def test_without_peft_the_line_that_installs_it_is_named(
+    asked: list[ServingBench], mas: Mas, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mas.bench.serving.options.find_spec", lambda name: None)
+    ran = mas("bench", "serving")
+    assert ran.code == 2
+    assert "pip install 'mas[bench]', or add --without peft" in ran.err
+    assert mas("bench", "serving", "--without", "peft").code == 0
+
+
+def test_impossible_numbers_are_usage_errors(mas: Mas) -> None:
+    assert mas("bench", "serving", "--repeats", "0").code == 2
+    assert mas("bench", "serving", "--threads", "0").code == 2
+    assert mas("bench", "servin").code == 2
