@@ -191,7 +191,7 @@ class VllmEngine:
         return outputs
 
     def _spoken(self, version: AdapterVersion | None) -> Any:
-        """The adapter that a request names; on CPUs the bare base is one, too (`mas.serving.bare`)."""
+        """The adapter that a request names; where vLLM needs it, the bare base is one, too (`mas.serving.bare`)."""
         version = version or self._bare
         return None if version is None else _lora(version)
 

@@ -9,10 +9,10 @@ from mas.bench.serving.options import SIZES
 from mas.config.options import ModelOptions
 from mas.core.seeds import derive_seed
 from mas.observe.atomic import write_directory_atomic
-from mas.serving.lora import AdapterWeights
 from mas.serving.model import BaseModel, load_base
 from mas.serving.peft_files import to_files
 from mas.serving.tiny import tiny_model, tiny_tokenizer
+from mas.serving.weights import AdapterWeights
 
 SPREAD = 0.1
 """Standard deviation of B: adapters that change the log-probabilities by tenths of a nat."""

@@ -11,10 +11,10 @@ from mas.bench.rounds import Competitor
 from mas.bench.serving.completions import Made
 from mas.bench.serving.models import make_adapter
 from mas.core.engine import AdapterRef
-from mas.serving.lora import AdapterWeights
 from mas.serving.publication import AdapterVersion, Probe
 from mas.serving.store import ServingEngine
 from mas.serving.transformers_engine import TransformersEngine
+from mas.serving.weights import AdapterWeights
 
 COUNT = 3
 """Publications at rest, and as many under load."""
