@@ -45,6 +45,7 @@ class TransformersEngine:
         self._waiting: deque[_Place] = deque()
         self._places: dict[Job, _Place] = {}
         self._batch = Batch(base)
+        self._scores = 0
         self._pump: asyncio.Task[None] | None = None
         self._closed = False
         self._worker = ThreadPoolExecutor(
@@ -100,7 +101,11 @@ class TransformersEngine:
         self._check_open()
         self.base.limits.check_score(prompt_ids, completion_ids)
         row = Row(prompt_ids, completion_ids, None if version is None else version.weights)
-        return await asyncio.get_running_loop().run_in_executor(self._worker, self._score, row)
+        self._scores += 1
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._worker, self._score, row)
+        finally:
+            self._scores -= 1
 
     async def close(self) -> None:
         self._closed = True
@@ -151,13 +156,13 @@ class TransformersEngine:
                 self._places.pop(job).finish()
 
     def _run(self, new: list[Job]) -> list[Job]:
-        """In the worker: admit, then decode until a row is done, is to be shown, or a request waits for a place."""
+        """In the worker: admit, then decode until a row is done or to be shown, or somebody else wants the model."""
         done = self._batch.admit(new)
         is_streamed = any(place.pieces is not None for place in self._places.values())
         while self._batch.jobs and not done:
             done = self._batch.step()
             self.steps += 1
-            if is_streamed or self._waiting:
+            if is_streamed or self._waiting or self._scores:
                 break
         return done
 

@@ -124,6 +124,18 @@ async def test_a_failed_step_fails_its_rows_and_nobody_else(base: BaseModel, mon
     await engine.close()
 
 
+async def test_a_score_waits_for_a_step_of_a_running_batch_not_for_its_end(base: BaseModel) -> None:
+    engine = TransformersEngine(base)
+    long = asyncio.create_task(engine.generate(asking(2, max_tokens=200)), name="long")
+    while engine.steps < 3:  # noqa: ASYNC110 - the worker counts, in its own thread
+        await asyncio.sleep(0.001)
+    await engine.score((5, 6, 7), (8, 9))
+    assert engine.steps < 190
+    assert not long.done()
+    assert len(await long) == 2
+    await engine.close()
+
+
 async def test_a_stream_shows_tokens_while_they_are_drawn_and_leaves_when_closed(base: BaseModel) -> None:
     engine = TransformersEngine(base)
     stream = engine.stream(asking(1, max_tokens=200))
