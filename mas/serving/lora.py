@@ -23,8 +23,11 @@ from torch import Tensor, nn
 
 from mas.config.options import LoraOptions
 from mas.core.errors import ModelError
-from mas.serving.stack import Stack, Stacked
+from mas.serving.stack import Stack
 from mas.serving.weights import AdapterWeights
+
+_STACKS = 8
+"""Sets of adapters that are kept joined: members of a team speak in turn, and the same ones again."""
 
 
 class Mix(Protocol):
@@ -56,21 +59,26 @@ class Slices:
         if routes[-1].stop != x_NTI.shape[0]:
             raise ModelError(f"adapter routes cover {routes[-1].stop} rows, the batch has {x_NTI.shape[0]}")
         x_MI, y_MO, tokens = x_NTI.flatten(0, 1), y_NTO.flatten(0, 1), x_NTI.shape[1]
+        is_in_place = not torch.is_grad_enabled()
         parts = []
         for route in routes:
             rows = slice(route.start * tokens, route.stop * tokens)
-            parts.append(_added(name, route.weights, x_MI[rows], y_MO[rows]))
+            parts.append(_added(name, route.weights, x_MI[rows], y_MO[rows], is_in_place=is_in_place))
+        if is_in_place:
+            return y_NTO
         return (parts[0] if len(parts) == 1 else torch.cat(parts)).view_as(y_NTO)
 
 
-def _added(name: str, weights: AdapterWeights | None, x_MI: Tensor, y_MO: Tensor) -> Tensor:
+def _added(name: str, weights: AdapterWeights | None, x_MI: Tensor, y_MO: Tensor, *, is_in_place: bool) -> Tensor:
     if weights is None or name not in weights.pairs:
         return y_MO
     a_RI, b_OR = weights.pairs[name]
-    if x_MI.dtype == a_RI.dtype:
-        return torch.addmm(y_MO, x_MI @ a_RI.T, b_OR.T, alpha=weights.scale)
     low = x_MI.to(a_RI.dtype) @ a_RI.T
-    return torch.addmm(y_MO.to(a_RI.dtype), low, b_OR.T, alpha=weights.scale).to(y_MO.dtype)
+    if y_MO.dtype == b_OR.dtype:
+        add = y_MO.addmm_ if is_in_place else y_MO.addmm
+        return add(low, b_OR.T, alpha=weights.scale)
+    both = torch.addmm(y_MO.to(b_OR.dtype), low, b_OR.T, alpha=weights.scale).to(y_MO.dtype)
+    return y_MO.copy_(both) if is_in_place else both
 
 
 class LoraLinear(nn.Module):
@@ -99,7 +107,7 @@ class AdapterBank:
             ModelError: a target names no linear layer of the model.
         """
         self.mix: Mix | None = None
-        self._stack: Stack | None = None
+        self._stacks: dict[frozenset[int], Stack] = {}
         self._lock = threading.RLock()
         self.shapes: dict[str, tuple[int, int]] = {}
         for parameter in model.parameters():
@@ -137,16 +145,17 @@ class AdapterBank:
     @contextmanager
     def stacking(self, weights_by_row: Sequence[AdapterWeights | None]) -> Iterator[None]:
         """The same for rows of one token each, in any order and without gradients."""
-        kinds = {id(weights): weights for weights in weights_by_row}.values()
-        speaking = [weights for weights in kinds if weights is not None]
-        if len(kinds) == 1:
-            with self._mixing(Slices(merge_routes(weights_by_row)) if speaking else None):
+        speaking = {id(weights): weights for weights in weights_by_row if weights is not None}
+        if not speaking:
+            with self._mixing(None):
                 yield
             return
-        stack = self._stack
-        if stack is None or not stack.places.keys() >= {id(weights) for weights in speaking}:
-            stack = self._stack = Stack(speaking)
-        with self._mixing(Stacked(stack, stack.mask(weights_by_row))):
+        key = frozenset(speaking)
+        stack = self._stacks.pop(key, None) or Stack(list(speaking.values()))
+        self._stacks[key] = stack  # the one used last is last
+        if len(self._stacks) > _STACKS:
+            del self._stacks[next(iter(self._stacks))]
+        with self._mixing(stack.rows(weights_by_row)):
             yield
 
     @contextmanager
