@@ -31,7 +31,7 @@ def _why_engine_idle(key: str, engine: str) -> str | None:
         return "only engine=openai and engine=vllm_server have it"
     if key == "engine.remote.shared_dir" and engine != "vllm_server":
         return "only engine=vllm_server, to which adapters are published, has it"
-    if key == "model.max_batch" and engine != "transformers":
+    if key.startswith("model.max_batch") and engine != "transformers":
         return f"engine={engine} has its own bounds"
     return None
 

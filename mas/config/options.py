@@ -69,7 +69,9 @@ class ModelOptions(Options):
 
     `lora` is what every adapter is like, `adapters` what some are like instead, by the adapter's name.
     `path` is `tiny`, a directory or a hub id. `prompts`: `compact` templates suit base models, `chat` uses the
-    model's chat template, `auto` chats where there is one. `max_batch` sequences decode together at most.
+    model's chat template, `auto` chats where there is one. `max_batch` sequences decode together at most,
+    and no more than are `max_batch_tokens` if each is as long as the longest: the key-value cache holds
+    about twice that.
     """
 
     path: str = "tiny"
@@ -80,6 +82,7 @@ class ModelOptions(Options):
     device: Literal["auto", "cpu", "cuda"] = "auto"
     prompts: Literal["auto", "compact", "chat"] = "auto"
     max_batch: Positive = 1024
+    max_batch_tokens: Positive = 262_144
     max_context: Positive = 4096
     threads: Positive = 1
 

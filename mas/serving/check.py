@@ -7,6 +7,9 @@ from dataclasses import dataclass, replace
 from mas.core.engine import Request
 from mas.core.errors import RefusedRequest
 
+COLDEST = 1e-4
+"""Below this temperature but for 0, logits divided by it leave the numbers that a computer has."""
+
 
 @dataclass(frozen=True, slots=True)
 class Limits:
@@ -35,6 +38,8 @@ class Limits:
             raise RefusedRequest(f"max_tokens is {sampling.max_tokens}; at least one token must be wanted")
         if not (math.isfinite(sampling.temperature) and sampling.temperature >= 0):
             raise RefusedRequest(f"temperature {sampling.temperature} is impossible: it must be finite and at least 0")
+        if 0 < sampling.temperature < COLDEST:
+            raise RefusedRequest(f"temperature {sampling.temperature} is neither 0 (greedy) nor at least {COLDEST}")
         self.check_tokens(request.prompt_ids, sampling.max_tokens)
 
     def check_stream(self, request: Request) -> None:

@@ -4,9 +4,10 @@ A row leaves at its last token and another may take its place before the next st
 no step computes a token that nobody wants. Prompts are prefilled in parts of about one length; equal prompts of one
 adapter version once.
 
-Shape legend: N rows, T columns of the cache, V vocabulary.
+Shape legend: N rows, U distinct prompts, V vocabulary.
 """
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -39,11 +40,17 @@ class Job:
     token_ids: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
     is_cancelled: bool = False
+    error: Exception | None = None
 
     @property
     def is_done(self) -> bool:
-        """Whether there is nothing more to draw."""
-        return self.is_cancelled or bool(self._finish())
+        """Whether there is nothing more to draw. A requester may cancel at any moment: read it once per decision."""
+        return self.is_cancelled or self.error is not None or bool(self._finish())
+
+    @property
+    def width(self) -> int:
+        """Tokens that it has in the end, at most."""
+        return len(self.request.prompt_ids) + self.request.sampling.max_tokens
 
     def _finish(self) -> str:
         sampling = self.request.sampling
@@ -73,36 +80,44 @@ class Batch:
 
     @torch.inference_mode()
     def admit(self, jobs: Iterable[Job]) -> list[Job]:
-        """Prefill new rows and draw their first tokens; returns those that are done with it."""
+        """Prefill new rows and draw their first tokens; returns those that are done with it, or failed."""
         done = []
-        for part in _parts(jobs):
-            prefilled, logits_NV, rows = _prefill(self._base, part)
-            _draw(part, logits_NV[rows])
-            going = [n for n, job in enumerate(part) if not job.is_done]
-            done += [job for job in part if job.is_done]
+        for prompts in _parts(jobs):
+            new = [job for same in prompts for job in same]
+            rows = [row for row, same in enumerate(prompts) for _ in same]
+            try:
+                prefilled, logits_UV = _prefill(self._base, [same[0] for same in prompts])
+                _draw(new, logits_UV[rows])
+            except Exception as error:  # noqa: BLE001 - the boundary: what fails is new, those that decode go on
+                for job in new:
+                    job.error = error
+            over = [job.is_done for job in new]
+            done += [job for job, is_over in zip(new, over, strict=True) if is_over]
+            going = [n for n, is_over in enumerate(over) if not is_over]
             if going:
-                lengths = [len(part[n].request.prompt_ids) for n in going]
+                lengths = [len(new[n].request.prompt_ids) for n in going]
                 self._cache.add(prefilled, [rows[n] for n in going], lengths)
-                self.jobs += [part[n] for n in going]
+                self.jobs += [new[n] for n in going]
         return done
 
     @torch.inference_mode()
     def step(self) -> list[Job]:
         """Draw one token for every row; returns those that are done with it, and rows that were cancelled."""
-        if any(job.is_cancelled for job in self.jobs):
-            done = self._leave()
-            if not self.jobs:
-                return done
-        else:
-            done = []
-        _draw(self.jobs, self._forward())
-        return done + self._leave()
+        done = self._leave()
+        if self.jobs:
+            _draw(self.jobs, self._forward())
+            done += self._leave()
+        return done
 
     def _leave(self) -> list[Job]:
-        done = [job for job in self.jobs if job.is_done]
-        if done:
-            going = [n for n, job in enumerate(self.jobs) if not job.is_done]
-            self.jobs = [self.jobs[n] for n in self._cache.keep(going)]
+        over = [job.is_done for job in self.jobs]
+        if not any(over):
+            return []
+        done = [job for job, is_over in zip(self.jobs, over, strict=True) if is_over]
+        if broken := [n for n, job in enumerate(self.jobs) if job.error is not None]:
+            self._cache.wipe(broken)
+        order = self._cache.keep([n for n, is_over in enumerate(over) if not is_over])
+        self.jobs = [self.jobs[n] for n in order]
         return done
 
     def _forward(self) -> Tensor:
@@ -124,46 +139,40 @@ class Batch:
 
 
 def _draw(jobs: Sequence[Job], logits_NV: Tensor) -> None:
+    """One more token for each; a row whose model computes no numbers any more has an error instead."""
     temperatures = [job.request.sampling.temperature for job in jobs]
     tokens_N, logprobs_N = draw_tokens(
         logits_NV, temperatures, [job.seed for job in jobs], [len(job.token_ids) for job in jobs]
     )
     for job, token, logprob in zip(jobs, tokens_N.tolist(), logprobs_N.tolist(), strict=True):
-        job.token_ids.append(token)
-        job.logprobs.append(logprob)
+        if math.isfinite(logprob):
+            job.token_ids.append(token)
+            job.logprobs.append(logprob)
+        else:
+            job.error = ArithmeticError(f"adapter {job.ref} gives a log-probability of {logprob}")
 
 
-def _parts(jobs: Iterable[Job]) -> Iterator[list[Job]]:
-    """Jobs whose prompts are prefilled together: of about one length, those of one adapter side by side."""
-    part: list[Job] = []
-    for job in sorted(jobs, key=lambda job: len(job.request.prompt_ids)):
-        length = len(job.request.prompt_ids)
-        if part and (
-            length > _PADDING * len(part[0].request.prompt_ids) + 1 or length * (len(part) + 1) > _PREFILL_TOKENS
-        ):
-            yield _by_adapter(part)
-            part = []
-        part.append(job)
-    if part:
-        yield _by_adapter(part)
-
-
-def _by_adapter(jobs: list[Job]) -> list[Job]:
-    return sorted(jobs, key=lambda job: (str(job.ref), job.request.prompt_ids))
-
-
-def _prefill(base: BaseModel, jobs: Sequence[Job]) -> tuple[list[tuple[Tensor, Tensor]], Tensor, list[int]]:
-    """Run the distinct prompts: keys and values per layer, the logits behind them, and each job's row in both."""
-    distinct: list[Job] = []
-    rows: list[int] = []
+def _parts(jobs: Iterable[Job]) -> Iterator[list[list[Job]]]:
+    """Jobs by prompt; distinct prompts of about one length together, those of one adapter version side by side."""
+    distinct: dict[tuple[str, tuple[int, ...]], list[Job]] = {}
     for job in jobs:
-        is_same = distinct and (distinct[-1].ref, distinct[-1].request.prompt_ids) == (job.ref, job.request.prompt_ids)
-        if not is_same:
-            distinct.append(job)
-        rows.append(len(distinct) - 1)
-    padded = pad_left([job.request.prompt_ids for job in distinct], base.bank.device)
+        distinct.setdefault((str(job.ref), job.request.prompt_ids), []).append(job)
+    part: list[tuple[str, tuple[int, ...]]] = []
+    for key in sorted(distinct, key=lambda key: len(key[1])):
+        length = len(key[1])
+        if part and (length > _PADDING * len(part[0][1]) + 1 or length * (len(part) + 1) > _PREFILL_TOKENS):
+            yield [distinct[one] for one in sorted(part)]
+            part = []
+        part.append(key)
+    if part:
+        yield [distinct[one] for one in sorted(part)]
+
+
+def _prefill(base: BaseModel, prompts: Sequence[Job]) -> tuple[list[tuple[Tensor, Tensor]], Tensor]:
+    """Run U distinct prompts: keys and values per layer, and the logits [U, V] behind them."""
+    padded = pad_left([job.request.prompt_ids for job in prompts], base.bank.device)
     cache: Any = DynamicCache()
-    with base.bank.routing([job.weights for job in distinct]):
+    with base.bank.routing([job.weights for job in prompts]):
         output = base.model(
             input_ids=padded.ids_NT,
             attention_mask=padded.mask_NT,
@@ -172,4 +181,4 @@ def _prefill(base: BaseModel, jobs: Sequence[Job]) -> tuple[list[tuple[Tensor, T
             use_cache=True,
             logits_to_keep=1,
         )
-    return [(layer.keys, layer.values) for layer in cache.layers], output.logits[:, -1], rows
+    return [(layer.keys, layer.values) for layer in cache.layers], output.logits[:, -1]

@@ -58,7 +58,7 @@ class Slices:
             return y_NTO
         if routes[-1].stop != x_NTI.shape[0]:
             raise ModelError(f"adapter routes cover {routes[-1].stop} rows, the batch has {x_NTI.shape[0]}")
-        x_MI, y_MO, tokens = x_NTI.flatten(0, 1), y_NTO.flatten(0, 1), x_NTI.shape[1]
+        x_MI, y_MO, tokens = x_NTI.flatten(0, 1), y_NTO.view(-1, y_NTO.shape[-1]), x_NTI.shape[1]
         is_in_place = not torch.is_grad_enabled()
         parts = []
         for route in routes:
@@ -150,13 +150,38 @@ class AdapterBank:
             with self._mixing(None):
                 yield
             return
+        with self._lock, self._mixing(self._stack(speaking).rows(weights_by_row)):
+            yield
+
+    def _stack(self, speaking: dict[int, AdapterWeights]) -> Stack:
+        """These adapters joined, in an order that depends on nothing but what they hold."""
         key = frozenset(speaking)
-        stack = self._stacks.pop(key, None) or Stack(list(speaking.values()))
+        stack = self._stacks.pop(key, None)
+        if stack is None:
+            stack = Stack(sorted(speaking.values(), key=lambda weights: [float(a.sum()) for a in weights.parameters()]))
         self._stacks[key] = stack  # the one used last is last
         if len(self._stacks) > _STACKS:
             del self._stacks[next(iter(self._stacks))]
-        with self._mixing(stack.rows(weights_by_row)):
-            yield
+        return stack
+
+    def forget(self, weights: AdapterWeights) -> None:
+        """Keep nothing that was made of an adapter that will not speak again."""
+        with self._lock:
+            self._stacks = {key: stack for key, stack in self._stacks.items() if id(weights) not in key}
+
+    def check(self, weights: AdapterWeights) -> None:
+        """Refuse an adapter that would break a batch.
+
+        Raises:
+            ModelError: a layer or shape that the model does not have, or a number that is none.
+        """
+        for name, (a_RI, b_OR) in weights.pairs.items():
+            have = (a_RI.shape[1], b_OR.shape[0])
+            if self.shapes.get(name) != have:
+                wanted = self.shapes.get(name, "no such layer among its targets")
+                raise ModelError(f"the adapter's layer {name!r} is {have} inputs and outputs, the model has {wanted}")
+            if not (torch.isfinite(a_RI).all() and torch.isfinite(b_OR).all()):
+                raise ModelError(f"the adapter's layer {name!r} holds NaN or infinity")
 
     @contextmanager
     def _mixing(self, mix: Mix | None) -> Iterator[None]:

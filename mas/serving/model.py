@@ -112,7 +112,7 @@ def load_text(options: ModelOptions, path: str | Path | None = None) -> ModelTex
         generation = GenerationConfig.from_model_config(config)
     stop = generation.eos_token_id
     text_config = config.get_text_config()
-    longest = getattr(text_config, "max_position_embeddings", None) or options.max_context
+    longest = _positions(text_config) or options.max_context
     return ModelText(
         tokenizer=HubTokenizer(tokenizer),
         limits=Limits(int(text_config.vocab_size), min(longest, options.max_context)),
@@ -124,6 +124,15 @@ def load_text(options: ModelOptions, path: str | Path | None = None) -> ModelTex
 def _unloadable(source: str, error: Exception) -> ModelError:
     first = str(error).strip().splitlines()[0]
     return ModelError(f"model {source!r} cannot be loaded as a causal language model: {first}")
+
+
+def _positions(config: Any) -> int | None:
+    """How long a text may be: where positions change with the longest text of a batch, not beyond that point."""
+    longest: int | None = getattr(config, "max_position_embeddings", None)
+    rope = getattr(config, "rope_parameters", None) or {}
+    if longest is not None and rope.get("rope_type") in ("longrope", "dynamic"):
+        return min(longest, rope.get("original_max_position_embeddings") or longest)
+    return longest
 
 
 def _device(name: str) -> torch.device:

@@ -7,7 +7,8 @@ from statistics import fmean
 from typing import Protocol
 
 from mas.core.engine import AdapterRef
-from mas.core.errors import NotServed
+from mas.core.errors import EngineError, ModelError, NotServed
+from mas.serving.lora import AdapterBank
 from mas.serving.weights import AdapterWeights
 
 TOLERANCE = {"float32": 1e-4, "bfloat16": 3e-2}
@@ -24,6 +25,18 @@ class AdapterVersion:
     number: int
     weights: AdapterWeights
     path: Path | None
+
+
+def check_version(bank: AdapterBank, version: AdapterVersion) -> None:
+    """Refuse an adapter that would break the batches that it speaks in.
+
+    Raises:
+        EngineError: a layer or shape that the base does not have, or a number that is none.
+    """
+    try:
+        bank.check(version.weights)
+    except ModelError as error:
+        raise EngineError(f"adapter {version.ref} cannot be served: {error}") from None
 
 
 class AdapterHost(Protocol):

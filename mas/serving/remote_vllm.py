@@ -21,7 +21,7 @@ from mas.core.errors import ConfigError, EngineError, UnknownAdapter
 from mas.serving.bare import bare_version
 from mas.serving.in_flight import InFlight
 from mas.serving.model import BaseModel
-from mas.serving.publication import AdapterVersion
+from mas.serving.publication import AdapterVersion, check_version
 from mas.serving.remote_completions import Completions
 from mas.serving.remote_models import choose_model, context_of, list_models
 from mas.serving.remote_server import NoSuchPath, RemoteServer
@@ -87,6 +87,7 @@ class RemoteVllmEngine:
 
     async def load(self, version: AdapterVersion) -> None:
         """Make the server read the version's files."""
+        check_version(self.base.bank, version)
         body = {"lora_name": self._name(version), "lora_path": str(version.path)}
         try:
             await self._server.post("/load_lora_adapter", body, is_json=False)

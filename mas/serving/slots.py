@@ -2,7 +2,7 @@
 
 All rows write into one column at a time and end there; a row that came later begins further right. So one step feeds
 every row without looking at its length, a row that leaves costs nothing more (the last row takes its place), and what
-lies left of the oldest row is not read.
+lies left of the oldest row is not read. Every place is as wide as the longest row: whoever adds rows bounds that.
 
 Shape legend: S places, H key-value heads, W columns, D head size, N rows in use, P padded prompt length.
 """
@@ -18,6 +18,7 @@ from transformers.cache_utils import CacheLayerMixin, DynamicLayer, DynamicSlidi
 
 from mas.core.errors import ModelError
 
+_KINDS = ("full_attention", "sliding_attention", DynamicLayer.__name__, DynamicSlidingWindowLayer.__name__)
 _SPARE = 64
 """Columns behind the one written next, at least, when the buffers are made anew."""
 
@@ -36,14 +37,15 @@ class Attention:
             ModelError: the model keeps more than keys and values, so that rows cannot come and go.
         """
         config = model.config.get_text_config()
-        for layer in DynamicCache(config=config).layers:
-            if type(layer) not in (DynamicLayer, DynamicSlidingWindowLayer):
+        kinds = getattr(config, "layer_types", None) or []
+        for kind in (*kinds, *(type(layer).__name__ for layer in DynamicCache(config=config).layers)):
+            if kind not in _KINDS:
                 raise ModelError(
-                    f"engine=transformers decodes attention layers only, this {config.model_type!r} model has "
-                    f"{type(layer).__name__}; use engine=vllm"
+                    f"engine=transformers decodes layers of full and sliding attention, this {config.model_type!r} "
+                    f"model has {kind}; use engine=vllm"
                 )
         span = getattr(config, "sliding_window", None)
-        kinds = getattr(config, "layer_types", None) or ["sliding_attention" if span else "full_attention"]
+        kinds = kinds or ["sliding_attention" if span else "full_attention"]
         return cls({kind: span if kind == "sliding_attention" else None for kind in dict.fromkeys(kinds)})
 
 
@@ -131,6 +133,12 @@ class SlotCache(Cache):
         window.first = min(window.starts, default=window.column)
         return order
 
+    def wipe(self, rows: Sequence[int]) -> None:
+        """Set what these rows wrote to zero: NaN would reach a later row at their place through its mask."""
+        for slot in self._slots:
+            for buffer in slot.buffers:
+                buffer[list(rows)] = 0.0
+
     def mask(self, attention: Attention, dtype: torch.dtype, device: torch.device) -> Tensor | dict[str, Tensor]:
         """Which columns each row may read: additive masks [N, 1, 1, T], by kind of layer where a model has several."""
         window = self.window
@@ -149,7 +157,7 @@ class SlotCache(Cache):
         """A token per row was written; make room for the next."""
         self.window.column += 1
         if self.window.column == self._size[1]:
-            self._move(self._size[0], 0, [(keys, values) for keys, values in (slot.buffers for slot in self._slots)])
+            self._move(self._size[0], 0)
 
     @property
     def _size(self) -> tuple[int, int]:
@@ -166,15 +174,16 @@ class SlotCache(Cache):
         if wanted > places or width > window.column or window.column >= columns:
             self._move(max(wanted, 2 * places) if wanted > places else places, width, prefilled)
 
-    def _move(self, places: int, left: int, like: Sequence[tuple[Tensor, Tensor]]) -> None:
-        """Into new buffers with room for `left` columns up to the one written next, and spare ones behind it."""
+    def _move(self, places: int, left: int, like: Sequence[Sequence[Tensor]] = ()) -> None:
+        """Into new buffers, layer by layer, with `left` columns up to the one written next and spare ones behind it."""
         window = self.window
         used = window.column - window.first if window.rows else 0
         begin = max(left - used, 0)
         old = slice(window.rows), slice(None), slice(window.first, window.column)
         new = slice(window.rows), slice(None), slice(begin, begin + used)
         columns = begin + used + max(used, _SPARE)
-        for slot, samples in zip(self._slots, like, strict=True):
+        for number, slot in enumerate(self._slots):
+            samples = slot.buffers or like[number]
             # Zeros, not whatever was there: a column that is hidden still meets a weight of 0, and 0 x NaN is NaN.
             buffers = [one.new_zeros((places, one.shape[1], columns, one.shape[3])) for one in samples]
             for buffer, former in zip(buffers, slot.buffers, strict=False):

@@ -16,13 +16,13 @@ from mas.serving.weights import AdapterWeights
 
 
 class Stack:
-    """Several adapters, joined once for as long as these speak."""
+    """Several adapters, joined once: their weights must not change any more."""
 
     def __init__(self, adapters: Sequence[AdapterWeights]) -> None:
         self.places = {id(weights): place for place, weights in enumerate(adapters)}
         self._adapters = tuple(adapters)  # keeps the ids in use
         self._ranks = [weights.options.rank for weights in adapters]
-        self._own_AS = _own(self._ranks, adapters[0].parameters()[0].device)
+        self._others_AS = _others(self._ranks, adapters[0].parameters()[0].device)
         names = dict.fromkeys(name for weights in adapters for name in weights.pairs)
         self.pairs = {name: self._joined(name) for name in names}
         self._groups: dict[str, tuple[tuple[str, ...], Tensor]] = {
@@ -32,14 +32,14 @@ class Stack:
     def rows(self, weights_by_row: Sequence[AdapterWeights | None]) -> "Stacked":
         """Ready for a batch of these rows."""
         places = [len(self._ranks) if w is None else self.places[id(w)] for w in weights_by_row]
-        return Stacked(self, self._own_AS[places] if len(set(places)) > 1 else None)
+        return Stacked(self, self._others_AS[places] if len(set(places)) > 1 else None)
 
     def lows(self, leader: str, x_NI: Tensor, masks: "Masks") -> dict[str, Tensor]:
         """Masked A x [N, S] of a layer and of those known to read the same input."""
         names, a_IG = self._groups[leader]
         low_NG = x_NI.to(a_IG.dtype) @ a_IG
-        if (mask_NG := masks.times(len(names))) is not None:
-            low_NG.mul_(mask_NG)
+        if (others_NG := masks.times(len(names))) is not None:
+            low_NG.masked_fill_(others_NG, 0.0)
         if len(names) == 1:
             return {leader: low_NG}
         return dict(zip(names, torch.split(low_NG, low_NG.shape[1] // len(names), dim=1), strict=True))
@@ -63,18 +63,18 @@ class Stack:
         return torch.cat([a.T for a, _ in pairs], dim=1), torch.cat([b.T for _, b in pairs])
 
 
-def _own(ranks: Sequence[int], device: torch.device) -> Tensor:
-    """[A + 1, S]: 1 where a column is the adapter's own; a last row of zeros for the bare base."""
-    own_AS = torch.zeros(len(ranks) + 1, sum(ranks), device=device)
+def _others(ranks: Sequence[int], device: torch.device) -> Tensor:
+    """[A + 1, S]: whether a column is another adapter's; a last row for the bare base, whose own is none."""
+    others_AS = torch.ones(len(ranks) + 1, sum(ranks), dtype=torch.bool, device=device)
     begin = 0
     for place, rank in enumerate(ranks):
-        own_AS[place, begin : begin + rank] = 1.0
+        others_AS[place, begin : begin + rank] = False
         begin += rank
-    return own_AS
+    return others_AS
 
 
 class Masks:
-    """1 where a column belongs to the row's adapter [N, S], side by side as often as wanted; None: everywhere."""
+    """Which columns are not those of the row's adapter [N, S], side by side as often as wanted; None: all are."""
 
     def __init__(self, mask_NS: Tensor | None) -> None:
         self._mask_NS = mask_NS

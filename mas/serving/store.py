@@ -5,12 +5,12 @@ completions, and only then lets the name point to the new version: whatever fail
 that is no longer current is unloaded when its last lease ends.
 """
 
+import asyncio
 import itertools
 import logging
 import re
 import shutil
 import time
-from asyncio import Lock
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -29,6 +29,7 @@ from mas.serving.version_files import VersionFiles
 from mas.serving.weights import AdapterWeights
 
 _NAME = re.compile(r"[A-Za-z0-9_][\w.-]*")
+_NUMBER = re.compile(r"[0-9]{1,18}")
 _log = logging.getLogger(__name__)
 
 
@@ -45,7 +46,7 @@ class _Entry:
     version: AdapterVersion
     is_loaded: bool = False
     leases: int = 0
-    changing: Lock = field(default_factory=Lock)
+    changing: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
 @dataclass(slots=True)
@@ -72,7 +73,7 @@ class AdapterStore:
         self._host = host
         self._keep = keep
         self._names: dict[str, _Name] = {}
-        self._changing = Lock()
+        self._changing = asyncio.Lock()
         self._files = VersionFiles(files)
 
     def current(self) -> Mapping[str, AdapterRef]:
@@ -247,7 +248,11 @@ class AdapterStore:
             return
         async with entry.changing:
             if not entry.is_loaded:
-                await self._host.load(entry.version)
+                try:
+                    await self._host.load(entry.version)
+                except asyncio.CancelledError:
+                    await self._host.unload(entry.version)  # it may be there already
+                    raise
                 entry.is_loaded = True
 
     async def _retire(self, held: _Name) -> None:
@@ -290,7 +295,7 @@ class AdapterStore:
         held = self._held(name)
         if not at:
             return held.kept[held.current]
-        entry = held.kept.get(int(number)) if number.isdecimal() else None
+        entry = held.kept.get(int(number)) if _NUMBER.fullmatch(number) else None
         if entry is None:
             raise UnknownAdapter(f"no version {number!r} of adapter {name!r} is kept; kept are: {[*held.kept]}")
         return entry

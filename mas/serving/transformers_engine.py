@@ -4,6 +4,7 @@ Leaves out on purpose: a cache of prefixes over requests; equal prompts that are
 """
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -16,11 +17,12 @@ from mas.core.errors import EngineError
 from mas.serving.decode import Batch, Job
 from mas.serving.forward import Row, completion_logits
 from mas.serving.model import BaseModel
-from mas.serving.publication import AdapterVersion
+from mas.serving.publication import AdapterVersion, check_version
 from mas.serving.store import AdapterStore
 
-_SETTLE_ROUNDS = 16
+SETTLE_ROUNDS = 64
 """Event-loop rounds without a new request after which decoding goes on: a message needs fewer to reach its agent."""
+_log = logging.getLogger(__name__)
 
 
 class TransformersEngine:
@@ -29,6 +31,10 @@ class TransformersEngine:
 
     Decoding goes on when every runnable task has had its say, so that which rows meet does not depend on timing as long
     as nothing but the engine is waited for. The model runs in one worker thread; the event loop stays free.
+
+    Attributes:
+        steps: decoding steps so far.
+        longest_pause: rounds of the event loop after which a request still came, at most: `SETTLE_ROUNDS` must be more.
     """
 
     reads_files = False
@@ -41,11 +47,11 @@ class TransformersEngine:
         self.base_name = base.name
         self.store = AdapterStore(self)
         self.steps = 0
-        self.sequences = 0
+        self.longest_pause = 0
         self._waiting: deque[_Place] = deque()
         self._places: dict[Job, _Place] = {}
         self._batch = Batch(base)
-        self._scores = 0
+        self._scoring: set[asyncio.Future[tuple[float, ...]]] = set()
         self._pump: asyncio.Task[None] | None = None
         self._closed = False
         self._worker = ThreadPoolExecutor(
@@ -56,10 +62,12 @@ class TransformersEngine:
         return self.store.current()
 
     async def load(self, version: AdapterVersion) -> None:
-        """Nothing to do: the tensors of a version are what decoding reads."""
+        """Check it; the tensors of a version are what decoding reads."""
+        check_version(self.base.bank, version)
 
     async def unload(self, version: AdapterVersion) -> None:
-        """Nothing to do."""
+        """Keep nothing that was made of it."""
+        self.base.bank.forget(version.weights)
 
     async def generate(self, request: Request) -> tuple[Generation, ...]:
         self._check_open()
@@ -101,17 +109,22 @@ class TransformersEngine:
         self._check_open()
         self.base.limits.check_score(prompt_ids, completion_ids)
         row = Row(prompt_ids, completion_ids, None if version is None else version.weights)
-        self._scores += 1
+        scored = asyncio.get_running_loop().run_in_executor(self._worker, self._score, row)
+        self._scoring.add(scored)
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._worker, self._score, row)
+            return await scored
+        except Exception as error:
+            raise EngineError(f"scoring failed: {type(error).__name__}: {error}") from error
         finally:
-            self._scores -= 1
+            self._scoring.discard(scored)
 
     async def close(self) -> None:
         self._closed = True
         if self._pump is not None:
-            await asyncio.gather(self._pump, return_exceptions=True)
-        self._worker.shutdown()
+            await asyncio.wait([self._pump])
+        await asyncio.to_thread(self._worker.shutdown)
+        for version in self.store.loaded():
+            self.base.bank.forget(version.weights)
         self.store.close()
 
     def _score(self, row: Row) -> tuple[float, ...]:
@@ -140,56 +153,78 @@ class TransformersEngine:
         return place
 
     async def _serve(self) -> None:
-        """Decode until nobody waits."""
+        """Decode until nobody waits; whatever ends it, nobody waits for ever."""
+        try:
+            while self._waiting or self._batch.jobs:
+                await self._settle()
+                await self._advance(self._take())
+        finally:
+            self._batch = Batch(self.base)  # an idle engine holds no cache
+            self._fail([*self._places.values(), *self._waiting], RuntimeError("the engine was stopped"))
+            self._waiting.clear()
+
+    async def _advance(self, new: list["_Place"]) -> None:
         loop = asyncio.get_running_loop()
-        while self._waiting or self._batch.jobs:
-            await self._settle()
-            new = self._take()
-            try:
-                done = await loop.run_in_executor(self._worker, self._run, [place.job for place in new])
-            except Exception as error:  # noqa: BLE001 - the boundary: what fails with the batch is its rows, not the pump
-                self._fail(EngineError(f"decoding failed: {type(error).__name__}: {error}"))
-                continue
-            for place in self._places.values():
-                place.show()
-            for job in done:
-                self._places.pop(job).finish()
+        try:
+            done = await loop.run_in_executor(self._worker, self._run, [place.job for place in new])
+        except Exception as error:  # noqa: BLE001 - the boundary: what fails with the batch is its rows, not the pump
+            _log.warning("a decoding step failed", exc_info=error)
+            self._batch = Batch(self.base)
+            self._fail([*self._places.values()], error)
+            return
+        for place in self._places.values():
+            place.show()
+        for job in done:
+            if job.error is not None:
+                _log.warning("a completion of adapter %s failed", job.ref, exc_info=job.error)
+            self._places.pop(job).finish()
 
     def _run(self, new: list[Job]) -> list[Job]:
         """In the worker: admit, then decode until a row is done or to be shown, or somebody else wants the model."""
         done = self._batch.admit(new)
         is_streamed = any(place.pieces is not None for place in self._places.values())
-        while self._batch.jobs and not done:
+        has_room = len(self._places) < self.base.options.max_batch
+        is_wanted = is_streamed and bool(new)
+        while self._batch.jobs and not done and not is_wanted:
             done = self._batch.step()
             self.steps += 1
-            if is_streamed or self._waiting or self._scores:
-                break
+            is_wanted = is_streamed or bool(self._scoring) or (has_room and bool(self._waiting))
         return done
 
     def _take(self) -> list["_Place"]:
-        """The oldest waiting that find room in the batch."""
+        """The oldest waiting that find room: places in the batch, each as wide as the longest completion needs."""
+        options = self.base.options
+        widest = max((place.job.width for place in self._places.values()), default=0)
         taken: list[_Place] = []
-        while self._waiting and len(self._places) < self.base.options.max_batch:
+        while self._waiting and len(self._places) < options.max_batch:
+            job = self._waiting[0].job
+            widest = max(widest, job.width)
+            if self._places and widest * (len(self._places) + 1) > options.max_batch_tokens and not job.is_cancelled:
+                break
             place = self._waiting.popleft()
-            if not place.job.is_cancelled:
-                self._places[place.job] = place
+            if not job.is_cancelled:
+                self._places[job] = place
                 taken.append(place)
-        self.sequences += len(taken)
         return taken
 
-    def _fail(self, error: EngineError) -> None:
-        """Answer all rows with the error, and begin anew with those that wait."""
-        self._batch = Batch(self.base)
-        for place in self._places.values():
+    def _fail(self, places: list["_Place"], error: Exception) -> None:
+        """Answer these with the error."""
+        for place in places:
             place.fail(error)
-        self._places.clear()
+            self._places.pop(place.job, None)
 
     async def _settle(self) -> None:
         quiet, seen = 0, len(self._waiting)
-        while quiet < _SETTLE_ROUNDS and len(self._waiting) < self.base.options.max_batch:
+        while quiet < SETTLE_ROUNDS and len(self._waiting) < self.base.options.max_batch:
+            if self._scoring:
+                await asyncio.wait(self._scoring)
+                quiet = 0
             await asyncio.sleep(0)
-            quiet = quiet + 1 if len(self._waiting) == seen else 0
-            seen = len(self._waiting)
+            if len(self._waiting) == seen:
+                quiet += 1
+            else:
+                self.longest_pause = max(self.longest_pause, quiet)
+                quiet, seen = 0, len(self._waiting)
 
 
 @dataclass(slots=True)
@@ -208,14 +243,18 @@ class _Place:
             self.shown = len(self.job.token_ids)
 
     def finish(self) -> None:
-        if not self.whole.done():
+        if self.job.error is not None:
+            self.fail(self.job.error)
+        elif not self.whole.done():
             self.whole.set_result(self.job.piece())
 
-    def fail(self, error: EngineError) -> None:
+    def fail(self, error: Exception) -> None:
+        failure = EngineError(f"decoding failed: {type(error).__name__}: {error}")
+        failure.__cause__ = error
         if self.pieces is not None:
-            self.pieces.put_nowait(error)
+            self.pieces.put_nowait(failure)
         elif not self.whole.done():
-            self.whole.set_exception(error)
+            self.whole.set_exception(failure)
 
     def leave(self) -> None:
         """Nobody waits any longer: what is not drawn yet will not be."""

@@ -19,7 +19,7 @@ from mas.core.errors import EngineError, ModelError
 from mas.serving.bare import bare_version
 from mas.serving.in_flight import InFlight
 from mas.serving.model import BaseModel
-from mas.serving.publication import AdapterVersion
+from mas.serving.publication import AdapterVersion, check_version
 from mas.serving.store import AdapterStore
 from mas.serving.version_files import VersionFiles
 from mas.serving.vllm_cpu_lora import CpuLora
@@ -73,6 +73,7 @@ class VllmEngine:
 
     async def load(self, version: AdapterVersion) -> None:
         """Make vLLM read the version's files; a version that is loaded stays as it is."""
+        check_version(self.base.bank, version)
         if version.weights.options.rank > self._arguments.max_lora_rank:
             raise EngineError(
                 f"adapter {version.ref} has rank {version.weights.options.rank}; the engine was started for "

@@ -2,6 +2,7 @@
 
 import asyncio
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,7 +12,9 @@ from transformers import AutoModelForCausalLM, Gemma3TextConfig, LlamaConfig, Mi
 
 from mas.config.options import LoraOptions, ModelOptions
 from mas.core.engine import Generation, Request, Sampling
+from mas.core.errors import ModelError
 from mas.serving.model import BaseModel, load_base
+from mas.serving.slots import Attention
 from mas.serving.tiny import tiny_tokenizer
 from mas.serving.transformers_engine import TransformersEngine
 from mas.serving.weights import AdapterWeights
@@ -28,6 +31,7 @@ SMALL: dict[str, Any] = {
     "eos_token_id": 1,
     "bos_token_id": None,
 }
+LLAMA3 = {"low_freq_factor": 1.0, "high_freq_factor": 4.0}
 CONFIGS = {
     "qwen3": Qwen3Config,
     "llama, a head each": lambda **kw: LlamaConfig(**(kw | {"num_key_value_heads": 4})),
@@ -101,3 +105,41 @@ def test_adapters_of_other_ranks_and_layers_mix_in_a_stack(base: BaseModel) -> N
             with base.bank.routing([weights]):
                 alone = base.model(input_ids=ids[row : row + 1]).logits[0]
             assert torch.allclose(mixed[row], alone, atol=1e-4)
+
+
+def test_a_bfloat16_base_adds_float32_adapters_in_stacks_as_in_slices(tmp_path: Path) -> None:
+    tokenizer = tiny_tokenizer()
+    torch.manual_seed(0)
+    config = Qwen3Config(vocab_size=len(tokenizer), initializer_range=0.2, **SMALL)
+    AutoModelForCausalLM.from_config(config).save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    low = load_base(ModelOptions(path=str(tmp_path), dtype="bfloat16"))
+    rows = [loud_adapter(low, 1), None, loud_adapter(low, 2), loud_adapter(low, 1)]
+    ids = torch.arange(5, 9)[:, None]
+    with torch.inference_mode():
+        with low.bank.stacking(rows):
+            stacked = low.model(input_ids=ids).logits
+        with low.bank.routing(rows):
+            sliced = low.model(input_ids=ids).logits
+        bare = low.model(input_ids=ids).logits
+    assert torch.allclose(stacked, sliced, atol=0.1)
+    assert torch.equal(stacked[1], bare[1])
+    assert all((stacked[row] - bare[row]).abs().max() > 0.5 for row in (0, 2, 3))
+
+
+def test_layers_that_attend_in_chunks_are_refused() -> None:
+    config = LlamaConfig(**SMALL)
+    config.layer_types, config.attention_chunk_size = ["chunked_attention"] * 3, 4
+    with pytest.raises(ModelError, match=r"'llama' model has chunked_attention; use engine=vllm"):
+        Attention.of(SimpleNamespace(config=config))
+
+
+@pytest.mark.parametrize(("kind", "longest"), [("longrope", 64), ("llama3", 256)])
+def test_texts_are_no_longer_than_positions_stay_what_they_are(tmp_path: Path, kind: str, longest: int) -> None:
+    rope = {"rope_type": kind, "rope_theta": 1e4, "original_max_position_embeddings": 64, "factor": 4.0}
+    more = {"longrope": {"short_factor": [1.0] * 4, "long_factor": [2.0] * 4}, "llama3": LLAMA3}[kind]
+    tokenizer = tiny_tokenizer()
+    config = LlamaConfig(vocab_size=len(tokenizer), rope_parameters=rope | more, **SMALL)
+    AutoModelForCausalLM.from_config(config).save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    assert load_base(ModelOptions(path=str(tmp_path))).limits.context == longest

@@ -1,6 +1,7 @@
 """The adapter store: what is published never changes, is checked before it serves, and stays while it is used."""
 
 import asyncio
+import gc
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +43,7 @@ class Host:
         self.loaded[version.number] = version if self.delivers or not previous else previous[0]
 
     async def unload(self, version: AdapterVersion) -> None:
-        del self.loaded[version.number]
+        self.loaded.pop(version.number, None)
 
     async def score_version(self, version: AdapterVersion | None, prompt_ids: Any, completion_ids: Any) -> Any:
         value = 0.0 if version is None else score_of(self.loaded[version.number].weights)
@@ -223,7 +224,13 @@ async def test_the_embedded_engine_serves_a_leased_version_to_its_end(base: Base
     await engine.close()
 
 
+def versions_in_memory() -> int:
+    gc.collect()
+    return sum(type(one) is AdapterVersion for one in gc.get_objects())
+
+
 async def test_a_hundred_publishes_under_load_keep_every_completion_true_to_its_version(base: BaseModel) -> None:
+    before = versions_in_memory()
     engine = TransformersEngine(base)
     versions: dict[str, AdapterWeights] = {}
     made: list[tuple[Request, Any]] = []
@@ -248,6 +255,7 @@ async def test_a_hundred_publishes_under_load_keep_every_completion_true_to_its_
         await engine.store.publish(name, versions[f"{name}@0"])
     await asyncio.gather(publish(), *(load(name) for name in "abc"))
     assert len({str(generation.adapter) for _, generation in made}) > 10
+    assert versions_in_memory() - before == 6
     checker = TransformersEngine(base)
     for request, generation in made[::5]:
         name = str(generation.adapter)
