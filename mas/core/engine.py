@@ -91,7 +91,7 @@ class Tokenizer(Protocol):
 
 @runtime_checkable
 class Engine(Protocol):
-    """Generates and scores; holds adapter versions. Requests of all callers are batched together."""
+    """Generates and scores; holds adapter versions. Completions of all callers are drawn together."""
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -124,7 +124,13 @@ class Engine(Protocol):
     async def score(
         self, prompt_ids: Sequence[int], completion_ids: Sequence[int], adapter: str | None = None
     ) -> tuple[float, ...]:
-        """Log-probabilities (temperature 1) of each completion token given the prompt; length L."""
+        """Log-probabilities (temperature 1) of each completion token given the prompt; length L.
+
+        Raises:
+            UnknownAdapter: no such adapter is published.
+            RefusedRequest: an empty text, a token id outside the vocabulary, or more than the context holds.
+            EngineError: the engine is closed, failed, or cannot score.
+        """
 
     def adapters(self) -> Mapping[str, AdapterRef]:
         """The current version of each published adapter."""

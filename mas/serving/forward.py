@@ -61,6 +61,15 @@ def completion_logits(model: nn.Module, bank: AdapterBank, rows: Sequence[Row]) 
     return logits_NLV
 
 
+def completion_logprobs(model: nn.Module, bank: AdapterBank, row: Row) -> tuple[float, ...]:
+    """Log-probabilities (temperature 1) of one row's completion tokens."""
+    with torch.no_grad():
+        logits_LV = completion_logits(model, bank, [row])[0]
+        tokens_L1 = torch.tensor(row.completion_ids, device=logits_LV.device)[:, None]
+        found: list[float] = torch.log_softmax(logits_LV, -1).gather(-1, tokens_L1)[:, 0].tolist()
+    return tuple(found)
+
+
 def right_aligned(rows: Sequence[Sequence[float]], device: torch.device) -> Tensor:
     """Float rows as one tensor [N, L], zeros at the left."""
     longest = max(len(row) for row in rows)

@@ -15,7 +15,7 @@ import torch
 from mas.core.engine import AdapterRef, Generation, Request
 from mas.core.errors import EngineError
 from mas.serving.decode import Batch, Job
-from mas.serving.forward import Row, completion_logits
+from mas.serving.forward import Row, completion_logprobs
 from mas.serving.model import BaseModel
 from mas.serving.publication import AdapterVersion, check_version
 from mas.serving.store import AdapterStore
@@ -109,7 +109,9 @@ class TransformersEngine:
         self._check_open()
         self.base.limits.check_score(prompt_ids, completion_ids)
         row = Row(prompt_ids, completion_ids, None if version is None else version.weights)
-        scored = asyncio.get_running_loop().run_in_executor(self._worker, self._score, row)
+        scored = asyncio.get_running_loop().run_in_executor(
+            self._worker, completion_logprobs, self.base.model, self.base.bank, row
+        )
         self._scoring.add(scored)
         try:
             return await scored
@@ -126,13 +128,6 @@ class TransformersEngine:
         for version in self.store.loaded():
             self.base.bank.forget(version.weights)
         self.store.close()
-
-    def _score(self, row: Row) -> tuple[float, ...]:
-        with torch.inference_mode():
-            logits_LV = completion_logits(self.base.model, self.base.bank, [row])[0]
-            tokens_L1 = torch.tensor(row.completion_ids, device=logits_LV.device)[:, None]
-            logprobs = torch.log_softmax(logits_LV, -1).gather(-1, tokens_L1)[:, 0]
-        return tuple(logprobs.tolist())
 
     def _check_open(self) -> None:
         if self._closed:

@@ -12,7 +12,7 @@ from itertools import islice
 import torch
 
 from mas.core.errors import TrainingError
-from mas.serving.forward import Row, completion_logits
+from mas.serving.forward import Row, completion_logprobs
 from mas.serving.publication import TOLERANCE, Probe
 from mas.serving.store import AdapterStore
 from mas.training.batch import TrainRow
@@ -61,8 +61,5 @@ def probes_of(learner: Learner, rows: Sequence[TrainRow], name: str, count: int 
 
 def _scores(learner: Learner, row: TrainRow) -> tuple[float, ...]:
     turn = row.turn
-    with torch.no_grad():
-        inputs = [Row(turn.prompt_ids, turn.completion_ids, learner.adapters[row.adapter])]
-        logits_LV = completion_logits(learner.base.model, learner.base.bank, inputs)[0]
-        tokens_L1 = torch.tensor(turn.completion_ids, device=logits_LV.device)[:, None]
-        return tuple(torch.log_softmax(logits_LV.float(), -1).gather(-1, tokens_L1)[:, 0].tolist())
+    inputs = Row(turn.prompt_ids, turn.completion_ids, learner.adapters[row.adapter])
+    return completion_logprobs(learner.base.model, learner.base.bank, inputs)
