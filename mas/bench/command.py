@@ -1,12 +1,15 @@
 """The commands `mas bench ...`. Heavy modules are imported inside them."""
 
 import asyncio
+import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
 
+_WIDTH = 160
+"""Columns of the tables where they are not on a terminal."""
 bench = typer.Typer(
     name="bench",
     help="Measure mas against others, interleaved on this machine; exit code 1 where a target is not met.",
@@ -51,7 +54,7 @@ def serving(
         check_writable(json)
     from mas.bench.serving.run import bench_serving
 
-    console = Console()
+    console = Console(width=None if sys.stdout.isatty() else _WIDTH)
     result = asyncio.run(bench_serving(options, lambda text: console.print(text, style="dim", highlight=False)))
     print_result(console, result, reference=REFERENCE)
     if json is not None:

@@ -84,7 +84,7 @@ def load_run_config(run: Path, overrides: Sequence[str] = ()) -> Config:
         if override.key_or_group in GROUPS:
             raise ConfigError(
                 f"{override.input_line!r}: a run keeps its {override.key_or_group}; "
-                "change single values such as scenario.options.walls=2, or train a new run"
+                f"change single values such as {override.key_or_group}.name=NAME, or train a new run"
             )
     config = _validated(_with_values(OmegaConf.create(stored), parsed))
     kept = run / _TEAM_FILE

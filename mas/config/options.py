@@ -48,12 +48,15 @@ class TinyOptions(Options):
         return self
 
 
+Targets = Annotated[tuple[str, ...], Field(min_length=1)]
+
+
 class LoraOptions(Options):
     """One adapter: rank, alpha (scale = alpha / rank) and the names of the linear layers that it changes."""
 
     rank: Positive = 8
     alpha: Annotated[float, Field(gt=0)] = 16.0
-    targets: tuple[str, ...] = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+    targets: Targets = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 
 
 class AdapterOptions(Options):
@@ -61,7 +64,7 @@ class AdapterOptions(Options):
 
     rank: Positive | None = None
     alpha: Annotated[float, Field(gt=0)] | None = None
-    targets: tuple[str, ...] | None = None
+    targets: Targets | None = None
 
 
 class ModelOptions(Options):

@@ -16,6 +16,7 @@ import fcntl
 import os
 from collections.abc import Collection, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import yaml
@@ -49,7 +50,13 @@ class RunDirectory:
 
     @classmethod
     def open(
-        cls, path: Path, config: Mapping[str, Any], *, resume: bool, may_differ: Collection[str] = ()
+        cls,
+        path: Path,
+        config: Mapping[str, Any],
+        *,
+        resume: bool,
+        may_differ: Collection[str] = (),
+        usual: Mapping[str, Any] = MappingProxyType({}),
     ) -> "RunDirectory":
         """Make a new run directory, or take up an old one.
 
@@ -59,6 +66,7 @@ class RunDirectory:
             resume: go on with the run that is there; there must be one.
             may_differ: dotted keys that may change on resume, with all below them, such as the number of steps;
                 `config.yaml` then gets the new values.
+            usual: what keys mean that the run does not have, since they came later.
 
         Raises:
             RunDirectoryError: the path is a file or not writable, another process holds it, it holds something and
@@ -72,7 +80,7 @@ class RunDirectory:
             _check_content(path, resume=resume)
             run = cls(path, lock, is_resumed=resume)
             if resume:
-                _check_config(run.config_path, yaml.safe_load(text), may_differ)
+                _check_config(run.config_path, yaml.safe_load(text), may_differ, usual)
             run._create(text)
         except OSError as error:
             os.close(lock)
@@ -174,14 +182,14 @@ def _not_writable(path: Path, error: OSError) -> RunDirectoryError:
     )
 
 
-def _check_config(path: Path, config: Mapping[str, Any], may_differ: Collection[str]) -> None:
+def _check_config(path: Path, config: Mapping[str, Any], may_differ: Collection[str], usual: Mapping[str, Any]) -> None:
     try:
         stored = yaml.safe_load(path.read_text())
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise RunDirectoryError(f"{path} is no YAML ({error}). Restore it, or start a new run elsewhere.") from error
     if not isinstance(stored, dict):
         raise RunDirectoryError(f"{path} holds no configuration. Restore it, or start a new run elsewhere.")
-    found = differences(stored, config, may_differ)
+    found = differences(stored, config, may_differ, usual)
     if not found:
         return
     listed = "\n".join(f"  {line}" for line in found[:_MOST_DIFFERENCES])
@@ -192,9 +200,18 @@ def _check_config(path: Path, config: Mapping[str, Any], may_differ: Collection[
     )
 
 
-def differences(old: Mapping[str, Any], new: Mapping[str, Any], may_differ: Collection[str] = ()) -> list[str]:
-    """One sentence per dotted key whose value is not the same in both; empty when there is none."""
+def differences(
+    old: Mapping[str, Any],
+    new: Mapping[str, Any],
+    may_differ: Collection[str] = (),
+    usual: Mapping[str, Any] = MappingProxyType({}),
+) -> list[str]:
+    """One sentence per dotted key whose value is not the same in both; empty when there is none.
+
+    A key that only `new` has was as `usual` has it.
+    """
     before, after = _leaves(old), _leaves(new)
+    before = {key: value for key, value in _leaves(usual).items() if key in after} | before
     only_old = before.keys() - after.keys()
     sentences = []
     for key in sorted(before.keys() | after.keys()):

@@ -10,7 +10,7 @@ from mas.graph.find import find_team
 from mas.serving.model import BaseModel
 from mas.serving.weights import AdapterWeights
 from mas.training.crew import new_adapters, open_crew, open_served, start_engine, trainable_adapters
-from mas.training.evaluate import Evaluation, evaluate
+from mas.training.evaluate import Evaluation, check_played, evaluate
 
 
 def untrained(config: Config, scenario: Scenario, base: BaseModel) -> dict[str, AdapterWeights]:
@@ -32,7 +32,7 @@ async def compare(
     """Evaluations by name: `untrained`, `trained` and, with two roles to swap, `A and B swapped`.
 
     Raises:
-        ConfigError: a swap that is not possible; see `swapped`.
+        ConfigError: a swap that is not possible; see `swapped`. RunError: no task could be played.
     """
     team = find_team(scenario, config.algorithm.team)
     speakers = trainable_adapters(team, config.algorithm.policy)
@@ -50,6 +50,7 @@ async def compare(
             async with open_crew(config, scenario, base, weights, speaking, engine=engine) as crew:
                 seed = config.train.seed
                 results[name] = await evaluate(crew.runtime, scenario, tasks, temperature=temperature, seed=seed)
+                check_played(results[name])
     finally:
         await engine.close()
     return results
@@ -61,11 +62,13 @@ async def evaluate_served(
     """The evaluation of what the server of `engine=openai` serves, by the name `served`.
 
     Raises:
-        ConfigError, EngineError: see `open_served`.
+        ConfigError, EngineError: see `open_served`. RunError: no task could be played.
     """
     temperature, seed = None if is_sampled else 0.0, config.train.seed
     async with open_served(config, scenario) as players:
-        return {"served": await evaluate(players.runtime, scenario, tasks, temperature=temperature, seed=seed)}
+        served = await evaluate(players.runtime, scenario, tasks, temperature=temperature, seed=seed)
+        check_played(served)
+        return {"served": served}
 
 
 def swapped(speakers: Mapping[str, str], pair: Sequence[str]) -> dict[str, str]:

@@ -7,6 +7,7 @@ from statistics import fmean
 import msgspec
 
 from mas.core.environment import Task
+from mas.core.errors import RunError
 from mas.core.records import Episode
 from mas.core.scenario import Scenario, Split
 from mas.core.seeds import derive_seed
@@ -14,6 +15,9 @@ from mas.runtime.play import together
 from mas.runtime.team import TeamRuntime
 from mas.training.sampling.single import play_once
 from mas.training.summary import pass_share
+
+_TOGETHER = 1024
+"""Tasks that are played at the same time."""
 
 
 class Evaluation(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,20 +52,36 @@ async def evaluate(
 ) -> Evaluation:
     """Play the first `tasks` tasks of a split, greedy at temperature 0, sampled as the roles say at None.
 
-    A task that cannot be played is a recorded failure and counts as not solved.
+    A task that cannot be played is a recorded failure and counts as not solved. If that is so for all of a thousand
+    that are played together, the rest is not tried.
     """
+    episodes: list[Episode] = []
+    for begin in range(0, tasks, _TOGETHER):
+        plays = [
+            play_once(
+                runtime,
+                scenario.environment(),
+                scenario.task(split, index),
+                derive_seed("evaluate", seed, index),
+                temperature=temperature,
+            )
+            for index in range(begin, min(begin + _TOGETHER, tasks))
+        ]
+        played = await together(plays, "evaluate")
+        episodes += played
+        if all(episode.status == "failed" for episode in played):
+            break
+    return summarise(episodes)
 
-    plays = [
-        play_once(
-            runtime,
-            scenario.environment(),
-            scenario.task(split, index),
-            derive_seed("evaluate", seed, index),
-            temperature=temperature,
-        )
-        for index in range(tasks)
-    ]
-    return summarise(await together(plays, "evaluate"))
+
+def check_played(result: Evaluation) -> None:
+    """Refuse to report what was never played.
+
+    Raises:
+        RunError: no task could be played.
+    """
+    if result.unplayed == len(result.episodes):
+        raise RunError(f"none of {result.unplayed} tasks could be played: {result.episodes[0].cause}")
 
 
 def summarise(episodes: Sequence[Episode]) -> Evaluation:

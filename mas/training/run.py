@@ -63,7 +63,10 @@ def train_in_directory(
         resume = (path / "config.yaml").is_file()
     base = open_base(config, scenario, lambda text: console.print(text, style="dim", highlight=False))
     check_engine(config, team, base)
-    with RunDirectory.open(path, config.model_dump(mode="json"), resume=resume, may_differ=MAY_DIFFER) as run:
+    usual = Config().model_dump(mode="json")
+    with RunDirectory.open(
+        path, config.model_dump(mode="json"), resume=resume, may_differ=MAY_DIFFER, usual=usual
+    ) as run:
         _keep_team(run.path / "team.yaml", team, is_begun=bool(list_checkpoints(run.checkpoints)))
         trainer = Trainer(config, scenario, base, checkpoints=run.checkpoints)
         has_checkpoint = trainer.resume()

@@ -1,7 +1,9 @@
 """The adapters that a run left behind."""
 
+import shlex
 from pathlib import Path
 
+from mas.config.load import load_run_config, overrides_of
 from mas.core.errors import RunDirectoryError
 from mas.serving.lora import AdapterBank
 from mas.serving.peft_files import from_directory
@@ -22,7 +24,6 @@ def saved_adapters(run: Path, bank: AdapterBank) -> dict[str, AdapterWeights]:
         folder = checkpoint / "adapters"
     found = sorted(path for path in folder.glob("*") if (path / "adapter_config.json").is_file())
     if not found:
-        raise RunDirectoryError(
-            f"Run directory {run} holds no trained adapters yet (no checkpoint). Train on: mas train run_dir={run}"
-        )
+        again = shlex.join(["mas", "train", *overrides_of(load_run_config(run))])
+        raise RunDirectoryError(f"Run directory {run} holds no trained adapters yet (no checkpoint). Train on: {again}")
     return {path.name: from_directory(path, bank) for path in found}

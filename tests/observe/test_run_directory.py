@@ -176,3 +176,12 @@ def test_the_same_process_cannot_open_the_directory_twice(tmp_path: Path) -> Non
             RunDirectory.open(tmp_path, CONFIG, resume=True)
         run.close()
         RunDirectory.open(tmp_path, CONFIG, resume=True).close()
+
+
+def test_a_key_that_came_later_was_as_it_usually_is(tmp_path: Path) -> None:
+    usual = {"a": 1, "new": {"size": 7}, "options": {}}
+    RunDirectory.open(tmp_path / "run", {"a": 1, "options": {"x": 2}}, resume=False).close()
+    now = {"a": 1, "new": {"size": 7}, "options": {"x": 2}}
+    RunDirectory.open(tmp_path / "run", now, resume=True, usual=usual).close()
+    with pytest.raises(RunDirectoryError, match=r"new\.size: 7 there, 8 now"):
+        RunDirectory.open(tmp_path / "run", now | {"new": {"size": 8}}, resume=True, usual=usual)

@@ -53,3 +53,11 @@ def test_options_of_an_adapter_that_no_role_trains_are_refused(mas: Callable[...
 @pytest.mark.parametrize("word", ["model.adapters.planner.rank=0", "model.adapters.planner.depth=3"])
 def test_impossible_options_of_an_adapter_are_refused(mas: Callable[..., Any], word: str) -> None:
     assert mas("config", "scenario=relay", word).code == 2
+
+
+def test_an_adapter_of_no_layer_is_refused_before_anything_is_written(mas: Callable[..., Any], tmp_path: Path) -> None:
+    for key in ("model.lora.targets", "model.adapters.planner.targets"):
+        ran = mas("train", "scenario=relay", f"{key}=[]", f"run_dir={tmp_path / 'run'}")
+        assert ran.code == 2
+        assert key in ran.err
+    assert not (tmp_path / "run").exists()

@@ -1,0 +1,39 @@
+"""An evaluation that played nothing is no result."""
+
+from typing import Any
+
+import msgspec
+import pytest
+from conftest import BaseFor
+
+from mas.config.load import load_config
+from mas.core.errors import RunError
+from mas.scenarios import build_scenario
+from mas.serving.transformers_engine import TransformersEngine
+from mas.training.crew import open_crew
+from mas.training.evaluate import check_played, evaluate
+
+
+async def test_when_no_task_can_be_played_the_rest_is_not_tried_and_the_cause_is_said(
+    base_for: BaseFor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mas.training.evaluate._TOGETHER", 3)
+    config = load_config(["scenario=relay"])
+    scenario, base = build_scenario(config.scenario), base_for("relay")
+    engine = TransformersEngine(base)
+    bare = dict.fromkeys(scenario.teams["team"].roles)
+    async with open_crew(config, scenario, base, {}, bare, engine=engine) as crew:
+        whole = await evaluate(crew.runtime, scenario, 7)
+        assert len(whole.episodes) == 7
+        check_played(whole)
+
+        async def fail(*_: Any) -> Any:
+            raise RuntimeError("gone")
+
+        monkeypatch.setattr(engine, "generate", fail)
+        nothing = await evaluate(crew.runtime, scenario, 7)
+    await engine.close()
+    assert (len(nothing.episodes), nothing.unplayed) == (3, 3)
+    with pytest.raises(RunError, match=r"none of 3 tasks could be played: .*gone"):
+        check_played(nothing)
+    check_played(msgspec.structs.replace(nothing, unplayed=2))
