@@ -163,7 +163,7 @@ class TransformersEngine:
         try:
             done = await loop.run_in_executor(self._worker, self._run, [place.job for place in new])
         except Exception as error:  # noqa: BLE001 - the boundary: what fails with the batch is its rows, not the pump
-            _log.warning("a decoding step failed", exc_info=error)
+            _log.info("a decoding step failed", exc_info=error)
             self._batch = Batch(self.base)
             self._fail([*self._places.values()], error)
             return
@@ -171,7 +171,7 @@ class TransformersEngine:
             place.show()
         for job in done:
             if job.error is not None:
-                _log.warning("a completion of adapter %s failed", job.ref, exc_info=job.error)
+                _log.info("a completion of adapter %s failed", job.ref, exc_info=job.error)
             self._places.pop(job).finish()
 
     def _run(self, new: list[Job]) -> list[Job]:
