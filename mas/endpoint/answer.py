@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from mas.core.engine import AdapterRef
+from mas.core.together import together
 from mas.endpoint.ask import seeds_of, wanted_chat, wanted_completion
 from mas.endpoint.errors import Refused
 from mas.endpoint.models import Served
@@ -13,7 +14,6 @@ from mas.endpoint.shapes import Json, Shape
 from mas.endpoint.speak import Delta, Wanted, complete, score_prompt
 from mas.endpoint.teams import TeamModel, TeamTurn
 from mas.endpoint.wire import ChatRequest, CompletionRequest
-from mas.runtime.play import together
 
 NOBODY: AdapterRef | None = None
 """A team's action is made by several adapters, so none is named."""

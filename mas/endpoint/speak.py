@@ -9,8 +9,8 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 
 from mas.core.engine import AdapterRef, Engine, Generation, Request, Sampling
+from mas.core.together import together
 from mas.endpoint.text import Detokenizer, StopFinder
-from mas.runtime.play import together
 
 StopReason = str | int | None
 

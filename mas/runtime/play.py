@@ -4,9 +4,7 @@ How an agent's output is chosen at a decision point is handed in (`Decide`): the
 a sampler draws many and compares them.
 """
 
-import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import TypeVar
+from collections.abc import Awaitable, Callable, Mapping
 
 import msgspec
 
@@ -14,10 +12,9 @@ from mas.core.environment import Environment, Observation
 from mas.core.errors import RunError
 from mas.core.messages import Payload
 from mas.core.role import View
+from mas.core.together import together
 from mas.graph.plan import Plan
 from mas.runtime.flow import Flow
-
-T = TypeVar("T")
 
 
 class Point(msgspec.Struct, frozen=True, kw_only=True):
@@ -84,23 +81,6 @@ async def play_turn(
         for agent, payload in zip(agents, payloads, strict=True):
             flow = flow.complete(agent, payload)
     return flow
-
-
-async def together(calls: Iterable[Awaitable[T]], name: str) -> list[T]:
-    """All results in order. The first error cancels the other calls, waits for them, and is raised as it is."""
-    waiting = list(calls)
-    if len(waiting) == 1:
-        return [await waiting[0]]
-    try:
-        async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(_await(call), name=f"{name}-{index}") for index, call in enumerate(waiting)]
-    except BaseExceptionGroup as failed:
-        raise failed.exceptions[0] from None
-    return [task.result() for task in tasks]
-
-
-async def _await(call: Awaitable[T]) -> T:
-    return await call
 
 
 def team_action(flow: Flow) -> str:

@@ -100,7 +100,7 @@ def load_text(options: ModelOptions, path: str | Path | None = None) -> ModelTex
     """
     source = str(path or options.path)
     _check_source(source)
-    disable_progress_bar()  # type: ignore[no-untyped-call]
+    disable_progress_bar()  # type: ignore[no-untyped-call]  # transformers annotates in part
     try:
         tokenizer = AutoTokenizer.from_pretrained(source)
         config = AutoConfig.from_pretrained(source)

@@ -49,7 +49,7 @@ class OpenAIEngine:
         try:
             models = await list_models(server)
             model = choose_model(models, server)
-        except BaseException:
+        except BaseException:  # a cancelled start, too: nobody else could close its connections
             await server.close()
             raise
         limits = text.limits.within(context_of(model, models))

@@ -4,7 +4,6 @@ A prompt is a conversation, a completion is text with one token per character. T
 nothing is asked of log-probabilities: it cannot be trained on, and does not score.
 """
 
-import asyncio
 import sys
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
@@ -17,6 +16,7 @@ from mas.config.servers import ServerOptions
 from mas.core.engine import AdapterRef, Generation, Request
 from mas.core.errors import EngineError, UnknownAdapter
 from mas.core.naming import did_you_mean
+from mas.core.together import together
 from mas.serving.check import Limits
 from mas.serving.in_flight import InFlight
 from mas.serving.remote_completions import SEEDS, read
@@ -72,7 +72,7 @@ class ChatEngine:
         try:
             models = await _listed(server)
             model = choose_model(models, server).id
-        except BaseException:
+        except BaseException:  # a cancelled start, too: nobody else could close its connections
             await server.close()
             raise
         return cls(server, model, adapters_of(models))
@@ -84,13 +84,8 @@ class ChatEngine:
         with self._flights.accepted():
             self._limits.check_request(request)
             model = self._known(request.adapter)
-            try:
-                async with asyncio.TaskGroup() as group:
-                    calls = (self._complete(model, request, seed) for seed in request.seeds)
-                    tasks = [group.create_task(call, name="remote-chat") for call in calls]
-            except BaseExceptionGroup as failed:
-                raise failed.exceptions[0] from None
-            return tuple(task.result() for task in tasks)
+            calls = [self._complete(model, request, seed) for seed in request.seeds]
+            return tuple(await together(calls, "remote-chat"))
 
     async def stream(self, request: Request) -> AsyncGenerator[Generation]:
         with self._flights.accepted():

@@ -4,7 +4,6 @@ One HTTP request per seed. Log-probabilities are the server's: a `vllm serve` mu
 `--logprobs-mode processed_logprobs`, as docs/serving.md has it, and reports greedy draws at temperature 1.
 """
 
-import asyncio
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ import msgspec
 
 from mas.core.engine import AdapterRef, Generation, Request
 from mas.core.errors import EngineError
+from mas.core.together import together
 from mas.serving.check import Limits
 from mas.serving.remote_server import RemoteServer
 
@@ -64,13 +64,8 @@ class Completions:
         Raises:
             UnknownAdapter: the server has no such model. EngineError: it gave no completion.
         """
-        try:
-            async with asyncio.TaskGroup() as group:
-                calls = (self._complete(model, request, seed) for seed in request.seeds)
-                tasks = [group.create_task(call, name="remote-completion") for call in calls]
-        except BaseExceptionGroup as failed:
-            raise failed.exceptions[0] from None
-        return tuple(task.result() for task in tasks)
+        calls = [self._complete(model, request, seed) for seed in request.seeds]
+        return tuple(await together(calls, "remote-completion"))
 
     async def _complete(self, model: str, request: Request, seed: int) -> Generation:
         answer = read(await self.server.post(_PATH, self._body(model, request, seed)), Answer, self.server)

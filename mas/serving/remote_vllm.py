@@ -77,7 +77,7 @@ class RemoteVllmEngine:
             await _check_loads(server)
             engine = cls(server, base, Completions(server, limits, _ALWAYS))
             await engine.load(engine._bare)
-        except BaseException:
+        except BaseException:  # a cancelled start, too: nobody else could close its connections
             await (engine or server).close()
             raise
         return engine

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 from mas.config.options import EngineOptions
 from mas.core.engine import AdapterRef, Generation, Request
 from mas.core.errors import EngineError, ModelError
+from mas.core.together import together
 from mas.serving.bare import bare_version
 from mas.serving.in_flight import InFlight
 from mas.serving.model import BaseModel
@@ -145,12 +146,7 @@ class VllmEngine:
 
     async def _generate(self, request: Request, version: AdapterVersion | None) -> tuple[Generation, ...]:
         calls = [self._complete(request, seed, version) for seed in request.seeds]
-        try:
-            async with asyncio.TaskGroup() as group:
-                tasks = [group.create_task(call, name="vllm-completion") for call in calls]
-        except BaseExceptionGroup as failed:
-            raise failed.exceptions[0] from None
-        return tuple(task.result() for task in tasks)
+        return tuple(await together(calls, "vllm-completion"))
 
     async def _complete(self, request: Request, seed: int, version: AdapterVersion | None) -> Generation:
         options = _sampling(request, seed)

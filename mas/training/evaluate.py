@@ -11,7 +11,7 @@ from mas.core.errors import RunError
 from mas.core.records import Episode
 from mas.core.scenario import Scenario, Split
 from mas.core.seeds import derive_seed
-from mas.runtime.play import together
+from mas.core.together import together
 from mas.runtime.team import TeamRuntime
 from mas.training.sampling.single import play_once
 from mas.training.summary import pass_share

@@ -15,8 +15,8 @@ from mas.core.errors import TrainingError
 from mas.core.records import Episode
 from mas.core.scenario import Scenario
 from mas.core.seeds import derive_seed
+from mas.core.together import together
 from mas.graph.find import find_team
-from mas.runtime.play import together
 from mas.serving.model import BaseModel
 from mas.serving.publication import Publication
 from mas.serving.store import AdapterStore

@@ -21,7 +21,7 @@ SPREAD = 0.1
 def make_base(size: str, directory: Path, *, seed: int, threads: int) -> BaseModel:
     """Write a model of this size to the directory and load it from there."""
     shape = SIZES[size].model_copy(update={"seed": seed})
-    disable_progress_bar()  # type: ignore[no-untyped-call]
+    disable_progress_bar()  # type: ignore[no-untyped-call]  # transformers annotates in part
     tiny_model(shape).save_pretrained(directory)
     tiny_tokenizer().save_pretrained(directory)
     return load_base(ModelOptions(path=str(directory), threads=threads))

@@ -16,9 +16,10 @@ from mas.core.messages import Payload
 from mas.core.records import Episode, Turn
 from mas.core.reward import Reward
 from mas.core.seeds import derive_seed, digest
+from mas.core.together import together
 from mas.runtime.agents import Candidate
 from mas.runtime.flow import Flow
-from mas.runtime.play import Point, together
+from mas.runtime.play import Point
 from mas.runtime.team import TeamRuntime
 from mas.training.rewards import TEAM
 from mas.training.sampling.ledger import Ledger, own_terms, record_turn

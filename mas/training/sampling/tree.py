@@ -14,9 +14,10 @@ from mas.core.messages import Payload
 from mas.core.records import Episode
 from mas.core.reward import Reward
 from mas.core.seeds import derive_seed, digest
+from mas.core.together import together
 from mas.runtime.agents import Candidate
 from mas.runtime.flow import Flow
-from mas.runtime.play import Point, look, play_turn, team_action, together
+from mas.runtime.play import Point, look, play_turn, team_action
 from mas.runtime.team import TeamRuntime
 from mas.training.rewards import TEAM, total_reward
 from mas.training.sampling.ledger import Ledger, own_terms, record_turn
