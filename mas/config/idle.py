@@ -5,7 +5,7 @@ from mas.config.options import Config
 
 def why_idle(key: str, config: Config) -> str | None:
     """Why a dotted key has no effect in this configuration; None: it has one."""
-    algorithm, loss = config.algorithm, config.algorithm.loss
+    algorithm = config.algorithm
     is_tree = algorithm.sampler.mode == "tree"
     if key in _TREE_ONLY and not is_tree:
         return "algorithm.sampler.mode=parallel plays whole episodes; only mode=tree has decisions to look ahead from"
@@ -13,10 +13,10 @@ def why_idle(key: str, config: Config) -> str | None:
         return "with lookahead=action nothing is played on, so there is nothing to average"
     if key == "algorithm.advantage.single" and is_tree:
         return "tree sampling has no group of one"
-    if key == "algorithm.loss.kl_estimator" and not loss.kl:
-        return "algorithm.loss.kl is 0"
-    if key == "algorithm.loss.max_length" and loss.aggregation != "seq_mean_token_sum_norm":
-        return "only algorithm.loss.aggregation=seq_mean_token_sum_norm divides by it"
+    if key == "algorithm.loss.ratio" and algorithm.loss.ratio == "sequence" and is_tree:
+        return "in tree sampling every turn is a trajectory of its own; write ratio=turn, or use sampler.mode=parallel"
+    if key.startswith(_LOSS) and (reason := algorithm.loss.why_idle(key.removeprefix(_LOSS))):
+        return reason
     if reason := _why_engine_idle(key, config.engine.name):
         return reason
     if key.startswith("model.tiny.") and config.model.path != "tiny":
@@ -36,4 +36,5 @@ def _why_engine_idle(key: str, engine: str) -> str | None:
     return None
 
 
+_LOSS = "algorithm.loss."
 _TREE_ONLY = tuple(f"algorithm.sampler.{name}" for name in ("lookahead", "continuations", "commit_best"))

@@ -1,0 +1,98 @@
+"""Options of the loss: which surrogate of the policy gradient, which ratio and terms, and how tokens are added up."""
+
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from mas.config.base import NonNegative, Options, Positive
+
+Surrogate = Literal["clip", "keep_gradient", "cispo", "gmpo", "sapo"]
+
+_BOUNDED = ("clip", "keep_gradient", "cispo", "gmpo")
+_SURROGATES_WITH: dict[str, tuple[str, ...]] = {
+    "clip_low": _BOUNDED,
+    "clip_high": _BOUNDED,
+    "dual_clip": ("clip", "keep_gradient"),
+    "tau_pos": ("sapo",),
+    "tau_neg": ("sapo",),
+}
+
+
+class LossOptions(Options):
+    """The loss of a token, and the weights that make one number of all. Formulas and sources: docs/training.md.
+
+    `surrogate` says how a ratio far from 1 is held back: `clip` takes its gradient away (PPO), `keep_gradient` keeps
+    that of good tokens above the upper bound (AEPO), `cispo` bounds a weight of log pi, `gmpo` bounds each token's log
+    ratio before a turn's mean, `sapo` has a smooth gate. `ratio`: a token's own, or the geometric mean over a turn or
+    over a trajectory (`sequence`: all turns of one agent in one episode).
+
+    The ratio is held between 1 - `clip_low` and 1 + `clip_high` (with `gmpo` its logarithm between -`clip_low` and
+    `clip_high`); None: no bound on that side. `dual_clip`: a bad token counts as if its ratio were this at most; None:
+    without bound. `tau_pos` and `tau_neg`: how narrow the gate of `sapo` is for good and for bad tokens.
+    `importance_cap`: a token's policy loss is multiplied by min(start / behaviour, cap), which makes up for the gap
+    between the engine's probabilities and the learner's at the start of the step, and the ratio is pi / start; None:
+    there is no such weight, and the ratio is pi / behaviour.
+
+    `kl` (to the base with its adapter off) and `entropy` are coefficients; 0 leaves the term out. `kl_in`: the KL is
+    a term of the loss by `kl_estimator`, or is subtracted from each turn's reward, where it is always k1.
+    `max_length`: what `seq_mean_token_sum_norm` divides by, in tokens.
+    """
+
+    surrogate: Surrogate = "clip"
+    ratio: Literal["token", "turn", "sequence"] = "token"
+    clip_low: NonNegative | None = 0.2
+    clip_high: NonNegative | None = 0.2
+    dual_clip: Annotated[float, Field(gt=1)] | None = 3.0
+    tau_pos: Annotated[float, Field(gt=0)] = 1.0
+    tau_neg: Annotated[float, Field(gt=0)] = 1.05
+    importance_cap: Annotated[float, Field(ge=1)] | None = 2.0
+    aggregation: Literal["token_mean", "seq_mean_token_mean", "seq_mean_token_sum", "seq_mean_token_sum_norm"] = (
+        "seq_mean_token_mean"
+    )
+    max_length: Positive = 1024
+    kl: NonNegative = 0.0
+    kl_in: Literal["loss", "reward"] = "loss"
+    kl_estimator: Literal["k1", "k2", "k3", "k3_plus"] = "k2"
+    entropy: NonNegative = 0.02
+
+    def why_idle(self, name: str) -> str | None:
+        """Why an option has no effect beside the others; None: it has one, or is None, which says that it has none."""
+        surrogates = _SURROGATES_WITH.get(name, ())
+        if getattr(self, name) is None:
+            return None
+        if surrogates and self.surrogate not in surrogates:
+            possible = ", ".join(f"surrogate={one}" for one in surrogates)
+            return f"surrogate={self.surrogate} does not read it (possible: {possible})"
+        if name == "ratio" and self.surrogate == "gmpo":
+            return "surrogate=gmpo takes the mean over a turn by itself"
+        if name in ("kl_in", "kl_estimator") and not self.kl:
+            return "kl is 0"
+        if name == "kl_estimator" and self.kl_in == "reward":
+            return "kl_in=reward subtracts k1"
+        if name == "max_length" and self.aggregation != "seq_mean_token_sum_norm":
+            return "only aggregation=seq_mean_token_sum_norm divides by it"
+        return None
+
+    @model_validator(mode="after")
+    def _nothing_is_idle(self) -> Self:
+        # A default that was written out passes: a stored configuration names every key.
+        for name in sorted(self.model_fields_set):
+            value = getattr(self, name)
+            reason = self.why_idle(name) if value != type(self).model_fields[name].default else None
+            if reason is not None:
+                raise ValueError(f"{name}={value} has no effect here: {reason}; leave {name} out")
+        return self
+
+    @model_validator(mode="after")
+    def _bounds_can_bind(self) -> Self:
+        low = self.clip_low if self.surrogate != "gmpo" else None
+        if low is not None and low >= 1:
+            raise ValueError(
+                f"clip_low={low} has no effect here: no ratio is below {1 - low:g}; write clip_low=null for no bound"
+            )
+        if self.surrogate == "keep_gradient" and self.clip_high is None:
+            raise ValueError(
+                "surrogate=keep_gradient differs from clip only above the upper bound, and clip_high=null takes that "
+                "away; give clip_high, or write surrogate=clip"
+            )
+        return self

@@ -1,0 +1,125 @@
+"""The loss of every token, before the weights of `aggregation` make one number of it.
+
+Shape legend: J loss tokens of several rows, one after the other.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+
+import torch
+from torch import Tensor
+
+from mas.config.options import LossOptions
+from mas.core.errors import TrainingError
+from mas.training.losses import policy
+from mas.training.losses.importance import importance_weights, truncated
+from mas.training.losses.ratios import log_ratio, shared_ratio
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Signals:
+    """What the loss reads of each token. Log-probabilities are in nats.
+
+    Attributes:
+        logprobs_J: of the learner now, with gradient.
+        start_J: of the learner at the start of the step; `logprobs_J` detached in a step's first update.
+        behaviour_J: of who sampled.
+        advantage_J: of the token's turn.
+        row_J: index of the token's row (one generation), int64, from 0 on.
+        trajectory_J: index of its trajectory (all turns of one agent in one episode), likewise. All tokens of a row,
+            and with ratio=sequence of a trajectory, must be here.
+        entropy_J: of the learner's distribution at the token, with gradient.
+        reference_J: of the base with its adapter off; None: no KL.
+
+    Raises:
+        TrainingError: the tensors are not all of one length and one dimension.
+    """
+
+    logprobs_J: Tensor
+    start_J: Tensor
+    behaviour_J: Tensor
+    advantage_J: Tensor
+    row_J: Tensor
+    trajectory_J: Tensor
+    entropy_J: Tensor
+    reference_J: Tensor | None = None
+
+    def __post_init__(self) -> None:
+        shapes = {field.name: getattr(self, field.name) for field in fields(self)}
+        shapes = {name: tuple(tensor.shape) for name, tensor in shapes.items() if tensor is not None}
+        if len(set(shapes.values())) > 1 or self.logprobs_J.dim() != 1:
+            raise TrainingError(f"the signals of a loss must have one number per token, but their shapes are {shapes}")
+
+
+@dataclass(frozen=True, slots=True)
+class TokenLosses:
+    """`loss_J` with gradient, to be weighted and added up by the caller; `values`: metric -> one number per token."""
+
+    loss_J: Tensor
+    values: Mapping[str, Tensor]
+
+
+def token_losses(signals: Signals, options: LossOptions) -> TokenLosses:
+    """min(start / behaviour, cap) x policy loss - entropy coefficient x entropy + KL coefficient x KL, per token.
+
+    The first factor is without gradient, and only there with an `importance_cap`; the KL only with kl_in=loss.
+
+    Raises:
+        TrainingError: the options ask for a KL in the loss, but the signals have no reference.
+    """
+    if options.kl and options.kl_in == "loss" and signals.reference_J is None:
+        raise TrainingError(f"loss.kl is {options.kl}, but the signals have no log-probabilities of a reference")
+    policy_J, values = _policy_loss(signals, options)
+    importance_J = importance_weights(signals.start_J, signals.behaviour_J)
+    above_J = torch.zeros_like(importance_J)
+    if options.importance_cap is not None:
+        policy_J = truncated(importance_J, options.importance_cap) * policy_J
+        above_J = (importance_J > options.importance_cap).to(importance_J.dtype)
+    values |= {
+        "policy_loss": policy_J,
+        "entropy": signals.entropy_J,
+        "behaviour_gap": (signals.start_J - signals.behaviour_J).abs(),
+        "importance": importance_J,
+        "importance_clipped": above_J,
+    }
+    loss_J = policy_J
+    if options.entropy:
+        loss_J = loss_J - options.entropy * signals.entropy_J
+    if signals.reference_J is not None:
+        estimator = "k1" if options.kl_in == "reward" else options.kl_estimator
+        values["kl"] = policy.kl(signals.logprobs_J, signals.reference_J, estimator)
+        if options.kl and options.kl_in == "loss":
+            loss_J = loss_J + options.kl * values["kl"]
+    return TokenLosses(loss_J, {name: value_J.detach() for name, value_J in values.items()})
+
+
+def _policy_loss(signals: Signals, options: LossOptions) -> tuple[Tensor, dict[str, Tensor]]:
+    """The surrogate's loss, the unbounded ratio, and where the bounds change a gradient."""
+    old_J = signals.behaviour_J if options.importance_cap is None else signals.start_J
+    log_ratio_J, advantage_J = log_ratio(signals.logprobs_J, old_J), signals.advantage_J
+    ratio_J = _ratio(log_ratio_J, signals, options)
+    bounds = {"clip_low": options.clip_low, "clip_high": options.clip_high}
+    match options.surrogate:
+        case "clip":
+            loss_J = policy.clipped_loss(ratio_J, advantage_J, dual_clip=options.dual_clip, **bounds)
+            held_J = policy.clipped_share(ratio_J, advantage_J, **bounds)
+        case "keep_gradient":
+            loss_J = policy.keep_gradient_loss(ratio_J, advantage_J, dual_clip=options.dual_clip, **bounds)
+            held_J = policy.clipped_share(ratio_J, advantage_J, **bounds)
+        case "cispo":
+            loss_J = policy.cispo_loss(ratio_J, signals.logprobs_J, advantage_J, **bounds)
+            held_J = policy.outside_share(ratio_J, **bounds)
+        case "gmpo":
+            loss_J = policy.gmpo_loss(log_ratio_J, advantage_J, signals.row_J, **bounds)
+            held_J = policy.gmpo_share(log_ratio_J, advantage_J, **bounds)
+        case "sapo":
+            loss_J = policy.sapo_loss(ratio_J, advantage_J, tau_pos=options.tau_pos, tau_neg=options.tau_neg)
+            held_J = torch.zeros_like(ratio_J)
+    return loss_J, {"ratio": ratio_J, "clip_fraction": held_J}
+
+
+def _ratio(log_ratio_J: Tensor, signals: Signals, options: LossOptions) -> Tensor:
+    if options.ratio == "token":
+        return log_ratio_J.exp()
+    segment_J = signals.row_J if options.ratio == "turn" else signals.trajectory_J
+    return shared_ratio(log_ratio_J, signals.logprobs_J, segment_J)
