@@ -1,7 +1,10 @@
-"""Attention of rows that decode one token each, without a copy of the cache.
+"""The attention of the base model: torch's own, and two cases that it does not know.
 
-Several query heads read one key-value head. transformers repeats keys and values for each of them in every step; here
-the heads of a group take the place of query positions, so that the cache is read as it lies.
+Rows that decode one token each, without a copy of the cache: several query heads read one key-value head. transformers
+repeats keys and values for each of them in every step; here the heads of a group take the place of query positions, so
+that the cache is read as it lies.
+
+A packed batch, whose layout the model is given as the argument `packing`: see `mas.serving.tree_attention`.
 """
 
 from typing import Any
@@ -12,7 +15,13 @@ from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedM
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
+from mas.core.errors import ModelError
+from mas.serving.layout import Layout
+from mas.serving.tree_attention import tree_attention
+
 _NAME = "mas_grouped"
+_UNKNOWN = ("softcap", "s_aux", "position_bias")
+"""Arguments that change what attention computes."""
 
 
 def group_queries(model: PreTrainedModel) -> None:
@@ -28,6 +37,9 @@ def _grouped(
     module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **options: Any
 ) -> tuple[Tensor, None]:
     """query [N, Q, T, D], key and value [N, H, S, D], mask [N, 1, T, S]; returns [N, T, Q, D]."""
+    layout: Layout | None = options.pop("packing", None)
+    if layout is not None:
+        return _packed(query, key, value, layout, options), None
     rows, queries, length, size = query.shape
     heads = key.shape[1]
     if length > 1 or queries == heads or attention_mask is None or options.get("position_bias") is not None:
@@ -41,3 +53,19 @@ def _grouped(
         scale=options.get("scaling"),
     )
     return mixed.reshape(rows, 1, queries, value.shape[3]), None
+
+
+def _packed(query: Tensor, key: Tensor, value: Tensor, layout: Layout, options: dict[str, Any]) -> Tensor:
+    for name in _UNKNOWN:
+        if options.get(name) is not None:
+            raise ModelError(f"attention with {name!r} cannot be packed; use learner.pack=false without sharing")
+    rows, _, length, size = query.shape
+    if value.shape[-1] != size:
+        raise ModelError(
+            f"attention with values of size {value.shape[-1]} and queries of size {size} cannot be packed; use "
+            "learner.pack=false without sharing"
+        )
+    query_MQD, key_MHD, value_MHD = (x.transpose(1, 2).flatten(0, 1) for x in (query, key, value))
+    scale, window = options.get("scaling") or size**-0.5, options.get("sliding_window")
+    mixed_MQD = tree_attention(query_MQD, key_MHD, value_MHD, layout, scale=scale, window=window)
+    return mixed_MQD.view(rows, length, *mixed_MQD.shape[1:])

@@ -23,6 +23,7 @@ from torch import Tensor, nn
 
 from mas.config.options import LoraOptions
 from mas.core.errors import ModelError
+from mas.serving.grouped import Segment, Segments
 from mas.serving.stack import Stack
 from mas.serving.weights import AdapterWeights
 
@@ -33,8 +34,8 @@ _STACKS = 8
 class Mix(Protocol):
     """Who speaks in which rows of a batch."""
 
-    def add(self, name: str, x_NTI: Tensor, y_NTO: Tensor) -> Tensor:
-        """The base's product `y` of a layer's input `x` with every row's own low-rank product added."""
+    def linear(self, name: str, base: nn.Linear, x_NTI: Tensor) -> Tensor:
+        """The layer `name` of `x`: the base's product with every token's own low-rank product added, [N, T, O]."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,37 +49,31 @@ class Route:
 
 @dataclass(frozen=True, slots=True)
 class Slices:
-    """Rows sorted by adapter: one pair of products per slice, so that gradients stay with their adapter."""
+    """Rows sorted by adapter: one pair of products per slice, in place. Without gradients."""
 
     routes: tuple[Route, ...]
 
-    def add(self, name: str, x_NTI: Tensor, y_NTO: Tensor) -> Tensor:
-        routes = self.routes
-        if all(route.weights is None or name not in route.weights.pairs for route in routes):
+    def linear(self, name: str, base: nn.Linear, x_NTI: Tensor) -> Tensor:
+        y_NTO: Tensor = base(x_NTI)
+        if all(route.weights is None or name not in route.weights.pairs for route in self.routes):
             return y_NTO
-        if routes[-1].stop != x_NTI.shape[0]:
-            raise ModelError(f"adapter routes cover {routes[-1].stop} rows, the batch has {x_NTI.shape[0]}")
+        if self.routes[-1].stop != x_NTI.shape[0]:
+            raise ModelError(f"adapter routes cover {self.routes[-1].stop} rows, the batch has {x_NTI.shape[0]}")
         x_MI, y_MO, tokens = x_NTI.flatten(0, 1), y_NTO.view(-1, y_NTO.shape[-1]), x_NTI.shape[1]
-        is_in_place = not torch.is_grad_enabled()
-        parts = []
-        for route in routes:
-            rows = slice(route.start * tokens, route.stop * tokens)
-            parts.append(_added(name, route.weights, x_MI[rows], y_MO[rows], is_in_place=is_in_place))
-        if is_in_place:
-            return y_NTO
-        return (parts[0] if len(parts) == 1 else torch.cat(parts)).view_as(y_NTO)
+        for route in self.routes:
+            if route.weights is not None and name in route.weights.pairs:
+                rows = slice(route.start * tokens, route.stop * tokens)
+                _add(name, route.weights, x_MI[rows], y_MO[rows])
+        return y_NTO
 
 
-def _added(name: str, weights: AdapterWeights | None, x_MI: Tensor, y_MO: Tensor, *, is_in_place: bool) -> Tensor:
-    if weights is None or name not in weights.pairs:
-        return y_MO
+def _add(name: str, weights: AdapterWeights, x_MI: Tensor, y_MO: Tensor) -> None:
     a_RI, b_OR = weights.pairs[name]
     low = x_MI.to(a_RI.dtype) @ a_RI.T
     if y_MO.dtype == b_OR.dtype:
-        add = y_MO.addmm_ if is_in_place else y_MO.addmm
-        return add(low, b_OR.T, alpha=weights.scale)
-    both = torch.addmm(y_MO.to(b_OR.dtype), low, b_OR.T, alpha=weights.scale).to(y_MO.dtype)
-    return y_MO.copy_(both) if is_in_place else both
+        y_MO.addmm_(low, b_OR.T, alpha=weights.scale)
+    else:
+        y_MO.copy_(torch.addmm(y_MO.to(b_OR.dtype), low, b_OR.T, alpha=weights.scale))
 
 
 class LoraLinear(nn.Module):
@@ -92,9 +87,10 @@ class LoraLinear(nn.Module):
 
     def forward(self, x_NTI: Tensor) -> Tensor:
         """[N, T, I] -> [N, T, O]."""
-        y_NTO: Tensor = self.base(x_NTI)
         mix = self.bank.mix
-        return y_NTO if mix is None else mix.add(self.name, x_NTI, y_NTO)
+        if mix is None:
+            return self.base(x_NTI)  # type: ignore[no-any-return]
+        return mix.linear(self.name, self.base, x_NTI)
 
 
 class AdapterBank:
@@ -122,6 +118,7 @@ class AdapterBank:
             if last in targets:
                 self.shapes[name] = (layer.in_features, layer.out_features)
                 setattr(model.get_submodule(parent), last, LoraLinear(layer, self, name))
+        model.eval()
         self.device = next(model.parameters()).device
 
     def create(self, options: LoraOptions, seed: int) -> AdapterWeights:
@@ -138,7 +135,8 @@ class AdapterBank:
 
     @contextmanager
     def routing(self, weights_by_row: Sequence[AdapterWeights | None]) -> Iterator[None]:
-        """Within the block, row n speaks with `weights_by_row[n]`; equal adapters must be neighbours for speed."""
+        """Within the block, row n speaks with `weights_by_row[n]`; equal adapters must be neighbours for speed. Without
+        gradients."""
         with self._mixing(Slices(merge_routes(weights_by_row))):
             yield
 
@@ -151,6 +149,13 @@ class AdapterBank:
                 yield
             return
         with self._lock, self._mixing(self._stack(speaking).rows(weights_by_row)):
+            yield
+
+    @contextmanager
+    def training(self, segments: Sequence[Segment]) -> Iterator[None]:
+        """Within the block, tokens of the flat batch speak as `segments` say, with gradients. Backward belongs inside
+        where layers are computed again."""
+        with self._mixing(Segments.of(segments, self.device)):
             yield
 
     def _stack(self, speaking: dict[int, AdapterWeights]) -> Stack:

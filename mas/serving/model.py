@@ -13,6 +13,7 @@ from mas.core.errors import ModelError
 from mas.serving.attention import group_queries
 from mas.serving.check import Limits
 from mas.serving.lora import AdapterBank
+from mas.serving.norms import quicken_norms
 from mas.serving.slots import Attention
 from mas.serving.tokenizer import HubTokenizer
 
@@ -80,8 +81,9 @@ def load_base(options: ModelOptions, path: str | Path | None = None) -> BaseMode
         model: Any = AutoModelForCausalLM.from_pretrained(source, dtype=getattr(torch, options.dtype))
     except (OSError, ValueError, KeyError) as error:
         raise _unloadable(source, error) from error
-    model.to(device).eval()
+    model.to(device)
     group_queries(model)
+    quicken_norms(model)
     return BaseModel(
         name=source,
         model=model,

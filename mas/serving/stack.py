@@ -10,7 +10,7 @@ Shape legend: N rows, I inputs, O outputs, S sum of all ranks, A adapters.
 from collections.abc import Sequence
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from mas.serving.weights import AdapterWeights
 
@@ -99,8 +99,9 @@ class Stacked:
         self._leader = ""
         self._lows: dict[str, Tensor] = {}
 
-    def add(self, name: str, x_NTI: Tensor, y_NTO: Tensor) -> Tensor:
-        """As in `Mix`; the sum may lie where `y` lay."""
+    def linear(self, name: str, base: nn.Linear, x_NTI: Tensor) -> Tensor:
+        """As in `Mix`, for rows of one token."""
+        y_NTO: Tensor = base(x_NTI)
         pair = self.stack.pairs.get(name)
         if pair is None:
             return y_NTO
