@@ -7,6 +7,7 @@ from pydantic import Field, model_validator
 from mas.config.base import Count, NonNegative
 from mas.config.base import Options as Options
 from mas.config.base import Positive as Positive
+from mas.config.losses import LossOptions as LossOptions
 from mas.config.servers import PeerOptions, RemoteOptions
 
 
@@ -169,24 +170,6 @@ class AdvantageOptions(Options):
     single: Literal["zero", "raw"] = "zero"
 
 
-class LossOptions(Options):
-    """The clipped policy loss and its terms; None switches a bound off.
-
-    `kl` (to the base with its adapter off) and `entropy` are coefficients; 0 leaves the term out.
-    """
-
-    clip_low: NonNegative = 0.2
-    clip_high: NonNegative = 0.2
-    dual_clip: Annotated[float, Field(gt=1)] | None = 3.0
-    aggregation: Literal["token_mean", "seq_mean_token_mean", "seq_mean_token_sum", "seq_mean_token_sum_norm"] = (
-        "seq_mean_token_mean"
-    )
-    max_length: Positive = 1024
-    kl: NonNegative = 0.0
-    kl_estimator: Literal["k1", "k2", "k3"] = "k2"
-    entropy: NonNegative = 0.02
-
-
 class AlgorithmOptions(Options):
     """One way to train: which team, whose adapters, how sampled, compared and improved.
 
@@ -207,6 +190,11 @@ class LearnerOptions(Options):
 
     The learning rate falls on a straight line from `lr` to `final_lr` x `lr` at the end of `train.steps`, or of
     `train.token_budget` where that comes first.
+
+    How a batch goes through the model, which changes time and memory but no result: `micro_batch_tokens` at once,
+    packed without padding (`pack`), a prompt of several candidates once (`share_prompts`), a turn that continues an
+    earlier one behind it (`join_turns`); logits of `logit_chunk` places at a time (0: all); `recompute_layers` keeps
+    only each layer's input and computes the rest again. `fused`: one call updates all tensors of an adapter.
     """
 
     lr: Annotated[float, Field(gt=0)] = 3e-3
@@ -218,6 +206,12 @@ class LearnerOptions(Options):
     epochs: Positive = 1
     minibatches: Positive = 1
     micro_batch_tokens: Positive = 16384
+    pack: bool = True
+    share_prompts: bool = True
+    join_turns: bool = True
+    logit_chunk: Count = 256
+    recompute_layers: bool = False
+    fused: bool = True
 
 
 class TrainOptions(Options):

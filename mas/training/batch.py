@@ -1,10 +1,6 @@
-"""A step's turns as learner rows, and rows as micro-batches. Free of torch.
+"""A step's turns as learner rows. Free of torch."""
 
-Rows that read the same input (same adapter, prompt and completion but its last token) share one forward row: the K
-candidates of a group that differ only in their last token cost one.
-"""
-
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from mas.core.records import Turn
@@ -13,19 +9,27 @@ from mas.training.losses.aggregation import Aggregation, token_weights
 
 @dataclass(frozen=True, slots=True)
 class TrainRow:
-    """One turn with what its loss needs. `weight` is that of each of its tokens in the adapter's loss."""
+    """One turn with what its loss needs.
+
+    `weight` is that of each of its tokens in the adapter's loss. `reference` are the base's log-probabilities of its
+    tokens where they are known, else empty.
+    """
 
     turn: Turn
     adapter: str
     advantage: float
     weight: float
+    reference: Sequence[float] = ()
 
-    @property
-    def input_key(self) -> tuple[str, tuple[int, ...], tuple[int, ...], int, float, tuple[int, ...]]:
-        """Rows with equal keys have equal logits, sampling distributions and entropies."""
-        turn = self.turn
-        inputs, length = turn.completion_ids[:-1], len(turn.completion_ids)
-        return self.adapter, turn.prompt_ids, inputs, length, turn.temperature, turn.choices
+
+def group_of(row: TrainRow) -> str:
+    """Rows that are compared with each other have this in common; a trajectory lies in one group."""
+    return row.turn.group
+
+
+def trajectory_of(row: TrainRow) -> tuple[str, str, str]:
+    """Rows of one trajectory have this in common."""
+    return row.adapter, row.turn.group, row.turn.trajectory
 
 
 def train_rows(
@@ -50,45 +54,3 @@ def weighted(rows: Sequence[TrainRow], *, aggregation: Aggregation, max_length: 
         weights = token_weights([len(row.turn.completion_ids) for row in own], aggregation, max_length)
         batch += [replace(row, weight=weight) for row, weight in zip(own, weights, strict=True)]
     return batch
-
-
-@dataclass(frozen=True, slots=True)
-class MicroBatch:
-    """Loss rows and the distinct inputs that they read: `index[n]` is the input of `rows[n]`."""
-
-    rows: tuple[TrainRow, ...]
-    inputs: tuple[TrainRow, ...]
-    index: tuple[int, ...]
-
-
-def micro_batches(rows: Sequence[TrainRow], budget: int) -> Iterator[MicroBatch]:
-    """Split rows so that padded inputs of one micro-batch stay within `budget` tokens (one input at least).
-
-    Inputs of like length go together, whatever their adapter, and are sorted by adapter inside the micro-batch.
-    """
-    members: dict[tuple[object, ...], list[TrainRow]] = {}
-    for row in rows:
-        members.setdefault(row.input_key, []).append(row)
-    groups = sorted(members.values(), key=lambda group: _width(group[0]))
-    pack: list[list[TrainRow]] = []
-    for group in groups:
-        if pack and (len(pack) + 1) * _width(group[0]) > budget:
-            yield _micro_batch(pack)
-            pack = []
-        pack.append(group)
-    if pack:
-        yield _micro_batch(pack)
-
-
-def _width(row: TrainRow) -> int:
-    return len(row.turn.prompt_ids) + len(row.turn.completion_ids) - 1
-
-
-def _micro_batch(pack: list[list[TrainRow]]) -> MicroBatch:
-    pack = sorted(pack, key=lambda group: group[0].adapter)
-    pairs = [(row, index) for index, group in enumerate(pack) for row in group]
-    return MicroBatch(
-        rows=tuple(row for row, _ in pairs),
-        inputs=tuple(group[0] for group in pack),
-        index=tuple(index for _, index in pairs),
-    )

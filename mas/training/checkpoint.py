@@ -133,6 +133,7 @@ def _load_optimiser(learner: Learner, name: str, weights: AdapterWeights, path: 
     for index, parameter in enumerate(weights.parameters()):
         own = {key.partition(".")[2]: value for key, value in tensors.items() if key.startswith(f"{index}.")}
         if own:
+            on_device = learner.options.fused
             states[parameter] = {
-                key: value if key == "step" else value.to(parameter.device) for key, value in own.items()
+                key: value.to(parameter.device) if on_device or key != "step" else value for key, value in own.items()
             }

@@ -8,15 +8,18 @@ from mas.training.advantages.group import group_advantages
 from mas.training.rewards import total_reward
 
 
-def turn_advantages(turns: Sequence[Turn], rewards: RewardOptions, options: AdvantageOptions) -> list[float]:
-    """One advantage per turn, compared inside its group.
+def turn_advantages(
+    turns: Sequence[Turn], rewards: RewardOptions, options: AdvantageOptions, penalties: Sequence[float] | None = None
+) -> list[float]:
+    """One advantage per turn, compared inside its group. `penalties`: what each turn's reward loses; None: nothing.
 
     Turns of one trajectory in one group (parallel sampling: all turns of one agent in one episode) hold the same
-    reward; it enters the group's statistics once, and its advantage is given to each of them.
+    reward; it enters the group's statistics once, less the penalties of them all, and its advantage is given to each.
     """
     rows: dict[tuple[str, str], float] = {}
-    for turn in turns:
-        rows.setdefault((turn.group, turn.trajectory), total_reward(turn.rewards, rewards))
+    for turn, penalty in zip(turns, penalties or [0.0] * len(turns), strict=True):
+        key = turn.group, turn.trajectory
+        rows[key] = rows.get(key, total_reward(turn.rewards, rewards)) - penalty
     keys = list(rows)
     values = group_advantages(
         list(rows.values()),

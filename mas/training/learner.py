@@ -2,12 +2,13 @@
 
 Each step asserts what role adapters need to train at all: an adapter with tokens gets a gradient, every other none.
 
-Shape legend: N loss rows, U distinct inputs, L tokens (right-aligned), V vocabulary.
+Shape legend: J loss tokens of a micro-batch.
 """
 
 import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from statistics import fmean
 
 import torch
@@ -15,13 +16,18 @@ from torch import Tensor
 
 from mas.config.options import LearnerOptions, LossOptions
 from mas.core.errors import TrainingError
-from mas.serving.forward import Row, completion_logits, right_aligned
+from mas.serving.head import Head
 from mas.serving.model import BaseModel
 from mas.serving.weights import AdapterWeights
-from mas.training.batch import MicroBatch, TrainRow, micro_batches, weighted
-from mas.training.losses.policy import clipped_loss, clipped_share, entropy, kl, ratio
+from mas.training.batch import TrainRow, group_of, trajectory_of, weighted
+from mas.training.feed import Feed, Scores, recomputing
+from mas.training.losses.tokens import Signals, TokenLosses, token_losses
+from mas.training.packing import Cost, MicroBatch, Sharing, build_trees, packed, padded
+from mas.training.soundness import check_packed, short_rows
+from mas.training.tally import Metrics, Tally
 
-Metrics = dict[str, float]
+Logprobs = Mapping[int, Sequence[float]]
+"""Log-probabilities of a completion's tokens, by the identity of its turn."""
 
 
 class Learner:
@@ -29,6 +35,9 @@ class Learner:
 
     Args:
         adapters: name -> weights; copied, the caller's stay as they are.
+
+    Raises:
+        ModelError: the model does not compute packed what it computes alone.
     """
 
     def __init__(
@@ -37,6 +46,8 @@ class Learner:
         self.base = base
         self.options = options
         self.loss = loss
+        self.head = Head.of(base.model)
+        self._cost = cost_of(base)
         self.adapters = {name: weights.snapshot() for name, weights in adapters.items()}
         for weights in self.adapters.values():
             for tensor in weights.parameters():
@@ -47,15 +58,17 @@ class Learner:
                 lr=options.lr,
                 betas=(options.beta1, options.beta2),
                 weight_decay=options.weight_decay,
+                fused=options.fused,
             )
             for name, weights in self.adapters.items()
         }
+        rows = short_rows(base.limits)
+        check_packed(base.model, base.bank, self.head, self.micro_batches(rows))
 
     def step(self, rows: Sequence[TrainRow], *, lr_scale: float = 1.0) -> dict[str, Metrics]:
         """Improve every adapter that has rows; returns metrics per adapter over all epochs and minibatches.
 
-        `lr_scale` multiplies the learning rate in this step. `behaviour_gap` alone is that of each adapter's first
-        minibatch, before anything was changed.
+        `lr_scale` multiplies the learning rate in this step. `behaviour_gap` is that of the policy before it.
 
         Raises:
             TrainingError: a gradient reached the wrong adapter, is missing, or is not finite.
@@ -64,52 +77,127 @@ class Learner:
         for optimiser in self.optimisers.values():
             for group in optimiser.param_groups:
                 group["lr"] = self.options.lr * lr_scale
-        names = sorted({row.adapter for row in rows})
-        tallies = {name: Tally() for name in names}
-        norms: dict[str, list[float]] = {name: [] for name in names}
-        gaps: dict[str, float] = {}
+        is_repeated = self.options.epochs * self.options.minibatches > 1
+        start = self.logprobs(rows) if is_repeated else None
+        if is_repeated and self.loss.kl and self.loss.kl_in == "loss":
+            base = self.logprobs(rows, is_reference=True)
+            rows = [replace(row, reference=base[id(row.turn)]) for row in rows]
+        tallies: dict[str, Tally] = defaultdict(Tally)
+        norms: dict[str, list[float]] = defaultdict(list)
         for _ in range(self.options.epochs):
             for part in self._minibatches(rows):
-                for name, norm in self._optimise(part, tallies).items():
+                for name, norm in self._optimise(part, tallies, start).items():
                     norms[name].append(norm)
-                    gaps.setdefault(name, tallies[name].mean("behaviour_gap"))
-        return {
-            name: tally.metrics() | {"gradient_norm": fmean(norms[name]), "behaviour_gap": gaps[name]}
-            for name, tally in tallies.items()
-        }
+        return {name: tallies[name].metrics() | {"gradient_norm": fmean(norms[name])} for name in sorted(tallies)}
+
+    def micro_batches(self, rows: Sequence[TrainRow]) -> list[MicroBatch]:
+        """How rows go through the model: packed or padded, with or without sharing, as the options say."""
+        options = self.options
+        together, apart = (trajectory_of, group_of) if self.loss.ratio == "sequence" else (None, None)
+        # Apart, since a beginning that all prompts share would tie all trajectories into one micro-batch.
+        sharing = Sharing(options.share_prompts, options.join_turns)
+        trees = build_trees(rows, sharing, options.micro_batch_tokens, apart)
+        if options.pack:
+            return packed(trees, options.micro_batch_tokens, self._cost, together)
+        return padded(trees, options.micro_batch_tokens, together)
+
+    def logprobs(self, rows: Sequence[TrainRow], *, is_reference: bool = False) -> Logprobs:
+        """What the policy in training, or the base with its adapters off, gives the rows' completions now."""
+        found: dict[int, Sequence[float]] = {}
+        for batch in self.micro_batches(rows):
+            feed = Feed(batch, self.base.bank.device)
+            tokens = iter(self._frozen(feed, {} if is_reference else self.adapters).tolist())
+            for row in batch.rows:
+                found[id(row.turn)] = [next(tokens) for _ in row.turn.completion_ids]
+        return found
 
     def _minibatches(self, rows: Sequence[TrainRow]) -> list[list[TrainRow]]:
-        """Every n-th row of each adapter, weighted so that each part is a batch of its own."""
+        """Every n-th group of each adapter, weighted as a batch of its own; where there are not n groups, every n-th
+        row (ratio=sequence: trajectory)."""
         count, loss = self.options.minibatches, self.loss
         if count == 1:
             return [list(rows)]
-        seen: dict[str, int] = defaultdict(int)
+        groups: dict[str, set[str]] = defaultdict(set)
+        for row in rows:
+            groups[row.adapter].add(group_of(row))
+        seen: dict[str, dict[object, int]] = defaultdict(dict)
         parts: list[list[TrainRow]] = [[] for _ in range(count)]
         for row in rows:
-            parts[seen[row.adapter] % count].append(row)
-            seen[row.adapter] += 1
+            units = seen[row.adapter]
+            unit: object = trajectory_of(row) if loss.ratio == "sequence" else len(units)
+            if len(groups[row.adapter]) >= count:
+                unit = group_of(row)
+            parts[units.setdefault(unit, len(units)) % count].append(row)
         return [weighted(part, aggregation=loss.aggregation, max_length=loss.max_length) for part in parts if part]
 
-    def _optimise(self, rows: Sequence[TrainRow], tallies: Mapping[str, "Tally"]) -> dict[str, float]:
+    def _optimise(
+        self, rows: Sequence[TrainRow], tallies: Mapping[str, Tally], start: Logprobs | None
+    ) -> dict[str, float]:
         """One update of every adapter that has rows; returns their gradient norms."""
-        for optimiser in self.optimisers.values():
-            optimiser.zero_grad(set_to_none=True)
-        for batch in micro_batches(rows, self.options.micro_batch_tokens):
-            self._backward(batch, tallies)
+        self.accumulate(rows, tallies, start)
         norms = self._gradient_norms({row.adapter for row in rows})
         for name in norms:
             self.optimisers[name].step()
         return norms
 
-    def _backward(self, batch: MicroBatch, tallies: Mapping[str, "Tally"]) -> None:
-        terms = LossTerms.of(self, batch)
-        if terms.loss.requires_grad:
-            terms.loss.backward()  # type: ignore[no-untyped-call]
-        start = 0
-        for stop in range(1, len(batch.rows) + 1):
-            if stop == len(batch.rows) or batch.rows[stop].adapter != batch.rows[start].adapter:
-                tallies[batch.rows[start].adapter].add(terms, start, stop)
-                start = stop
+    def accumulate(
+        self, rows: Sequence[TrainRow], tallies: Mapping[str, Tally], start: Logprobs | None = None
+    ) -> float:
+        """The loss of one batch of rows; its gradients are left in the adapters, those of before are gone.
+
+        Args:
+            tallies: name -> where an adapter's metrics are added up.
+            start: of the policy at the start of the step; None: it is the policy now.
+        """
+        for optimiser in self.optimisers.values():
+            optimiser.zero_grad(set_to_none=True)
+        losses = [self._backward(batch, tallies, start) for batch in self.micro_batches(rows)]
+        return float(torch.stack(losses).sum()) if losses else 0.0
+
+    def _backward(self, batch: MicroBatch, tallies: Mapping[str, Tally], start: Logprobs | None) -> Tensor:
+        feed, model = Feed(batch, self.base.bank.device), self.base.model
+        reference_J = self._reference(feed)
+        with (
+            self.base.bank.training(feed.segments(self.adapters)),
+            recomputing(model, layers=self.options.recompute_layers),
+        ):
+            chunk, entropy_slope = self.options.logit_chunk, self.loss.entropy > 0
+            scores = feed.scores(self.head, feed.hidden(model), chunk, entropy_slope=entropy_slope)
+            losses = self._losses(feed, scores, start, reference_J)
+            loss = (losses.loss_J * feed.per_token([row.weight for row in batch.rows])).sum()
+            if loss.requires_grad:
+                loss.backward()  # type: ignore[no-untyped-call]
+        for name, rows, tokens in feed.adapters():
+            tallies[name].add(losses.values, rows, tokens)
+        return loss.detach()
+
+    def _losses(self, feed: Feed, scores: Scores, start: Logprobs | None, reference_J: Tensor | None) -> TokenLosses:
+        rows = feed.batch.rows
+        now_J = scores.logprobs_J.detach()
+        signals = Signals(
+            logprobs_J=scores.logprobs_J,
+            start_J=now_J if start is None else feed.joined([start[id(row.turn)] for row in rows]),
+            behaviour_J=feed.joined([row.turn.logprobs for row in rows]),
+            advantage_J=feed.per_token([row.advantage for row in rows]),
+            row_J=feed.row_J,
+            trajectory_J=feed.trajectory_J,
+            entropy_J=scores.entropy_J,
+            reference_J=reference_J,
+        )
+        return token_losses(signals, self.loss)
+
+    def _reference(self, feed: Feed) -> Tensor | None:
+        """Of the base, [J]; None: the loss does not ask for it."""
+        if not self.loss.kl:
+            return None
+        if all(row.reference for row in feed.batch.rows):
+            return feed.joined([row.reference for row in feed.batch.rows])
+        return self._frozen(feed, {})
+
+    def _frozen(self, feed: Feed, adapters: Mapping[str, AdapterWeights]) -> Tensor:
+        """Log-probabilities of the loss tokens without gradients, [J]."""
+        with torch.no_grad(), self.base.bank.training(feed.segments(adapters)):
+            return feed.scores(self.head, feed.hidden(self.base.model), self.options.logit_chunk).logprobs_J
 
     def _gradient_norms(self, touched: set[str]) -> dict[str, float]:
         """Norm of each touched adapter's gradient, now clipped. Checks all adapters before any of them changes.
@@ -134,105 +222,10 @@ class Learner:
         return norms
 
 
-class LossTerms:
-    """The loss of one micro-batch and the tensors that its metrics are read from."""
-
-    def __init__(self, loss: Tensor, values: Mapping[str, Tensor], weights_NL: Tensor, mask_NL: Tensor) -> None:
-        self.loss = loss
-        self.values = values
-        self.weights_NL = weights_NL
-        self.mask_NL = mask_NL
-
-    @classmethod
-    def of(cls, learner: Learner, batch: MicroBatch) -> "LossTerms":
-        """Forward pass and loss: sum over tokens of weight x (policy + kl - entropy terms)."""
-        options, device = learner.loss, learner.base.bank.device
-        turns = [row.turn for row in batch.rows]
-        inputs = [
-            Row(row.turn.prompt_ids, row.turn.completion_ids, learner.adapters[row.adapter]) for row in batch.inputs
-        ]
-        heat_U11 = torch.tensor([row.turn.temperature for row in batch.inputs], device=device)[:, None, None]
-        logits_ULV = completion_logits(learner.base.model, learner.base.bank, inputs) / heat_U11
-        index_N = torch.tensor(batch.index, device=device)
-        tokens_NL = right_aligned([turn.completion_ids for turn in turns], device).long()
-        weights_NL = right_aligned([[row.weight] * len(row.turn.completion_ids) for row in batch.rows], device)
-        advantage_N1 = torch.tensor([[row.advantage] for row in batch.rows], device=device)
-
-        logprobs_NL = _token_logprobs(logits_ULV, index_N, tokens_NL)
-        behaviour_NL = right_aligned([turn.logprobs for turn in turns], device)
-        rho_NL = ratio(logprobs_NL, behaviour_NL)
-        bounds = {"clip_low": options.clip_low, "clip_high": options.clip_high}
-        token_loss_NL = clipped_loss(rho_NL, advantage_N1, dual_clip=options.dual_clip, **bounds)
-        entropy_NL = entropy(logits_ULV, _allowed(batch.inputs, logits_ULV))[index_N]
-        values = {
-            "policy_loss": token_loss_NL,
-            "ratio": rho_NL,
-            "clip_fraction": clipped_share(rho_NL, advantage_N1, **bounds),
-            "entropy": entropy_NL,
-            "behaviour_gap": (logprobs_NL - behaviour_NL).abs(),
-        }
-        if options.entropy:
-            token_loss_NL = token_loss_NL - options.entropy * entropy_NL
-        if options.kl:
-            with torch.no_grad():
-                bare = [Row(row.prompt_ids, row.completion_ids) for row in inputs]
-                reference_ULV = completion_logits(learner.base.model, learner.base.bank, bare) / heat_U11
-                reference_NL = _token_logprobs(reference_ULV, index_N, tokens_NL)
-            values["kl"] = kl(logprobs_NL, reference_NL, options.kl_estimator)
-            token_loss_NL = token_loss_NL + options.kl * values["kl"]
-        mask_NL = weights_NL > 0
-        loss = torch.where(mask_NL, token_loss_NL * weights_NL, 0.0).sum()
-        return cls(loss, {name: value.detach() for name, value in values.items()}, weights_NL, mask_NL)
-
-
-class Tally:
-    """Sums of one adapter's token metrics over everything that it learned from in a step."""
-
-    def __init__(self) -> None:
-        self.tokens = 0
-        self.rows = 0
-        self.sums: dict[str, float] = defaultdict(float)
-        self.ratio_max = 0.0
-        self.ratio_sum = 0.0
-        self.ratio_squares = 0.0
-
-    def add(self, terms: LossTerms, start: int, stop: int) -> None:
-        """Add the rows from `start` to `stop`."""
-        mask = terms.mask_NL[start:stop]
-        self.tokens += int(mask.sum())
-        self.rows += stop - start
-        for name, value_NL in terms.values.items():
-            self.sums[name] += float(value_NL[start:stop][mask].sum())
-        rho = terms.values["ratio"][start:stop][mask]
-        self.ratio_max = max(self.ratio_max, float(rho.max()))
-        self.ratio_sum += float(rho.sum())
-        self.ratio_squares += float(rho.square().sum())
-
-    def mean(self, name: str) -> float:
-        """The mean of one metric over the tokens so far."""
-        return self.sums[name] / self.tokens
-
-    def metrics(self) -> Metrics:
-        """Means over tokens; `ess` is the effective sample size as a share: (sum rho)^2 / (n sum rho^2)."""
-        means = {name: self.mean(name) for name in self.sums}
-        ess = self.ratio_sum**2 / (self.tokens * self.ratio_squares) if self.ratio_squares else 0.0
-        return means | {"ratio_max": self.ratio_max, "ess": ess, "tokens": float(self.tokens), "rows": float(self.rows)}
-
-
-def _token_logprobs(logits_ULV: Tensor, index_N: Tensor, tokens_NL: Tensor) -> Tensor:
-    """log pi of each row's tokens, [N, L]."""
-    position_L = torch.arange(tokens_NL.shape[1], device=tokens_NL.device)
-    chosen_NL = logits_ULV[index_N[:, None], position_L[None], tokens_NL]
-    return chosen_NL - logits_ULV.logsumexp(-1)[index_N]
-
-
-def _allowed(inputs: Sequence[TrainRow], logits_ULV: Tensor) -> Tensor | None:
-    """Which tokens are legal, [U, V]; None where no row lists its choices."""
-    if not any(row.turn.choices for row in inputs):
-        return None
-    allowed_UV = torch.zeros(len(inputs), logits_ULV.shape[-1], dtype=torch.bool, device=logits_ULV.device)
-    for u, row in enumerate(inputs):
-        allowed_UV[u, list(row.turn.choices)] = True
-        if not row.turn.choices:
-            allowed_UV[u] = True
-    return allowed_UV
+def cost_of(base: BaseModel) -> Cost:
+    """Multiplications of one token in all linear layers, and of one pair of tokens in all attentions."""
+    config = base.model.config.get_text_config()
+    heads = config.num_attention_heads
+    size = getattr(config, "head_dim", None) or config.hidden_size // heads
+    linear = sum(layer.weight.numel() for layer in base.model.modules() if isinstance(layer, torch.nn.Linear))
+    return Cost(float(linear), 2.0 * heads * size * config.num_hidden_layers)

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from mas.config.options import Config
 from mas.core.errors import TrainingError
-from mas.core.records import Episode
+from mas.core.records import Episode, Turn
 from mas.core.scenario import Scenario
 from mas.core.seeds import derive_seed
 from mas.core.together import together
@@ -28,6 +28,7 @@ from mas.training.credit import turn_advantages
 from mas.training.crew import Crew, check_trainable, new_adapters, open_crew, trainable_adapters
 from mas.training.evaluate import Evaluation, evaluate
 from mas.training.learner import Learner
+from mas.training.losses.penalty import kl_penalty
 from mas.training.sampling.parallel import ParallelSampler
 from mas.training.sampling.tree import TreeSampler
 from mas.training.summary import step_metrics
@@ -150,9 +151,7 @@ class Trainer:
         sampled = time.perf_counter()
         algorithm = self.config.algorithm
         turns = [turn for episode in episodes for turn in episode.turns]
-        advantages = turn_advantages(turns, algorithm.reward, algorithm.advantage)
-        loss = algorithm.loss
-        rows = train_rows(turns, advantages, crew.adapter_of, aggregation=loss.aggregation, max_length=loss.max_length)
+        advantages, rows = self._rows(turns, crew.adapter_of)
         learned = self.learner.step(rows, lr_scale=self._lr_scale())
         taught = time.perf_counter()
         if self.config.train.canary:
@@ -173,6 +172,24 @@ class Trainer:
         metrics["seconds"] = {"sample": sampled - began, "learn": taught - sampled, "publish": ended - taught}
         watcher.on_step(step, metrics, episodes)
         return metrics
+
+    def _rows(self, turns: Sequence[Turn], adapter_of: Mapping[str, str]) -> tuple[list[float], list[TrainRow]]:
+        """Every turn's advantage, and what the learner is given; the KL is paid here if rewards pay it."""
+        algorithm = self.config.algorithm
+        loss = algorithm.loss
+
+        def rows_of(advantages: Sequence[float]) -> list[TrainRow]:
+            return train_rows(turns, advantages, adapter_of, aggregation=loss.aggregation, max_length=loss.max_length)
+
+        if not loss.kl or loss.kl_in == "loss":
+            advantages = turn_advantages(turns, algorithm.reward, algorithm.advantage)
+            return advantages, rows_of(advantages)
+        rows = rows_of([0.0] * len(turns))
+        own, base = self.learner.logprobs(rows), self.learner.logprobs(rows, is_reference=True)
+        # Turns of frozen roles have no row and pay nothing.
+        paid = [kl_penalty(own[id(turn)], base[id(turn)], loss.kl) if id(turn) in own else 0.0 for turn in turns]
+        advantages = turn_advantages(turns, algorithm.reward, algorithm.advantage, paid)
+        return advantages, [replace(row, reference=base[id(row.turn)]) for row in rows_of(advantages)]
 
     async def _publish(
         self, store: AdapterStore, names: Iterable[str], rows: Sequence[TrainRow]

@@ -1,5 +1,6 @@
 """Learners, batches and gradients for tests."""
 
+from collections import defaultdict
 from typing import Any
 
 import torch
@@ -12,8 +13,8 @@ from mas.core.records import Turn
 from mas.serving.forward import Row, completion_logits
 from mas.serving.model import BaseModel
 from mas.serving.weights import AdapterWeights
-from mas.training.batch import TrainRow, micro_batches, train_rows
-from mas.training.learner import Learner, LossTerms
+from mas.training.batch import TrainRow, train_rows
+from mas.training.learner import Learner, Tally
 
 ROLES = ("planner", "executor", "verifier")
 CHOICES = (8, 9, 10, 11)
@@ -51,15 +52,16 @@ def is_same(weights: AdapterWeights, before: list[Tensor]) -> bool:
     return all(torch.equal(now, then) for now, then in zip(weights.parameters(), before, strict=True))
 
 
-def gradients(learner: Learner, rows: list[TrainRow], budget: int = 10**6) -> Tensor:
+def gradients(learner: Learner, rows: list[TrainRow]) -> Tensor:
     """All gradients of one batch as one vector."""
-    for weights in learner.adapters.values():
-        for tensor in weights.parameters():
-            tensor.grad = None
-    for batch in micro_batches(rows, budget):
-        LossTerms.of(learner, batch).loss.backward()
+    loss_of(learner, rows)
     parameters = [tensor for weights in learner.adapters.values() for tensor in weights.parameters()]
     return torch.cat([tensor.grad.flatten() for tensor in parameters if tensor.grad is not None])
+
+
+def loss_of(learner: Learner, rows: list[TrainRow]) -> float:
+    """The loss of one batch; its gradients are left in the adapters."""
+    return learner.accumulate(rows, defaultdict(Tally))
 
 
 def near(value: Tensor, wanted: Tensor, relative: float) -> bool:

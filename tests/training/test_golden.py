@@ -12,7 +12,8 @@ from mas.config.options import AdvantageOptions, RewardOptions, SamplerOptions
 from mas.training.advantages.group import group_advantages
 from mas.training.credit import turn_advantages
 from mas.training.losses.aggregation import token_weights
-from mas.training.losses.policy import clipped_loss, kl, ratio
+from mas.training.losses.policy import clipped_loss, kl
+from mas.training.losses.ratios import log_ratio
 from mas.training.rewards import total_reward
 from mas.training.sampling.ledger import Ledger
 from mas.training.sampling.tree import TreeSampler, _TreePlay
@@ -55,6 +56,17 @@ def test_at_grpo_advantages_compare_inside_agent_and_turn() -> None:
     advantages = turn_advantages(mixed, RewardOptions(), AdvantageOptions())
     assert advantages[0::2] == near(AT_GRPO["coder_adv"])
     assert advantages[1::2] == near(AT_GRPO["tester_adv"])
+
+
+def test_what_a_turn_pays_is_taken_off_its_trajectorys_reward_before_it_is_compared() -> None:
+    # R = 1, 1, 0; the first pays 0.5 in one turn, the second 0.25 in each of two: 0.5, 0.5, 0, mean 1/3, std 0.288675.
+    names, rewards, paid = ("a", "b", "b", "c"), (1.0, 1.0, 1.0, 0.0), (0.5, 0.25, 0.25, 0.0)
+    turns = [
+        make_turn(group="g", trajectory=name, rewards={"team.won": won})
+        for name, won in zip(names, rewards, strict=True)
+    ]
+    found = turn_advantages(turns, RewardOptions(), AdvantageOptions(), paid)
+    assert found == near([0.577348, 0.577348, 0.577348, -1.154697])
 
 
 @pytest.mark.parametrize(("terms", "winner"), [(CODER, "coder_winner"), (TESTER, "tester_winner")])
@@ -137,7 +149,7 @@ def test_aggregation(aggregation: Any, name: str) -> None:
 
 def test_the_ratio_clamps_the_difference_first() -> None:
     # Section 0.2: rho = exp(d), d clamped to [-20, 20].
-    rho = ratio(torch.tensor([[0.0, -90.0, 0.1]]), torch.tensor([[-90.0, 0.0, 0.0]]))
+    rho = log_ratio(torch.tensor([[0.0, -90.0, 0.1]]), torch.tensor([[-90.0, 0.0, 0.0]])).exp()
     assert rho.tolist()[0] == pytest.approx([torch.tensor(20.0).exp().item(), 2.0611536e-9, 1.1051709])
 
 

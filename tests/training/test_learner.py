@@ -1,5 +1,6 @@
 """The learner: whose weights change, by which gradient, and what it refuses to do."""
 
+import itertools
 from typing import Any
 
 import pytest
@@ -7,13 +8,15 @@ import torch
 from conftest import BaseFor
 from loud import loud_adapter
 from parts import SKILLED, make_turn
-from rows import CHOICES, ROLES, batch_of, copy_of, gradients, is_same, learner_of, near, on_policy, rows_of
+from rows import ROLES, batch_of, copy_of, gradients, is_same, learner_of, near, on_policy, rows_of
 
 from mas.config.options import LearnerOptions, LossOptions
 from mas.core.errors import TrainingError
+from mas.serving.grouped import Segment
 from mas.serving.model import BaseModel
-from mas.training.batch import TrainRow, micro_batches
-from mas.training.learner import Learner, LossTerms
+from mas.training.feed import Feed
+from mas.training.learner import Learner
+from mas.training.losses.tokens import TokenLosses
 
 
 @pytest.fixture(scope="module")
@@ -53,9 +56,10 @@ def test_the_callers_adapters_stay_as_they_are(base: BaseModel) -> None:
 
 @pytest.mark.parametrize("budget", [1, 7, 30])
 def test_the_size_of_micro_batches_does_not_change_the_update(base: BaseModel, budget: int) -> None:
-    learner, rows = learner_of(base, kl=0.1, entropy=0.05), rows_of()
-    assert len(list(micro_batches(rows, budget))) > 1
-    assert near(gradients(learner, rows, budget), gradients(learner, rows), 1e-5)
+    small = learner_of(base, LearnerOptions(micro_batch_tokens=budget), kl=0.1, entropy=0.05)
+    rows = rows_of()
+    assert len(small.micro_batches(rows)) > 1
+    assert near(gradients(small, rows), gradients(learner_of(base, kl=0.1, entropy=0.05), rows), 1e-5)
 
 
 def test_metrics_do_not_depend_on_micro_batches(base: BaseModel) -> None:
@@ -65,33 +69,9 @@ def test_metrics_do_not_depend_on_micro_batches(base: BaseModel) -> None:
         assert small[name] == pytest.approx(large[name], rel=1e-4, abs=1e-6)
 
 
-def test_micro_batches_hold_every_row_once_within_their_budget() -> None:
-    rows = rows_of(*ROLES, count=20)
-    batches = list(micro_batches(rows, 24))
-    assert sorted(id(row) for batch in batches for row in batch.rows) == sorted(id(row) for row in rows)
-    for batch in batches:
-        width = max(len(row.turn.prompt_ids) + len(row.turn.completion_ids) - 1 for row in batch.inputs)
-        assert len(batch.inputs) * width <= 24 or len(batch.inputs) == 1
-        assert [row.adapter for row in batch.inputs] == sorted(row.adapter for row in batch.inputs)
-        for row, index in zip(batch.rows, batch.index, strict=True):
-            assert batch.inputs[index].input_key == row.input_key
-
-
-def test_shared_input_rows_equal_rows_of_their_own(base: BaseModel, monkeypatch: pytest.MonkeyPatch) -> None:
-    learner, rows = learner_of(base, kl=0.1, entropy=0.05), rows_of(choices=CHOICES)
-    (shared,) = micro_batches(rows, 10**6)
-    with_sharing = gradients(learner, rows)
-    monkeypatch.setattr(TrainRow, "input_key", property(id))
-    (apart,) = micro_batches(rows, 10**6)
-    assert len(shared.inputs) < len(apart.inputs) == len(rows)
-    assert near(with_sharing, gradients(learner, rows), 1e-5)
-
-
-@pytest.mark.parametrize("other", [{"temperature": 2.0}, {"choices": CHOICES}, {"role": "planner"}])
-def test_rows_that_differ_in_more_than_the_last_token_share_nothing(other: dict[str, Any]) -> None:
-    turns = [make_turn(), make_turn(**other)]
-    (batch,) = micro_batches(batch_of(turns, [1.0, -1.0]), 10**6)
-    assert len(batch.inputs) == 2
+def test_roles_share_a_micro_batch(base: BaseModel) -> None:
+    (batch,) = learner_of(base).micro_batches(rows_of(*ROLES))
+    assert {row.adapter for row in batch.rows} == set(ROLES)
 
 
 def test_turns_of_frozen_roles_are_no_rows() -> None:
@@ -145,14 +125,14 @@ def test_a_gradient_that_is_not_finite_stops_before_anything_changes(base: BaseM
 
 
 def test_a_gradient_in_the_wrong_adapter_is_noticed(base: BaseModel, monkeypatch: pytest.MonkeyPatch) -> None:
-    learner, of = learner_of(base), LossTerms.of.__func__
+    learner = learner_of(base)
+    losses_of = learner._losses
 
-    def leaking(cls: type[LossTerms], learner: Learner, batch: Any) -> LossTerms:
-        terms = of(cls, learner, batch)
-        terms.loss = terms.loss + 1e-9 * learner.adapters["verifier"].parameters()[0].sum()
-        return terms
+    def leaking(*args: Any) -> TokenLosses:
+        losses = losses_of(*args)
+        return TokenLosses(losses.loss_J + 1e-9 * learner.adapters["verifier"].parameters()[0].sum(), losses.values)
 
-    monkeypatch.setattr(LossTerms, "of", classmethod(leaking))
+    monkeypatch.setattr(learner, "_losses", leaking)
     with pytest.raises(TrainingError, match="'verifier' has no rows in this step and yet a gradient"):
         learner.step(rows_of("planner"))
 
@@ -160,8 +140,8 @@ def test_a_gradient_in_the_wrong_adapter_is_noticed(base: BaseModel, monkeypatch
 def test_an_adapter_that_is_not_in_the_forward_pass_is_noticed(
     base: BaseModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    learner, routing = learner_of(base), base.bank.routing
-    monkeypatch.setattr(base.bank, "routing", lambda rows: routing([None] * len(rows)))
+    learner = learner_of(base)
+    monkeypatch.setattr(Feed, "segments", lambda feed, adapters: [Segment(None, 0, feed.batch.tokens)])
     with pytest.raises(TrainingError, match="'planner' has rows but"):
         learner.step(rows_of("planner"))
 
@@ -169,3 +149,51 @@ def test_an_adapter_that_is_not_in_the_forward_pass_is_noticed(
 def test_advantages_that_cancel_are_no_error(base: BaseModel) -> None:
     learner = learner_of(base)
     learner.step(on_policy(learner, batch_of([make_turn()] * 2, [1.0, -1.0])))
+
+
+@pytest.mark.parametrize("minibatches", [1, 3])
+def test_a_trajectory_stays_in_one_micro_batch_and_one_minibatch(base: BaseModel, minibatches: int) -> None:
+    options = LearnerOptions(minibatches=minibatches, micro_batch_tokens=8, share_prompts=False, join_turns=False)
+    learner = learner_of(base, options, ratio="sequence", dual_clip=None)
+    turns = [make_turn(prompt_ids=(5, 6, 7 + n), completion_ids=(8, 9), trajectory=f"t{n % 4}") for n in range(12)]
+    parts = learner._minibatches(batch_of(turns, [1.0] * 12))
+    assert len(parts) == minibatches
+    seen: list[str] = []
+    for part in parts:
+        for batch in learner.micro_batches(part):
+            seen += {row.turn.trajectory for row in batch.rows}
+    assert sorted(seen) == ["t0", "t1", "t2", "t3"]
+
+
+def test_a_beginning_that_all_prompts_share_does_not_tie_all_trajectories_into_one_micro_batch(base: BaseModel) -> None:
+    learner = learner_of(base, LearnerOptions(micro_batch_tokens=40), ratio="sequence")
+    turns = [
+        make_turn(prompt_ids=(4, 5, 6, 20 + g, 30 + t), completion_ids=(8 + k, 9), trajectory=f"t{k}", group=f"g{g}")
+        for g, t, k in itertools.product(range(6), range(3), range(2))
+    ]
+    batches = learner.micro_batches(batch_of(turns, [1.0] * len(turns)))
+    # A group is 4 tokens, then 3 turns of 1 + 2 x 1: 13; three of them fit.
+    assert [batch.tokens for batch in batches] == [39, 39]
+
+
+@pytest.mark.parametrize(("epochs", "minibatches"), [(4, 1), (1, 6)])
+def test_the_policy_at_the_start_of_the_step_is_that_of_all_its_updates(
+    base: BaseModel, epochs: int, minibatches: int
+) -> None:
+    # Samples of exactly the learner's policy: the weight start/behaviour stays 1 while the ratio moves away from 1.
+    learner = learner_of(base, LearnerOptions(epochs=epochs, minibatches=minibatches, lr=1e-2))
+    metrics = learner.step(on_policy(learner, rows_of("planner")))["planner"]
+    assert metrics["importance"] == pytest.approx(1, abs=1e-4)
+    assert metrics["ess"] == pytest.approx(1, abs=1e-4)
+    assert metrics["ratio_max"] > 1.05
+
+
+def test_log_probabilities_are_those_of_the_policy_or_of_the_base(base: BaseModel) -> None:
+    learner = learner_of(base)
+    rows = on_policy(learner, rows_of())
+    bare = on_policy(learner_of(base, spread=0.0), rows)
+    now, reference = learner.logprobs(rows), learner.logprobs(rows, is_reference=True)
+    for row, other in zip(rows, bare, strict=True):
+        assert list(now[id(row.turn)]) == pytest.approx(row.turn.logprobs, abs=1e-4)
+        assert list(reference[id(row.turn)]) == pytest.approx(other.turn.logprobs, abs=1e-4)
+    assert now != reference

@@ -1,18 +1,18 @@
 """What the loss of a batch is, and that every term of it has a gradient."""
 
+import math
+from typing import Any
+
 import pytest
 import torch
 from conftest import BaseFor
 from parts import SKILLED, make_turn
-from rows import CHOICES, ROLES, batch_of, gradients, learner_of, near, on_policy, rows_of
+from rows import CHOICES, ROLES, batch_of, gradients, learner_of, loss_of, near, on_policy, rows_of
 
 from mas.config.options import LearnerOptions
 from mas.core.engine import Request, Sampling
 from mas.serving.model import BaseModel
 from mas.serving.transformers_engine import TransformersEngine
-from mas.training.batch import micro_batches
-from mas.training.learner import LossTerms
-from mas.training.losses.policy import entropy
 
 
 @pytest.fixture(scope="module")
@@ -45,8 +45,7 @@ def test_the_loss_is_the_mean_over_rows_of_the_mean_over_their_tokens(base: Base
     learner = learner_of(base)
     turns = [make_turn(completion_ids=(8, 9, 10, 11)[:length]) for length in (1, 2, 3, 4)]
     rows = on_policy(learner, batch_of(turns, [1.0, 2.0, 3.0, 6.0]))
-    (batch,) = micro_batches(rows, 10**6)
-    assert LossTerms.of(learner, batch).loss.item() == pytest.approx(-3, abs=1e-4)
+    assert loss_of(learner, rows) == pytest.approx(-3, abs=1e-4)
 
 
 def test_weights_of_the_loss_are_per_adapter() -> None:
@@ -85,17 +84,20 @@ def test_the_entropy_bonus_has_a_gradient_and_raises_entropy(base: BaseModel, ch
     assert all(last[name]["entropy"] > first[name]["entropy"] for name in first)
 
 
-def test_entropy_looks_only_at_legal_tokens() -> None:
-    # Over logits log(1, 2, 3, 4): legal 0 and 1 have probabilities 1/3 and 2/3; H = -(ln(1/3) + 2 ln(2/3)) / 3.
-    logits = torch.tensor([[[1.0, 2.0, 3.0, 4.0]]]).log().requires_grad_()
-    allowed = torch.tensor([[True, True, False, False]])
-    value = entropy(logits, allowed)
-    assert value.item() == pytest.approx(0.6365142)
-    value.sum().backward()
-    assert logits.grad is not None
-    assert logits.grad[0, 0, 2:].tolist() == [0, 0]
-    assert torch.isfinite(logits.grad).all()
-    assert entropy(logits).item() == pytest.approx(1.2798542)
+@pytest.mark.parametrize("choices", [(), (8, 9), CHOICES])
+def test_entropy_looks_only_at_legal_tokens(base: BaseModel, choices: tuple[int, ...]) -> None:
+    learner = learner_of(base)
+    turn = make_turn(completion_ids=(8,), choices=choices, temperature=0.5)
+    with torch.no_grad(), base.bank.routing([learner.adapters["executor"]]):
+        logits_V = base.model(input_ids=torch.tensor([turn.prompt_ids])).logits[0, -1] / 0.5
+    legal = logits_V[list(choices)] if choices else logits_V
+    shares = legal.softmax(-1)
+    wanted = -(shares * shares.log()).sum().item()
+    beside = make_turn(completion_ids=(9,), temperature=0.5, choices=(10, 11, 12))
+    alone, both = (learner.step(batch_of(turns, [0.0] * len(turns))) for turns in ([turn], [turn, turn]))
+    assert alone["executor"]["entropy"] == pytest.approx(wanted, rel=1e-4)
+    assert both["executor"]["entropy"] == pytest.approx(wanted, rel=1e-4)
+    assert learner.step(batch_of([turn, beside], [0.0] * 2))["executor"]["entropy"] != pytest.approx(wanted, rel=1e-4)
 
 
 @pytest.mark.parametrize("estimator", ["k2", "k3"])
@@ -120,7 +122,40 @@ def test_clipped_tokens_are_counted_and_teach_nothing(
     base: BaseModel, shift: float, advantage: float, share: float
 ) -> None:
     # rho = exp(shift): 1.65 is clipped for A > 0, 0.61 for A < 0; 7.4 with A < 0 is beyond the dual clip of 3.
-    learner = learner_of(base)
+    learner = learner_of(base, importance_cap=None)
     rows = on_policy(learner, batch_of([make_turn(completion_ids=(8, 9))], [advantage]), shift)
     assert (gradients(learner, rows).norm() == 0) == (share == 1 or shift == 2)
     assert learner.step(rows)["executor"]["clip_fraction"] == share
+
+
+@pytest.mark.parametrize(("shift", "weight"), [(0.5, math.exp(0.5)), (-0.5, math.exp(-0.5)), (2.0, 2.0)])
+def test_samples_of_another_policy_weigh_by_their_importance_up_to_the_cap(
+    base: BaseModel, shift: float, weight: float
+) -> None:
+    # Behaviour log-probabilities `shift` below the learner's: exp(shift) is the weight of every token's gradient.
+    learner, turns = learner_of(base), [make_turn(completion_ids=(8, 9)), make_turn(completion_ids=(9,))]
+    batch = batch_of(turns, [1.0, -0.5])
+    on, off = (gradients(learner, on_policy(learner, batch, value)) for value in (0.0, shift))
+    assert near(off, weight * on, 1e-4)
+    metrics = learner.step(on_policy(learner, batch, shift))["executor"]
+    assert metrics["importance"] == pytest.approx(math.exp(shift), rel=1e-3)
+    assert metrics["importance_max"] == pytest.approx(math.exp(shift), rel=1e-3)
+    assert metrics["importance_clipped"] == float(shift == 2)
+    assert metrics["behaviour_gap"] == pytest.approx(abs(shift), abs=1e-3)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"ratio": "turn", "clip_low": 3e-4, "clip_high": 4e-4, "dual_clip": None},
+        {"ratio": "sequence"},
+        {"surrogate": "cispo", "clip_low": None, "clip_high": 4.0},
+        {"surrogate": "keep_gradient", "clip_high": 0.28},
+        {"surrogate": "gmpo", "clip_low": 0.4, "clip_high": 0.4},
+        {"surrogate": "sapo"},
+    ],
+)
+def test_on_policy_every_surrogate_has_the_gradient_of_the_plain_one(base: BaseModel, options: dict[str, Any]) -> None:
+    plain = learner_of(base)
+    rows = on_policy(plain, rows_of())
+    assert near(gradients(learner_of(base, **options), rows), gradients(plain, rows), 1e-3)

@@ -2,6 +2,7 @@
 
 import gc
 import json
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,8 +22,8 @@ from mas.observe.atomic import write_directory_atomic
 from mas.serving.forward import Row, completion_logits
 from mas.serving.model import BaseModel
 from mas.serving.peft_files import from_directory, to_files
-from mas.training.batch import TrainRow, micro_batches, train_rows
-from mas.training.learner import Learner, LossTerms
+from mas.training.batch import TrainRow, train_rows
+from mas.training.learner import Learner, Tally
 
 NAMES = ("planner", "executor")
 PROMPTS = {"planner": ((19, 3, 4, 77), (19, 5, 6, 77)), "executor": ((14, 5, 6, 3, 4, 8, 70, 77), (14, 9, 77))}
@@ -72,12 +73,11 @@ def rows_of(base: BaseModel) -> list[TrainRow]:
 
 def learner_of(base: BaseModel, **loss: Any) -> Learner:
     adapters = {name: loud_adapter(base, seed) for seed, name in enumerate(NAMES)}
-    return Learner(base, adapters, LearnerOptions(), LossOptions(**{"entropy": 0.0} | loss))
+    return Learner(base, adapters, LearnerOptions(), LossOptions(**{"entropy": 0.0, "importance_cap": None} | loss))
 
 
-def our_gradients(learner: Learner, rows: list[TrainRow], budget: int = 10**6) -> dict[str, Tensor]:
-    for batch in micro_batches(rows, budget):
-        LossTerms.of(learner, batch).loss.backward()
+def our_gradients(learner: Learner, rows: list[TrainRow]) -> dict[str, Tensor]:
+    learner.accumulate(rows, defaultdict(Tally))
     return {
         f"{layer}.{part}.{name}": tensor.grad
         for name, weights in learner.adapters.items()

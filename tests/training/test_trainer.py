@@ -7,7 +7,7 @@ import msgspec
 import pytest
 import torch
 from conftest import BaseFor
-from parts import SKILLED
+from parts import SKILLED, make_turn
 
 from mas.config.options import Config, LearnerOptions
 from mas.core.errors import ConfigError, EngineError, NotServed, TrainingError
@@ -264,3 +264,33 @@ def test_a_frozen_role_with_an_adapter_that_nobody_trains_is_refused(base: BaseM
 def test_a_template_that_reads_what_its_view_does_not_show_is_refused(base: BaseModel, scenario: Scenario) -> None:
     with pytest.raises(ConfigError, match="gaol"):
         Trainer(config_of(), with_role(scenario, "planner", template="P{gaol}>"), base)
+
+
+async def test_the_kl_is_paid_by_rewards_before_turns_are_compared(scenario: Scenario, base: BaseModel) -> None:
+    quiet = {"entropy": 0.0}
+    _, free = await train(config_of({"loss": quiet}, steps=3), scenario, base)
+    _, paying = await train(config_of({"loss": quiet | {"kl": 5.0, "kl_in": "reward"}}, steps=3), scenario, base)
+    # Fresh adapters are the base itself, so the first step pays nothing and learns the same.
+    first, *later = (metrics["adapters"]["planner"] for _, metrics, _ in paying.steps)
+    assert first["kl"] == pytest.approx(0, abs=1e-5)
+    assert first["gradient_norm"] == pytest.approx(free.steps[0][1]["adapters"]["planner"]["gradient_norm"], rel=1e-3)
+    assert max(abs(metrics["kl"]) for metrics in later) > 1e-3
+    assert later[0]["gradient_norm"] != pytest.approx(
+        free.steps[1][1]["adapters"]["planner"]["gradient_norm"], rel=1e-3
+    )
+    assert all("kl" not in metrics["adapters"]["planner"] for _, metrics, _ in free.steps)
+
+
+def test_a_turn_pays_for_being_likelier_than_under_the_base(
+    scenario: Scenario, base: BaseModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = config_of({"loss": {"kl": 0.5, "kl_in": "reward"}, "advantage": {"scale": "none"}})
+    trainer = Trainer(config, scenario, base)
+    turns = [make_turn(role="planner", trajectory=name, completion_ids=(8, 9)) for name in "ab"]
+    own = {id(turns[0]): (-1.0, -1.0), id(turns[1]): (-2.0, -2.0)}
+    bare = {id(turn): (-1.5, -1.5) for turn in turns}
+    monkeypatch.setattr(trainer.learner, "logprobs", lambda rows, is_reference=False: bare if is_reference else own)
+    advantages, rows = trainer._rows(turns, {"planner": "planner"})
+    # 0.5 x 2 x 0.5 is taken from the first, and as much given to the second; their mean stays 0.
+    assert advantages == pytest.approx([-0.5, 0.5])
+    assert [row.reference for row in rows] == [(-1.5, -1.5)] * 2
