@@ -22,11 +22,6 @@ Threads = Annotated[int, typer.Option(min=1, help="torch threads of every compet
 Seed = Annotated[int, typer.Option(help="of weights, prompts and draws")]
 
 
-@bench.callback()
-def suite() -> None:
-    """Say that `serving` is one of several commands, though there may be only one."""
-
-
 @bench.command()
 def serving(
     json: JsonFile = None,
@@ -59,4 +54,49 @@ def serving(
     print_result(console, result, reference=REFERENCE)
     if json is not None:
         write_result(json, result)
+    raise typer.Exit(result.exit_code)
+
+
+@bench.command()
+def learner(
+    json: JsonFile = None,
+    workload: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="a workload's name or YAML file; may be repeated"),
+    ] = None,
+    plot: Annotated[Path | None, typer.Option(metavar="FILE", help="draw the rows there: .svg or .png")] = None,
+    repeats: Repeats = 5,
+    seed: Seed = 0,
+    without: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="leave out: packed, trl, checkpointing, floor")
+    ] = None,
+    threads: Threads = 2,
+) -> None:
+    """Tokens per second and memory of a learner's step, against PEFT and TRL on the same tokens."""
+    from mas.bench.learner.options import DEFAULT_WORKLOADS, LearnerBench
+    from mas.bench.learner.workload import load_workload
+    from mas.bench.plot import check_plot, write_plot
+    from mas.bench.result import check_writable, write_result
+    from mas.bench.table import print_result
+
+    options = LearnerBench(
+        workloads=tuple(load_workload(name) for name in workload or DEFAULT_WORKLOADS),
+        repeats=repeats,
+        seed=seed,
+        without=frozenset(without or ()),
+        threads=threads,
+    )
+    if json is not None:
+        check_writable(json)
+    if plot is not None:
+        check_plot(plot)
+    from mas.bench.learner.run import bench_learner
+
+    console = Console(width=None if sys.stdout.isatty() else _WIDTH)
+    result = asyncio.run(bench_learner(options, lambda text: console.print(text, style="dim", highlight=False)))
+    print_result(console, result, reference="PEFT padded, or 1st")
+    if json is not None:
+        write_result(json, result)
+    if plot is not None:
+        write_plot(plot, result)
     raise typer.Exit(result.exit_code)

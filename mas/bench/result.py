@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 from statistics import median
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -81,13 +81,19 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):
-    """All of one benchmark. `workload`: the options that the work follows from."""
+    """All of one benchmark.
+
+    Attributes:
+        workload: the options that the work follows from.
+        notes: what could not be measured, and why.
+    """
 
     bench: str
     machine: Machine
-    workload: dict[str, int]
+    workload: dict[str, Any]
     rows: tuple[Row, ...]
     targets: tuple[Target, ...]
+    notes: tuple[str, ...] = ()
 
     @property
     def exit_code(self) -> int:

@@ -14,7 +14,10 @@ def print_result(console: Console, result: Result, *, reference: str) -> None:
     """Print the rows, the targets and the machine; `reference` is the competitor that ratios are to."""
     machine = result.machine
     console.print(_rows(result.rows, f"mas bench {result.bench}: tokens per second", f"/ {reference}"))
-    console.print(_targets(result.targets))
+    if result.targets:
+        console.print(_targets(result.targets))
+    for note in result.notes:
+        console.print(Text(note), soft_wrap=True)
     versions = ", ".join(f"{name} {number or '–'}" for name, number in machine.versions.items())
     where = f"{machine.cpu}, {machine.cores} cores, {machine.memory_gib} GiB, on {machine.device}"
     work = (

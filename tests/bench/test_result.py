@@ -65,7 +65,7 @@ def test_the_file_holds_machine_rows_and_targets(tmp_path: Path) -> None:
     write_result(tmp_path / "found.json", made(MET, MISSED))
     found = json.loads((tmp_path / "found.json").read_text())
     assert {"machine", "rows", "targets"} <= set(found)
-    assert set(found["machine"]["versions"]) == {"python", "torch", "transformers", "peft", "vllm"}
+    assert set(found["machine"]["versions"]) == {"python", "torch", "transformers", "peft", "trl", "vllm"}
     assert set(found["machine"]) == set(Machine.__struct_fields__)
     assert [row["name"] for row in found["rows"]] == ["fast", "other"]
     assert found["rows"][0]["repeats"] == [50.0, 100.0, 100.0]

@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 import torch
 
+from mas.bench.models import make_adapter
 from mas.bench.result import Result
 from mas.bench.serving import field, run
 from mas.bench.serving.competitors import GenerateCompetitor, peft_gap
 from mas.bench.serving.completions import Made
 from mas.bench.serving.field import open_field
-from mas.bench.serving.models import make_adapter, make_base
+from mas.bench.serving.models import make_base
 from mas.bench.serving.options import GENERATE, OURS, OURS_BASE, PEFT, SIZES, VLLM, VLLM_BASE, ServingBench
 from mas.bench.serving.workload import Workload
 from mas.core.engine import Generation

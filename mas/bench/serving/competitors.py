@@ -5,20 +5,18 @@ Shape legend: N rows, T padded prompt length, L longest completion, V vocabulary
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import AutoModelForCausalLM, PreTrainedModel, StoppingCriteria
+from transformers import StoppingCriteria
 
 from mas.bench.serving.completions import Made
 from mas.bench.serving.workload import Workload
 from mas.core.engine import Generation, Request
 from mas.core.errors import EngineError
 from mas.serving.forward import pad_left
-from mas.serving.model import BaseModel
 from mas.serving.store import ServingEngine
 
 BASE_ROW = "__base__"
@@ -102,26 +100,6 @@ class _Lengths(StoppingCriteria):
 def adapter_names(requests: Sequence[Request]) -> list[str]:
     """PEFT's name of each row's adapter."""
     return [request.adapter or BASE_ROW for request in requests]
-
-
-def plain_model(base: BaseModel) -> PreTrainedModel:
-    """The base once more, without our adapters; nothing ends a completion early."""
-    model: Any = AutoModelForCausalLM.from_pretrained(base.name, dtype=getattr(torch, base.options.dtype))
-    model.generation_config.eos_token_id = None
-    model.to(base.bank.device).eval()
-    found: PreTrainedModel = model
-    return found
-
-
-def peft_model(base: BaseModel, paths: Mapping[str, Path]) -> Any:
-    """A `PeftModel` on a base of its own, with all adapters loaded from their files."""
-    from peft import PeftModel
-
-    names = list(paths)
-    model = PeftModel.from_pretrained(plain_model(base), paths[names[0]], adapter_name=names[0])
-    for name in names[1:]:
-        model.load_adapter(paths[name], adapter_name=name)
-    return model.eval()
 
 
 def peft_gap(model: Any, made: Made) -> float:

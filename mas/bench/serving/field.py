@@ -8,11 +8,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-import torch
-
+from mas.bench.models import make_adapter, peft_model, plain_model, write_adapters
 from mas.bench.rounds import Competitor
-from mas.bench.serving.competitors import EngineCompetitor, GenerateCompetitor, peft_model, plain_model
-from mas.bench.serving.models import make_adapter, make_base, write_adapters
+from mas.bench.serving.competitors import EngineCompetitor, GenerateCompetitor
+from mas.bench.serving.models import make_base
 from mas.bench.serving.options import GENERATE, OURS, OURS_BASE, PEFT, VLLM, VLLM_BASE, ServingBench
 from mas.bench.serving.workload import Workload
 from mas.config.options import EngineOptions
@@ -111,14 +110,3 @@ def _omp_threads(count: int) -> Iterator[None]:
             del os.environ["OMP_NUM_THREADS"]
         else:
             os.environ["OMP_NUM_THREADS"] = before
-
-
-@contextmanager
-def torch_threads(count: int) -> Iterator[None]:
-    """Within the block, torch computes in this thread with as many."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)

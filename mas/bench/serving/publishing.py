@@ -7,9 +7,9 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from statistics import median
 
+from mas.bench.models import make_adapter
 from mas.bench.rounds import Competitor
 from mas.bench.serving.completions import Made
-from mas.bench.serving.models import make_adapter
 from mas.core.engine import AdapterRef
 from mas.serving.publication import AdapterVersion, Probe
 from mas.serving.store import ServingEngine

@@ -5,11 +5,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from mas.bench.machine import describe, load
+from mas.bench.models import device_name, parameters, torch_threads
 from mas.bench.result import Result, Row, Target
 from mas.bench.rounds import Timing, ratio, take_turns
 from mas.bench.serving.competitors import peft_gap
-from mas.bench.serving.field import Field, open_field, torch_threads
-from mas.bench.serving.models import device_name, parameters
+from mas.bench.serving.field import Field, open_field
 from mas.bench.serving.options import OURS, OURS_BASE, PEFT, REFERENCE, VLLM, ServingBench
 from mas.bench.serving.publishing import COUNT, make_updates, publish_latency
 from mas.bench.serving.workload import Workload

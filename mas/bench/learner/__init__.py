@@ -1,0 +1,1 @@
+"""`mas bench learner`: the learner's step against others on the same tokens."""

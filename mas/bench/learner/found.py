@@ -1,0 +1,72 @@
+"""What was measured over one workload, as rows and targets."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from mas.bench.learner.workload import TargetOptions, WorkloadOptions
+from mas.bench.result import Row, Target
+from mas.bench.rounds import Timing, ratio
+
+PEAK = "peak_mib"
+"""Measure: memory that a step needs beyond what is there before it."""
+MFU = "mfu"
+"""Measure: the least arithmetic of a step / what the device could do in its median time."""
+
+_LEAST_MIB = 1.0
+"""A step that needs less counts as one that needs this: below it, pages are all that is measured."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """One workload's measurements; mappings by short name, of a row or of a sweep's point.
+
+    Attributes:
+        titles: what the table calls each, in its order.
+        reference: the short name that ratios are to.
+        absent: why somebody did not run.
+        notes: what could not be measured at all, and why.
+    """
+
+    workload: WorkloadOptions
+    parameters: int
+    device: str
+    titles: Mapping[str, str]
+    reference: str
+    timings: Mapping[str, Timing]
+    measures: Mapping[str, Mapping[str, float]]
+    absent: Mapping[str, str]
+    notes: tuple[str, ...]
+
+    def rows(self) -> list[Row]:
+        """Everybody who was asked for."""
+        size, reference = self.workload.name, self.timings[self.reference]
+        return [
+            Row(name=title, size=size, parameters=self.parameters, note=self.absent[name])
+            if name in self.absent
+            else Row.measured(title, size, self.parameters, self.timings[name], reference, dict(self.measures[name]))
+            for name, title in self.titles.items()
+        ]
+
+    def targets(self) -> list[Target]:
+        """Goals whose two rows ran and whose measure could be taken."""
+        targets = []
+        for goal in self.workload.targets:
+            value = self._compared(goal)
+            if value is None:
+                continue
+            name = f"{self.workload.name}: {self.titles[goal.of]} / {self.titles[goal.against]}, {goal.measure}"
+            if goal.at_least is not None:
+                targets.append(Target.at_least(name, value, goal.at_least))
+            if goal.at_most is not None:
+                targets.append(Target.at_most(name, value, goal.at_most))
+        return targets
+
+    def _compared(self, goal: TargetOptions) -> float | None:
+        """One row's measure / the other's; None where one of them is missing."""
+        if goal.measure == PEAK:
+            own, other = (self.measures.get(name, {}).get(PEAK) for name in (goal.of, goal.against))
+            return None if own is None or other is None else own / max(other, _LEAST_MIB)
+        if goal.of not in self.timings or goal.against not in self.timings:
+            return None
+        first, second = self.timings[goal.of], self.timings[goal.against]
+        return ratio(first, second) if goal.measure == "tokens_per_s" else ratio(second, first)

@@ -1,0 +1,47 @@
+"""The base of a workload: its shape with random weights, and one adapter a role."""
+
+from pathlib import Path
+
+import torch
+from transformers import Qwen3Config, Qwen3ForCausalLM
+from transformers.utils.logging import disable_progress_bar
+
+from mas.bench.learner.workload import WorkloadOptions
+from mas.config.options import ModelOptions
+from mas.serving.model import BaseModel, load_base
+from mas.serving.tiny import tiny_tokenizer
+
+
+def make_base(workload: WorkloadOptions, directory: Path, *, seed: int, threads: int) -> BaseModel:
+    """Write a model of the workload's shape to the directory and load it from there."""
+    disable_progress_bar()  # type: ignore[no-untyped-call]  # transformers annotates in part
+    model = _random_model(workload, seed).to(getattr(torch, workload.dtype))
+    model.save_pretrained(directory)
+    tiny_tokenizer().save_pretrained(directory)
+    return load_base(
+        ModelOptions(
+            path=str(directory), lora=workload.lora, dtype=workload.dtype, device=workload.device, threads=threads
+        )
+    )
+
+
+def _random_model(workload: WorkloadOptions, seed: int) -> Qwen3ForCausalLM:
+    shape = workload.shape
+    config = Qwen3Config(
+        vocab_size=shape.vocabulary,
+        hidden_size=shape.hidden,
+        intermediate_size=shape.intermediate,
+        num_hidden_layers=shape.layers,
+        num_attention_heads=shape.heads,
+        num_key_value_heads=shape.kv_heads,
+        head_dim=shape.head_size,
+        max_position_embeddings=workload.longest,
+        initializer_range=shape.spread,
+        tie_word_embeddings=True,
+        pad_token_id=0,
+        eos_token_id=1,
+        bos_token_id=None,
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return Qwen3ForCausalLM(config)  # type: ignore[no-untyped-call]

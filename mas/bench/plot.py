@@ -1,0 +1,99 @@
+"""A learner benchmark's rows as a picture: bars of speed and memory, lines over the points of a sweep."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import matplotlib.style
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from mas.bench.result import Result, Row, check_writable
+from mas.core.errors import ConfigError, RunDirectoryError
+
+_SUFFIXES = (".svg", ".png")
+_PEAK = "peak_mib"
+_STYLE = {
+    "svg.hashsalt": "mas",
+    "svg.fonttype": "none",
+    "font.size": 9.0,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+}
+
+
+def check_plot(path: Path) -> None:
+    """Find out before minutes of measuring whether a picture can be drawn there.
+
+    Raises:
+        ConfigError: its name has another ending.
+        RunDirectoryError: it cannot be written.
+    """
+    if path.suffix not in _SUFFIXES:
+        raise ConfigError(f"--plot {path}: a picture ends with {' or '.join(_SUFFIXES)}")
+    check_writable(path)
+
+
+def write_plot(path: Path, result: Result) -> None:
+    """Two charts a workload, tokens per second and memory; the same result gives the same picture.
+
+    Raises:
+        RunDirectoryError: it cannot be written.
+    """
+    sizes = list(dict.fromkeys(row.size for row in result.rows))
+    with matplotlib.style.context(["default", _STYLE]):
+        figure = Figure(figsize=(10.0, 2.8 * len(sizes)), layout="constrained", facecolor="white")
+        for size, (left, right) in zip(sizes, figure.subplots(len(sizes), 2, squeeze=False), strict=True):
+            rows = [row for row in result.rows if row.size == size and row.median is not None]
+            _draw_speed(left, rows, result.workload[size])
+            _draw_memory(right, rows, result.workload[size])
+        metadata = {"Date": None, "Creator": None} if path.suffix == ".svg" else None
+        try:
+            figure.savefig(path, metadata=metadata, dpi=150)
+        except OSError as error:
+            raise RunDirectoryError(f"{path} cannot be written: {error.strerror}") from error
+
+
+def _draw_speed(axes: Axes, rows: Sequence[Row], workload: dict[str, Any]) -> None:
+    """Medians with the least and the most of all rounds."""
+    medians = [row.median or 0.0 for row in rows]
+    below = [(row.median or 0.0) - (row.min or 0.0) for row in rows]
+    above = [(row.max or 0.0) - (row.median or 0.0) for row in rows]
+    axes.set_title(f"{workload['name']}: tokens per second", loc="left")
+    if workload["sweep"] is None:
+        _bars(axes, rows, medians, [row.max or 0.0 for row in rows])
+        axes.errorbar(medians, range(len(rows)), xerr=[below, above], fmt="none", color="0.2", capsize=3)
+    else:
+        values = workload["sweep"]["values"]
+        axes.errorbar(values, medians, yerr=[below, above], marker="o", capsize=3)
+        _label_points(axes, workload)
+
+
+def _draw_memory(axes: Axes, rows: Sequence[Row], workload: dict[str, Any]) -> None:
+    """Peaks, where they were measured."""
+    peaks = [row.measures.get(_PEAK, 0.0) for row in rows]
+    axes.set_title(f"{workload['name']}: MiB of a step", loc="left")
+    if workload["sweep"] is None:
+        _bars(axes, rows, peaks, peaks)
+    else:
+        axes.plot(workload["sweep"]["values"], peaks, marker="o")
+        _label_points(axes, workload)
+
+
+def _bars(axes: Axes, rows: Sequence[Row], widths: Sequence[float], ends: Sequence[float]) -> None:
+    """One horizontal bar a row, the first on top and in another colour, its number behind `ends`."""
+    colours = ["C0" if number == 0 else "0.75" for number in range(len(rows))]
+    axes.barh(range(len(rows)), widths, height=0.6, color=colours)
+    for number, (width, end) in enumerate(zip(widths, ends, strict=True)):
+        axes.annotate(f"{width:,.0f}", (end, number), (6, 0), textcoords="offset points", va="center")
+    axes.set_yticks(range(len(rows)), [row.name for row in rows])
+    axes.invert_yaxis()
+    axes.margins(x=0.2)
+
+
+def _label_points(axes: Axes, workload: dict[str, Any]) -> None:
+    values = workload["sweep"]["values"]
+    axes.set_xscale("log", base=2)
+    axes.set_xticks(values, [str(value) for value in values])
+    axes.set_xlabel(workload["sweep"]["over"])
+    axes.set_ylim(bottom=0.0)
