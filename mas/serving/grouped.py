@@ -10,7 +10,7 @@ Source: LoRA, arXiv 2106.09685, section 4: h = W x + (alpha / r) B A x.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,11 +23,23 @@ from mas.serving.weights import AdapterWeights
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """Tokens `start` to `stop` of the flat batch speak with `weights`; None: the bare base."""
+    """Rows or tokens `start` to `stop` of a batch speak with `weights`; None: the bare base."""
 
     weights: AdapterWeights | None
     start: int
     stop: int
+
+
+def segments_of(speakers: Iterable[tuple[AdapterWeights | None, int]]) -> tuple[Segment, ...]:
+    """Who speaks and in how many rows or tokens, one after the other; neighbours of one adapter are one segment."""
+    found: list[Segment] = []
+    for weights, count in speakers:
+        start = found[-1].stop if found else 0
+        stop = start + count
+        if found and found[-1].weights is weights:
+            start = found.pop().start
+        found.append(Segment(weights, start, stop))
+    return tuple(found)
 
 
 @dataclass(frozen=True, slots=True)

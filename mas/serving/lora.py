@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from mas.config.options import LoraOptions
 from mas.core.errors import ModelError
-from mas.serving.grouped import Segment, Segments
+from mas.serving.grouped import Segment, Segments, segments_of
 from mas.serving.stack import Stack
 from mas.serving.weights import AdapterWeights
 
@@ -39,19 +39,10 @@ class Mix(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Route:
-    """Rows `start` to `stop` of the batch speak with `weights`; None: the bare base."""
-
-    weights: AdapterWeights | None
-    start: int
-    stop: int
-
-
-@dataclass(frozen=True, slots=True)
 class Slices:
     """Rows sorted by adapter: one pair of products per slice, in place. Without gradients."""
 
-    routes: tuple[Route, ...]
+    routes: tuple[Segment, ...]
 
     def linear(self, name: str, base: nn.Linear, x_NTI: Tensor) -> Tensor:
         y_NTO: Tensor = base(x_NTI)
@@ -137,7 +128,7 @@ class AdapterBank:
     def routing(self, weights_by_row: Sequence[AdapterWeights | None]) -> Iterator[None]:
         """Within the block, row n speaks with `weights_by_row[n]`; equal adapters must be neighbours for speed. Without
         gradients."""
-        with self._mixing(Slices(merge_routes(weights_by_row))):
+        with self._mixing(Slices(segments_of((weights, 1) for weights in weights_by_row))):
             yield
 
     @contextmanager
@@ -196,14 +187,3 @@ class AdapterBank:
                 yield
             finally:
                 self.mix = before
-
-
-def merge_routes(weights_by_row: Sequence[AdapterWeights | None]) -> tuple[Route, ...]:
-    """Neighbouring rows of one adapter as one slice."""
-    routes: list[Route] = []
-    for row, weights in enumerate(weights_by_row):
-        if routes and routes[-1].weights is weights:
-            routes[-1] = Route(weights, routes[-1].start, row + 1)
-        else:
-            routes.append(Route(weights, row, row + 1))
-    return tuple(routes)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, partial
-from itertools import islice
+from itertools import chain, islice
 from typing import Any
 
 import torch
@@ -17,7 +17,7 @@ from transformers import PreTrainedModel
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from mas.core.errors import ModelError
-from mas.serving.grouped import Segment
+from mas.serving.grouped import Segment, segments_of
 from mas.serving.head import Head, Picks, pick
 from mas.serving.layout import Layout
 from mas.serving.weights import AdapterWeights
@@ -39,23 +39,18 @@ class Feed:
     def __init__(self, batch: MicroBatch, device: torch.device) -> None:
         self.batch = batch
         self.device = device
-        self._ids_NT = self._laid([tree.ids for tree in batch.trees], lambda tree, place: 0)
-        self._positions_NT = self._laid(
-            [tree.positions for tree in batch.trees], lambda tree, place: place - len(tree.ids)
-        )
+        missing = [(batch.width or len(tree.ids)) - len(tree.ids) for tree in batch.trees]
+        padded = list(zip(batch.trees, missing, strict=True))
+        self._ids_NT = self._laid([(*tree.ids, *[0] * zeros) for tree, zeros in padded])
+        self._positions_NT = self._laid([(*tree.positions, *range(zeros)) for tree, zeros in padded])
         lengths = torch.tensor([len(row.turn.completion_ids) for row in batch.rows])
         self.row_J = torch.repeat_interleave(torch.arange(len(lengths)), lengths).to(device)
         self.trajectory_J = torch.tensor(self._trajectories(), device=device).index_select(0, self.row_J)
 
-    def _laid(self, lines: Sequence[tuple[int, ...]], fill: Any) -> Tensor:
-        width = self.batch.width
-        if width is None:
-            return torch.tensor([[one for line in lines for one in line]], device=self.device)
-        filled = [
-            [*line, *(fill(tree, place) for place in range(len(line), width))]
-            for tree, line in zip(self.batch.trees, lines, strict=True)
-        ]
-        return torch.tensor(filled, device=self.device)
+    def _laid(self, lines: Sequence[tuple[int, ...]]) -> Tensor:
+        """All in one row, or a row each where the batch is padded."""
+        rows = [[*chain.from_iterable(lines)]] if self.batch.width is None else lines
+        return torch.tensor(rows, device=self.device)
 
     @cached_property
     def layout(self) -> Layout | None:
@@ -71,16 +66,10 @@ class Feed:
             ends += [stop] * (stop - len(ends))
         return Layout(positions, ends, self.device)
 
-    def segments(self, adapters: Mapping[str, AdapterWeights]) -> list[Segment]:
+    def segments(self, adapters: Mapping[str, AdapterWeights]) -> tuple[Segment, ...]:
         """Who speaks where; adapters that are not there leave the bare base."""
-        found: list[Segment] = []
-        for start, tree in zip(self.batch.starts, self.batch.trees, strict=True):
-            stop = start + (self.batch.width or len(tree.ids))
-            weights = adapters.get(tree.adapter)
-            if found and found[-1].weights is weights:
-                start = found.pop().start
-            found.append(Segment(weights, start, stop))
-        return found
+        width = self.batch.width
+        return segments_of((adapters.get(tree.adapter), width or len(tree.ids)) for tree in self.batch.trees)
 
     def hidden(self, model: PreTrainedModel) -> Tensor:
         """The model's last hidden state at all tokens, [M, D]."""
@@ -89,8 +78,7 @@ class Feed:
         positions = (
             self._positions_NT if layout is not None else torch.arange(self._ids_NT.shape[1], device=self.device)
         )
-        body = model.base_model
-        output = body(
+        output = model.base_model(
             input_ids=self._ids_NT,
             position_ids=positions.expand_as(self._ids_NT),
             use_cache=False,
@@ -106,7 +94,8 @@ class Feed:
         """
         reading = self._reading
         hidden_RD = hidden_MD.index_select(0, reading.places_R)
-        picked = pick(head, hidden_RD, reading.picks, chunk, entropy_slope=entropy_slope)
+        is_read = reading.chosen is None or len(reading.chosen[0]) < len(hidden_RD)
+        picked = pick(head, hidden_RD, reading.picks, chunk, entropy_slope=entropy_slope and is_read)
         logprobs_J = picked.logits_P[reading.picks_J] - picked.lse_R[reading.reading_J]
         entropy_R = picked.entropy_R
         if reading.chosen is not None:

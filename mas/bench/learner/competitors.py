@@ -117,7 +117,7 @@ class FrozenBase:
                 feed = Feed(batch, base.bank.device)
                 with base.bank.training(feed.segments({})):
                     scores = feed.scores(learner.head, feed.hidden(base.model), chunk)
-                    (-scores.logprobs_J.mean()).backward()  # type: ignore[no-untyped-call]
+                    (-scores.logprobs_J.mean()).backward()  # type: ignore[no-untyped-call]  # torch annotates in part
         finally:
             hook.remove()
         settle(base.bank.device)

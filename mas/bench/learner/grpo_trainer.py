@@ -30,8 +30,8 @@ def why_no_trl() -> str:
         number = version("trl")
         if tuple(int(part) for part in number.split(".")[:2]) < _OLDEST:
             return f"trl {number} is installed, {'.'.join(map(str, _OLDEST))} or later is needed"
-        import datasets  # noqa: F401
-        from trl import GRPOTrainer  # noqa: F401
+        import datasets  # noqa: F401 - to see whether it can be imported
+        from trl import GRPOTrainer  # noqa: F401 - the same
     except PackageNotFoundError:
         return "not installed"
     except (ImportError, RuntimeError) as error:  # transformers and TRL import on demand, and wrap what fails

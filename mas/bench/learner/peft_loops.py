@@ -5,6 +5,7 @@ computes an entropy, as mas does for its metrics.
 Shape legend: N rows, T padded tokens, P longest prompt, C longest completion, M tokens in a row, V vocabulary.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -18,7 +19,7 @@ from mas.config.options import LearnerOptions
 from mas.training.batch import TrainRow
 
 
-class PeftCompetitor:
+class PeftCompetitor(ABC):
     """Roles in turn over one `PeftModel`, each with an AdamW of its own; what a role's rows cost is left to others."""
 
     def __init__(self, name: str, model: Any, rows: Sequence[TrainRow], options: LearnerOptions) -> None:
@@ -50,9 +51,9 @@ class PeftCompetitor:
         settle(self.model.device)
         return self._tokens
 
+    @abstractmethod
     def backward(self, rows: Sequence[TrainRow]) -> dict[str, float]:
         """Add one role's gradients, and return its losses by name."""
-        raise NotImplementedError
 
 
 class Forward(Protocol):
@@ -85,7 +86,7 @@ class PeftLoop(PeftCompetitor):
                 [1 / (len(rows) * length) for length in lengths for _ in range(length)], device=device
             )
             loss = (losses_M * weights_M).sum()
-            loss.backward()  # type: ignore[no-untyped-call]
+            loss.backward()  # type: ignore[no-untyped-call]  # torch annotates in part
             total += loss.detach()
             mean += losses_M.detach().sum() / tokens
         return {STEP_LOSS: float(total), TOKEN_LOSS: float(mean)}
