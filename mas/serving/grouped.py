@@ -10,7 +10,7 @@ Source: LoRA, arXiv 2106.09685, section 4: h = W x + (alpha / r) B A x.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,18 +42,25 @@ def segments_of(speakers: Iterable[tuple[AdapterWeights | None, int]]) -> tuple[
     return tuple(found)
 
 
-@dataclass(frozen=True, slots=True)
+Siblings = Sequence[tuple[str, nn.Linear]]
+"""Layers that read one input, by name."""
+
+
 class Segments:
-    """Who speaks in which tokens of a batch that is trained; covers all of them in order. `ends_G`: of each."""
+    """Who speaks in which tokens of a batch that is trained; covers all of them in order.
 
-    segments: tuple[Segment, ...]
-    ends_G: Tensor
+    Layers that read one input are computed together when the first of them is asked for: their low-rank products share
+    it, forward and backward.
 
-    @classmethod
-    def of(cls, segments: Sequence[Segment], device: torch.device) -> Segments:
-        """The segments of one batch, which all its layers read."""
-        ends_G = torch.tensor([one.stop for one in segments], dtype=torch.int32, device=device)
-        return cls(tuple(segments), ends_G)
+    Args:
+        siblings: name of a layer -> all layers that usually read the same input, itself included.
+    """
+
+    def __init__(self, segments: Sequence[Segment], device: torch.device, siblings: Mapping[str, Siblings]) -> None:
+        self.segments = tuple(segments)
+        self.ends_G = torch.tensor([one.stop for one in segments], dtype=torch.int32, device=device)
+        self._siblings = siblings
+        self._ahead: dict[str, tuple[Tensor, Tensor]] = {}
 
     def linear(self, name: str, base: nn.Linear, x_NTI: Tensor) -> Tensor:
         """The layer `name` of every token with its adapter, [N, T, O]."""
@@ -63,16 +70,32 @@ class Segments:
                 f"layer {name!r} was given {tokens} of {self.segments[-1].stop} tokens: a layer that not every token "
                 "passes (an expert) cannot be trained; leave it out of model.lora.targets"
             )
-        speaking = [
-            (one, one.weights) for one in self.segments if one.weights is not None and name in one.weights.pairs
-        ]
-        if not speaking:
+        read, y_NTO = self._ahead.pop(name, (None, x_NTI))
+        if read is x_NTI:
+            return y_NTO
+        if not self._speaks(name):
             return base(x_NTI)  # type: ignore[no-any-return]  # torch's modules return anything
         if has_grouped_products(x_NTI):
             return self.in_groups(name, base, x_NTI)
-        pairs = [tensor for _, weights in speaking for tensor in weights.pairs[name]]
-        spans = [(one.start, one.stop, weights.scale) for one, weights in speaking]
-        y_NTO: Tensor = _InTurn.apply(x_NTI, base.weight, base.bias, spans, *pairs)  # type: ignore[no-untyped-call]
+        layers = [(one, layer) for one, layer in self._siblings.get(name, ()) if self._speaks(one)]
+        return self._in_turn(name, layers or [(name, base)], x_NTI)
+
+    def _speaks(self, name: str) -> bool:
+        return any(one.weights is not None and name in one.weights.pairs for one in self.segments)
+
+    def _in_turn(self, name: str, layers: Siblings, x_NTI: Tensor) -> Tensor:
+        """One adapter after the other; what other layers make of this input is kept for them."""
+        spans, pairs = [], []
+        for one in self.segments:
+            own = () if one.weights is None else one.weights.pairs
+            places = tuple(place for place, (layer, _) in enumerate(layers) if layer in own)
+            if one.weights is not None and places:
+                spans.append(Span(one.start, one.stop, one.weights.scale, places))
+                pairs += [tensor for place in places for tensor in one.weights.pairs[layers[place][0]]]
+        found: tuple[Tensor, ...] = _InTurn.apply(x_NTI, [base for _, base in layers], spans, *pairs)  # type: ignore[no-untyped-call]
+        named = {layer: (x_NTI, y_NTO) for (layer, _), y_NTO in zip(layers, found, strict=True)}
+        _, y_NTO = named.pop(name)
+        self._ahead.update(named)
         return y_NTO
 
     def in_groups(self, name: str, base: nn.Linear, x_NTI: Tensor) -> Tensor:
@@ -106,46 +129,73 @@ def has_grouped_products(x_NTI: Tensor) -> bool:
     return torch.cuda.get_device_capability(x_NTI.device) >= (9, 0)
 
 
-Spans = Sequence[tuple[int, int, float]]
-"""First token, end and scale of each adapter's tokens."""
+@dataclass(frozen=True, slots=True)
+class Span:
+    """First token, end and scale of an adapter's tokens, and which of the layers it changes."""
+
+    start: int
+    stop: int
+    scale: float
+    places: tuple[int, ...]
 
 
 class _InTurn(torch.autograd.Function):
-    """y = x W' + bias, and y[tokens] += scale x[tokens] A' B' for every adapter."""
+    """y = x W' + bias for every layer, and y[tokens] += scale x[tokens] A' B' for every adapter.
+
+    An adapter's A of all layers are one matrix, so that its tokens are read once.
+    """
 
     @staticmethod
     def forward(
-        ctx: Any, x_NTI: Tensor, weight_OI: Tensor, bias_O: Tensor | None, spans: Spans, *pairs: Tensor
-    ) -> Tensor:
-        y_NTO = nn.functional.linear(x_NTI, weight_OI, bias_O)
-        x_MI, y_MO = x_NTI.flatten(0, -2), y_NTO.flatten(0, -2)
+        ctx: Any, x_NTI: Tensor, layers: Sequence[nn.Linear], spans: Sequence[Span], *pairs: Tensor
+    ) -> tuple[Tensor, ...]:
+        found = tuple(nn.functional.linear(x_NTI, layer.weight, layer.bias) for layer in layers)
+        x_MI, found_MO = x_NTI.flatten(0, -2), [y_NTO.flatten(0, -2) for y_NTO in found]
         lows = []
-        for (start, stop, scale), a_RI, b_OR in _each(spans, pairs):
-            low_MR = x_MI[start:stop] @ a_RI.to(x_MI.dtype).T
-            y_MO[start:stop].addmm_(low_MR, b_OR.to(x_MI.dtype).T, alpha=scale)
+        for span, (downs, ups) in zip(spans, _each(spans, pairs, x_NTI.dtype), strict=True):
+            low_MR = x_MI[span.start : span.stop] @ torch.cat(downs).T
+            parts = torch.split(low_MR, [len(a_RI) for a_RI in downs], dim=1)
+            for place, part_MR, b_OR in zip(span.places, parts, ups, strict=True):
+                found_MO[place][span.start : span.stop].addmm_(part_MR, b_OR.T, alpha=span.scale)
             lows.append(low_MR)
-        ctx.save_for_backward(x_NTI, weight_OI, *lows, *pairs)
-        ctx.spans = spans
-        return y_NTO
+        ctx.save_for_backward(x_NTI, *lows, *pairs)
+        ctx.layers, ctx.spans = layers, spans
+        return found
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        x_NTI, weight_OI, *saved = ctx.saved_tensors
-        count = len(ctx.spans)
-        lows, pairs = saved[:count], saved[count:]
-        needs_x = ctx.needs_input_grad[0]
-        into_NTI = grads[0] @ weight_OI if needs_x else None
-        x_MI, dy_MO = x_NTI.flatten(0, -2), grads[0].flatten(0, -2)
+        x_NTI, *saved = ctx.saved_tensors
+        spans = ctx.spans
+        lows, pairs = saved[: len(spans)], saved[len(spans) :]
+        grads_MO = [grad.flatten(0, -2) for grad in grads]
+        into_MI = None
+        if ctx.needs_input_grad[0]:
+            into_MI = grads_MO[0] @ ctx.layers[0].weight
+            for dy_MO, layer in zip(grads_MO[1:], ctx.layers[1:], strict=True):
+                into_MI.addmm_(dy_MO, layer.weight)
         into_pairs: list[Tensor] = []
-        for ((start, stop, scale), a_RI, b_OR), low_MR in zip(_each(ctx.spans, pairs), lows, strict=True):
-            dy = dy_MO[start:stop]
-            dlow_MR = (dy @ b_OR.to(dy.dtype)).mul_(scale)
-            if into_NTI is not None:
-                into_NTI.flatten(0, -2)[start:stop].addmm_(dlow_MR, a_RI.to(dy.dtype))
-            into_pairs.append((dlow_MR.T @ x_MI[start:stop]).to(a_RI.dtype))
-            into_pairs.append((dy.T @ low_MR).mul_(scale).to(b_OR.dtype))
-        return into_NTI, None, None, None, *into_pairs
+        dtypes = [tensor.dtype for tensor in pairs]
+        x_MI = x_NTI.flatten(0, -2)
+        for span, low_MR, (downs, ups) in zip(spans, lows, _each(spans, pairs, x_NTI.dtype), strict=True):
+            tokens, ranks = slice(span.start, span.stop), [len(a_RI) for a_RI in downs]
+            slopes = [grads_MO[place][tokens] for place in span.places]
+            dlow_MR = torch.cat([dy @ b_OR for dy, b_OR in zip(slopes, ups, strict=True)], 1).mul_(span.scale)
+            if into_MI is not None:
+                into_MI[tokens].addmm_(dlow_MR, torch.cat(downs))
+            into_downs = torch.split(dlow_MR.T @ x_MI[tokens], ranks)
+            for into_RI, low, dy in zip(into_downs, torch.split(low_MR, ranks, dim=1), slopes, strict=True):
+                into_OR = (low.T @ dy).mul_(span.scale).T  # the other way round is twice as slow on a CPU
+                into_pairs += [into_RI, into_OR.contiguous()]
+        into_pairs = [into.to(dtype) for into, dtype in zip(into_pairs, dtypes, strict=True)]
+        return None if into_MI is None else into_MI.view_as(x_NTI), None, None, *into_pairs
 
 
-def _each(spans: Spans, pairs: Sequence[Tensor]) -> Any:
-    return zip(spans, pairs[::2], pairs[1::2], strict=True)
+def _each(
+    spans: Sequence[Span], pairs: Sequence[Tensor], dtype: torch.dtype
+) -> Iterator[tuple[list[Tensor], list[Tensor]]]:
+    """The A and the B of every span's layers."""
+    start = 0
+    for span in spans:
+        stop = start + 2 * len(span.places)
+        yield [a_RI.to(dtype) for a_RI in pairs[start:stop:2]], [b_OR.to(dtype) for b_OR in pairs[start + 1 : stop : 2]]
+        start = stop

@@ -70,12 +70,13 @@ class Picks:
     """What is wanted of R readings.
 
     Attributes:
-        heat_R1: temperature that the reading's logits are divided by.
+        heat_R1: temperature that the reading's logits are divided by; `is_heated`: one of them is not 1.
         reading_P, token_P: pick p is the logit of token `token_P[p]` at reading `reading_P[p]`; sorted by reading.
         starts: the first pick of each reading, and P.
     """
 
     heat_R1: Tensor
+    is_heated: bool
     reading_P: Tensor
     token_P: Tensor
     starts: list[int]
@@ -114,17 +115,25 @@ class _Pick(torch.autograd.Function):
             rows = slice(start, min(start + chunk, len(hidden_RD)))
             first, last = picks.starts[rows.start], picks.starts[rows.stop]
             logits_CV = head.logits(hidden_RD[rows])
-            logits_CV /= picks.heat_R1[rows]
+            if picks.is_heated:
+                logits_CV /= picks.heat_R1[rows]
             found_P[first:last] = logits_CV[picks.reading_P[first:last] - start, picks.token_P[first:last]]
             slope_CV = head.slope(logits_CV, picks.heat_R1[rows]) if slopes else None
-            lse_R[rows] = logits_CV.logsumexp(-1)
-            logits_CV -= lse_R[rows, None]
-            share_CV = logits_CV.exp()
+            top_C1 = logits_CV.amax(-1, keepdim=True)
+            share_CV = logits_CV.sub_(top_C1).exp()
+            total_C1 = share_CV.sum(-1, keepdim=True)
+            log_C1 = total_C1.log()
+            lse_R[rows] = (top_C1 + log_C1)[:, 0]
             if slopes:
-                kept[0][rows] = head.back(share_CV, slope_CV)
-            entropy_R[rows] = -(logits_CV.mul_(share_CV)).sum(-1)
-            if slopes == 2:  # of -sum p log p: -p (log p + H)
-                kept[1][rows] = head.back(logits_CV.addcmul_(share_CV, entropy_R[rows, None]).neg_(), slope_CV)
+                kept[0][rows] = head.back(share_CV, slope_CV).div_(total_C1)
+            if slopes < 2:
+                entropy_R[rows] = (log_C1 - logits_CV.mul_(share_CV).sum(-1, keepdim=True).div_(total_C1))[:, 0]
+            else:  # of -sum p log p: -p (log p + H)
+                share_CV /= total_C1
+                logits_CV -= log_C1
+                entropy_R[rows] = -(logits_CV * share_CV).sum(-1)
+                slope_of_entropy_CV = logits_CV.add_(entropy_R[rows, None]).mul_(share_CV).neg_()
+                kept[1][rows] = head.back(slope_of_entropy_CV, slope_CV)
         ctx.save_for_backward(*kept)
         ctx.head, ctx.picks, ctx.found_P = head, picks, found_P.detach()
         return found_P, lse_R, entropy_R

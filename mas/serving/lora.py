@@ -27,6 +27,9 @@ from mas.serving.grouped import Segment, Segments, segments_of
 from mas.serving.stack import Stack
 from mas.serving.weights import AdapterWeights
 
+_FAMILIES = (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"))
+"""Layers of one module that read one input in most architectures; where they do not, each is computed alone."""
+
 _STACKS = 8
 """Sets of adapters that are kept joined: members of a team speak in turn, and the same ones again."""
 
@@ -97,6 +100,7 @@ class AdapterBank:
         self._stacks: dict[frozenset[int], Stack] = {}
         self._lock = threading.RLock()
         self.shapes: dict[str, tuple[int, int]] = {}
+        self._siblings: dict[str, list[tuple[str, nn.Linear]]] = {}
         for parameter in model.parameters():
             parameter.requires_grad_(False)
         found = [(name, layer) for name, layer in model.named_modules() if isinstance(layer, nn.Linear)]
@@ -109,6 +113,12 @@ class AdapterBank:
             if last in targets:
                 self.shapes[name] = (layer.in_features, layer.out_features)
                 setattr(model.get_submodule(parent), last, LoraLinear(layer, self, name))
+        wrapped = {name: layer for name, layer in found if name in self.shapes}
+        for name in wrapped:
+            parent, dot, last = name.rpartition(".")
+            family = next((family for family in _FAMILIES if last in family), ())
+            named = [f"{parent}{dot}{one}" for one in family]
+            self._siblings[name] = [(one, wrapped[one]) for one in named if one in wrapped]
         model.eval()
         self.device = next(model.parameters()).device
 
@@ -146,7 +156,7 @@ class AdapterBank:
     def training(self, segments: Sequence[Segment]) -> Iterator[None]:
         """Within the block, tokens of the flat batch speak as `segments` say, with gradients. Backward belongs inside
         where layers are computed again."""
-        with self._mixing(Segments.of(segments, self.device)):
+        with self._mixing(Segments(segments, self.device, self._siblings)):
             yield
 
     def _stack(self, speaking: dict[int, AdapterWeights]) -> Stack:

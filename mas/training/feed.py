@@ -175,6 +175,7 @@ class _Reading:
             starts[reading + 1] += starts[reading]
         picks = Picks(
             torch.tensor([heat for _, heat, _ in found], device=device)[:, None],
+            any(heat != 1 for _, heat, _ in found),
             torch.tensor([wanted[n][0] for n in order], device=device),
             torch.tensor([wanted[n][1] for n in order], device=device),
             starts,

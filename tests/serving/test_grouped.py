@@ -6,10 +6,12 @@ from torch import Tensor, nn
 
 from mas.config.options import LoraOptions
 from mas.core.errors import ModelError
+from mas.serving import grouped
 from mas.serving.grouped import Segment, Segments, has_grouped_products
 from mas.serving.weights import AdapterWeights
 
 INPUTS, OUTPUTS = 16, 24
+CPU = torch.device("cpu")
 
 
 def adapter(seed: int, rank: int, alpha: float, name: str = "layer") -> AdapterWeights:
@@ -29,7 +31,7 @@ def mixed(bias: bool = True) -> tuple[nn.Linear, Segments, Tensor]:
     speakers = [adapter(1, 2, 4.0), None, adapter(2, 11, 3.0), adapter(4, 3, 1.0, "other"), frozen]
     stops = [3, 7, 12, 13, 22]
     segments = [Segment(one, start, stop) for one, start, stop in zip(speakers, [0, *stops], stops, strict=False)]
-    return base, Segments.of(segments, torch.device("cpu")), torch.randn(2, 11, INPUTS).requires_grad_()
+    return base, Segments(segments, CPU, {}), torch.randn(2, 11, INPUTS).requires_grad_()
 
 
 def alone(base: nn.Linear, segments: Segments, x_NTI: Tensor) -> Tensor:
@@ -66,6 +68,62 @@ def test_outputs_and_gradients_are_those_of_every_token_alone(way: str, bias: bo
             continue
         assert theirs.norm() > 0
         assert torch.allclose(mine, theirs, rtol=1e-4, atol=1e-4)
+
+
+def family() -> tuple[dict[str, nn.Linear], tuple[Segment, ...]]:
+    """Layers of several widths; adapters change all of them, the first and the last, none, the middle one."""
+    torch.manual_seed(1)
+    layers = {
+        name: nn.Linear(INPUTS, width).requires_grad_(False) for name, width in zip("qkv", (12, 4, 8), strict=True)
+    }
+    speakers = []
+    for rank, alpha, names in ((3, 2.0, "qkv"), (5, 4.0, "qv"), (2, 1.0, "o"), (4, 3.0, "k")):
+        pairs = {
+            name: (
+                torch.randn(rank, INPUTS).requires_grad_(),
+                torch.randn(layers[name].out_features if name in layers else 3, rank).requires_grad_(),
+            )
+            for name in names
+        }
+        speakers.append(AdapterWeights(LoraOptions(rank=rank, alpha=alpha, targets=tuple(names)), pairs))
+    return layers, tuple(Segment(one, 5 * place, 5 * place + 5) for place, one in enumerate(speakers))
+
+
+@pytest.mark.parametrize("order", ["qkv", "vqk", "qqkvk"])
+@pytest.mark.parametrize("is_input_trained", [True, False])
+def test_layers_that_read_one_input_are_computed_together_as_alone(order: str, is_input_trained: bool) -> None:
+    layers, segments = family()
+    siblings = {name: list(layers.items()) for name in layers}
+    x_NTI, other_NTI = torch.randn(2, 1, 20, INPUTS).requires_grad_(is_input_trained)
+    inputs = [other_NTI if place == 2 else x_NTI for place in range(len(order))]  # the third reads something else
+    trained = [tensor for one in segments if one.weights for tensor in one.weights.parameters()]
+
+    def run(known: dict[str, list[tuple[str, nn.Linear]]]) -> list[Tensor | None]:
+        mix = Segments(segments, CPU, known)
+        found = [mix.linear(name, layers[name], x) for name, x in zip(order, inputs, strict=True)]
+        loss = sum((y_NTO * torch.linspace(-1, 2, y_NTO.numel()).view_as(y_NTO)).sum() for y_NTO in found)
+        assert isinstance(loss, Tensor)
+        wanted = [*trained, *([x_NTI, other_NTI] if is_input_trained else [])]
+        return [*(y.detach() for y in found), *torch.autograd.grad(loss, wanted, allow_unused=True)]
+
+    for mine, theirs in zip(run(siblings), run({}), strict=True):
+        if theirs is None:  # of a layer that is not there
+            assert mine is None
+        else:
+            assert mine is not None
+            assert torch.allclose(mine, theirs, rtol=1e-4, atol=1e-4)
+
+
+def test_layers_of_one_input_read_it_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    layers, segments = family()
+    mix = Segments(segments, CPU, {name: list(layers.items()) for name in layers})
+    calls = []
+    apply = grouped._InTurn.apply
+    monkeypatch.setattr(grouped._InTurn, "apply", lambda *inputs: calls.append(1) or apply(*inputs))
+    x_NTI = torch.randn(1, 20, INPUTS)
+    for name, layer in layers.items():
+        mix.linear(name, layer, x_NTI)
+    assert len(calls) == 1
 
 
 def test_without_a_gradient_to_its_input_the_layer_still_trains() -> None:

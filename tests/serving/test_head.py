@@ -21,7 +21,7 @@ def head_of(**form: float) -> Head:
 def picks_of() -> Picks:
     starts = [sum(reading < n for reading in READING) for n in range(READINGS + 1)]
     heat_R1 = torch.tensor([1.0, 0.5, 2.0, 1.3, 1.0, 1.0, 0.7])[:, None]
-    return Picks(heat_R1, torch.tensor(READING), torch.tensor(TOKEN), starts)
+    return Picks(heat_R1, True, torch.tensor(READING), torch.tensor(TOKEN), starts)
 
 
 def hidden() -> Tensor:
