@@ -4,7 +4,7 @@ Shape legend: J loss tokens of a micro-batch.
 """
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -21,25 +21,38 @@ class Tally:
     """
 
     def __init__(self) -> None:
-        self.tokens = 0
         self.rows = 0
+        self._roles: list[str] = []
         self._values: dict[str, list[Tensor]] = defaultdict(list)
 
-    def add(self, values: Mapping[str, Tensor], rows: int, tokens: slice) -> None:
-        """Add so many rows, whose loss tokens are these."""
-        self.tokens += tokens.stop - tokens.start
+    def add(self, values: Mapping[str, Tensor], rows: int, tokens: slice, roles: Sequence[str]) -> None:
+        """Add so many rows, whose loss tokens are these. `roles`: who spoke, of every token of the micro-batch."""
         self.rows += rows
+        self._roles += roles[tokens]
         for name, value_J in values.items():
             self._values[name].append(value_J[tokens])
 
     def metrics(self) -> Metrics:
-        """Means over tokens, what the importance weights say of the samples, and counts."""
+        """Means over tokens, what the importance weights say of the samples, and counts.
+
+        Where several roles speak with this adapter, `ROLE.ess` and the like say it of each.
+        """
         values = {name: torch.cat(parts) for name, parts in self._values.items()}
-        importance = importance_statistics(values["importance"])
-        return {name: float(value_J.double().mean()) for name, value_J in values.items()} | {
+        found = {name: float(value_J.double().mean()) for name, value_J in values.items()}
+        found |= _of_samples(values["importance"])
+        speakers = sorted(set(self._roles))
+        for role in speakers if len(speakers) > 1 else ():
+            own = torch.tensor([one == role for one in self._roles], device=values["importance"].device)
+            clipped = {"importance_clipped": float(values["importance_clipped"][own].double().mean())}
+            clipped |= _of_samples(values["importance"][own])
+            found |= {f"{role}.{name}": value for name, value in clipped.items()}
+        return found | {
             "ratio_max": float(values["ratio"].max()),
-            "importance_max": importance.largest,
-            "ess": importance.ess,
-            "tokens": float(self.tokens),
+            "tokens": float(len(self._roles)),
             "rows": float(self.rows),
         }
+
+
+def _of_samples(importance_J: Tensor) -> Metrics:
+    found = importance_statistics(importance_J)
+    return {"importance_max": found.largest, "ess": found.ess}

@@ -15,7 +15,7 @@ from mas.core.errors import TrainingError
 from mas.serving.grouped import Segment
 from mas.serving.model import BaseModel
 from mas.training.feed import Feed
-from mas.training.learner import Learner
+from mas.training.learner import Learner, cost_of
 from mas.training.losses.tokens import TokenLosses
 
 
@@ -197,3 +197,17 @@ def test_log_probabilities_are_those_of_the_policy_or_of_the_base(base: BaseMode
         assert list(now[id(row.turn)]) == pytest.approx(row.turn.logprobs, abs=1e-4)
         assert list(reference[id(row.turn)]) == pytest.approx(other.turn.logprobs, abs=1e-4)
     assert now != reference
+
+
+def test_a_token_costs_the_weights_it_passes_and_a_pair_of_tokens_both_products_of_attention(base: BaseModel) -> None:
+    cost, config = cost_of(base), base.model.config
+    projections = config.head_dim * (2 * config.num_attention_heads + 2 * config.num_key_value_heads)
+    layer = config.hidden_size * (projections + 3 * config.intermediate_size)
+    assert cost.token == config.num_hidden_layers * layer + config.vocab_size * config.hidden_size
+    assert cost.pair == 2 * config.num_hidden_layers * config.num_attention_heads * config.head_dim
+
+
+@pytest.mark.parametrize("fused", [True, False])
+def test_the_optimiser_is_fused_as_the_options_say(base: BaseModel, fused: bool) -> None:
+    learner = learner_of(base, LearnerOptions(fused=fused))
+    assert {optimiser.defaults["fused"] for optimiser in learner.optimisers.values()} == {fused}

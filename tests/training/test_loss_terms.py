@@ -3,6 +3,7 @@
 import math
 from typing import Any
 
+import msgspec
 import pytest
 import torch
 from conftest import BaseFor
@@ -13,6 +14,7 @@ from mas.config.options import LearnerOptions
 from mas.core.engine import Request, Sampling
 from mas.serving.model import BaseModel
 from mas.serving.transformers_engine import TransformersEngine
+from mas.training.batch import train_rows
 
 
 @pytest.fixture(scope="module")
@@ -142,6 +144,32 @@ def test_samples_of_another_policy_weigh_by_their_importance_up_to_the_cap(
     assert metrics["importance_max"] == pytest.approx(math.exp(shift), rel=1e-3)
     assert metrics["importance_clipped"] == float(shift == 2)
     assert metrics["behaviour_gap"] == pytest.approx(abs(shift), abs=1e-3)
+
+
+def test_roles_that_share_an_adapter_are_told_apart_in_what_importance_weights_say(base: BaseModel) -> None:
+    learner = learner_of(base)
+    shifts = {"planner": 0.0, "executor": 0.5, "verifier": 2.0}
+    spoken = on_policy(learner, batch_of([make_turn(completion_ids=(8, 9))], [1.0]))[0].turn
+    turns = [
+        msgspec.structs.replace(spoken, role=role, logprobs=tuple(value - shift for value in spoken.logprobs))
+        for role, shift in shifts.items()
+    ]
+    rows = train_rows(
+        turns, [1.0, -0.5, 0.5], dict.fromkeys(ROLES, "executor"), aggregation="seq_mean_token_mean", max_length=8
+    )
+    metrics = learner.step(rows)["executor"]
+    for role, shift in shifts.items():
+        assert metrics[f"{role}.importance_max"] == pytest.approx(math.exp(shift), rel=1e-3)
+        assert metrics[f"{role}.importance_clipped"] == float(shift == 2)
+        assert metrics[f"{role}.ess"] == pytest.approx(1, abs=1e-4)
+    assert metrics["ess"] < 0.8
+
+
+def test_the_greatest_ratio_is_that_of_each_adapter(base: BaseModel) -> None:
+    learner = learner_of(base, LearnerOptions(epochs=2, lr=0.05))
+    metrics = learner.step(on_policy(learner, rows_of("planner", "executor")))
+    assert metrics["planner"]["ratio_max"] != metrics["executor"]["ratio_max"]
+    assert all(metrics[role]["ratio_max"] > metrics[role]["ratio"] for role in ("planner", "executor"))
 
 
 @pytest.mark.parametrize(
