@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from mas.bus.envelopes import EnvelopeFactory
 from mas.bus.inbox import Inbox
+from mas.bus.limits import Limits
 from mas.bus.memory import MemoryBus
 from mas.core.errors import BusError, Closed
 from mas.core.messages import Delivery, Envelope, Note
@@ -17,7 +18,7 @@ Step = tuple[str, int]
 VERBS = (
     "publish", "publish keyed", "publish keyed", "offer", "request", "request keyed", "timed", "twice", "again",
     "cancel", "receive", "receive", "receive", "receiver", "done", "done", "reply", "fail", "join", "leave", "tick",
-    "run", "run",
+    "nack", "nack", "wait", "reject", "redrive", "run", "run",
 )  # fmt: skip
 steps = st.lists(st.tuples(st.sampled_from(VERBS), st.integers(0, 11)), max_size=60)
 
@@ -27,7 +28,7 @@ class Machine:
 
     def __init__(self) -> None:
         self.time_s = 0.0
-        self.bus = MemoryBus(clock=lambda: self.time_s)
+        self.bus = MemoryBus(clock=lambda: self.time_s, limits=Limits(max_attempts=3))
         self.sources = [EnvelopeFactory("a"), EnvelopeFactory("z")]
         self.leaving: dict[Inbox, AsyncExitStack] = {}
         self.sent: list[Envelope] = []
@@ -37,6 +38,7 @@ class Machine:
         self.received: list[tuple[Envelope, Inbox]] = []
         self.held: list[tuple[Envelope, Inbox]] = []
         self.unanswered: set[str] = set()
+        self.finished: list[str] = []
 
     async def start(self) -> None:
         await self.join(0)
@@ -55,6 +57,8 @@ class Machine:
         self, number: int, *, key: str | None = None, kind: str = "publish", deadline: float | None = None
     ) -> None:
         delivery = (Delivery.EFFECTIVELY_ONCE, Delivery.EFFECTIVELY_ONCE, Delivery.AT_LEAST_ONCE)[number % 3]
+        if number == 11:
+            delivery = Delivery.BEST_EFFORT
         source = self.sources[number % 2]
         note = Note(text=str(len(self.sent)))
         self.post(source.new("b", note, key=key, delivery=delivery, deadline=deadline), kind)
@@ -116,7 +120,9 @@ class Machine:
             self.receivers[0].cancel()
         elif verb in ("receive", "receiver") and inbox is not None:
             self.receive(inbox)
-        elif verb in ("done", "reply", "fail"):
+        elif verb == "redrive":
+            self.bus.redrive()
+        elif verb in ("done", "reply", "fail", "nack", "wait", "reject"):
             await self.settle()
             await self.handle(verb, number)
 
@@ -124,31 +130,53 @@ class Machine:
         if not self.held:
             return
         envelope, inbox = self.held[number % len(self.held)]
-        if verb == "done":
+        if verb in ("done", "nack", "wait", "reject"):
             self.held.remove((envelope, inbox))
+        if verb == "done":
             self.unanswered.add(envelope.id)
+            self.finished.append(envelope.id)
             inbox.done(envelope)
+        elif verb in ("nack", "wait"):
+            self.give_back(envelope, inbox, delay_s=0.0 if verb == "nack" else 5.0)
+        elif verb == "reject":
+            inbox.reject(envelope, cause="random")
         elif verb == "reply":
             await self.bus.reply(envelope, answer_to(envelope))
         else:
             await self.bus.fail(envelope, ValueError("random"))
 
+    def give_back(self, envelope: Envelope, inbox: Inbox, delay_s: float) -> None:
+        """Give a message back, and with it what the same receiver has of its lane, as the contract asks for."""
+        inbox.nack(envelope, delay_s=delay_s, cause="random")
+        lane = (envelope.source, envelope.key)
+        for other, holder in tuple(self.held):
+            if envelope.key is not None and holder is inbox and (other.source, other.key) == lane:
+                self.held.remove((other, holder))
+                inbox.nack(other, is_tried=False)
+
     def check(self) -> None:
+        counts = self.bus.statistics()
         assert self.violations == []
-        assert adds_up(self.bus), self.bus.statistics()
+        assert adds_up(self.bus), counts
+        assert counts.delivered == counts.processed + counts.held
+        assert counts.held == len(self.held)
+        assert counts.dead + counts.expired >= len(self.bus.dead_letters())
         waiting = sum(not call.done() for call in self.calls)
-        assert self.bus.statistics().waiting <= waiting + 3 * 3 * 2
+        assert counts.waiting <= waiting + len(self.sent)
 
     async def drain(self) -> None:
         """Join where nobody listens, then receive, answer and finish everything."""
         if not self.leaving:
             await self.join(2)
         for _ in range(len(self.sent) + 5):
+            self.time_s += 6.0
+            self.bus.statistics()
             for inbox in self.leaving:
                 self.receive(inbox)
             await self.settle()
             for envelope, inbox in self.held:
                 await self.bus.reply(envelope, answer_to(envelope))
+                self.finished.append(envelope.id)
                 inbox.done(envelope)
             self.held.clear()
         await self.settle()
@@ -196,17 +224,32 @@ def test_what_was_published_is_received_unless_it_was_cancelled_expired_or_its_l
 
 @settings(max_examples=100, deadline=None)
 @given(steps)
-def test_no_effectively_once_message_is_received_twice(script):
+def test_no_effectively_once_message_is_received_again_but_with_another_attempt_and_none_is_finished_twice(script):
     machine = asyncio.run(play(script))
-    once = [envelope.id for envelope, _ in machine.received if envelope.delivery is Delivery.EFFECTIVELY_ONCE]
-    assert len(once) == len(set(once))
+    once = [envelope for envelope, _ in machine.received if envelope.delivery is Delivery.EFFECTIVELY_ONCE]
+    assert len(once) == len({(envelope.id, envelope.attempt) for envelope in once})
+    finished = [message_id for message_id in machine.finished if message_id in {envelope.id for envelope in once}]
+    assert len(finished) == len(set(finished))
+
+
+@settings(max_examples=150, deadline=None)
+@given(steps)
+def test_what_was_promised_is_finished_or_a_dead_letter(script):
+    machine = asyncio.run(play([(verb, number) for verb, number in script if verb != "cancel"]))
+    dead = {letter.envelope.id for letter in machine.bus.dead_letters()}
+    for call, envelope in machine.calls.items():
+        is_one_way = call.get_coro().__name__ == "publish"
+        if is_one_way and call.exception() is None and envelope.delivery is not Delivery.BEST_EFFORT:
+            assert envelope.id in machine.finished or envelope.id in dead
 
 
 @settings(max_examples=100, deadline=None)
 @given(steps)
 def test_messages_of_one_lane_are_received_in_the_order_they_were_sent(script):
     """Without resends and departures; the number in the text is the order of sending."""
-    machine = asyncio.run(play([(verb, number) for verb, number in script if verb not in ("leave", "twice", "again")]))
+    machine = asyncio.run(
+        play([(verb, number) for verb, number in script if verb not in ("leave", "twice", "again", "redrive")])
+    )
     lanes: dict[tuple[str, str], list[int]] = {}
     for envelope, _ in machine.received:
         if envelope.key is not None:
