@@ -34,30 +34,32 @@ class DeadLetters:
     def __init__(self, limit: int) -> None:
         self.forgotten = 0
         self._limit = limit
-        self._letters: OrderedDict[int, tuple[DeadLetter, Slot]] = OrderedDict()
+        self._letters: OrderedDict[int, tuple[DeadLetter, Slot, bool]] = OrderedDict()
 
-    def add(self, slot: Slot, cause: str, died_at: float | None = None) -> None:
-        """Keep a message that died. `died_at` None: now."""
+    def add(self, slot: Slot, cause: str, *, is_expired: bool = False, died_at: float | None = None) -> None:
+        """Keep a message that died. `died_at` None: now. `is_expired`: its deadline passed, and is counted there."""
         letter = DeadLetter(
             envelope=slot.envelope,
             cause=cause,
             attempts=slot.tries,
             died_at=time.time() if died_at is None else died_at,
         )
-        self._letters[slot.ticket] = (letter, slot)
+        self._letters[slot.ticket] = (letter, slot, is_expired)
         while len(self._letters) > self._limit:
             self._letters.popitem(last=False)
             self.forgotten += 1
 
     def all(self) -> tuple[DeadLetter, ...]:
         """Every letter that is kept, oldest first."""
-        return tuple(letter for letter, _ in self._letters.values())
+        return tuple(letter for letter, *_ in self._letters.values())
 
-    def take(self, message_id: str | None) -> list[Slot]:
-        """Remove the letters with this id, None: all; they may be delivered again."""
+    def take(self, message_id: str | None) -> list[tuple[Slot, bool]]:
+        """Remove the letters with this id, None: all; returns their messages and whether they had expired."""
         taken = [
-            slot for letter, slot in self._letters.values() if message_id is None or letter.envelope.id == message_id
+            (slot, is_expired)
+            for letter, slot, is_expired in self._letters.values()
+            if message_id is None or letter.envelope.id == message_id
         ]
-        for slot in taken:
+        for slot, _ in taken:
             del self._letters[slot.ticket]
         return taken

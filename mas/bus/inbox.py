@@ -28,7 +28,6 @@ class Slot:
         inbox: the subscription it is bound to, None while any may take it and once it is done.
         receiver: the subscription that took it, None before.
         is_admitted: it went through the checks at the entrance of a queue.
-        is_expired: its deadline passed after delivery was promised.
         is_given_up: it was taken, and its sender was told that no answer will come.
         timer: wakes a waiting sender at the deadline.
         tries: how often a receiver had it and gave it back or left.
@@ -41,7 +40,6 @@ class Slot:
         "future",
         "inbox",
         "is_admitted",
-        "is_expired",
         "is_given_up",
         "is_request",
         "lane",
@@ -65,7 +63,6 @@ class Slot:
         self.inbox: Inbox | None = None
         self.receiver: Inbox | None = None
         self.is_admitted = False
-        self.is_expired = False
         self.is_given_up = False
         self.timer: asyncio.TimerHandle | None = None
         self.tries = 0
@@ -116,7 +113,7 @@ class Inbox:
         enter, leave: called when listening starts and ends.
         deliver: asked for every message about to be taken; False: it was cancelled or expired, and counted.
         release: gives the credit of one message back.
-        finish: told of every message that is `done`, with its effect, before its credit is given back.
+        finish: told of every message that is `done`, with its effect; gives its credit back.
         give_back: told of every message that is not, with the delay, the cause, and whether that was an attempt;
             a delay of None: never again.
 
@@ -196,15 +193,15 @@ class Inbox:
             BusError: this open subscription does not hold the message.
             JournalError: an effect of a request, or of a message on a bus without a journal.
         """
-        held = self.taken.get(envelope.id)
-        if effect is not None and held and (held[0].record is None or held[0].is_request):
+        if effect is not None and any(
+            slot.record is None or slot.is_request for slot in self.taken.get(envelope.id, ())
+        ):
             raise JournalError(
                 f"the effect of {envelope.id!r} cannot be kept: it takes a journal and a one-way message"
             )
         slot = self._let_go(envelope)
         if slot is not None:
             self._finish(slot, effect)
-            self._release(slot)
 
     def nack(
         self, envelope: Envelope, *, delay_s: float = 0.0, cause: str = "given back", is_tried: bool = True

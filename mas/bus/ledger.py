@@ -101,12 +101,6 @@ class Ledger:
         self.counters.delivered += 1
         return True
 
-    def finish(self, slot: Slot, effect: bytes | None) -> None:
-        """Count a message that its receiver has handled."""
-        self.counters.processed += 1
-        if slot.record is not None and not slot.is_request:
-            self.write(slot, State.PROCESSED, effect=effect)
-
     def answer(self, slot: Slot | None, outcome: Envelope | Exception, frame: bytes | None = None) -> bool:
         """Settle a request with its answer or error; False: nobody waits for it any more.
 
@@ -205,8 +199,7 @@ class Ledger:
         self._forget(slot)
         self.counters.expired += 1
         if slot.is_promised:
-            slot.is_expired = True
-            self.dead.add(slot, "its deadline passed before it was received")
+            self.dead.add(slot, "its deadline passed before it was received", is_expired=True)
             self.write(slot, State.EXPIRED, "its deadline passed before it was received")
         else:
             self.write(slot, State.FAILED, "Expired: it was not received in time")

@@ -18,6 +18,7 @@ from mas.bus.journal import Journal
 from mas.bus.ledger import Ledger
 from mas.bus.limits import Limits
 from mas.bus.mailbox import Mailbox
+from mas.bus.record import State
 from mas.bus.redelivery import Redelivery
 from mas.bus.restore import restore
 from mas.bus.taps import Taps
@@ -170,7 +171,7 @@ class MemoryBus:
             leave=self._leave,
             deliver=self._ledger.deliver,
             release=self._release,
-            finish=self._ledger.finish,
+            finish=self._finish,
             give_back=self._redelivery.give_back,
         )
 
@@ -247,6 +248,12 @@ class MemoryBus:
     def _asked(self, request: Envelope) -> Slot | None:
         """The request as it still waits for its answer."""
         return None if request.reply_to is None else self._pending.get(request.reply_to)
+
+    def _finish(self, slot: Slot, effect: bytes | None) -> None:
+        self._counters.processed += 1
+        if slot.record is not None and not slot.is_request:
+            self._ledger.write(slot, State.PROCESSED, effect=effect)
+        self._release(slot)
 
     def _release(self, slot: Slot) -> None:
         mailbox = self._mailboxes.get(slot.envelope.target)

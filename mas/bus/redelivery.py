@@ -113,8 +113,8 @@ class Redelivery:
     def redrive(self, message_id: str | None) -> int:
         """Deliver dead letters again, behind what waits; see `MemoryBus.redrive`."""
         number = 0
-        for slot in self._ledger.dead.take(message_id):
-            if self._revive(slot):
+        for slot, is_expired in self._ledger.dead.take(message_id):
+            if self._revive(slot, is_expired=is_expired):
                 number += 1
                 self._insert(slot)
         return number
@@ -155,10 +155,10 @@ class Redelivery:
         if slot.record is not None and self._journal is not None:
             self._journal.renewed(slot.record, slot.envelope.attempt, slot.tries)
 
-    def _revive(self, slot: Slot) -> bool:
+    def _revive(self, slot: Slot, *, is_expired: bool) -> bool:
         """Take a dead letter back into delivery, without a deadline; False: its sender has sent it again since."""
         envelope = slot.envelope
-        if not slot.is_expired:
+        if not is_expired:
             self._counters.dead -= 1
         else:
             self._counters.expired -= 1
@@ -168,7 +168,6 @@ class Redelivery:
                 self._ledger.write(slot, State.FAILED, "sent again after it had expired")
                 return False
             self._ledger.remember(slot)
-        slot.is_expired = False
         slot.tries = 0
         slot.envelope = msgspec.structs.replace(envelope, deadline=None)
         self._renew(slot)

@@ -33,11 +33,11 @@ def restore(
     for record in dead:
         slot = _slot(record, ticket(), clock)
         slot.is_admitted = True
-        slot.is_expired = record.state is State.EXPIRED
+        is_expired = record.state is State.EXPIRED
         ledger.counters.accepted += 1
-        ledger.counters.expired += slot.is_expired
-        ledger.counters.dead += not slot.is_expired
-        ledger.dead.add(slot, record.cause, record.ended_at)
+        ledger.counters.expired += is_expired
+        ledger.counters.dead += not is_expired
+        ledger.dead.add(slot, record.cause, is_expired=is_expired, died_at=record.ended_at)
 
 
 def _slot(record: Record, ticket: int, clock: Callable[[], float]) -> Slot:
