@@ -193,12 +193,8 @@ class Inbox:
             BusError: this open subscription does not hold the message.
             JournalError: an effect of a request, or of a message on a bus without a journal.
         """
-        if effect is not None and any(
-            slot.record is None or slot.is_request for slot in self.taken.get(envelope.id, ())
-        ):
-            raise JournalError(
-                f"the effect of {envelope.id!r} cannot be kept: it takes a journal and a one-way message"
-            )
+        if effect is not None:
+            self._check_effect(envelope)
         slot = self._let_go(envelope)
         if slot is not None:
             self._finish(slot, effect)
@@ -247,6 +243,12 @@ class Inbox:
         self.closed = True
         while self._receivers:
             self._wake()
+
+    def _check_effect(self, envelope: Envelope) -> None:
+        if any(slot.record is None or slot.is_request for slot in self.taken.get(envelope.id, ())):
+            raise JournalError(
+                f"the effect of {envelope.id!r} cannot be kept: it takes a journal and a one-way message"
+            )
 
     def _let_go(self, envelope: Envelope) -> Slot | None:
         """The received message, no longer held; None: the subscription has ended, and others have it."""

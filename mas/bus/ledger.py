@@ -77,9 +77,9 @@ class Ledger:
         if slot.is_admitted:
             return True
         if slot.envelope.delivery is Delivery.EFFECTIVELY_ONCE:
-            if self._is_duplicate(slot):
-                return False
-            self.remember(slot)
+            if (slot.envelope.target, slot.envelope.id) in self.seen:
+                return not self._is_duplicate(slot)
+            self.remember_id(slot.envelope.target, slot.envelope.id)
         slot.is_admitted = True
         self._show(slot.envelope)
         if slot.frame is not None and self._journal is not None:
@@ -129,7 +129,7 @@ class Ledger:
         else:
             self._forget(slot)
             self.counters.abandoned += 1
-            self.write(slot, State.FAILED, str(error))
+            self.write(slot, State.FAILED, f"{type(error).__name__}: {error}")
             slot.settle(error)
 
     def give_up(self, slot: Slot, error: Exception) -> None:
@@ -171,10 +171,10 @@ class Ledger:
 
     def is_over(self, slot: Slot) -> bool:
         """The sender was cancelled, got its answer from an earlier attempt, or the deadline passed; counted if so."""
-        if slot.is_unwanted:
+        if slot.future is not None and slot.is_unwanted:
             self._cancelled(slot)
             return True
-        if self._is_past(slot):
+        if slot.envelope.deadline is not None and self._is_past(slot):
             self._expire(slot)
             return True
         return False

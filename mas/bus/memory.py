@@ -253,7 +253,9 @@ class MemoryBus:
         self._counters.processed += 1
         if slot.record is not None and not slot.is_request:
             self._ledger.write(slot, State.PROCESSED, effect=effect)
-        self._release(slot)
+        mailbox = self._mailboxes.get(slot.envelope.target)
+        if mailbox is not None:
+            mailbox.release(slot)
 
     def _release(self, slot: Slot) -> None:
         mailbox = self._mailboxes.get(slot.envelope.target)
