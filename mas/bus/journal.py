@@ -25,7 +25,10 @@ _ACCEPT = (
 )
 _SEE = "INSERT OR REPLACE INTO seen VALUES (?, ?, ?)"
 _FORGET = "DELETE FROM seen WHERE target = ? AND id = ?"
-_SETTLE = "UPDATE record SET state = ?, cause = ?, effect = ?, ended = ?, ended_at = ? WHERE seq = ? AND ended IS NULL"
+_SETTLE = (
+    "UPDATE record SET state = ?, cause = ?, tries = ?, effect = ?, ended = ?, ended_at = ? "
+    "WHERE seq = ? AND ended IS NULL"
+)
 _RENEW = (
     "UPDATE record SET state = 'open', attempt = ?, tries = ?, cause = '', ended = NULL, ended_at = NULL, "
     "deadline = CASE WHEN state = 'open' THEN deadline END WHERE seq = ?"
@@ -162,11 +165,7 @@ class Journal:
             return select(connection, (State.OPEN,)), dead, seen, lost(connection, "dead letters")
 
     def accepted(self, frame: bytes, envelope: Envelope, *, way: Way, expires_in_s: float | None) -> int:
-        """Write a message down; returns its position.
-
-        Raises:
-            JournalError: the journal is closed, or its disk has failed.
-        """
+        """Write a message down; returns its position."""
         self._last += 1
         is_promised = way == "one_way" and envelope.delivery is not Delivery.BEST_EFFORT
         is_over = way == "answer"
@@ -195,9 +194,9 @@ class Journal:
         """Write an answer down that reached its requester."""
         self.accepted(frame, answer, way="answer", expires_in_s=None)
 
-    def settled(self, seq: int, state: State, cause: str, effect: bytes | None) -> None:
+    def settled(self, seq: int, state: State, cause: str, *, tries: int, effect: bytes | None) -> None:
         """Write down what became of a message; the first outcome counts."""
-        self._writer.add(_SETTLE, (state, cause, effect, self._last, time.time(), seq))
+        self._writer.add(_SETTLE, (state, cause, tries, effect, self._last, time.time(), seq))
 
     def renewed(self, seq: int, attempt: int, tries: int) -> None:
         """Write down that a message is to be delivered again; what was dead loses its deadline."""
@@ -206,6 +205,14 @@ class Journal:
     def forgot(self, target: str, message_id: str) -> None:
         """An id may be accepted again."""
         self._writer.add(_FORGET, (target, message_id))
+
+    def check(self) -> None:
+        """Refuse to go on without a record.
+
+        Raises:
+            JournalError: the journal is closed, or its disk has failed.
+        """
+        self._writer.check()
 
     async def is_safe(self) -> None:
         """Wait until all that was written down so far survives: what that means is the durability's choice.

@@ -208,7 +208,7 @@ class Ledger:
     def write(self, slot: Slot, state: State, cause: str = "", effect: bytes | None = None) -> None:
         """Note in the journal what became of a message."""
         if slot.record is not None and self._journal is not None:
-            self._journal.settled(slot.record, state, cause, effect)
+            self._journal.settled(slot.record, state, cause, tries=slot.tries, effect=effect)
 
     def remember(self, slot: Slot) -> None:
         """Drop later messages with the id of an effectively-once message."""

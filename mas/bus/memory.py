@@ -85,11 +85,12 @@ class MemoryBus:
         `wait` is False. With a journal in group mode, returns once the message is on the disk.
 
         Raises:
-            WireError: the bus has a journal, and the payload cannot be written. JournalError: its disk failed.
+            WireError: the journal cannot hold the payload. JournalError: it is closed, or its disk has failed.
         """
         mailbox = self._route(envelope)
         slot = Slot(envelope, next(self._tickets), is_request=False)
         if self._journal is not None:
+            self._journal.check()
             slot.frame = encode(envelope)
         self._counters.accepted += 1
         if self._ledger.offer(mailbox, slot):
@@ -109,7 +110,7 @@ class MemoryBus:
             await self._journal.is_safe()
 
     async def request(self, envelope: Envelope, *, timeout_s: float | None = None) -> Envelope:
-        """Deliver and wait for the answer; see `Bus.request`. A duplicate raises Dropped."""
+        """Deliver and wait for the answer; see `Bus.request`, with a journal `publish`, too. A duplicate raises Dropped."""
         mailbox = self._route(envelope)
         ticket = next(self._tickets)
         token = f"answer-{ticket}"
@@ -119,6 +120,7 @@ class MemoryBus:
             deadline = timeout if deadline is None else min(deadline, timeout)
         slot = Slot(msgspec.structs.replace(envelope, reply_to=token, deadline=deadline), ticket, is_request=True)
         if self._journal is not None:
+            self._journal.check()
             slot.frame = encode(slot.envelope)
         slot.future = asyncio.get_running_loop().create_future()
         self._counters.accepted += 1
@@ -137,7 +139,7 @@ class MemoryBus:
 
         Raises:
             Denied: the requester is not among the readers of the answer; the request still waits.
-            WireError: the bus has a journal, and the payload cannot be written; the request still waits.
+            WireError: the journal cannot hold the payload; the request still waits.
         """
         reader = request.source if request.principal is None else request.principal
         if answer.visibility is not None and reader not in answer.visibility:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import msgspec
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 
 from mas.core.errors import WireError
 from mas.core.messages import Envelope, Payload
@@ -39,7 +39,7 @@ def decode(frame: bytes) -> Envelope:
     """
     try:
         envelope = _decoder.decode(frame)
-    except (msgspec.DecodeError, ValidationError, RecursionError) as error:
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
         raise WireError(f"{len(frame)} bytes are no message: {error}") from error
     if envelope.kind != envelope.payload.kind:
         raise WireError(
@@ -58,7 +58,7 @@ def read_plain(frame: bytes) -> dict[str, Any]:
         plain = msgspec.msgpack.decode(frame, type=dict[str, Any])
         if {"id", "kind", "source", "target", "payload"} <= plain.keys():
             return plain
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
         raise WireError(f"{len(frame)} bytes are no message: {error}") from error
     raise WireError(f"{len(frame)} bytes are no message: it has no {'id'!r}, kind, source, target or payload")
 

@@ -40,12 +40,9 @@ class Writer:
         return self.added - self._written
 
     def add(self, sql: str, parameters: tuple[Any, ...]) -> None:
-        """Have a step written soon.
-
-        Raises:
-            JournalError: the journal is closed, or its disk has failed.
-        """
-        self._check()
+        """Have a step written soon; after a failure or `close` nothing is written any more, and `check` says so."""
+        if self._failure is not None or self._is_closing:
+            return
         with self._changed:
             self.added += 1
             self._steps.append((sql, parameters))
@@ -68,7 +65,7 @@ class Writer:
                     future.set_result(None)
             await future
         if self._failure is not None:
-            self._check()
+            self.check()
 
     def close(self) -> None:
         """Write what is left and end the thread; safe to call twice.
@@ -83,7 +80,12 @@ class Writer:
         if self._failure is not None:
             raise self._error(self._failure)
 
-    def _check(self) -> None:
+    def check(self) -> None:
+        """Refuse to go on once nothing is written any more.
+
+        Raises:
+            JournalError: the disk has failed, or `close` was called.
+        """
         if self._failure is not None:
             raise self._error(self._failure)
         if self._is_closing:
