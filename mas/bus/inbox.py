@@ -187,7 +187,8 @@ class Inbox:
     def done(self, envelope: Envelope, *, effect: bytes | None = None) -> None:
         """Give the credit of a received message back; see `Subscription.done`.
 
-        `effect` is kept with the message in the bus's journal, in the same transaction as the fact that it is done.
+        `effect` is kept with the message in the bus's journal, in the same transaction as the fact that it is done. A
+        subscription that has ended keeps neither: the message is delivered again.
 
         Raises:
             BusError: this open subscription does not hold the message.

@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Literal, Self
 
 from mas.bus.record import SCHEMA, VERSION, Record, State, Way, check_version, failing, lost, select
-from mas.bus.writer import Writer
+from mas.bus.writer import Step, Writer
 from mas.core.errors import JournalError
 from mas.core.messages import Delivery, Envelope
 
@@ -170,7 +170,7 @@ class Journal:
         is_promised = way == "one_way" and envelope.delivery is not Delivery.BEST_EFFORT
         is_over = way == "answer"
         now = time.time()
-        self._writer.add(
+        row: Step = (
             _ACCEPT,
             (
                 self._last,
@@ -187,7 +187,9 @@ class Journal:
             ),
         )
         if not is_over and envelope.delivery is Delivery.EFFECTIVELY_ONCE:
-            self._writer.add(_SEE, (envelope.target, envelope.id, self._last))
+            self._writer.add(row, (_SEE, (envelope.target, envelope.id, self._last)))
+        else:
+            self._writer.add(row)
         return self._last
 
     def answered(self, frame: bytes, answer: Envelope) -> None:
@@ -196,15 +198,15 @@ class Journal:
 
     def settled(self, seq: int, state: State, cause: str, *, tries: int, effect: bytes | None) -> None:
         """Write down what became of a message; the first outcome counts."""
-        self._writer.add(_SETTLE, (state, cause, tries, effect, self._last, time.time(), seq))
+        self._writer.add((_SETTLE, (state, cause, tries, effect, self._last, time.time(), seq)))
 
     def renewed(self, seq: int, attempt: int, tries: int) -> None:
         """Write down that a message is to be delivered again; what was dead loses its deadline."""
-        self._writer.add(_RENEW, (attempt, tries, seq))
+        self._writer.add((_RENEW, (attempt, tries, seq)))
 
     def forgot(self, target: str, message_id: str) -> None:
         """An id may be accepted again."""
-        self._writer.add(_FORGET, (target, message_id))
+        self._writer.add((_FORGET, (target, message_id)))
 
     def check(self) -> None:
         """Refuse to go on without a record.

@@ -45,7 +45,10 @@ class Ledger:
         """Settle a new message without waiting, if possible: it enters a queue, is a duplicate, or has expired."""
         if slot.envelope.deadline is not None:
             mailbox.has_deadlines = True
-        if mailbox.offer(slot) or self._is_duplicate(slot):
+        if mailbox.offer(slot):
+            return True
+        if self._is_seen(slot.envelope):
+            self._drop_duplicate(slot)
             return True
         return self.purge(mailbox) and mailbox.offer(slot)
 
@@ -77,8 +80,9 @@ class Ledger:
         if slot.is_admitted:
             return True
         if slot.envelope.delivery is Delivery.EFFECTIVELY_ONCE:
-            if (slot.envelope.target, slot.envelope.id) in self.seen:
-                return not self._is_duplicate(slot)
+            if self._is_seen(slot.envelope):
+                self._drop_duplicate(slot)
+                return False
             self.remember_id(slot.envelope.target, slot.envelope.id)
         slot.is_admitted = True
         self._show(slot.envelope)
@@ -179,16 +183,16 @@ class Ledger:
             return True
         return False
 
-    def _is_duplicate(self, slot: Slot) -> bool:
+    def _is_seen(self, envelope: Envelope) -> bool:
+        return envelope.delivery is Delivery.EFFECTIVELY_ONCE and (envelope.target, envelope.id) in self.seen
+
+    def _drop_duplicate(self, slot: Slot) -> None:
         envelope = slot.envelope
-        if envelope.delivery is not Delivery.EFFECTIVELY_ONCE or (envelope.target, envelope.id) not in self.seen:
-            return False
         self.counters.duplicates += 1
         if slot.is_request:
             slot.settle(Dropped(f"request {envelope.id!r} was sent to {envelope.target!r} before"))
         else:
             slot.settle(None)
-        return True
 
     def _cancelled(self, slot: Slot) -> None:
         self._forget(slot)

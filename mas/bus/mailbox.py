@@ -159,6 +159,10 @@ class Mailbox:
         """How many lanes, and messages without one, wait to be delivered again."""
         return len(self._halts)
 
+    def is_halted(self, slot: Slot) -> bool:
+        """Whether a message would wait behind another one of its lane that was given back."""
+        return slot.lane in self._halts
+
     def slots(self) -> Iterator[Slot]:
         """Every message that waits at a sender, in a queue, or to be delivered again."""
         yield from self.waiting.values()

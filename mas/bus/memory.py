@@ -45,6 +45,7 @@ class MemoryBus:
 
     Raises:
         JournalError: the journal cannot be read, or a bus has it already.
+        WireError: it holds a message whose payload's class was not imported.
     """
 
     def __init__(
@@ -110,7 +111,7 @@ class MemoryBus:
             await self._journal.is_safe()
 
     async def request(self, envelope: Envelope, *, timeout_s: float | None = None) -> Envelope:
-        """Deliver and wait for the answer; see `Bus.request`, with a journal `publish`, too. A duplicate raises Dropped."""
+        """Deliver and wait for the answer; see `Bus.request` and `publish`. A duplicate raises Dropped."""
         mailbox = self._route(envelope)
         ticket = next(self._tickets)
         token = f"answer-{ticket}"

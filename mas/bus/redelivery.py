@@ -50,7 +50,7 @@ class Redelivery:
     def give_back(self, slot: Slot, delay_s: float | None, cause: str, is_tried: bool) -> None:
         """A receiver gave a message back; see `Subscription.nack`. `delay_s` None: it is never delivered again."""
         mailbox = self._mailboxes[slot.envelope.target]
-        if mailbox.halted >= self._limits.delayed:
+        if delay_s and mailbox.halted >= self._limits.delayed and not mailbox.is_halted(slot):
             delay_s, cause = None, f"{cause}; {mailbox.halted} others wait already to be delivered again"
         if not self._take_back(slot, cause, is_tried=is_tried, is_last=delay_s is None):
             mailbox.release(slot)

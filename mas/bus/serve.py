@@ -143,8 +143,10 @@ class Service:
     async def _failed(self, inbox: Subscription, envelope: Envelope, error: Exception) -> None:
         """Tell the requester; give a one-way message back where that is asked for."""
         if envelope.reply_to is not None or self._retry is None:
-            await self._bus.fail(envelope, error)
-            inbox.done(envelope)
+            try:
+                await self._bus.fail(envelope, error)
+            finally:
+                inbox.done(envelope)
             return
         cause = f"{type(error).__name__}: {error}"
         inbox.nack(envelope, delay_s=self._retry.delay_s(envelope.attempt), cause=cause)

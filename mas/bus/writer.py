@@ -39,15 +39,18 @@ class Writer:
         """Steps that are added and not yet written."""
         return self.added - self._written
 
-    def add(self, sql: str, parameters: tuple[Any, ...]) -> None:
-        """Have a step written soon; after a failure or `close` nothing is written any more, and `check` says so."""
+    def add(self, *steps: Step) -> None:
+        """Have steps written soon, in one transaction.
+
+        After a failure or `close` nothing is written any more, and `check` says so.
+        """
         if self._failure is not None or self._is_closing:
             return
         with self._changed:
-            self.added += 1
-            self._steps.append((sql, parameters))
-            if len(self._steps) == 1:
+            if not self._steps:
                 self._changed.notify()
+            self.added += len(steps)
+            self._steps.extend(steps)
 
     async def wait(self, number: int) -> None:
         """Until the first `number` steps are written.
@@ -129,14 +132,16 @@ class Writer:
     def _wake(self, written: int) -> None:
         with self._changed:
             self._written += written
-            ready = [entry for entry in self._waiting if self._failure is not None or entry[0] <= self._written]
-            self._waiting = [entry for entry in self._waiting if entry not in ready] if ready else self._waiting
-        futures: dict[asyncio.AbstractEventLoop, list[asyncio.Future[None]]] = {}
-        for _, loop, future in ready:
-            futures.setdefault(loop, []).append(future)
-        for loop, waiting in futures.items():
+            waiting, self._waiting = self._waiting, []
+            futures: dict[asyncio.AbstractEventLoop, list[asyncio.Future[None]]] = {}
+            for number, loop, future in waiting:
+                if self._failure is None and number > self._written:
+                    self._waiting.append((number, loop, future))
+                else:
+                    futures.setdefault(loop, []).append(future)
+        for loop, ready in futures.items():
             try:
-                loop.call_soon_threadsafe(_settle, waiting)
+                loop.call_soon_threadsafe(_settle, ready)
             except RuntimeError:
                 continue  # the loop was closed: nobody waits there any more
 

@@ -88,7 +88,7 @@ class Bus(Protocol):
         """Seconds on the clock that deadlines refer to."""
 
     async def publish(self, envelope: Envelope, *, wait: bool = True) -> None:
-        """Deliver one way. Waits for room in the receiver's queue unless `wait` is False.
+        """Deliver one way. Waits for room in the receiver's queue unless `wait` is False or the delivery best effort.
 
         Raises:
             NoRoute: nobody listens at the target. Denied: the receiver is not among the readers.
