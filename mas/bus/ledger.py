@@ -117,11 +117,8 @@ class Ledger:
         self.counters.delivered += 1
         self.counters.processed += 1
         slot.settle(outcome)
-        if isinstance(outcome, Exception):
-            self.write(slot, State.FAILED, f"{type(outcome).__name__}: {outcome}")
-        elif frame is not None and self._journal is not None:
-            self.write(slot, State.ANSWERED)
-            self._journal.answered(frame, outcome)
+        if slot.record is not None:
+            self._write_answer(slot, outcome, frame)
         return True
 
     def abandon(self, slot: Slot, error: Exception) -> None:
@@ -175,7 +172,8 @@ class Ledger:
 
     def is_over(self, slot: Slot) -> bool:
         """The sender was cancelled, got its answer from an earlier attempt, or the deadline passed; counted if so."""
-        if slot.future is not None and slot.is_unwanted:
+        # As slot.is_unwanted, without its call: asked twice for every message.
+        if slot.future is not None and (slot.future.done() if slot.is_request else slot.future.cancelled()):
             self._cancelled(slot)
             return True
         if slot.envelope.deadline is not None and self._is_past(slot):
@@ -208,6 +206,13 @@ class Ledger:
         else:
             self.write(slot, State.FAILED, "Expired: it was not received in time")
         slot.settle(Expired(f"message {slot.envelope.id!r} to {slot.envelope.target!r} was not received in time"))
+
+    def _write_answer(self, slot: Slot, outcome: Envelope | Exception, frame: bytes | None) -> None:
+        if isinstance(outcome, Exception):
+            self.write(slot, State.FAILED, f"{type(outcome).__name__}: {outcome}")
+        elif frame is not None and self._journal is not None:
+            self.write(slot, State.ANSWERED)
+            self._journal.answered(frame, outcome)
 
     def write(self, slot: Slot, state: State, cause: str = "", effect: bytes | None = None) -> None:
         """Note in the journal what became of a message."""
