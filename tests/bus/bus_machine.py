@@ -20,6 +20,8 @@ VERBS = (
     "cancel", "receive", "receive", "receive", "receiver", "done", "done", "reply", "fail", "join", "leave", "tick",
     "nack", "nack", "wait", "reject", "redrive", "run", "run",
 )  # fmt: skip
+BEST_EFFORT = 11
+"""The number of a step whose message is sent with best effort."""
 steps = st.lists(st.tuples(st.sampled_from(VERBS), st.integers(0, 11)), max_size=60)
 
 
@@ -57,7 +59,7 @@ class Machine:
         self, number: int, *, key: str | None = None, kind: str = "publish", deadline: float | None = None
     ) -> None:
         delivery = (Delivery.EFFECTIVELY_ONCE, Delivery.EFFECTIVELY_ONCE, Delivery.AT_LEAST_ONCE)[number % 3]
-        if number == 11:
+        if number == BEST_EFFORT:
             delivery = Delivery.BEST_EFFORT
         source = self.sources[number % 2]
         note = Note(text=str(len(self.sent)))
