@@ -18,6 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from mas.bench.command import bench
+from mas.bus.command import deadletters
 from mas.config.load import load_config, load_run_config
 from mas.config.options import Config
 from mas.config.peers import check_peers
@@ -40,6 +41,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.add_typer(bench)
+app.command()(deadletters)
 
 _OVERRIDES_HELP = (
     "dotted.key=value, such as scenario=plan_path algorithm=at_grpo train.steps=20 run_dir=runs/x; "

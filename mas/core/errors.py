@@ -8,7 +8,10 @@
     │   ├── Denied             the principal may not read or write there
     │   ├── Expired            the deadline passed before an answer
     │   ├── Dropped            a bounded queue refused the message
-    │   └── Closed             the bus or the subscription is closed
+    │   ├── Closed             the bus or the subscription is closed
+    │   ├── WireError          bytes that are no message, or a message that cannot become bytes
+    │   ├── JournalError       a journal that cannot be read or written, or has no such message
+    │   └── ReplayError        a run does something else than the recorded one
     ├── RemoteError            the other side of a request failed; its text is kept
     ├── EnvironmentFault       an environment was used against its contract
     ├── EngineError            a request that the engine cannot serve
@@ -60,6 +63,18 @@ class Dropped(BusError):
 
 class Closed(BusError):
     """The bus or the subscription is closed."""
+
+
+class WireError(BusError):
+    """Bytes that are no message, or a message that cannot become bytes."""
+
+
+class JournalError(BusError):
+    """A journal that cannot be opened, read or written, or that has no such message."""
+
+
+class ReplayError(BusError):
+    """A run that is replayed does something else than the recorded one."""
 
 
 class RemoteError(BusError):

@@ -11,7 +11,12 @@ from pydantic import BaseModel, ConfigDict
 
 
 class Delivery(StrEnum):
-    """What the bus promises for one message."""
+    """What the bus promises for one message.
+
+    best_effort: delivered once or not at all; a publisher never waits: the message is dropped where there is no room.
+    at_least_once: delivered again until it is `done`; the same id may be accepted twice.
+    effectively_once: delivered again until it is `done`; a second message with its id is dropped.
+    """
 
     BEST_EFFORT = "best_effort"
     AT_LEAST_ONCE = "at_least_once"
@@ -109,7 +114,7 @@ class Envelope(msgspec.Struct, frozen=True, kw_only=True):
         reply_to: address that an answer goes to.
         key: messages with the same key from one source are delivered in order; None: no order asked.
         sequence: position in a stream, from 0; `final` marks its last message.
-        attempt: 1 for the first delivery.
+        attempt: 1 for the first delivery; more: it may have been delivered before.
         deadline: seconds on the bus's own monotonic clock after which it is not delivered; None: never.
         visibility: principals who may read the payload; None: everyone it is delivered to.
         principal: who sent it, as the guard knows it.

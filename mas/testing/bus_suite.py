@@ -54,7 +54,7 @@ def answer_to(request: Envelope, text: str | None = None) -> Envelope:
 def adds_up(bus: Bus) -> bool:
     """Whether every accepted message is in exactly one counter."""
     counts = bus.statistics()
-    return counts.accepted == counts.delivered + counts.expired + counts.dropped + counts.waiting
+    return counts.accepted == counts.delivered + counts.expired + counts.dropped + counts.dead + counts.waiting
 
 
 class BusSuite:
