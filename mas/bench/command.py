@@ -100,3 +100,41 @@ def learner(
     if plot is not None:
         write_plot(plot, result)
     raise typer.Exit(result.exit_code)
+
+
+@bench.command()
+def bus(
+    json: JsonFile = None,
+    workload: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME", help="request, one_by_one, fan_out, graph, agents, rollout; may be repeated; default all"
+        ),
+    ] = None,
+    plot: Annotated[Path | None, typer.Option(metavar="FILE", help="draw the rows there: .svg or .png")] = None,
+    repeats: Repeats = 5,
+    without: Annotated[list[str] | None, typer.Option(metavar="NAME", help="leave out: autogen, langgraph")] = None,
+) -> None:
+    """What messages, graph runs, agents and rollouts cost beside their models, against autogen-core and langgraph."""
+    from mas.bench.bus.options import WORKLOADS, BusBench
+    from mas.bench.plot import check_plot, write_bars
+    from mas.bench.result import check_writable, write_result
+    from mas.bench.table import print_result
+
+    options = BusBench(
+        workloads=tuple(dict.fromkeys(workload or WORKLOADS)), repeats=repeats, without=frozenset(without or ())
+    )
+    if json is not None:
+        check_writable(json)
+    if plot is not None:
+        check_plot(plot)
+    from mas.bench.bus.run import CPU, bench_bus
+
+    console = Console(width=None if sys.stdout.isatty() else _WIDTH)
+    result = asyncio.run(bench_bus(options, lambda text: console.print(text, style="dim", highlight=False)))
+    print_result(console, result, reference="1st")
+    if json is not None:
+        write_result(json, result)
+    if plot is not None:
+        write_bars(plot, result, CPU)
+    raise typer.Exit(result.exit_code)
