@@ -30,6 +30,7 @@ class Slot:
         is_admitted: it went through the checks at the entrance of a queue.
         is_given_up: it was taken, and its sender was told that no answer will come.
         timer: wakes a waiting sender at the deadline.
+        watchers: called once when nobody waits for its answer any more.
     """
 
     __slots__ = (
@@ -45,6 +46,7 @@ class Slot:
         "receiver",
         "ticket",
         "timer",
+        "watchers",
     )
 
     def __init__(self, envelope: Envelope, ticket: int, *, is_request: bool) -> None:
@@ -60,6 +62,7 @@ class Slot:
         self.is_admitted = False
         self.is_given_up = False
         self.timer: asyncio.TimerHandle | None = None
+        self.watchers: tuple[Callable[[], object], ...] = ()
 
     @property
     def is_settled(self) -> bool:
@@ -77,6 +80,12 @@ class Slot:
             self.outcome = outcome
         elif not self.future.done():
             self.future.set_result(outcome)
+
+    def tell_watchers(self) -> None:
+        """Nobody waits for the answer any more: what watches for that is called soon, and never again."""
+        for call in self.watchers:
+            asyncio.get_running_loop().call_soon(call)
+        self.watchers = ()
 
     def put(self, place: Queue) -> None:
         """Stand at the end of a queue."""
@@ -186,10 +195,11 @@ class Inbox:
     def on_abandoned(self, envelope: Envelope, call: Callable[[], object]) -> None:
         """Call once when nobody waits for the answer any more; see `Subscription.on_abandoned`."""
         slot = next((slot for slot in self.taken.get(envelope.id, ()) if slot.envelope is envelope), None)
-        if slot is not None and slot.is_request and slot.future is not None:
-            slot.future.add_done_callback(
-                lambda future: call() if future.cancelled() or slot.is_given_up else None,
-            )
+        if slot is None or slot.future is None or not slot.is_request:
+            return
+        slot.watchers += (call,)
+        if slot.is_given_up or slot.future.cancelled():
+            slot.tell_watchers()
 
     def push(self, slot: Slot) -> None:
         """Put a message in the queue at the price of one credit, and wake a receiver."""

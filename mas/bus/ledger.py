@@ -54,6 +54,8 @@ class Ledger:
                 mailbox.withdraw(slot)
                 self._forget(slot)
                 self.counters.cancelled += 1
+            elif slot.future.cancelled():
+                slot.tell_watchers()
             raise
         finally:
             if slot.timer is not None:
@@ -112,6 +114,7 @@ class Ledger:
             self.counters.unanswered += 1
             slot.is_given_up = True
             slot.settle(error)
+            slot.tell_watchers()
 
     def again(self, inbox: Inbox) -> list[Slot]:
         """The messages of a subscription that leaves, received and not done, which another one must get again."""
