@@ -154,6 +154,9 @@ class Inbox:
         return self
 
     async def __anext__(self) -> Envelope:
+        envelope = self._take()
+        if envelope is not None:
+            return envelope
         try:
             return await self.receive()
         except Closed:
