@@ -138,3 +138,38 @@ def bus(
     if plot is not None:
         write_bars(plot, result, CPU)
     raise typer.Exit(result.exit_code)
+
+
+@bench.command()
+def probes(
+    json: JsonFile = None,
+    system: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="mas, langgraph, ...; may be repeated; default all")
+    ] = None,
+    venvs: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="virtual environments, called like the systems")
+    ] = None,
+    page: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="put the tables between the marks of this Markdown page")
+    ] = None,
+) -> None:
+    """What orchestrators make of eight graphs with a trap each; exit code 1 where mas does not keep its promise."""
+    from mas.bench.probes.options import ProbesBench
+    from mas.bench.probes.page import check_page, table, write_page
+    from mas.bench.probes.run import run_probes, write_report
+    from mas.bench.probes.systems import SYSTEMS
+    from mas.bench.result import check_writable
+
+    options = ProbesBench(systems=tuple(dict.fromkeys(system or SYSTEMS)), venvs=venvs)
+    if json is not None:
+        check_writable(json)
+    if page is not None:
+        check_page(page)
+    console = Console(width=None if sys.stdout.isatty() else _WIDTH)
+    report = asyncio.run(run_probes(options, lambda text: console.print(text, style="dim", highlight=False)))
+    console.print(table(report))
+    if json is not None:
+        write_report(json, report)
+    if page is not None:
+        write_page(page, report)
+    raise typer.Exit(report.exit_code)

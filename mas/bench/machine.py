@@ -47,9 +47,7 @@ def load() -> float:
     return round(os.getloadavg()[0], 2)
 
 
-def describe(
-    *, load_before: float, threads: int, device: str, packages: Sequence[str] = tuple(_PACKAGES)
-) -> Machine:
+def describe(*, load_before: float, threads: int, device: str, packages: Sequence[str] = tuple(_PACKAGES)) -> Machine:
     """This machine now, with the versions of these packages."""
     return Machine(
         cpu=_cpu(),

@@ -1,8 +1,8 @@
 """A training rollout around an engine whose calls take a while, against those calls alone.
 
-The plain loop makes the calls that the rollout made, those together that the rollout made together: what it leaves out is
-all that mas does between them. One task at a time: several at once share one event loop, so that what is done for one of
-them adds to the others' waiting, while nobody's engine would answer all of them as quickly as one.
+The plain loop makes the calls that the rollout made, those together that the rollout made together: what it leaves
+out is all that mas does between them. One task at a time: of several at once, what is done for one adds to the
+others' waiting.
 """
 
 import asyncio

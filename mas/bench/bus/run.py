@@ -109,7 +109,10 @@ def _rows(workload: str, field: Field, timings: Timings) -> list[Row]:
         )
         for name, timing in timings.items()
     ]
-    return [*ran, *(Row(name=name, size=workload, parameters=0, note=why, unit=unit) for name, why in field.absent.items())]
+    return [
+        *ran,
+        *(Row(name=name, size=workload, parameters=0, note=why, unit=unit) for name, why in field.absent.items()),
+    ]
 
 
 def _targets(workload: str, field: Field, timings: Timings) -> list[Target]:

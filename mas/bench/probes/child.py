@@ -1,4 +1,7 @@
-"""One probe of one framework in a process of its own: `python -m mas.bench.probes.child langgraph untaken`."""
+"""One probe of one framework in a process of its own: `python -m mas.bench.probes.child langgraph untaken`.
+
+Prints the outcome as JSON behind `MARK`: `kind`, `evidence` and `version`; or `absent`, why the framework is not there.
+"""
 
 import asyncio
 import json
@@ -59,15 +62,20 @@ async def run_probe(system: Any, probe: str) -> Outcome:
 
 
 def main() -> None:
-    """Print the outcome as JSON behind `MARK`, and leave at once, whatever threads a framework has left behind."""
+    """Print the outcome, and leave at once, whatever threads a framework has left behind."""
     name, probe = sys.argv[1:]
     os.environ.update(_QUIET)
     logging.disable(logging.CRITICAL)
     warnings.simplefilter("ignore")
-    system = import_module(f"mas.bench.probes.systems.of_{name}")
-    outcome = asyncio.run(run_probe(system, probe))
-    number = __version__ if name == "mas" else version(system.PACKAGE)
-    found = {"kind": outcome.kind, "evidence": outcome.evidence, "version": number}
+    found: dict[str, str]
+    try:
+        system = import_module(f"mas.bench.probes.systems.of_{name}")
+    except ModuleNotFoundError as error:
+        found = {"absent": str(error)}
+    else:
+        outcome = asyncio.run(run_probe(system, probe))
+        number = __version__ if name == "mas" else version(system.PACKAGE)
+        found = {"kind": outcome.kind, "evidence": outcome.evidence, "version": number}
     print(f"\n{MARK}{json.dumps(found)}", flush=True)
     os._exit(0)
 

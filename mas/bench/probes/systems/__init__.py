@@ -1,7 +1,8 @@
 """One module per framework: how each graph of the probes is built and run there.
 
 Every module has `PACKAGE` (the distribution), `NOT_OFFERED` (probe -> why it cannot be asked there), and
-`build(shape, work)`, which returns a function that runs the graph once; it raises where the framework refuses the graph.
+`build(shape, work)`, which returns a function that runs the graph once; it raises where the framework refuses the
+graph.
 """
 
 from collections.abc import Awaitable, Callable

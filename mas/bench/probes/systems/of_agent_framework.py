@@ -1,7 +1,7 @@
 """Microsoft Agent Framework: a `Workflow` of function executors with declared input and output types.
 
-Constructs, by its own documentation (https://learn.microsoft.com/agent-framework/workflows/edges):
-`add_fan_out_edges` and `add_fan_in_edges`, the latter waiting for all sources; `add_edge` with a condition routes.
+Constructs, by the docstrings of `WorkflowBuilder` (https://aka.ms/agent-framework): `add_fan_out_edges` and
+`add_fan_in_edges`, the latter waiting for all sources; `add_edge` with a condition routes.
 """
 
 from collections.abc import Callable

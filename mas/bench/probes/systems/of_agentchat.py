@@ -1,9 +1,8 @@
 """AutoGen AgentChat: a `GraphFlow` of a `DiGraphBuilder`'s graph.
 
-Constructs, by AutoGen's own documentation
-(https://microsoft.github.io/autogen/stable/user-guide/agentchat-user-guide/graph-flow.html): activation `all` waits for all
-parents; a text as condition takes an edge where the message contains it; `set_entry_point` says where it begins; a cyclic
-graph needs a limit, so that `max_turns` stands above what the probe counts as endless.
+Constructs, by the docstrings of both (https://microsoft.github.io/autogen/stable/): activation `all` waits for all
+parents; a text as condition takes an edge where the message contains it; `set_entry_point` says where it begins; a
+cyclic graph needs a limit, so that `max_turns` stands above what a probe counts as endless.
 """
 
 from collections.abc import Sequence
@@ -47,9 +46,7 @@ def build(shape: Shape, work: Work) -> Run:
         builder.add_node(Speaker(node.name, work), activation="all" if node.joins else "any")
     for edge in shape.edges:
         joins = next(node.joins for node in shape.nodes if node.name == edge.target)
-        builder.add_edge(
-            edge.source, edge.target, condition=edge.when, activation_condition="all" if joins else "any"
-        )
+        builder.add_edge(edge.source, edge.target, condition=edge.when, activation_condition="all" if joins else "any")
     builder.set_entry_point(shape.first)
     flow = GraphFlow(builder.get_participants(), graph=builder.build(), max_turns=4 * MOST_VISITS)
     return lambda: flow.run(task="go")

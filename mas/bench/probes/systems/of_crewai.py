@@ -1,7 +1,7 @@
 """CrewAI: a `Flow` class.
 
-Constructs, by CrewAI's own documentation (https://docs.crewai.com/concepts/flows): `@start`, `@listen` to a method or a
-router's label, `and_` to wait for all, `@router`; a way back is a router's label, too, as in its example of a loop.
+Constructs, by the docstrings of `crewai.flow` (https://docs.crewai.com): `@start`, `@listen` to a method or a
+router's label, `and_` to wait for all, `@router`; a way back is a router's label, too, as loops are written there.
 """
 
 from typing import Any

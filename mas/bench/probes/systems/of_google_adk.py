@@ -1,7 +1,8 @@
 """Google ADK: a graph `Workflow` of function nodes.
 
-Constructs, by ADK's own documentation (https://google.github.io/adk-docs/workflows/): edges with a `route` follow what a
-node's event names; a `JoinNode` waits for all nodes before it; a function's parameter types check what it is given.
+Constructs, by the docstrings of `google.adk.workflow` (https://google.github.io/adk-docs/): edges with a `route`
+follow what a node's event names; a `JoinNode` waits for all nodes before it; a function's parameter types check what
+it is given.
 """
 
 from collections.abc import Callable

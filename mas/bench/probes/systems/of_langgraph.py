@@ -1,8 +1,8 @@
 """LangGraph: a `StateGraph` over a pydantic state.
 
-Constructs, by LangGraph's own documentation (https://docs.langchain.com/oss/python/langgraph/graph-api): `add_edge` with a
-list of sources waits for all of them; `add_conditional_edges` with a path map routes; a pydantic model as state checks what
-a node is given; `error_handler` of `add_node` takes what is left when a node failed.
+Constructs, by the docstrings of `StateGraph` (https://docs.langchain.com/oss/python/langgraph/overview): `add_edge`
+with a list of sources waits for all of them; `add_conditional_edges` with a path map routes; a pydantic model as
+state checks what a node is given; `error_handler` of `add_node` takes over when a node failed.
 """
 
 from collections.abc import Callable

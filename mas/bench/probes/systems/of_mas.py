@@ -1,7 +1,7 @@
 """mas: a team compiled to a plan and played by `play_turn`.
 
-Constructs (docs/teams.md): an agent with several incoming edges waits for all live branches; a role declares its routes and
-the kinds of messages that it emits and accepts.
+Constructs (docs/teams.md): an agent with several incoming edges waits for all live branches; a role declares its
+routes and the kinds of messages that it emits and accepts.
 """
 
 from dataclasses import dataclass

@@ -1,14 +1,16 @@
 """pydantic-graph: a graph of `GraphBuilder`.
 
-Constructs, by its own documentation (https://ai.pydantic.dev/graph/builder/): steps, broadcasts by several edges from one
-step, joins with a reducer, and decisions whose branches match a value. A caller that iterates over a run is shown a node's
-error and may go on with other tasks instead. Types of edges are declared for static checkers, which are not run here.
+Constructs, by its docstrings (https://pydantic.dev/docs/ai/graph/graph/): steps, broadcasts by several edges from one
+step, joins with a reducer, and decisions whose branches match a value. A caller that iterates over a run gets a
+node's error and may go on without it (`override_next`). Types of edges are for static checkers, which are not run
+here.
 """
 
 from typing import Any, Literal
 
-from pydantic_graph import ErrorMarker, GraphBuilder, StepContext, reduce_list_append
+from pydantic_graph import GraphBuilder, StepContext, reduce_list_append
 
+from mas.bench.probes.judge import Failed
 from mas.bench.probes.shapes import Node, Shape
 from mas.bench.probes.systems import Run, Work
 
@@ -49,9 +51,13 @@ def build(shape: Shape, work: Work) -> Run:
 async def _iterate(graph: Any) -> None:
     """Goes on without the node that failed."""
     async with graph.iter(inputs="go") as run:
-        async for event in run:
-            if isinstance(event, ErrorMarker):
+        while True:
+            try:
+                await anext(run)
+            except Failed:
                 run.override_next([])
+            except StopAsyncIteration:
+                return
 
 
 def _function(node: Node, work: Work) -> Any:
