@@ -1,8 +1,9 @@
 """LangGraph: a `StateGraph` over a pydantic state.
 
-Constructs, by the docstrings of `StateGraph` (https://docs.langchain.com/oss/python/langgraph/overview): `add_edge`
-with a list of sources waits for all of them; `add_conditional_edges` with a path map routes; a pydantic model as
-state checks what a node is given; `error_handler` of `add_node` takes over when a node failed.
+Constructs, by the docstrings of `StateGraph` (https://docs.langchain.com/oss/python/langgraph/overview): a node with
+`defer` waits until nothing else is left to run (the other join, `add_edge` with a list of sources, waits for all of
+them, taken or not); `add_conditional_edges` with a path map routes; a pydantic model as state checks what a node is
+given; `error_handler` of `add_node` takes over when a node failed.
 """
 
 from collections.abc import Callable
@@ -33,15 +34,12 @@ def build(shape: Shape, work: Work) -> Run:
     """The compiled graph's `ainvoke`."""
     graph = StateGraph(State)
     for node in shape.nodes:
-        graph.add_node(node.name, _function(node, work), **({"error_handler": _recover} if node.isolated else {}))
+        handler = {"error_handler": _recover} if node.isolated else {}
+        graph.add_node(node.name, _function(node, work), defer=node.joins, **handler)
     graph.add_edge(START, shape.first)
-    for node in shape.nodes:
-        sources = [edge.source for edge in shape.into(node.name) if edge.when is None]
-        if node.joins:
-            graph.add_edge(sources, node.name)
-            continue
-        for source in sources:
-            graph.add_edge(source, node.name)
+    for edge in shape.edges:
+        if edge.when is None:
+            graph.add_edge(edge.source, edge.target)
     for node in shape.nodes:
         if shape.is_router(node.name):
             targets = {edge.when: edge.target for edge in shape.out_of(node.name)}
