@@ -109,6 +109,7 @@ def test_ratios_to_others_are_targets_where_they_ran() -> None:
     cpu, times = run._targets("request", Field(competitors=()), timings)
     assert (cpu.value, cpu.met) == (10_000.0, False)
     assert (times.name, times.value, times.met) == (f"request: {OURS} / {AUTOGEN}", 6.0, True)
+    assert run._targets("fan_out", Field(competitors=()), timings) == []
     graph = run._targets("graph", Field(competitors=()), {FLOW: timing(1.0), LANGGRAPH: timing(7.0)})
     assert (graph[1].value, graph[1].goal, graph[1].met) == (7.0, 8.0, False)
 

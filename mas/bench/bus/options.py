@@ -30,7 +30,7 @@ class Amounts:
         requests: of `request` and `one_by_one`; a multiple of `in_flight`.
         in_flight: requests, and messages of `fan_out`, that are on their way at the same time.
         messages: of `fan_out`; a multiple of `in_flight`. `receivers`: each of them gets every message.
-        payload_bytes: characters of every payload, ASCII.
+        payload_bytes: length of every payload's text, which is ASCII.
         runs: of the graph.
         agents: numbers of agents that listen on one bus; every point starts as many as the largest, set after set.
         tasks: rollouts, one after the other. `call_s`: seconds that one call of the engine takes.
