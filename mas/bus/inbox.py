@@ -32,6 +32,7 @@ class Slot:
         timer: wakes a waiting sender at the deadline.
         tries: how often a receiver had it and gave it back or left.
         frame: the envelope as bytes, None without a journal; record: its number in the journal, None until it is in it.
+        watchers: called once when nobody waits for its answer any more.
     """
 
     __slots__ = (
@@ -50,6 +51,7 @@ class Slot:
         "ticket",
         "timer",
         "tries",
+        "watchers",
     )
 
     def __init__(self, envelope: Envelope, ticket: int, *, is_request: bool) -> None:
@@ -68,6 +70,7 @@ class Slot:
         self.tries = 0
         self.frame: bytes | None = None
         self.record: int | None = None
+        self.watchers: tuple[Callable[[], object], ...] = ()
 
     @property
     def is_promised(self) -> bool:
@@ -90,6 +93,12 @@ class Slot:
             self.outcome = outcome
         elif not self.future.done():
             self.future.set_result(outcome)
+
+    def tell_watchers(self) -> None:
+        """Nobody waits for the answer any more: what watches for that is called soon, and never again."""
+        for call in self.watchers:
+            asyncio.get_running_loop().call_soon(call)
+        self.watchers = ()
 
     def put(self, place: Queue) -> None:
         """Stand at the end of a queue."""
@@ -165,6 +174,9 @@ class Inbox:
         return self
 
     async def __anext__(self) -> Envelope:
+        envelope = self._take()
+        if envelope is not None:
+            return envelope
         try:
             return await self.receive()
         except Closed:
@@ -227,10 +239,11 @@ class Inbox:
     def on_abandoned(self, envelope: Envelope, call: Callable[[], object]) -> None:
         """Call once when nobody waits for the answer any more; see `Subscription.on_abandoned`."""
         slot = next((slot for slot in self.taken.get(envelope.id, ()) if slot.envelope is envelope), None)
-        if slot is not None and slot.is_request and slot.future is not None:
-            slot.future.add_done_callback(
-                lambda future: call() if future.cancelled() or slot.is_given_up else None,
-            )
+        if slot is None or slot.future is None or not slot.is_request:
+            return
+        slot.watchers += (call,)
+        if slot.is_given_up or slot.future.cancelled():
+            slot.tell_watchers()
 
     def push(self, slot: Slot) -> None:
         """Put a message in the queue at the price of one credit, and wake a receiver."""
