@@ -1,0 +1,104 @@
+"""The command `mas broker`: from a team's name to a broker that serves it."""
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from mas.broker.files import BrokerFiles, write_broker
+from mas.broker.options import BrokerOptions
+from mas.broker.process import check_port, find_mosquitto, run_mosquitto
+from mas.broker.rights import COORDINATOR, OPERATOR
+from mas.core.team import TeamSpec
+from mas.graph.plan import compile_team
+from mas.roles import build_roles
+from mas.scenarios.named import named_team
+
+_MAX_PACKET_BYTES = 268_435_455
+"""The most that MQTT can say."""
+_KINDS = {COORDINATOR: "plays the team", OPERATOR: "reads presence and counters"}
+
+
+def broker(
+    team: Annotated[str, typer.Argument(metavar="TEAM", help="a team's YAML file, or SCENARIO or SCENARIO/TEAM")],
+    directory: Annotated[Path, typer.Option("--dir", help="directory of its configuration and passwords")] = Path(
+        "broker"
+    ),
+    host: Annotated[str, typer.Option(help="address to listen at; those of other machines need TLS")] = "127.0.0.1",
+    port: Annotated[
+        int | None, typer.Option(min=1, max=65535, help="default: 1883, with TLS 8883", show_default=False)
+    ] = None,
+    name: Annotated[
+        str | None, typer.Option(help="by which clients reach it; default: --host, or this machine's name")
+    ] = None,
+    tls: Annotated[bool, typer.Option("--tls", help="TLS with a CA and a certificate made here, by openssl")] = False,
+    cert: Annotated[Path | None, typer.Option(help="TLS with this certificate (and its chain) instead")] = None,
+    key: Annotated[Path | None, typer.Option(help="its private key, not encrypted")] = None,
+    ca: Annotated[Path | None, typer.Option(help="its authority; default: those that clients trust anyway")] = None,
+    space: Annotated[str, typer.Option(help="first part of all topics, for several teams at one broker")] = "default",
+    max_packet_bytes: Annotated[int, typer.Option(min=1024, max=_MAX_PACKET_BYTES, help="size of one message")] = 8
+    * 2**20,
+    max_inflight_messages: Annotated[
+        int, typer.Option(min=1, max=65535, help="sent to one client and not acknowledged")
+    ] = 1024,
+    max_queued_messages: Annotated[int, typer.Option(min=1, help="waiting for one client; more are lost")] = 10_000,
+    max_queued_bytes: Annotated[int, typer.Option(min=1024, help="the same in bytes")] = 64 * 2**20,
+    max_connections: Annotated[int, typer.Option(min=1, help="clients at the same time")] = 1024,
+    persistence: Annotated[bool, typer.Option("--persistence", help="keep sessions and presence on disk")] = False,
+    write_only: Annotated[bool, typer.Option("--write-only", help="write the files, start nothing")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="replace files that differ; passwords stay")] = False,
+) -> None:
+    """Write a mosquitto configuration for a team, with rights from its graph, and run it until Ctrl-C."""
+    spec = named_team(team)
+    compile_team(spec, build_roles(spec))
+    options = BrokerOptions(
+        directory=directory,
+        host=host,
+        port=port,
+        name=name,
+        is_tls=tls,
+        cert=cert,
+        key=key,
+        ca=ca,
+        space=space,
+        max_packet_bytes=max_packet_bytes,
+        max_inflight_messages=max_inflight_messages,
+        max_queued_messages=max_queued_messages,
+        max_queued_bytes=max_queued_bytes,
+        max_connections=max_connections,
+        is_persistent=persistence,
+    )
+    raise typer.Exit(_open(spec, options, is_overwriting=overwrite, is_started=not write_only))
+
+
+def _open(spec: TeamSpec, options: BrokerOptions, *, is_overwriting: bool, is_started: bool) -> int:
+    """Write the files and run the broker, if that is wanted; the exit code."""
+    console = Console()
+    mosquitto = find_mosquitto() if is_started else ""
+    if is_started:
+        check_port(options)
+    files = write_broker(spec, options, os.environ, is_overwriting=is_overwriting)
+    if not is_started:
+        start = f"Start it with: mosquitto -c {files.conf}"
+        console.print(Text(f"{_summary(spec, options, files, 'Written for')}\n{start}"), soft_wrap=True)
+        return 0
+    summary = f"{_summary(spec, options, files, 'mosquitto serves')}\nCtrl-C ends it."
+    return run_mosquitto(mosquitto, files, options, lambda: console.print(Text(summary), soft_wrap=True))
+
+
+def _summary(spec: TeamSpec, options: BrokerOptions, files: BrokerFiles, verb: str) -> str:
+    """Where it is, who may connect, and what they need for it."""
+    lines = [
+        f"{verb} team {spec.name!r} at {options.url}, space {options.space!r}, files in {options.directory}",
+        "Each process needs the file of its own principal: its address, user name and password, for its environment.",
+    ]
+    width = max(len(principal) for principal in files.handouts)
+    folder = options.directory / "passwords"
+    for principal, path in files.handouts.items():
+        lines.append(f"  {principal:{width}}  {folder / path.name}  ({_KINDS.get(principal, 'agent')})")
+    if files.tls is not None and files.tls.ca is not None:
+        lines.append(f"Clients verify the broker with {files.tls.ca}")
+    return "\n".join(lines)
