@@ -60,7 +60,10 @@ class BrokerOptions:
         if not _SPACE.fullmatch(self.space):
             raise ConfigError(f"--space {self.space!r} is no name: letters, digits, '_', '-' and '.'")
         if not _is_address(self.reached) and not _NAME.fullmatch(self.reached):
-            raise ConfigError(f"--name {self.reached!r} is neither a host's name nor an address")
+            raise ConfigError(
+                f"clients cannot reach {self.reached!r}, which is neither a host's name nor an address; give another "
+                "--name or --host"
+            )
         if self.max_queued_bytes < self.max_packet_bytes:
             raise ConfigError(
                 f"--max-queued-bytes {self.max_queued_bytes} is less than one message may have "

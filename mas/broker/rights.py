@@ -17,7 +17,7 @@ from mas.core.team import DONE, START, TeamSpec
 COORDINATOR = "coordinator"
 OPERATOR = "operator"
 _ENVIRONMENT = "environment"
-_PRINCIPAL = re.compile(r"[\w.@=/-]+")
+_PRINCIPAL = re.compile(r"[\w.@=-]+(/[\w.@=-]+)+")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
