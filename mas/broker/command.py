@@ -22,34 +22,45 @@ _MAX_PACKET_BYTES = 268_435_455
 _KINDS = {COORDINATOR: "plays the team", OPERATOR: "reads presence and counters"}
 
 
+Team = Annotated[str, typer.Argument(metavar="TEAM", help="a team's YAML file, or SCENARIO or SCENARIO/TEAM")]
+Directory = Annotated[Path, typer.Option("--dir", help="directory of its configuration and passwords")]
+Host = Annotated[str, typer.Option(help="address to listen at; those of other machines need TLS")]
+Port = Annotated[int | None, typer.Option(min=1, max=65535, help="default: 1883, with TLS 8883")]
+Name = Annotated[str | None, typer.Option(help="by which clients reach it; default: --host, or this machine's name")]
+Tls = Annotated[bool, typer.Option("--tls", help="TLS with a CA and a certificate made here, by openssl")]
+Cert = Annotated[Path | None, typer.Option(help="TLS with this certificate (and its chain) instead")]
+Key = Annotated[Path | None, typer.Option(help="its private key, not encrypted")]
+Ca = Annotated[Path | None, typer.Option(help="its authority; default: those that clients trust anyway")]
+Space = Annotated[str, typer.Option(help="second level of all topics, the same in all processes of the team")]
+PacketBytes = Annotated[int, typer.Option(min=1024, max=_MAX_PACKET_BYTES, help="size of one message")]
+Inflight = Annotated[int, typer.Option(min=1, max=65535, help="messages sent to one client and not acknowledged")]
+Queued = Annotated[int, typer.Option(min=1, help="messages waiting for one client; more are lost")]
+QueuedBytes = Annotated[int, typer.Option(min=1024, help="the same in bytes")]
+Connections = Annotated[int, typer.Option(min=1, help="clients at the same time")]
+Persistence = Annotated[bool, typer.Option("--persistence", help="keep sessions and presence on disk")]
+WriteOnly = Annotated[bool, typer.Option("--write-only", help="write the files, start nothing")]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="replace files that differ; passwords stay")]
+
+
 def broker(
-    team: Annotated[str, typer.Argument(metavar="TEAM", help="a team's YAML file, or SCENARIO or SCENARIO/TEAM")],
-    directory: Annotated[Path, typer.Option("--dir", help="directory of its configuration and passwords")] = Path(
-        "broker"
-    ),
-    host: Annotated[str, typer.Option(help="address to listen at; those of other machines need TLS")] = "127.0.0.1",
-    port: Annotated[
-        int | None, typer.Option(min=1, max=65535, help="default: 1883, with TLS 8883", show_default=False)
-    ] = None,
-    name: Annotated[
-        str | None, typer.Option(help="by which clients reach it; default: --host, or this machine's name")
-    ] = None,
-    tls: Annotated[bool, typer.Option("--tls", help="TLS with a CA and a certificate made here, by openssl")] = False,
-    cert: Annotated[Path | None, typer.Option(help="TLS with this certificate (and its chain) instead")] = None,
-    key: Annotated[Path | None, typer.Option(help="its private key, not encrypted")] = None,
-    ca: Annotated[Path | None, typer.Option(help="its authority; default: those that clients trust anyway")] = None,
-    space: Annotated[str, typer.Option(help="first part of all topics, for several teams at one broker")] = "default",
-    max_packet_bytes: Annotated[int, typer.Option(min=1024, max=_MAX_PACKET_BYTES, help="size of one message")] = 8
-    * 2**20,
-    max_inflight_messages: Annotated[
-        int, typer.Option(min=1, max=65535, help="sent to one client and not acknowledged")
-    ] = 1024,
-    max_queued_messages: Annotated[int, typer.Option(min=1, help="waiting for one client; more are lost")] = 10_000,
-    max_queued_bytes: Annotated[int, typer.Option(min=1024, help="the same in bytes")] = 64 * 2**20,
-    max_connections: Annotated[int, typer.Option(min=1, help="clients at the same time")] = 1024,
-    persistence: Annotated[bool, typer.Option("--persistence", help="keep sessions and presence on disk")] = False,
-    write_only: Annotated[bool, typer.Option("--write-only", help="write the files, start nothing")] = False,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="replace files that differ; passwords stay")] = False,
+    team: Team,
+    directory: Directory = Path("broker"),
+    host: Host = "127.0.0.1",
+    port: Port = None,
+    name: Name = None,
+    tls: Tls = False,
+    cert: Cert = None,
+    key: Key = None,
+    ca: Ca = None,
+    space: Space = "default",
+    max_packet_bytes: PacketBytes = 8 * 2**20,
+    max_inflight_messages: Inflight = 1024,
+    max_queued_messages: Queued = 10_000,
+    max_queued_bytes: QueuedBytes = 64 * 2**20,
+    max_connections: Connections = 1024,
+    persistence: Persistence = False,
+    write_only: WriteOnly = False,
+    overwrite: Overwrite = False,
 ) -> None:
     """Write a mosquitto configuration for a team, with rights from its graph, and run it until Ctrl-C."""
     spec = named_team(team)

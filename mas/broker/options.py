@@ -23,7 +23,7 @@ class BrokerOptions:
         name: by which clients reach it; None: the host, or this machine's name where the host is every address.
         is_tls: make a CA and a certificate; `cert`, `key`: the user's own instead; `ca`: what clients of those trust,
             None: the authorities that every client trusts.
-        space: first part of all topics, so that several teams can share a broker.
+        space: second level of all topics, the same in all processes of the team.
         max_packet_bytes: size of one message, head and topic included; a client that sends more is disconnected.
         max_inflight_messages: sent to one client and not acknowledged yet.
         max_queued_messages, max_queued_bytes: waiting for one client; what is more is dropped.

@@ -64,7 +64,7 @@ def check_port(options: BrokerOptions) -> None:
             except OSError as error:
                 raise ConfigError(
                     f"{options.host}:{options.listening_port} cannot be listened at: {error.strerror}. "
-                    "Choose another --port or --host, and hand out the files in passwords/ again"
+                    "Choose another --port or --host"
                 ) from error
 
 

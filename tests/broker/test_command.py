@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -11,10 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer.main
 from brokers import broker, free_port, needs_mosquitto
 
+from mas.broker.options import BrokerOptions
 from mas.bus.mqtt_topics import back_topic, card_topic
+from mas.cli import app
 
+ROOT = Path(__file__).parents[2]
 Mas = Callable[..., Any]
 TEAM = """
 name: pair
@@ -205,3 +210,17 @@ def test_neither_the_command_nor_its_help_loads_a_tensor_library(tmp_path: Path)
     done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, check=True)
     assert (tmp_path / "broker" / "acl").is_file()
     assert not {"torch", "transformers", "peft"} & set(done.stdout.partition("LOADED")[2].split())
+
+
+def test_every_option_is_documented() -> None:
+    command = getattr(typer.main.get_command(app), "commands")["broker"]  # noqa: B009 - a group, which its type does not say
+    pages = (ROOT / "docs" / "commands.md").read_text(), (ROOT / "docs" / "broker.md").read_text()
+    listed = pages[0].partition("\n## broker\n")[2].partition("\n## ")[0]
+    for option in (name for parameter in command.params for name in parameter.opts if name.startswith("--")):
+        assert f"`{option}`" in listed
+    limits = pages[1].partition("\n## Limits\n")[2]
+    for name, default in re.findall(r"^\| `--([\w-]+)` \| (\d+) \|", limits, re.MULTILINE):
+        field = BrokerOptions(directory=Path("x"))
+        assert getattr(field, name.replace("-", "_")) == int(default)
+        (parameter,) = [one for one in command.params if f"--{name}" in one.opts]
+        assert parameter.default == int(default)

@@ -47,7 +47,11 @@ async def test_a_client_without_the_authority_does_not_trust_the_broker(served: 
 async def test_a_client_without_tls_gets_no_answer_of_mqtt(served: Broker) -> None:
     with socket.create_connection(("127.0.0.1", served.port), timeout=10) as raw:
         raw.sendall(b"\x10\x0d\x00\x04MQTT\x04\x02\x00\x3c\x00\x01a")  # CONNECT as client 'a', MQTT 3.1.1
-        assert raw.recv(1) in (b"", b"\x15")  # the end, or an alert of TLS; MQTT's answer would begin with 0x20
+        try:
+            first = raw.recv(1)
+        except ConnectionResetError:
+            first = b""
+    assert first in (b"", b"\x15"), "the end, or an alert of TLS; MQTT's answer begins with 0x20"
     await check_serves(served)
 
 
