@@ -103,8 +103,8 @@ def _open(spec: TeamSpec, options: BrokerOptions, *, is_overwriting: bool, is_st
 def _summary(spec: TeamSpec, options: BrokerOptions, files: BrokerFiles, verb: str) -> str:
     """Where it is, who may connect, and what they need for it."""
     lines = [
-        f"{verb} team {spec.name!r} at {options.url}, space {options.space!r}, files in {options.directory}",
-        "Each process needs the file of its own principal: its address, user name and password, for its environment.",
+        f"{verb} team {spec.name!r} at {options.url()}, files in {options.directory}",
+        "Each process needs the file of its own principal: where the broker is, its user name and its password.",
     ]
     width = max(len(principal) for principal in files.handouts)
     folder = options.directory / "passwords"

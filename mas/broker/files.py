@@ -69,13 +69,7 @@ def _handout(directory: Path, principal: str) -> Path:
 
 
 def _handout_text(options: BrokerOptions, principal: str, password: str) -> str:
-    lines = (
-        f"MAS_BUS_URL={options.url}",
-        f"MAS_BUS_SPACE={options.space}",
-        f"MAS_BUS_PRINCIPAL={principal}",
-        f"{VARIABLE}={password}",
-    )
-    return "\n".join(lines) + "\n"
+    return f"MAS_BUS_URL={options.url(principal)}\n{VARIABLE}={password}\n"
 
 
 def _kept_password(path: Path) -> str | None:

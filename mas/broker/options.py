@@ -5,6 +5,7 @@ import re
 import socket
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import quote
 
 from mas.core.errors import ConfigError
 
@@ -95,11 +96,11 @@ class BrokerOptions:
         is_any = _is_address(self.host) and ipaddress.ip_address(self.host).is_unspecified
         return socket.gethostname() if is_any else self.host
 
-    @property
-    def url(self) -> str:
-        """Where clients connect, such as `mqtt://127.0.0.1:1883`."""
+    def url(self, principal: str | None = None) -> str:
+        """Where clients connect, such as `mqtt://planner@127.0.0.1:1883/default`; None: without a user."""
         host = f"[{self.reached}]" if ":" in self.reached else self.reached
-        return f"{'mqtts' if self.has_tls else 'mqtt'}://{host}:{self.listening_port}"
+        user = "" if principal is None else f"{quote(principal, safe='')}@"
+        return f"{'mqtts' if self.has_tls else 'mqtt'}://{user}{host}:{self.listening_port}/{self.space}"
 
     def addresses(self) -> list[ipaddress.IPv4Address | ipaddress.IPv6Address]:
         """What the host stands for.

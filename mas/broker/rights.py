@@ -1,16 +1,17 @@
 """Who may read and write which topics, from the graph of a team; and the same as mosquitto's ACL file.
 
 A member hears what is sent to its address and what comes back to its processes. It may send to the members that an edge
-leads to, and always under its own name, the last level of the topic. Whoever may send to a member may also tell it that
-a request is cancelled; whoever may be asked may answer, and stream to the asker. The coordinator, the process that
-plays the team, asks everybody and keeps the environment. The operator looks on: presence and the broker's counters.
+leads to, and always under its own name, the last level of the topic. Whoever may send to a member may also ask it what
+became of a message and cancel it; whoever may be asked may answer, and stream to the asker. Processes of one member may
+speak to each other. The coordinator, the process that plays the team, asks everybody and keeps the environment. The
+operator looks on: presence and the broker's counters.
 """
 
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from mas.bus.mqtt_topics import back_topic, card_topic, stream_topic, to_topic
+from mas.bus.mqtt_topics import level
 from mas.core.errors import ConfigError
 from mas.core.team import DONE, START, TeamSpec
 
@@ -49,7 +50,7 @@ def team_rights(spec: TeamSpec, space: str) -> tuple[Rights, ...]:
         if edge.source != START and edge.target != DONE
     }
     members = [_member(name, owner, sends, space) for name in (*address.values(), COORDINATOR)]
-    return (*members, Rights(principal=OPERATOR, read=(card_topic(space, None, None), "$SYS/#"), write=()))
+    return (*members, Rights(principal=OPERATOR, read=(_filter(space, "card", None, None), "$SYS/#"), write=()))
 
 
 def _member(name: str, owner: dict[str, str], sends: set[tuple[str, str]], space: str) -> Rights:
@@ -58,22 +59,27 @@ def _member(name: str, owner: dict[str, str], sends: set[tuple[str, str]], space
     asked = [address for address in owner if (name, address) in sends]
     principals = tuple(dict.fromkeys(owner.values()))
     askers = {sender for sender, address in sends if owner[address] == name}
-    known = askers | {owner[address] for address in asked}
+    known = {name} | askers | {owner[address] for address in asked}
     return Rights(
         principal=name,
         read=(
-            *(to_topic(space, address, None) for address in heard),
-            back_topic(space, name, None, None),
-            stream_topic(space, name, None, None),
-            card_topic(space, None, None),
+            *(_filter(space, "to", address, None) for address in heard),
+            _filter(space, "back", name, None, None),
+            _filter(space, "stream", name, None, None),
+            _filter(space, "card", None, None),
         ),
         write=(
-            *(to_topic(space, address, name) for address in asked),
-            *(back_topic(space, other, None, name) for other in principals if other in known),
-            *(stream_topic(space, other, None, name) for other in principals if other in askers),
-            card_topic(space, name, None),
+            *(_filter(space, "to", address, name) for address in asked),
+            *(_filter(space, "back", other, None, name) for other in principals if other in known),
+            *(_filter(space, "stream", other, None, name) for other in principals if other in askers),
+            _filter(space, "card", name, None),
         ),
     )
+
+
+def _filter(space: str, kind: str, *names: str | None) -> str:
+    """A topic of `mas.bus.mqtt_topics`, or all that differ in the names that are None."""
+    return "/".join(("mas", level(space), kind, *("+" if name is None else level(name) for name in names)))
 
 
 def _principal(spec: TeamSpec, agent: str) -> str:

@@ -33,6 +33,35 @@ def read_env(path: Path) -> dict[str, str]:
     return dict(line.split("=", 1) for line in path.read_text().splitlines())
 
 
+def to_topic(space: str, address: str, sender: str | None) -> str:
+    """Messages to an address; None: from anybody."""
+    return f"mas/{space}/to/{_level(address)}/{_level(sender)}"
+
+
+def back_topic(space: str, principal: str, process: str | None, sender: str | None) -> str:
+    """What comes back to a process."""
+    return f"mas/{space}/back/{_level(principal)}/{_level(process)}/{_level(sender)}"
+
+
+def stream_topic(space: str, principal: str, process: str | None, sender: str | None) -> str:
+    """Token streams to a process."""
+    return f"mas/{space}/stream/{_level(principal)}/{_level(process)}/{_level(sender)}"
+
+
+def card_topic(space: str, principal: str | None, process: str | None) -> str:
+    """Presence of a process."""
+    return f"mas/{space}/card/{_level(principal)}/{_level(process)}"
+
+
+def shared_filter(space: str, address: str, group: str) -> str:
+    """What a listener at an address subscribes to."""
+    return f"$share/{_level(group)}/{to_topic(space, address, None)}"
+
+
+def _level(name: str | None) -> str:
+    return "+" if name is None else name.replace("/", "%2F")
+
+
 @dataclass(frozen=True)
 class Broker:
     """A broker that runs."""

@@ -13,10 +13,9 @@ from typing import Any
 
 import pytest
 import typer.main
-from brokers import broker, free_port, needs_mosquitto
+from brokers import back_topic, broker, card_topic, free_port, needs_mosquitto
 
 from mas.broker.options import BrokerOptions
-from mas.bus.mqtt_topics import back_topic, card_topic
 from mas.cli import app
 
 ROOT = Path(__file__).parents[2]
@@ -68,7 +67,7 @@ def test_it_says_where_it_is_who_may_connect_and_no_password(tmp_path: Path) -> 
     (tmp_path / "team.yaml").write_text(TEAM)
     with broker(str(tmp_path / "team.yaml"), tmp_path / "broker", "--space", "lab") as running:
         said = running.greeting
-        assert f"mosquitto serves team 'pair' at mqtt://127.0.0.1:{running.port}, space 'lab'" in said
+        assert f"mosquitto serves team 'pair' at mqtt://127.0.0.1:{running.port}/lab," in said
         for principal in ("pair/planner", "pair/executor", "coordinator", "operator"):
             assert f"{tmp_path}/broker/passwords/{principal.replace('/', '.')}.env" in said
             assert running.password(principal) not in said + (tmp_path / "broker.log").read_text()
@@ -103,7 +102,7 @@ def test_files_alone_need_no_mosquitto(tmp_path: Path, mas: Mas, monkeypatch: py
     no_mosquitto(monkeypatch, tmp_path)
     ran = mas("broker", "two_hop/twice", "--dir", str(tmp_path / "broker"), "--write-only")
     assert (ran.code, ran.err) == (0, "")
-    assert "Written for team 'two_hop_twice' at mqtt://127.0.0.1:1883" in ran.out
+    assert "Written for team 'two_hop_twice' at mqtt://127.0.0.1:1883/default," in ran.out
     assert f"Start it with: mosquitto -c {tmp_path}/broker/mosquitto.conf" in ran.out
     assert "user two_hop_twice/first" in (tmp_path / "broker" / "acl").read_text()
 

@@ -47,11 +47,7 @@ def test_a_host_gets_what_its_principal_needs_and_no_other_file_has_the_password
     files = write(tmp_path, port=1999, space="lab")
     found = read_env(files.handouts["plan_execute/planner"])
     password = found.pop("MAS_BUS_PASSWORD")
-    assert found == {
-        "MAS_BUS_URL": "mqtt://127.0.0.1:1999",
-        "MAS_BUS_SPACE": "lab",
-        "MAS_BUS_PRINCIPAL": "plan_execute/planner",
-    }
+    assert found == {"MAS_BUS_URL": "mqtt://plan_execute%2Fplanner@127.0.0.1:1999/lab"}
     holding = [name for name, content in contents(tmp_path).items() if password.encode() in content]
     assert holding == ["passwords/plan_execute.planner.env"]
 
@@ -138,7 +134,7 @@ def test_overwriting_keeps_passwords_and_adds_those_of_new_agents(tmp_path: Path
     users = (tmp_path / "users").read_text().splitlines()
     files = write(tmp_path, port=1999, overwrite=True)
     after = read_env(files.handouts["coordinator"])
-    assert after == before | {"MAS_BUS_URL": "mqtt://127.0.0.1:1999"}
+    assert after == before | {"MAS_BUS_URL": "mqtt://coordinator@127.0.0.1:1999/default"}
     now = (tmp_path / "users").read_text().splitlines()
     assert [line.partition(":")[0] for line in now] == list(files.handouts)
     assert len(set(now) & set(users)) == 2  # coordinator and operator: their hashes stay as well

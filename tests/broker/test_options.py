@@ -14,24 +14,24 @@ HERE = Path("broker")
 
 def test_the_default_is_this_machine_alone() -> None:
     options = BrokerOptions(directory=HERE)
-    assert options.url == "mqtt://127.0.0.1:1883"
+    assert options.url() == "mqtt://127.0.0.1:1883/default"
     assert all(address.is_loopback for address in options.addresses())
 
 
 @pytest.mark.parametrize(
     ("given", "url"),
     [
-        ({"port": 1999}, "mqtt://127.0.0.1:1999"),
-        ({"is_tls": True}, "mqtts://127.0.0.1:8883"),
-        ({"host": "::1"}, "mqtt://[::1]:1883"),
-        ({"host": "localhost"}, "mqtt://localhost:1883"),
-        ({"host": "0.0.0.0", "is_tls": True, "name": "bus.example.org"}, "mqtts://bus.example.org:8883"),
-        ({"host": "0.0.0.0", "is_tls": True}, f"mqtts://{socket.gethostname()}:8883"),
-        ({"cert": HERE, "key": HERE, "port": 9000}, "mqtts://127.0.0.1:9000"),
+        ({"port": 1999}, "mqtt://127.0.0.1:1999/default"),
+        ({"is_tls": True}, "mqtts://127.0.0.1:8883/default"),
+        ({"host": "::1"}, "mqtt://[::1]:1883/default"),
+        ({"host": "localhost"}, "mqtt://localhost:1883/default"),
+        ({"host": "0.0.0.0", "is_tls": True, "name": "bus.example.org"}, "mqtts://bus.example.org:8883/default"),
+        ({"host": "0.0.0.0", "is_tls": True}, f"mqtts://{socket.gethostname()}:8883/default"),
+        ({"cert": HERE, "key": HERE, "port": 9000}, "mqtts://127.0.0.1:9000/default"),
     ],
 )
 def test_the_address_of_clients_follows_from_the_options(given: dict[str, Any], url: str) -> None:
-    assert BrokerOptions(directory=HERE, **given).url == url
+    assert BrokerOptions(directory=HERE, **given).url() == url
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ topic read mas/s/to/solo%2Fsolo/+
 topic read mas/s/back/solo%2Fsolo/+/+
 topic read mas/s/stream/solo%2Fsolo/+/+
 topic read mas/s/card/+/+
+topic write mas/s/back/solo%2Fsolo/+/solo%2Fsolo
 topic write mas/s/back/coordinator/+/solo%2Fsolo
 topic write mas/s/stream/coordinator/+/solo%2Fsolo
 topic write mas/s/card/solo%2Fsolo/+
@@ -48,6 +49,7 @@ topic read mas/s/back/pair%2Fa/+/+
 topic read mas/s/stream/pair%2Fa/+/+
 topic read mas/s/card/+/+
 topic write mas/s/to/pair%2Fb/pair%2Fa
+topic write mas/s/back/pair%2Fa/+/pair%2Fa
 topic write mas/s/back/pair%2Fb/+/pair%2Fa
 topic write mas/s/back/coordinator/+/pair%2Fa
 topic write mas/s/stream/coordinator/+/pair%2Fa
@@ -59,6 +61,7 @@ topic read mas/s/back/pair%2Fb/+/+
 topic read mas/s/stream/pair%2Fb/+/+
 topic read mas/s/card/+/+
 topic write mas/s/back/pair%2Fa/+/pair%2Fb
+topic write mas/s/back/pair%2Fb/+/pair%2Fb
 topic write mas/s/back/coordinator/+/pair%2Fb
 topic write mas/s/stream/pair%2Fa/+/pair%2Fb
 topic write mas/s/stream/coordinator/+/pair%2Fb
@@ -157,7 +160,8 @@ def check(spec: TeamSpec) -> None:
                 takes_part = user not in ("operator", "stranger")
                 assert may_read(back) == may_read(stream) == (other == user and takes_part)
                 asked, was_asked = (user, other) in asks, (other, user) in asks
-                assert may_write(back) == (sender == user and (asked or was_asked))
+                is_itself = other == user and takes_part
+                assert may_write(back) == (sender == user and (asked or was_asked or is_itself))
                 assert may_write(stream) == (sender == user and was_asked)
         for other in everybody:
             card = f"mas/s/card/{level(other)}/1"

@@ -3,6 +3,7 @@
 What counts is what is delivered: brokers accept subscriptions and messages that they then leave undelivered.
 """
 
+import asyncio
 import socket
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -11,11 +12,20 @@ from typing import Any
 
 import aiomqtt
 import pytest
-from brokers import Broker, broker, needs_mosquitto
+from brokers import (
+    Broker,
+    back_topic,
+    broker,
+    card_topic,
+    needs_mosquitto,
+    shared_filter,
+    stream_topic,
+    to_topic,
+)
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
-from mas.bus.mqtt_topics import back_topic, card_topic, share_group, shared_filter, stream_topic, to_topic
+from mas.bus.mqtt_group import share_group
 
 pytestmark = needs_mosquitto
 SPACE, PLANNER, EXECUTOR, COORDINATOR, OPERATOR = (
@@ -26,6 +36,7 @@ SPACE, PLANNER, EXECUTOR, COORDINATOR, OPERATOR = (
     "operator",
 )
 MAX_PACKET = 2048
+_WAIT_S = 30.0
 FENCES = {
     **{name: back_topic(SPACE, name, "fence", COORDINATOR) for name in (PLANNER, EXECUTOR, COORDINATOR)},
     OPERATOR: card_topic(SPACE, COORDINATOR, "fence"),
@@ -70,7 +81,7 @@ async def heard(
     Messages to one client come in order, so when the last one, which it may read, is there, nothing is still to come.
     """
     fence = FENCES[principal]
-    async with running.client(principal, **options) as client:
+    async with asyncio.timeout(_WAIT_S), running.client(principal, **options) as client:
         for wanted in (*filters, fence):
             await client.subscribe(wanted, qos=1)
         await act()
@@ -247,7 +258,7 @@ async def test_a_message_beyond_the_limit_is_refused_with_its_sender(
             await client.publish(topic, bytes(size), qos=1)
 
     async def exceed() -> None:
-        async with served.client(PLANNER, protocol=version) as client:
+        async with asyncio.timeout(_WAIT_S), served.client(PLANNER, protocol=version) as client:
             await client.publish(topic, bytes(MAX_PACKET), qos=0)
             with pytest.raises(aiomqtt.MqttError):
                 await anext(aiter(client.messages))

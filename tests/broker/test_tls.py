@@ -7,9 +7,7 @@ from pathlib import Path
 
 import aiomqtt
 import pytest
-from brokers import Broker, broker, needs_mosquitto, needs_openssl
-
-from mas.bus.mqtt_topics import card_topic
+from brokers import Broker, broker, card_topic, needs_mosquitto, needs_openssl
 
 pytestmark = [needs_mosquitto, needs_openssl]
 
