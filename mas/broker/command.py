@@ -1,4 +1,4 @@
-"""The command `mas broker`: from a team's name to a broker that serves it."""
+"""The command `mas broker`: from a team's name to a broker that serves it. Heavy modules are imported inside it."""
 
 import os
 from pathlib import Path
@@ -13,8 +13,6 @@ from mas.broker.options import BrokerOptions
 from mas.broker.process import check_port, find_mosquitto, run_mosquitto
 from mas.broker.rights import COORDINATOR, OPERATOR
 from mas.core.team import TeamSpec
-from mas.graph.plan import compile_team
-from mas.roles import build_roles
 from mas.scenarios.named import named_team
 
 _MAX_PACKET_BYTES = 268_435_455
@@ -64,6 +62,9 @@ def broker(
 ) -> None:
     """Write a mosquitto configuration for a team, with rights from its graph, and run it until Ctrl-C."""
     spec = named_team(team)
+    from mas.graph.plan import compile_team
+    from mas.roles import build_roles
+
     compile_team(spec, build_roles(spec))
     options = BrokerOptions(
         directory=directory,

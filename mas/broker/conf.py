@@ -9,8 +9,8 @@ from mas.broker.options import BrokerOptions
 _WORDS = {False: "false", True: "true"}
 
 
-def conf_text(options: BrokerOptions, tls: TlsFiles | None, *, acl: Path, users: Path, state: Path) -> str:
-    """The configuration for mosquitto 2; `state`: where a persistent broker keeps its database."""
+def conf_text(options: BrokerOptions, tls: TlsFiles | None, *, acl: Path, users: Path) -> str:
+    """The configuration for mosquitto 2. A persistent broker keeps its database beside the ACL file."""
     lines = [
         "# Written by `mas broker`.",
         f"listener {options.listening_port} {options.host}",
@@ -35,7 +35,7 @@ def conf_text(options: BrokerOptions, tls: TlsFiles | None, *, acl: Path, users:
         "persistent_client_expiration 1h",
         "",
         f"persistence {_WORDS[options.is_persistent]}",
-        *([f"persistence_location {state}/"] if options.is_persistent else []),
+        *([f"persistence_location {acl.parent}/"] if options.is_persistent else []),
         "log_dest stderr",
         *(f"log_type {kind}" for kind in ("error", "warning", "notice")),
         "log_timestamp_format %Y-%m-%dT%H:%M:%S",

@@ -51,7 +51,7 @@ def write_broker(
         **certificates,
         users: password_file(passwords, (_read(users) or b"").decode(errors="replace")).encode(),
         acl: acl_text(rights).encode(),
-        conf: conf_text(options, tls, acl=acl, users=users, state=directory / "state").encode(),
+        conf: conf_text(options, tls, acl=acl, users=users).encode(),
     }
     changed = {path: content for path, content in contents.items() if _read(path) != content}
     standing = [str(options.directory / path.relative_to(directory)) for path in changed if path.exists()]
@@ -60,7 +60,7 @@ def write_broker(
             f"{', '.join(standing)} would change: --overwrite replaces what is there (passwords stay), another --dir "
             "keeps it, and the options that it was made with start it as it is"
         )
-    _write(changed, [directory, *([directory / "state"] if options.is_persistent else [])])
+    _write(directory, changed)
     return BrokerFiles(conf=conf, handouts=handouts, tls=tls)
 
 
@@ -112,12 +112,12 @@ def _read(path: Path) -> bytes | None:
         raise RunDirectoryError(f"{path} cannot be read: {error.strerror}. Choose another --dir.") from error
 
 
-def _write(contents: Mapping[Path, bytes], folders: list[Path]) -> None:
-    for path in (*folders, *contents):
-        try:
-            folder = path if path in folders else path.parent
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            if path in contents:
-                write_bytes_atomic(path, contents[path], mode=0o600)
-        except OSError as error:
-            raise RunDirectoryError(f"{path} cannot be written: {error.strerror}. Choose another --dir.") from error
+def _write(directory: Path, contents: Mapping[Path, bytes]) -> None:
+    path = directory
+    try:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for path, content in contents.items():
+            path.parent.mkdir(mode=0o700, exist_ok=True)
+            write_bytes_atomic(path, content, mode=0o600)
+    except OSError as error:
+        raise RunDirectoryError(f"{path} cannot be written: {error.strerror}. Choose another --dir.") from error

@@ -70,8 +70,9 @@ class BrokerOptions:
                 f"--max-queued-bytes {self.max_queued_bytes} is less than one message may have "
                 f"(--max-packet-bytes {self.max_packet_bytes}): it could never be queued"
             )
-        if "\n" in str(self.directory):
-            raise ConfigError(f"--dir {str(self.directory)!r} has a line break, which mosquitto.conf cannot hold")
+        for path in (self.directory, self.cert, self.key, self.ca):
+            if "\n" in str(path):
+                raise ConfigError(f"the path {str(path)!r} has a line break, which mosquitto.conf cannot hold")
         if not self.has_tls and not all(address.is_loopback for address in self.addresses()):
             raise ConfigError(
                 f"--host {self.host} lets other machines connect, and without TLS they would send their passwords in "

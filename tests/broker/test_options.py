@@ -53,6 +53,7 @@ def test_the_address_of_clients_follows_from_the_options(given: dict[str, Any], 
         ({"space": "a/b"}, "--space 'a/b' is no name"),
         ({"max_packet_bytes": 5000, "max_queued_bytes": 4999}, "could never be queued"),
         ({"directory": Path("a\nb")}, "line break"),
+        ({"cert": Path("a\nuser root"), "key": HERE}, "line break"),
     ],
 )
 def test_options_that_do_not_fit_are_refused(given: dict[str, Any], text: str) -> None:
