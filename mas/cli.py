@@ -18,15 +18,16 @@ from rich.table import Table
 from rich.text import Text
 
 from mas.bench.command import bench
+from mas.broker.command import broker
 from mas.bus.command import deadletters
 from mas.config.load import load_config, load_run_config
 from mas.config.options import Config
 from mas.config.peers import check_peers
 from mas.core.errors import ConfigError, MasError, RunDirectoryError
 from mas.core.scenario import Scenario
-from mas.core.team import TeamSpec
 from mas.graph.find import find_team
 from mas.scenarios import SCENARIOS, build_scenario
+from mas.scenarios.named import named_team
 from mas.study.options import load_study
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ app = typer.Typer(
 )
 app.add_typer(bench)
 app.command()(deadletters)
+app.command()(broker)
 
 _OVERRIDES_HELP = (
     "dotted.key=value, such as scenario=plan_path algorithm=at_grpo train.steps=20 run_dir=runs/x; "
@@ -168,7 +170,7 @@ def graph(
     out: Annotated[Path, typer.Option(help="directory for the SVG drawing")] = Path(),
 ) -> None:
     """Check a team's graph and draw it: Mermaid text here, an SVG file in a directory."""
-    spec = _named_team(team)
+    spec = named_team(team)
     from mas.graph.draw import mermaid, svg
     from mas.graph.plan import compile_team
     from mas.roles import build_roles
@@ -270,17 +272,6 @@ def _check_used(command: str, overrides: list[str], used: tuple[str, ...]) -> No
         if not override.lstrip("+").startswith(used):
             names = ", ".join(name.rstrip("=") for name in used)
             raise ConfigError(f"{override!r} has no effect on `mas {command}`, which depends on: {names}")
-
-
-def _named_team(name: str) -> TeamSpec:
-    """A team's YAML file, or a scenario's team by name."""
-    path = Path(name)
-    if path.suffix in (".yaml", ".yml") or path.is_file():
-        from mas.graph.load import load_team
-
-        return load_team(path)
-    scenario, _, team = name.partition("/")
-    return find_team(build_scenario(load_config([f"scenario.name={scenario}"]).scenario), team or "team")
 
 
 def _evaluation_table(results: "dict[str, Evaluation]", title: str) -> Table:

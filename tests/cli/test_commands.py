@@ -41,7 +41,7 @@ def test_help_names_every_command_and_loads_no_tensor_library() -> None:
     )
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     text, _, modules = out.partition("LOADED")
-    for command in ("train", "eval", "run", "graph", "base", "report", "config", "bench"):
+    for command in ("train", "eval", "run", "graph", "base", "report", "config", "bench", "broker"):
         assert f" {command} " in text
     assert not {"torch", "transformers", "peft"} & set(modules.split())
 
