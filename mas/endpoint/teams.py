@@ -147,7 +147,7 @@ class TeamModel:
 
         try:
             decide = SingleDecision(self.runtime, ledger, seed, temperature)
-            await self.runtime.play(ledger.id, situation, decide, on_turn)
+            await self.runtime.play(ledger.id, situation, decide, on_turn, on_attempt=ledger.on_attempt)
         except MasError as error:
             if isinstance(error.__cause__, RefusedRequest):
                 raise Refused(400, f"a member of team {self.name!r} could not be asked: {error.__cause__}") from error

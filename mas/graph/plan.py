@@ -45,7 +45,8 @@ class Plan:
 
     def __reduce__(self) -> tuple[Callable[..., "Plan"], tuple[TeamSpec, dict[str, Role]]]:
         members = self.spec.members()
-        return compile_team, (self.spec, {members[agent]: role for agent, role in self.roles.items()} | self.stand_ins)
+        played = {members[agent]: role for agent, role in self.roles.items()}
+        return compile_team, (self.spec, played | dict(self.stand_ins))
 
 
 def compile_team(spec: TeamSpec, roles: Mapping[str, Role]) -> Plan:

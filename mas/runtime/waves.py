@@ -22,9 +22,7 @@ def heard(flow: Flow, agent: str) -> Heard:
     return tuple((message.sender, id(message.payload)) for message in flow.messages(agent))
 
 
-def in_waves(
-    start: Flow, said: Mapping[str, Sequence[Payload]], begun: Mapping[tuple[str, int], Heard]
-) -> Flow | None:
+def in_waves(start: Flow, said: Mapping[str, Sequence[Payload]], begun: Mapping[tuple[str, int], Heard]) -> Flow | None:
     """The turn from `start`, at which nobody was at work, if all outputs since then had come wave by wave.
 
     Args:

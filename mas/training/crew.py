@@ -10,6 +10,7 @@ from mas.config.options import Config, EngineOptions
 from mas.config.peers import check_peers
 from mas.core.errors import ConfigError
 from mas.core.naming import did_you_mean
+from mas.core.policy import Policy
 from mas.core.role import View
 from mas.core.scenario import Scenario
 from mas.core.seeds import derive_seed
@@ -102,7 +103,13 @@ def _check_templates(scenario: Scenario, team: TeamSpec) -> None:
     for agent, name in team.members().items():
         role = roles[name]
         if isinstance(role, PromptedRole):
-            role.prompt(View(observation=environment.observe(role.spec.view or agent)))
+            observation = environment.observe(role.spec.view or agent)
+            role.prompt(View(observation=observation))
+            policy = team.policies.get(agent, Policy())
+            for other in (policy.fallback, policy.compensation):
+                stand_in = roles[team.members().get(other, other)] if other else None
+                if isinstance(stand_in, PromptedRole):
+                    stand_in.prompt(View(observation=observation))
 
 
 def new_adapters(base: BaseModel, names: set[str], seed: int) -> dict[str, AdapterWeights]:

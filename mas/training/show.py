@@ -36,7 +36,7 @@ async def show_episode(
         ledger.on_turn(turn, flow, step)
         story.turn(turn, flow, step)
 
-    await players.runtime.play(ledger.id, environment, decide_aloud, on_turn)
+    await players.runtime.play(ledger.id, environment, decide_aloud, on_turn, on_attempt=ledger.on_attempt)
     episode = ledger.close(environment, ())
     story.end(episode)
     return episode

@@ -56,9 +56,7 @@ class Script:
 
     async def turn(self, plan: Plan, *, in_step: bool = False, undo: Undo | None = None) -> Flow:
         views = dict.fromkeys(plan.agents, Observation(fields={}))
-        return await play_turn(
-            Flow.start(plan), RelayEnvironment(), views, 3, self.decide, in_step=in_step, undo=undo
-        )
+        return await play_turn(Flow.start(plan), RelayEnvironment(), views, 3, self.decide, in_step=in_step, undo=undo)
 
 
 def seconds(**takes: float) -> Takes:

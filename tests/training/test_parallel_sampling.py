@@ -124,7 +124,9 @@ async def test_an_episode_that_cannot_be_played_is_a_recorded_failure_also_behin
         evaluation = await evaluate(runtime, scenario, 30)
     failed = [episode for episode in evaluation.episodes if episode.status == "failed"]
     assert 0 < len(failed) < 30
-    assert {episode.cause for episode in failed} == {"AgentFailed: agent 'right' failed in turn 0: EngineError: not this one"}
+    assert {episode.cause for episode in failed} == {
+        "AgentFailed: agent 'right' failed in turn 0: EngineError: not this one"
+    }
     assert evaluation.success == sum(episode.success for episode in evaluation.episodes) / 30
 
 

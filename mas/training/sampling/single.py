@@ -45,7 +45,7 @@ async def play_once(
     decide = SingleDecision(runtime, ledger, seed, temperature)
     try:
         environment.reset(task)
-        await runtime.play(ledger.id, environment, decide, ledger.on_turn)
+        await runtime.play(ledger.id, environment, decide, ledger.on_turn, on_attempt=ledger.on_attempt)
     except MasError as error:
         return ledger.failed(error)
     return ledger.close(environment, ())
