@@ -5,7 +5,7 @@ from collections.abc import Mapping, Set
 from mas.core.naming import did_you_mean
 from mas.core.policy import Policy
 from mas.core.role import Role
-from mas.core.team import TeamSpec
+from mas.core.team import START, TeamSpec
 
 
 def policy_problems(spec: TeamSpec, roles: Mapping[str, Role]) -> list[str]:
@@ -28,7 +28,7 @@ def told(spec: TeamSpec, names: Set[str]) -> set[str]:
     """Whom one of these agents or stand-in roles may hear besides the sources of its own edges: those heard by the
     agents that it stands in for, and those that it compensates."""
     helped = {agent for agent, policy in spec.policies.items() if policy.fallback in names}
-    heard = {edge.source for edge in spec.edges if edge.target in helped}
+    heard = {edge.source for edge in spec.edges if edge.target in helped and edge.source != START}
     return heard | {agent for agent, policy in spec.policies.items() if policy.compensation in names}
 
 

@@ -54,6 +54,8 @@ class Asking:
         """One candidate per seed from the agent at a decision point, or from its fallback."""
         view, agent, turn = point.view, point.agent, point.turn
         policy = self._policies.get(agent, _NO_POLICY)
+        if policy is _NO_POLICY and not self._accounts.is_limited:
+            return await self._asked(agent, policy, view, seeds, episode, turn, temperature)
 
         async def call(name: str) -> Candidates:
             async def request() -> Candidates:
@@ -164,7 +166,7 @@ class Asking:
         call: Callable[[], Awaitable[Candidates]],
     ) -> Candidates:
         if not self._accounts.is_limited:
-            return await call()
+            return await call()  # prompts need not be made twice
         member = self._members[name]
         prompt, completion = member.most(view, candidates)
         most = Spent.of(prompt, completion, candidates, member.role.spec.price)

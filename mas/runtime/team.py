@@ -119,6 +119,8 @@ class TeamRuntime:
             MasError: what the agent failed with at last, after what its policy says was tried. BudgetExceeded: it would
                 have spent more than there is. Halted: the team was cancelled.
         """
+        if episode in self.world.episodes:  # `play` has passed the gate
+            return await self._asking.ask(point, seeds, episode=episode, temperature=temperature)
         async with self._gate.passing(f"the question to agent {point.agent!r}"):
             return await self._asking.ask(point, seeds, episode=episode, temperature=temperature)
 
