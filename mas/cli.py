@@ -130,11 +130,12 @@ def run(
     from mas.runtime.interrupt import drains_on_interrupt
     from mas.training.players import open_players
     from mas.training.show import show_episode
+    from mas.training.terminal import TerminalDesk
 
     console = Console()
 
     async def play() -> None:
-        async with open_players(config, scenario, run_dir, console.print) as players:
+        async with open_players(config, scenario, run_dir, console.print, TerminalDesk(console)) as players:
             temperature = None if sampled else 0.0
             seed = config.train.seed
             with drains_on_interrupt(players.runtime):

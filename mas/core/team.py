@@ -40,6 +40,7 @@ class RoleSpec(_Frozen):
         context: messages shown: the last of each sender in this turn (`inbox`), all of this turn (`turn`), or none.
         adapter: name of its adapter; None: named like the role. `trainable` False freezes it.
         peer: name of a model from elsewhere that plays the role, described in the configuration; never trained.
+        voice: whether the engine speaks or a person is asked; a person's role has no adapter and is never trained.
         price: of its tokens, for budgets in `cost`; None: it has none.
     """
 
@@ -62,6 +63,7 @@ class RoleSpec(_Frozen):
     max_tokens: Annotated[int, Field(ge=1)] = 16
     stop: tuple[str, ...] = ()
     price: Price | None = None
+    voice: Literal["engine", "human"] = "engine"
 
     @model_validator(mode="after")
     def _known(self) -> Self:
@@ -76,6 +78,10 @@ class RoleSpec(_Frozen):
                 raise ValueError(f"pattern {self.pattern!r} is not a regular expression: {error}") from error
         if self.peer is not None and (self.trainable or self.adapter is not None):
             raise ValueError(f"peer {self.peer!r} plays this role: set trainable: false, and name no adapter")
+        if self.voice == "human" and (self.trainable or self.adapter is not None or self.peer is not None):
+            raise ValueError(
+                "a person plays this role (voice: human): set trainable: false, and name no adapter, no peer"
+            )
         return self
 
 

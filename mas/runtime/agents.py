@@ -4,7 +4,7 @@ Leaves out on purpose: which candidate is taken, which is the caller's choice.
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Protocol
 
 import msgspec
 from pydantic import ConfigDict
@@ -65,6 +65,23 @@ class Answer(Payload):
     kind: ClassVar[str] = "answer"
     model_config = _HOLDS_RECORDS
     candidates: tuple[Candidate, ...]
+
+
+class Member(Protocol):
+    """Whoever plays an agent of a team."""
+
+    role: Role
+
+    async def handle(self, envelope: Envelope) -> Payload:
+        """Answer one `Ask` with an `Answer`."""
+
+    async def answer(
+        self, view: View, seeds: tuple[int, ...], temperature: float | None = None
+    ) -> tuple[Candidate, ...]:
+        """One candidate per seed; `temperature` None: the role's own."""
+
+    def most(self, view: View, candidates: int) -> tuple[int, int]:
+        """Prompt and completion tokens that candidates can cost at most."""
 
 
 class RoleAgent:

@@ -13,7 +13,7 @@ from mas.core.policy import Policy
 from mas.core.records import Attempt
 from mas.core.role import Message, View
 from mas.core.seeds import Part, derive_seed
-from mas.runtime.agents import Answer, Ask, Candidate, RoleAgent
+from mas.runtime.agents import Answer, Ask, Candidate, Member
 from mas.runtime.attempts import OnAttempt, persist
 from mas.runtime.budget import Accounts, Spent, spend
 from mas.runtime.play import Point
@@ -38,7 +38,7 @@ class Asking:
         *,
         team: str,
         address: str,
-        members: Mapping[str, RoleAgent],
+        members: Mapping[str, Member],
         policies: Mapping[str, Policy],
         accounts: Accounts,
         timeout_s: float | None,

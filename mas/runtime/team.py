@@ -15,11 +15,12 @@ from mas.core.errors import RunError
 from mas.core.records import Attempt
 from mas.core.role import Role
 from mas.graph.plan import Plan
-from mas.runtime.agents import Act, Candidate, EnvironmentAgent, Look, RoleAgent, Seen, Stepped, Voice
+from mas.runtime.agents import Act, Candidate, EnvironmentAgent, Look, Member, RoleAgent, Seen, Stepped, Voice
 from mas.runtime.asking import Asking
 from mas.runtime.budget import Accounts, Remaining
 from mas.runtime.flow import Flow
 from mas.runtime.halt import Gate
+from mas.runtime.human import HumanDesk, person
 from mas.runtime.play import Decide, Point, play_turn, team_action, view_names
 from mas.runtime.pulse import with_pulse
 
@@ -38,6 +39,10 @@ class TeamRuntime:
         chats: whether roles speak through the model's chat template.
         timeout_s: how long one agent may take to answer, where its policy does not say; None: no limit.
         peers: role name -> voice, for roles that speak through something other than the engine.
+        desk: where the questions to people lie; needed by teams with a role that a person plays.
+
+    Raises:
+        ConfigError: there is such a role and no desk, or a stop text that is not one token.
     """
 
     def __init__(
@@ -50,8 +55,11 @@ class TeamRuntime:
         chats: bool = False,
         timeout_s: float | None = None,
         peers: Mapping[str, Voice] = MappingProxyType({}),
+        desk: HumanDesk | None = None,
     ) -> None:
-        def member(role: Role) -> RoleAgent:
+        def member(role: Role) -> Member:
+            if role.spec.voice == "human":
+                return person(role, desk)
             voice = peers.get(role.name) or Voice(engine=engine, adapter=adapters.get(role.name), chats=chats)
             return RoleAgent(role, voice)
 

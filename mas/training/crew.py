@@ -18,6 +18,7 @@ from mas.core.team import TeamSpec
 from mas.graph.find import find_team
 from mas.graph.plan import Plan, compile_team
 from mas.roles import PromptedRole, build_roles
+from mas.runtime.human import HumanDesk
 from mas.runtime.team import TeamRuntime
 from mas.serving.model import BaseModel
 from mas.serving.remote_vllm import RemoteVllmEngine
@@ -66,9 +67,9 @@ def check_trainable(config: Config, scenario: Scenario) -> None:
 
     Raises:
         ConfigError: an engine that nothing can be published to, peers that are not configured or not used, reward
-            weights of terms that nobody pays, no trainable role, options of an adapter that no role trains, a trainable
-            role that is sampled greedily, a frozen role that speaks through an adapter that nobody trains, or a
-            template that reads what its view does not show.
+            weights of terms that nobody pays, no trainable role, options of an adapter that no role trains, a role that
+            a person plays, a trainable role that is sampled greedily, a frozen role that speaks through an adapter that
+            nobody trains, or a template that reads what its view does not show.
     """
     if config.engine.name == "openai":
         raise ConfigError(_NOT_PUBLISHED)
@@ -86,7 +87,13 @@ def check_trainable(config: Config, scenario: Scenario) -> None:
     for name in algorithm.reward.weights:
         if name not in terms:
             raise ConfigError(f"algorithm.reward.weights has {name!r}, a term never paid. {did_you_mean(name, terms)}")
+    _check_roles(team, adapters)
+
+
+def _check_roles(team: TeamSpec, adapters: set[str]) -> None:
     for name, role in team.roles.items():
+        if role.voice == "human":
+            raise ConfigError(f"role {name!r} is played by a person (voice: human): such a team cannot be trained")
         if not role.trainable and role.adapter is not None and role.adapter not in adapters:
             raise ConfigError(
                 f"role {name!r} is frozen and speaks through adapter {role.adapter!r}, which nobody trains. "
@@ -162,6 +169,7 @@ async def open_crew(
     speakers: Mapping[str, str] | None = None,
     *,
     engine: ServingEngine | None = None,
+    desk: HumanDesk | None = None,
 ) -> AsyncIterator[Crew]:
     """Publish the adapters and put the configured team on a bus of its own.
 
@@ -170,6 +178,7 @@ async def open_crew(
     Args:
         speakers: overrides which adapter a role speaks through (to exchange two roles' adapters, say).
         engine: serves them and stays open afterwards; None: one of the crew's own.
+        desk: where people are asked; None: a team with a role that a person plays is refused.
     """
     team, policy = find_team(scenario, config.algorithm.team), config.algorithm.policy
     plan = compile_team(team, build_roles(team))
@@ -185,13 +194,15 @@ async def open_crew(
         stack.push_async_callback(bus.close)
         for name, weights in adapters.items():
             await serving.store.publish(name, weights)
-        runtime = TeamRuntime(plan, serving, bus, adapters=speaking, chats=base.chats, timeout_s=limit, peers=peers)
+        runtime = TeamRuntime(
+            plan, serving, bus, adapters=speaking, chats=base.chats, timeout_s=limit, peers=peers, desk=desk
+        )
         async with runtime:
             yield Crew(scenario=scenario, plan=plan, runtime=runtime, engine=serving, adapter_of=adapter_of)
 
 
 @asynccontextmanager
-async def open_served(config: Config, scenario: Scenario) -> AsyncIterator[Players]:
+async def open_served(config: Config, scenario: Scenario, *, desk: HumanDesk | None = None) -> AsyncIterator[Players]:
     """The configured team as the server of `engine=openai` serves it; no weights are loaded here.
 
     Each role speaks through the adapter that it would train or names, if the server has the team's adapters; else all
@@ -211,7 +222,7 @@ async def open_served(config: Config, scenario: Scenario) -> AsyncIterator[Playe
         stack.push_async_callback(bus.close)
         limit = config.train.answer_timeout_s
         runtime = TeamRuntime(
-            plan, voice.engine, bus, adapters=speaking, chats=voice.chats, timeout_s=limit, peers=peers
+            plan, voice.engine, bus, adapters=speaking, chats=voice.chats, timeout_s=limit, peers=peers, desk=desk
         )
         async with runtime:
             yield Players(scenario=scenario, plan=plan, runtime=runtime)

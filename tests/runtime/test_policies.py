@@ -34,6 +34,7 @@ from mas.roles import build_roles
 from mas.runtime.attempts import wait_before
 from mas.runtime.budget import Purse, Spent, spend
 from mas.runtime.flow import Flow
+from mas.runtime.human import HumanDesk
 from mas.runtime.play import Point, look
 from mas.runtime.team import TeamRuntime
 from mas.scenarios import build_scenario
@@ -106,14 +107,16 @@ def relay() -> RelayEnvironment:
 
 
 @asynccontextmanager
-async def table(behave: Behave, policies: Mapping[str, object], **team: object) -> AsyncIterator[Table]:
+async def table(
+    behave: Behave, policies: Mapping[str, object], desk: HumanDesk | None = None, **team: object
+) -> AsyncIterator[Table]:
     spec = load_team(PAIR | {"policies": policies} | team)
     plan = compile_team(spec, build_roles(spec))
     engine = Voices(behave, list(spec.roles))
     bus = MemoryBus(clock=asyncio.get_running_loop().time)
     messages: list[Envelope] = []
     bus.tap(messages.append)
-    async with TeamRuntime(plan, engine, bus, adapters={name: name for name in spec.roles}) as runtime:
+    async with TeamRuntime(plan, engine, bus, adapters={name: name for name in spec.roles}, desk=desk) as runtime:
         sitting = Table(runtime, engine)
         sitting.messages = messages
         yield sitting
