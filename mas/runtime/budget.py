@@ -1,7 +1,7 @@
 """What may still be spent: reserved before a call is made at the most that it can cost, settled at what it did cost.
 
-So agents at work at the same time cannot spend more than there is. What a failed call has cost is not known: all that
-was reserved for it stays spent.
+So agents at work at the same time cannot spend more than there is. What a failed or cancelled call has cost is not
+known: all that was reserved for it stays spent.
 """
 
 import asyncio

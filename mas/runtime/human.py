@@ -81,8 +81,7 @@ class HumanDesk:
             raise RefusedRequest(f"no question {question_id!r} is open. {did_you_mean(question_id, self._open)}")
         parsed = entry.role.parse(text)
         if isinstance(parsed, Failure):
-            possible = f" Possible: {list(entry.question.choices)}" if entry.question.choices else ""
-            raise RefusedRequest(f"the answer {text!r} to question {question_id!r} {parsed.cause}.{possible}")
+            raise RefusedRequest(f"the answer {text!r} to question {question_id!r} is not legal: {parsed.cause}.")
         entry.answer.set_result(text)
 
     def fail(self, error: Exception) -> None:

@@ -121,7 +121,7 @@ class _TeamTurn:
     """
 
     __slots__ = (
-        "_decide", "_environment", "_in_step", "_observations", "_points", "_turn",
+        "_decide", "_environment", "_in_step", "_observations", "_turn",
         "begun", "even", "flow", "is_raced", "is_uneven", "said", "spoken", "tasks",
     )  # fmt: skip
 
@@ -137,7 +137,6 @@ class _TeamTurn:
         self.flow = self.even = flow
         self._environment, self._observations, self._turn = environment, observations, turn
         self._decide, self._in_step = decide, in_step
-        self._points: dict[str, Point] = {}
         self.tasks: dict[str, asyncio.Task[Payload]] = {}
         self.said: dict[str, list[Payload]] = {}
         self.begun: dict[tuple[str, int], Heard] = {}

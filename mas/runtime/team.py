@@ -125,10 +125,11 @@ class TeamRuntime:
 
         Raises:
             MasError: what the agent failed with at last, after what its policy says was tried. BudgetExceeded: it would
-                have spent more than there is. Halted: the team was cancelled.
+                have spent more than there is. Halted: the team was told to stop.
         """
         if episode in self.world.episodes:  # `play` has passed the gate
             return await self._asking.ask(point, seeds, episode=episode, temperature=temperature)
+        self._gate.check(f"a question to agent {point.agent!r}")
         async with self._gate.passing(f"the question to agent {point.agent!r}"):
             return await self._asking.ask(point, seeds, episode=episode, temperature=temperature)
 

@@ -62,7 +62,7 @@ async def test_what_the_role_cannot_read_is_refused_and_the_question_stays() -> 
     async with table(at_once, {}, desk=desk, **WITH_A_PERSON) as sitting:
         playing = play(sitting)
         (question,) = await lying(desk, 1)
-        with pytest.raises(RefusedRequest, match=r"'up' .* is none of the choices"):
+        with pytest.raises(RefusedRequest, match=r"'up' .* is not legal: is none of the choices"):
             desk.answer(question.id, "up")
         assert desk.questions() == (question,)
         with pytest.raises(RefusedRequest, match="no question '9' is open"):
