@@ -82,7 +82,11 @@ class Purse:
                     f"and a call may need {needed:g}; raise it, or lower max_tokens"
                 )
         if left.seconds is not None and left.seconds <= 0:
-            raise BudgetExceeded(f"the {self.limit.seconds:g} seconds of the budget of the {self.name} have passed")
+            raise BudgetExceeded(self.time_is_up())
+
+    def time_is_up(self) -> str:
+        """What is said when no seconds are left."""
+        return f"the {self.limit.seconds:g} seconds of the budget of the {self.name} have passed"
 
     def take(self, spent: Spent) -> None:
         """Count what is or will be spent; its time begins to pass."""
@@ -120,8 +124,7 @@ async def spend(
     except TimeoutError:
         if not limit.expired() or shortest is None:
             raise
-        shortest.check(Spent())
-        raise BudgetExceeded(f"the time of the budget of the {shortest.name} was up") from None
+        raise BudgetExceeded(shortest.time_is_up()) from None
     for purse in purses:
         purse.give_back(most, actual(result))
     return result
