@@ -3,6 +3,7 @@
 Leaves out on purpose: checking that the names exist (`mas.graph.policies`) and doing it (`mas.runtime`).
 """
 
+from collections.abc import Mapping
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -88,3 +89,11 @@ class Policy(_Frozen):
     on_failure: OnFailure = "cancel"
     compensation: str | None = None
     budget: Budget = Budget()
+
+
+NO_POLICY = Policy()
+
+
+def policy_of(policies: Mapping[str, Policy], agent: str) -> Policy:
+    """The policy of an agent, `NO_POLICY` where it has none; `worker[0]`, an instance of an agent, has the agent's."""
+    return policies.get(agent) or policies.get(agent.partition("[")[0]) or NO_POLICY if policies else NO_POLICY

@@ -9,7 +9,7 @@ import msgspec
 from mas.core.bus import Bus
 from mas.core.errors import Expired, MasError, RemoteError, RunError
 from mas.core.messages import Envelope, Payload
-from mas.core.policy import Policy
+from mas.core.policy import NO_POLICY, Policy, policy_of
 from mas.core.records import Attempt
 from mas.core.role import Message, View
 from mas.core.seeds import Part, derive_seed
@@ -19,7 +19,6 @@ from mas.runtime.budget import Accounts, Spent, spend
 from mas.runtime.play import Point
 from mas.runtime.pulse import BEATS_PER_SILENCE, Pulse
 
-_NO_POLICY = Policy()
 Candidates = tuple[Candidate, ...]
 
 
@@ -53,8 +52,8 @@ class Asking:
     async def ask(self, point: Point, seeds: tuple[int, ...], *, episode: str, temperature: float | None) -> Candidates:
         """One candidate per seed from the agent at a decision point, or from its fallback."""
         view, agent, turn = point.view, point.agent, point.turn
-        policy = self._policies.get(agent, _NO_POLICY)
-        if policy is _NO_POLICY and not self._accounts.is_limited:
+        policy = policy_of(self._policies, agent)
+        if policy is NO_POLICY and not self._accounts.is_limited:
             return await self._asked(agent, policy, view, seeds, episode, turn, temperature)
 
         async def call(name: str) -> Candidates:
@@ -63,7 +62,7 @@ class Asking:
 
             return await self._spending(name, agent, view, len(seeds), episode, request)
 
-        if policy is _NO_POLICY:
+        if policy is NO_POLICY:
             return await call(agent)
         key: tuple[Part, ...] = (episode, turn, agent, point.flow.visits(agent), *seeds)
         return await persist(policy, turn, agent, key, call, self._note_of(episode))
@@ -71,7 +70,7 @@ class Asking:
     async def imagine(self, point: Point, seed: int, *, episode: str | None) -> Candidate:
         """What the agent, or its fallback, would say; nothing travels on the bus, so there are no signs of life."""
         view, agent = point.view, point.agent
-        policy = self._policies.get(agent, _NO_POLICY)
+        policy = policy_of(self._policies, agent)
 
         async def call(name: str) -> Candidates:
             async def think() -> Candidates:
@@ -79,7 +78,7 @@ class Asking:
 
             return await self._spending(name, None, view, 1, episode, think)
 
-        if policy is _NO_POLICY:
+        if policy is NO_POLICY:
             (candidate,) = await call(agent)
         else:
             key = (episode or "", point.turn, agent, point.flow.visits(agent), seed)
@@ -90,11 +89,11 @@ class Asking:
         """Tell an agent's compensation what the agent said. It is counted in the budgets, and not limited by them:
         what was done must be undone also when all is spent."""
         agent, turn = point.agent, point.turn
-        name = self._policies[agent].compensation
+        name = policy_of(self._policies, agent).compensation
         assert name is not None
         view = View(observation=point.observations[agent], messages=(Message(agent, output),))
         seed = derive_seed("undo", episode, turn, agent, point.flow.visits(agent))
-        policy, note = self._policies.get(name, _NO_POLICY), self._note_of(episode)
+        policy, note = policy_of(self._policies, name), self._note_of(episode)
         attempt = Attempt(turn=turn, agent=agent, asked=name, number=1, purpose="compensation", cause=None)
         try:
             candidates = await self._asked(name, policy, view, (seed,), episode, turn, None)
@@ -107,7 +106,7 @@ class Asking:
         note(msgspec.structs.replace(attempt, prompt_tokens=prompt, completion_tokens=completion))
 
     async def request(
-        self, name: str, payload: Payload, episode: str, turn: int, policy: Policy = _NO_POLICY
+        self, name: str, payload: Payload, episode: str, turn: int, policy: Policy = NO_POLICY
     ) -> Payload:
         """The answer of a member, or of the team's environment; only the two can read what travels."""
         target = f"{self._team}/{name}"

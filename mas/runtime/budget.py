@@ -11,7 +11,7 @@ from typing import TypeVar
 import msgspec
 
 from mas.core.errors import BudgetExceeded
-from mas.core.policy import Budget, Price
+from mas.core.policy import NO_POLICY, Budget, Price, policy_of
 from mas.core.team import TeamSpec
 
 T = TypeVar("T")
@@ -162,11 +162,13 @@ class Accounts:
             return [self._run]
         if agent is None:
             return [self._run, purses["episode"]]
-        if agent in self._spec.policies and f"agent {agent}" not in purses:
-            budget = self._spec.policies[agent].budget
-            purses[f"agent {agent}"] = Purse(budget, f"agent {agent!r} in this episode", self._now)
-        own = purses.get(f"agent {agent}")
-        return [self._run, purses["episode"], purses["turn"], *([own] if own else [])]
+        policy = policy_of(self._spec.policies, agent)
+        if policy is NO_POLICY:
+            return [self._run, purses["episode"], purses["turn"]]
+        name = f"agent {agent.partition('[')[0]!r}"  # the instances of an agent have one purse
+        if name not in purses:
+            purses[name] = Purse(policy.budget, f"{name} in this episode", self._now)
+        return [self._run, purses["episode"], purses["turn"], purses[name]]
 
     def remaining(self, episode: str | None, agent: str | None) -> dict[str, Remaining]:
         """What is left: of the `run`, and of an open episode also of `episode`, `turn` and, if named, `agent`."""

@@ -12,6 +12,7 @@ import msgspec
 from mas.core.environment import Environment, Observation
 from mas.core.errors import AgentFailed, Halted, MasError, RunError
 from mas.core.messages import Failure, Payload
+from mas.core.policy import policy_of
 from mas.core.role import View
 from mas.graph.plan import Plan
 from mas.runtime.flow import Flow
@@ -214,12 +215,11 @@ class _TeamTurn:
         """The one error of the turn; where the team says so, what was said is compensated first, the last first."""
         cause, policies = fatal.__cause__, self.flow.plan.spec.policies
         text = f"agent {fatal.agent!r} failed in turn {self._turn}: {type(cause).__name__}: {cause}"
-        policy = policies.get(fatal.agent)
-        if undo is None or policy is None or policy.on_failure != "compensate":
+        if undo is None or policy_of(policies, fatal.agent).on_failure != "compensate":
             return AgentFailed(text)
         undone = []
         for point, payload in reversed(self.spoken):
-            if policies.get(point.agent) is None or policies[point.agent].compensation is None:
+            if policy_of(policies, point.agent).compensation is None:
                 continue
             try:
                 await undo(point, payload)
@@ -236,8 +236,7 @@ class _TeamTurn:
         except Halted:
             raise
         except MasError as error:
-            policy = policies.get(point.agent)
-            if policy is None or policy.on_failure != "isolate":
+            if policy_of(policies, point.agent).on_failure != "isolate":
                 raise _Fatal(point.agent) from error
             payload = isolated(point, error)
         if policies:

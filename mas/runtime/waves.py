@@ -54,7 +54,7 @@ def in_waves(start: Flow, said: Mapping[str, Sequence[Payload]], begun: Mapping[
 def needs_steps(plan: Plan) -> bool:
     """Whether agents must be waited for wave by wave: every join is `all`, and yet timing would decide, because a loop
     may iterate while something that left it is on its way."""
-    if any(join != "all" for join in plan.spec.joins.values()):
+    if any(plan.wiring.any_join):
         return False
     loops = plan.wiring.loops
     return any(not _is_closed(plan, loop) or _overlaps(loop, loops) for loop in loops)

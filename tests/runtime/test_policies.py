@@ -26,13 +26,13 @@ from mas.core.errors import (
     RemoteError,
 )
 from mas.core.messages import Beat, Envelope, Payload
-from mas.core.policy import Budget, Retries
+from mas.core.policy import Budget, Retries, policy_of
 from mas.core.records import Attempt
 from mas.graph.load import load_team
 from mas.graph.plan import compile_team
 from mas.roles import build_roles
 from mas.runtime.attempts import wait_before
-from mas.runtime.budget import Purse, Spent, spend
+from mas.runtime.budget import Accounts, Purse, Spent, spend
 from mas.runtime.flow import Flow
 from mas.runtime.human import HumanDesk
 from mas.runtime.play import Point, look
@@ -441,3 +441,15 @@ def test_cancelling_tells_every_waiter_and_every_handler() -> None:
             assert not sitting.runtime.world.episodes
 
     play(whole())
+
+
+def test_instances_of_an_agent_have_its_policy_and_one_purse() -> None:
+    spec = load_team(PAIR | {"policies": {"first": {"timeout_s": 9.0, "budget": {"calls": 3}}}})
+    assert (
+        policy_of(spec.policies, "first[12]") == policy_of(spec.policies, "first") != policy_of(spec.policies, "last")
+    )
+    accounts = Accounts(spec, lambda: 0.0)
+    accounts.begin_turn("e")
+    for agent in ("first[0]", "first[1]", "first"):
+        accounts.purses("e", agent)[-1].take(Spent(calls=1))
+    assert accounts.remaining("e", "first")["agent"].calls == 0
