@@ -23,7 +23,7 @@ from mas.bus.command import deadletters
 from mas.config.load import load_config, load_run_config
 from mas.config.options import Config
 from mas.config.peers import check_peers
-from mas.core.errors import ConfigError, MasError, RunDirectoryError
+from mas.core.errors import ConfigError, Halted, MasError, RunDirectoryError
 from mas.core.scenario import Scenario
 from mas.graph.find import find_team
 from mas.scenarios import SCENARIOS, build_scenario
@@ -57,9 +57,12 @@ Sampled = Annotated[bool, typer.Option("--sampled", help="sample as in training 
 
 
 def main() -> None:
-    """Run the command; an error made on purpose is one message and exit code 2, never a traceback."""
+    """Run the command; an error made on purpose is one message and exit code 2, a stop 130, never a traceback."""
     try:
         app()
+    except Halted as stopped:
+        Console(stderr=True).print(Text(f"stopped: {stopped}"), soft_wrap=True)
+        sys.exit(130)
     except MasError as error:
         Console(stderr=True).print(Text(f"error: {error}", style="red"), soft_wrap=True)
         sys.exit(2)
@@ -128,16 +131,19 @@ def run(
         scenario = build_scenario(config.scenario)
     _check_used("run", words if run_dir is None else words[1:], _PLAYING)
     check_peers(config, find_team(scenario, config.algorithm.team))
+    from mas.runtime.interrupt import drains_on_interrupt
     from mas.training.players import open_players
     from mas.training.show import show_episode
+    from mas.training.terminal import TerminalDesk
 
     console = Console()
 
     async def play() -> None:
-        async with open_players(config, scenario, run_dir, console.print) as players:
+        async with open_players(config, scenario, run_dir, console.print, TerminalDesk(console)) as players:
             temperature = None if sampled else 0.0
             seed = config.train.seed
-            await show_episode(players, scenario.task("eval", task), seed, console, temperature=temperature)
+            with drains_on_interrupt(players.runtime):
+                await show_episode(players, scenario.task("eval", task), seed, console, temperature=temperature)
 
     asyncio.run(play())
 

@@ -20,6 +20,9 @@
     │   └── NotServed          an engine computes something else than was trained
     ├── ModelError             a model directory that is not one
     ├── RunError               a team run that cannot go on
+    │   ├── AgentFailed        an agent of it has no answer; names the agent and the cause
+    │   └── Halted             it was told to stop
+    ├── BudgetExceeded         a call that would spend more than a budget holds
     ├── RunDirectoryError      a run directory that cannot be used
     ├── CheckpointError        a checkpoint that is corrupt or of another run
     ├── TrainingError          a learning step that broke its own rules
@@ -107,6 +110,18 @@ class ModelError(MasError):
 
 class RunError(MasError):
     """A team run that cannot go on."""
+
+
+class AgentFailed(RunError):
+    """An agent gave no answer and nothing stood in for it; `__cause__` is the error that it failed with."""
+
+
+class Halted(RunError):
+    """The team was drained or cancelled before this could begin or end."""
+
+
+class BudgetExceeded(MasError):
+    """A call would spend more than is left of a budget, or its time is up; the call was not made, or was stopped."""
 
 
 class RunDirectoryError(MasError):

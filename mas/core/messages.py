@@ -101,6 +101,13 @@ class Failure(Text):
         return "?"
 
 
+class Beat(Payload):
+    """A sign of life, from whoever works on the request that the envelope's `correlation` names. `number`: from 0."""
+
+    kind: ClassVar[str] = "beat"
+    number: int
+
+
 class Envelope(msgspec.Struct, frozen=True, kw_only=True):
     """One message. Created by the bus's callers, never changed after.
 

@@ -9,6 +9,7 @@ from typing import Annotated, Literal, Self
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from mas.core.messages import PAYLOADS
+from mas.core.policy import Budgets, Policy, Price
 
 START = "start"
 """Every team begins at this node."""
@@ -39,6 +40,8 @@ class RoleSpec(_Frozen):
         context: messages shown: the last of each sender in this turn (`inbox`), all of this turn (`turn`), or none.
         adapter: name of its adapter; None: named like the role. `trainable` False freezes it.
         peer: name of a model from elsewhere that plays the role, described in the configuration; never trained.
+        voice: whether the engine speaks or a person is asked; a person's role has no adapter and is never trained.
+        price: of its tokens, for budgets in `cost`; None: it has none.
     """
 
     type: str = "agent"
@@ -59,6 +62,8 @@ class RoleSpec(_Frozen):
     temperature: Annotated[float, Field(ge=0)] = 1.0
     max_tokens: Annotated[int, Field(ge=1)] = 16
     stop: tuple[str, ...] = ()
+    price: Price | None = None
+    voice: Literal["engine", "human"] = "engine"
 
     @model_validator(mode="after")
     def _known(self) -> Self:
@@ -73,6 +78,10 @@ class RoleSpec(_Frozen):
                 raise ValueError(f"pattern {self.pattern!r} is not a regular expression: {error}") from error
         if self.peer is not None and (self.trainable or self.adapter is not None):
             raise ValueError(f"peer {self.peer!r} plays this role: set trainable: false, and name no adapter")
+        if self.voice == "human" and (self.trainable or self.adapter is not None or self.peer is not None):
+            raise ValueError(
+                "a person plays this role (voice: human): set trainable: false, and name no adapter, no peer"
+            )
         return self
 
 
@@ -110,6 +119,8 @@ class TeamSpec(_Frozen):
         joins: how an agent with several incoming edges waits: `all` live branches (the default) or `any` first one.
         output: the agent whose last action is the team's action when the run reaches `done`.
         seat: the environment's seat that the team plays.
+        policies: agent -> limits, retries, and what its failure means; an agent without one is asked once.
+        budget: what a turn, an episode and a run may spend.
     """
 
     name: str
@@ -119,7 +130,26 @@ class TeamSpec(_Frozen):
     agents: dict[str, str] = {}
     joins: dict[str, Literal["all", "any"]] = {}
     seat: str = "team"
+    policies: dict[str, Policy] = {}
+    budget: Budgets = Budgets()
 
     def members(self) -> dict[str, str]:
         """Agent name -> role name."""
-        return dict(self.agents) if self.agents else {name: name for name in self.roles}
+        return dict(self.agents) if self.agents else {name: name for name in self._played()}
+
+    def stand_ins(self) -> tuple[str, ...]:
+        """Roles that no agent plays and that a policy names, in declared order."""
+        members = self.members()
+        taken, named = {*members, *members.values()}, self._named()
+        return tuple(name for name in self.roles if name in named and name not in taken)
+
+    def _named(self) -> set[str]:
+        return {name for policy in self.policies.values() for name in (policy.fallback, policy.compensation) if name}
+
+    def _played(self) -> list[str]:
+        """Without `agents`, a role is an agent unless only policies name it."""
+        if not self.policies:
+            return list(self.roles)
+        at_ends = {name for edge in self.edges for name in (edge.source, edge.target)} | {self.output}
+        named = self._named()
+        return [name for name in self.roles if name in at_ends or name not in named]

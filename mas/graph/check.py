@@ -11,6 +11,7 @@ from mas.core.naming import did_you_mean
 from mas.core.role import Role
 from mas.core.team import DONE, START, EdgeSpec, TeamSpec
 from mas.graph.meaning import meaning_problems
+from mas.graph.policies import policy_problems
 from mas.graph.text import edge_text
 
 
@@ -28,6 +29,7 @@ def check_team(spec: TeamSpec, roles: Mapping[str, Role]) -> None:
         *_edge_problems(spec),
         *_structure_problems(spec),
         *meaning_problems(spec, roles),
+        *policy_problems(spec, roles),
     ]
     if problems:
         listed = "".join(f"\n  - {problem}" for problem in problems)
@@ -45,7 +47,7 @@ def _name_problems(spec: TeamSpec) -> list[str]:
         if role not in spec.roles:
             problems.append(f"agent {agent!r} plays the unknown role {role!r}. {did_you_mean(role, spec.roles)}")
     for role in spec.roles:
-        if role not in members.values():
+        if role not in members.values() and role not in spec.stand_ins():
             problems.append(f"role {role!r} is played by no agent; add one under 'agents' or remove the role")
     for agent in spec.joins:
         if agent not in members and agent != DONE:

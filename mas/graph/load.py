@@ -10,6 +10,7 @@ from pydantic_core import ErrorDetails
 
 from mas.core.errors import GraphError
 from mas.core.naming import did_you_mean
+from mas.core.policy import Budget, Budgets, Policy, Price, Retries
 from mas.core.team import EdgeSpec, RoleSpec, TeamSpec
 
 
@@ -100,12 +101,21 @@ def _problem(detail: ErrorDetails, root: type[BaseModel] = TeamSpec) -> str:
     return f"{key!r} is {_shown(detail['input'])}, but: {detail['msg'][:1].lower()}{detail['msg'][1:]}{hint}"
 
 
+_SECTIONS: dict[str, tuple[type[BaseModel], type[BaseModel]]] = {
+    "roles": (RoleSpec, Price),
+    "edges": (EdgeSpec, EdgeSpec),
+    "budget": (Budgets, Budget),
+}
+
+
 def _model_at(place: tuple[int | str, ...], root: type[BaseModel]) -> type[BaseModel]:
-    if root is TeamSpec and len(place) > 2 and place[0] == "roles":
-        return RoleSpec
-    if root is TeamSpec and len(place) > 2 and place[0] == "edges":
-        return EdgeSpec
-    return root
+    """The model that the last key of a place was looked for in."""
+    if root is not TeamSpec or len(place) < 2:
+        return root
+    if place[0] == "policies":
+        return Policy if len(place) == 3 else Retries if place[2] == "retries" else Budget
+    own, nested = _SECTIONS.get(str(place[0]), (root, root))
+    return own if len(place) == (2 if place[0] == "budget" else 3) else nested
 
 
 def _shown(value: object) -> str:

@@ -6,6 +6,7 @@ from mas.core.errors import ConfigError
 from mas.core.naming import did_you_mean
 from mas.core.role import Role
 from mas.core.team import DONE, START, TeamSpec
+from mas.graph.policies import told
 from mas.graph.template import parse_template
 from mas.graph.text import edge_text
 
@@ -97,6 +98,7 @@ def _template_problems(spec: TeamSpec) -> list[str]:
             continue
         players = {agent for agent, played in members.items() if played == name}
         heard = {edge.source for edge in spec.edges if edge.target in players and edge.source not in (START, DONE)}
+        heard |= told(spec, {name, *players})
         problems += [
             f"the template of role {name!r} reads {{from.{sender}}}, but {sender!r} sends it nothing. "
             f"{did_you_mean(sender, heard)}"

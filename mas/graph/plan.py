@@ -19,7 +19,7 @@ class Plan:
 
     Attributes:
         agents: in declared order; all orders of agents that a run shows follow it.
-        roles: the role that each agent plays.
+        roles: the role that each agent plays; stand_ins: roles that no agent plays and a policy names.
         graph: networkx view, frozen: nodes `start`, the agents, `done`; edges keyed by their declared position.
         edges_in, edges_out: by agent, in declared order.
         bodies: agents of each loop's body, by the loop edge's position.
@@ -30,6 +30,7 @@ class Plan:
     spec: TeamSpec
     agents: tuple[str, ...]
     roles: Mapping[str, Role]
+    stand_ins: Mapping[str, Role]
     graph: "nx.MultiDiGraph[str]"
     edges_in: Mapping[str, tuple[Edge, ...]]
     edges_out: Mapping[str, tuple[Edge, ...]]
@@ -44,7 +45,8 @@ class Plan:
 
     def __reduce__(self) -> tuple[Callable[..., "Plan"], tuple[TeamSpec, dict[str, Role]]]:
         members = self.spec.members()
-        return compile_team, (self.spec, {members[agent]: role for agent, role in self.roles.items()})
+        played = {members[agent]: role for agent, role in self.roles.items()}
+        return compile_team, (self.spec, played | dict(self.stand_ins))
 
 
 def compile_team(spec: TeamSpec, roles: Mapping[str, Role]) -> Plan:
@@ -64,6 +66,7 @@ def compile_team(spec: TeamSpec, roles: Mapping[str, Role]) -> Plan:
         spec=spec,
         agents=agents,
         roles=MappingProxyType({agent: roles[role] for agent, role in members.items()}),
+        stand_ins=MappingProxyType({name: roles[name] for name in spec.stand_ins()}),
         graph=_graph(spec),
         edges_in=MappingProxyType({name: tuple(e for e in wiring.edges if e.target == name) for name in agents}),
         edges_out=MappingProxyType({name: tuple(e for e in wiring.edges if e.source == name) for name in agents}),

@@ -10,6 +10,7 @@ from mas.config.options import Config, EngineOptions
 from mas.config.peers import check_peers
 from mas.core.errors import ConfigError
 from mas.core.naming import did_you_mean
+from mas.core.policy import Policy
 from mas.core.role import View
 from mas.core.scenario import Scenario
 from mas.core.seeds import derive_seed
@@ -17,6 +18,7 @@ from mas.core.team import TeamSpec
 from mas.graph.find import find_team
 from mas.graph.plan import Plan, compile_team
 from mas.roles import PromptedRole, build_roles
+from mas.runtime.human import HumanDesk
 from mas.runtime.team import TeamRuntime
 from mas.serving.model import BaseModel
 from mas.serving.remote_vllm import RemoteVllmEngine
@@ -65,9 +67,9 @@ def check_trainable(config: Config, scenario: Scenario) -> None:
 
     Raises:
         ConfigError: an engine that nothing can be published to, peers that are not configured or not used, reward
-            weights of terms that nobody pays, no trainable role, options of an adapter that no role trains, a trainable
-            role that is sampled greedily, a frozen role that speaks through an adapter that nobody trains, or a
-            template that reads what its view does not show.
+            weights of terms that nobody pays, no trainable role, options of an adapter that no role trains, a role that
+            a person plays, a trainable role that is sampled greedily, a frozen role that speaks through an adapter that
+            nobody trains, or a template that reads what its view does not show.
     """
     if config.engine.name == "openai":
         raise ConfigError(_NOT_PUBLISHED)
@@ -85,7 +87,13 @@ def check_trainable(config: Config, scenario: Scenario) -> None:
     for name in algorithm.reward.weights:
         if name not in terms:
             raise ConfigError(f"algorithm.reward.weights has {name!r}, a term never paid. {did_you_mean(name, terms)}")
+    _check_roles(team, adapters)
+
+
+def _check_roles(team: TeamSpec, adapters: set[str]) -> None:
     for name, role in team.roles.items():
+        if role.voice == "human":
+            raise ConfigError(f"role {name!r} is played by a person (voice: human): such a team cannot be trained")
         if not role.trainable and role.adapter is not None and role.adapter not in adapters:
             raise ConfigError(
                 f"role {name!r} is frozen and speaks through adapter {role.adapter!r}, which nobody trains. "
@@ -102,7 +110,13 @@ def _check_templates(scenario: Scenario, team: TeamSpec) -> None:
     for agent, name in team.members().items():
         role = roles[name]
         if isinstance(role, PromptedRole):
-            role.prompt(View(observation=environment.observe(role.spec.view or agent)))
+            observation = environment.observe(role.spec.view or agent)
+            role.prompt(View(observation=observation))
+            policy = team.policies.get(agent, Policy())
+            for other in (policy.fallback, policy.compensation):
+                stand_in = roles[team.members().get(other, other)] if other else None
+                if isinstance(stand_in, PromptedRole):
+                    stand_in.prompt(View(observation=observation))
 
 
 def new_adapters(base: BaseModel, names: set[str], seed: int) -> dict[str, AdapterWeights]:
@@ -155,6 +169,7 @@ async def open_crew(
     speakers: Mapping[str, str] | None = None,
     *,
     engine: ServingEngine | None = None,
+    desk: HumanDesk | None = None,
 ) -> AsyncIterator[Crew]:
     """Publish the adapters and put the configured team on a bus of its own.
 
@@ -163,6 +178,7 @@ async def open_crew(
     Args:
         speakers: overrides which adapter a role speaks through (to exchange two roles' adapters, say).
         engine: serves them and stays open afterwards; None: one of the crew's own.
+        desk: where people are asked; None: a team with a role that a person plays is refused.
     """
     team, policy = find_team(scenario, config.algorithm.team), config.algorithm.policy
     plan = compile_team(team, build_roles(team))
@@ -178,13 +194,15 @@ async def open_crew(
         stack.push_async_callback(bus.close)
         for name, weights in adapters.items():
             await serving.store.publish(name, weights)
-        runtime = TeamRuntime(plan, serving, bus, adapters=speaking, chats=base.chats, timeout_s=limit, peers=peers)
+        runtime = TeamRuntime(
+            plan, serving, bus, adapters=speaking, chats=base.chats, timeout_s=limit, peers=peers, desk=desk
+        )
         async with runtime:
             yield Crew(scenario=scenario, plan=plan, runtime=runtime, engine=serving, adapter_of=adapter_of)
 
 
 @asynccontextmanager
-async def open_served(config: Config, scenario: Scenario) -> AsyncIterator[Players]:
+async def open_served(config: Config, scenario: Scenario, *, desk: HumanDesk | None = None) -> AsyncIterator[Players]:
     """The configured team as the server of `engine=openai` serves it; no weights are loaded here.
 
     Each role speaks through the adapter that it would train or names, if the server has the team's adapters; else all
@@ -204,7 +222,7 @@ async def open_served(config: Config, scenario: Scenario) -> AsyncIterator[Playe
         stack.push_async_callback(bus.close)
         limit = config.train.answer_timeout_s
         runtime = TeamRuntime(
-            plan, voice.engine, bus, adapters=speaking, chats=voice.chats, timeout_s=limit, peers=peers
+            plan, voice.engine, bus, adapters=speaking, chats=voice.chats, timeout_s=limit, peers=peers, desk=desk
         )
         async with runtime:
             yield Players(scenario=scenario, plan=plan, runtime=runtime)

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from mas.config.options import Config
 from mas.core.scenario import Scenario
+from mas.runtime.human import HumanDesk
 from mas.training.compare import untrained
 from mas.training.crew import Players, open_crew, open_served
 from mas.training.run import Note, open_base
@@ -12,7 +13,7 @@ from mas.training.saved import saved_adapters
 
 
 def open_players(
-    config: Config, scenario: Scenario, run: Path | None, note: Note
+    config: Config, scenario: Scenario, run: Path | None, note: Note, desk: HumanDesk | None = None
 ) -> AbstractAsyncContextManager[Players]:
     """The configured team with the adapters of a run, or without a run untrained; with `engine=openai` the server's.
 
@@ -20,7 +21,7 @@ def open_players(
         ModelError: the base cannot be loaded. RunDirectoryError, CheckpointError: see `saved_adapters`.
     """
     if config.engine.name == "openai":
-        return open_served(config, scenario)
+        return open_served(config, scenario, desk=desk)
     base = open_base(config, scenario, note)
     adapters = untrained(config, scenario, base) if run is None else saved_adapters(run, base.bank)
-    return open_crew(config, scenario, base, adapters)
+    return open_crew(config, scenario, base, adapters, desk=desk)
