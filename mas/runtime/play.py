@@ -11,6 +11,7 @@ import msgspec
 from mas.core.environment import Environment, Observation
 from mas.core.errors import RunError
 from mas.core.messages import Payload
+from mas.core.naming import agent_of, local_name
 from mas.core.role import View
 from mas.core.together import together
 from mas.graph.plan import Plan
@@ -21,6 +22,7 @@ class Point(msgspec.Struct, frozen=True, kw_only=True):
     """A decision point: one agent is about to speak.
 
     Attributes:
+        agent: its name, `worker[0]` for an instance of a mapped one.
         flow: the team turn as the agent begins.
         environment: the world as it stands; shared, not to be changed.
         observations: what every agent of the team sees.
@@ -37,7 +39,7 @@ class Point(msgspec.Struct, frozen=True, kw_only=True):
     def view(self) -> View:
         """What the agent may know."""
         return View(
-            observation=self.observations[self.agent],
+            observation=self.observations[agent_of(self.agent)],
             messages=self.flow.messages(self.agent),
             own=self.flow.own(self.agent),
         )
@@ -48,7 +50,7 @@ Decide = Callable[[Point], Awaitable[Payload]]
 
 def view_names(plan: Plan) -> dict[str, str]:
     """Agent -> environment view."""
-    return {agent: role.spec.view or agent for agent, role in plan.roles.items()}
+    return {agent: role.spec.view or local_name(agent) for agent, role in plan.roles.items()}
 
 
 def look(plan: Plan, environment: Environment) -> dict[str, Observation]:

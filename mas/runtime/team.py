@@ -13,6 +13,7 @@ from mas.core.engine import Engine
 from mas.core.environment import Environment, Observation, Step
 from mas.core.errors import Expired, MasError, RemoteError, RunError
 from mas.core.messages import Envelope, Payload
+from mas.core.naming import agent_of
 from mas.graph.plan import Plan
 from mas.runtime.agents import Act, Answer, Ask, Candidate, EnvironmentAgent, Look, RoleAgent, Seen, Stepped, Voice
 from mas.runtime.flow import Flow
@@ -80,7 +81,7 @@ class TeamRuntime:
     ) -> tuple[Candidate, ...]:
         """One candidate per seed from the agent at a decision point. Only the agent can read what it is asked."""
         payload = Ask.model_construct(view=point.view, seeds=seeds, temperature=temperature)
-        answer = await self._request(point.agent, payload, episode, point.turn)
+        answer = await self._request(agent_of(point.agent), payload, episode, point.turn)
         if not isinstance(answer, Answer):
             raise RunError(f"agent {point.agent!r} answered {answer.kind!r} to 'ask'")
         return answer.candidates
@@ -93,7 +94,7 @@ class TeamRuntime:
         """
         try:
             async with asyncio.timeout(self.timeout_s) as limit:
-                (candidate,) = await self._agents[point.agent].answer(point.view, (seed,))
+                (candidate,) = await self._agents[agent_of(point.agent)].answer(point.view, (seed,))
         except MasError:
             raise
         except Exception as error:

@@ -9,7 +9,7 @@ from mas.bus.memory import MemoryBus
 from mas.config.options import Config, EngineOptions
 from mas.config.peers import check_peers
 from mas.core.errors import ConfigError
-from mas.core.naming import did_you_mean
+from mas.core.naming import did_you_mean, local_name
 from mas.core.role import View
 from mas.core.scenario import Scenario
 from mas.core.seeds import derive_seed
@@ -102,7 +102,7 @@ def _check_templates(scenario: Scenario, team: TeamSpec) -> None:
     for agent, name in team.members().items():
         role = roles[name]
         if isinstance(role, PromptedRole):
-            role.prompt(View(observation=environment.observe(role.spec.view or agent)))
+            role.prompt(View(observation=environment.observe(role.spec.view or local_name(agent))))
 
 
 def new_adapters(base: BaseModel, names: set[str], seed: int) -> dict[str, AdapterWeights]:
