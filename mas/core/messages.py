@@ -152,4 +152,6 @@ class Envelope(msgspec.Struct, frozen=True, kw_only=True):
     traceparent: str | None = None
 
 
-PAYLOADS: dict[str, type[Payload]] = {kind.kind: kind for kind in (Note, Plan, Action, Verdict, Feedback, Items, Failure)}
+PAYLOADS: dict[str, type[Payload]] = {
+    kind.kind: kind for kind in (Note, Plan, Action, Verdict, Feedback, Items, Failure)
+}

@@ -65,15 +65,18 @@ def _form_problems(names: Iterable[str], spec: TeamSpec) -> list[str]:
                 f"agent {name!r} has a reserved name; {START!r} and {DONE!r} are the ends of every team, choose another"
             )
         if "[" in name or "]" in name:
-            problems.append(f"agent {name!r} has a bracket in its name, as instances of mapped agents have; take it out")
+            problems.append(
+                f"agent {name!r} has a bracket in its name, as instances of mapped agents have; take it out"
+            )
         if scope_of(name) and scope_of(name) not in spec.teams:
             problems.append(f"agent {name!r} has a dot in its name, as members of a team within have; take it out")
     return problems
 
 
 def _near(name: str, members: Iterable[str]) -> str:
-    """The members of the same team that could be meant."""
-    return did_you_mean(name, [member for member in members if scope_of(member) == scope_of(name)])
+    """The members of the same team that could be meant, as they are called there."""
+    same = [local_name(member) for member in members if scope_of(member) == scope_of(name)]
+    return did_you_mean(local_name(name), same)
 
 
 def _edge_problems(spec: TeamSpec) -> list[str]:

@@ -9,8 +9,8 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from mas.core.errors import GraphError
-from mas.core.naming import did_you_mean
 from mas.core.joins import JoinSpec
+from mas.core.naming import did_you_mean
 from mas.core.team import MAX_DEPTH, EdgeSpec, RoleSpec, TeamSpec
 
 
@@ -58,7 +58,9 @@ def _member(name: object, value: object, where: str, folder: Path, within: tuple
     path = folder / inner
     resolved = str(path.resolve())
     if resolved in within:
-        raise GraphError(f"{where}: the team of agent {name!r}, {path}, stands within itself; a team cannot hold itself")
+        raise GraphError(
+            f"{where}: the team of agent {name!r}, {path}, stands within itself; a team cannot hold itself"
+        )
     return {"team": _team(_read(path), str(path), path.parent, (*within, resolved))}
 
 

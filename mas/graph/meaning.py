@@ -100,14 +100,14 @@ def _hearers(spec: TeamSpec, target: str) -> list[str]:
     return [agent for one in begin for agent in _hearers(spec, one)]
 
 
-def _senders(spec: TeamSpec, agent: str) -> list[str]:
+def senders_of(spec: TeamSpec, agent: str) -> list[str]:
     """Whom an agent hears: where its edges come from and, for one that begins a team, from where the team is reached."""
     senders: list[str] = []
     for edge in spec.edges:
         if edge.target != agent or edge.source in (START, DONE):
             continue
         outer = scope_of(edge.source)
-        senders += _senders(spec, outer) if outer and local_name(edge.source) == START else [edge.source]
+        senders += senders_of(spec, outer) if outer and local_name(edge.source) == START else [edge.source]
     return senders
 
 
@@ -134,7 +134,7 @@ def _template_problems(spec: TeamSpec) -> list[str]:
             problems.append(f"role {name!r}: {error}")
             continue
         players = {agent for agent, played in members.items() if played == name}
-        heard = {local_name(sender) for agent in players for sender in _senders(spec, agent)}
+        heard = {local_name(sender) for agent in players for sender in senders_of(spec, agent)}
         problems += [
             f"the template of role {name!r} reads {{from.{sender}}}, but {sender!r} sends it nothing. "
             f"{did_you_mean(sender, heard)}"
@@ -148,7 +148,7 @@ def _namesake_problems(spec: TeamSpec) -> list[str]:
     problems = []
     for agent in spec.members():
         heard: dict[str, str] = {}
-        for sender in _senders(spec, agent):
+        for sender in senders_of(spec, agent):
             other = heard.setdefault(local_name(sender), sender)
             if other != sender:
                 problems.append(f"agent {agent!r} would hear {other!r} and {sender!r} under one name; rename one")

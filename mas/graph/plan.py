@@ -76,7 +76,9 @@ def compile_team(spec: TeamSpec, roles: Mapping[str, Role]) -> Plan:
         graph=_graph(spec),
         edges_in=MappingProxyType({name: tuple(e for e in wiring.edges if e.target == name) for name in agents}),
         edges_out=MappingProxyType({name: tuple(e for e in wiring.edges if e.source == name) for name in agents}),
-        bodies=MappingProxyType({loop.edge: tuple(wiring.names[node] for node in loop.body if node < len(agents)) for loop in wiring.loops}),
+        bodies=MappingProxyType(
+            {loop.edge: tuple(wiring.names[node] for node in loop.body if node < len(agents)) for loop in wiring.loops}
+        ),
         wiring=wiring,
         number=MappingProxyType({name: index for index, name in enumerate(agents)}),
         joins=MappingProxyType({name: index for index, name in enumerate(wiring.names)}),

@@ -90,6 +90,15 @@ def ends_of(spec: TeamSpec, edge: EdgeSpec) -> tuple[str, str]:
     return source, scoped(edge.target, START) if edge.target in spec.teams else edge.target
 
 
+def drawn_edges(spec: TeamSpec) -> tuple[EdgeSpec, ...]:
+    """The team's edges between the nodes that they really leave and reach."""
+    ends = (ends_of(spec, edge) for edge in spec.edges)
+    return tuple(
+        edge.model_copy(update={"source": source, "target": target})
+        for edge, (source, target) in zip(spec.edges, ends, strict=True)
+    )
+
+
 def most_items(spec: TeamSpec, source: str) -> int:
     """How long a list can be that an agent or a team of a checked team sends."""
     agent = spec.teams.get(source, source)

@@ -6,7 +6,6 @@ from mas.core.errors import RunError
 from mas.core.messages import Items, Payload
 from mas.core.role import Message
 from mas.graph.wiring import ALL, Edge
-from mas.runtime.fans import Fan
 from mas.runtime.joins import decide, out_of_time
 from mas.runtime.tokens import DEAD, FIRED, HELD, KEPT, LIVE, NONE, READY, RUNNING, SKIPPED, STALE, WAITING
 

@@ -182,7 +182,12 @@ class Flow:
 
     def key(self) -> str:
         """Equal for turns of one team with the same content, different for different ones."""
-        parts: list[str] = [self.plan.digest, self.tokens.hex(), self.status.hex(), str(self.uses)]
+        parts: list[str] = [
+            self.plan.digest,
+            self.tokens.hex(),
+            self.status.hex(),
+            f"{self.uses} {self.finished} {self.arrived}",
+        ]
         for name, said, heard in zip(self.plan.wiring.names, self.said, self.heard, strict=False):
             parts += [name, *_shown(said, heard)]
         for name, fan in zip(self.plan.agents, self.fans, strict=False):

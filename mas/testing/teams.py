@@ -68,7 +68,8 @@ def team_of(
     nodes = dict.fromkeys(name for words in ends for name in (words[0], words[2]))
     agents = [name for name in nodes if name not in (START, DONE, *inner)]
     last = output or next(words[0] for words in ends if words[2] == DONE)
-    makers = {words[0] for words in ends if words[-1] == "map"}
+    mapped = {words[2] for words in ends if words[-1] == "map"}
+    makers = {words[0] for words in ends if words[-1] == "map"} - mapped
     roles = {name: RoleSpec(emits=Items.kind if name in makers else "note") for name in agents}
     cast: dict[str, object] = {name: {"team": inner[name]} if name in inner else name for name in (*agents, *inner)}
     spec = load_team(

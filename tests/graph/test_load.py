@@ -61,7 +61,9 @@ def test_a_missing_key_is_named() -> None:
 
 
 def test_a_value_that_does_not_fit_is_shown_with_what_fits() -> None:
-    assert "'joins.a.need': need is 'every'; possible: 'all', 'any', 'quorum', or a number" in refused({"joins": {"a": "every"}})
+    assert "'joins.a.need': need is 'every'; possible: 'all', 'any', 'quorum', or a number" in refused(
+        {"joins": {"a": "every"}}
+    )
     assert "'roles.a.max_tokens' is 0, but: input should be greater than or equal to 1" in refused(
         {"roles": {"a": {"max_tokens": 0}}}
     )
