@@ -101,7 +101,7 @@ def _hearers(spec: TeamSpec, target: str) -> list[str]:
 
 
 def senders_of(spec: TeamSpec, agent: str) -> list[str]:
-    """Whom an agent hears: where its edges come from and, for one that begins a team, from where the team is reached."""
+    """Whom an agent hears: where its edges come from and, for one that begins a team, who reaches the team."""
     senders: list[str] = []
     for edge in spec.edges:
         if edge.target != agent or edge.source in (START, DONE):

@@ -21,7 +21,8 @@ class Plan:
     Attributes:
         agents: in declared order; all orders of agents that a run shows follow it.
         roles: the role that each agent plays.
-        graph: networkx view, frozen: nodes `start`, the agents, the ends of teams within, `done`; edges keyed by their declared position.
+        graph: networkx view, frozen: nodes `start`, the agents, the ends of teams within, `done`; edges keyed by their
+            declared position.
         edges_in, edges_out: by agent, in declared order.
         bodies: agents of each loop's body, by the loop edge's position.
         wiring: integer tables that the token flow runs on; number: an agent's number in them.

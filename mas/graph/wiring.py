@@ -1,8 +1,8 @@
 """A team's edges as integer tables: everything that a run would otherwise work out again at each step.
 
-Nodes are numbers: agents in declared order, then for each team within the team its *entry* (`solve.start`) and its *exit*
-(`solve.done`), and `DONE` last; `START` is -1. Entries and exits are gates: they speak by themselves as soon as their
-join allows. An edge to `solve` leads to the entry, one from `solve` leaves the exit.
+Nodes are numbers: agents in declared order, then for each team within the team its *entry* (`solve.start`) and its
+*exit* (`solve.done`), and `DONE` last; `START` is -1. Entries and exits are gates: they speak by themselves as soon as
+their join allows. An edge to `solve` leads to the entry, one from `solve` leaves the exit.
 The *forward graph* is the team without its loop edges; in a checked team it has no cycle.
 """
 
@@ -50,7 +50,7 @@ class Wiring:
 
     Attributes:
         agents: how many there are; nodes from this number on are gates.
-        names: of all nodes as `joins` names them; spoken: the names that they are heard under, which are those within their own team.
+        names: of all nodes as `joins` names them; spoken: the names that they are heard under, those within their team.
         starting: edges that leave `START`.
         forward_in: forward edges into each node, `DONE` last; `loop_in`: loop edges into each node.
         out: edges out of each node but `DONE`, in declared order.

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Draft:
-    """A changing copy of a flow. `opened` and `skipped` hold gates that are to speak and nodes that are to send deaths."""
+    """A changing copy of a flow. `opened` holds gates that are to speak, `skipped` nodes that are to send deaths."""
 
     __slots__ = ("arrived", "fans", "heard", "opened", "over", "said", "skipped", "status", "tokens", "uses", "wiring")
 
@@ -64,7 +64,9 @@ class Draft:
         route = None if payload is None else payload.route
         taken = []
         for edge in self.wiring.out[node]:
-            live = (edge.when is None or edge.when == route) and not (edge.map and not self.handed_out(edge, payload))
+            live = edge.when is None or edge.when == route
+            if edge.map:
+                live = live and self.handed_out(edge, payload)
             if edge.loop is None:
                 self.deliver(edge, messages) if live else self.kill(edge)
             elif live:
@@ -91,9 +93,12 @@ class Draft:
     def deliver(self, edge: Edge, messages: tuple[Message, ...]) -> None:
         """Put a live token on a forward edge."""
         self.tokens[edge.index] = LIVE
-        if edge.head < len(self.status):
-            self.heard[edge.head] += messages
-        self.evaluate(edge.head)
+        if edge.head == len(self.status):
+            self.arrive()
+            return
+        self.heard[edge.head] += messages
+        if self.status[edge.head] == WAITING:
+            self.become(edge.head, decide(self.wiring, self.tokens, edge.head))
 
     def kill(self, edge: Edge) -> None:
         """Put a dead token on a forward edge, unless an earlier iteration decided it."""
@@ -113,10 +118,11 @@ class Draft:
         self.status[node] = decision
         if decision == SKIPPED:
             self.skipped.append(node)
-        elif decision == READY and node >= self.wiring.agents:
-            self.opened.append(node)
-        elif decision == READY and self.fans and self.wiring.items[node]:
-            self.open_fan(node)
+        elif decision == READY:
+            if node >= self.wiring.agents:
+                self.opened.append(node)
+            elif self.fans and self.wiring.items[node]:
+                self.open_fan(node)
 
     def open_fan(self, node: int) -> None:
         """Make an instance for every item of the list that has come."""
@@ -126,10 +132,10 @@ class Draft:
         self.status[node] = RUNNING
 
     def arrive(self) -> None:
-        """A token has come to `done`: the turn is committed, and over unless `done` waits for all."""
+        """A token has come to `done`: is the turn committed, and, unless `done` waits for all, over?"""
         node = len(self.status)
         if self.wiring.needs[node] == ALL:
-            self.arrived = self.arrived or any(self.tokens[i] == LIVE for i in self.wiring.forward_in[node])
+            self.arrived = self.arrived or LIVE in [self.tokens[index] for index in self.wiring.forward_in[node]]
         elif decide(self.wiring, self.tokens, node) == READY:
             self.arrived = self.over = True
 
@@ -212,6 +218,7 @@ class Draft:
     def settle(self) -> None:
         """Let everything happen that follows without an agent's work."""
         self.drain()
-        while not self.over and not any(state in self.status for state in (READY, RUNNING, STALE)):
+        status = self.status
+        while not self.over and READY not in status and RUNNING not in status and STALE not in status:
             self.over = not self.release() or self.over
             self.drain()

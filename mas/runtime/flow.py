@@ -57,18 +57,19 @@ class Flow:
         wiring = plan.wiring
         nodes = len(wiring.names) - 1
         empty: tuple[tuple[()], ...] = ((),) * nodes
-        tokens, uses, fans = bytes(len(wiring.edges)), (0,) * len(wiring.loops), (Fan(),) * len(wiring.items)
+        tokens, uses = bytes(len(wiring.edges)), (0,) * len(wiring.loops)
+        fans = (Fan(),) * len(wiring.items) if wiring.items else ()
         draft = Draft(cls(plan, tokens, bytes(nodes), uses, empty, empty, fans, False, False))
         draft.start()
         return _settled(plan, draft)
 
     def ready(self) -> tuple[str, ...]:
         """Agents and instances that may fire now, in declared order."""
-        return () if self.finished else self._in((READY,))
+        return () if self.finished else self._in(READY, READY)
 
     def running(self) -> tuple[str, ...]:
         """Agents and instances that have begun and not completed, in declared order."""
-        return self._in((RUNNING, STALE))
+        return self._in(RUNNING, STALE)
 
     def waiting_joins(self) -> tuple[str, ...]:
         """Joins that hold a live branch and wait for another one, under the names that `joins` has for them.
@@ -91,13 +92,9 @@ class Flow:
             RunError: it is not ready.
         """
         node = self.plan.number.get(agent)
-        if node is None and not self.finished and agent in self._in((READY,)):
-            node, number = self._find(agent)
-            fans = (*self.fans[:node], self.fans[node].begun(number), *self.fans[node + 1 :])
-            return Flow(
-                self.plan, self.tokens, self.status, self.uses, self.said, self.heard, fans, False, self.arrived
-            )
-        if node is None or self.finished or self.status[node] != READY:
+        if node is None:
+            return self._begin_instance(agent)
+        if self.finished or self.status[node] != READY:
             raise RunError(f"agent {agent!r} cannot begin; ready are: {list(self.ready())}")
         status = self.status[:node] + bytes((RUNNING,)) + self.status[node + 1 :]
         return Flow(self.plan, self.tokens, status, self.uses, self.said, self.heard, self.fans, False, self.arrived)
@@ -109,16 +106,21 @@ class Flow:
             RunError: it has not begun, or its role made a longer list than it may.
         """
         node = self.plan.number.get(agent)
-        is_agent = node is not None and not (self.fans and self.plan.wiring.items[node])
-        if (node is None or not is_agent or self.status[node] not in (RUNNING, STALE)) and agent not in self.running():
+        number = None
+        if node is None or (self.fans and self.plan.wiring.items[node]):
+            node, number = self._find(agent) if agent in self.running() else (0, None)
+            is_at_work = number is not None
+        else:
+            is_at_work = self.status[node] in (RUNNING, STALE)
+        if not is_at_work:
             raise RunError(f"agent {agent!r} cannot complete; running are: {list(self.running())}")
         if self.finished:
             return self
         draft = Draft(self)
-        if node is not None:
+        if number is None:
             draft.speak(node, payload)
         else:
-            draft.speak_as(*self._find(agent), payload)
+            draft.speak_as(node, number, payload)
         return _settled(self.plan, draft)
 
     def expire(self, join: str) -> "Flow":
@@ -196,17 +198,26 @@ class Flow:
                 parts += [instance(name, number), *_shown(said, heard)]
         return digest(*parts)
 
-    def _in(self, wanted: tuple[int, ...]) -> tuple[str, ...]:
-        """Names of the agents and instances with these statuses; a mapped agent itself has none."""
+    def _in(self, one: int, other: int) -> tuple[str, ...]:
+        """Names of the agents and instances with one of two statuses; a mapped agent itself has none."""
+        agents = self.plan.agents
         if not self.fans:
-            return tuple(name for name, one in zip(self.plan.agents, self.status, strict=False) if one in wanted)
+            pairs = zip(agents, self.status, strict=False)
+            return tuple([name for name, status in pairs if status in (one, other)])
         names: list[str] = []
-        for node, name in enumerate(self.plan.agents):
+        for node, name in enumerate(agents):
             if not self.plan.wiring.items[node]:
-                names += [name] if self.status[node] in wanted else []
+                names += [name] if self.status[node] in (one, other) else []
                 continue
-            names += [instance(name, at) for at, one in enumerate(self.fans[node].status) if one in wanted]
+            names += [instance(name, at) for at, now in enumerate(self.fans[node].status) if now in (one, other)]
         return tuple(names)
+
+    def _begin_instance(self, name: str) -> "Flow":
+        if name not in self.ready():
+            raise RunError(f"agent {name!r} cannot begin; ready are: {list(self.ready())}")
+        node, number = self._find(name)
+        fans = (*self.fans[:node], self.fans[node].begun(number), *self.fans[node + 1 :])
+        return Flow(self.plan, self.tokens, self.status, self.uses, self.said, self.heard, fans, False, self.arrived)
 
     def _find(self, name: str) -> tuple[int, int]:
         """Node and number of an instance.

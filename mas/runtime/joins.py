@@ -7,7 +7,10 @@ something in this iteration, or in an earlier one of a loop that it leads into; 
 from collections.abc import Sequence
 
 from mas.graph.wiring import ALL, QUORUM, Wiring
-from mas.runtime.tokens import HELD, KEPT, LIVE, NONE, READY, SKIPPED, WAITING
+from mas.runtime.tokens import DEAD, HELD, KEPT, LIVE, NONE, READY, SKIPPED, WAITING
+
+_OF_ONE = {NONE: WAITING, LIVE: READY, KEPT: READY, HELD: WAITING, DEAD: SKIPPED}
+"""What its only branch means for a node."""
 
 
 def decide(wiring: Wiring, tokens: Sequence[int], node: int) -> int:
@@ -15,8 +18,11 @@ def decide(wiring: Wiring, tokens: Sequence[int], node: int) -> int:
 
     A join that has only what it kept from earlier iterations waits for something new as long as any branch is open.
     """
+    forward = wiring.forward_in[node]
+    if len(forward) == 1 and not wiring.loop_in[node]:
+        return _OF_ONE[tokens[forward[0]]]
     need = wiring.needs[node]
-    seen = {tokens[index] for index in wiring.forward_in[node]}
+    seen = {tokens[index] for index in forward}
     is_open = NONE in seen or HELD in seen
     seen.update(tokens[index] for index in wiring.loop_in[node])
     is_new = LIVE in seen
@@ -35,7 +41,7 @@ def decide(wiring: Wiring, tokens: Sequence[int], node: int) -> int:
 
 
 def out_of_time(wiring: Wiring, tokens: Sequence[int], node: int) -> int:
-    """What a join does that waits no longer: `READY` with what has come, `SKIPPED` where that is nothing or too little."""
+    """What a join does that waits no longer: `READY` with what has come, `SKIPPED` with nothing or too little."""
     live, _ = _branches(wiring, tokens, node)
     return READY if live and not (node in wiring.skips and live < wiring.needs[node]) else SKIPPED
 

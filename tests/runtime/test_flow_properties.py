@@ -1,4 +1,4 @@
-"""Random teams with all joins, routes, loops, lists and teams within, any order of completion, any expiry: a turn ends."""
+"""Random teams with all joins, routes, loops, lists and teams within, any order, any expiry: what always holds."""
 
 import re
 

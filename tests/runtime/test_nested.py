@@ -9,7 +9,7 @@ from steps import contents, said_all, say
 
 from mas.core.errors import GraphError
 from mas.core.team import MAX_DEPTH, EdgeSpec, RoleSpec, TeamSpec
-from mas.graph import compile_team, load_team
+from mas.graph import Plan, compile_team, load_team
 from mas.roles import build_roles
 from mas.runtime.flow import Flow
 from mas.testing.teams import plan_of, team_of
@@ -195,10 +195,15 @@ def test_a_team_may_live_in_a_file_and_stand_in_another_twice_with_the_same_role
     assert Flow.start(plan).ready() == ("solve.writer", "other.writer")
 
 
+def compiled(path: Path) -> Plan:
+    spec = load_team(path)
+    return compile_team(spec, build_roles(spec))
+
+
 def refused(folder: Path, **files: object) -> str:
+    path = written(folder, **files)
     with pytest.raises(GraphError) as caught:
-        spec = load_team(written(folder, **files))
-        compile_team(spec, build_roles(spec))
+        compiled(path)
     return str(caught.value)
 
 
