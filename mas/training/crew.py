@@ -66,8 +66,8 @@ def check_trainable(config: Config, scenario: Scenario) -> None:
     Raises:
         ConfigError: an engine that nothing can be published to, peers that are not configured or not used, reward
             weights of terms that nobody pays, no trainable role, options of an adapter that no role trains, a trainable
-            role that is sampled greedily, a frozen role that speaks through an adapter that nobody trains, or a
-            template that reads what its view does not show.
+            role that is sampled greedily, a frozen role that speaks through an adapter that nobody trains, a
+            join with a time limit, or a template that reads what its view does not show.
     """
     if config.engine.name == "openai":
         raise ConfigError(_NOT_PUBLISHED)
@@ -75,6 +75,7 @@ def check_trainable(config: Config, scenario: Scenario) -> None:
     team = find_team(scenario, algorithm.team)
     check_peers(config, team)
     _check_templates(scenario, team)
+    _check_untimed(team)
     adapters = set(trainable_adapters(team, algorithm.policy).values())
     if not adapters:
         raise ConfigError(f"team {team.name!r} has no trainable role: set trainable: true on one")
@@ -93,6 +94,15 @@ def check_trainable(config: Config, scenario: Scenario) -> None:
             )
         if role.trainable and role.temperature == 0:
             raise ConfigError(f"role {name!r} is trainable but its temperature is 0: its candidates would all be equal")
+
+
+def _check_untimed(team: TeamSpec) -> None:
+    for name, join in team.joins.items():
+        if join.timeout_s is not None:
+            raise ConfigError(
+                f"team {team.name!r} has a time limit at the join of {name!r} ({join.timeout_s:g} s): what is trained "
+                "must not depend on who was quick; remove 'timeout_s' to train it"
+            )
 
 
 def _check_templates(scenario: Scenario, team: TeamSpec) -> None:
