@@ -4,6 +4,7 @@ How an agent's output is chosen at a decision point is handed in (`Decide`): the
 a sampler draws many and compares them.
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 
 import msgspec
@@ -16,6 +17,7 @@ from mas.core.role import View
 from mas.core.together import together
 from mas.graph.plan import Plan
 from mas.runtime.flow import Flow
+from mas.runtime.timers import JoinTimers
 
 
 class Point(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,11 +66,14 @@ async def play_turn(
     """Carry a team turn from `flow` to its end.
 
     Agents that are ready together decide together, each on its own branch of the flow; outputs join in declared
-    order. Agents that `flow` finds at work already (the other branches of a fan-out) decide with them.
+    order. Agents that `flow` finds at work already (the other branches of a fan-out) decide with them. Where a join
+    has a time limit, outputs join as they come, and who is still at work when the turn is over is stopped.
 
     Raises:
         RunError: nobody is ready or at work, and yet the turn is not over.
     """
+    if flow.plan.timeouts:
+        return await _play_timed(flow, environment, observations, turn, decide)
     while not flow.finished:
         for agent in flow.ready():
             flow = flow.begin(agent)
@@ -83,6 +88,36 @@ async def play_turn(
         for agent, payload in zip(agents, payloads, strict=True):
             flow = flow.complete(agent, payload)
     return flow
+
+
+async def _play_timed(
+    flow: Flow, environment: Environment, observations: Mapping[str, Observation], turn: int, decide: Decide
+) -> Flow:
+    timers = JoinTimers()
+    tasks: dict[str, asyncio.Task[Payload]] = {}
+    now_s = asyncio.get_running_loop().time
+    try:
+        while not flow.finished:
+            for agent in flow.ready():
+                flow = flow.begin(agent)
+            for agent in flow.running():
+                if agent not in tasks:
+                    point = Point(agent=agent, flow=flow, environment=environment, observations=observations, turn=turn)
+                    tasks[agent] = asyncio.create_task(_decided(decide, point), name=f"decide {agent}")
+            left_s = timers.watch(flow, now_s())
+            await asyncio.wait(tasks.values(), timeout=left_s, return_when=asyncio.FIRST_COMPLETED)
+            for agent in [agent for agent in flow.running() if tasks[agent].done()]:
+                flow = flow.complete(agent, tasks.pop(agent).result())
+            flow = timers.expired(flow, now_s())
+    finally:
+        for task in tasks.values():
+            task.cancel()
+        await asyncio.gather(*tasks.values(), return_exceptions=True)
+    return flow
+
+
+async def _decided(decide: Decide, point: Point) -> Payload:
+    return await decide(point)
 
 
 def team_action(flow: Flow) -> str:
