@@ -85,6 +85,18 @@ class Feedback(Text):
     kind: ClassVar[str] = "feedback"
 
 
+class Items(Payload):
+    """A list: what an edge with `map` hands out one by one, and what a mapped agent's outputs are joined into."""
+
+    kind: ClassVar[str] = "items"
+    items: tuple[str, ...]
+
+    @property
+    def content(self) -> str:
+        """One numbered line per item."""
+        return "\n".join(f"{number}. {item}" for number, item in enumerate(self.items, 1))
+
+
 class Failure(Text):
     """Output that did not parse: recorded, counted, and passed on as data. `text` is the raw output."""
 
@@ -152,4 +164,6 @@ class Envelope(msgspec.Struct, frozen=True, kw_only=True):
     traceparent: str | None = None
 
 
-PAYLOADS: dict[str, type[Payload]] = {kind.kind: kind for kind in (Note, Plan, Action, Verdict, Feedback, Failure)}
+PAYLOADS: dict[str, type[Payload]] = {
+    kind.kind: kind for kind in (Note, Plan, Action, Verdict, Feedback, Items, Failure)
+}

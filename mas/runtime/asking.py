@@ -9,6 +9,7 @@ import msgspec
 from mas.core.bus import Bus
 from mas.core.errors import Expired, MasError, RemoteError, RunError
 from mas.core.messages import Envelope, Payload
+from mas.core.naming import agent_of
 from mas.core.policy import NO_POLICY, Policy, policy_of
 from mas.core.records import Attempt
 from mas.core.role import Message, View
@@ -54,7 +55,7 @@ class Asking:
         view, agent, turn = point.view, point.agent, point.turn
         policy = policy_of(self._policies, agent)
         if policy is NO_POLICY and not self._accounts.is_limited:
-            return await self._asked(agent, policy, view, seeds, episode, turn, temperature)
+            return await self._asked(agent_of(agent), policy, view, seeds, episode, turn, temperature)
 
         async def call(name: str) -> Candidates:
             async def request() -> Candidates:
@@ -63,9 +64,9 @@ class Asking:
             return await self._spending(name, agent, view, len(seeds), episode, request)
 
         if policy is NO_POLICY:
-            return await call(agent)
+            return await call(agent_of(agent))
         key: tuple[Part, ...] = (episode, turn, agent, point.flow.visits(agent), *seeds)
-        return await persist(policy, turn, agent, key, call, self._note_of(episode))
+        return await persist(policy, turn, agent_of(agent), key, call, self._note_of(episode))
 
     async def imagine(self, point: Point, seed: int, *, episode: str | None) -> Candidate:
         """What the agent, or its fallback, would say; nothing travels on the bus, so there are no signs of life."""
@@ -79,10 +80,10 @@ class Asking:
             return await self._spending(name, None, view, 1, episode, think)
 
         if policy is NO_POLICY:
-            (candidate,) = await call(agent)
+            (candidate,) = await call(agent_of(agent))
         else:
             key = (episode or "", point.turn, agent, point.flow.visits(agent), seed)
-            (candidate,) = await persist(policy, point.turn, agent, key, call, self._note_of(episode))
+            (candidate,) = await persist(policy, point.turn, agent_of(agent), key, call, self._note_of(episode))
         return candidate
 
     async def undo(self, point: Point, output: Payload, *, episode: str) -> None:
@@ -91,7 +92,7 @@ class Asking:
         agent, turn = point.agent, point.turn
         name = policy_of(self._policies, agent).compensation
         assert name is not None
-        view = View(observation=point.observations[agent], messages=(Message(agent, output),))
+        view = View(observation=point.observations[agent_of(agent)], messages=(Message(agent, output),))
         seed = derive_seed("undo", episode, turn, agent, point.flow.visits(agent))
         policy, note = policy_of(self._policies, name), self._note_of(episode)
         attempt = Attempt(turn=turn, agent=agent, asked=name, number=1, purpose="compensation", cause=None)

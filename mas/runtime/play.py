@@ -12,10 +12,12 @@ import msgspec
 from mas.core.environment import Environment, Observation
 from mas.core.errors import AgentFailed, Halted, MasError, RunError
 from mas.core.messages import Failure, Payload
+from mas.core.naming import agent_of, local_name
 from mas.core.policy import policy_of
 from mas.core.role import View
 from mas.graph.plan import Plan
 from mas.runtime.flow import Flow
+from mas.runtime.timers import JoinTimers
 from mas.runtime.waves import Heard, heard, in_waves, needs_steps
 
 
@@ -23,6 +25,7 @@ class Point(msgspec.Struct, frozen=True, kw_only=True):
     """A decision point: one agent is about to speak.
 
     Attributes:
+        agent: its name, `worker[0]` for an instance of a mapped one.
         flow: the team turn as the agent begins.
         environment: the world as it stands; shared, not to be changed.
         observations: what every agent of the team sees.
@@ -39,7 +42,7 @@ class Point(msgspec.Struct, frozen=True, kw_only=True):
     def view(self) -> View:
         """What the agent may know."""
         return View(
-            observation=self.observations[self.agent],
+            observation=self.observations[agent_of(self.agent)],
             messages=self.flow.messages(self.agent),
             own=self.flow.own(self.agent),
         )
@@ -52,7 +55,7 @@ Undo = Callable[[Point, Payload], Awaitable[object]]
 
 def view_names(plan: Plan) -> dict[str, str]:
     """Agent -> environment view."""
-    return {agent: role.spec.view or agent for agent, role in plan.roles.items()}
+    return {agent: role.spec.view or local_name(agent) for agent, role in plan.roles.items()}
 
 
 def look(plan: Plan, environment: Environment) -> dict[str, Observation]:
@@ -88,12 +91,43 @@ async def play_turn(
     try:
         while not playing.flow.finished:
             playing.join(await playing.next_outputs(playing.begin()))
+            playing.expire()
     except _Fatal as failed:
         await playing.stop()
         raise await playing.failed(failed, undo) from failed.__cause__
     finally:
         await playing.stop()
     return playing.flow
+
+
+async def _play_timed(
+    flow: Flow, environment: Environment, observations: Mapping[str, Observation], turn: int, decide: Decide
+) -> Flow:
+    timers = JoinTimers()
+    tasks: dict[str, asyncio.Task[Payload]] = {}
+    now_s = asyncio.get_running_loop().time
+    try:
+        while not flow.finished:
+            for agent in flow.ready():
+                flow = flow.begin(agent)
+            for agent in flow.running():
+                if agent not in tasks:
+                    point = Point(agent=agent, flow=flow, environment=environment, observations=observations, turn=turn)
+                    tasks[agent] = asyncio.create_task(_decided(decide, point), name=f"decide {agent}")
+            left_s = timers.watch(flow, now_s())
+            await asyncio.wait(tasks.values(), timeout=left_s, return_when=asyncio.FIRST_COMPLETED)
+            for agent in [agent for agent in flow.running() if tasks[agent].done()]:
+                flow = flow.complete(agent, tasks.pop(agent).result())
+            flow = timers.expired(flow, now_s())
+    finally:
+        for task in tasks.values():
+            task.cancel()
+        await asyncio.gather(*tasks.values(), return_exceptions=True)
+    return flow
+
+
+async def _decided(decide: Decide, point: Point) -> Payload:
+    return await decide(point)
 
 
 def team_action(flow: Flow) -> str:
@@ -122,7 +156,7 @@ class _TeamTurn:
     """
 
     __slots__ = (
-        "_decide", "_environment", "_in_step", "_observations", "_turn",
+        "_decide", "_environment", "_in_step", "_now_s", "_observations", "_timers", "_turn",
         "begun", "even", "flow", "is_raced", "is_uneven", "said", "spoken", "tasks",
     )  # fmt: skip
 
@@ -143,6 +177,8 @@ class _TeamTurn:
         self.begun: dict[tuple[str, int], Heard] = {}
         self.is_uneven = self.is_raced = False
         self.spoken: list[tuple[Point, Payload]] = []
+        self._timers = JoinTimers()
+        self._now_s = asyncio.get_running_loop().time
 
     def begin(self) -> list[Point]:
         """Begin all agents that can; the points of those that were not asked yet, in declared order."""
@@ -168,15 +204,17 @@ class _TeamTurn:
     async def next_outputs(self, points: list[Point]) -> list[tuple[str, Payload]]:
         """What is said next, in declared order where it comes at once.
 
-        The one place that waits: a join's time limit would be a time limit of this wait.
+        The one place that waits; nothing, where a join's time limit was over first.
         """
-        if len(points) == 1 and not self.tasks:
+        limits = self.flow.plan.timeouts
+        if len(points) == 1 and not self.tasks and not limits:
             return [(points[0].agent, await self._speak(points[0]))]
         for point in points:
             self.begun[point.agent, point.flow.visits(point.agent)] = heard(point.flow, point.agent)
             self.tasks[point.agent] = asyncio.create_task(self._speak(point), name=f"decide {point.agent}")
-        until = asyncio.FIRST_EXCEPTION if self._in_step else asyncio.FIRST_COMPLETED
-        await asyncio.wait(self.tasks.values(), return_when=until)
+        until = asyncio.FIRST_EXCEPTION if self._in_step and not limits else asyncio.FIRST_COMPLETED
+        left_s = self._timers.watch(self.flow, self._now_s()) if limits else None
+        await asyncio.wait(self.tasks.values(), timeout=left_s, return_when=until)
         done = [agent for agent in self.flow.running() if self.tasks[agent].done()]
         outputs = [(agent, self.tasks[agent].result()) for agent in done]
         for agent in done:
@@ -185,6 +223,8 @@ class _TeamTurn:
 
     def join(self, outputs: list[tuple[str, Payload]]) -> None:
         """Let outputs travel, in the order of waves unless timing has decided."""
+        if not outputs:
+            return
         was_uneven = self.is_uneven
         for agent, payload in outputs:
             self.flow = self.flow.complete(agent, payload)
@@ -201,6 +241,12 @@ class _TeamTurn:
             self.flow = ordered
         if not self.tasks:
             self._even_out()
+
+    def expire(self) -> None:
+        """Let joins whose time is over wait no longer: timing has decided."""
+        flow = self._timers.expired(self.flow, self._now_s()) if self.flow.plan.timeouts else self.flow
+        if flow is not self.flow:
+            self.flow, self.is_raced = flow, bool(self.tasks)
 
     async def stop(self) -> None:
         """Cancel whoever is still at work, and wait until all have left."""
@@ -251,6 +297,6 @@ class _TeamTurn:
 
 def isolated(point: Point, error: MasError) -> Failure:
     """An agent's failure as its output, on the route that its role takes for what does not parse."""
-    role = point.flow.plan.roles[point.agent]
+    role = point.flow.plan.roles[agent_of(point.agent)]
     route = getattr(role, "failure_route", role.spec.failure_route)  # a role's type may have a route of its own
     return Failure(text="", cause=f"{type(error).__name__}: {error}", chosen_route=route)

@@ -9,8 +9,9 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
 from mas.core.messages import Payload
+from mas.graph.loops import Loop
 from mas.graph.plan import Plan
-from mas.graph.wiring import Loop
+from mas.graph.wiring import ALL
 from mas.runtime.flow import Flow
 
 Heard = tuple[tuple[str, int], ...]
@@ -54,7 +55,7 @@ def in_waves(start: Flow, said: Mapping[str, Sequence[Payload]], begun: Mapping[
 def needs_steps(plan: Plan) -> bool:
     """Whether agents must be waited for wave by wave: every join is `all`, and yet timing would decide, because a loop
     may iterate while something that left it is on its way."""
-    if any(plan.wiring.any_join):
+    if any(need != ALL for need in plan.wiring.needs):
         return False
     loops = plan.wiring.loops
     return any(not _is_closed(plan, loop) or _overlaps(loop, loops) for loop in loops)

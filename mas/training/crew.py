@@ -9,7 +9,7 @@ from mas.bus.memory import MemoryBus
 from mas.config.options import Config, EngineOptions
 from mas.config.peers import check_peers
 from mas.core.errors import ConfigError
-from mas.core.naming import did_you_mean
+from mas.core.naming import did_you_mean, local_name
 from mas.core.policy import Policy
 from mas.core.role import View
 from mas.core.scenario import Scenario
@@ -77,6 +77,7 @@ def check_trainable(config: Config, scenario: Scenario) -> None:
     team = find_team(scenario, algorithm.team)
     check_peers(config, team)
     _check_templates(scenario, team)
+    _check_untimed(team)
     adapters = set(trainable_adapters(team, algorithm.policy).values())
     if not adapters:
         raise ConfigError(f"team {team.name!r} has no trainable role: set trainable: true on one")
@@ -103,6 +104,15 @@ def _check_roles(team: TeamSpec, adapters: set[str]) -> None:
             raise ConfigError(f"role {name!r} is trainable but its temperature is 0: its candidates would all be equal")
 
 
+def _check_untimed(team: TeamSpec) -> None:
+    for name, join in team.joins.items():
+        if join.timeout_s is not None:
+            raise ConfigError(
+                f"team {team.name!r} has a time limit at the join of {name!r} ({join.timeout_s:g} s): what is trained "
+                "must not depend on who was quick; remove 'timeout_s' to train it"
+            )
+
+
 def _check_templates(scenario: Scenario, team: TeamSpec) -> None:
     environment = scenario.environment()
     environment.reset(scenario.task("train", 0))
@@ -110,7 +120,7 @@ def _check_templates(scenario: Scenario, team: TeamSpec) -> None:
     for agent, name in team.members().items():
         role = roles[name]
         if isinstance(role, PromptedRole):
-            observation = environment.observe(role.spec.view or agent)
+            observation = environment.observe(role.spec.view or local_name(agent))
             role.prompt(View(observation=observation))
             policy = team.policies.get(agent, Policy())
             for other in (policy.fallback, policy.compensation):

@@ -6,6 +6,7 @@ from rich.text import Text
 
 from mas.core.environment import Environment, Step, Task
 from mas.core.messages import Payload
+from mas.core.naming import agent_of
 from mas.core.records import Attempt, Episode, Line
 from mas.runtime.flow import Flow
 from mas.runtime.play import Point, team_action
@@ -60,7 +61,7 @@ class _Story:
 
     def line(self, line: Line) -> None:
         """What an agent read and said."""
-        name = (line.agent.rjust(self._width), f"bold {self._colour[line.agent]}")
+        name = (line.agent.rjust(self._width), f"bold {self._colour[agent_of(line.agent)]}")
         self._console.print(Text.assemble(name, "  reads ", (line.prompt, "dim")))
         said = Text.assemble(" " * self._width, "  says  ", (line.text or "(nothing)", "bold"))
         if line.failure:

@@ -6,6 +6,7 @@ from typing import Any, Self
 from mas.core.environment import Environment, Step, Task
 from mas.core.errors import MasError
 from mas.core.messages import Failure, Payload
+from mas.core.naming import agent_of
 from mas.core.records import Attempt, Episode, Line, Turn
 from mas.core.reward import Move, Reward
 from mas.runtime.agents import Candidate
@@ -101,9 +102,9 @@ def own_terms(
     reward: Reward, point: Point, environment: Environment, payload: Payload, after: Flow | None, failure: float
 ) -> dict[str, float]:
     """The role's own terms of one output, and the failure term where it did not parse."""
-    role = point.flow.plan.roles[point.agent].name
+    role = point.flow.plan.roles[agent_of(point.agent)].name
     move = Move(
-        agent=point.agent,
+        agent=agent_of(point.agent),
         role=role,
         environment=environment,
         output=payload,
