@@ -227,12 +227,12 @@ def _laid_in(content: Mapping[str, Any], name: str, inner: TeamSpec) -> dict[str
         edge.model_copy(update={"source": scoped(name, edge.source), "target": scoped(name, edge.target)})
         for edge in inner.edges
     ]
-    last = scoped(name, inner.output)
+    outer, last = content.get("edges", ()), scoped(name, inner.output)
     teams = {name: last} | {scoped(name, one): scoped(name, other) for one, other in inner.teams.items()}
     flat = dict(content) | {
         "agents": agents,
         "roles": _both(content, "roles", _shared(content, name, inner.roles)),
-        "edges": [*content.get("edges", ()), *edges],
+        "edges": [*outer, *edges] if isinstance(outer, list | tuple) else outer,
         "joins": _both(content, "joins", {scoped(name, one): join for one, join in inner.joins.items()}),
         "teams": _both(content, "teams", teams),
     }

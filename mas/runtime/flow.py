@@ -65,7 +65,7 @@ class Flow:
 
     def ready(self) -> tuple[str, ...]:
         """Agents and instances that may fire now, in declared order."""
-        return () if self.finished else self._in(READY, READY)
+        return () if self.finished else self._in(READY)
 
     def running(self) -> tuple[str, ...]:
         """Agents and instances that have begun and not completed, in declared order."""
@@ -106,21 +106,14 @@ class Flow:
             RunError: it has not begun, or its role made a longer list than it may.
         """
         node = self.plan.number.get(agent)
-        number = None
         if node is None or (self.fans and self.plan.wiring.items[node]):
-            node, number = self._find(agent) if agent in self.running() else (0, None)
-            is_at_work = number is not None
-        else:
-            is_at_work = self.status[node] in (RUNNING, STALE)
-        if not is_at_work:
+            return self._complete_instance(agent, payload)
+        if self.status[node] not in (RUNNING, STALE):
             raise RunError(f"agent {agent!r} cannot complete; running are: {list(self.running())}")
         if self.finished:
             return self
         draft = Draft(self)
-        if number is None:
-            draft.speak(node, payload)
-        else:
-            draft.speak_as(node, number, payload)
+        draft.speak(node, payload)
         return _settled(self.plan, draft)
 
     def expire(self, join: str) -> "Flow":
@@ -198,18 +191,18 @@ class Flow:
                 parts += [instance(name, number), *_shown(said, heard)]
         return digest(*parts)
 
-    def _in(self, one: int, other: int) -> tuple[str, ...]:
-        """Names of the agents and instances with one of two statuses; a mapped agent itself has none."""
+    def _in(self, *wanted: int) -> tuple[str, ...]:
+        """Names of the agents and instances with these statuses; a mapped agent itself has none."""
         agents = self.plan.agents
         if not self.fans:
             pairs = zip(agents, self.status, strict=False)
-            return tuple([name for name, status in pairs if status in (one, other)])
+            return tuple([name for name, status in pairs if status in wanted])
         names: list[str] = []
         for node, name in enumerate(agents):
             if not self.plan.wiring.items[node]:
-                names += [name] if self.status[node] in (one, other) else []
+                names += [name] if self.status[node] in wanted else []
                 continue
-            names += [instance(name, at) for at, now in enumerate(self.fans[node].status) if now in (one, other)]
+            names += [instance(name, at) for at, now in enumerate(self.fans[node].status) if now in wanted]
         return tuple(names)
 
     def _begin_instance(self, name: str) -> "Flow":
@@ -218,6 +211,15 @@ class Flow:
         node, number = self._find(name)
         fans = (*self.fans[:node], self.fans[node].begun(number), *self.fans[node + 1 :])
         return Flow(self.plan, self.tokens, self.status, self.uses, self.said, self.heard, fans, False, self.arrived)
+
+    def _complete_instance(self, name: str, payload: Payload) -> "Flow":
+        if name not in self.running():
+            raise RunError(f"agent {name!r} cannot complete; running are: {list(self.running())}")
+        if self.finished:
+            return self
+        draft = Draft(self)
+        draft.speak_as(*self._find(name), payload)
+        return _settled(self.plan, draft)
 
     def _find(self, name: str) -> tuple[int, int]:
         """Node and number of an instance.

@@ -2,7 +2,7 @@
 
 import re
 
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from mas.core.errors import GraphError
@@ -15,6 +15,8 @@ from mas.runtime.flow import Flow
 from mas.runtime.tokens import DEAD, FIRED, HELD, KEPT, LIVE, NONE, SKIPPED
 from mas.testing.teams import plan_of
 
+unhurried = settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+"""A team takes as long to draw as the machine is busy."""
 ROUTES = ("x", "y", "z")
 WORDS = (*ROUTES, "none", "fail", "", "x y z")
 """Texts: routes, none, a failure; for who makes lists: one item, none, three."""
@@ -105,6 +107,7 @@ def play(plan: Plan, data: st.DataObject) -> Flow:
     return flow
 
 
+@unhurried
 @given(plan=plans(), data=st.data())
 def test_at_the_end_every_agent_and_every_edge_is_decided(plan: Plan, data: st.DataObject) -> None:
     flow = play(plan, data)
@@ -116,6 +119,7 @@ def test_at_the_end_every_agent_and_every_edge_is_decided(plan: Plan, data: st.D
     assert not forward & {NONE, HELD}
 
 
+@unhurried
 @given(plan=plans(), data=st.data())
 def test_an_agent_that_spoke_had_a_live_token_and_was_heard_by_those_it_reached(
     plan: Plan, data: st.DataObject
@@ -132,6 +136,7 @@ def test_an_agent_that_spoke_had_a_live_token_and_was_heard_by_those_it_reached(
                 assert all(payload in flow.own(source) for payload in spoken)
 
 
+@unhurried
 @given(plan=plans(), data=st.data())
 def test_loops_keep_to_their_bounds_and_bodies_nest_as_declared(plan: Plan, data: st.DataObject) -> None:
     flow = play(plan, data)
@@ -141,6 +146,7 @@ def test_loops_keep_to_their_bounds_and_bodies_nest_as_declared(plan: Plan, data
         assert plan.wiring.edges[loop.edge].tail in loop.body
 
 
+@unhurried
 @given(plan=plans(), data=st.data())
 def test_replaying_the_same_steps_gives_the_same_key(plan: Plan, data: st.DataObject) -> None:
     flow = again = Flow.start(plan)
@@ -155,6 +161,7 @@ def test_replaying_the_same_steps_gives_the_same_key(plan: Plan, data: st.DataOb
         assert flow.key() == again.key()
 
 
+@unhurried
 @given(plan=plans(st.just("all"), 0), seed=st.integers(0, 99), data=st.data())
 def test_who_is_quick_does_not_matter_where_all_joins_wait_for_all(plan: Plan, seed: int, data: st.DataObject) -> None:
     ends = []

@@ -107,6 +107,21 @@ def test_instances_of_an_iteration_that_is_over_finish_unheard_and_those_not_beg
     assert contents(say(flow, "w[0]", "new"), "j") == [("q", "x"), ("w", "1. new")]
 
 
+def test_instances_that_have_not_begun_do_not_hold_up_the_next_iteration() -> None:
+    edges = (
+        "start -> q",
+        "start -> p",
+        "p -> w map",
+        "w -> j",
+        "q -> j",
+        "j -> p when again loop 1",
+        "j -> done when on",
+    )
+    flow = said_all(plan_of(edges, joins={"j": "any"}), ("p", "x y"), ("w[0]", "1"), ("q", "x"), ("j", "again"))
+    assert (flow.ready(), flow.running()) == (("p",), ())
+    assert say(flow, "p", "z").ready() == ("w[0]",)
+
+
 def test_instances_are_part_of_the_key() -> None:
     flow = said_all(mapped(), ("planner", "x y"))
     keys = {flow.key(), flow.begin("worker[0]").key(), flow.begin("worker[1]").key()}

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from steps import contents, said_all, say
-from test_flow_properties import plans, play
+from test_flow_properties import plans, play, unhurried
 
 from mas.core.errors import GraphError
 from mas.graph import Plan, compile_team, load_team
@@ -125,6 +125,7 @@ def test_an_empty_list_does_not_hang_its_join() -> None:
     assert said_all(plan_of(edges), ("p", "")).ready() == ("j",)
 
 
+@unhurried
 @given(plan=plans(), data=st.data())
 def test_no_join_ever_hangs_and_no_node_fires_beyond_its_bound(plan: Plan, data: st.DataObject) -> None:
     assert play(plan, data).finished
