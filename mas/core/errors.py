@@ -8,7 +8,9 @@
     │   ├── Denied             the principal may not read or write there
     │   ├── Expired            the deadline passed before an answer
     │   ├── Dropped            a bounded queue refused the message
-    │   └── Closed             the bus or the subscription is closed
+    │   ├── Closed             the bus or the subscription is closed
+    │   ├── Malformed          a message that cannot travel: unknown kind, wrong shape, too long
+    │   └── Unreachable        no broker there, or one that refuses the connection
     ├── RemoteError            the other side of a request failed; its text is kept
     ├── EnvironmentFault       an environment was used against its contract
     ├── EngineError            a request that the engine cannot serve
@@ -60,6 +62,14 @@ class Dropped(BusError):
 
 class Closed(BusError):
     """The bus or the subscription is closed."""
+
+
+class Malformed(BusError):
+    """Bytes that are no message, or a message that cannot become bytes."""
+
+
+class Unreachable(BusError):
+    """The broker does not answer, or refuses the connection."""
 
 
 class RemoteError(BusError):

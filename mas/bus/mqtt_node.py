@@ -1,0 +1,331 @@
+"""One process on the broker: its connection, its card, what it has sent, and what came to it."""
+
+import asyncio
+import secrets
+import time
+
+import msgspec
+
+from mas.bus.memory import MemoryBus
+from mas.bus.mqtt_cards import Card, Cards, read_card
+from mas.bus.mqtt_desk import Desk
+from mas.bus.mqtt_link import Link
+from mas.bus.mqtt_options import MqttOptions
+from mas.bus.mqtt_outbox import Outbox
+from mas.bus.mqtt_topics import Arrival, Peer, Topics
+from mas.bus.mqtt_url import Broker
+from mas.bus.wire import Answer, Cancel, Codec, Failed, Find, Got, Mode, Send, Status
+from mas.core.errors import Closed, Denied, Dropped, Expired, Malformed, NoRoute
+from mas.core.messages import Envelope
+from mas.core.naming import did_you_mean
+
+_LOOK_S = 0.05
+_GOT_S = 0.05
+
+
+class Node:
+    """Takes messages of this process to others, and those of others to the local bus.
+
+    Args:
+        local: the bus of what this process listens to.
+        process: this process's name.
+    """
+
+    def __init__(self, broker: Broker, *, local: MemoryBus, codec: Codec, options: MqttOptions, process: str) -> None:
+        self.me = Peer(broker.principal, process)
+        self.malformed = 0
+        self.forged = 0
+        self._local = local
+        self._codec = codec
+        self._options = options
+        self._topics = topics = Topics(space=broker.space)
+        self._readers: dict[str, list[str]] = {}
+        self._since = time.time()
+        self.link = Link(
+            broker,
+            options,
+            identity=f"mas-{broker.space}-{broker.principal}-{process}",
+            hear=self._hear,
+            connected=self._connected,
+            will=topics.card(self.me),
+        )
+        self.cards = Cards(clock=local.now, absent_s=options.absent_s, gone=self._gone)
+        self._room = asyncio.Semaphore(options.outbox)
+        self.outbox = Outbox(
+            self.me,
+            line=self.link,
+            cards=self.cards,
+            codec=codec,
+            topics=topics,
+            options=options,
+            clock=local.now,
+            removed=self._room.release,
+        )
+        self.desk = Desk(
+            local,
+            process=process,
+            codec=codec,
+            say=self._say,
+            listens=self._readers.__contains__,
+            remembered=options.remembered,
+        )
+        self._echoes: dict[str, asyncio.Future[bool]] = {}
+        self._got: dict[Peer, list[str]] = {}
+        self._is_closed = False
+        self._looking: asyncio.Task[None] | None = None
+
+    async def open(self) -> None:
+        """Connect and say that this process is there.
+
+        Raises:
+            Unreachable: no broker answers, or it refuses user or password.
+            Denied: this principal may not listen to what is meant for it.
+        """
+        await self.link.open()
+        try:
+            await self.link.subscribe(self._topics.inbox(self.me))
+            await self.link.subscribe(self._topics.cards)
+            self._show_card()
+            await self.flush()
+        except BaseException:
+            await self.link.close()
+            raise
+        self._looking = asyncio.create_task(self._look(), name=f"mqtt outbox {self.me.process}")
+
+    async def close(self) -> None:
+        """Say what became of the messages here, take the card away, and disconnect. The local bus must be closed."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        await self.desk.close()
+        self.outbox.close()
+        for echo in self._echoes.values():
+            _resolve(echo, False)
+        if self._looking is not None:
+            self._looking.cancel()
+            await asyncio.wait([self._looking])
+        self._speak_got()
+        leaving = msgspec.json.encode(Card(since=self._since, addresses={}, is_leaving=True))
+        heard: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self.link.publish(self._topics.card(self.me), leaving)
+        if self.link.publish(self._topics.card(self.me), b"", retain=True, acknowledge=lambda _: _resolve(heard, True)):
+            await asyncio.wait([heard], timeout=self._options.ack_s)
+        await self.link.close()
+
+    async def flush(self) -> None:
+        """Wait until what this process sent is with the broker's subscribers, and what was sent to it before is heard.
+
+        Raises:
+            Closed: the bus was closed.
+        """
+        while not self._is_closed:
+            token = secrets.token_hex(8)
+            echo = self._echoes[token] = asyncio.get_running_loop().create_future()
+            try:
+                self._say(self.me, self._codec.encode(Got(self.me.process, [token])))
+                if await echo:
+                    return
+            finally:
+                del self._echoes[token]
+        raise Closed("the bus is closed")
+
+    async def carry(self, envelope: Envelope, mode: Mode, deadline: float | None) -> Envelope | None:
+        """Send a message and wait for what becomes of it: the answer to a request, None for one that goes one way.
+
+        Raises:
+            As `Bus.publish` and `Bus.request`; Malformed: it cannot travel.
+        """
+        if self._is_closed:
+            raise Closed(f"message {envelope.id!r}: the bus is closed")
+        await self._until_room(envelope, mode, deadline)
+        try:
+            post = self.outbox.add(self.signed(envelope), mode, deadline)
+        except BaseException:
+            self._room.release()
+            raise
+        try:
+            return await post.future
+        except asyncio.CancelledError:
+            self.outbox.cancel(post)
+            raise
+
+    def signed(self, envelope: Envelope) -> Envelope:
+        """The envelope with this process's principal.
+
+        Raises:
+            Denied: it names another one.
+        """
+        if envelope.principal is None:
+            return msgspec.structs.replace(envelope, principal=self.me.principal)
+        if envelope.principal != self.me.principal:
+            raise Denied(
+                f"message {envelope.id!r} says that {envelope.principal!r} sends it; all that this bus sends is "
+                f"{self.me.principal!r}'s, its user at the broker"
+            )
+        return envelope
+
+    async def listen(self, address: str, reader: str) -> None:
+        """Take messages to an address from now on.
+
+        Raises:
+            Denied: the broker does not let this principal listen there, or a process is there with another reader.
+        """
+        others = self.cards.readers(address) - {reader}
+        if others:
+            raise Denied(f"{reader!r} cannot listen at {address!r}, where {sorted(others)} read")
+        self._readers.setdefault(address, []).append(reader)
+        if len(self._readers[address]) > 1:
+            return
+        self._show_card()
+        try:
+            await self.link.subscribe(self._topics.listen(address))
+        except BaseException:
+            self.unlist(address)
+            raise
+
+    async def leave(self, address: str) -> None:
+        """Take one subscription's messages no more; the others' and the broker's, if it was not the last, go on."""
+        if len(self._readers.get(address, ())) == 1 and not self._is_closed:
+            await self.link.unsubscribe(self._topics.listen(address))
+
+    def unlist(self, address: str) -> None:
+        """One subscription at the address is over."""
+        readers = self._readers[address]
+        readers.pop()
+        if not readers:
+            del self._readers[address]
+            if not self._is_closed:
+                self._show_card()
+
+    async def _until_room(self, envelope: Envelope, mode: Mode, deadline: float | None) -> None:
+        """Wait for room in the outbox, and until it is sure whether somebody listens."""
+        if mode == "try" and self._room.locked():
+            raise Dropped(f"message {envelope.id!r}: the outbox is full; wait, or raise its size")
+        remaining = None if deadline is None else max(0.0, deadline - self._local.now())
+        try:
+            async with asyncio.timeout(remaining):
+                await self._room.acquire()
+                try:
+                    await self._until_known(envelope)
+                except BaseException:
+                    self._room.release()
+                    raise
+        except TimeoutError:
+            raise Expired(f"message {envelope.id!r} to {envelope.target!r} could not be sent in time") from None
+
+    async def _until_known(self, envelope: Envelope) -> None:
+        if not self._is_closed and not self.cards.listeners(envelope.target):
+            await self.flush()
+        if self._is_closed:
+            raise Closed(f"message {envelope.id!r}: the bus is closed")
+        if not self.cards.listeners(envelope.target):
+            raise NoRoute(
+                f"message {envelope.id!r}: nobody listens at {envelope.target!r}. "
+                + did_you_mean(envelope.target, self.cards.addresses())
+            )
+
+    def _hear(self, topic: str, payload: bytes) -> None:
+        """Something came in; what is no frame, or not its sender's, is counted and goes no further."""
+        arrival = self._topics.arrival(topic)
+        try:
+            if arrival is None:
+                raise Malformed(f"{topic!r} is no topic of this bus")
+            if arrival.kind == "card":
+                self._hear_card(Peer(arrival.sender, arrival.process), payload)
+            else:
+                self._hear_frame(arrival, payload)
+        except Malformed:
+            self.malformed += 1
+
+    def _hear_card(self, peer: Peer, payload: bytes) -> None:
+        if peer != self.me:
+            card = read_card(payload)
+            self.cards.take(peer, card)
+            if card is not None:
+                self.outbox.appeared(peer)
+
+    def _hear_frame(self, arrival: Arrival, payload: bytes) -> None:
+        frame = self._codec.decode(payload)
+        peer = Peer(arrival.sender, frame.process)
+        self.cards.heard(peer)
+        if (arrival.kind == "to") is not isinstance(frame, Send):
+            raise Malformed(f"a {type(frame).__name__} frame came {arrival.kind!r}")
+        match frame:
+            case Send():
+                self._take(peer, frame)
+            case Find():
+                self.desk.find(peer, frame)
+            case Cancel():
+                self.desk.cancel(peer, frame.ticket)
+            case Got() if peer == self.me:
+                for token in frame.tickets:
+                    if token in self._echoes:
+                        _resolve(self._echoes[token], True)
+            case Got():
+                self.desk.got(peer, frame.tickets)
+            case Status():
+                for ticket, attempt, standing in frame.standings:
+                    self.outbox.heard(peer, ticket, attempt, standing)
+            case Answer():
+                self._take_answer(peer, frame)
+            case Failed():
+                self.outbox.failed(frame.ticket, frame.error, frame.text)
+
+    def _take(self, peer: Peer, frame: Send) -> None:
+        """A message, as its sender at the broker's: it says so, and when it expires on this clock."""
+        envelope = frame.envelope
+        if envelope.principal != peer.principal:
+            self.forged += 1
+            return
+        deadline = None if frame.remaining_s is None else self._local.now() + frame.remaining_s
+        envelope = msgspec.structs.replace(envelope, deadline=deadline)
+        self.desk.send(peer, msgspec.structs.replace(frame, envelope=envelope))
+
+    def _take_answer(self, peer: Peer, frame: Answer) -> None:
+        if frame.envelope.principal != peer.principal:
+            self.forged += 1
+            return
+        self.outbox.answered(frame.ticket, frame.envelope)
+        if not self._got:
+            asyncio.get_running_loop().call_later(_GOT_S, self._speak_got)
+        self._got.setdefault(peer, []).append(frame.ticket)
+
+    def _speak_got(self) -> None:
+        got, self._got = self._got, {}
+        for peer, tickets in got.items():
+            if peer != self.me:
+                self._say(peer, self._codec.encode(Got(self.me.process, tickets)))
+            else:
+                self.desk.got(peer, tickets)
+
+    def _connected(self) -> None:
+        """A new connection: who is there must show, and what was on its way is looked after."""
+        self.cards.suspect_all()
+        self._show_card()
+        self.outbox.reconnected()
+        for echo in self._echoes.values():
+            _resolve(echo, False)
+
+    def _gone(self, peer: Peer) -> None:
+        self.outbox.gone(peer)
+        self.desk.lost(peer)
+
+    def _show_card(self) -> None:
+        card = Card(since=self._since, addresses={address: names[0] for address, names in self._readers.items()})
+        self.cards.take(self.me, card)
+        self.link.publish(self._topics.card(self.me), msgspec.json.encode(card), retain=True)
+
+    def _say(self, peer: Peer, frame: bytes) -> None:
+        self.link.publish(self._topics.back(peer, self.me.principal), frame)
+
+    async def _look(self) -> None:
+        while True:
+            await asyncio.sleep(_LOOK_S)
+            if self.link.is_up:
+                self.cards.give_up()
+                self.outbox.look()
+
+
+def _resolve(future: "asyncio.Future[bool]", outcome: bool) -> None:
+    if not future.done():
+        future.set_result(outcome)
