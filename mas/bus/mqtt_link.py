@@ -45,14 +45,14 @@ class Client(aiomqtt.Client):
         self._acknowledge: dict[int, Acknowledge] = {}
 
     def send(
-        self, topic: str, payload: bytes, *, retain: bool, expiry_s: int | None, acknowledge: Acknowledge | None
+        self, topic: str, payload: bytes, *, qos: int, retain: bool, expiry_s: int | None, acknowledge: Acknowledge | None
     ) -> bool:
-        """Publish with QoS 1 without waiting; False: the connection is broken."""
+        """Publish without waiting; False: the connection is broken."""
         properties = None
         if expiry_s is not None:
             properties = Properties(PacketTypes.PUBLISH)  # type: ignore[no-untyped-call]
             properties.MessageExpiryInterval = expiry_s
-        sent = self._client.publish(topic, payload, 1, retain, properties)
+        sent = self._client.publish(topic, payload, qos, retain, properties)
         if sent.rc != 0:
             return False
         if acknowledge is not None:
@@ -104,7 +104,7 @@ class Link:
         self._hear = hear
         self._connected = connected
         self._will = will
-        self._filters: dict[str, None] = {}
+        self._filters: dict[str, int] = {}
         self._client: Client | None = None
         self._keeping: asyncio.Task[None] | None = None
 
@@ -135,26 +135,28 @@ class Link:
         topic: str,
         payload: bytes,
         *,
+        qos: int = 1,
         retain: bool = False,
         remaining_s: float | None = None,
         acknowledge: Acknowledge | None = None,
     ) -> bool:
         """Send without waiting; False: there is no connection. `acknowledge` is not called if the connection breaks.
 
+        `qos`: 1, or 0 for what its receiver asks for again when it does not come.
         `remaining_s`: after this many seconds the broker need not deliver it any more; None: it always does.
         """
         expiry_s = None if remaining_s is None else max(1, math.ceil(remaining_s))
         return self._client is not None and self._client.send(
-            topic, payload, retain=retain, expiry_s=expiry_s, acknowledge=acknowledge
+            topic, payload, qos=qos, retain=retain, expiry_s=expiry_s, acknowledge=acknowledge
         )
 
-    async def subscribe(self, topic: str) -> None:
-        """Hear what matches the filter, now and after every reconnection.
+    async def subscribe(self, topic: str, *, qos: int = 1) -> None:
+        """Hear what matches the filter, now and after every reconnection; `qos` as in `publish`.
 
         Raises:
             Denied: the broker does not let this principal listen there.
         """
-        self._filters[topic] = None
+        self._filters[topic] = qos
         if self._client is None:
             return
         try:
@@ -173,7 +175,7 @@ class Link:
                 await self._client.unsubscribe(topic, timeout=self._options.patience_s)
 
     async def _subscribe(self, client: Client, topic: str) -> None:
-        (reason,) = await client.subscribe(topic, qos=1, timeout=self._options.patience_s)
+        (reason,) = await client.subscribe(topic, qos=self._filters[topic], timeout=self._options.patience_s)
         code = reason if isinstance(reason, int) else reason.value
         if code >= REFUSED:
             raise Denied(

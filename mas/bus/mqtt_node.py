@@ -122,7 +122,8 @@ class Node:
             token = secrets.token_hex(8)
             echo = self._echoes[token] = asyncio.get_running_loop().create_future()
             try:
-                self._say(self.me, self._codec.encode(Got(self.me.process, [token])))
+                echoed = self._codec.encode(Got(self.me.process, [token]))
+                self.link.publish(self._topics.back(self.me, self.me.principal), echoed)
                 if await echo:
                     return
             finally:
@@ -178,7 +179,7 @@ class Node:
             return
         self._show_card()
         try:
-            await self.link.subscribe(self._topics.listen(address))
+            await self.link.subscribe(self._topics.listen(address), qos=0)
         except BaseException:
             self.unlist(address)
             raise
@@ -316,7 +317,7 @@ class Node:
         self.link.publish(self._topics.card(self.me), msgspec.json.encode(card), retain=True)
 
     def _say(self, peer: Peer, frame: bytes) -> None:
-        self.link.publish(self._topics.back(peer, self.me.principal), frame)
+        self.link.publish(self._topics.back(peer, self.me.principal), frame, qos=0)
 
     async def _look(self) -> None:
         while True:
