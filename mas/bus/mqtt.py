@@ -131,7 +131,7 @@ class MqttBus:
         await self._local.reply(request, self._node.signed(answer))
 
     async def fail(self, request: Envelope, error: Exception) -> None:
-        """Answer a request with an error; see `Bus.fail`. Errors that `mas.core.errors` does not have become RemoteError."""
+        """Answer a request with an error; see `Bus.fail`. Errors not of `mas.core.errors` become RemoteError."""
         await self._local.fail(request, error)
 
     def subscribe(self, address: str, *, principal: str | None = None, credit: int = 64) -> MqttInbox:
@@ -159,8 +159,8 @@ class MqttBus:
             resent=node.outbox.resent,
             repeated=node.desk.repeated,
             lost=node.outbox.lost,
-            malformed=node.malformed,
-            forged=node.forged,
+            malformed=node.ear.malformed,
+            forged=node.ear.forged,
             reconnects=node.link.reconnects,
         )
 

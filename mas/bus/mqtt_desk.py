@@ -9,6 +9,8 @@ import sys
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable
 
+import msgspec
+
 from mas.bus.memory import MemoryBus
 from mas.bus.mqtt_topics import Peer
 from mas.bus.wire import Answer, Codec, Failed, Find, Mode, Send, Standing, Status
@@ -164,7 +166,8 @@ class Desk:
         try:
             if case.mode == "ask":
                 answer = await self._local.request(envelope)
-                self._reply(key, case, Answer(self._process, key[1], answer))
+                timeless = msgspec.structs.replace(answer, deadline=None)  # it would be on this process's clock
+                self._reply(key, case, Answer(self._process, key[1], timeless))
             else:
                 await self._publish(key, case, envelope)
         except asyncio.CancelledError:

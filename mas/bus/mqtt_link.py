@@ -45,7 +45,14 @@ class Client(aiomqtt.Client):
         self._acknowledge: dict[int, Acknowledge] = {}
 
     def send(
-        self, topic: str, payload: bytes, *, qos: int, retain: bool, expiry_s: int | None, acknowledge: Acknowledge | None
+        self,
+        topic: str,
+        payload: bytes,
+        *,
+        qos: int,
+        retain: bool,
+        expiry_s: int | None,
+        acknowledge: Acknowledge | None,
     ) -> bool:
         """Publish without waiting; False: the connection is broken."""
         properties = None
@@ -161,11 +168,11 @@ class Link:
             return
         try:
             await self._subscribe(self._client, topic)
-        except Denied:
-            del self._filters[topic]
-            raise
         except aiomqtt.MqttError:
             return  # the connection broke: the next one subscribes
+        except BaseException:
+            del self._filters[topic]
+            raise
 
     async def unsubscribe(self, topic: str) -> None:
         """Hear it no more."""

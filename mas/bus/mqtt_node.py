@@ -7,20 +7,21 @@ import time
 import msgspec
 
 from mas.bus.memory import MemoryBus
-from mas.bus.mqtt_cards import Card, Cards, read_card
+from mas.bus.mqtt_cards import Card, Cards
 from mas.bus.mqtt_desk import Desk
+from mas.bus.mqtt_ear import Ear
 from mas.bus.mqtt_link import Link
 from mas.bus.mqtt_options import MqttOptions
 from mas.bus.mqtt_outbox import Outbox
-from mas.bus.mqtt_topics import Arrival, Peer, Topics
+from mas.bus.mqtt_speaker import Speaker
+from mas.bus.mqtt_topics import Peer, Topics
 from mas.bus.mqtt_url import Broker
-from mas.bus.wire import Answer, Cancel, Codec, Failed, Find, Got, Mode, Send, Status
-from mas.core.errors import Closed, Denied, Dropped, Expired, Malformed, NoRoute
+from mas.bus.wire import Codec, Mode
+from mas.core.errors import Closed, Denied, Dropped, Expired, NoRoute
 from mas.core.messages import Envelope
 from mas.core.naming import did_you_mean
 
 _LOOK_S = 0.05
-_GOT_S = 0.05
 
 
 class Node:
@@ -33,10 +34,7 @@ class Node:
 
     def __init__(self, broker: Broker, *, local: MemoryBus, codec: Codec, options: MqttOptions, process: str) -> None:
         self.me = Peer(broker.principal, process)
-        self.malformed = 0
-        self.forged = 0
         self._local = local
-        self._codec = codec
         self._options = options
         self._topics = topics = Topics(space=broker.space)
         self._readers: dict[str, list[str]] = {}
@@ -50,13 +48,11 @@ class Node:
             will=topics.card(self.me),
         )
         self.cards = Cards(clock=local.now, absent_s=options.absent_s, gone=self._gone)
+        self._speaker = Speaker(self.me, line=self.link, codec=codec, topics=topics, clock=local.now)
         self._room = asyncio.Semaphore(options.outbox)
         self.outbox = Outbox(
-            self.me,
-            line=self.link,
+            self._speaker,
             cards=self.cards,
-            codec=codec,
-            topics=topics,
             options=options,
             clock=local.now,
             removed=self._room.release,
@@ -65,12 +61,21 @@ class Node:
             local,
             process=process,
             codec=codec,
-            say=self._say,
+            say=self._speaker.say,
             listens=self._readers.__contains__,
             remembered=options.remembered,
         )
+        self.ear = Ear(
+            topics=topics,
+            codec=codec,
+            cards=self.cards,
+            desk=self.desk,
+            outbox=self.outbox,
+            speaker=self._speaker,
+            clock=local.now,
+            echoed=self._on_echo,
+        )
         self._echoes: dict[str, asyncio.Future[bool]] = {}
-        self._got: dict[Peer, list[str]] = {}
         self._is_closed = False
         self._looking: asyncio.Task[None] | None = None
 
@@ -104,7 +109,7 @@ class Node:
         if self._looking is not None:
             self._looking.cancel()
             await asyncio.wait([self._looking])
-        self._speak_got()
+        self.ear.say_what_came()
         leaving = msgspec.json.encode(Card(since=self._since, addresses={}, is_leaving=True))
         heard: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self.link.publish(self._topics.card(self.me), leaving)
@@ -122,8 +127,7 @@ class Node:
             token = secrets.token_hex(8)
             echo = self._echoes[token] = asyncio.get_running_loop().create_future()
             try:
-                echoed = self._codec.encode(Got(self.me.process, [token]))
-                self.link.publish(self._topics.back(self.me, self.me.principal), echoed)
+                self._speaker.echo(token)
                 if await echo:
                     return
             finally:
@@ -226,78 +230,11 @@ class Node:
             )
 
     def _hear(self, topic: str, payload: bytes) -> None:
-        """Something came in; what is no frame, or not its sender's, is counted and goes no further."""
-        arrival = self._topics.arrival(topic)
-        try:
-            if arrival is None:
-                raise Malformed(f"{topic!r} is no topic of this bus")
-            if arrival.kind == "card":
-                self._hear_card(Peer(arrival.sender, arrival.process), payload)
-            else:
-                self._hear_frame(arrival, payload)
-        except Malformed:
-            self.malformed += 1
+        self.ear.hear(topic, payload)
 
-    def _hear_card(self, peer: Peer, payload: bytes) -> None:
-        if peer != self.me:
-            card = read_card(payload)
-            self.cards.take(peer, card)
-            if card is not None:
-                self.outbox.appeared(peer)
-
-    def _hear_frame(self, arrival: Arrival, payload: bytes) -> None:
-        frame = self._codec.decode(payload)
-        peer = Peer(arrival.sender, frame.process)
-        self.cards.heard(peer)
-        if (arrival.kind == "to") is not isinstance(frame, Send):
-            raise Malformed(f"a {type(frame).__name__} frame came {arrival.kind!r}")
-        match frame:
-            case Send():
-                self._take(peer, frame)
-            case Find():
-                self.desk.find(peer, frame)
-            case Cancel():
-                self.desk.cancel(peer, frame.ticket)
-            case Got() if peer == self.me:
-                for token in frame.tickets:
-                    if token in self._echoes:
-                        _resolve(self._echoes[token], True)
-            case Got():
-                self.desk.got(peer, frame.tickets)
-            case Status():
-                for ticket, attempt, standing in frame.standings:
-                    self.outbox.heard(peer, ticket, attempt, standing)
-            case Answer():
-                self._take_answer(peer, frame)
-            case Failed():
-                self.outbox.failed(frame.ticket, frame.error, frame.text)
-
-    def _take(self, peer: Peer, frame: Send) -> None:
-        """A message, as its sender at the broker's: it says so, and when it expires on this clock."""
-        envelope = frame.envelope
-        if envelope.principal != peer.principal:
-            self.forged += 1
-            return
-        deadline = None if frame.remaining_s is None else self._local.now() + frame.remaining_s
-        envelope = msgspec.structs.replace(envelope, deadline=deadline)
-        self.desk.send(peer, msgspec.structs.replace(frame, envelope=envelope))
-
-    def _take_answer(self, peer: Peer, frame: Answer) -> None:
-        if frame.envelope.principal != peer.principal:
-            self.forged += 1
-            return
-        self.outbox.answered(frame.ticket, frame.envelope)
-        if not self._got:
-            asyncio.get_running_loop().call_later(_GOT_S, self._speak_got)
-        self._got.setdefault(peer, []).append(frame.ticket)
-
-    def _speak_got(self) -> None:
-        got, self._got = self._got, {}
-        for peer, tickets in got.items():
-            if peer != self.me:
-                self._say(peer, self._codec.encode(Got(self.me.process, tickets)))
-            else:
-                self.desk.got(peer, tickets)
+    def _on_echo(self, token: str) -> None:
+        if token in self._echoes:
+            _resolve(self._echoes[token], True)
 
     def _connected(self) -> None:
         """A new connection: who is there must show, and what was on its way is looked after."""
@@ -315,9 +252,6 @@ class Node:
         card = Card(since=self._since, addresses={address: names[0] for address, names in self._readers.items()})
         self.cards.take(self.me, card)
         self.link.publish(self._topics.card(self.me), msgspec.json.encode(card), retain=True)
-
-    def _say(self, peer: Peer, frame: bytes) -> None:
-        self.link.publish(self._topics.back(peer, self.me.principal), frame, qos=0)
 
     async def _look(self) -> None:
         while True:

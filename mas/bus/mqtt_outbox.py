@@ -10,66 +10,46 @@ import secrets
 from collections import defaultdict
 from collections.abc import Callable
 from functools import partial
-from typing import Protocol
 
 from mas.bus.mqtt_cards import Cards
-from mas.bus.mqtt_link import NOBODY, NOT_AUTHORISED, Acknowledge
+from mas.bus.mqtt_link import NOBODY, NOT_AUTHORISED
 from mas.bus.mqtt_options import MqttOptions
 from mas.bus.mqtt_post import Lanes, Post
-from mas.bus.mqtt_topics import Peer, Topics
-from mas.bus.wire import Cancel, Codec, Find, Frame, Mode, Send, Standing, error_named
+from mas.bus.mqtt_speaker import Speaker
+from mas.bus.mqtt_topics import Peer
+from mas.bus.wire import Mode, Standing, error_named
 from mas.core.errors import Closed, Denied, Expired, Malformed, MasError, NoRoute
 from mas.core.messages import Envelope
 
 _TOO_LONG = 149
 _RETRY_S = 0.05
-_FINDS = 500
-
-
-class Line(Protocol):
-    """What carries bytes to the broker; see `Link`."""
-
-    @property
-    def is_up(self) -> bool: ...
-
-    def publish(
-        self, topic: str, payload: bytes, *, remaining_s: float | None = None, acknowledge: Acknowledge | None = None
-    ) -> bool: ...
 
 
 class Outbox:
     """The messages of one process.
 
     Args:
-        me: this process.
         clock: seconds that deadlines refer to; that of the event loop.
         removed: called when a message is over and there is room for another one.
     """
 
     def __init__(
         self,
-        me: Peer,
+        speaker: Speaker,
         *,
-        line: Line,
         cards: Cards,
-        codec: Codec,
-        topics: Topics,
         options: MqttOptions,
         clock: Callable[[], float],
         removed: Callable[[], None],
     ) -> None:
         self.resent = 0
         self.lost = 0
-        self._me = me
-        self._line = line
+        self._speaker = speaker
         self._cards = cards
-        self._codec = codec
-        self._topics = topics
         self._options = options
         self._clock = clock
         self._removed = removed
         self._posts: dict[str, Post] = {}
-        self._cancels: dict[str, set[Peer]] = {}
         self._lanes = Lanes(cards.listeners, self._first)
 
     def __len__(self) -> int:
@@ -83,7 +63,7 @@ class Outbox:
         """
         loop = asyncio.get_running_loop()
         post = Post(secrets.token_hex(8), envelope, mode, deadline, loop.create_future())
-        self._encode(post)
+        self._speaker.check(post)
         self._posts[post.ticket] = post
         if deadline is not None:
             post.timer = loop.call_later(max(0.0, deadline - self._clock()), self._at_deadline, post)
@@ -97,8 +77,7 @@ class Outbox:
         peers = {post.holder} if post.holder else set(self._cards.listeners(post.envelope.target))
         self._remove(post)
         if post.is_sent:
-            self._cancels[post.ticket] = peers
-            self._send_cancel(post.ticket)
+            self._speaker.cancel(post.ticket, peers)
 
     def heard(self, peer: Peer, ticket: str, attempt: int, standing: Standing) -> None:
         """A process says how a message stands there."""
@@ -121,14 +100,12 @@ class Outbox:
                 post.settle(None)
             self._lanes.advance(post)
 
-    def answered(self, ticket: str, answer: Envelope) -> bool:
-        """The answer to a request came; False: nobody waits for it."""
+    def answered(self, ticket: str, answer: Envelope) -> None:
+        """The answer to a request came; the first one counts."""
         post = self._posts.get(ticket)
-        if post is None:
-            return False
-        post.settle(answer)
-        self._remove(post)
-        return True
+        if post is not None:
+            post.settle(answer)
+            self._remove(post)
 
     def failed(self, ticket: str, name: str, text: str) -> None:
         """A message ended in an error."""
@@ -156,8 +133,7 @@ class Outbox:
         now = self._clock()
         for post in self._posts.values():
             post.due = now + _RETRY_S
-        for ticket in tuple(self._cancels):
-            self._send_cancel(ticket)
+        self._speaker.cancel_again()
 
     def look(self) -> None:
         """Look after what is due: send what could not be sent, ask for what was not heard of."""
@@ -169,8 +145,7 @@ class Outbox:
             for peer in self._to_ask(post, now):
                 finds[peer].append((post.ticket, post.attempt))
         for peer, tickets in finds.items():
-            for begin in range(0, max(1, len(tickets)), _FINDS):
-                self._say(peer, Find(self._me.process, tickets[begin : begin + _FINDS]), partial(self._found, peer))
+            self._speaker.ask(peer, tickets, partial(self._found, peer))
 
     def close(self) -> None:
         """Wake all senders with Closed."""
@@ -198,12 +173,7 @@ class Outbox:
         post.holder, post.asked = None, None
         post.pause_s = self._options.ack_s
         post.due = self._clock() + post.pause_s
-        post.is_sent = self._line.publish(
-            self._topics.to(address, self._me.principal),
-            self._encode(post),
-            remaining_s=self._remaining_s(post),
-            acknowledge=partial(self._taken, post, post.attempt),
-        )
+        post.is_sent = self._speaker.send(post, partial(self._taken, post, post.attempt))
 
     def _taken(self, post: Post, attempt: int, code: int) -> None:
         """The broker says what it did with one attempt."""
@@ -216,7 +186,7 @@ class Outbox:
             self._fail(
                 post,
                 Denied(
-                    f"message {envelope.id!r}: the broker does not let {self._me.principal!r} send to "
+                    f"message {envelope.id!r}: the broker does not let {self._speaker.me.principal!r} send to "
                     f"{envelope.target!r}"
                 ),
             )
@@ -300,7 +270,7 @@ class Outbox:
 
     def _at_deadline(self, post: Post) -> None:
         """Wait a little for the receiver's own word, where it may have one."""
-        if post.is_sent and self._line.is_up:
+        if post.is_sent and self._speaker.line.is_up:
             post.timer = asyncio.get_running_loop().call_later(self._options.grace_s, self._expire, post)
         else:
             self._expire(post)
@@ -319,32 +289,3 @@ class Outbox:
                 post.timer.cancel()
             self._lanes.leave(post)
             self._removed()
-
-    def _send_cancel(self, ticket: str) -> None:
-        for peer in tuple(self._cancels[ticket]):
-            self._say(peer, Cancel(self._me.process, ticket), partial(self._cancelled, ticket, peer))
-
-    def _cancelled(self, ticket: str, peer: Peer, code: int) -> None:
-        peers = self._cancels.get(ticket, set())
-        peers.discard(peer)
-        if not peers:
-            self._cancels.pop(ticket, None)
-
-    def _say(self, peer: Peer, frame: Frame, acknowledge: Acknowledge) -> None:
-        topic = self._topics.back(peer, self._me.principal)
-        self._line.publish(topic, self._codec.encode(frame), acknowledge=acknowledge)
-
-    def _remaining_s(self, post: Post) -> float | None:
-        return None if post.deadline is None else max(0.0, post.deadline - self._clock())
-
-    def _encode(self, post: Post) -> bytes:
-        frame = Send(
-            process=self._me.process,
-            ticket=post.ticket,
-            attempt=post.attempt,
-            mode=post.mode,
-            remaining_s=self._remaining_s(post),
-            eager=post.lane is not None,
-            envelope=post.envelope,
-        )
-        return self._codec.encode(frame)

@@ -1,10 +1,9 @@
 """The bus over MQTT keeps the contract of every bus, within one process and between two."""
 
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Callable, Iterator
 from typing import ClassVar
 
 import pytest
-import pytest_asyncio
 from mosquitto import Mosquitto, needs_mosquitto, running_mosquitto
 
 from mas.bus.mqtt import MqttBus
