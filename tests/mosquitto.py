@@ -1,5 +1,6 @@
 """A real mosquitto on a free loopback port, as a child process that a test may kill, stop and start again."""
 
+import getpass
 import shutil
 import signal
 import socket
@@ -18,6 +19,7 @@ persistence false
 set_tcp_nodelay true
 max_queued_messages 0
 log_type error
+user {user}
 {more}
 """
 OPEN = "allow_anonymous true"
@@ -30,7 +32,7 @@ class Mosquitto:
         with socket.create_server(("127.0.0.1", 0)) as free:
             self.port = free.getsockname()[1]
         self._config = folder / f"mosquitto-{self.port}.conf"
-        self._config.write_text(_CONFIG.format(port=self.port, more=more))
+        self._config.write_text(_CONFIG.format(port=self.port, user=getpass.getuser(), more=more))
         self._process: subprocess.Popen[bytes] | None = None
 
     def url(self, user: str, space: str = "test") -> str:
@@ -69,8 +71,8 @@ class Mosquitto:
 def running_mosquitto(folder: Path, more: str = OPEN) -> Iterator[Mosquitto]:
     """A broker for as long as the block lasts. `more`: further lines of its configuration."""
     broker = Mosquitto(folder, more)
-    broker.start()
     try:
+        broker.start()
         yield broker
     finally:
         broker.thaw()

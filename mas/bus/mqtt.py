@@ -60,6 +60,7 @@ class MqttBus:
     """
 
     def __init__(self, broker: Broker, codec: Codec, options: MqttOptions, *, process: str) -> None:
+        self.me = Peer(broker.principal, process)
         self._local = MemoryBus(remembered=options.remembered)
         self._node = Node(broker, local=self._local, codec=codec, options=options, process=process)
 
@@ -138,9 +139,11 @@ class MqttBus:
         """Listen at an address; see `Bus.subscribe`. Listeners in other processes share its messages, too.
 
         Raises:
-            ValueError: credit is below 1.
+            ValueError: credit is below 1, or the address is empty.
             On entry: Closed; Denied: the broker does not let this principal listen there, or somebody else reads there.
         """
+        if not address:
+            raise ValueError("the address to listen at is empty; a topic needs a name")
         return MqttInbox(
             self._local.subscribe(address, principal=principal, credit=credit),
             node=self._node,

@@ -104,7 +104,7 @@ class Link:
         will: str,
     ) -> None:
         self.reconnects = 0
-        self.longest: int | None = None
+        self.longest: int | None = None  # bytes of a packet that the broker takes; None: it sets no limit
         self._broker = broker
         self._options = options
         self._identity = identity
@@ -126,7 +126,8 @@ class Link:
         Raises:
             Unreachable: no broker answers there, or it refuses the name or the password.
         """
-        client = await self._connect()
+        self._client = client = await self._connect()
+        self.longest = client.longest
         self._keeping = asyncio.create_task(self._keep(client), name=f"mqtt link {self._identity}")
 
     async def close(self) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import secrets
 import time
+from functools import partial
 
 import msgspec
 
@@ -10,7 +11,7 @@ from mas.bus.memory import MemoryBus
 from mas.bus.mqtt_cards import Card, Cards
 from mas.bus.mqtt_desk import Desk
 from mas.bus.mqtt_ear import Ear
-from mas.bus.mqtt_link import Link
+from mas.bus.mqtt_link import REFUSED, Link
 from mas.bus.mqtt_options import MqttOptions
 from mas.bus.mqtt_outbox import Outbox
 from mas.bus.mqtt_speaker import Speaker
@@ -22,6 +23,7 @@ from mas.core.messages import Envelope
 from mas.core.naming import did_you_mean
 
 _LOOK_S = 0.05
+_HEADER = 1024  # bytes that a packet may hold beside its frame: the topic and what MQTT adds
 
 
 class Node:
@@ -36,6 +38,7 @@ class Node:
         self.me = Peer(broker.principal, process)
         self._local = local
         self._options = options
+        self._codec = codec
         self._topics = topics = Topics(space=broker.space)
         self._readers: dict[str, list[str]] = {}
         self._since = time.time()
@@ -91,9 +94,12 @@ class Node:
             await self.link.subscribe(self._topics.inbox(self.me))
             await self.link.subscribe(self._topics.cards)
             self._show_card()
-            await self.flush()
-        except BaseException:
+            async with asyncio.timeout(self._options.patience_s):
+                await self.flush()
+        except BaseException as error:
             await self.link.close()
+            if isinstance(error, TimeoutError):
+                raise Denied(self._unheard()) from None
             raise
         self._looking = asyncio.create_task(self._look(), name=f"mqtt outbox {self.me.process}")
 
@@ -121,13 +127,13 @@ class Node:
         """Wait until what this process sent is with the broker's subscribers, and what was sent to it before is heard.
 
         Raises:
-            Closed: the bus was closed.
+            Closed: the bus was closed. Denied: the broker does not let this process speak to itself.
         """
         while not self._is_closed:
             token = secrets.token_hex(8)
             echo = self._echoes[token] = asyncio.get_running_loop().create_future()
             try:
-                self._speaker.echo(token)
+                self._speaker.echo(token, partial(self._on_echo_taken, echo))
                 if await echo:
                     return
             finally:
@@ -236,8 +242,20 @@ class Node:
         if token in self._echoes:
             _resolve(self._echoes[token], True)
 
+    def _on_echo_taken(self, echo: "asyncio.Future[bool]", code: int) -> None:
+        if code >= REFUSED and not echo.done():
+            echo.set_exception(Denied(self._unheard()))
+
+    def _unheard(self) -> str:
+        return (
+            f"the broker does not let {self.me.principal!r} say something to itself: its access list must allow "
+            f"writing and reading {self._topics.back(self.me, self.me.principal)!r}"
+        )
+
     def _connected(self) -> None:
         """A new connection: who is there must show, and what was on its way is looked after."""
+        if self.link.longest is not None:
+            self._codec.max_bytes = min(self._options.max_frame_bytes, max(0, self.link.longest - _HEADER))
         self.cards.suspect_all()
         self._show_card()
         self.outbox.reconnected()

@@ -173,7 +173,10 @@ class Outbox:
         post.holder, post.asked = None, None
         post.pause_s = self._options.ack_s
         post.due = self._clock() + post.pause_s
-        post.is_sent = self._speaker.send(post, partial(self._taken, post, post.attempt))
+        try:
+            post.is_sent = self._speaker.send(post, partial(self._taken, post, post.attempt))
+        except Malformed as error:  # the broker behind a new connection may take less than the one before
+            self._fail(post, error)
 
     def _taken(self, post: Post, attempt: int, code: int) -> None:
         """The broker says what it did with one attempt."""

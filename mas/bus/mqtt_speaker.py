@@ -85,11 +85,11 @@ class Speaker:
         """Tell a process that these answers came."""
         self.say(peer, self._codec.encode(Got(self.me.process, tickets)))
 
-    def echo(self, token: str) -> None:
+    def echo(self, token: str, acknowledge: Acknowledge) -> None:
         """Say something to oneself, which comes back behind all that the broker had for this process."""
-        self._sure(self.me, Got(self.me.process, [token]), None)
+        self._sure(self.me, Got(self.me.process, [token]), acknowledge)
 
-    def _sure(self, peer: Peer, frame: Find | Cancel | Got, acknowledge: Acknowledge | None) -> None:
+    def _sure(self, peer: Peer, frame: Find | Cancel | Got, acknowledge: Acknowledge) -> None:
         topic = self._topics.back(peer, self.me.principal)
         self.line.publish(topic, self._codec.encode(frame), acknowledge=acknowledge)
 
