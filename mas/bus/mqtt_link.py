@@ -34,8 +34,9 @@ _BAD_LOGIN = frozenset({134, NOT_AUTHORISED})
 class Client(aiomqtt.Client):
     """aiomqtt's client, told of every packet where it comes in.
 
-    aiomqtt hides the reason code of a publication, which says that nobody listens, and its queue and its `publish` cost
-    several tasks per message. What it is here for: driving the protocol in the event loop.
+    aiomqtt hides the reason code of a publication, which says that nobody listens; its queue and its `publish` cost
+    several tasks per message, and it wakes the event loop through a pipe for each. What it is here for: driving the
+    protocol in the event loop.
     """
 
     def __init__(self, host: str, port: int, *, hear: Callable[[str, bytes], None], **options: Any) -> None:
@@ -43,6 +44,7 @@ class Client(aiomqtt.Client):
         self.longest: int | None = None
         self._hear = hear
         self._acknowledge: dict[int, Acknowledge] = {}
+        self._is_write_due = False
 
     def send(
         self,
@@ -69,6 +71,32 @@ class Client(aiomqtt.Client):
     def drop(self) -> None:
         """Close the socket, which aiomqtt leaves open after a failed connection."""
         self._client._sock_close()
+
+    def _write(self) -> None:
+        """Write what there is, and the rest when the socket has room for it."""
+        self._is_write_due = False
+        paho = self._client
+        sock = paho.socket()
+        if sock is None:
+            return
+        try:
+            paho.loop_write()
+        except OSError as error:
+            if not self._disconnected.done():
+                self._disconnected.set_exception(error)
+            return
+        if paho.socket() is sock and paho.want_write():
+            self._loop.add_writer(sock.fileno(), self._write)
+
+    def _on_socket_register_write(self, client: Paho, userdata: Any, sock: Any) -> None:
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:  # paho connects in a thread
+            super()._on_socket_register_write(client, userdata, sock)
+            return
+        if not self._is_write_due:
+            self._is_write_due = True
+            self._loop.call_soon(self._write)
 
     def _on_connect(self, client: Paho, userdata: Any, flags: Any, reason: Any, properties: Any = None) -> None:
         self.longest = getattr(properties, "MaximumPacketSize", None)

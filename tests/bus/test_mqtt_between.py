@@ -407,7 +407,7 @@ async def test_what_the_broker_does_not_allow_is_denied(guarded, monkeypatch):
                 with pytest.raises(Denied, match="does not let 'alice' send to 'closed'"):
                     await sending(ASK.new("closed", Note(text="x")))
     with pytest.raises(Denied, match="does not let 'mute' say something to itself"):
-        async with MqttBus.connect(guarded.url("mute")):
+        async with MqttBus.connect(guarded.url("mute"), options=MqttOptions(patience_s=1.0)):
             pass
 
 
