@@ -31,8 +31,8 @@ class Mosquitto:
     def __init__(self, folder: Path, more: str) -> None:
         with socket.create_server(("127.0.0.1", 0)) as free:
             self.port = free.getsockname()[1]
-        self._config = folder / f"mosquitto-{self.port}.conf"
-        self._config.write_text(_CONFIG.format(port=self.port, user=getpass.getuser(), more=more))
+        self.config = folder / f"mosquitto-{self.port}.conf"
+        self.config.write_text(_CONFIG.format(port=self.port, user=getpass.getuser(), more=more))
         self._process: subprocess.Popen[bytes] | None = None
 
     def url(self, user: str, space: str = "test") -> str:
@@ -41,7 +41,7 @@ class Mosquitto:
     def start(self) -> None:
         assert BINARY is not None
         self._process = subprocess.Popen(
-            [BINARY, "-c", str(self._config)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+            [BINARY, "-c", str(self.config)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )
         deadline = time.monotonic() + 20.0
         while time.monotonic() < deadline:
