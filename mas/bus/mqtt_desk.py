@@ -156,10 +156,16 @@ class Desk:
                     self._close(handed, "left")
 
     async def close(self) -> None:
-        """Wait for what is being handed over; the local bus must be closed, which ends it."""
+        """Wait for what is being handed over; the local bus must be closed, which ends it.
+
+        What is in its queues can still be received here, so it is not given to others.
+        """
         tasks = [case.task for case in self._cases.values() if case.task is not None]
         if tasks:
             await asyncio.wait(tasks)
+        for handed in tuple(self._open):
+            while handed in self._open:
+                self._close(handed, "done")
         self._speak()
 
     async def _hand_over(self, key: Key, case: Case, envelope: Envelope) -> None:

@@ -230,10 +230,13 @@ class Link:
             self.reconnects += 1
 
     async def _until_broken(self, client: Client) -> None:
-        """Serve one connection to its end."""
+        """Serve one connection to its end. What is subscribed meanwhile belongs to it, too."""
         try:
-            for topic in tuple(self._filters):
-                await self._subscribe_again(client, topic)
+            subscribed: set[str] = set()
+            while missing := [topic for topic in self._filters if topic not in subscribed]:
+                for topic in missing:
+                    await self._subscribe_again(client, topic)
+                subscribed.update(missing)
             self._client = client
             self.longest = client.longest
             self._connected()
@@ -243,6 +246,8 @@ class Link:
             return
 
     async def _subscribe_again(self, client: Client, topic: str) -> None:
+        if topic not in self._filters:
+            return
         try:
             await self._subscribe(client, topic)
         except Denied as error:

@@ -79,6 +79,7 @@ class Node:
             echoed=self._on_echo,
         )
         self._echoes: dict[str, asyncio.Future[bool]] = {}
+        self._first_echo: str | None = None
         self._is_closed = False
         self._looking: asyncio.Task[None] | None = None
 
@@ -239,7 +240,10 @@ class Node:
         self.ear.hear(topic, payload)
 
     def _on_echo(self, token: str) -> None:
-        if token in self._echoes:
+        if token == self._first_echo:
+            self._first_echo = None
+            self.outbox.reconnected()
+        elif token in self._echoes:
             _resolve(self._echoes[token], True)
 
     def _on_echo_taken(self, echo: "asyncio.Future[bool]", code: int) -> None:
@@ -253,12 +257,17 @@ class Node:
         )
 
     def _connected(self) -> None:
-        """A new connection: who is there must show, and what was on its way is looked after."""
+        """A new connection: who is there must show.
+
+        What was on its way is looked after behind the first echo: by then every card has come, so that no process is
+        forgotten that may have a message.
+        """
         if self.link.longest is not None:
             self._codec.max_bytes = min(self._options.max_frame_bytes, max(0, self.link.longest - _HEADER))
         self.cards.suspect_all()
         self._show_card()
-        self.outbox.reconnected()
+        self._first_echo = secrets.token_hex(8)
+        self._speaker.echo(self._first_echo, lambda _: None)
         for echo in self._echoes.values():
             _resolve(echo, False)
 
@@ -274,7 +283,7 @@ class Node:
     async def _look(self) -> None:
         while True:
             await asyncio.sleep(_LOOK_S)
-            if self.link.is_up:
+            if self.link.is_up and self._first_echo is None:
                 self.cards.give_up()
                 self.outbox.look()
 

@@ -341,6 +341,31 @@ async def test_a_process_without_a_connection_waits_and_goes_on_when_there_is_on
             assert bus.statistics().reconnects == 1
 
 
+async def test_an_address_taken_while_there_is_no_connection_is_heard_when_there_is_one(tmp_path: Path):
+    with running_mosquitto(tmp_path) as broker:
+        async with MqttBus.connect(broker.url("alice")) as bus:
+            broker.kill()
+            await until(lambda: not bus._node.link.is_up)
+            async with serve(bus, "b", echo):
+                asked = start(bus.request(ASK.new("b", Note(text="x"))))
+                await asyncio.to_thread(broker.start)
+                assert (await asked).payload.content == "x"
+
+
+async def test_what_is_queued_when_the_bus_closes_is_received_here_and_by_nobody_else(url):
+    async with processes(url, 2) as (stays, sends), AsyncExitStack() as leaving:
+        closes = await leaving.enter_async_context(MqttBus.connect(url))
+        first = await leaving.enter_async_context(closes.subscribe("b"))
+        await sends.publish(ASK.new("b", Note(text="x")))
+        async with stays.subscribe("b"):
+            await closes.close()
+            assert await next_text(first) == "x"
+            await until(lambda: sends.statistics().outbox == 0)
+            await sends.flush()
+            await stays.flush()
+            assert stays.statistics().accepted == 0
+
+
 async def test_a_bus_closes_while_its_broker_is_away(tmp_path: Path):
     with running_mosquitto(tmp_path) as broker:
         async with MqttBus.connect(broker.url("alice")) as bus, bus.subscribe("b"):
