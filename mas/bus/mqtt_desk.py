@@ -90,6 +90,7 @@ class Desk:
         self._over.pop(key, None)
         case = self._cases[key] = Case(frame.attempt, "held", frame.mode, frame.envelope.delivery)
         case.task = asyncio.create_task(self._hand_over(key, case, frame.envelope), name=f"mqtt {frame.envelope.id}")
+        case.task.add_done_callback(lambda task: self._handed_over(key, case, is_cancelled=task.cancelled()))
         if frame.eager:
             self._tell(key, case, frame.attempt)
 
@@ -176,15 +177,16 @@ class Desk:
                 self._reply(key, case, Answer(self._process, key[1], timeless))
             else:
                 await self._publish(key, case, envelope)
-        except asyncio.CancelledError:
-            case.standing = "unknown"
-            raise
         except MasError as error:
             self._failed(key, case, envelope, error)
-        finally:
-            case.task = None
-            if case.standing != "accepted":
-                self._finish(key)
+
+    def _handed_over(self, key: Key, case: Case, *, is_cancelled: bool) -> None:
+        """The task ended, or was cancelled before it began."""
+        case.task = None
+        if is_cancelled:
+            case.standing = "unknown"
+        if case.standing != "accepted":
+            self._finish(key)
 
     async def _publish(self, key: Key, case: Case, envelope: Envelope) -> None:
         """Into a queue; from then on it waits for `done`, unless the local bus had the id before and drops it."""
@@ -192,6 +194,9 @@ class Desk:
         self._expected[handed] += 1
         try:
             await self._local.publish(envelope, wait=case.mode == "tell")
+        except asyncio.CancelledError:
+            _less(self._admitted, handed)
+            raise
         finally:
             _less(self._expected, handed)
         case.standing = "done"
@@ -257,7 +262,7 @@ class Desk:
         self._over.move_to_end(key)
         if len(self._over) > self._remembered:
             oldest, _ = self._over.popitem(last=False)
-            del self._cases[oldest]
+            self._cases.pop(oldest, None)
 
 
 def _less(counter: Counter[Handed], handed: Handed) -> None:
