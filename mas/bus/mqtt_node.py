@@ -9,16 +9,17 @@ import msgspec
 
 from mas.bus.memory import MemoryBus
 from mas.bus.mqtt_cards import Card, Cards
+from mas.bus.mqtt_client import REFUSED
 from mas.bus.mqtt_desk import Desk
 from mas.bus.mqtt_ear import Ear
-from mas.bus.mqtt_link import REFUSED, Link
+from mas.bus.mqtt_link import Link
 from mas.bus.mqtt_options import MqttOptions
 from mas.bus.mqtt_outbox import Outbox
 from mas.bus.mqtt_speaker import Speaker
 from mas.bus.mqtt_topics import Peer, Topics
 from mas.bus.mqtt_url import Broker
 from mas.bus.wire import Codec, Mode
-from mas.core.errors import Closed, Denied, Dropped, Expired, NoRoute
+from mas.core.errors import Closed, Denied, Dropped, Expired, NoRoute, Unreachable
 from mas.core.messages import Envelope
 from mas.core.naming import did_you_mean
 
@@ -98,7 +99,10 @@ class Node:
             async with asyncio.timeout(self._options.patience_s):
                 await self.flush()
         except BaseException as error:
+            is_up = self.link.is_up
             await self.link.close()
+            if isinstance(error, TimeoutError) and not is_up:
+                raise Unreachable("the broker took the connection and broke it again: see its log") from None
             if isinstance(error, TimeoutError):
                 raise Denied(self._unheard()) from None
             raise

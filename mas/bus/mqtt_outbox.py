@@ -12,7 +12,7 @@ from collections.abc import Callable
 from functools import partial
 
 from mas.bus.mqtt_cards import Cards
-from mas.bus.mqtt_link import NOBODY, NOT_AUTHORISED
+from mas.bus.mqtt_client import NOBODY, NOT_AUTHORISED
 from mas.bus.mqtt_options import MqttOptions
 from mas.bus.mqtt_post import Lanes, Post
 from mas.bus.mqtt_speaker import Speaker

@@ -6,7 +6,7 @@ from typing import Protocol
 
 import msgspec
 
-from mas.bus.mqtt_link import Acknowledge
+from mas.bus.mqtt_client import Acknowledge
 from mas.bus.mqtt_post import Post
 from mas.bus.mqtt_topics import Peer, Topics
 from mas.bus.wire import Cancel, Codec, Find, Got, Send
