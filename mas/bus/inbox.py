@@ -141,7 +141,7 @@ class Inbox:
         deliver: Callable[[Slot], bool],
         release: Callable[[Slot], None],
         finish: Callable[[Slot, bytes | None], None],
-        give_back: Callable[[Slot, float | None, str, bool], None],
+        give_back: Callable[[Slot, float | None, str, bool], bool],
     ) -> None:
         if credit < 1:
             raise ValueError(f"credit of the subscription at {address!r} is {credit}; it must be 1 or more")
@@ -214,7 +214,7 @@ class Inbox:
 
     def nack(
         self, envelope: Envelope, *, delay_s: float = 0.0, cause: str = "given back", is_tried: bool = True
-    ) -> None:
+    ) -> bool:
         """Give a received message back, to be delivered again; see `Subscription.nack`.
 
         Raises:
@@ -223,8 +223,7 @@ class Inbox:
         if not delay_s >= 0:
             raise ValueError(f"delay_s is {delay_s}; it must be 0 (at once) or more")
         slot = self._let_go(envelope)
-        if slot is not None:
-            self._give_back(slot, delay_s, cause, is_tried)
+        return slot is None or self._give_back(slot, delay_s, cause, is_tried)
 
     def reject(self, envelope: Envelope, *, cause: str) -> None:
         """Give a received message up; see `Subscription.reject`.

@@ -12,7 +12,7 @@ from mas.bus.journal import Journal
 from mas.bus.limits import Limits
 from mas.bus.mailbox import Mailbox
 from mas.bus.record import State
-from mas.core.errors import Dropped, Expired, RemoteError
+from mas.core.errors import Dropped, Expired, NoRoute, RemoteError
 from mas.core.messages import Delivery, Envelope
 
 # Looked up once: in Python 3.11 a member of an enumeration costs a quarter of a microsecond, several times a message.
@@ -138,6 +138,15 @@ class Ledger:
             self.counters.abandoned += 1
             self.write(slot, State.FAILED, f"{type(error).__name__}: {error}")
             slot.settle(error)
+
+    def forgo(self, slot: Slot) -> None:
+        """Leave a message to its sender, who has kept it and may send it again."""
+        if slot.is_unwanted:
+            self._cancelled(slot)
+            return
+        self.seen.pop((slot.envelope.target, slot.envelope.id), None)
+        self.counters.abandoned += 1
+        slot.settle(NoRoute(f"message {slot.envelope.id!r}: the last listener at {slot.envelope.target!r} left"))
 
     def give_up(self, slot: Slot, error: Exception) -> None:
         """Settle a request that was received but will not be answered."""

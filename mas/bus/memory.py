@@ -45,7 +45,7 @@ class MemoryBus:
 
     Raises:
         JournalError: the journal cannot be read, or a bus has it already.
-        WireError: it holds a message whose payload's class was not imported.
+        Malformed: it holds a message whose payload's class was not imported.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class MemoryBus:
         `wait` is False. With a journal in group mode, returns once the message is on the disk.
 
         Raises:
-            WireError: the journal cannot hold the payload. JournalError: it is closed, or its disk has failed.
+            Malformed: the journal cannot hold the payload. JournalError: it is closed, or its disk has failed.
         """
         mailbox = self._route(envelope)
         slot = Slot(envelope, next(self._tickets), is_request=False)
@@ -140,7 +140,7 @@ class MemoryBus:
 
         Raises:
             Denied: the requester is not among the readers of the answer; the request still waits.
-            WireError: the journal cannot hold the payload; the request still waits.
+            Malformed: the journal cannot hold the payload; the request still waits.
         """
         reader = request.source if request.principal is None else request.principal
         if answer.visibility is not None and reader not in answer.visibility:

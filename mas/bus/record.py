@@ -101,7 +101,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
         """The message as it was accepted.
 
         Raises:
-            WireError: its payload's class is unknown here.
+            Malformed: its payload's class is unknown here.
         """
         return decode(self.frame)
 

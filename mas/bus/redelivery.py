@@ -47,16 +47,17 @@ class Redelivery:
         self._journal = journal
         self._orphans: dict[str, list[Slot]] = {}
 
-    def give_back(self, slot: Slot, delay_s: float | None, cause: str, is_tried: bool) -> None:
+    def give_back(self, slot: Slot, delay_s: float | None, cause: str, is_tried: bool) -> bool:
         """A receiver gave a message back; see `Subscription.nack`. `delay_s` None: it is never delivered again."""
         mailbox = self._mailboxes[slot.envelope.target]
         if delay_s and mailbox.halted >= self._limits.delayed and not mailbox.is_halted(slot):
             delay_s, cause = None, f"{cause}; {mailbox.halted} others wait already to be delivered again"
         if not self._take_back(slot, cause, is_tried=is_tried, is_last=delay_s is None):
             mailbox.release(slot)
-            return
+            return False
         mailbox.give_back(slot, self._clock() + (delay_s or 0.0))
         self._resume(mailbox, delay_s or 0.0)
+        return True
 
     def leave(self, inbox: Inbox, *, has_others: bool) -> list[Slot]:
         """Count what a subscription that leaves received and did not finish; returns what must be delivered again."""
@@ -77,7 +78,9 @@ class Redelivery:
         A closed bus has no next one: there they die, or stay in the journal for the next process.
         """
         for slot in slots:
-            if slot.is_promised and (not is_closed or slot.record is not None):
+            if not self._limits.keeps_orphans:
+                self._ledger.forgo(slot)
+            elif slot.is_promised and (not is_closed or slot.record is not None):
                 self._orphans.setdefault(address, []).append(slot)
             else:
                 error = NoRoute(f"message {slot.envelope.id!r}: the last listener at {address!r} left")

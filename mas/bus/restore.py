@@ -22,7 +22,7 @@ def restore(
     """Fill a new bus. Dead letters count as accepted, so that its counters add up.
 
     Raises:
-        JournalError: the journal cannot be read, or a bus has it already. WireError: a payload's class is unknown here.
+        JournalError: the journal cannot be read, or a bus has it already. Malformed: a payload's class is unknown here.
     """
     open_records, dead, seen, forgotten = journal.attach()
     for target, message_id in seen:

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 from pydantic import BaseModel
 
-from mas.core.errors import WireError
+from mas.core.errors import Malformed
 from mas.core.messages import Envelope, Payload
 from mas.core.naming import did_you_mean
 
@@ -21,12 +21,12 @@ def encode(envelope: Envelope) -> bytes:
     """The envelope as bytes.
 
     Raises:
-        WireError: its payload holds something that cannot be written, or its kind is another class's.
+        Malformed: its payload holds something that cannot be written, or its kind is another class's.
     """
     try:
         return _encoder.encode(envelope)
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
-        raise WireError(
+        raise Malformed(
             f"message {envelope.id!r}: its payload {type(envelope.payload).__name__} cannot be written: {error}"
         ) from error
 
@@ -35,14 +35,14 @@ def decode(frame: bytes) -> Envelope:
     """The envelope that `encode` made bytes of, every field checked.
 
     Raises:
-        WireError: the bytes are no envelope, or its payload's class is unknown here or does not fit.
+        Malformed: the bytes are no envelope, or its payload's class is unknown here or does not fit.
     """
     try:
         envelope = _decoder.decode(frame)
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
-        raise WireError(f"{len(frame)} bytes are no message: {error}") from error
+        raise Malformed(f"{len(frame)} bytes are no message: {error}") from error
     if envelope.kind != envelope.payload.kind:
-        raise WireError(
+        raise Malformed(
             f"message {envelope.id!r} says that it holds {envelope.kind!r} and holds {envelope.payload.kind!r}"
         )
     return envelope
@@ -52,30 +52,30 @@ def read_plain(frame: bytes) -> dict[str, Any]:
     """An envelope's fields without its classes, for readers that know no payloads; `payload` has `kind` and `fields`.
 
     Raises:
-        WireError: the bytes are no envelope.
+        Malformed: the bytes are no envelope.
     """
     try:
         plain = msgspec.msgpack.decode(frame, type=dict[str, Any])
         if {"id", "kind", "source", "target", "payload"} <= plain.keys():
             return plain
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
-        raise WireError(f"{len(frame)} bytes are no message: {error}") from error
-    raise WireError(f"{len(frame)} bytes are no message: it has no {'id'!r}, kind, source, target or payload")
+        raise Malformed(f"{len(frame)} bytes are no message: {error}") from error
+    raise Malformed(f"{len(frame)} bytes are no message: it has no {'id'!r}, kind, source, target or payload")
 
 
 def _payload_class(kind: object) -> type[Payload]:
     """The imported class of a kind.
 
     Raises:
-        WireError: there is none.
+        Malformed: there is none.
     """
     if not isinstance(kind, str):
-        raise WireError(f"the kind of a payload is a text, not {kind!r}")
+        raise Malformed(f"the kind of a payload is a text, not {kind!r}")
     if kind not in _kinds:
         _kinds.clear()
         _collect(Payload)
     if kind not in _kinds:
-        raise WireError(f"no payload of kind {kind!r} is known; import its class. {did_you_mean(kind, _kinds)}")
+        raise Malformed(f"no payload of kind {kind!r} is known; import its class. {did_you_mean(kind, _kinds)}")
     return _kinds[kind]
 
 

@@ -53,8 +53,10 @@ class Subscription(Protocol):
 
     def nack(
         self, envelope: Envelope, *, delay_s: float = 0.0, cause: str = "given back", is_tried: bool = True
-    ) -> None:
+    ) -> bool:
         """Not handled: give it back, to be delivered again after a delay, to any subscription of the address.
+
+        Returns whether it will be.
 
         Messages of its source and key that come later wait behind it; those that were received already should be given
         back with it. After as many attempts as the bus allows, a one-way message becomes a dead letter with the cause,

@@ -9,7 +9,8 @@
     │   ├── Expired            the deadline passed before an answer
     │   ├── Dropped            a bounded queue refused the message
     │   ├── Closed             the bus or the subscription is closed
-    │   ├── WireError          bytes that are no message, or a message that cannot become bytes
+    │   ├── Malformed          a message that cannot travel: unknown kind, wrong shape, too long
+    │   ├── Unreachable        no broker there, or one that refuses the connection
     │   ├── JournalError       a journal that cannot be read or written, or has no such message
     │   └── ReplayError        a run does something else than the recorded one
     ├── RemoteError            the other side of a request failed; its text is kept
@@ -68,8 +69,12 @@ class Closed(BusError):
     """The bus or the subscription is closed."""
 
 
-class WireError(BusError):
+class Malformed(BusError):
     """Bytes that are no message, or a message that cannot become bytes."""
+
+
+class Unreachable(BusError):
+    """The broker does not answer, or refuses the connection."""
 
 
 class JournalError(BusError):

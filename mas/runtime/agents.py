@@ -12,7 +12,7 @@ from pydantic import ConfigDict
 from mas.core.engine import Engine, Generation, Request, Sampling
 from mas.core.environment import Environment, Observation, Step
 from mas.core.errors import ConfigError, RunError
-from mas.core.messages import Envelope, Payload
+from mas.core.messages import PAYLOADS, Envelope, Payload
 from mas.core.role import Role, View
 
 
@@ -192,6 +192,13 @@ class Stepped(Payload):
     kind: ClassVar[str] = "stepped"
     model_config = _HOLDS_RECORDS
     step: Step
+
+
+TEAM_PAYLOADS: dict[str, type[Payload]] = {
+    **PAYLOADS,
+    **{kind.kind: kind for kind in (Ask, Answer, Look, Seen, Act, Stepped)},
+}
+"""All that a team's members say to each other: what a bus between processes must carry."""
 
 
 class EnvironmentAgent:

@@ -12,7 +12,7 @@ from mas.bus.limits import Limits
 from mas.bus.memory import MemoryBus
 from mas.bus.record import State, read_records, redrive
 from mas.core.bus import Bus
-from mas.core.errors import ConfigError, JournalError, WireError
+from mas.core.errors import ConfigError, JournalError, Malformed
 from mas.core.messages import Delivery, Envelope, Note, Payload
 from mas.testing.bus import BusContract
 from mas.testing.bus_redelivery import RedeliveryContract
@@ -210,6 +210,6 @@ async def test_a_payload_that_cannot_be_written_is_refused_before_it_is_accepted
         bus = MemoryBus(journal=journal)
         async with bus.subscribe("b"):
             for call in (bus.publish, bus.request):
-                with pytest.raises(WireError, match="Odd cannot be written"):
+                with pytest.raises(Malformed, match="Odd cannot be written"):
                     await call(Envelope(id="1", kind=odd.kind, source="a", target="b", payload=odd))
         assert bus.statistics().accepted == 0

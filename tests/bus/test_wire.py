@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict
 from mas.bus.wire import decode, encode, read_plain
 from mas.core.engine import AdapterRef, Generation
 from mas.core.environment import Observation, Step
-from mas.core.errors import WireError
+from mas.core.errors import Malformed
 from mas.core.messages import Action, Delivery, Envelope, Failure, Feedback, Note, Payload, Plan, Verdict
 from mas.core.role import Message, View
 from mas.runtime.agents import Act, Answer, Ask, Candidate, Look, Seen, Stepped
@@ -84,18 +84,18 @@ def test_a_message_comes_back_as_it_was(payload):
 
 
 def test_what_cannot_be_written_is_refused_with_its_class():
-    with pytest.raises(WireError, match="Opaque cannot be written"):
+    with pytest.raises(Malformed, match="Opaque cannot be written"):
         encode(envelope(Opaque(secret=object())))
 
 
 def test_an_unknown_kind_names_those_that_are_known():
     frame = encode(envelope(Note(text="x"))).replace(b"note", b"nute")
-    with pytest.raises(WireError, match=r"no payload of kind 'nute' is known.*Did you mean 'note'"):
+    with pytest.raises(Malformed, match=r"no payload of kind 'nute' is known.*Did you mean 'note'"):
         decode(frame)
 
 
 def test_a_kind_that_is_not_its_payloads_is_refused():
-    with pytest.raises(WireError, match="says that it holds 'plan'"):
+    with pytest.raises(Malformed, match="says that it holds 'plan'"):
         decode(encode(msgspec.structs.replace(envelope(Note(text="x")), kind="plan")))
 
 
@@ -105,15 +105,15 @@ def test_a_kind_that_is_not_its_payloads_is_refused():
 def test_fields_that_do_not_fit_are_refused(fields):
     plain = read_plain(encode(envelope(Verdict(text="x", accept=True))))
     plain["payload"] = {"kind": "verdict", "fields": fields}
-    with pytest.raises(WireError):
+    with pytest.raises(Malformed):
         decode(msgspec.msgpack.encode(plain))
 
 
 @given(st.binary(max_size=200))
 def test_random_bytes_are_no_message(frame):
-    with pytest.raises(WireError):
+    with pytest.raises(Malformed):
         decode(frame)
-    with pytest.raises(WireError):
+    with pytest.raises(Malformed):
         read_plain(frame)
 
 
@@ -124,5 +124,5 @@ def test_a_damaged_message_is_refused_or_another_valid_one():
         damaged[draw.randrange(len(frame))] = draw.randrange(256)
         try:
             assert isinstance(decode(bytes(damaged)), Envelope)
-        except WireError:
+        except Malformed:
             continue
