@@ -20,12 +20,12 @@ from rich.text import Text
 from mas.bench.command import bench
 from mas.broker.command import broker
 from mas.bus.command import deadletters
-from mas.config.load import load_config, load_run_config
-from mas.config.options import Config
+from mas.config.load import load_run_config
 from mas.config.peers import check_peers
 from mas.core.errors import ConfigError, Halted, MasError, RunDirectoryError
-from mas.core.scenario import Scenario
 from mas.graph.find import find_team
+from mas.overrides import PLAYING, Overrides, RunDir, Sampled, check_used, configured
+from mas.playing import agent, run
 from mas.scenarios import SCENARIOS, build_scenario
 from mas.scenarios.named import named_team
 from mas.study.options import load_study
@@ -44,16 +44,11 @@ app = typer.Typer(
 app.add_typer(bench)
 app.command()(deadletters)
 app.command()(broker)
+app.command()(run)
+app.command()(agent)
 
-_OVERRIDES_HELP = (
-    "dotted.key=value, such as scenario=plan_path algorithm=at_grpo train.steps=20 run_dir=runs/x; "
-    "`mas config` prints all keys"
-)
-Overrides = Annotated[list[str] | None, typer.Argument(metavar="[OVERRIDES]...", help=_OVERRIDES_HELP)]
-RunDir = Annotated[Path, typer.Argument(metavar="RUN_DIR", help="directory of a run, made by `mas train`")]
 StudyName = Annotated[str, typer.Argument(metavar="STUDY", help="a preset: demo or full")]
 StudyDir = Annotated[Path, typer.Option("--out", help="directory of the study")]
-Sampled = Annotated[bool, typer.Option("--sampled", help="sample as in training instead of greedily")]
 
 
 def main() -> None:
@@ -71,7 +66,7 @@ def main() -> None:
 @app.command()
 def train(overrides: Overrides = None) -> None:
     """Train a team. The same command again goes on with a run that was stopped or killed."""
-    config, scenario = _configured(overrides or [])
+    config, scenario = configured(overrides or [])
     from mas.training.run import train_in_directory
 
     console = Console()
@@ -94,7 +89,7 @@ def evaluate(
 ) -> None:
     """Evaluate a trained team on held-out tasks, next to the same team untrained."""
     config = load_run_config(run_dir, overrides or [])
-    _check_used("eval", overrides or [], (*_PLAYING, "train.eval_tasks"))
+    check_used("eval", overrides or [], (*PLAYING, "train.eval_tasks"))
     scenario = build_scenario(config.scenario)
     check_peers(config, find_team(scenario, config.algorithm.team))
     count, pair = tasks or config.train.eval_tasks, tuple(swap.split(",")) if swap else ()
@@ -116,39 +111,6 @@ def evaluate(
 
 
 @app.command()
-def run(
-    words: Annotated[list[str] | None, typer.Argument(metavar="[RUN_DIR] [OVERRIDES]...", help=_OVERRIDES_HELP)] = None,
-    task: Annotated[int, typer.Option(min=0, help="number of the held-out task")] = 0,
-    sampled: Sampled = False,
-) -> None:
-    """Play one episode and print the conversation: of a trained run, or without RUN_DIR of an untrained team."""
-    words = words or []
-    run_dir = Path(words[0]) if words and "=" not in words[0] else None
-    if run_dir is None:
-        config, scenario = _configured(words)
-    else:
-        config = load_run_config(run_dir, words[1:])
-        scenario = build_scenario(config.scenario)
-    _check_used("run", words if run_dir is None else words[1:], _PLAYING)
-    check_peers(config, find_team(scenario, config.algorithm.team))
-    from mas.runtime.interrupt import drains_on_interrupt
-    from mas.training.players import open_players
-    from mas.training.show import show_episode
-    from mas.training.terminal import TerminalDesk
-
-    console = Console()
-
-    async def play() -> None:
-        async with open_players(config, scenario, run_dir, console.print, TerminalDesk(console)) as players:
-            temperature = None if sampled else 0.0
-            seed = config.train.seed
-            with drains_on_interrupt(players.runtime):
-                await show_episode(players, scenario.task("eval", task), seed, console, temperature=temperature)
-
-    asyncio.run(play())
-
-
-@app.command()
 def serve(
     run_dir: RunDir,
     overrides: Overrides = None,
@@ -160,7 +122,7 @@ def serve(
 ) -> None:
     """Serve a run's base, adapters and team over an OpenAI-compatible endpoint, until Ctrl-C."""
     config = load_run_config(run_dir, overrides or [])
-    _check_used("serve", overrides or [], tuple(name for name in _PLAYING if name != "train.seed"))
+    check_used("serve", overrides or [], tuple(name for name in PLAYING if name != "train.seed"))
     scenario = build_scenario(config.scenario)
     from mas.endpoint.command import serve_run
     from mas.endpoint.server import bind
@@ -198,9 +160,9 @@ def base(overrides: Overrides = None) -> None:
     given = overrides or []
     is_chosen = any(word.lstrip("+").partition("=")[0].partition(".")[0] == "scenario" for word in given)
     configured = [
-        _configured([*given, *more]) for more in ([[]] if is_chosen else [[f"scenario={n}"] for n in SCENARIOS])
+        configured([*given, *more]) for more in ([[]] if is_chosen else [[f"scenario={n}"] for n in SCENARIOS])
     ]
-    _check_used("base", given, ("scenario", "model", "engine"))
+    check_used("base", given, ("scenario", "model", "engine"))
     from mas.training.warm_start import tiny_base
 
     for config, scenario in configured:
@@ -228,7 +190,7 @@ def report(run_dir: RunDir) -> None:
 @app.command("config")
 def show_config(overrides: Overrides = None) -> None:
     """Print the whole configuration that the overrides make, and check it."""
-    config, _ = _configured(overrides or [])
+    config, _ = configured(overrides or [])
     typer.echo(yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True), nl=False)
 
 
@@ -249,35 +211,6 @@ def _study(name: str, out: Path, command: str) -> None:
     from mas.study.run import run_study
 
     run_study(out, options, command=command, console=Console())
-
-
-def _configured(overrides: list[str]) -> tuple[Config, Scenario]:
-    """The configuration and its scenario, with its team and its peers found."""
-    config = load_config(overrides)
-    scenario = build_scenario(config.scenario)
-    check_peers(config, find_team(scenario, config.algorithm.team))
-    return config, scenario
-
-
-_PLAYING = (
-    "scenario",
-    "algorithm=",
-    "algorithm.team",
-    "algorithm.policy",
-    "model",
-    "engine",
-    "peers",
-    "train.seed",
-    "train.answer_timeout_s",
-)
-
-
-def _check_used(command: str, overrides: list[str], used: tuple[str, ...]) -> None:
-    """Refuse overrides that are right and yet change nothing that a command does."""
-    for override in overrides:
-        if not override.lstrip("+").startswith(used):
-            names = ", ".join(name.rstrip("=") for name in used)
-            raise ConfigError(f"{override!r} has no effect on `mas {command}`, which depends on: {names}")
 
 
 def _evaluation_table(results: "dict[str, Evaluation]", title: str) -> Table:

@@ -3,8 +3,8 @@
 A member hears what is sent to its address and what comes back to its processes. It may send to the members that an edge
 leads to, and always under its own name, the last level of the topic. Whoever may send to a member may also ask it what
 became of a message and cancel it; whoever may be asked may answer, and stream to the asker. Processes of one member may
-speak to each other. The coordinator, the process that plays the team, asks everybody and keeps the environment. The
-operator looks on: presence and the broker's counters.
+speak to each other. The coordinator, the process that plays the team, asks everybody, keeps the environment, and hears
+signs of life at an address of its own. The operator looks on: presence and the broker's counters.
 """
 
 import re
@@ -18,6 +18,7 @@ from mas.core.team import DONE, START, TeamSpec
 COORDINATOR = "coordinator"
 OPERATOR = "operator"
 _ENVIRONMENT = "environment"
+_RUN = "run"
 _PRINCIPAL = re.compile(r"[\w.@=-]+(/[\w.@=-]+)+")
 
 
@@ -37,13 +38,15 @@ def team_rights(spec: TeamSpec, space: str) -> tuple[Rights, ...]:
         ConfigError: a name that cannot be a user name, or an agent named like the environment's address.
     """
     address = {agent: _principal(spec, agent) for agent in spec.members()}
-    if _ENVIRONMENT in address:
-        raise ConfigError(
-            f"team {spec.name!r}: agent {_ENVIRONMENT!r} has the address of the environment; give it another name"
-        )
-    environment = _principal(spec, _ENVIRONMENT)
+    for name in (_ENVIRONMENT, _RUN):
+        if name in address:
+            raise ConfigError(
+                f"team {spec.name!r}: agent {name!r} has an address of whoever plays the team; give it another name"
+            )
+    environment, run = _principal(spec, _ENVIRONMENT), _principal(spec, _RUN)
     owner = {name: name for name in address.values()} | {environment: COORDINATOR}
-    sends = {(COORDINATOR, target) for target in owner}
+    sends = {(COORDINATOR, target) for target in owner} | {(name, run) for name in address.values()}
+    owner[run] = COORDINATOR
     sends |= {
         (address[edge.source], address[edge.target])
         for edge in spec.edges

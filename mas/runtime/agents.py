@@ -196,7 +196,7 @@ class Stepped(Payload):
 
 TEAM_PAYLOADS: dict[str, type[Payload]] = {
     **PAYLOADS,
-    **{kind.kind: kind for kind in (Ask, Answer, Look, Seen, Act, Stepped)},
+    **{kind.kind: kind for kind in (Ask, Answer, Look, Seen, Act, Stepped, Beat)},
 }
 """All that a team's members say to each other: what a bus between processes must carry."""
 

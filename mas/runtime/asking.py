@@ -28,6 +28,7 @@ class Asking:
 
     Args:
         team: name that goes before the members' addresses; address: where the runtime listens itself.
+        principal: as whom it asks; first_id: what the ids of its messages begin with.
         members: agents by name, and stand-ins by the name of their role.
         timeout_s: of an answer whose agent's policy says nothing; None: no limit.
     """
@@ -38,6 +39,8 @@ class Asking:
         *,
         team: str,
         address: str,
+        principal: str,
+        first_id: str,
         members: Mapping[str, Member],
         policies: Mapping[str, Policy],
         accounts: Accounts,
@@ -46,6 +49,7 @@ class Asking:
         self.pulse = Pulse()
         self.notes: dict[str, OnAttempt] = {}
         self._bus, self._team, self._address = bus, team, address
+        self._principal, self._first_id = principal, first_id
         self._members, self._policies, self._accounts = members, policies, accounts
         self._timeout_s = timeout_s
         self._numbers = count()
@@ -112,12 +116,12 @@ class Asking:
         """The answer of a member, or of the team's environment; only the two can read what travels."""
         target = f"{self._team}/{name}"
         envelope = Envelope(
-            id=f"{self._address}/{next(self._numbers)}",
+            id=f"{self._first_id}/{next(self._numbers)}",
             kind=payload.kind,
             source=self._address,
             target=target,
             payload=payload,
-            visibility=frozenset((target, self._address)),
+            visibility=frozenset((target, self._principal)),
             episode=episode,
             turn=turn,
         )

@@ -80,7 +80,7 @@ async def _beat(bus: Bus, request: Envelope, beat_s: float) -> None:
             payload=Beat(number=number),
             correlation=request.id,
             delivery=Delivery.BEST_EFFORT,
-            visibility=frozenset((request.source,)),
+            visibility=frozenset((request.principal or request.source,)),
             episode=request.episode,
             turn=request.turn,
         )

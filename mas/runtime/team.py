@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
+from dataclasses import dataclass
 from functools import partial
 from itertools import count
 from types import MappingProxyType, TracebackType
@@ -26,9 +27,29 @@ from mas.runtime.pulse import with_pulse
 
 OnTurn = Callable[[int, Flow, Step], None]
 
+ENVIRONMENT = "environment"
+RUN = "run"
+"""Names, after the team's, of the addresses where whoever plays a team listens: for what the environment is asked, and
+for signs of life."""
+
 _RUNS = count()
 _CREDIT = 65_536
 """Asks that one agent may have in hand: the engine, not the bus, decides how many run together."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """What one process does for a team that is spread over several.
+
+    Attributes:
+        hosts: the agents and stand-ins that listen here, and `environment` for whoever plays the team.
+        principal: as whom the bus of this process sends.
+        process: its name, which goes before the ids of its messages; no two that live have the same.
+    """
+
+    hosts: frozenset[str]
+    principal: str
+    process: str
 
 
 class TeamRuntime:
@@ -40,6 +61,7 @@ class TeamRuntime:
         timeout_s: how long one agent may take to answer, where its policy does not say; None: no limit.
         peers: role name -> voice, for roles that speak through something other than the engine.
         desk: where the questions to people lie; needed by teams with a role that a person plays.
+        place: what of the team is in this process; None: all of it.
 
     Raises:
         ConfigError: there is such a role and no desk, or a stop text that is not one token.
@@ -56,6 +78,7 @@ class TeamRuntime:
         timeout_s: float | None = None,
         peers: Mapping[str, Voice] = MappingProxyType({}),
         desk: HumanDesk | None = None,
+        place: Place | None = None,
     ) -> None:
         def member(role: Role) -> Member:
             if role.spec.voice == "human":
@@ -67,7 +90,8 @@ class TeamRuntime:
         self.bus = bus
         self.world = EnvironmentAgent()
         self._members = {name: member(role) for name, role in (*plan.roles.items(), *plan.stand_ins.items())}
-        self._address = f"run/{plan.spec.name}/{next(_RUNS)}"
+        self._place = place
+        self._address = f"run/{plan.spec.name}/{next(_RUNS)}" if place is None else f"{plan.spec.name}/{RUN}"
         self._views = view_names(plan)
         self._accounts = Accounts(plan.spec, bus.now)
         self._gate = Gate()
@@ -75,6 +99,8 @@ class TeamRuntime:
             bus,
             team=plan.spec.name,
             address=self._address,
+            principal=self._address if place is None else place.principal,
+            first_id=self._address if place is None else f"{self._address}/{place.process}",
             members=self._members,
             policies=plan.spec.policies,
             accounts=self._accounts,
@@ -83,11 +109,14 @@ class TeamRuntime:
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
-        listeners: dict[str, Handler] = {f"{self.plan.spec.name}/environment": self.world.handle}
+        listeners: dict[str, Handler] = {}
+        if self._hosts(ENVIRONMENT):
+            listeners[f"{self.plan.spec.name}/{ENVIRONMENT}"] = self.world.handle
+            if any(policy.idle_s is not None for policy in self.plan.spec.policies.values()):
+                listeners[self._address] = self._asking.pulse.handle
         for name, agent in self._members.items():
-            listeners[f"{self.plan.spec.name}/{name}"] = with_pulse(self.bus, agent.handle)
-        if any(policy.idle_s is not None for policy in self.plan.spec.policies.values()):
-            listeners[self._address] = self._asking.pulse.handle
+            if self._hosts(name):
+                listeners[f"{self.plan.spec.name}/{name}"] = with_pulse(self.bus, agent.handle)
         for address, handler in listeners.items():
             await self._stack.enter_async_context(serve(self.bus, address, handler, concurrency=_CREDIT))
         return self
@@ -96,6 +125,9 @@ class TeamRuntime:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self._stack.aclose()
+
+    def _hosts(self, name: str) -> bool:
+        return self._place is None or name in self._place.hosts
 
     @property
     def is_draining(self) -> bool:
@@ -196,7 +228,7 @@ class TeamRuntime:
         """What every agent sees, asked over the bus."""
         views = tuple(dict.fromkeys(self._views.values()))
         payload = Look.model_construct(episode=episode, views=views)
-        seen = await self._asking.request("environment", payload, episode, turn)
+        seen = await self._asking.request(ENVIRONMENT, payload, episode, turn)
         if not isinstance(seen, Seen):
             raise RunError(f"the environment answered {seen.kind!r} to 'look'")
         return {agent: seen.observations[view] for agent, view in self._views.items()}
@@ -204,7 +236,7 @@ class TeamRuntime:
     async def act(self, episode: str, turn: int, actions: dict[str, str]) -> Step:
         """Act in the episode's environment over the bus."""
         payload = Act.model_construct(episode=episode, actions=actions)
-        answer = await self._asking.request("environment", payload, episode, turn)
+        answer = await self._asking.request(ENVIRONMENT, payload, episode, turn)
         if not isinstance(answer, Stepped):
             raise RunError(f"the environment answered {answer.kind!r} to 'act'")
         return answer.step

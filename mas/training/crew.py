@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from mas.bus.memory import MemoryBus
 from mas.config.options import Config, EngineOptions
 from mas.config.peers import check_peers
+from mas.core.bus import Bus
 from mas.core.errors import ConfigError
 from mas.core.naming import did_you_mean, local_name
 from mas.core.policy import Policy
@@ -19,7 +20,7 @@ from mas.graph.find import find_team
 from mas.graph.plan import Plan, compile_team
 from mas.roles import PromptedRole, build_roles
 from mas.runtime.human import HumanDesk
-from mas.runtime.team import TeamRuntime
+from mas.runtime.team import Place, TeamRuntime
 from mas.serving.model import BaseModel
 from mas.serving.remote_vllm import RemoteVllmEngine
 from mas.serving.store import ServingEngine
@@ -34,6 +35,14 @@ _NOT_PUBLISHED = (
     "engine=openai plays what a server serves; nothing can be published to it, so nothing can be trained or served "
     "with it: use engine=transformers, engine=vllm or engine=vllm_server. `mas run` and `mas eval` play with it."
 )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shared:
+    """A bus that is open, and stays so, with other processes on it, and what of a team this one does."""
+
+    bus: Bus
+    place: Place
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,8 +189,9 @@ async def open_crew(
     *,
     engine: ServingEngine | None = None,
     desk: HumanDesk | None = None,
+    shared: Shared | None = None,
 ) -> AsyncIterator[Crew]:
-    """Publish the adapters and put the configured team on a bus of its own.
+    """Publish the adapters and put the configured team on a bus.
 
     A frozen role speaks through the adapter that it names, else through the bare base.
 
@@ -189,6 +199,7 @@ async def open_crew(
         speakers: overrides which adapter a role speaks through (to exchange two roles' adapters, say).
         engine: serves them and stays open afterwards; None: one of the crew's own.
         desk: where people are asked; None: a team with a role that a person plays is refused.
+        shared: the bus, and what of the team is here; None: all of it, on a bus of its own.
     """
     team, policy = find_team(scenario, config.algorithm.team), config.algorithm.policy
     plan = compile_team(team, build_roles(team))
@@ -200,19 +211,28 @@ async def open_crew(
         serving = engine or await start_engine(config.engine, base)
         if engine is None:
             stack.push_async_callback(serving.close)
-        bus = MemoryBus()
-        stack.push_async_callback(bus.close)
+        bus, place = await stack.enter_async_context(_bus(shared))
         for name, weights in adapters.items():
             await serving.store.publish(name, weights)
         runtime = TeamRuntime(
-            plan, serving, bus, adapters=speaking, chats=base.chats, timeout_s=limit, peers=peers, desk=desk
+            plan,
+            serving,
+            bus,
+            adapters=speaking,
+            chats=base.chats,
+            timeout_s=limit,
+            peers=peers,
+            desk=desk,
+            place=place,
         )
         async with runtime:
             yield Crew(scenario=scenario, plan=plan, runtime=runtime, engine=serving, adapter_of=adapter_of)
 
 
 @asynccontextmanager
-async def open_served(config: Config, scenario: Scenario, *, desk: HumanDesk | None = None) -> AsyncIterator[Players]:
+async def open_served(
+    config: Config, scenario: Scenario, *, desk: HumanDesk | None = None, shared: Shared | None = None
+) -> AsyncIterator[Players]:
     """The configured team as the server of `engine=openai` serves it; no weights are loaded here.
 
     Each role speaks through the adapter that it would train or names, if the server has the team's adapters; else all
@@ -228,14 +248,33 @@ async def open_served(config: Config, scenario: Scenario, *, desk: HumanDesk | N
         voice = await start_voice(options, config.model, "engine.remote")
         stack.push_async_callback(voice.engine.close)
         speaking = served_adapters(_spoken(team, config.algorithm.policy), voice.engine.adapters(), options.url)
-        bus = MemoryBus()
-        stack.push_async_callback(bus.close)
+        bus, place = await stack.enter_async_context(_bus(shared))
         limit = config.train.answer_timeout_s
         runtime = TeamRuntime(
-            plan, voice.engine, bus, adapters=speaking, chats=voice.chats, timeout_s=limit, peers=peers, desk=desk
+            plan,
+            voice.engine,
+            bus,
+            adapters=speaking,
+            chats=voice.chats,
+            timeout_s=limit,
+            peers=peers,
+            desk=desk,
+            place=place,
         )
         async with runtime:
             yield Players(scenario=scenario, plan=plan, runtime=runtime)
+
+
+@asynccontextmanager
+async def _bus(shared: Shared | None) -> AsyncIterator[tuple[Bus, Place | None]]:
+    if shared is not None:
+        yield shared.bus, shared.place
+        return
+    bus = MemoryBus()
+    try:
+        yield bus, None
+    finally:
+        await bus.close()
 
 
 def _spoken(team: TeamSpec, policy: str) -> dict[str, str | None]:

@@ -20,6 +20,7 @@ topic read mas/s/to/solo%2Fsolo/+
 topic read mas/s/back/solo%2Fsolo/+/+
 topic read mas/s/stream/solo%2Fsolo/+/+
 topic read mas/s/card/+/+
+topic write mas/s/to/solo%2Frun/solo%2Fsolo
 topic write mas/s/back/solo%2Fsolo/+/solo%2Fsolo
 topic write mas/s/back/coordinator/+/solo%2Fsolo
 topic write mas/s/stream/coordinator/+/solo%2Fsolo
@@ -27,6 +28,7 @@ topic write mas/s/card/solo%2Fsolo/+
 
 user coordinator
 topic read mas/s/to/solo%2Fenvironment/+
+topic read mas/s/to/solo%2Frun/+
 topic read mas/s/back/coordinator/+/+
 topic read mas/s/stream/coordinator/+/+
 topic read mas/s/card/+/+
@@ -34,6 +36,7 @@ topic write mas/s/to/solo%2Fsolo/coordinator
 topic write mas/s/to/solo%2Fenvironment/coordinator
 topic write mas/s/back/solo%2Fsolo/+/coordinator
 topic write mas/s/back/coordinator/+/coordinator
+topic write mas/s/stream/solo%2Fsolo/+/coordinator
 topic write mas/s/stream/coordinator/+/coordinator
 topic write mas/s/card/coordinator/+
 
@@ -49,6 +52,7 @@ topic read mas/s/back/pair%2Fa/+/+
 topic read mas/s/stream/pair%2Fa/+/+
 topic read mas/s/card/+/+
 topic write mas/s/to/pair%2Fb/pair%2Fa
+topic write mas/s/to/pair%2Frun/pair%2Fa
 topic write mas/s/back/pair%2Fa/+/pair%2Fa
 topic write mas/s/back/pair%2Fb/+/pair%2Fa
 topic write mas/s/back/coordinator/+/pair%2Fa
@@ -60,6 +64,7 @@ topic read mas/s/to/pair%2Fb/+
 topic read mas/s/back/pair%2Fb/+/+
 topic read mas/s/stream/pair%2Fb/+/+
 topic read mas/s/card/+/+
+topic write mas/s/to/pair%2Frun/pair%2Fb
 topic write mas/s/back/pair%2Fa/+/pair%2Fb
 topic write mas/s/back/pair%2Fb/+/pair%2Fb
 topic write mas/s/back/coordinator/+/pair%2Fb
@@ -139,9 +144,11 @@ def check(spec: TeamSpec) -> None:
     agents = {agent: f"{spec.name}/{agent}" for agent in spec.members()}
     environment = f"{spec.name}/environment"
     everybody = [*agents.values(), "coordinator", "operator", "stranger"]
-    listeners = {name: name for name in agents.values()} | {environment: "coordinator"}
+    run = f"{spec.name}/run"
+    listeners = {name: name for name in agents.values()} | {environment: "coordinator", run: "coordinator"}
     edges = {(agents[e.source], agents[e.target]) for e in spec.edges if e.source != "start" and e.target != "done"}
-    sends = edges | {("coordinator", address) for address in listeners}
+    sends = edges | {("coordinator", address) for address in listeners if address != run}
+    sends |= {(agent, run) for agent in agents.values()}
     asks = {(source, listeners[address]) for source, address in sends}
     assert set(users) == {*everybody} - {"stranger"}
 
@@ -200,6 +207,7 @@ def test_a_name_that_files_cannot_hold_is_refused(name: str) -> None:
             team_rights(spec, "s")
 
 
-def test_an_agent_cannot_take_the_address_of_the_environment() -> None:
+@pytest.mark.parametrize("name", ["environment", "run"])
+def test_an_agent_cannot_take_an_address_of_whoever_plays_the_team(name: str) -> None:
     with pytest.raises(ConfigError, match="give it another name"):
-        team_rights(team("t", ["environment"], []), "s")
+        team_rights(team("t", [name], []), "s")
