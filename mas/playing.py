@@ -1,8 +1,9 @@
 """The commands that play a team: a whole one here, or its agents and its play in processes that share a bus."""
 
 import asyncio
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -15,6 +16,9 @@ from mas.core.scenario import Scenario
 from mas.graph.find import find_team
 from mas.overrides import OVERRIDES_HELP, PLAYING, Sampled, check_used, configured
 from mas.scenarios import build_scenario
+
+if TYPE_CHECKING:
+    from mas.training.crew import Players
 
 Words = Annotated[list[str] | None, typer.Argument(metavar="[RUN_DIR] [OVERRIDES]...", help=OVERRIDES_HELP)]
 _BUS_HELP = "the bus that processes share, mqtt://USER@HOST:PORT/SPACE or mqtts://; password in MAS_BUS_PASSWORD"
@@ -42,6 +46,7 @@ def run(
 
     async def play() -> None:
         desk = TerminalDesk(console)
+        opening: AbstractAsyncContextManager[Players]
         if bus:
             opening = open_spread(config, scenario, bus, ca_file=ca, desk=desk)
         else:

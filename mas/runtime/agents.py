@@ -12,7 +12,7 @@ from pydantic import ConfigDict
 from mas.core.engine import Engine, Generation, Request, Sampling
 from mas.core.environment import Environment, Observation, Step
 from mas.core.errors import ConfigError, RunError
-from mas.core.messages import PAYLOADS, Envelope, Payload
+from mas.core.messages import PAYLOADS, Beat, Envelope, Payload
 from mas.core.role import Role, View
 
 

@@ -100,36 +100,6 @@ async def play_turn(
     return playing.flow
 
 
-async def _play_timed(
-    flow: Flow, environment: Environment, observations: Mapping[str, Observation], turn: int, decide: Decide
-) -> Flow:
-    timers = JoinTimers()
-    tasks: dict[str, asyncio.Task[Payload]] = {}
-    now_s = asyncio.get_running_loop().time
-    try:
-        while not flow.finished:
-            for agent in flow.ready():
-                flow = flow.begin(agent)
-            for agent in flow.running():
-                if agent not in tasks:
-                    point = Point(agent=agent, flow=flow, environment=environment, observations=observations, turn=turn)
-                    tasks[agent] = asyncio.create_task(_decided(decide, point), name=f"decide {agent}")
-            left_s = timers.watch(flow, now_s())
-            await asyncio.wait(tasks.values(), timeout=left_s, return_when=asyncio.FIRST_COMPLETED)
-            for agent in [agent for agent in flow.running() if tasks[agent].done()]:
-                flow = flow.complete(agent, tasks.pop(agent).result())
-            flow = timers.expired(flow, now_s())
-    finally:
-        for task in tasks.values():
-            task.cancel()
-        await asyncio.gather(*tasks.values(), return_exceptions=True)
-    return flow
-
-
-async def _decided(decide: Decide, point: Point) -> Payload:
-    return await decide(point)
-
-
 def team_action(flow: Flow) -> str:
     """The team's action as text; empty (a pass) where the turn was not committed."""
     action = flow.action()

@@ -14,13 +14,13 @@ from mas.graph.plan import Plan
 from mas.graph.wiring import ALL
 from mas.runtime.flow import Flow
 
-Heard = tuple[tuple[str, int], ...]
-"""Senders and identities of the payloads that an agent had heard when it began."""
+Heard = tuple[tuple[str, Payload], ...]
+"""Senders and payloads that an agent had heard when it began. Items of lists are made anew, equal and not the same."""
 
 
 def heard(flow: Flow, agent: str) -> Heard:
     """What the agent has heard so far, to compare."""
-    return tuple((message.sender, id(message.payload)) for message in flow.messages(agent))
+    return tuple((message.sender, message.payload) for message in flow.messages(agent))
 
 
 def in_waves(start: Flow, said: Mapping[str, Sequence[Payload]], begun: Mapping[tuple[str, int], Heard]) -> Flow | None:
@@ -55,7 +55,7 @@ def in_waves(start: Flow, said: Mapping[str, Sequence[Payload]], begun: Mapping[
 def needs_steps(plan: Plan) -> bool:
     """Whether agents must be waited for wave by wave: every join is `all`, and yet timing would decide, because a loop
     may iterate while something that left it is on its way."""
-    if any(need != ALL for need in plan.wiring.needs):
+    if plan.timeouts or any(need != ALL for need in plan.wiring.needs):
         return False
     loops = plan.wiring.loops
     return any(not _is_closed(plan, loop) or _overlaps(loop, loops) for loop in loops)

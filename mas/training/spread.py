@@ -119,7 +119,7 @@ async def _everybody(bus: MqttBus, team: str, names: Iterable[str], wait_s: floa
 
     try:
         async with asyncio.timeout(wait_s):
-            while missing():
+            while missing():  # noqa: ASYNC110 - cards come from the network and set no event
                 await asyncio.sleep(_LOOK_S)
     except TimeoutError:
         raise NoRoute(
@@ -141,7 +141,8 @@ async def serve_agent(
 ) -> None:
     """Speak for one agent (or stand-in) of the configured team on the bus at `url`, until SIGINT or SIGTERM.
 
-    Several processes may speak for one agent: they share its work. Whoever waits for an answer when one ends gets Closed.
+    Several processes may speak for one agent: they share its work. Whoever waits for an answer when
+    one ends gets Closed.
 
     Raises:
         ConfigError: the team has no such agent, or the URL's user is not the agent's principal. Otherwise as

@@ -12,6 +12,7 @@ from virtual_time import play
 from mas.core.environment import Observation
 from mas.core.errors import AgentFailed, EngineError, Halted
 from mas.core.messages import Failure, Payload
+from mas.core.naming import agent_of
 from mas.core.policy import Policy
 from mas.graph import Plan, compile_team
 from mas.runtime.flow import Flow
@@ -52,7 +53,7 @@ class Script:
         text = self.says.get((agent, visit), f"{agent}{visit}")
         if text == "broken":
             raise EngineError("cannot")
-        return point.flow.plan.roles[agent].parse(text)
+        return point.flow.plan.roles[agent_of(agent)].parse(text)
 
     async def turn(self, plan: Plan, *, in_step: bool = False, undo: Undo | None = None) -> Flow:
         views = dict.fromkeys(plan.agents, Observation(fields={}))
