@@ -20,8 +20,8 @@ from mas.runtime.team import TeamRuntime
 from mas.scenarios import build_scenario
 from mas.testing.scripted import ScriptedEngine
 
-FLOW = "mas token flow"
-EPISODE = "mas episode"
+FLOW = "mas: token flow"
+EPISODE = "mas: episode"
 SIGNALS = "abcd"
 """What the planner says for the keys A to D."""
 

@@ -23,7 +23,7 @@ from mas.runtime.team import TeamRuntime
 from mas.testing.scripted import ScriptedEngine
 from mas.training.sampling.tree import TreeSampler
 
-ROLLOUT = "mas rollout"
+ROLLOUT = "mas: rollout"
 PLAIN = "plain loop"
 
 
