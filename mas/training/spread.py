@@ -24,6 +24,8 @@ from mas.training.players import open_players
 from mas.training.run import Note
 from mas.training.voices import model_text
 
+WAIT_S = 30.0
+"""How long whoever plays waits for agents that are not there yet."""
 _LOOK_S = 0.1
 
 
@@ -76,13 +78,9 @@ async def open_spread(
     url: str,
     *,
     ca_file: Path | None = None,
-    wait_s: float = 30.0,
     desk: HumanDesk | None = None,
 ) -> AsyncIterator[Players]:
     """The configured team, whose agents are processes of `serve_agent` on the bus at `url`. No weights are loaded here.
-
-    Args:
-        wait_s: how long agents that are not there yet are waited for.
 
     Raises:
         NoRoute: an agent is not on the bus. Otherwise as `MqttBus.connect` and `model_text`.
@@ -91,7 +89,7 @@ async def open_spread(
     plan = compile_team(team, build_roles(team))
     text = model_text(config.model)
     async with MqttBus.connect(url, payloads=TEAM_PAYLOADS, ca_file=ca_file) as bus:
-        await _everybody(bus, team.name, (*plan.roles, *plan.stand_ins), wait_s)
+        await _everybody(bus, team.name, (*plan.roles, *plan.stand_ins))
         runtime = TeamRuntime(
             plan,
             Elsewhere(text),
@@ -106,7 +104,7 @@ async def open_spread(
             yield Players(scenario=scenario, plan=plan, runtime=runtime)
 
 
-async def _everybody(bus: MqttBus, team: str, names: Iterable[str], wait_s: float) -> None:
+async def _everybody(bus: MqttBus, team: str, names: Iterable[str]) -> None:
     """Wait until all members listen.
 
     Raises:
@@ -118,12 +116,12 @@ async def _everybody(bus: MqttBus, team: str, names: Iterable[str], wait_s: floa
         return [name for name in names if f"{team}/{name}" not in there]
 
     try:
-        async with asyncio.timeout(wait_s):
+        async with asyncio.timeout(WAIT_S):
             while missing():  # noqa: ASYNC110 - cards come from the network and set no event
                 await asyncio.sleep(_LOOK_S)
     except TimeoutError:
         raise NoRoute(
-            f"after {wait_s:g} s nobody speaks for {missing()} of team {team!r} on this bus: start each with "
+            f"after {WAIT_S:g} s nobody speaks for {missing()} of team {team!r} on this bus: start each with "
             "`mas agent NAME --bus URL`"
         ) from None
 

@@ -13,6 +13,7 @@ from mas.config.options import ScenarioOptions
 from mas.core.environment import Observation
 from mas.core.errors import RemoteError
 from mas.core.messages import Note, Payload, Plan
+from mas.core.policy import Policy
 from mas.core.role import Role, View
 from mas.core.team import DONE, START, EdgeSpec, RoleSpec, TeamSpec
 from mas.graph.plan import compile_team
@@ -70,6 +71,7 @@ def build(shape: Shape, work: Work) -> Run:
             *(EdgeSpec(source=name, target=DONE) for name in shape.ends),
         ),
         output=(shape.ends or (shape.first,))[0],
+        policies={node.name: Policy(on_failure="isolate") for node in shape.nodes if node.isolated},
     )
     roles: dict[str, Role] = dict(members)
     plan = compile_team(spec, roles)
