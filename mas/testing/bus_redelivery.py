@@ -1,6 +1,8 @@
 """What a bus does with messages that were received and not handled; a part of the contract of every bus.
 
 class TestMyBus(BusContract, RedeliveryContract): ...
+
+A bus that keeps what nobody is left to take passes `OrphansContract` as well.
 """
 
 from contextlib import AsyncExitStack
@@ -116,6 +118,22 @@ class RedeliveryContract(BusSuite):
             assert bus.statistics().dropped == 2
             assert bus.statistics().waiting == 0
 
+    async def test_a_message_is_given_back_once(self, bus: Bus, sender: EnvelopeFactory) -> None:
+        async with AsyncExitStack() as leaving:
+            inbox = await leaving.enter_async_context(bus.subscribe("b"))
+            await bus.publish(sender.new("b", Note(text="x")))
+            envelope = await inbox.receive()
+            with pytest.raises(ValueError, match="delay_s"):
+                inbox.nack(envelope, delay_s=-1.0)
+            inbox.reject(envelope, cause="no use")
+            for give_back in (inbox.nack, inbox.done):
+                with pytest.raises(BusError, match="not held"):
+                    give_back(envelope)
+
+
+class OrphansContract(BusSuite):
+    """Of buses that keep what nobody is left to take."""
+
     @pytest.mark.parametrize("delivery", PROMISED)
     async def test_what_the_last_listener_left_waits_for_the_next_one(
         self, bus: Bus, sender: EnvelopeFactory, delivery: Delivery
@@ -130,15 +148,3 @@ class RedeliveryContract(BusSuite):
         async with bus.subscribe("b") as comes:
             again = [await comes.receive(), await comes.receive()]
             assert [(envelope.payload.content, envelope.attempt) for envelope in again] == [("1", 2), ("2", 1)]
-
-    async def test_a_message_is_given_back_once(self, bus: Bus, sender: EnvelopeFactory) -> None:
-        async with AsyncExitStack() as leaving:
-            inbox = await leaving.enter_async_context(bus.subscribe("b"))
-            await bus.publish(sender.new("b", Note(text="x")))
-            envelope = await inbox.receive()
-            with pytest.raises(ValueError, match="delay_s"):
-                inbox.nack(envelope, delay_s=-1.0)
-            inbox.reject(envelope, cause="no use")
-            for give_back in (inbox.nack, inbox.done):
-                with pytest.raises(BusError, match="not held"):
-                    give_back(envelope)

@@ -15,11 +15,11 @@ from mas.core.bus import Bus
 from mas.core.errors import ConfigError, JournalError, Malformed
 from mas.core.messages import Delivery, Envelope, Note, Payload
 from mas.testing.bus import BusContract
-from mas.testing.bus_redelivery import RedeliveryContract
+from mas.testing.bus_redelivery import OrphansContract, RedeliveryContract
 from mas.testing.bus_suite import adds_up, answer_to, cancel, next_text, start
 
 
-class TestMemoryBusWithJournal(BusContract, RedeliveryContract):
+class TestMemoryBusWithJournal(BusContract, RedeliveryContract, OrphansContract):
     """The same promises with every message written down."""
 
     @pytest.fixture(autouse=True, params=["group", "async"])

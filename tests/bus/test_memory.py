@@ -12,11 +12,11 @@ from mas.core.bus import Bus, Subscription
 from mas.core.errors import BusError, Closed, Denied, NoRoute
 from mas.core.messages import Envelope, Note
 from mas.testing.bus import BusContract
-from mas.testing.bus_redelivery import RedeliveryContract
+from mas.testing.bus_redelivery import OrphansContract, RedeliveryContract
 from mas.testing.bus_suite import LoopTurn, cancel, next_text, start
 
 
-class TestMemoryBus(BusContract, RedeliveryContract):
+class TestMemoryBus(BusContract, RedeliveryContract, OrphansContract):
     async def make_bus(self) -> Bus:
         return MemoryBus()
 

@@ -10,6 +10,7 @@ from mas.bus.mqtt import MqttBus
 from mas.core.bus import Bus, BusStatistics, Subscription
 from mas.core.messages import Envelope
 from mas.testing.bus import BusContract
+from mas.testing.bus_redelivery import RedeliveryContract
 
 pytestmark = needs_mosquitto
 
@@ -20,7 +21,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mosquitto]:
         yield broker
 
 
-class OverMqtt(BusContract):
+class OverMqtt(BusContract, RedeliveryContract):
     """What a wire changes for the suite."""
 
     patience_s: ClassVar[float] = 0.3
