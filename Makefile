@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: help install install-dev demo study test lint clean
+.PHONY: help install install-dev mosquitto demo study test lint clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -13,6 +13,13 @@ help: ## List the targets
 install: $(VENV)/installed ## Make .venv with mas in it
 
 install-dev: $(VENV)/installed-dev ## The same with the tools for tests
+
+mosquitto: ## The MQTT broker that tests of the bus use; needs root on Debian and Ubuntu
+	@PATH="$$PATH:/usr/sbin:/usr/local/sbin"; command -v mosquitto >/dev/null && exit 0; \
+	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then apt-get -qq install --yes mosquitto || { \
+	  apt-get -qq update && apt-get -qq install --yes mosquitto; } || \
+	  echo "mosquitto could not be installed: tests of the bus over MQTT are skipped"; \
+	else echo "mosquitto is missing: tests of the bus over MQTT are skipped. Install it with your system's packages"; fi
 
 demo: $(VENV)/installed ## Train the four-role team with a small study beside it; report in runs/demo/report.html
 	$(BIN)/mas demo --out runs/demo
@@ -26,7 +33,7 @@ lint: $(VENV)/installed-dev ## Style, types and layers
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-test: lint $(VENV)/installed-vllm ## Everything that is checked: style, types, layers and tests
+test: lint $(VENV)/installed-vllm mosquitto ## Everything that is checked: style, types, layers and tests
 	$(BIN)/pytest -q
 
 clean: ## Remove .venv and caches; runs/ stays

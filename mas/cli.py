@@ -18,14 +18,16 @@ from rich.table import Table
 from rich.text import Text
 
 from mas.bench.command import bench
-from mas.config.load import load_config, load_run_config
-from mas.config.options import Config
+from mas.broker.command import broker
+from mas.bus.command import deadletters
+from mas.config.load import load_run_config
 from mas.config.peers import check_peers
-from mas.core.errors import ConfigError, MasError, RunDirectoryError
-from mas.core.scenario import Scenario
-from mas.core.team import TeamSpec
+from mas.core.errors import ConfigError, Halted, MasError, RunDirectoryError
 from mas.graph.find import find_team
+from mas.overrides import PLAYING, Overrides, RunDir, Sampled, check_used, configured
+from mas.playing import agent, run
 from mas.scenarios import SCENARIOS, build_scenario
+from mas.scenarios.named import named_team
 from mas.study.options import load_study
 
 if TYPE_CHECKING:
@@ -40,22 +42,22 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.add_typer(bench)
+app.command()(deadletters)
+app.command()(broker)
+app.command()(run)
+app.command()(agent)
 
-_OVERRIDES_HELP = (
-    "dotted.key=value, such as scenario=plan_path algorithm=at_grpo train.steps=20 run_dir=runs/x; "
-    "`mas config` prints all keys"
-)
-Overrides = Annotated[list[str] | None, typer.Argument(metavar="[OVERRIDES]...", help=_OVERRIDES_HELP)]
-RunDir = Annotated[Path, typer.Argument(metavar="RUN_DIR", help="directory of a run, made by `mas train`")]
 StudyName = Annotated[str, typer.Argument(metavar="STUDY", help="a preset: demo or full")]
 StudyDir = Annotated[Path, typer.Option("--out", help="directory of the study")]
-Sampled = Annotated[bool, typer.Option("--sampled", help="sample as in training instead of greedily")]
 
 
 def main() -> None:
-    """Run the command; an error made on purpose is one message and exit code 2, never a traceback."""
+    """Run the command; an error made on purpose is one message and exit code 2, a stop 130, never a traceback."""
     try:
         app()
+    except Halted as stopped:
+        Console(stderr=True).print(Text(f"stopped: {stopped}"), soft_wrap=True)
+        sys.exit(130)
     except MasError as error:
         Console(stderr=True).print(Text(f"error: {error}", style="red"), soft_wrap=True)
         sys.exit(2)
@@ -64,7 +66,7 @@ def main() -> None:
 @app.command()
 def train(overrides: Overrides = None) -> None:
     """Train a team. The same command again goes on with a run that was stopped or killed."""
-    config, scenario = _configured(overrides or [])
+    config, scenario = configured(overrides or [])
     from mas.training.run import train_in_directory
 
     console = Console()
@@ -87,7 +89,7 @@ def evaluate(
 ) -> None:
     """Evaluate a trained team on held-out tasks, next to the same team untrained."""
     config = load_run_config(run_dir, overrides or [])
-    _check_used("eval", overrides or [], (*_PLAYING, "train.eval_tasks"))
+    check_used("eval", overrides or [], (*PLAYING, "train.eval_tasks"))
     scenario = build_scenario(config.scenario)
     check_peers(config, find_team(scenario, config.algorithm.team))
     count, pair = tasks or config.train.eval_tasks, tuple(swap.split(",")) if swap else ()
@@ -109,36 +111,6 @@ def evaluate(
 
 
 @app.command()
-def run(
-    words: Annotated[list[str] | None, typer.Argument(metavar="[RUN_DIR] [OVERRIDES]...", help=_OVERRIDES_HELP)] = None,
-    task: Annotated[int, typer.Option(min=0, help="number of the held-out task")] = 0,
-    sampled: Sampled = False,
-) -> None:
-    """Play one episode and print the conversation: of a trained run, or without RUN_DIR of an untrained team."""
-    words = words or []
-    run_dir = Path(words[0]) if words and "=" not in words[0] else None
-    if run_dir is None:
-        config, scenario = _configured(words)
-    else:
-        config = load_run_config(run_dir, words[1:])
-        scenario = build_scenario(config.scenario)
-    _check_used("run", words if run_dir is None else words[1:], _PLAYING)
-    check_peers(config, find_team(scenario, config.algorithm.team))
-    from mas.training.players import open_players
-    from mas.training.show import show_episode
-
-    console = Console()
-
-    async def play() -> None:
-        async with open_players(config, scenario, run_dir, console.print) as players:
-            temperature = None if sampled else 0.0
-            seed = config.train.seed
-            await show_episode(players, scenario.task("eval", task), seed, console, temperature=temperature)
-
-    asyncio.run(play())
-
-
-@app.command()
 def serve(
     run_dir: RunDir,
     overrides: Overrides = None,
@@ -150,7 +122,7 @@ def serve(
 ) -> None:
     """Serve a run's base, adapters and team over an OpenAI-compatible endpoint, until Ctrl-C."""
     config = load_run_config(run_dir, overrides or [])
-    _check_used("serve", overrides or [], tuple(name for name in _PLAYING if name != "train.seed"))
+    check_used("serve", overrides or [], tuple(name for name in PLAYING if name != "train.seed"))
     scenario = build_scenario(config.scenario)
     from mas.endpoint.command import serve_run
     from mas.endpoint.server import bind
@@ -166,7 +138,7 @@ def graph(
     out: Annotated[Path, typer.Option(help="directory for the SVG drawing")] = Path(),
 ) -> None:
     """Check a team's graph and draw it: Mermaid text here, an SVG file in a directory."""
-    spec = _named_team(team)
+    spec = named_team(team)
     from mas.graph.draw import mermaid, svg
     from mas.graph.plan import compile_team
     from mas.roles import build_roles
@@ -188,9 +160,9 @@ def base(overrides: Overrides = None) -> None:
     given = overrides or []
     is_chosen = any(word.lstrip("+").partition("=")[0].partition(".")[0] == "scenario" for word in given)
     configured = [
-        _configured([*given, *more]) for more in ([[]] if is_chosen else [[f"scenario={n}"] for n in SCENARIOS])
+        configured([*given, *more]) for more in ([[]] if is_chosen else [[f"scenario={n}"] for n in SCENARIOS])
     ]
-    _check_used("base", given, ("scenario", "model", "engine"))
+    check_used("base", given, ("scenario", "model", "engine"))
     from mas.training.warm_start import tiny_base
 
     for config, scenario in configured:
@@ -218,7 +190,7 @@ def report(run_dir: RunDir) -> None:
 @app.command("config")
 def show_config(overrides: Overrides = None) -> None:
     """Print the whole configuration that the overrides make, and check it."""
-    config, _ = _configured(overrides or [])
+    config, _ = configured(overrides or [])
     typer.echo(yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True), nl=False)
 
 
@@ -239,46 +211,6 @@ def _study(name: str, out: Path, command: str) -> None:
     from mas.study.run import run_study
 
     run_study(out, options, command=command, console=Console())
-
-
-def _configured(overrides: list[str]) -> tuple[Config, Scenario]:
-    """The configuration and its scenario, with its team and its peers found."""
-    config = load_config(overrides)
-    scenario = build_scenario(config.scenario)
-    check_peers(config, find_team(scenario, config.algorithm.team))
-    return config, scenario
-
-
-_PLAYING = (
-    "scenario",
-    "algorithm=",
-    "algorithm.team",
-    "algorithm.policy",
-    "model",
-    "engine",
-    "peers",
-    "train.seed",
-    "train.answer_timeout_s",
-)
-
-
-def _check_used(command: str, overrides: list[str], used: tuple[str, ...]) -> None:
-    """Refuse overrides that are right and yet change nothing that a command does."""
-    for override in overrides:
-        if not override.lstrip("+").startswith(used):
-            names = ", ".join(name.rstrip("=") for name in used)
-            raise ConfigError(f"{override!r} has no effect on `mas {command}`, which depends on: {names}")
-
-
-def _named_team(name: str) -> TeamSpec:
-    """A team's YAML file, or a scenario's team by name."""
-    path = Path(name)
-    if path.suffix in (".yaml", ".yml") or path.is_file():
-        from mas.graph.load import load_team
-
-        return load_team(path)
-    scenario, _, team = name.partition("/")
-    return find_team(build_scenario(load_config([f"scenario.name={scenario}"]).scenario), team or "team")
 
 
 def _evaluation_table(results: "dict[str, Evaluation]", title: str) -> Table:

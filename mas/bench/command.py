@@ -100,3 +100,76 @@ def learner(
     if plot is not None:
         write_plot(plot, result)
     raise typer.Exit(result.exit_code)
+
+
+@bench.command()
+def bus(
+    json: JsonFile = None,
+    workload: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME", help="request, one_by_one, fan_out, graph, agents, rollout; may be repeated; default all"
+        ),
+    ] = None,
+    plot: Annotated[Path | None, typer.Option(metavar="FILE", help="draw the rows there: .svg or .png")] = None,
+    repeats: Repeats = 5,
+    without: Annotated[list[str] | None, typer.Option(metavar="NAME", help="leave out: autogen, langgraph")] = None,
+) -> None:
+    """What messages, graph runs, agents and rollouts cost beside their models, against autogen-core and langgraph."""
+    from mas.bench.bus.options import WORKLOADS, BusBench
+    from mas.bench.plot import check_plot, write_bars
+    from mas.bench.result import check_writable, write_result
+    from mas.bench.table import print_result
+
+    options = BusBench(
+        workloads=tuple(dict.fromkeys(workload or WORKLOADS)), repeats=repeats, without=frozenset(without or ())
+    )
+    if json is not None:
+        check_writable(json)
+    if plot is not None:
+        check_plot(plot)
+    from mas.bench.bus.run import CPU, bench_bus
+
+    console = Console(width=None if sys.stdout.isatty() else _WIDTH)
+    result = asyncio.run(bench_bus(options, lambda text: console.print(text, style="dim", highlight=False)))
+    print_result(console, result, reference="1st")
+    if json is not None:
+        write_result(json, result)
+    if plot is not None:
+        write_bars(plot, result, CPU)
+    raise typer.Exit(result.exit_code)
+
+
+@bench.command()
+def probes(
+    json: JsonFile = None,
+    system: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="mas, langgraph, ...; may be repeated; default all")
+    ] = None,
+    venvs: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="virtual environments, called like the systems")
+    ] = None,
+    page: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="put the tables between the marks of this Markdown page")
+    ] = None,
+) -> None:
+    """What orchestrators make of eight graphs with a trap each; exit code 1 where mas does not keep its promise."""
+    from mas.bench.probes.options import ProbesBench
+    from mas.bench.probes.page import check_page, table, write_page
+    from mas.bench.probes.run import run_probes, write_report
+    from mas.bench.probes.systems import SYSTEMS
+    from mas.bench.result import check_writable
+
+    options = ProbesBench(systems=tuple(dict.fromkeys(system or SYSTEMS)), venvs=venvs)
+    if json is not None:
+        check_writable(json)
+    if page is not None:
+        check_page(page)
+    console = Console(width=None if sys.stdout.isatty() else _WIDTH)
+    report = asyncio.run(run_probes(options, lambda text: console.print(text, style="dim", highlight=False)))
+    console.print(table(report))
+    if json is not None:
+        write_report(json, report)
+    if page is not None:
+        write_page(page, report)
+    raise typer.Exit(report.exit_code)

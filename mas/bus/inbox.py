@@ -9,8 +9,8 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
-from mas.core.errors import BusError, Closed
-from mas.core.messages import Envelope
+from mas.core.errors import BusError, Closed, JournalError
+from mas.core.messages import Delivery, Envelope
 
 Outcome = Envelope | Exception | None
 Queue = OrderedDict[int, "Slot"]
@@ -30,10 +30,14 @@ class Slot:
         is_admitted: it went through the checks at the entrance of a queue.
         is_given_up: it was taken, and its sender was told that no answer will come.
         timer: wakes a waiting sender at the deadline.
+        tries: how often a receiver had it and gave it back or left.
+        frame: the envelope as bytes, None without a journal; record: its number in the journal, None until it is in it.
+        watchers: called once when nobody waits for its answer any more.
     """
 
     __slots__ = (
         "envelope",
+        "frame",
         "future",
         "inbox",
         "is_admitted",
@@ -43,8 +47,11 @@ class Slot:
         "outcome",
         "place",
         "receiver",
+        "record",
         "ticket",
         "timer",
+        "tries",
+        "watchers",
     )
 
     def __init__(self, envelope: Envelope, ticket: int, *, is_request: bool) -> None:
@@ -60,6 +67,15 @@ class Slot:
         self.is_admitted = False
         self.is_given_up = False
         self.timer: asyncio.TimerHandle | None = None
+        self.tries = 0
+        self.frame: bytes | None = None
+        self.record: int | None = None
+        self.watchers: tuple[Callable[[], object], ...] = ()
+
+    @property
+    def is_promised(self) -> bool:
+        """Its sender was told that it will be delivered."""
+        return not self.is_request and self.is_admitted and self.envelope.delivery is not Delivery.BEST_EFFORT
 
     @property
     def is_settled(self) -> bool:
@@ -77,6 +93,12 @@ class Slot:
             self.outcome = outcome
         elif not self.future.done():
             self.future.set_result(outcome)
+
+    def tell_watchers(self) -> None:
+        """Nobody waits for the answer any more: what watches for that is called soon, and never again."""
+        for call in self.watchers:
+            asyncio.get_running_loop().call_soon(call)
+        self.watchers = ()
 
     def put(self, place: Queue) -> None:
         """Stand at the end of a queue."""
@@ -100,6 +122,9 @@ class Inbox:
         enter, leave: called when listening starts and ends.
         deliver: asked for every message about to be taken; False: it was cancelled or expired, and counted.
         release: gives the credit of one message back.
+        finish: told of every message that is `done`, with its effect; gives its credit back.
+        give_back: told of every message that is not, with the delay, the cause, and whether that was an attempt;
+            a delay of None: never again.
 
     Raises:
         ValueError: credit is below 1.
@@ -115,6 +140,8 @@ class Inbox:
         leave: Callable[["Inbox"], None],
         deliver: Callable[[Slot], bool],
         release: Callable[[Slot], None],
+        finish: Callable[[Slot, bytes | None], None],
+        give_back: Callable[[Slot, float | None, str, bool], bool],
     ) -> None:
         if credit < 1:
             raise ValueError(f"credit of the subscription at {address!r} is {credit}; it must be 1 or more")
@@ -131,6 +158,8 @@ class Inbox:
         self._leave = leave
         self._deliver = deliver
         self._release = release
+        self._finish = finish
+        self._give_back = give_back
 
     async def __aenter__(self) -> Self:
         self._enter(self)
@@ -145,6 +174,9 @@ class Inbox:
         return self
 
     async def __anext__(self) -> Envelope:
+        envelope = self._take()
+        if envelope is not None:
+            return envelope
         try:
             return await self.receive()
         except Closed:
@@ -164,32 +196,53 @@ class Inbox:
                 raise
         return envelope
 
-    def done(self, envelope: Envelope) -> None:
+    def done(self, envelope: Envelope, *, effect: bytes | None = None) -> None:
         """Give the credit of a received message back; see `Subscription.done`.
+
+        `effect` is kept with the message in the bus's journal, in the same transaction as the fact that it is done. A
+        subscription that has ended keeps neither: the message is delivered again.
+
+        Raises:
+            BusError: this open subscription does not hold the message.
+            JournalError: an effect of a request, or of a message on a bus without a journal.
+        """
+        if effect is not None:
+            self._check_effect(envelope)
+        slot = self._let_go(envelope)
+        if slot is not None:
+            self._finish(slot, effect)
+
+    def nack(
+        self, envelope: Envelope, *, delay_s: float = 0.0, cause: str = "given back", is_tried: bool = True
+    ) -> bool:
+        """Give a received message back, to be delivered again; see `Subscription.nack`.
+
+        Raises:
+            ValueError: the delay is negative. BusError: this open subscription does not hold the message.
+        """
+        if not delay_s >= 0:
+            raise ValueError(f"delay_s is {delay_s}; it must be 0 (at once) or more")
+        slot = self._let_go(envelope)
+        return slot is None or self._give_back(slot, delay_s, cause, is_tried)
+
+    def reject(self, envelope: Envelope, *, cause: str) -> None:
+        """Give a received message up; see `Subscription.reject`.
 
         Raises:
             BusError: this open subscription does not hold the message.
         """
-        held = self.taken.get(envelope.id)
-        if held is None:
-            if self.closed:
-                return
-            raise BusError(
-                f"message {envelope.id!r} is not held by the subscription at {self.address!r}: "
-                "call done once for each received message, on the subscription that received it"
-            )
-        slot = held.pop(0)
-        if not held:
-            del self.taken[envelope.id]
-        self._release(slot)
+        slot = self._let_go(envelope)
+        if slot is not None:
+            self._give_back(slot, None, cause, True)
 
     def on_abandoned(self, envelope: Envelope, call: Callable[[], object]) -> None:
         """Call once when nobody waits for the answer any more; see `Subscription.on_abandoned`."""
         slot = next((slot for slot in self.taken.get(envelope.id, ()) if slot.envelope is envelope), None)
-        if slot is not None and slot.is_request and slot.future is not None:
-            slot.future.add_done_callback(
-                lambda future: call() if future.cancelled() or slot.is_given_up else None,
-            )
+        if slot is None or slot.future is None or not slot.is_request:
+            return
+        slot.watchers += (call,)
+        if slot.is_given_up or slot.future.cancelled():
+            slot.tell_watchers()
 
     def push(self, slot: Slot) -> None:
         """Put a message in the queue at the price of one credit, and wake a receiver."""
@@ -203,6 +256,27 @@ class Inbox:
         self.closed = True
         while self._receivers:
             self._wake()
+
+    def _check_effect(self, envelope: Envelope) -> None:
+        if any(slot.record is None or slot.is_request for slot in self.taken.get(envelope.id, ())):
+            raise JournalError(
+                f"the effect of {envelope.id!r} cannot be kept: it takes a journal and a one-way message"
+            )
+
+    def _let_go(self, envelope: Envelope) -> Slot | None:
+        """The received message, no longer held; None: the subscription has ended, and others have it."""
+        held = self.taken.get(envelope.id)
+        if held is None:
+            if self.closed:
+                return None
+            raise BusError(
+                f"message {envelope.id!r} is not held by the subscription at {self.address!r}: call done, nack or "
+                "reject once for each received message, on the subscription that received it"
+            )
+        slot = held.pop(0)
+        if not held:
+            del self.taken[envelope.id]
+        return slot
 
     def _take(self) -> Envelope | None:
         while self.queue:

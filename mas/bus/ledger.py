@@ -3,14 +3,20 @@
 import asyncio
 from collections import OrderedDict
 from collections.abc import Callable
-
-import msgspec
+from typing import Final
 
 from mas.bus.counters import Counters
-from mas.bus.inbox import Inbox, Outcome, Slot
+from mas.bus.dead import DeadLetters
+from mas.bus.inbox import Slot
+from mas.bus.journal import Journal
+from mas.bus.limits import Limits
 from mas.bus.mailbox import Mailbox
-from mas.core.errors import Dropped, Expired
+from mas.bus.record import State
+from mas.core.errors import Dropped, Expired, NoRoute, RemoteError
 from mas.core.messages import Delivery, Envelope
+
+# Looked up once: in Python 3.11 a member of an enumeration costs a quarter of a microsecond, several times a message.
+_ONCE: Final = Delivery.EFFECTIVELY_ONCE
 
 
 class Ledger:
@@ -19,26 +25,34 @@ class Ledger:
     Args:
         clock: seconds that deadlines refer to.
         show: called for every message that enters a queue.
-        remembered: how many ids of effectively-once messages are remembered; the oldest is forgotten first.
-
-    Raises:
-        ValueError: `remembered` is below 1.
+        limits: how many ids and dead letters are remembered.
+        journal: where every message and its outcome is written, None: nowhere.
     """
 
-    def __init__(self, *, clock: Callable[[], float], show: Callable[[Envelope], None], remembered: int) -> None:
-        if remembered < 1:
-            raise ValueError(f"remembered is {remembered}; it must be 1 or more")
+    def __init__(
+        self,
+        *,
+        clock: Callable[[], float],
+        show: Callable[[Envelope], None],
+        limits: Limits,
+        journal: Journal | None,
+    ) -> None:
         self.counters = Counters()
+        self.dead = DeadLetters(limits.dead_letters)
+        self.seen: OrderedDict[tuple[str, str], None] = OrderedDict()
+        self._limits = limits
+        self._journal = journal
         self._clock = clock
         self._show = show
-        self._remembered = remembered
-        self._seen: OrderedDict[tuple[str, str], None] = OrderedDict()
 
     def offer(self, mailbox: Mailbox, slot: Slot) -> bool:
         """Settle a new message without waiting, if possible: it enters a queue, is a duplicate, or has expired."""
         if slot.envelope.deadline is not None:
             mailbox.has_deadlines = True
-        if mailbox.offer(slot) or self._is_duplicate(slot):
+        if mailbox.offer(slot):
+            return True
+        if self._is_seen(slot.envelope):
+            self._drop_duplicate(slot)
             return True
         return self.purge(mailbox) and mailbox.offer(slot)
 
@@ -52,8 +66,11 @@ class Ledger:
         except asyncio.CancelledError:
             if slot.place is not None:
                 mailbox.withdraw(slot)
-                self._forget(slot)
-                self.counters.cancelled += 1
+                self._cancelled(slot)
+            elif slot.is_request:
+                self.write(slot, State.FAILED, "its sender was cancelled")
+                if slot.future.cancelled():
+                    slot.tell_watchers()
             raise
         finally:
             if slot.timer is not None:
@@ -64,68 +81,93 @@ class Ledger:
 
     def admit(self, slot: Slot) -> bool:
         """Check a message at the entrance of a queue; False: it was settled otherwise."""
-        if self._is_over(slot):
+        if self.is_over(slot):
             return False
         if slot.is_admitted:
             return True
-        if slot.envelope.delivery is Delivery.EFFECTIVELY_ONCE:
-            if self._is_duplicate(slot):
+        if slot.envelope.delivery is _ONCE:
+            if self._is_seen(slot.envelope):
+                self._drop_duplicate(slot)
                 return False
-            self._seen[slot.envelope.target, slot.envelope.id] = None
-            if len(self._seen) > self._remembered:
-                self._seen.popitem(last=False)
+            self.remember_id(slot.envelope.target, slot.envelope.id)
         slot.is_admitted = True
         self._show(slot.envelope)
+        if slot.frame is not None and self._journal is not None:
+            deadline = slot.envelope.deadline
+            slot.record = self._journal.accepted(
+                slot.frame,
+                slot.envelope,
+                way="request" if slot.is_request else "one_way",
+                expires_in_s=None if deadline is None else deadline - self._clock(),
+            )
         if not slot.is_request:
             slot.settle(None)
         return True
 
     def deliver(self, slot: Slot) -> bool:
         """Check a message that is about to be received; False: it was settled otherwise."""
-        if self._is_over(slot):
+        if self.is_over(slot):
             return False
         self.counters.delivered += 1
         return True
 
-    def answer(self, slot: Slot | None, outcome: Outcome) -> bool:
-        """Settle a request with its answer or error; False: nobody waits for it any more."""
+    def answer(self, slot: Slot | None, outcome: Envelope | Exception, frame: bytes | None = None) -> bool:
+        """Settle a request with its answer or error; False: nobody waits for it any more.
+
+        `frame`: the answer as bytes, for the journal.
+        """
         self.counters.accepted += 1
         if slot is None or slot.is_settled:
             self.counters.late += 1
             return False
         self.counters.delivered += 1
+        self.counters.processed += 1
         slot.settle(outcome)
+        if slot.record is not None:
+            self._write_answer(slot, outcome, frame)
         return True
 
     def abandon(self, slot: Slot, error: Exception) -> None:
         """Settle a message that nobody is left to take."""
-        self._forget(slot)
-        if slot.is_unwanted:
-            self.counters.cancelled += 1
+        if slot.is_promised:
+            self.die(slot, str(error))
+        elif slot.is_unwanted:
+            self._cancelled(slot)
         else:
+            self._forget(slot)
             self.counters.abandoned += 1
-        slot.settle(error)
+            self.write(slot, State.FAILED, f"{type(error).__name__}: {error}")
+            slot.settle(error)
+
+    def forgo(self, slot: Slot) -> None:
+        """Leave a message to its sender, who has kept it and may send it again."""
+        if slot.is_unwanted:
+            self._cancelled(slot)
+            return
+        self.seen.pop((slot.envelope.target, slot.envelope.id), None)
+        self.counters.abandoned += 1
+        slot.settle(NoRoute(f"message {slot.envelope.id!r}: the last listener at {slot.envelope.target!r} left"))
 
     def give_up(self, slot: Slot, error: Exception) -> None:
         """Settle a request that was received but will not be answered."""
         if not slot.is_settled:
             self.counters.unanswered += 1
             slot.is_given_up = True
+            self.write(slot, State.FAILED, f"{type(error).__name__}: {error}")
             slot.settle(error)
+            slot.tell_watchers()
 
-    def again(self, inbox: Inbox) -> list[Slot]:
-        """The messages of a subscription that leaves, received and not done, which another one must get again."""
-        slots = [
-            slot
-            for taken in inbox.taken.values()
-            for slot in taken
-            if slot.envelope.delivery is Delivery.AT_LEAST_ONCE and not (slot.is_request and slot.is_settled)
-        ]
-        for slot in slots:
-            self.counters.accepted += 1
-            slot.receiver = None
-            slot.envelope = msgspec.structs.replace(slot.envelope, attempt=slot.envelope.attempt + 1)
-        return slots
+    def die(self, slot: Slot, cause: str) -> None:
+        """Give up on a message for good."""
+        if slot.is_promised:
+            self.counters.dead += 1
+            self.dead.add(slot, cause)
+            self.write(slot, State.DEAD, cause)
+            return
+        self.counters.abandoned += 1
+        self.write(slot, State.FAILED, cause)
+        if slot.is_request:
+            slot.settle(RemoteError(f"request {slot.envelope.id!r} to {slot.envelope.target!r} was given up: {cause}"))
 
     def purge(self, mailbox: Mailbox) -> bool:
         """Take out what has expired while it waited; False: nothing had."""
@@ -144,37 +186,73 @@ class Ledger:
         deadline = slot.envelope.deadline
         return deadline is not None and self._clock() >= deadline
 
-    def _is_over(self, slot: Slot) -> bool:
+    def is_over(self, slot: Slot) -> bool:
         """The sender was cancelled, got its answer from an earlier attempt, or the deadline passed; counted if so."""
-        if slot.is_unwanted:
-            self._forget(slot)
-            self.counters.cancelled += 1
+        # As slot.is_unwanted, without its call: asked twice for every message.
+        if slot.future is not None and (slot.future.done() if slot.is_request else slot.future.cancelled()):
+            self._cancelled(slot)
             return True
-        if self._is_past(slot):
+        if slot.envelope.deadline is not None and self._is_past(slot):
             self._expire(slot)
             return True
         return False
 
-    def _is_duplicate(self, slot: Slot) -> bool:
+    def _is_seen(self, envelope: Envelope) -> bool:
+        return envelope.delivery is _ONCE and (envelope.target, envelope.id) in self.seen
+
+    def _drop_duplicate(self, slot: Slot) -> None:
         envelope = slot.envelope
-        if envelope.delivery is not Delivery.EFFECTIVELY_ONCE or (envelope.target, envelope.id) not in self._seen:
-            return False
         self.counters.duplicates += 1
         if slot.is_request:
             slot.settle(Dropped(f"request {envelope.id!r} was sent to {envelope.target!r} before"))
         else:
             slot.settle(None)
-        return True
+
+    def _cancelled(self, slot: Slot) -> None:
+        self._forget(slot)
+        self.counters.cancelled += 1
+        self.write(slot, State.FAILED, "its sender was cancelled")
 
     def _expire(self, slot: Slot) -> None:
         self._forget(slot)
         self.counters.expired += 1
+        if slot.is_promised:
+            self.dead.add(slot, "its deadline passed before it was received", is_expired=True)
+            self.write(slot, State.EXPIRED, "its deadline passed before it was received")
+        else:
+            self.write(slot, State.FAILED, "Expired: it was not received in time")
         slot.settle(Expired(f"message {slot.envelope.id!r} to {slot.envelope.target!r} was not received in time"))
+
+    def _write_answer(self, slot: Slot, outcome: Envelope | Exception, frame: bytes | None) -> None:
+        if isinstance(outcome, Exception):
+            self.write(slot, State.FAILED, f"{type(outcome).__name__}: {outcome}")
+        elif frame is not None and self._journal is not None:
+            self.write(slot, State.ANSWERED)
+            self._journal.answered(frame, outcome)
+
+    def write(self, slot: Slot, state: State, cause: str = "", effect: bytes | None = None) -> None:
+        """Note in the journal what became of a message."""
+        if slot.record is not None and self._journal is not None:
+            self._journal.settled(slot.record, state, cause, tries=slot.tries, effect=effect)
+
+    def remember(self, slot: Slot) -> None:
+        """Drop later messages with the id of an effectively-once message."""
+        if slot.envelope.delivery is _ONCE:
+            self.remember_id(slot.envelope.target, slot.envelope.id)
+
+    def remember_id(self, target: str, message_id: str) -> None:
+        """Drop later messages with this id; the oldest id is forgotten beyond the bound."""
+        self.seen[target, message_id] = None
+        if len(self.seen) > self._limits.remembered:
+            self.seen.popitem(last=False)
 
     def _forget(self, slot: Slot) -> None:
         """Let the id of a message that nobody received be sent again."""
-        if slot.is_admitted and slot.envelope.delivery is Delivery.EFFECTIVELY_ONCE:
-            self._seen.pop((slot.envelope.target, slot.envelope.id), None)
+        envelope = slot.envelope
+        if slot.is_admitted and envelope.attempt == 1 and envelope.delivery is _ONCE:
+            self.seen.pop((envelope.target, envelope.id), None)
+            if self._journal is not None:
+                self._journal.forgot(envelope.target, envelope.id)
 
     def _wait_for_deadline(self, mailbox: Mailbox, slot: Slot) -> None:
         """At the deadline give up; the timer runs in real time, the clock decides."""

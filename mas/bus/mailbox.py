@@ -3,9 +3,11 @@
 Order: a message is bound to the subscription that still holds an earlier one of its lane (source, key); while none
 does, it goes to the subscription with the most free credit, in turn where they are equal. Senders wait in order of
 acceptance: in `waiting` while any subscription may serve them, in an inbox's `pinned` once their lane binds them to it.
-Whenever a subscription has free credit, nobody waits for it; `dispatch` keeps that so.
+Whenever a subscription has free credit, nobody waits for it; `dispatch` keeps that so. A message that was given back
+halts its lane: it and all later ones of the lane wait together until it is due, then they come first.
 """
 
+import math
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 
@@ -20,6 +22,16 @@ class Lane:
     def __init__(self, inbox: Inbox) -> None:
         self.inbox = inbox
         self.count = 0
+
+
+class Halt:
+    """A message that was given back, and what waits behind it, in order; delivered from `due` on."""
+
+    __slots__ = ("due", "queue")
+
+    def __init__(self) -> None:
+        self.due = -math.inf
+        self.queue: Queue = OrderedDict()
 
 
 class Mailbox:
@@ -37,6 +49,7 @@ class Mailbox:
         self.has_deadlines = False
         self._admit = admit
         self._lanes: dict[tuple[str, str], Lane] = {}
+        self._halts: dict[tuple[str, str] | int, Halt] = {}
         self._last = 0
 
     def offer(self, slot: Slot) -> bool:
@@ -52,7 +65,9 @@ class Mailbox:
     def park(self, slot: Slot) -> None:
         """Let a message wait for room."""
         lane = None if slot.lane is None else self._lanes.get(slot.lane)
-        if lane is None or self.waiting:
+        if slot.lane in self._halts:
+            slot.put(self._halts[slot.lane].queue)
+        elif lane is None or self.waiting:
             slot.put(self.waiting)
         else:
             self._bind(slot, lane.inbox)
@@ -93,6 +108,8 @@ class Mailbox:
         self._last = 0
         self._lanes = {lane: bound for lane, bound in self._lanes.items() if bound.inbox is not inbox}
         slots = [*self.waiting.values(), *inbox.pinned.values(), *inbox.queue.values(), *again]
+        if not self.inboxes:
+            slots += [slot for halt in self._halts.values() for slot in halt.queue.values()]
         for slot in slots:
             slot.lift()
             slot.inbox = None
@@ -100,19 +117,73 @@ class Mailbox:
         if not self.inboxes:
             return slots
         for slot in slots:
-            slot.put(self.waiting)
+            if slot.lane in self._halts:
+                self._stand(slot.lane, [slot])
+            else:
+                slot.put(self.waiting)
         for other in self.inboxes:
             self._dispatch(other)
         return []
 
+    def give_back(self, slot: Slot, due: float) -> None:
+        """Let a message that a subscription holds, and its lane, wait until `due`."""
+        inbox = slot.inbox
+        assert inbox is not None
+        returned = [slot]
+        if slot.lane is not None:
+            queues = (inbox.queue, inbox.pinned, self.waiting)
+            returned += [other for queue in queues for other in queue.values() if other.lane == slot.lane]
+        for other in returned:
+            if other is slot or other.place is inbox.queue:
+                inbox.held -= 1
+            other.lift()
+            self._unbind(other)
+        halt = self._stand(slot.ticket if slot.lane is None else slot.lane, returned)
+        halt.due = max(halt.due, due)
+        self._dispatch(inbox)
+
+    def resume(self, now: float) -> None:
+        """Let the messages that are due go first."""
+        due = [key for key, halt in self._halts.items() if halt.due <= now]
+        slots = [slot for key in due for slot in self._halts.pop(key).queue.values()]
+        slots.sort(key=lambda slot: slot.ticket, reverse=True)
+        for slot in slots:
+            slot.lift()
+            slot.put(self.waiting)
+            self.waiting.move_to_end(slot.ticket, last=False)
+        for inbox in self.inboxes if slots else ():
+            self._dispatch(inbox)
+
+    @property
+    def halted(self) -> int:
+        """How many lanes, and messages without one, wait to be delivered again."""
+        return len(self._halts)
+
+    def is_halted(self, slot: Slot) -> bool:
+        """Whether a message would wait behind another one of its lane that was given back."""
+        return slot.lane in self._halts
+
     def slots(self) -> Iterator[Slot]:
-        """Every message that waits at a sender or in a queue."""
+        """Every message that waits at a sender, in a queue, or to be delivered again."""
         yield from self.waiting.values()
+        for halt in self._halts.values():
+            yield from halt.queue.values()
         for inbox in self.inboxes:
             yield from inbox.pinned.values()
             yield from inbox.queue.values()
 
+    def _stand(self, key: tuple[str, str] | int, slots: list[Slot]) -> Halt:
+        """Put messages behind a halt, in order of acceptance."""
+        halt = self._halts.setdefault(key, Halt())
+        standing = sorted([*halt.queue.values(), *slots], key=lambda slot: slot.ticket)
+        halt.queue.clear()
+        for slot in standing:
+            slot.put(halt.queue)
+        return halt
+
     def _choose(self, slot: Slot) -> Inbox | None:
+        if self._halts and slot.lane in self._halts:
+            return None
         lane = None if slot.lane is None else self._lanes.get(slot.lane)
         if lane is not None:
             return lane.inbox if lane.inbox.held < lane.inbox.credit else None

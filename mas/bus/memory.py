@@ -1,7 +1,7 @@
 """A bus inside one process and one event loop.
 
 Without deadlines it makes no task and no timer and depends on no clock: the same calls give the same order.
-Leaves out on purpose: a wire, persistence, and threads (call it from its own event loop only).
+Leaves out on purpose: a wire, and threads (call it from its own event loop only).
 """
 
 import asyncio
@@ -12,12 +12,19 @@ from collections.abc import Callable
 import msgspec
 
 from mas.bus.counters import DetailedStatistics
+from mas.bus.dead import DeadLetter
 from mas.bus.inbox import Inbox, Slot
+from mas.bus.journal import Journal
 from mas.bus.ledger import Ledger
+from mas.bus.limits import Limits
 from mas.bus.mailbox import Mailbox
+from mas.bus.record import State
+from mas.bus.redelivery import Redelivery
+from mas.bus.restore import restore
 from mas.bus.taps import Taps
+from mas.bus.wire import encode
 from mas.core.errors import Closed, Denied, Dropped, MasError, NoRoute, RemoteError
-from mas.core.messages import Envelope
+from mas.core.messages import Delivery, Envelope
 from mas.core.naming import did_you_mean
 
 
@@ -25,52 +32,86 @@ class MemoryBus:
     """The `Bus` contract in memory.
 
     A request reaches its handler with `reply_to` set by the bus, and with the earlier of its deadline and `timeout_s`
-    as deadline. When a subscription ends, messages that it had not handed out go to the address's other subscriptions;
-    those it had handed out and were not `done` do so only `at_least_once`, with the next `attempt`. A request whose
-    listener left without an answer raises Closed; one that nobody is left to take raises NoRoute.
+    as deadline. When a subscription ends, what it had not handed out goes to the address's other subscriptions, and so
+    does what it had handed out and was not `done`, with the next `attempt`; best-effort messages do not, and requests
+    only `at_least_once`. One-way messages wait for the next subscription if there is no other; a request whose listener
+    left without an answer raises Closed, and one that nobody is left to take raises NoRoute; see docs/delivery.md.
 
     Args:
         clock: seconds that deadlines refer to; timers wait in real time and look at it again.
-        remembered: how many ids of effectively-once messages are remembered; the oldest is forgotten first.
+        limits: how many ids and dead letters are remembered, and how often a message is tried.
+        journal: keeps messages and their outcomes beyond this process; None: nothing is kept. What it holds and was not
+            processed waits for subscriptions. The caller closes it, after the bus.
 
     Raises:
-        ValueError: `remembered` is below 1.
+        JournalError: the journal cannot be read, or a bus has it already.
+        Malformed: it holds a message whose payload's class was not imported.
     """
 
-    def __init__(self, *, clock: Callable[[], float] = time.monotonic, remembered: int = 16_384) -> None:
+    def __init__(
+        self,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        limits: Limits = Limits(),  # noqa: B008 - frozen
+        journal: Journal | None = None,
+    ) -> None:
         self._clock = clock
         self._taps = Taps()
-        self._ledger = Ledger(clock=clock, show=self._taps.show, remembered=remembered)
+        self._journal = journal
+        self._ledger = Ledger(clock=clock, show=self._taps.show, limits=limits, journal=journal)
         self._counters = self._ledger.counters
         self._mailboxes: dict[str, Mailbox] = {}
         self._pending: dict[str, Slot] = {}
         self._tickets = itertools.count()
+        self._redelivery = Redelivery(
+            self._ledger,
+            self._mailboxes,
+            clock=clock,
+            ticket=self._tickets.__next__,
+            limits=limits,
+            journal=journal,
+        )
         self._is_closed = False
+        if journal is not None:
+            restore(journal, self._ledger, self._redelivery, clock, self._tickets.__next__)
 
     def now(self) -> float:
         """Seconds on the clock that deadlines refer to."""
         return self._clock()
 
     async def publish(self, envelope: Envelope, *, wait: bool = True) -> None:
-        """Deliver one way; see `Bus.publish`. A duplicate is counted and dropped without an error."""
+        """Deliver one way; see `Bus.publish`. A duplicate is counted and dropped without an error.
+
+        A best-effort message never waits; where there is no room it is counted and dropped, without an error unless
+        `wait` is False. With a journal in group mode, returns once the message is on the disk.
+
+        Raises:
+            Malformed: the journal cannot hold the payload. JournalError: it is closed, or its disk has failed.
+        """
         mailbox = self._route(envelope)
         slot = Slot(envelope, next(self._tickets), is_request=False)
+        if self._journal is not None:
+            self._journal.check()
+            slot.frame = encode(envelope)
         self._counters.accepted += 1
         if self._ledger.offer(mailbox, slot):
             if isinstance(slot.outcome, Exception):
                 raise slot.outcome
-            return
-        if not wait:
+        elif not wait or envelope.delivery is Delivery.BEST_EFFORT:
             self._counters.refused += 1
-            raise Dropped(
-                f"message {envelope.id!r}: the queue of {envelope.target!r} is full; wait, or raise its credit"
-            )
-        slot.future = asyncio.get_running_loop().create_future()
-        mailbox.park(slot)
-        await self._ledger.outcome(mailbox, slot)
+            if not wait:
+                raise Dropped(
+                    f"message {envelope.id!r}: the queue of {envelope.target!r} is full; wait, or raise its credit"
+                )
+        else:
+            slot.future = asyncio.get_running_loop().create_future()
+            mailbox.park(slot)
+            await self._ledger.outcome(mailbox, slot)
+        if slot.record is not None and self._journal is not None:
+            await self._journal.is_safe()
 
     async def request(self, envelope: Envelope, *, timeout_s: float | None = None) -> Envelope:
-        """Deliver and wait for the answer; see `Bus.request`. A duplicate raises Dropped."""
+        """Deliver and wait for the answer; see `Bus.request` and `publish`. A duplicate raises Dropped."""
         mailbox = self._route(envelope)
         ticket = next(self._tickets)
         token = f"answer-{ticket}"
@@ -79,6 +120,9 @@ class MemoryBus:
             timeout = self.now() + timeout_s
             deadline = timeout if deadline is None else min(deadline, timeout)
         slot = Slot(msgspec.structs.replace(envelope, reply_to=token, deadline=deadline), ticket, is_request=True)
+        if self._journal is not None:
+            self._journal.check()
+            slot.frame = encode(slot.envelope)
         slot.future = asyncio.get_running_loop().create_future()
         self._counters.accepted += 1
         self._pending[token] = slot
@@ -96,13 +140,15 @@ class MemoryBus:
 
         Raises:
             Denied: the requester is not among the readers of the answer; the request still waits.
+            Malformed: the journal cannot hold the payload; the request still waits.
         """
         reader = request.source if request.principal is None else request.principal
         if answer.visibility is not None and reader not in answer.visibility:
             raise Denied(f"answer {answer.id!r}: the requester {reader!r} is not in its visibility {_names(answer)}")
         if answer.correlation != request.id:
             answer = msgspec.structs.replace(answer, correlation=request.id)
-        if self._ledger.answer(self._asked(request), answer):
+        frame = None if self._journal is None else encode(answer)
+        if self._ledger.answer(self._asked(request), answer, frame):
             self._taps.show(answer)
 
     async def fail(self, request: Envelope, error: Exception) -> None:
@@ -128,6 +174,8 @@ class MemoryBus:
             leave=self._leave,
             deliver=self._ledger.deliver,
             release=self._release,
+            finish=self._finish,
+            give_back=self._redelivery.give_back,
         )
 
     def tap(self, watch: Callable[[Envelope], None], *, principal: str | None = None) -> Callable[[], None]:
@@ -135,16 +183,39 @@ class MemoryBus:
         return self._taps.add(watch, principal=principal)
 
     def statistics(self) -> DetailedStatistics:
-        """Counters so far; what has expired in a queue is taken out and counted first."""
+        """Counters so far; what has expired or is due again is taken out of its queue first."""
+        self._redelivery.resume_due()
         for mailbox in tuple(self._mailboxes.values()):
             self._ledger.purge(mailbox)
+        orphans = self._redelivery.waiting()
         return self._counters.freeze(
-            waiting=sum(1 for mailbox in self._mailboxes.values() for _ in mailbox.slots()),
+            waiting=orphans + sum(1 for mailbox in self._mailboxes.values() for _ in mailbox.slots()),
             subscriptions=sum(len(mailbox.inboxes) for mailbox in self._mailboxes.values()),
+            forgotten=self._ledger.dead.forgotten,
         )
 
+    def dead_letters(self) -> tuple[DeadLetter, ...]:
+        """Messages whose delivery was promised and given up on, oldest first, payloads and all."""
+        return self._ledger.dead.all()
+
+    def redrive(self, message_id: str | None = None) -> int:
+        """Deliver the dead letters with this id again, None: all of them; returns how many.
+
+        They come behind what waits, have all their attempts again, and no deadline. One that expired and that its
+        sender has sent again since is dropped as a duplicate.
+
+        Raises:
+            Closed: the bus is closed.
+        """
+        if self._is_closed:
+            raise Closed("the bus is closed: nothing can be delivered again")
+        return self._redelivery.redrive(message_id)
+
     async def close(self) -> None:
-        """Stop accepting; see `Bus.close`. One-way messages already in a queue can still be received."""
+        """Stop accepting; see `Bus.close`. One-way messages already in a queue can still be received.
+
+        What nobody is left to receive becomes dead letters; with a journal it stays there for the next process instead.
+        """
         if self._is_closed:
             return
         self._is_closed = True
@@ -157,6 +228,9 @@ class MemoryBus:
                 inbox.close()
         for slot in self._pending.values():
             self._ledger.give_up(slot, closed)
+        self._redelivery.close()
+        if self._journal is not None:
+            await self._journal.flush()
 
     def _route(self, envelope: Envelope) -> Mailbox:
         if self._is_closed:
@@ -178,6 +252,14 @@ class MemoryBus:
         """The request as it still waits for its answer."""
         return None if request.reply_to is None else self._pending.get(request.reply_to)
 
+    def _finish(self, slot: Slot, effect: bytes | None) -> None:
+        self._counters.processed += 1
+        if slot.record is not None and not slot.is_request:
+            self._ledger.write(slot, State.PROCESSED, effect=effect)
+        mailbox = self._mailboxes.get(slot.envelope.target)
+        if mailbox is not None:
+            mailbox.release(slot)
+
     def _release(self, slot: Slot) -> None:
         mailbox = self._mailboxes.get(slot.envelope.target)
         if mailbox is not None:
@@ -194,19 +276,17 @@ class MemoryBus:
                 f"{inbox.principal!r} cannot listen at {inbox.address!r}, where {mailbox.principal!r} reads: "
                 "subscriptions of one address share its messages, hence their principal"
             )
+        self._redelivery.adopt(inbox.address, mailbox)
         mailbox.join(inbox)
 
     def _leave(self, inbox: Inbox) -> None:
         mailbox = self._mailboxes[inbox.address]
         inbox.close()
-        again = self._ledger.again(inbox) if len(mailbox.inboxes) > 1 else []
-        for slot in mailbox.leave(inbox, again):
-            self._ledger.abandon(
-                slot, NoRoute(f"message {slot.envelope.id!r}: the last listener at {inbox.address!r} left")
-            )
+        again = self._redelivery.leave(inbox, has_others=len(mailbox.inboxes) > 1)
+        left = mailbox.leave(inbox, again)
         if not mailbox.inboxes:
             del self._mailboxes[inbox.address]
-        inbox.taken.clear()
+        self._redelivery.left_behind(left, inbox.address, is_closed=self._is_closed)
         for slot in tuple(self._pending.values()):
             if slot.receiver is inbox:
                 self._ledger.give_up(

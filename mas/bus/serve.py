@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
@@ -11,18 +12,52 @@ from mas.core.errors import Closed
 from mas.core.messages import Envelope, Payload
 
 Handler = Callable[[Envelope], Awaitable[Payload | None]]
+Lane = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Backoff:
+    """How long to wait before a message is tried again: `first_s`, then `factor` times the wait before, up to `most_s`.
+
+    Raises:
+        ValueError: a time is negative, or the factor below 1.
+    """
+
+    first_s: float = 0.1
+    factor: float = 2.0
+    most_s: float = 30.0
+
+    def __post_init__(self) -> None:
+        for name, least in (("first_s", 0), ("factor", 1), ("most_s", 0)):
+            if not getattr(self, name) >= least:
+                raise ValueError(f"{name} is {getattr(self, name)}; it must be {least} or more")
+
+    def delay_s(self, attempt: int) -> float:
+        """Seconds to wait after this attempt, counted from 1."""
+        return float(min(self.first_s * self.factor ** min(attempt - 1, 64), self.most_s))
 
 
 class Service:
     """A running handler; enter it to listen, leave it to stop. See `serve`."""
 
-    def __init__(self, bus: Bus, address: str, handler: Handler, *, concurrency: int, principal: str | None) -> None:
+    def __init__(
+        self,
+        bus: Bus,
+        address: str,
+        handler: Handler,
+        *,
+        concurrency: int,
+        principal: str | None,
+        retry: Backoff | None,
+    ) -> None:
         self.address = address
         self._bus = bus
         self._handler = handler
         self._listening = bus.subscribe(address, principal=principal, credit=concurrency)
         self._envelopes = EnvelopeFactory(address, principal=principal)
-        self._last_of_lane: dict[tuple[str, str], asyncio.Task[None]] = {}
+        self._retry = retry
+        self._lanes: dict[Lane, dict[asyncio.Task[None], Envelope]] = {}
+        self._is_leaving = False
         self._loop: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
@@ -34,6 +69,7 @@ class Service:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         assert self._loop is not None
+        self._is_leaving = True
         self._loop.cancel()
         try:
             await asyncio.wait([self._loop])
@@ -50,25 +86,29 @@ class Service:
     async def _receive(self, inbox: Subscription) -> None:
         async with asyncio.TaskGroup() as handlers:
             async for envelope in inbox:
-                lane = None if envelope.key is None else (envelope.source, envelope.key)
-                if lane is None:
-                    handlers.create_task(self._handle(inbox, envelope), name=f"{self.address}: {envelope.id}")
-                else:
-                    previous = self._last_of_lane.get(lane)
-                    self._last_of_lane[lane] = handlers.create_task(
-                        self._handle_after(previous, lane, inbox, envelope), name=f"{self.address}: {envelope.id}"
-                    )
+                name = f"{self.address}: {envelope.id}"
+                if envelope.key is None:
+                    handlers.create_task(self._handle(inbox, envelope), name=name)
+                    continue
+                key = (envelope.source, envelope.key)
+                lane = self._lanes.setdefault(key, {})
+                previous = next(reversed(lane), None)
+                lane[handlers.create_task(self._handle_after(previous, key, inbox, envelope), name=name)] = envelope
 
     async def _handle_after(
-        self, previous: asyncio.Task[None] | None, lane: tuple[str, str], inbox: Subscription, envelope: Envelope
+        self, previous: asyncio.Task[None] | None, key: Lane, inbox: Subscription, envelope: Envelope
     ) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        lane = self._lanes[key]
         try:
             if previous is not None:
                 await asyncio.wait([previous])
             await self._handle(inbox, envelope)
         finally:
-            if self._last_of_lane.get(lane) is asyncio.current_task():
-                del self._last_of_lane[lane]
+            lane.pop(task, None)
+            if not lane and self._lanes.get(key) is lane:
+                del self._lanes[key]
 
     async def _handle(self, inbox: Subscription, envelope: Envelope) -> None:
         """Answer one message. The boundary where a handler's failure becomes the requester's error."""
@@ -89,17 +129,48 @@ class Service:
                     raise TypeError(f"the handler of {self.address!r} returned no payload for a request")
                 await self._bus.reply(envelope, self._envelopes.answer(envelope, payload))
         except asyncio.CancelledError:
-            if is_wanted:
+            if is_wanted and not (self._is_leaving and envelope.reply_to is None):
                 cause = f"the handler of {self.address!r} was cancelled on {envelope.id!r}"
-                await self._bus.fail(envelope, Closed(cause))
+                await self._failed(inbox, envelope, Closed(cause))
+            elif not is_wanted:
+                inbox.done(envelope)
             raise
         except Exception as error:  # noqa: BLE001 - raised again at the requester
-            await self._bus.fail(envelope, error)
-        finally:
+            await self._failed(inbox, envelope, error)
+        else:
             inbox.done(envelope)
 
+    async def _failed(self, inbox: Subscription, envelope: Envelope, error: Exception) -> None:
+        """Tell the requester; give a one-way message back where that is asked for."""
+        if envelope.reply_to is not None or self._retry is None:
+            try:
+                await self._bus.fail(envelope, error)
+            finally:
+                inbox.done(envelope)
+            return
+        cause = f"{type(error).__name__}: {error}"
+        inbox.nack(envelope, delay_s=self._retry.delay_s(envelope.attempt), cause=cause)
+        if envelope.key is not None:
+            self._give_back_lane(inbox, (envelope.source, envelope.key))
 
-def serve(bus: Bus, address: str, handler: Handler, *, concurrency: int = 64, principal: str | None = None) -> Service:
+    def _give_back_lane(self, inbox: Subscription, key: Lane) -> None:
+        """What was received behind a message that is to be tried again must come after it again."""
+        lane = self._lanes.pop(key)
+        for task, envelope in lane.items():
+            if task is not asyncio.current_task():
+                task.cancel()
+                inbox.nack(envelope, is_tried=False)
+
+
+def serve(
+    bus: Bus,
+    address: str,
+    handler: Handler,
+    *,
+    concurrency: int = 64,
+    principal: str | None = None,
+    retry: Backoff | None = None,
+) -> Service:
     """Listen at an address and answer each message with `handler`, while the result is entered.
 
         async with serve(bus, "solver", solve):
@@ -107,15 +178,17 @@ def serve(bus: Bus, address: str, handler: Handler, *, concurrency: int = 64, pr
 
     Messages of one source and key are handled one after the other. One-way messages are handled too, and what the
     handler returns for them goes nowhere. A handler is cancelled when its requester is, or waits no longer. Leaving
-    cancels the handlers that still run: their requesters get Closed.
+    cancels the handlers that still run: their requesters get Closed, and one-way messages are delivered again.
 
     Args:
         handler: an exception that it raises goes to the requester: a MasError as it is, others as RemoteError.
         concurrency: messages handled at the same time, at most; more wait at their senders.
         principal: who reads and answers; None: the address.
+        retry: when to try a one-way message again whose handler raised; None: never, it counts as handled, and the
+            error as an answer that nobody waited for.
 
     Raises:
         ValueError: concurrency is below 1.
         On entry: as `Bus.subscribe`.
     """
-    return Service(bus, address, handler, concurrency=concurrency, principal=principal)
+    return Service(bus, address, handler, concurrency=concurrency, principal=principal, retry=retry)

@@ -38,6 +38,8 @@ class Taps:
 
     def show(self, envelope: Envelope) -> None:
         """Show a message to all; a watcher that raises is reported to the event loop and stops no delivery."""
+        if not self._watches:
+            return
         for watch, principal in tuple(self._watches.values()):
             try:
                 watch(redacted(envelope, principal))

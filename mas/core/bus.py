@@ -10,7 +10,16 @@ from mas.core.messages import Envelope
 
 
 class BusStatistics(msgspec.Struct, frozen=True, kw_only=True):
-    """Counters that add up: accepted = delivered + expired + dropped + waiting."""
+    """Counters that add up at any time: accepted = delivered + expired + dropped + dead + waiting.
+
+    Attributes:
+        delivered: received and not given back: processed + held.
+        waiting: at a sender, in a queue, or given back until it is delivered again.
+        processed: received and `done`; answers that reached their requester; requests whose requester was told that
+            their listener left.
+        held: received and not yet `done`.
+        dead: given up on after delivery was promised; a dead letter keeps each of the latest ones.
+    """
 
     accepted: int
     delivered: int
@@ -18,6 +27,9 @@ class BusStatistics(msgspec.Struct, frozen=True, kw_only=True):
     dropped: int
     waiting: int
     subscriptions: int
+    processed: int = 0
+    held: int = 0
+    dead: int = 0
 
 
 @runtime_checkable
@@ -37,7 +49,33 @@ class Subscription(Protocol):
         """
 
     def done(self, envelope: Envelope) -> None:
-        """Handled: give its credit back, so that the next message may be delivered."""
+        """Handled: give its credit back, so that the next message may be delivered. It is never delivered again."""
+
+    def nack(
+        self, envelope: Envelope, *, delay_s: float = 0.0, cause: str = "given back", is_tried: bool = True
+    ) -> bool:
+        """Not handled: give it back, to be delivered again after a delay, to any subscription of the address.
+
+        Returns whether it will be.
+
+        Messages of its source and key that come later wait behind it; those that were received already should be given
+        back with it. After as many attempts as the bus allows, a one-way message becomes a dead letter with the cause,
+        and a request fails with it. A best-effort message is dropped instead.
+
+        Args:
+            delay_s: seconds until it may be delivered; 0: at once.
+            is_tried: False: it only waits for another one, and this delivery does not count as an attempt to handle it.
+
+        Raises:
+            ValueError: the delay is negative. BusError: this open subscription does not hold the message.
+        """
+
+    def reject(self, envelope: Envelope, *, cause: str) -> None:
+        """It will never be handled: as `nack` after the last attempt.
+
+        Raises:
+            BusError: this open subscription does not hold the message.
+        """
 
     def on_abandoned(self, envelope: Envelope, call: Callable[[], object]) -> None:
         """Call once when nobody waits any more for the answer to a request that was received here and not answered:
@@ -52,7 +90,7 @@ class Bus(Protocol):
         """Seconds on the clock that deadlines refer to."""
 
     async def publish(self, envelope: Envelope, *, wait: bool = True) -> None:
-        """Deliver one way. Waits for room in the receiver's queue unless `wait` is False.
+        """Deliver one way. Waits for room in the receiver's queue unless `wait` is False or the delivery best effort.
 
         Raises:
             NoRoute: nobody listens at the target. Denied: the receiver is not among the readers.

@@ -8,7 +8,11 @@
     │   ├── Denied             the principal may not read or write there
     │   ├── Expired            the deadline passed before an answer
     │   ├── Dropped            a bounded queue refused the message
-    │   └── Closed             the bus or the subscription is closed
+    │   ├── Closed             the bus or the subscription is closed
+    │   ├── Malformed          a message that cannot travel: unknown kind, wrong shape, too long
+    │   ├── Unreachable        no broker there, or one that refuses the connection
+    │   ├── JournalError       a journal that cannot be read or written, or has no such message
+    │   └── ReplayError        a run does something else than the recorded one
     ├── RemoteError            the other side of a request failed; its text is kept
     ├── EnvironmentFault       an environment was used against its contract
     ├── EngineError            a request that the engine cannot serve
@@ -17,6 +21,9 @@
     │   └── NotServed          an engine computes something else than was trained
     ├── ModelError             a model directory that is not one
     ├── RunError               a team run that cannot go on
+    │   ├── AgentFailed        an agent of it has no answer; names the agent and the cause
+    │   └── Halted             it was told to stop
+    ├── BudgetExceeded         a call that would spend more than a budget holds
     ├── RunDirectoryError      a run directory that cannot be used
     ├── CheckpointError        a checkpoint that is corrupt or of another run
     ├── TrainingError          a learning step that broke its own rules
@@ -62,6 +69,22 @@ class Closed(BusError):
     """The bus or the subscription is closed."""
 
 
+class Malformed(BusError):
+    """Bytes that are no message, or a message that cannot become bytes."""
+
+
+class Unreachable(BusError):
+    """The broker does not answer, or refuses the connection."""
+
+
+class JournalError(BusError):
+    """A journal that cannot be opened, read or written, or that has no such message."""
+
+
+class ReplayError(BusError):
+    """A run that is replayed does something else than the recorded one."""
+
+
 class RemoteError(BusError):
     """The handler at the other end of a request raised; the message holds its type and text."""
 
@@ -92,6 +115,18 @@ class ModelError(MasError):
 
 class RunError(MasError):
     """A team run that cannot go on."""
+
+
+class AgentFailed(RunError):
+    """An agent gave no answer and nothing stood in for it; `__cause__` is the error that it failed with."""
+
+
+class Halted(RunError):
+    """The team was drained or cancelled before this could begin or end."""
+
+
+class BudgetExceeded(MasError):
+    """A call would spend more than is left of a budget, or its time is up; the call was not made, or was stopped."""
 
 
 class RunDirectoryError(MasError):

@@ -11,7 +11,12 @@ from pydantic import BaseModel, ConfigDict
 
 
 class Delivery(StrEnum):
-    """What the bus promises for one message."""
+    """What the bus promises for one message.
+
+    best_effort: delivered once or not at all; a publisher never waits: the message is dropped where there is no room.
+    at_least_once: delivered again until it is `done`; the same id may be accepted twice.
+    effectively_once: delivered again until it is `done`; a second message with its id is dropped.
+    """
 
     BEST_EFFORT = "best_effort"
     AT_LEAST_ONCE = "at_least_once"
@@ -80,6 +85,18 @@ class Feedback(Text):
     kind: ClassVar[str] = "feedback"
 
 
+class Items(Payload):
+    """A list: what an edge with `map` hands out one by one, and what a mapped agent's outputs are joined into."""
+
+    kind: ClassVar[str] = "items"
+    items: tuple[str, ...]
+
+    @property
+    def content(self) -> str:
+        """One numbered line per item."""
+        return "\n".join(f"{number}. {item}" for number, item in enumerate(self.items, 1))
+
+
 class Failure(Text):
     """Output that did not parse: recorded, counted, and passed on as data. `text` is the raw output."""
 
@@ -96,6 +113,13 @@ class Failure(Text):
         return "?"
 
 
+class Beat(Payload):
+    """A sign of life, from whoever works on the request that the envelope's `correlation` names. `number`: from 0."""
+
+    kind: ClassVar[str] = "beat"
+    number: int
+
+
 class Envelope(msgspec.Struct, frozen=True, kw_only=True):
     """One message. Created by the bus's callers, never changed after.
 
@@ -109,7 +133,7 @@ class Envelope(msgspec.Struct, frozen=True, kw_only=True):
         reply_to: address that an answer goes to.
         key: messages with the same key from one source are delivered in order; None: no order asked.
         sequence: position in a stream, from 0; `final` marks its last message.
-        attempt: 1 for the first delivery.
+        attempt: 1 for the first delivery; more: it may have been delivered before.
         deadline: seconds on the bus's own monotonic clock after which it is not delivered; None: never.
         visibility: principals who may read the payload; None: everyone it is delivered to.
         principal: who sent it, as the guard knows it.
@@ -140,4 +164,6 @@ class Envelope(msgspec.Struct, frozen=True, kw_only=True):
     traceparent: str | None = None
 
 
-PAYLOADS: dict[str, type[Payload]] = {kind.kind: kind for kind in (Note, Plan, Action, Verdict, Feedback, Failure)}
+PAYLOADS: dict[str, type[Payload]] = {
+    kind.kind: kind for kind in (Note, Plan, Action, Verdict, Feedback, Items, Failure)
+}

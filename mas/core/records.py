@@ -65,6 +65,27 @@ class Line(msgspec.Struct, frozen=True, kw_only=True):
     failure: str | None = None
 
 
+class Attempt(msgspec.Struct, frozen=True, kw_only=True):
+    """One try to get an agent's output, where the first did not succeed; or to compensate it.
+
+    Attributes:
+        turn: team turn within the episode.
+        agent: whose output was wanted, or is compensated; `asked`: who was asked for it.
+        number: of this try at whom it asked, from 1.
+        cause: why there is no answer; None: there is one.
+        prompt_tokens, completion_tokens: of a compensation; those of outputs are counted with the outputs.
+    """
+
+    turn: int
+    agent: str
+    asked: str
+    number: int
+    purpose: Literal["answer", "fallback", "compensation"]
+    cause: str | None
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+
+
 class Episode(msgspec.Struct, frozen=True, kw_only=True):
     """One task played by one team.
 
@@ -73,6 +94,7 @@ class Episode(msgspec.Struct, frozen=True, kw_only=True):
         lines: the committed conversation.
         rewards: summed environment components of the committed play.
         length: team turns played; passes: those of them in which no action was committed.
+        attempts: tries at agents that did not answer at the first one, and compensations.
         status: `done`, or `failed` with `cause` when it could not be played to its end.
         prompt_tokens, completion_tokens: all tokens that playing it cost, scoring play-outs included; the prompt of a
             request for several candidates counts once.
@@ -91,6 +113,7 @@ class Episode(msgspec.Struct, frozen=True, kw_only=True):
     passes: int = 0
     status: Literal["done", "failed"] = "done"
     cause: str | None = None
+    attempts: tuple[Attempt, ...] = ()
 
     @property
     def tokens(self) -> int:

@@ -19,7 +19,9 @@ from mas.endpoint.exchange import MAX_BODY_BYTES, Exchange, Health, check_key
 from mas.endpoint.gate import Gate
 from mas.endpoint.metrics import Metrics
 from mas.endpoint.models import Served
+from mas.endpoint.people import PeoplePages
 from mas.endpoint.wire import ChatRequest, CompletionRequest
+from mas.runtime.human import HumanDesk
 
 MAX_RUNNING = 256
 MAX_WAITING = 1024
@@ -35,6 +37,7 @@ def build_app(
     max_running: int = MAX_RUNNING,
     max_waiting: int = MAX_WAITING,
     max_body: int = MAX_BODY_BYTES,
+    desk: HumanDesk | None = None,
 ) -> Starlette:
     """The endpoint for an engine that runs already; closing it and the teams' runtimes is the caller's.
 
@@ -42,10 +45,13 @@ def build_app(
         key: what clients must send as bearer token, but for `/health`; None: anybody may ask.
         max_running: requests that run at the same time; `max_waiting` more wait, and others get status 429.
         max_body: of a request, in bytes.
+        desk: of the teams' runtimes, where questions to people lie; None: there are none.
     """
     gate, health = Gate(running=max_running, waiting=max_waiting), Health()
     metrics = Metrics(served.engine, gate)
     pages = _Pages(served, gate, metrics, health)
+
+    people = PeoplePages(desk or HumanDesk(), max_body)
 
     def exchange(kind: type[CompletionRequest] | type[ChatRequest]) -> Exchange:
         return Exchange(kind=kind, served=served, gate=gate, metrics=metrics, health=health, max_body=max_body)
@@ -56,6 +62,8 @@ def build_app(
             Route("/v1/chat/completions", exchange(ChatRequest), methods=["POST"]),
             Route("/v1/models", pages.models),
             Route("/v1/models/{name:path}", pages.model),
+            Route("/v1/questions", people.questions),
+            Route("/v1/questions/{name}", people.answer, methods=["POST"]),
             Route("/health", pages.state),
             Route("/metrics", pages.scrape),
         ],
@@ -126,6 +134,8 @@ async def _refused(request: Request, error: Exception) -> Response:
 
 async def _http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    possible = "POST /v1/chat/completions, POST /v1/completions, GET /v1/models, GET /health, GET /metrics"
+    possible = (
+        "POST /v1/chat/completions, POST /v1/completions, GET /v1/models, GET /v1/questions, GET /health, GET /metrics"
+    )
     refused = Refused(error.status_code, f"{request.method} {request.url.path}: {error.detail}. Possible: {possible}")
     return JSONResponse(refused.body(), refused.status, dict(error.headers or {}))

@@ -20,6 +20,7 @@ from mas.endpoint.app import build_app
 from mas.endpoint.models import Served, Speaker
 from mas.endpoint.server import running
 from mas.endpoint.teams import TeamModel
+from mas.runtime.human import HumanDesk
 from mas.serving.model import BaseModel
 from mas.training.crew import Crew, open_crew
 from mas.training.run import open_base
@@ -46,9 +47,10 @@ def serve_run(
     adapters = saved_adapters(run_dir, base.bank)
 
     async def serve() -> None:
-        async with open_crew(config, scenario, base, adapters) as crew:
+        desk = HumanDesk()
+        async with open_crew(config, scenario, base, adapters, desk=desk) as crew:
             served = served_crew(crew, base, config)
-            app = build_app(served, key=key, max_waiting=max_waiting)
+            app = build_app(served, key=key, max_waiting=max_waiting, desk=desk)
             stopped = _on_signal()
             async with running(app, listener) as address:
                 console.print(Text(_greeting(f"the run in {run_dir}", address, served, key)), soft_wrap=True)

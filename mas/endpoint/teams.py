@@ -147,10 +147,10 @@ class TeamModel:
 
         try:
             decide = SingleDecision(self.runtime, ledger, seed, temperature)
-            await self.runtime.play(ledger.id, situation, decide, on_turn)
-        except RefusedRequest as error:
-            raise Refused(400, f"a member of team {self.name!r} could not be asked: {error}") from error
+            await self.runtime.play(ledger.id, situation, decide, on_turn, on_attempt=ledger.on_attempt)
         except MasError as error:
+            if isinstance(error.__cause__, RefusedRequest):
+                raise Refused(400, f"a member of team {self.name!r} could not be asked: {error.__cause__}") from error
             _log.error("team %r could not play a turn: %s: %s", self.name, type(error).__name__, error)
             raise Refused(500, f"team {self.name!r} could not play this turn ({type(error).__name__})") from error
         return TeamTurn(

@@ -1,16 +1,19 @@
 """Checks a team whole: one error lists every problem, each with the names that were possible."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 
 import networkx as nx
 
 from mas.core.errors import GraphError
-from mas.core.naming import did_you_mean
+from mas.core.naming import did_you_mean, local_name, scope_of, scoped
 from mas.core.role import Role
 from mas.core.team import DONE, START, EdgeSpec, TeamSpec
+from mas.graph.check_joins import join_problems
+from mas.graph.check_maps import map_problems
 from mas.graph.meaning import meaning_problems
+from mas.graph.policies import policy_problems
 from mas.graph.text import edge_text
 
 
@@ -24,10 +27,13 @@ def check_team(spec: TeamSpec, roles: Mapping[str, Role]) -> None:
         GraphError: lists all problems: names, structure, routes, message kinds.
     """
     problems = [
+        *join_problems(spec),
         *_name_problems(spec),
         *_edge_problems(spec),
         *_structure_problems(spec),
+        *map_problems(spec, roles),
         *meaning_problems(spec, roles),
+        *policy_problems(spec, roles),
     ]
     if problems:
         listed = "".join(f"\n  - {problem}" for problem in problems)
@@ -36,44 +42,64 @@ def check_team(spec: TeamSpec, roles: Mapping[str, Role]) -> None:
 
 def _name_problems(spec: TeamSpec) -> list[str]:
     members = spec.members()
-    problems = [
-        f"agent {name!r} has a reserved name; {START!r} and {DONE!r} are the ends of every team, choose another"
-        for name in members
-        if name in (START, DONE)
-    ]
+    problems = _form_problems((*members, *spec.teams), spec)
     for agent, role in members.items():
         if role not in spec.roles:
             problems.append(f"agent {agent!r} plays the unknown role {role!r}. {did_you_mean(role, spec.roles)}")
     for role in spec.roles:
-        if role not in members.values():
+        if role not in members.values() and role not in spec.stand_ins():
             problems.append(f"role {role!r} is played by no agent; add one under 'agents' or remove the role")
-    for agent in spec.joins:
-        if agent not in members and agent != DONE:
-            problems.append(f"'joins' names the unknown agent {agent!r}. {did_you_mean(agent, (*members, DONE))}")
+    for team, agent in spec.teams.items():
+        if team in members:
+            problems.append(f"{team!r} is the name of an agent and of a team; choose another for one of them")
+        if agent not in members:
+            problems.append(f"'output' of team {team!r} names the unknown agent {agent!r}. {_near(agent, members)}")
     if spec.output not in members:
         problems.append(f"'output' names the unknown agent {spec.output!r}. {did_you_mean(spec.output, members)}")
     return problems
 
 
+def _form_problems(names: Iterable[str], spec: TeamSpec) -> list[str]:
+    problems = []
+    for name in names:
+        if local_name(name) in (START, DONE):
+            problems.append(
+                f"agent {name!r} has a reserved name; {START!r} and {DONE!r} are the ends of every team, choose another"
+            )
+        if "[" in name or "]" in name:
+            problems.append(
+                f"agent {name!r} has a bracket in its name, as instances of mapped agents have; take it out"
+            )
+        if scope_of(name) and scope_of(name) not in spec.teams:
+            problems.append(f"agent {name!r} has a dot in its name, as members of a team within have; take it out")
+    return problems
+
+
+def _near(name: str, members: Iterable[str]) -> str:
+    """The members of the same team that could be meant, as they are called there."""
+    same = [local_name(member) for member in members if scope_of(member) == scope_of(name)]
+    return did_you_mean(local_name(name), same)
+
+
 def _edge_problems(spec: TeamSpec) -> list[str]:
-    sources, targets = (START, *spec.members()), (*spec.members(), DONE)
+    inner = spec.teams
+    sources = (START, *(scoped(team, START) for team in inner), *spec.members(), *inner)
+    targets = (*spec.members(), *inner, DONE, *(scoped(team, DONE) for team in inner))
     problems = []
     for edge in spec.edges:
-        text = edge_text(edge)
-        if edge.source == DONE:
-            problems.append(f"edge '{text}' leaves {DONE!r}, where the turn is over")
-        elif edge.source not in sources:
-            problems.append(
-                f"edge '{text}' leaves the unknown agent {edge.source!r}. {did_you_mean(edge.source, sources)}"
-            )
-        if edge.target == START:
-            problems.append(f"edge '{text}' leads to {START!r}, where nothing can arrive")
-        elif edge.target not in targets:
-            problems.append(
-                f"edge '{text}' leads to the unknown agent {edge.target!r}. {did_you_mean(edge.target, targets)}"
-            )
-        if edge.source == START and edge.target == DONE:
+        text, source, target = edge_text(edge), edge.source, edge.target
+        if local_name(source) == DONE:
+            problems.append(f"edge '{text}' leaves {source!r}, where the turn is over")
+        elif source not in sources:
+            problems.append(f"edge '{text}' leaves the unknown agent {source!r}. {_near(source, sources)}")
+        if local_name(target) == START:
+            problems.append(f"edge '{text}' leads to {target!r}, where nothing can arrive")
+        elif target not in targets:
+            problems.append(f"edge '{text}' leads to the unknown agent {target!r}. {_near(target, targets)}")
+        if local_name(source) == START and local_name(target) == DONE:
             problems.append(f"edge '{text}' would end the turn before any agent has spoken")
+        if scope_of(source) != scope_of(target):
+            problems.append(f"edge '{text}' leads into or out of the middle of a team; name the team itself")
     return problems + _duplicate_problems(spec)
 
 
@@ -93,7 +119,12 @@ def _duplicate_problems(spec: TeamSpec) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class _Shape:
-    """The team as plain graphs, misspelt names read as the nearest known one so that one typo is one problem."""
+    """A team as plain graphs, teams within it as single nodes.
+
+    Misspelt names are read as the nearest known one so that one typo is one problem.
+    """
+
+    scope: str
 
     nodes: tuple[str, ...]
     edges: tuple[EdgeSpec, ...]
@@ -101,44 +132,54 @@ class _Shape:
     forward: "nx.DiGraph[str]"
 
 
-def _shape(spec: TeamSpec) -> _Shape:
-    nodes = tuple(name for name in spec.members() if name not in (START, DONE))
-    known = (START, *nodes, DONE)
+def _shape(spec: TeamSpec, scope: str) -> _Shape:
+    nodes = tuple(
+        name
+        for name in dict.fromkeys((*spec.members(), *spec.teams))
+        if scope_of(name) == scope and local_name(name) not in (START, DONE)
+    )
+    start, done = scoped(scope, START), scoped(scope, DONE)
+    known = (start, *nodes, done)
+    inside = [edge for edge in spec.edges if scope_of(edge.source) == scope_of(edge.target) == scope]
     near = {
         name: name if name in known else next(iter(get_close_matches(name, known, n=1, cutoff=0.5)), None)
-        for edge in spec.edges
+        for edge in inside
         for name in (edge.source, edge.target)
     }
     whole: nx.DiGraph[str] = nx.DiGraph()
     whole.add_nodes_from(known)
     forward = whole.copy()
     edges = []
-    for edge in spec.edges:
+    for edge in inside:
         source, target = near[edge.source], near[edge.target]
-        if source is None or target is None or source == DONE or target == START:
+        if source is None or target is None or source == done or target == start:
             continue
         edges.append(edge.model_copy(update={"source": source, "target": target}))
         whole.add_edge(source, target)
         if edge.loop is None:
             forward.add_edge(source, target)
-    return _Shape(nodes, tuple(edges), whole, forward)
+    return _Shape(scope, nodes, tuple(edges), whole, forward)
 
 
 def _structure_problems(spec: TeamSpec) -> list[str]:
     if not spec.edges:
         return [f"the team has no edges; begin with '{START} -> AGENT' and end with 'AGENT -> {DONE}'"]
-    shape = _shape(spec)
+    return [problem for scope in ("", *spec.teams) for problem in _shape_problems(_shape(spec, scope))]
+
+
+def _shape_problems(shape: _Shape) -> list[str]:
+    start, done = scoped(shape.scope, START), scoped(shape.scope, DONE)
     problems = []
-    if not shape.whole.out_degree(START):
-        problems.append(f"no edge leaves {START!r}; add '{START} -> AGENT'. {did_you_mean('', shape.nodes)}")
-    if not shape.whole.in_degree(DONE):
-        problems.append(f"no edge leads to {DONE!r}; add 'AGENT -> {DONE}'. {did_you_mean('', shape.nodes)}")
-    reached = nx.descendants(shape.whole, START)
-    ending = nx.ancestors(shape.whole, DONE)
+    if not shape.whole.out_degree(start):
+        problems.append(f"no edge leaves {start!r}; add '{start} -> AGENT'. {did_you_mean('', shape.nodes)}")
+    if not shape.whole.in_degree(done):
+        problems.append(f"no edge leads to {done!r}; add 'AGENT -> {done}'. {did_you_mean('', shape.nodes)}")
+    reached = nx.descendants(shape.whole, start)
+    ending = nx.ancestors(shape.whole, done)
     if reached:
-        problems += [f"agent {name!r} cannot be reached from {START!r}" for name in shape.nodes if name not in reached]
+        problems += [f"agent {name!r} cannot be reached from {start!r}" for name in shape.nodes if name not in reached]
     if ending:
-        problems += [f"from agent {name!r} no path leads to {DONE!r}" for name in shape.nodes if name not in ending]
+        problems += [f"from agent {name!r} no path leads to {done!r}" for name in shape.nodes if name not in ending]
     return problems + _cycle_problems(shape) + _loop_problems(shape)
 
 
@@ -157,7 +198,7 @@ def _loop_problems(shape: _Shape) -> list[str]:
     for edge in shape.edges:
         if edge.loop is None or edge.source == edge.target:
             continue
-        if edge.source == START or not nx.has_path(shape.forward, edge.target, edge.source):
+        if local_name(edge.source) == START or not nx.has_path(shape.forward, edge.target, edge.source):
             problems.append(
                 f"edge '{edge_text(edge)}' does not lead back: no path of edges without 'loop' goes from "
                 f"{edge.target!r} to {edge.source!r}; remove 'loop {edge.loop}'"

@@ -11,31 +11,56 @@ from matplotlib.figure import Figure
 from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
 from matplotlib.path import Path
 
+from mas.core.naming import local_name, scope_of, scoped
 from mas.core.team import DONE, START, EdgeSpec, TeamSpec
 from mas.graph.layout import Layout, place
 from mas.graph.plan import Plan
-from mas.graph.text import edge_label
+from mas.graph.text import edge_label, join_label
+from mas.graph.wiring import drawn_edges, gates
 
 _CHARACTER_IN, _GAP_IN, _ROW_IN, _BOX_IN, _MARGIN_IN = 0.098, 0.62, 0.95, 0.52, 0.3
 _INK, _LOOP_INK, _PAPER = "#33415c", "#b5542b", "#ffffff"
-_FILLS = {"plan": "#dbe9fb", "action": "#dcf2e1", "verdict": "#fdeccb", "feedback": "#fbdfd6", "note": "#ece9f6"}
+_FILLS = {
+    "plan": "#dbe9fb",
+    "action": "#dcf2e1",
+    "verdict": "#fdeccb",
+    "feedback": "#fbdfd6",
+    "note": "#ece9f6",
+    "items": "#d9f1f3",
+}
 
 Point = tuple[float, float]
 
 
 def mermaid(team: Plan | TeamSpec) -> str:
-    """A Mermaid flowchart; loops are dotted, routes and bounds stand on the arrows."""
+    """A Mermaid flowchart; loops are dotted, routes and bounds stand on the arrows, teams within are frames."""
     spec = team.spec if isinstance(team, Plan) else team
     names = {START: START, DONE: f"{DONE}_"} | {agent: f"n{index}" for index, agent in enumerate(spec.members())}
-    lines = ["flowchart LR", f'    {names[START]}(["{START}"])']
-    for agent, role in spec.members().items():
-        title = agent if agent == role else f"{agent}<br/>{role}"
-        lines.append(f'    {names[agent]}["{_quoted(title)}"]')
-    lines.append(f'    {names[DONE]}(["{DONE}"])')
-    for edge in spec.edges:
+    names |= {gate: f"g{index}" for index, gate in enumerate(gates(spec))}
+    lines = ["flowchart LR", *_mermaid_nodes(spec, names, "", "    ")]
+    for edge in drawn_edges(spec):
         label = f'|"{_quoted(edge_label(edge))}"|' if edge_label(edge) else ""
         lines.append(f"    {names[edge.source]} {'-.->' if edge.loop else '-->'}{label} {names[edge.target]}")
     return "\n".join(lines) + "\n"
+
+
+def _mermaid_nodes(spec: TeamSpec, names: Mapping[str, str], scope: str, indent: str) -> list[str]:
+    """The nodes of one team, each team within it in its place."""
+    start, done = scoped(scope, START), scoped(scope, DONE)
+    lines = [f'{indent}{names[start]}(["{_mermaid_title(spec, start, START)}"])']
+    for agent, role in spec.members().items():
+        if scope_of(agent) == scope:
+            own = local_name(agent)
+            lines.append(f'{indent}{names[agent]}["{_mermaid_title(spec, agent, own, "" if role == own else role)}"]')
+    for number, team in enumerate(spec.teams):
+        if scope_of(team) == scope:
+            lines.append(f'{indent}subgraph t{number}["{_quoted(local_name(team))}"]')
+            lines += [*_mermaid_nodes(spec, names, team, f"{indent}    "), f"{indent}end"]
+    return [*lines, f'{indent}{names[done]}(["{_mermaid_title(spec, done, DONE)}"])']
+
+
+def _mermaid_title(spec: TeamSpec, node: str, *lines: str) -> str:
+    return _quoted("<br/>".join(line for line in (*lines, join_label(spec, node)) if line))
 
 
 def svg(plan: Plan) -> str:
@@ -50,7 +75,7 @@ def svg(plan: Plan) -> str:
         _draw_forward(axes, sheet, ends, label)
     for lane, edge in enumerate(sheet.loops):
         _draw_loop(axes, sheet, edge, lane)
-    for node in (START, *plan.agents, DONE):
+    for node in _nodes(plan):
         _draw_node(axes, sheet, plan, node)
     text = StringIO()
     with rc_context({"svg.hashsalt": plan.digest, "svg.fonttype": "path"}):
@@ -78,12 +103,12 @@ class _Sheet:
 
 def _measure(plan: Plan) -> _Sheet:
     layout = place(plan.spec)
-    box = {node: _text_width(*_titles(plan, node)) + 0.34 for node in (START, *plan.agents, DONE)}
+    box = {node: _text_width(*_titles(plan, node)) + 0.34 for node in _nodes(plan)}
     columns = range(max(layout.column.values()) + 1)
     widths = [max(box.get(node, 0.0) for node, at in layout.column.items() if at == column) for column in columns]
     gaps = _gaps(plan.spec, layout, len(columns))
     lefts = [_MARGIN_IN + sum(widths[:column]) + sum(gaps[:column]) for column in columns]
-    loops = tuple(sorted((edge for edge in plan.spec.edges if edge.loop), key=lambda edge: _span(layout, edge)))
+    loops = tuple(sorted((edge for edge in drawn_edges(plan.spec) if edge.loop), key=lambda edge: _span(layout, edge)))
     floor = [_floor(layout, edge, lane) for lane, edge in enumerate(loops)]
     lowest = min(min(layout.row.values()) * _ROW_IN - _BOX_IN / 2, *(y - 0.1 for y in floor), 0)
     highest = max(layout.row.values()) * _ROW_IN + _BOX_IN / 2
@@ -124,7 +149,7 @@ def _span(layout: Layout, edge: EdgeSpec) -> int:
 def _labels(spec: TeamSpec) -> dict[tuple[str, str], str]:
     """One label per forward arrow; several routes to one target share it."""
     labels: dict[tuple[str, str], str] = {}
-    for edge in spec.edges:
+    for edge in drawn_edges(spec):
         if edge.loop is None:
             ends = (edge.source, edge.target)
             labels[ends] = " / ".join(part for part in (labels.get(ends, ""), edge_label(edge)) if part)
@@ -177,7 +202,7 @@ def _label(axes: Axes, at: Point, text: str, ink: str) -> None:
 
 def _draw_node(axes: Axes, sheet: _Sheet, plan: Plan, node: str) -> None:
     (x, y), width = sheet.centre[node], sheet.box[node]
-    is_end = node in (START, DONE)
+    is_end = node not in plan.roles
     fill = _INK if is_end else _FILLS.get(plan.roles[node].emits, _PAPER)
     height = 0.34 if is_end else _BOX_IN
     corner = f"round,pad=0,rounding_size={height / 2 if is_end else 0.09}"
@@ -203,10 +228,16 @@ def _draw_node(axes: Axes, sheet: _Sheet, plan: Plan, node: str) -> None:
 
 def _titles(plan: Plan, node: str) -> tuple[str, ...]:
     """What stands in a box: the agent, and below it what it emits, with its role where that has another name."""
-    if node in (START, DONE):
-        return (node,)
+    wait = join_label(plan.spec, node)
+    if node not in plan.roles:
+        return (f"{node}, {wait}" if wait else node,)
     role = plan.roles[node]
-    return node, role.emits if role.name == node else f"{role.name}: {role.emits}"
+    below = role.emits if role.name == local_name(node) else f"{role.name}: {role.emits}"
+    return node, f"{below}, {wait}" if wait else below
+
+
+def _nodes(plan: Plan) -> tuple[str, ...]:
+    return (START, *plan.agents, *gates(plan.spec), DONE)
 
 
 def _text_width(*lines: str) -> float:

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from mas.core.errors import ConfigError
-from mas.core.naming import did_you_mean
+from mas.core.naming import did_you_mean, local_name
 from mas.core.scenario import Scenario
 from mas.core.team import TeamSpec
 from mas.graph.load import load_team
@@ -33,7 +33,7 @@ def find_team(scenario: Scenario, name: str) -> TeamSpec:
 def _check_fits(team: TeamSpec, name: str, scenario: Scenario) -> None:
     world = scenario.environment().spec
     for agent, role in team.members().items():
-        view = (team.roles[role].view if role in team.roles else None) or agent
+        view = (team.roles[role].view if role in team.roles else None) or local_name(agent)
         if view not in world.views:
             raise ConfigError(
                 f"{name}: agent {agent!r} would see the view {view!r}, which {scenario.name!r} does not have; "

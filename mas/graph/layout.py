@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import networkx as nx
 
 from mas.core.team import DONE, START, TeamSpec
+from mas.graph.wiring import drawn_edges, gates
 
 _SWEEPS = 8
 
@@ -31,8 +32,8 @@ class Layout:
 def place(spec: TeamSpec) -> Layout:
     """Columns and rows of a checked team."""
     forward: nx.DiGraph[str] = nx.DiGraph()
-    forward.add_nodes_from((START, *spec.members(), DONE))
-    forward.add_edges_from((edge.source, edge.target) for edge in spec.edges if edge.loop is None)
+    forward.add_nodes_from((START, *spec.members(), *gates(spec), DONE))
+    forward.add_edges_from((edge.source, edge.target) for edge in drawn_edges(spec) if edge.loop is None)
     column = _columns(forward)
     paths = {}
     threads: nx.DiGraph[str] = nx.DiGraph()

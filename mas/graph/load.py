@@ -9,34 +9,60 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from mas.core.errors import GraphError
+from mas.core.joins import JoinSpec
 from mas.core.naming import did_you_mean
-from mas.core.team import EdgeSpec, RoleSpec, TeamSpec
+from mas.core.policy import Budget, Budgets, Policy, Price, Retries
+from mas.core.team import MAX_DEPTH, EdgeSpec, RoleSpec, TeamSpec
 
 
 def load_team(source: Path | str | Mapping[str, object]) -> TeamSpec:
     """A team from a YAML file or an equal mapping. It is not checked as a graph yet: `compile_team` does that.
 
     A role may be a string: the path of a YAML file with that role, relative to the team's file (for a mapping, to the
-    working directory).
+    working directory). So may the team of a member, `agents: {solve: {team: solver.yaml}}`.
 
     Raises:
-        GraphError: an unreadable file, an unknown key, a value that does not fit; all such problems in one message.
+        GraphError: an unreadable file, an unknown key, a value that does not fit, a team that stands within itself; all
+            such problems of one file in one message.
     """
     if isinstance(source, Mapping):
-        return _team(dict(source), "team", Path())
+        return _team(dict(source), "team", Path(), ("team",))
     path = Path(source)
-    return _team(_read(path), str(path), path.parent)
+    return _team(_read(path), str(path), path.parent, (str(path.resolve()),))
 
 
-def _team(content: dict[str, Any], where: str, folder: Path) -> TeamSpec:
-    roles = content.get("roles")
+def _team(content: dict[str, Any], where: str, folder: Path, within: tuple[str, ...]) -> TeamSpec:
+    """The team of a mapping; `within`: the teams around it, itself last."""
+    if len(within) > MAX_DEPTH:
+        raise GraphError(f"{where} stands {len(within)} teams deep; at most {MAX_DEPTH} may stand in each other")
+    roles, agents = content.get("roles"), content.get("agents")
     if isinstance(roles, Mapping):
         content = content | {"roles": {name: _role(role, folder) for name, role in roles.items()}}
+    if isinstance(agents, Mapping):
+        members = {name: _member(name, value, where, folder, within) for name, value in agents.items()}
+        content = content | {"agents": members}
     try:
         return TeamSpec.model_validate(content)
     except ValidationError as error:
         problems = "".join(f"\n  - {_problem(detail)}" for detail in error.errors())
         raise GraphError(f"{where} is not a team:{problems}") from None
+
+
+def _member(name: object, value: object, where: str, folder: Path, within: tuple[str, ...]) -> object:
+    """The value itself, or for a team within the team that team, checked so that an error names its place."""
+    inner = value.get("team") if isinstance(value, Mapping) and set(value) == {"team"} else None
+    if isinstance(inner, Mapping):
+        place = f"{where}, team of agent {name!r},"
+        return {"team": _team(dict(inner), place, folder, (*within, place))}
+    if not isinstance(inner, str):
+        return value
+    path = folder / inner
+    resolved = str(path.resolve())
+    if resolved in within:
+        raise GraphError(
+            f"{where}: the team of agent {name!r}, {path}, stands within itself; a team cannot hold itself"
+        )
+    return {"team": _team(_read(path), str(path), path.parent, (*within, resolved))}
 
 
 def _role(value: object, folder: Path) -> object:
@@ -100,12 +126,22 @@ def _problem(detail: ErrorDetails, root: type[BaseModel] = TeamSpec) -> str:
     return f"{key!r} is {_shown(detail['input'])}, but: {detail['msg'][:1].lower()}{detail['msg'][1:]}{hint}"
 
 
+_SECTIONS: dict[str, tuple[type[BaseModel], type[BaseModel]]] = {
+    "roles": (RoleSpec, Price),
+    "edges": (EdgeSpec, EdgeSpec),
+    "joins": (JoinSpec, JoinSpec),
+    "budget": (Budgets, Budget),
+}
+
+
 def _model_at(place: tuple[int | str, ...], root: type[BaseModel]) -> type[BaseModel]:
-    if root is TeamSpec and len(place) > 2 and place[0] == "roles":
-        return RoleSpec
-    if root is TeamSpec and len(place) > 2 and place[0] == "edges":
-        return EdgeSpec
-    return root
+    """The model that the last key of a place was looked for in."""
+    if root is not TeamSpec or len(place) < 2:
+        return root
+    if place[0] == "policies":
+        return Policy if len(place) == 3 else Retries if place[2] == "retries" else Budget
+    own, nested = _SECTIONS.get(str(place[0]), (root, root))
+    return own if len(place) == (2 if place[0] == "budget" else 3) else nested
 
 
 def _shown(value: object) -> str:

@@ -3,9 +3,12 @@
 from collections.abc import Mapping
 
 from mas.core.errors import ConfigError
-from mas.core.naming import did_you_mean
+from mas.core.messages import Items, Note
+from mas.core.naming import did_you_mean, local_name, scope_of, scoped
 from mas.core.role import Role
-from mas.core.team import DONE, START, TeamSpec
+from mas.core.team import DONE, START, EdgeSpec, TeamSpec
+from mas.graph.check_maps import mapped_agents
+from mas.graph.policies import told
 from mas.graph.template import parse_template
 from mas.graph.text import edge_text
 
@@ -18,13 +21,15 @@ def meaning_problems(spec: TeamSpec, roles: Mapping[str, Role]) -> list[str]:
     """
     missing = [f"role {name!r} was not built; pass build_roles(spec)" for name in spec.roles if name not in roles]
     cast = {agent: roles[role] for agent, role in spec.members().items() if role in roles}
+    heads = {team: cast[agent] for team, agent in spec.teams.items() if agent in cast}
     return [
         *missing,
-        *_route_problems(spec, cast),
-        *_untaken_problems(spec, cast),
-        *_kind_problems(spec, cast),
+        *_route_problems(spec, cast | heads),
+        *_untaken_problems(spec, cast | heads),
+        *_kind_problems(spec, cast | heads),
         *_output_problems(spec, cast),
         *_template_problems(spec),
+        *_namesake_problems(spec),
     ]
 
 
@@ -34,7 +39,7 @@ def _route_problems(spec: TeamSpec, cast: Mapping[str, Role]) -> list[str]:
         if edge.when is None:
             continue
         text = edge_text(edge)
-        if edge.source == START:
+        if local_name(edge.source) == START:
             problems.append(f"edge '{text}' has a route, but {START!r} chooses nothing; remove 'when {edge.when}'")
         elif edge.source in cast and not cast[edge.source].routes:
             problems.append(
@@ -65,12 +70,46 @@ def _untaken_problems(spec: TeamSpec, cast: Mapping[str, Role]) -> list[str]:
 
 
 def _kind_problems(spec: TeamSpec, cast: Mapping[str, Role]) -> list[str]:
-    return [
-        f"edge '{edge_text(edge)}' brings {cast[edge.source].emits!r}, which role {cast[edge.target].name!r} does not "
-        f"accept. {did_you_mean(cast[edge.source].emits, cast[edge.target].accepts)}"
-        for edge in spec.edges
-        if edge.source in cast and edge.target in cast and cast[edge.source].emits not in cast[edge.target].accepts
-    ]
+    problems = []
+    for edge in spec.edges:
+        if edge.source not in cast:
+            continue
+        kind = _brought(spec, edge, cast)
+        problems += [
+            f"edge '{edge_text(edge)}' brings {kind!r}, which role {cast[agent].name!r} does not "
+            f"accept. {did_you_mean(kind, cast[agent].accepts)}"
+            for agent in _hearers(spec, edge.target)
+            if agent in cast and kind not in cast[agent].accepts
+        ]
+    return problems
+
+
+def _brought(spec: TeamSpec, edge: EdgeSpec, cast: Mapping[str, Role]) -> str:
+    """The kind of message that an edge brings: an item is a note, and what a mapped agent says is a list."""
+    if edge.map:
+        return Note.kind
+    is_mapped = spec.teams.get(edge.source, edge.source) in mapped_agents(spec)
+    return Items.kind if is_mapped else cast[edge.source].emits
+
+
+def _hearers(spec: TeamSpec, target: str) -> list[str]:
+    """Who reads what an edge brings: its target or, for a team, the agents that begin it."""
+    if target not in spec.teams:
+        return [target]
+    inside = [edge for edge in spec.edges if scope_of(edge.target) == target]
+    begin = [edge.target for edge in inside if edge.source == scoped(target, START)]
+    return [agent for one in begin for agent in _hearers(spec, one)]
+
+
+def senders_of(spec: TeamSpec, agent: str) -> list[str]:
+    """Whom an agent hears: where its edges come from and, for one that begins a team, who reaches the team."""
+    senders: list[str] = []
+    for edge in spec.edges:
+        if edge.target != agent or edge.source in (START, DONE):
+            continue
+        outer = scope_of(edge.source)
+        senders += senders_of(spec, outer) if outer and local_name(edge.source) == START else [edge.source]
+    return senders
 
 
 def _output_problems(spec: TeamSpec, cast: Mapping[str, Role]) -> list[str]:
@@ -96,11 +135,23 @@ def _template_problems(spec: TeamSpec) -> list[str]:
             problems.append(f"role {name!r}: {error}")
             continue
         players = {agent for agent, played in members.items() if played == name}
-        heard = {edge.source for edge in spec.edges if edge.target in players and edge.source not in (START, DONE)}
+        heard = {local_name(sender) for agent in players for sender in senders_of(spec, agent)}
+        heard |= told(spec, {name, *players})
         problems += [
             f"the template of role {name!r} reads {{from.{sender}}}, but {sender!r} sends it nothing. "
             f"{did_you_mean(sender, heard)}"
             for sender in senders
             if sender not in heard
         ]
+    return problems
+
+
+def _namesake_problems(spec: TeamSpec) -> list[str]:
+    problems = []
+    for agent in spec.members():
+        heard: dict[str, str] = {}
+        for sender in senders_of(spec, agent):
+            other = heard.setdefault(local_name(sender), sender)
+            if other != sender:
+                problems.append(f"agent {agent!r} would hear {other!r} and {sender!r} under one name; rename one")
     return problems

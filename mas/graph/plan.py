@@ -6,11 +6,12 @@ from types import MappingProxyType
 
 import networkx as nx
 
+from mas.core.naming import agent_of
 from mas.core.role import Role
 from mas.core.seeds import digest
 from mas.core.team import DONE, START, TeamSpec
 from mas.graph.check import check_team
-from mas.graph.wiring import Edge, Wiring, wire
+from mas.graph.wiring import Edge, Wiring, ends_of, gates, wire
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -19,32 +20,43 @@ class Plan:
 
     Attributes:
         agents: in declared order; all orders of agents that a run shows follow it.
-        roles: the role that each agent plays.
-        graph: networkx view, frozen: nodes `start`, the agents, `done`; edges keyed by their declared position.
+        roles: the role that each agent plays; stand_ins: roles that no agent plays and a policy names.
+        graph: networkx view, frozen: nodes `start`, the agents, the ends of teams within, `done`; edges keyed by their
+            declared position.
         edges_in, edges_out: by agent, in declared order.
         bodies: agents of each loop's body, by the loop edge's position.
         wiring: integer tables that the token flow runs on; number: an agent's number in them.
+        joins: a node's number by the name that `joins` has for it: agents, `done`, and the ends of teams within.
+        timeouts: seconds that a join waits from its first live branch, by the same name, where it has a limit.
         digest: fingerprint of the team's specification.
     """
 
     spec: TeamSpec
     agents: tuple[str, ...]
     roles: Mapping[str, Role]
+    stand_ins: Mapping[str, Role]
     graph: "nx.MultiDiGraph[str]"
     edges_in: Mapping[str, tuple[Edge, ...]]
     edges_out: Mapping[str, tuple[Edge, ...]]
     bodies: Mapping[int, tuple[str, ...]]
     wiring: Wiring
     number: Mapping[str, int]
+    joins: Mapping[str, int]
+    timeouts: Mapping[str, float]
     digest: str
 
     def max_visits(self, agent: str) -> int:
-        """How often the agent can fire in one team turn at most."""
-        return self.wiring.max_visits[self.number[agent]]
+        """How often the agent, or each of its instances, can fire in one team turn at most."""
+        return self.wiring.max_visits[self.number[agent_of(agent)]]
+
+    def max_instances(self, agent: str) -> int:
+        """How many instances of the agent can be at work at once at most; 0 for one that is not mapped."""
+        return self.wiring.items[self.number[agent]] if self.wiring.items else 0
 
     def __reduce__(self) -> tuple[Callable[..., "Plan"], tuple[TeamSpec, dict[str, Role]]]:
         members = self.spec.members()
-        return compile_team, (self.spec, {members[agent]: role for agent, role in self.roles.items()})
+        played = {members[agent]: role for agent, role in self.roles.items()}
+        return compile_team, (self.spec, played | dict(self.stand_ins))
 
 
 def compile_team(spec: TeamSpec, roles: Mapping[str, Role]) -> Plan:
@@ -59,17 +71,22 @@ def compile_team(spec: TeamSpec, roles: Mapping[str, Role]) -> Plan:
     check_team(spec, roles)
     members = spec.members()
     agents = tuple(members)
-    wiring = wire(spec, (*agents, DONE))
+    wiring = wire(spec)
     return Plan(
         spec=spec,
         agents=agents,
         roles=MappingProxyType({agent: roles[role] for agent, role in members.items()}),
+        stand_ins=MappingProxyType({name: roles[name] for name in spec.stand_ins()}),
         graph=_graph(spec),
         edges_in=MappingProxyType({name: tuple(e for e in wiring.edges if e.target == name) for name in agents}),
         edges_out=MappingProxyType({name: tuple(e for e in wiring.edges if e.source == name) for name in agents}),
-        bodies=MappingProxyType({loop.edge: tuple(agents[node] for node in loop.body) for loop in wiring.loops}),
+        bodies=MappingProxyType(
+            {loop.edge: tuple(wiring.names[node] for node in loop.body if node < len(agents)) for loop in wiring.loops}
+        ),
         wiring=wiring,
         number=MappingProxyType({name: index for index, name in enumerate(agents)}),
+        joins=MappingProxyType({name: index for index, name in enumerate(wiring.names)}),
+        timeouts=MappingProxyType({name: join.timeout_s for name, join in spec.joins.items() if join.timeout_s}),
         digest=digest("plan", spec.model_dump_json()),
     )
 
@@ -78,9 +95,11 @@ def _graph(spec: TeamSpec) -> "nx.MultiDiGraph[str]":
     graph: nx.MultiDiGraph[str] = nx.MultiDiGraph(name=spec.name)
     graph.add_node(START)
     for agent, role in spec.members().items():
-        graph.add_node(agent, role=role, join=spec.joins.get(agent, "all"))
-    graph.add_node(DONE, join=spec.joins.get(DONE, "all"))
+        graph.add_node(agent, role=role, join=spec.join(agent).need)
+    for gate in gates(spec):
+        graph.add_node(gate, join=spec.join(gate.removesuffix(f".{START}")).need)
+    graph.add_node(DONE, join=spec.join(DONE).need)
     for index, edge in enumerate(spec.edges):
-        graph.add_edge(edge.source, edge.target, key=index, when=edge.when, loop=edge.loop)
+        graph.add_edge(*ends_of(spec, edge), key=index, when=edge.when, loop=edge.loop, map=edge.map)
     frozen: nx.MultiDiGraph[str] = nx.freeze(graph)
     return frozen

@@ -13,15 +13,18 @@ from pathlib import Path, PurePosixPath
 LEFTOVER_PATTERN = ".*.tmp"
 
 
-def write_bytes_atomic(path: Path, content: bytes) -> None:
+def write_bytes_atomic(path: Path, content: bytes, *, mode: int = 0o666) -> None:
     """Replace the file at `path` by `content`; a reader sees the old file or the new one, never a part.
+
+    Args:
+        mode: permissions from the first moment, less the process's umask; 0o600 is for secrets.
 
     Raises:
         OSError: the directory is missing, read-only or full; the old file is then untouched.
     """
     temporary = _hidden_sibling(path)
     try:
-        _write_synced(temporary, content)
+        _write_synced(temporary, content, mode)
         temporary.replace(path)
     except BaseException:
         temporary.unlink(missing_ok=True)
@@ -83,8 +86,8 @@ def _hidden_sibling(path: Path) -> Path:
     return path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
 
 
-def _write_synced(path: Path, content: bytes) -> None:
-    with path.open("xb") as file:
+def _write_synced(path: Path, content: bytes, mode: int = 0o666) -> None:
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())

@@ -4,12 +4,13 @@ import re
 from typing import ClassVar
 
 from mas.core.errors import ConfigError
-from mas.core.messages import PAYLOADS, Failure, Payload, Text
+from mas.core.messages import PAYLOADS, Failure, Items, Payload, Text
 from mas.core.naming import did_you_mean
 from mas.core.role import Message, View
-from mas.core.team import RoleSpec
+from mas.core.team import USUAL_ITEMS, RoleSpec
 from mas.graph.template import Template, parse_template
-from mas.roles.chat import answer_rule, user_text
+from mas.roles.chat import answer_rule, list_rule, user_text
+from mas.roles.lists import listed
 
 
 class PromptedRole:
@@ -28,7 +29,7 @@ class PromptedRole:
     default_accepts: ClassVar[frozenset[str]] = frozenset(PAYLOADS)
     default_routes: ClassVar[tuple[str, ...]] = ()
     default_failure_route: ClassVar[str | None] = None
-    emittable: ClassVar[frozenset[str]] = frozenset({"note", "plan", "action", "feedback"})
+    emittable: ClassVar[frozenset[str]] = frozenset({"note", "plan", "action", "feedback", "items"})
     duty: ClassVar[str] = "Do your part of the task."
 
     def __init__(self, name: str, spec: RoleSpec) -> None:
@@ -51,6 +52,11 @@ class PromptedRole:
     def choices(self) -> tuple[str, ...]:
         """The legal outputs (or tokens, where one output has several); empty where any text may be legal."""
         return self.spec.choices
+
+    @property
+    def max_items(self) -> int:
+        """The most items of a list that it emits."""
+        return self.spec.max_items or USUAL_ITEMS
 
     @property
     def is_spelled(self) -> bool:
@@ -93,6 +99,8 @@ class PromptedRole:
 
     def rule(self) -> str:
         """How an answer must look, as a sentence for the model."""
+        if self.emits == Items.kind:
+            return list_rule(self.max_items, self.choices, self.spec.pattern)
         return answer_rule(self.emits, self.choices, self.is_spelled, self.spec.pattern)
 
     def parse(self, text: str) -> Payload:
@@ -105,7 +113,7 @@ class PromptedRole:
             answer = match.groupdict(answer).get("answer", answer)
         elif not answer:
             return self.failure(text, "empty")
-        cause = self._illegal(answer)
+        cause = self._wrong_list(answer) if self.emits == Items.kind else self._illegal(answer)
         if cause:
             return self.failure(text, cause)
         payload = self.answer(answer)
@@ -113,6 +121,8 @@ class PromptedRole:
 
     def answer(self, text: str) -> Payload:
         """The payload of a legal text, or a failure. Roles that decide more than a text override it; never raises."""
+        if self.emits == Items.kind:
+            return Items(items=listed(text))
         kind = PAYLOADS[self.emits]
         assert issubclass(kind, Text)
         return kind(text=text)
@@ -132,8 +142,16 @@ class PromptedRole:
             return None
         return f"has {wrong!r}, which is none of the choices {list(choices)}" if wrong else "empty"
 
+    def _wrong_list(self, answer: str) -> str | None:
+        items = listed(answer)
+        if len(items) > self.max_items:
+            return f"has {len(items)} items, at most {self.max_items} are allowed"
+        return next((cause for cause in map(self._illegal, items) if cause), None)
+
     def _check(self) -> None:
         where = f"role {self.name!r} of type {self.spec.type!r}"
+        if self.spec.max_items is not None and self.emits != Items.kind:
+            raise ConfigError(f"{where} has max_items, but emits {self.emits!r}; only 'items' has any")
         if self.emits not in self.emittable:
             raise ConfigError(f"{where} cannot emit {self.emits!r}. {did_you_mean(self.emits, self.emittable)}")
         if self.failure_route is not None and self.failure_route not in self.routes:

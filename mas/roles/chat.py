@@ -32,6 +32,16 @@ def answer_rule(emits: str, choices: Sequence[str], is_spelled: bool, pattern: s
     return "\n".join(rules)
 
 
+def list_rule(most: int, choices: Sequence[str], pattern: str | None) -> str:
+    """How a list must look; `choices` and `pattern` as in `answer_rule`, the choices those of one item."""
+    rules = [f"Answer with a list and nothing else: one item per line, at most {most}; 'none' if there is nothing."]
+    if choices:
+        rules.append("Each item is one of these:\n" + "\n".join(choices))
+    if pattern is not None:
+        rules.append(f"The whole answer must match this regular expression: {pattern}")
+    return "\n".join(rules)
+
+
 def user_text(fields: Mapping[str, str], messages: Iterable[Message], own: Sequence[Payload]) -> str:
     """What the agent sees: observation, messages, its own earlier outputs; sections without content are left out."""
     received = [_line(f"{message.sender} ({message.payload.kind})", message.payload.content) for message in messages]

@@ -9,5 +9,5 @@ class FeedbackAgent(PromptedRole):
     """Emits feedback on an action and its verdict."""
 
     default_emits: ClassVar[str] = "feedback"
-    default_accepts: ClassVar[frozenset[str]] = frozenset({"action", "verdict", "plan", "note"})
+    default_accepts: ClassVar[frozenset[str]] = frozenset({"action", "verdict", "plan", "note", "items"})
     duty: ClassVar[str] = "Find what is wrong with the proposed action and say how to correct it."

@@ -16,7 +16,7 @@ class Verifier(PromptedRole):
     """
 
     default_emits: ClassVar[str] = "verdict"
-    default_accepts: ClassVar[frozenset[str]] = frozenset({"action", "plan", "note"})
+    default_accepts: ClassVar[frozenset[str]] = frozenset({"action", "plan", "note", "items"})
     default_routes: ClassVar[tuple[str, ...]] = ("accept", "reject")
     default_failure_route: ClassVar[str | None] = "reject"
     emittable: ClassVar[frozenset[str]] = frozenset({"verdict"})

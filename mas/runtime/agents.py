@@ -4,7 +4,7 @@ Leaves out on purpose: which candidate is taken, which is the caller's choice.
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Protocol
 
 import msgspec
 from pydantic import ConfigDict
@@ -12,13 +12,17 @@ from pydantic import ConfigDict
 from mas.core.engine import Engine, Generation, Request, Sampling
 from mas.core.environment import Environment, Observation, Step
 from mas.core.errors import ConfigError, RunError
-from mas.core.messages import Envelope, Payload
+from mas.core.messages import PAYLOADS, Beat, Envelope, Payload
 from mas.core.role import Role, View
 
 
 class Candidate(msgspec.Struct, frozen=True, kw_only=True):
-    """One generation with what it was asked and what it means. `choices`: ids of the legal tokens, if listed."""
+    """One generation with what it was asked and what it means.
 
+    `role`: who spoke, a stand-in's where one spoke; `choices`: ids of the legal tokens, if listed.
+    """
+
+    role: str
     prompt: str
     prompt_ids: tuple[int, ...]
     text: str
@@ -42,13 +46,17 @@ _HOLDS_RECORDS = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed
 
 
 class Ask(Payload):
-    """A decision point, private to one agent: one candidate per seed. `temperature` None: the role's own."""
+    """A decision point, private to one agent: one candidate per seed.
+
+    `temperature` None: the role's own. `beat_s`: seconds between signs of life while it works; None: none are wanted.
+    """
 
     kind: ClassVar[str] = "ask"
     model_config = _HOLDS_RECORDS
     view: View
     seeds: tuple[int, ...]
     temperature: float | None = None
+    beat_s: float | None = None
 
 
 class Answer(Payload):
@@ -57,6 +65,23 @@ class Answer(Payload):
     kind: ClassVar[str] = "answer"
     model_config = _HOLDS_RECORDS
     candidates: tuple[Candidate, ...]
+
+
+class Member(Protocol):
+    """Whoever plays an agent of a team."""
+
+    role: Role
+
+    async def handle(self, envelope: Envelope) -> Payload:
+        """Answer one `Ask` with an `Answer`."""
+
+    async def answer(
+        self, view: View, seeds: tuple[int, ...], temperature: float | None = None
+    ) -> tuple[Candidate, ...]:
+        """One candidate per seed; `temperature` None: the role's own."""
+
+    def most(self, view: View, candidates: int) -> tuple[int, int]:
+        """Prompt and completion tokens that candidates can cost at most."""
 
 
 class RoleAgent:
@@ -102,6 +127,10 @@ class RoleAgent:
             for generation, seed in zip(generations, seeds, strict=True)
         )
 
+    def most(self, view: View, candidates: int) -> tuple[int, int]:
+        """Prompt and completion tokens that candidates can cost at most."""
+        return len(self._prompt(view)[1]), candidates * self._sampling.max_tokens
+
     def _prompt(self, view: View) -> tuple[str, tuple[int, ...]]:
         if not self.voice.chats:
             prompt = self.role.prompt(view)
@@ -115,6 +144,7 @@ class RoleAgent:
         is_stopped = generation.finish == "stop"
         text = self.engine.tokenizer.decode(generation.token_ids[:-1] if is_stopped else generation.token_ids)
         return Candidate(
+            role=self.role.name,
             prompt=prompt,
             prompt_ids=prompt_ids,
             text=text,
@@ -162,6 +192,13 @@ class Stepped(Payload):
     kind: ClassVar[str] = "stepped"
     model_config = _HOLDS_RECORDS
     step: Step
+
+
+TEAM_PAYLOADS: dict[str, type[Payload]] = {
+    **PAYLOADS,
+    **{kind.kind: kind for kind in (Ask, Answer, Look, Seen, Act, Stepped, Beat)},
+}
+"""All that a team's members say to each other: what a bus between processes must carry."""
 
 
 class EnvironmentAgent:

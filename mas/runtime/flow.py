@@ -1,38 +1,32 @@
 """Token flow: which agents may fire now, what reaches them, when a team turn is over. Pure, no clock, no bus.
 
 Every edge carries a live or a dead token once its source is decided, so a join always learns that a branch was not
-taken and can never wait for it. Leaves out on purpose: prompts, sampling, time limits.
+taken and can never wait for it. Time enters as an event: the caller says that a join has waited long enough
+(`expire`). Leaves out on purpose: prompts, sampling, clocks.
 
-A turn ends when nothing can fire any more; with `joins: {done: any}` it ends at the first live token to `done`.
+An agent that is reached by an edge with `map` fires as instances `worker[0]`, `worker[1]`, ..., one per item of the
+list, which begin and complete like agents; when the last one has, the agent has spoken: one list, in the order of the
+items. A team within the team needs nobody to carry it: its ends pass messages on by themselves.
+
+A turn ends when nothing can fire any more; with another join at `done` than `all` it ends as soon as that is met.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
 
 from mas.core.errors import RunError
 from mas.core.messages import Failure, Payload
+from mas.core.naming import did_you_mean, instance
 from mas.core.role import Message
 from mas.core.seeds import digest
 from mas.graph.plan import Plan
-from mas.graph.wiring import Edge
+from mas.runtime.draft import Draft
+from mas.runtime.fans import Fan
+from mas.runtime.joins import has_begun
+from mas.runtime.tokens import READY, RUNNING, STALE, WAITING
 
-NONE: Final = 0
-"""Edge: not decided in this iteration."""
-LIVE: Final = 1
-KEPT: Final = 2
-"""Edge: live since an earlier iteration of the loop that it leads into."""
-HELD: Final = 3
-"""Edge: dead, but it leaves a loop that may still iterate; believed when nothing else can happen."""
-DEAD: Final = 4
-
-WAITING: Final = 0
-READY: Final = 1
-RUNNING: Final = 2
-STALE: Final = 3
-"""Node: running for an iteration that is over; its output is recorded and sent to nobody."""
-FIRED: Final = 4
-SKIPPED: Final = 5
+_INSTANCE = re.compile(r"(.+)\[(\d+)\]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,10 +34,11 @@ class Flow:
     """The state of one team turn. Every step returns a new flow and shares what did not change.
 
     Attributes:
-        tokens: one token per edge; status: one per agent; uses: how often each loop was taken.
-        said: every agent's outputs; heard: every agent's messages, both oldest first.
-        finished: nothing can fire any more, or `done` was reached and asked for no more.
-        arrived: a live token reached `done`.
+        tokens: one token per edge; status: one per node; uses: how often each loop was taken.
+        said: every node's outputs; heard: every node's messages, both oldest first.
+        fans: the instances of every agent; empty where none is mapped.
+        finished: nothing can fire any more, or the join of `done` is met.
+        arrived: the turn's action is committed once it is finished.
     """
 
     plan: Plan
@@ -52,80 +47,125 @@ class Flow:
     uses: tuple[int, ...]
     said: tuple[tuple[Payload, ...], ...]
     heard: tuple[tuple[Message, ...], ...]
+    fans: tuple[Fan, ...]
     finished: bool
     arrived: bool
 
     @classmethod
     def start(cls, plan: Plan) -> "Flow":
         """A fresh turn: `start` has delivered to its agents."""
-        agents, wiring = len(plan.agents), plan.wiring
-        empty: tuple[tuple[()], ...] = ((),) * agents
-        blank = bytes(len(wiring.edges)), bytes(agents), (0,) * len(wiring.loops)
-        draft = _Draft(cls(plan, *blank, empty, empty, False, False))
-        for index in wiring.starting:
-            draft.tokens[index] = LIVE
-        for index in wiring.starting:
-            draft.evaluate(wiring.edges[index].head)
-        return draft.settled()
+        wiring = plan.wiring
+        nodes = len(wiring.names) - 1
+        empty: tuple[tuple[()], ...] = ((),) * nodes
+        tokens, uses = bytes(len(wiring.edges)), (0,) * len(wiring.loops)
+        fans = (Fan(),) * len(wiring.items) if wiring.items else ()
+        draft = Draft(cls(plan, tokens, bytes(nodes), uses, empty, empty, fans, False, False))
+        draft.start()
+        return _settled(plan, draft)
 
     def ready(self) -> tuple[str, ...]:
-        """Agents that may fire now, in declared order."""
-        if self.finished:
-            return ()
-        return tuple(name for name, status in zip(self.plan.agents, self.status, strict=True) if status == READY)
+        """Agents and instances that may fire now, in declared order."""
+        return () if self.finished else self._in(READY)
 
     def running(self) -> tuple[str, ...]:
-        """Agents that have begun and not completed, in declared order."""
-        pairs = zip(self.plan.agents, self.status, strict=True)
-        return tuple(name for name, status in pairs if status in (RUNNING, STALE))
+        """Agents and instances that have begun and not completed, in declared order."""
+        return self._in(RUNNING, STALE)
+
+    def waiting_joins(self) -> tuple[str, ...]:
+        """Joins that hold a live branch and wait for another one, under the names that `joins` has for them.
+
+        `plan.timeouts` says how long each may: a caller with a clock starts it here, stops it when the name is gone,
+        and calls `expire` when it has run out.
+        """
+        wiring, waiting = self.plan.wiring, []
+        if self.finished:
+            return ()
+        for node, name in enumerate(wiring.names):
+            if node == len(self.status) or self.status[node] == WAITING:
+                waiting += [name] if has_begun(wiring, self.tokens, node) else []
+        return tuple(waiting)
 
     def begin(self, agent: str) -> "Flow":
-        """The agent starts to work on what `messages` says.
+        """The agent or instance starts to work on what `messages` says.
 
         Raises:
             RunError: it is not ready.
         """
         node = self.plan.number.get(agent)
-        if node is None or self.finished or self.status[node] != READY:
+        if node is None:
+            return self._begin_instance(agent)
+        if self.finished or self.status[node] != READY:
             raise RunError(f"agent {agent!r} cannot begin; ready are: {list(self.ready())}")
         status = self.status[:node] + bytes((RUNNING,)) + self.status[node + 1 :]
-        return Flow(self.plan, self.tokens, status, self.uses, self.said, self.heard, self.finished, self.arrived)
+        return Flow(self.plan, self.tokens, status, self.uses, self.said, self.heard, self.fans, False, self.arrived)
 
     def complete(self, agent: str, payload: Payload) -> "Flow":
-        """The agent has spoken: its tokens travel. A turn that is finished stays as it is.
+        """The agent or instance has spoken: its tokens travel. A turn that is finished stays as it is.
 
         Raises:
-            RunError: it has not begun.
+            RunError: it has not begun, or its role made a longer list than it may.
         """
         node = self.plan.number.get(agent)
-        if node is None or self.status[node] not in (RUNNING, STALE):
+        if node is None or (self.fans and self.plan.wiring.items[node]):
+            return self._complete_instance(agent, payload)
+        if self.status[node] not in (RUNNING, STALE):
             raise RunError(f"agent {agent!r} cannot complete; running are: {list(self.running())}")
         if self.finished:
             return self
-        draft = _Draft(self)
+        draft = Draft(self)
         draft.speak(node, payload)
-        return draft.settled()
+        return _settled(self.plan, draft)
+
+    def expire(self, join: str) -> "Flow":
+        """The join has waited long enough: it fires with what has come, or never, where nothing has or too little for
+        a number with `unmet: skip`. A join that is decided already, and a turn that is finished, stay as they are.
+
+        Args:
+            join: as `waiting_joins` names it.
+
+        Raises:
+            RunError: there is no such join.
+        """
+        node = self.plan.joins.get(join)
+        if node is None:
+            raise RunError(f"no join {join!r} can expire. {did_you_mean(join, self.plan.joins)}")
+        if self.finished:
+            return self
+        draft = Draft(self)
+        draft.expire(node)
+        return _settled(self.plan, draft)
 
     def messages(self, agent: str) -> tuple[Message, ...]:
-        """What live edges brought to the agent in this turn, all iterations, oldest first."""
-        return self.heard[self.plan.number[agent]]
+        """What live edges brought to the agent in this turn, all iterations, oldest first; to an instance, its items.
+
+        What a mapped agent sends is one message: a list in the order of its items.
+        """
+        node = self.plan.number.get(agent)
+        if node is not None:
+            return self.heard[node]
+        node, number = self._find(agent)
+        return self.fans[node].heard[number]
 
     def own(self, agent: str) -> tuple[Payload, ...]:
-        """The agent's own outputs in this turn, oldest first."""
-        return self.said[self.plan.number[agent]]
+        """The outputs of the agent or instance in this turn, oldest first; of a mapped agent, its lists."""
+        node = self.plan.number.get(agent)
+        if node is not None:
+            return self.said[node]
+        node, number = self._find(agent)
+        return self.fans[node].said[number]
 
     def visits(self, agent: str) -> int:
-        """How often the agent has completed in this turn."""
-        return len(self.said[self.plan.number[agent]])
+        """How often the agent or instance has completed in this turn."""
+        return len(self.own(agent))
 
     @property
     def outputs(self) -> Mapping[str, Payload]:
         """The latest output of every agent that has spoken."""
-        return {name: said[-1] for name, said in zip(self.plan.agents, self.said, strict=True) if said}
+        return {name: said[-1] for name, said in zip(self.plan.agents, self.said, strict=False) if said}
 
     @property
     def committed(self) -> bool:
-        """Whether the turn is over and a live token reached `done`."""
+        """Whether the turn is over and `done` got what it waits for."""
         return self.finished and self.arrived
 
     def action(self) -> Payload | None:
@@ -137,136 +177,81 @@ class Flow:
 
     def key(self) -> str:
         """Equal for turns of one team with the same content, different for different ones."""
-        parts: list[str] = [self.plan.digest, self.tokens.hex(), self.status.hex(), str(self.uses)]
-        for name, said, heard in zip(self.plan.agents, self.said, self.heard, strict=True):
-            parts.append(name)
-            parts.extend(f"said {output.kind} {output.model_dump_json()}" for output in said)
-            parts.extend(f"{m.sender} {m.payload.kind} {m.payload.model_dump_json()}" for m in heard)
+        parts: list[str] = [
+            self.plan.digest,
+            self.tokens.hex(),
+            self.status.hex(),
+            f"{self.uses} {self.finished} {self.arrived}",
+        ]
+        for name, said, heard in zip(self.plan.wiring.names, self.said, self.heard, strict=False):
+            parts += [name, *_shown(said, heard)]
+        for name, fan in zip(self.plan.agents, self.fans, strict=False):
+            parts.append(f"{name} {fan.status.hex()}")
+            for number, (said, heard) in enumerate(zip(fan.said, fan.heard, strict=True)):
+                parts += [instance(name, number), *_shown(said, heard)]
         return digest(*parts)
 
+    def _in(self, *wanted: int) -> tuple[str, ...]:
+        """Names of the agents and instances with these statuses; a mapped agent itself has none."""
+        agents = self.plan.agents
+        if not self.fans:
+            pairs = zip(agents, self.status, strict=False)
+            return tuple([name for name, status in pairs if status in wanted])
+        names: list[str] = []
+        for node, name in enumerate(agents):
+            if not self.plan.wiring.items[node]:
+                names += [name] if self.status[node] in wanted else []
+                continue
+            names += [instance(name, at) for at, now in enumerate(self.fans[node].status) if now in wanted]
+        return tuple(names)
 
-class _Draft:
-    """A flow while one step is worked out."""
+    def _begin_instance(self, name: str) -> "Flow":
+        if name not in self.ready():
+            raise RunError(f"agent {name!r} cannot begin; ready are: {list(self.ready())}")
+        node, number = self._find(name)
+        fans = (*self.fans[:node], self.fans[node].begun(number), *self.fans[node + 1 :])
+        return Flow(self.plan, self.tokens, self.status, self.uses, self.said, self.heard, fans, False, self.arrived)
 
-    __slots__ = ("arrived", "heard", "over", "plan", "said", "skipped", "status", "tokens", "uses", "wiring")
+    def _complete_instance(self, name: str, payload: Payload) -> "Flow":
+        if name not in self.running():
+            raise RunError(f"agent {name!r} cannot complete; running are: {list(self.running())}")
+        if self.finished:
+            return self
+        draft = Draft(self)
+        draft.speak_as(*self._find(name), payload)
+        return _settled(self.plan, draft)
 
-    def __init__(self, flow: Flow) -> None:
-        self.plan = flow.plan
-        self.wiring = flow.plan.wiring
-        self.tokens = bytearray(flow.tokens)
-        self.status = bytearray(flow.status)
-        self.uses = list(flow.uses)
-        self.said = list(flow.said)
-        self.heard = list(flow.heard)
-        self.arrived = flow.arrived
-        self.over = flow.finished
-        self.skipped: list[int] = []
+    def _find(self, name: str) -> tuple[int, int]:
+        """Node and number of an instance.
 
-    def speak(self, node: int, payload: Payload) -> None:
-        """Record the output and send its tokens, loop edges last."""
-        self.said[node] += (payload,)
-        if self.status[node] == STALE:
-            self.status[node] = WAITING
-            self.evaluate(node)
-            return
-        self.status[node] = FIRED
-        message = Message(self.plan.agents[node], payload)
-        route = payload.route
-        taken = []
-        for edge in self.wiring.out[node]:
-            live = edge.when is None or edge.when == route
-            if edge.loop is None:
-                self.deliver(edge, message) if live else self.kill(edge)
-            elif live:
-                taken.append(edge.loop)
-        for loop in taken:
-            self.iterate(loop, message)
+        Raises:
+            RunError: there is none of that name.
+        """
+        match = _INSTANCE.fullmatch(name)
+        node = self.plan.number.get(match[1]) if match else None
+        if match is None or node is None or not self.fans or int(match[2]) >= len(self.fans[node].said):
+            raise RunError(f"no agent {name!r} is here. {did_you_mean(name, self.plan.agents)}")
+        return node, int(match[2])
 
-    def deliver(self, edge: Edge, message: Message) -> None:
-        """Put a live token on a forward edge."""
-        self.tokens[edge.index] = LIVE
-        if edge.head == len(self.status):
-            self.arrived = True
-            self.over = self.over or self.wiring.any_join[edge.head]
-            return
-        self.heard[edge.head] += (message,)
-        self.evaluate(edge.head)
 
-    def kill(self, edge: Edge) -> None:
-        """Put a dead token on a forward edge, unless an earlier iteration decided it."""
-        if self.tokens[edge.index] == NONE:
-            self.tokens[edge.index] = HELD if edge.leaves else DEAD
-            self.evaluate(edge.head)
+def _settled(plan: Plan, draft: Draft) -> Flow:
+    """The flow after everything that follows without an agent's work."""
+    draft.settle()
+    return Flow(
+        plan,
+        bytes(draft.tokens),
+        bytes(draft.status),
+        tuple(draft.uses),
+        tuple(draft.said),
+        tuple(draft.heard),
+        tuple(draft.fans),
+        draft.over,
+        draft.arrived,
+    )
 
-    def evaluate(self, node: int) -> None:
-        """Decide a waiting node if its tokens suffice: ready, or skipped."""
-        if node == len(self.status) or self.status[node] != WAITING:
-            return
-        tokens = self.tokens
-        seen = {tokens[index] for index in self.wiring.forward_in[node]}
-        is_open = NONE in seen or HELD in seen
-        seen.update(tokens[index] for index in self.wiring.loop_in[node])
-        is_live = LIVE in seen or KEPT in seen
-        if (is_live and not is_open) or (LIVE in seen and self.wiring.any_join[node]):
-            self.status[node] = READY
-        elif not is_open:
-            self.status[node] = SKIPPED
-            self.skipped.append(node)
 
-    def iterate(self, number: int, message: Message) -> None:
-        """Take a loop edge, if its bound allows: the body may fire again, what came from outside stays."""
-        loop = self.wiring.loops[number]
-        if self.uses[number] >= loop.bound:
-            return
-        self.uses[number] += 1
-        for inner in loop.nested:
-            self.uses[inner] = 0
-        for index in loop.inside:
-            self.tokens[index] = NONE
-        for index in loop.entries:
-            if self.tokens[index] == LIVE:
-                self.tokens[index] = KEPT
-        for index in loop.exits:
-            if self.tokens[index] == HELD:
-                self.tokens[index] = NONE
-        for node in loop.body:
-            self.status[node] = STALE if self.status[node] in (RUNNING, STALE) else WAITING
-        self.tokens[loop.edge] = LIVE
-        self.heard[loop.head] += (message,)
-        self.evaluate(loop.head)
-
-    def drain(self) -> None:
-        """Let skipped nodes send their dead tokens on."""
-        while self.skipped:
-            for edge in self.wiring.out[self.skipped.pop()]:
-                if edge.loop is None:
-                    self.kill(edge)
-
-    def release(self) -> bool:
-        """Believe the innermost held deaths; False where nothing is held."""
-        for wave in self.wiring.releases:
-            held = [index for index in wave if self.tokens[index] == HELD]
-            for index in held:
-                self.tokens[index] = DEAD
-            for index in held:
-                self.evaluate(self.wiring.edges[index].head)
-            if held:
-                return True
-        return False
-
-    def settled(self) -> Flow:
-        """The flow after everything that follows without an agent's work."""
-        self.drain()
-        while not self.over and not any(state in self.status for state in (READY, RUNNING, STALE)):
-            self.over = not self.release()
-            self.drain()
-        return Flow(
-            self.plan,
-            bytes(self.tokens),
-            bytes(self.status),
-            tuple(self.uses),
-            tuple(self.said),
-            tuple(self.heard),
-            self.over,
-            self.arrived,
-        )
+def _shown(said: tuple[Payload, ...], heard: tuple[Message, ...]) -> list[str]:
+    return [
+        *(f"said {output.kind} {output.model_dump_json()}" for output in said),
+        *(f"{message.sender} {message.payload.kind} {message.payload.model_dump_json()}" for message in heard),
+    ]

@@ -1,26 +1,31 @@
-"""Playing: a team turn from its first agent to its action, and an episode from its first turn to its last.
+"""Playing a team turn from its first agent to its action.
 
 How an agent's output is chosen at a decision point is handed in (`Decide`): the runtime asks for one candidate,
 a sampler draws many and compares them.
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 
 import msgspec
 
 from mas.core.environment import Environment, Observation
-from mas.core.errors import RunError
-from mas.core.messages import Payload
+from mas.core.errors import AgentFailed, Halted, MasError, RunError
+from mas.core.messages import Failure, Payload
+from mas.core.naming import agent_of, local_name
+from mas.core.policy import policy_of
 from mas.core.role import View
-from mas.core.together import together
 from mas.graph.plan import Plan
 from mas.runtime.flow import Flow
+from mas.runtime.timers import JoinTimers
+from mas.runtime.waves import Heard, heard, in_waves, needs_steps
 
 
 class Point(msgspec.Struct, frozen=True, kw_only=True):
     """A decision point: one agent is about to speak.
 
     Attributes:
+        agent: its name, `worker[0]` for an instance of a mapped one.
         flow: the team turn as the agent begins.
         environment: the world as it stands; shared, not to be changed.
         observations: what every agent of the team sees.
@@ -37,18 +42,20 @@ class Point(msgspec.Struct, frozen=True, kw_only=True):
     def view(self) -> View:
         """What the agent may know."""
         return View(
-            observation=self.observations[self.agent],
+            observation=self.observations[agent_of(self.agent)],
             messages=self.flow.messages(self.agent),
             own=self.flow.own(self.agent),
         )
 
 
 Decide = Callable[[Point], Awaitable[Payload]]
+Undo = Callable[[Point, Payload], Awaitable[object]]
+"""Compensates what an agent said at a point."""
 
 
 def view_names(plan: Plan) -> dict[str, str]:
     """Agent -> environment view."""
-    return {agent: role.spec.view or agent for agent, role in plan.roles.items()}
+    return {agent: role.spec.view or local_name(agent) for agent, role in plan.roles.items()}
 
 
 def look(plan: Plan, environment: Environment) -> dict[str, Observation]:
@@ -57,33 +64,209 @@ def look(plan: Plan, environment: Environment) -> dict[str, Observation]:
 
 
 async def play_turn(
-    flow: Flow, environment: Environment, observations: Mapping[str, Observation], turn: int, decide: Decide
+    flow: Flow,
+    environment: Environment,
+    observations: Mapping[str, Observation],
+    turn: int,
+    decide: Decide,
+    *,
+    in_step: bool = False,
+    undo: Undo | None = None,
 ) -> Flow:
-    """Carry a team turn from `flow` to its end.
+    """Carry a team turn from `flow` to its end; agents that `flow` finds at work already decide with the first.
 
-    Agents that are ready together decide together, each on its own branch of the flow; outputs join in declared
-    order. Agents that `flow` finds at work already (the other branches of a fan-out) decide with them.
+    An agent begins as soon as it can: a slow one delays only those that wait for it. Where every join is `all`, the
+    result does not depend on who was quick. When the turn is over, agents still at work are cancelled.
+
+    Args:
+        in_step: wait for all agents of a wave before the next begins, so that decision points, too, do not depend on
+            who was quick.
+        undo: compensates an agent's output, for teams that declare it; None: nothing is compensated.
 
     Raises:
-        RunError: nobody is ready or at work, and yet the turn is not over.
+        AgentFailed: an agent failed, and its failures are not isolated. RunError: nobody is ready or at work, and yet
+            the turn is not over.
     """
-    while not flow.finished:
-        for agent in flow.ready():
-            flow = flow.begin(agent)
-        agents = flow.running()
-        if not agents:
-            raise RunError(f"team {flow.plan.spec.name!r} stands still in turn {turn}: nobody can act")
-        points = [
-            Point(agent=agent, flow=flow, environment=environment, observations=observations, turn=turn)
-            for agent in agents
-        ]
-        payloads = await together((decide(point) for point in points), "decide")
-        for agent, payload in zip(agents, payloads, strict=True):
-            flow = flow.complete(agent, payload)
-    return flow
+    playing = _TeamTurn(flow, environment, observations, turn, decide, in_step or needs_steps(flow.plan))
+    try:
+        while not playing.flow.finished:
+            playing.join(await playing.next_outputs(playing.begin()))
+            playing.expire()
+    except _Fatal as failed:
+        await playing.stop()
+        raise await playing.failed(failed, undo) from failed.__cause__
+    finally:
+        await playing.stop()
+    return playing.flow
 
 
 def team_action(flow: Flow) -> str:
     """The team's action as text; empty (a pass) where the turn was not committed."""
     action = flow.action()
     return action.content if action is not None else ""
+
+
+class _Fatal(Exception):
+    """An agent's failure that ends the turn; its cause is the error."""
+
+    def __init__(self, agent: str) -> None:
+        super().__init__(agent)
+        self.agent = agent
+
+
+class _TeamTurn:
+    """A team turn while it is played.
+
+    Attributes:
+        tasks: agents at work, unless one is at work alone.
+        even: the flow when nobody was at work last; said, begun: what happened since then.
+        is_uneven: some agent has spoken since then before another that began with it or earlier.
+        is_raced: since then timing has decided a join.
+        spoken: all points and what was said there, in order, for teams with policies.
+    """
+
+    __slots__ = (
+        "_decide", "_environment", "_in_step", "_now_s", "_observations", "_timers", "_turn",
+        "begun", "even", "flow", "is_raced", "is_uneven", "said", "spoken", "tasks",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        flow: Flow,
+        environment: Environment,
+        observations: Mapping[str, Observation],
+        turn: int,
+        decide: Decide,
+        in_step: bool,
+    ) -> None:
+        self.flow = self.even = flow
+        self._environment, self._observations, self._turn = environment, observations, turn
+        self._decide, self._in_step = decide, in_step
+        self.tasks: dict[str, asyncio.Task[Payload]] = {}
+        self.said: dict[str, list[Payload]] = {}
+        self.begun: dict[tuple[str, int], Heard] = {}
+        self.is_uneven = self.is_raced = False
+        self.spoken: list[tuple[Point, Payload]] = []
+        self._timers = JoinTimers()
+        self._now_s = asyncio.get_running_loop().time
+
+    def begin(self) -> list[Point]:
+        """Begin all agents that can; the points of those that were not asked yet, in declared order."""
+        flow = self.flow
+        for agent in flow.ready():
+            flow = flow.begin(agent)
+        self.flow = flow
+        agents = flow.running()
+        if not agents:
+            raise RunError(f"team {flow.plan.spec.name!r} stands still in turn {self._turn}: nobody can act")
+        return [
+            Point(
+                agent=agent,
+                flow=flow,
+                environment=self._environment,
+                observations=self._observations,
+                turn=self._turn,
+            )
+            for agent in agents
+            if agent not in self.tasks
+        ]
+
+    async def next_outputs(self, points: list[Point]) -> list[tuple[str, Payload]]:
+        """What is said next, in declared order where it comes at once.
+
+        The one place that waits; nothing, where a join's time limit was over first.
+        """
+        limits = self.flow.plan.timeouts
+        if len(points) == 1 and not self.tasks and not limits:
+            return [(points[0].agent, await self._speak(points[0]))]
+        for point in points:
+            self.begun[point.agent, point.flow.visits(point.agent)] = heard(point.flow, point.agent)
+            self.tasks[point.agent] = asyncio.create_task(self._speak(point), name=f"decide {point.agent}")
+        until = asyncio.FIRST_EXCEPTION if self._in_step and not limits else asyncio.FIRST_COMPLETED
+        left_s = self._timers.watch(self.flow, self._now_s()) if limits else None
+        await asyncio.wait(self.tasks.values(), timeout=left_s, return_when=until)
+        done = [agent for agent in self.flow.running() if self.tasks[agent].done()]
+        outputs = [(agent, self.tasks[agent].result()) for agent in done]
+        for agent in done:
+            del self.tasks[agent]
+        return outputs
+
+    def join(self, outputs: list[tuple[str, Payload]]) -> None:
+        """Let outputs travel, in the order of waves unless timing has decided."""
+        if not outputs:
+            return
+        was_uneven = self.is_uneven
+        for agent, payload in outputs:
+            self.flow = self.flow.complete(agent, payload)
+        if not self.tasks and not was_uneven:
+            self._even_out()
+            return
+        self.is_uneven = True
+        for agent, payload in outputs:
+            self.said.setdefault(agent, []).append(payload)
+        ordered = in_waves(self.even, self.said, self.begun) if was_uneven and not self.is_raced else self.flow
+        if ordered is None:
+            self.is_raced = True
+        else:
+            self.flow = ordered
+        if not self.tasks:
+            self._even_out()
+
+    def expire(self) -> None:
+        """Let joins whose time is over wait no longer: timing has decided."""
+        flow = self._timers.expired(self.flow, self._now_s()) if self.flow.plan.timeouts else self.flow
+        if flow is not self.flow:
+            self.flow, self.is_raced = flow, bool(self.tasks)
+
+    async def stop(self) -> None:
+        """Cancel whoever is still at work, and wait until all have left."""
+        tasks = list(self.tasks.values())
+        self.tasks.clear()
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def failed(self, fatal: _Fatal, undo: Undo | None) -> AgentFailed:
+        """The one error of the turn; where the team says so, what was said is compensated first, the last first."""
+        cause, policies = fatal.__cause__, self.flow.plan.spec.policies
+        text = f"agent {fatal.agent!r} failed in turn {self._turn}: {type(cause).__name__}: {cause}"
+        if undo is None or policy_of(policies, fatal.agent).on_failure != "compensate":
+            return AgentFailed(text)
+        undone = []
+        for point, payload in reversed(self.spoken):
+            if policy_of(policies, point.agent).compensation is None:
+                continue
+            try:
+                await undo(point, payload)
+                undone.append(point.agent)
+            except MasError as error:
+                text += f". Not compensated: {point.agent!r}: {type(error).__name__}: {error}"
+        return AgentFailed(f"{text}. Compensated: {undone}")
+
+    async def _speak(self, point: Point) -> Payload:
+        """What the agent says; its failure, where failures of this agent are isolated."""
+        policies = point.flow.plan.spec.policies
+        try:
+            payload = await self._decide(point)
+        except Halted:
+            raise
+        except MasError as error:
+            if policy_of(policies, point.agent).on_failure != "isolate":
+                raise _Fatal(point.agent) from error
+            payload = isolated(point, error)
+        if policies:
+            self.spoken.append((point, payload))
+        return payload
+
+    def _even_out(self) -> None:
+        self.even, self.is_uneven, self.is_raced = self.flow, False, False
+        self.said.clear()
+        self.begun.clear()
+
+
+def isolated(point: Point, error: MasError) -> Failure:
+    """An agent's failure as its output, on the route that its role takes for what does not parse."""
+    role = point.flow.plan.roles[agent_of(point.agent)]
+    route = getattr(role, "failure_route", role.spec.failure_route)  # a role's type may have a route of its own
+    return Failure(text="", cause=f"{type(error).__name__}: {error}", chosen_route=route)

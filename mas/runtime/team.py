@@ -1,28 +1,55 @@
 """A team at work: its agents and its environment listen on the bus, and episodes are played through it."""
 
-import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from functools import partial
 from itertools import count
 from types import MappingProxyType, TracebackType
 from typing import Self
 
-from mas.bus.serve import serve
+from mas.bus.serve import Handler, serve
 from mas.core.bus import Bus
 from mas.core.engine import Engine
 from mas.core.environment import Environment, Observation, Step
-from mas.core.errors import Expired, MasError, RemoteError, RunError
-from mas.core.messages import Envelope, Payload
+from mas.core.errors import RunError
+from mas.core.records import Attempt
+from mas.core.role import Role
 from mas.graph.plan import Plan
-from mas.runtime.agents import Act, Answer, Ask, Candidate, EnvironmentAgent, Look, RoleAgent, Seen, Stepped, Voice
+from mas.runtime.agents import Act, Candidate, EnvironmentAgent, Look, Member, RoleAgent, Seen, Stepped, Voice
+from mas.runtime.asking import Asking
+from mas.runtime.budget import Accounts, Remaining
 from mas.runtime.flow import Flow
+from mas.runtime.halt import Gate
+from mas.runtime.human import HumanDesk, person
 from mas.runtime.play import Decide, Point, play_turn, team_action, view_names
+from mas.runtime.pulse import with_pulse
 
 OnTurn = Callable[[int, Flow, Step], None]
+
+ENVIRONMENT = "environment"
+RUN = "run"
+"""Names, after the team's, of the addresses where whoever plays a team listens: for what the environment is asked, and
+for signs of life."""
 
 _RUNS = count()
 _CREDIT = 65_536
 """Asks that one agent may have in hand: the engine, not the bus, decides how many run together."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """What one process does for a team that is spread over several.
+
+    Attributes:
+        hosts: the agents and stand-ins that listen here, and `environment` for whoever plays the team.
+        principal: as whom the bus of this process sends.
+        process: its name, which goes before the ids of its messages; no two that live have the same.
+    """
+
+    hosts: frozenset[str]
+    principal: str
+    process: str
 
 
 class TeamRuntime:
@@ -31,8 +58,13 @@ class TeamRuntime:
     Args:
         adapters: role name -> adapter name, None for the bare base.
         chats: whether roles speak through the model's chat template.
-        timeout_s: how long one agent may take to answer; None: no limit.
+        timeout_s: how long one agent may take to answer, where its policy does not say; None: no limit.
         peers: role name -> voice, for roles that speak through something other than the engine.
+        desk: where the questions to people lie; needed by teams with a role that a person plays.
+        place: what of the team is in this process; None: all of it.
+
+    Raises:
+        ConfigError: there is such a role and no desk, or a stop text that is not one token.
     """
 
     def __init__(
@@ -45,29 +77,48 @@ class TeamRuntime:
         chats: bool = False,
         timeout_s: float | None = None,
         peers: Mapping[str, Voice] = MappingProxyType({}),
+        desk: HumanDesk | None = None,
+        place: Place | None = None,
     ) -> None:
+        def member(role: Role) -> Member:
+            if role.spec.voice == "human":
+                return person(role, desk)
+            voice = peers.get(role.name) or Voice(engine=engine, adapter=adapters.get(role.name), chats=chats)
+            return RoleAgent(role, voice)
+
         self.plan = plan
         self.bus = bus
-        self.timeout_s = timeout_s
         self.world = EnvironmentAgent()
-        self._agents = {
-            name: RoleAgent(
-                role,
-                peers.get(role.name) or Voice(engine=engine, adapter=adapters.get(role.name), chats=chats),
-            )
-            for name, role in plan.roles.items()
-        }
-        self._address = f"run/{plan.spec.name}/{next(_RUNS)}"
-        self._numbers = count()
+        self._members = {name: member(role) for name, role in (*plan.roles.items(), *plan.stand_ins.items())}
+        self._place = place
+        self._address = f"run/{plan.spec.name}/{next(_RUNS)}" if place is None else f"{plan.spec.name}/{RUN}"
         self._views = view_names(plan)
+        self._accounts = Accounts(plan.spec, bus.now)
+        self._gate = Gate()
+        self._asking = Asking(
+            bus,
+            team=plan.spec.name,
+            address=self._address,
+            principal=self._address if place is None else place.principal,
+            first_id=self._address if place is None else f"{self._address}/{place.process}",
+            members=self._members,
+            policies=plan.spec.policies,
+            accounts=self._accounts,
+            timeout_s=timeout_s,
+        )
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
-        await self._stack.enter_async_context(
-            serve(self.bus, self._of("environment"), self.world.handle, concurrency=_CREDIT)
-        )
-        for name, agent in self._agents.items():
-            await self._stack.enter_async_context(serve(self.bus, self._of(name), agent.handle, concurrency=_CREDIT))
+        listeners: dict[str, Handler] = {}
+        if self._hosts(ENVIRONMENT):
+            listeners[f"{self.plan.spec.name}/{ENVIRONMENT}"] = self.world.handle
+            if any(policy.idle_s is not None for policy in self.plan.spec.policies.values()):
+                listeners[self._address] = self._asking.pulse.handle
+        for name, agent in self._members.items():
+            if self._hosts(name):
+                listeners[f"{self.plan.spec.name}/{name}"] = with_pulse(self.bus, agent.handle)
+        for address, handler in listeners.items():
+            await self._stack.enter_async_context(serve(self.bus, address, handler, concurrency=_CREDIT))
         return self
 
     async def __aexit__(
@@ -75,84 +126,117 @@ class TeamRuntime:
     ) -> None:
         await self._stack.aclose()
 
+    def _hosts(self, name: str) -> bool:
+        return self._place is None or name in self._place.hosts
+
+    @property
+    def is_draining(self) -> bool:
+        """Whether it was told to stop."""
+        return self._gate.is_draining
+
+    async def drain(self, timeout_s: float | None = None) -> None:
+        """Begin nothing new, let the team turns that run come to their end, and return when they have; what is not over
+        after `timeout_s` is cancelled (None: waited for). Whoever plays an episode that is not over gets Halted."""
+        await self._gate.drain(timeout_s)
+
+    async def cancel(self) -> None:
+        """End everything now: whoever waits gets Halted, handlers are told by the bus that nobody waits any more.
+
+        Returns when all have left, or after five seconds.
+        """
+        await self._gate.cancel()
+
+    def remaining(self, episode: str | None = None, agent: str | None = None) -> dict[str, Remaining]:
+        """What is left of the budgets: of the `run`, and of an open episode also of `episode`, `turn` and `agent`."""
+        return self._accounts.remaining(episode, agent)
+
     async def ask(
         self, point: Point, seeds: tuple[int, ...], *, episode: str, temperature: float | None = None
     ) -> tuple[Candidate, ...]:
-        """One candidate per seed from the agent at a decision point. Only the agent can read what it is asked."""
-        payload = Ask.model_construct(view=point.view, seeds=seeds, temperature=temperature)
-        answer = await self._request(point.agent, payload, episode, point.turn)
-        if not isinstance(answer, Answer):
-            raise RunError(f"agent {point.agent!r} answered {answer.kind!r} to 'ask'")
-        return answer.candidates
+        """One candidate per seed from the agent at a decision point. Only the agent can read what it is asked.
 
-    async def imagine(self, point: Point, seed: int) -> Candidate:
+        Raises:
+            MasError: what the agent failed with at last, after what its policy says was tried. BudgetExceeded: it would
+                have spent more than there is. Halted: the team was told to stop.
+        """
+        if episode in self.world.episodes:  # `play` has passed the gate
+            return await self._asking.ask(point, seeds, episode=episode, temperature=temperature)
+        self._gate.check(f"a question to agent {point.agent!r}")
+        async with self._gate.passing(f"the question to agent {point.agent!r}"):
+            return await self._asking.ask(point, seeds, episode=episode, temperature=temperature)
+
+    async def imagine(self, point: Point, seed: int, *, episode: str | None = None) -> Candidate:
         """What the agent would say at a hypothetical point. Nothing happens there, so nothing travels on the bus.
 
-        Raises:
-            Expired: no answer came in time. RemoteError: the agent failed with an error that is not of mas.
-        """
-        try:
-            async with asyncio.timeout(self.timeout_s) as limit:
-                (candidate,) = await self._agents[point.agent].answer(point.view, (seed,))
-        except MasError:
-            raise
-        except Exception as error:
-            if limit.expired():
-                raise Expired(f"agent {point.agent!r} did not answer within {self.timeout_s} s") from None
-            raise RemoteError(f"agent {point.agent!r} failed: {type(error).__name__}: {error}") from error
-        return candidate
+        It counts in the budgets of the run and, if `episode` names an open one, of the episode.
 
-    async def play(self, episode: str, environment: Environment, decide: Decide, on_turn: OnTurn) -> None:
+        Raises:
+            As `ask`. Expired: no answer came in time. RemoteError: the agent failed with an error that is not of mas.
+        """
+        return await self._asking.imagine(point, seed, episode=episode)
+
+    async def play(
+        self,
+        episode: str,
+        environment: Environment,
+        decide: Decide,
+        on_turn: OnTurn,
+        *,
+        on_attempt: Callable[[Attempt], None] | None = None,
+        in_step: bool = False,
+    ) -> None:
         """Play an environment that was reset to its end; it takes part through the bus like an agent.
 
-        `on_turn` is told every team turn after it was committed.
+        Args:
+            on_turn: told every team turn after it was committed.
+            on_attempt: told every try at an agent that did not answer at the first one, and every compensation.
+            in_step: see `play_turn`.
 
         Raises:
+            AgentFailed: an agent failed, and its failures are not isolated. Halted: the team was drained or cancelled.
             RunError: a seat other than the team's has to move.
         """
-        self.world.episodes[episode] = environment
-        try:
-            turn = 0
-            while seats := environment.to_move():
-                if seats != (self.plan.spec.seat,):
-                    raise RunError(f"team {self.plan.spec.name!r} plays seat {self.plan.spec.seat!r}, to move: {seats}")
-                observations = await self.look(episode, turn)
-                flow = await play_turn(Flow.start(self.plan), environment, observations, turn, decide)
-                on_turn(turn, flow, await self.act(episode, turn, {seats[0]: team_action(flow)}))
-                turn += 1
-        finally:
-            del self.world.episodes[episode]
+        self._gate.check(f"episode {episode!r}")
+        async with self._gate.passing(f"episode {episode!r}"):
+            self.world.episodes[episode] = environment
+            if on_attempt is not None:
+                self._asking.notes[episode] = on_attempt
+            try:
+                await self._play(episode, environment, decide, on_turn, in_step)
+            finally:
+                del self.world.episodes[episode]
+                self._asking.notes.pop(episode, None)
+                self._accounts.end(episode)
+
+    async def _play(
+        self, episode: str, environment: Environment, decide: Decide, on_turn: OnTurn, in_step: bool
+    ) -> None:
+        undo = partial(self._asking.undo, episode=episode)
+        turn, plan = 0, self.plan
+        while seats := environment.to_move():
+            if seats != (plan.spec.seat,):
+                raise RunError(f"team {plan.spec.name!r} plays seat {plan.spec.seat!r}, to move: {seats}")
+            self._gate.check(f"turn {turn} of episode {episode!r}")
+            self._accounts.begin_turn(episode)
+            observations = await self.look(episode, turn)
+            begin = Flow.start(plan)
+            flow = await play_turn(begin, environment, observations, turn, decide, in_step=in_step, undo=undo)
+            on_turn(turn, flow, await self.act(episode, turn, {seats[0]: team_action(flow)}))
+            turn += 1
 
     async def look(self, episode: str, turn: int) -> Mapping[str, Observation]:
         """What every agent sees, asked over the bus."""
         views = tuple(dict.fromkeys(self._views.values()))
-        seen = await self._request("environment", Look.model_construct(episode=episode, views=views), episode, turn)
+        payload = Look.model_construct(episode=episode, views=views)
+        seen = await self._asking.request(ENVIRONMENT, payload, episode, turn)
         if not isinstance(seen, Seen):
             raise RunError(f"the environment answered {seen.kind!r} to 'look'")
         return {agent: seen.observations[view] for agent, view in self._views.items()}
 
     async def act(self, episode: str, turn: int, actions: dict[str, str]) -> Step:
         """Act in the episode's environment over the bus."""
-        answer = await self._request(
-            "environment", Act.model_construct(episode=episode, actions=actions), episode, turn
-        )
+        payload = Act.model_construct(episode=episode, actions=actions)
+        answer = await self._asking.request(ENVIRONMENT, payload, episode, turn)
         if not isinstance(answer, Stepped):
             raise RunError(f"the environment answered {answer.kind!r} to 'act'")
         return answer.step
-
-    def _of(self, name: str) -> str:
-        return f"{self.plan.spec.name}/{name}"
-
-    async def _request(self, name: str, payload: Payload, episode: str, turn: int) -> Payload:
-        target = self._of(name)
-        envelope = Envelope(
-            id=f"{self._address}/{next(self._numbers)}",
-            kind=payload.kind,
-            source=self._address,
-            target=target,
-            payload=payload,
-            visibility=frozenset((target, self._address)),
-            episode=episode,
-            turn=turn,
-        )
-        return (await self.bus.request(envelope, timeout_s=self.timeout_s)).payload

@@ -1,8 +1,11 @@
-"""What the bus contract suites share: a fresh bus per test, and waits that need no sleep."""
+"""What the bus contract suites share: a fresh bus per test, and waits that need no sleep.
+
+A bus between processes says what its wire does to the suite: `settled`, `patience_s`, `slack_s` and `principal`.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator, Coroutine, Generator
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import pytest_asyncio
@@ -14,9 +17,9 @@ from mas.core.messages import Envelope, Note
 PATIENCE_S = 0.03
 
 
-async def is_blocked(task: asyncio.Task[Any]) -> bool:
-    """Whether a task is still waiting after `PATIENCE_S`."""
-    done, _ = await asyncio.wait([task], timeout=PATIENCE_S)
+async def is_blocked(task: asyncio.Task[Any], patience_s: float = PATIENCE_S) -> bool:
+    """Whether a task is still waiting after `patience_s`."""
+    done, _ = await asyncio.wait([task], timeout=patience_s)
     return not done
 
 
@@ -54,15 +57,32 @@ def answer_to(request: Envelope, text: str | None = None) -> Envelope:
 def adds_up(bus: Bus) -> bool:
     """Whether every accepted message is in exactly one counter."""
     counts = bus.statistics()
-    return counts.accepted == counts.delivered + counts.expired + counts.dropped + counts.waiting
+    return counts.accepted == counts.delivered + counts.expired + counts.dropped + counts.dead + counts.waiting
 
 
 class BusSuite:
-    """Base of the suites: says how to make the bus under test."""
+    """Base of the suites: says how to make the bus under test.
+
+    Attributes:
+        patience_s: how long a test waits to see that something does not happen, and its short deadlines.
+        slack_s: what a deadline may lose on its way.
+        principal: as whom the bus sends; None: each envelope says it.
+    """
+
+    patience_s: ClassVar[float] = PATIENCE_S
+    slack_s: ClassVar[float] = 0.0
+    principal: ClassVar[str | None] = None
 
     async def make_bus(self) -> Bus:
         """A fresh, open bus."""
         raise NotImplementedError
+
+    async def settled(self, bus: Bus) -> None:
+        """Wait until what was sent has arrived. In one process it has."""
+
+    async def is_blocked(self, task: asyncio.Task[Any]) -> bool:
+        """Whether a task is still waiting after `patience_s`."""
+        return await is_blocked(task, self.patience_s)
 
     @pytest_asyncio.fixture
     async def bus(self) -> AsyncIterator[Bus]:
@@ -76,4 +96,4 @@ class BusSuite:
     @pytest.fixture
     def sender(self) -> EnvelopeFactory:
         """Makes envelopes from `a`."""
-        return EnvelopeFactory("a")
+        return EnvelopeFactory("a", principal=self.principal)

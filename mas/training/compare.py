@@ -7,6 +7,7 @@ from mas.core.errors import ConfigError
 from mas.core.naming import did_you_mean
 from mas.core.scenario import Scenario
 from mas.graph.find import find_team
+from mas.runtime.interrupt import drains_on_interrupt
 from mas.serving.model import BaseModel
 from mas.serving.weights import AdapterWeights
 from mas.training.crew import new_adapters, open_crew, open_served, start_engine, trainable_adapters
@@ -32,7 +33,7 @@ async def compare(
     """Evaluations by name: `untrained`, `trained` and, with two roles to swap, `A and B swapped`.
 
     Raises:
-        ConfigError: a swap that is not possible; see `swapped`. RunError: no task could be played.
+        ConfigError: a swap that is not possible; see `swapped`. RunError: no task could be played. Halted: Ctrl-C.
     """
     team = find_team(scenario, config.algorithm.team)
     speakers = trainable_adapters(team, config.algorithm.policy)
@@ -49,7 +50,8 @@ async def compare(
         for name, (weights, speaking) in arms.items():
             async with open_crew(config, scenario, base, weights, speaking, engine=engine) as crew:
                 seed = config.train.seed
-                results[name] = await evaluate(crew.runtime, scenario, tasks, temperature=temperature, seed=seed)
+                with drains_on_interrupt(crew.runtime):
+                    results[name] = await evaluate(crew.runtime, scenario, tasks, temperature=temperature, seed=seed)
                 check_played(results[name])
     finally:
         await engine.close()
@@ -62,11 +64,12 @@ async def evaluate_served(
     """The evaluation of what the server of `engine=openai` serves, by the name `served`.
 
     Raises:
-        ConfigError, EngineError: see `open_served`. RunError: no task could be played.
+        ConfigError, EngineError: see `open_served`. RunError: no task could be played. Halted: Ctrl-C.
     """
     temperature, seed = None if is_sampled else 0.0, config.train.seed
     async with open_served(config, scenario) as players:
-        served = await evaluate(players.runtime, scenario, tasks, temperature=temperature, seed=seed)
+        with drains_on_interrupt(players.runtime):
+            served = await evaluate(players.runtime, scenario, tasks, temperature=temperature, seed=seed)
         check_played(served)
         return {"served": served}
 

@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from mas.bus.memory import MemoryBus
 from mas.config.options import Config, EngineOptions
 from mas.config.peers import check_peers
+from mas.core.bus import Bus
 from mas.core.errors import ConfigError
-from mas.core.naming import did_you_mean
+from mas.core.naming import did_you_mean, local_name
+from mas.core.policy import Policy
 from mas.core.role import View
 from mas.core.scenario import Scenario
 from mas.core.seeds import derive_seed
@@ -17,7 +19,8 @@ from mas.core.team import TeamSpec
 from mas.graph.find import find_team
 from mas.graph.plan import Plan, compile_team
 from mas.roles import PromptedRole, build_roles
-from mas.runtime.team import TeamRuntime
+from mas.runtime.human import HumanDesk
+from mas.runtime.team import Place, TeamRuntime
 from mas.serving.model import BaseModel
 from mas.serving.remote_vllm import RemoteVllmEngine
 from mas.serving.store import ServingEngine
@@ -32,6 +35,14 @@ _NOT_PUBLISHED = (
     "engine=openai plays what a server serves; nothing can be published to it, so nothing can be trained or served "
     "with it: use engine=transformers, engine=vllm or engine=vllm_server. `mas run` and `mas eval` play with it."
 )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shared:
+    """A bus that is open, and stays so, with other processes on it, and what of a team this one does."""
+
+    bus: Bus
+    place: Place
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,9 +76,9 @@ def check_trainable(config: Config, scenario: Scenario) -> None:
 
     Raises:
         ConfigError: an engine that nothing can be published to, peers that are not configured or not used, reward
-            weights of terms that nobody pays, no trainable role, options of an adapter that no role trains, a trainable
-            role that is sampled greedily, a frozen role that speaks through an adapter that nobody trains, or a
-            template that reads what its view does not show.
+            weights of terms that nobody pays, no trainable role, options of an adapter that no role trains, a role that
+            a person plays, a trainable role that is sampled greedily, a frozen role that speaks through an adapter that
+            nobody trains, or a template that reads what its view does not show.
     """
     if config.engine.name == "openai":
         raise ConfigError(_NOT_PUBLISHED)
@@ -75,6 +86,7 @@ def check_trainable(config: Config, scenario: Scenario) -> None:
     team = find_team(scenario, algorithm.team)
     check_peers(config, team)
     _check_templates(scenario, team)
+    _check_untimed(team)
     adapters = set(trainable_adapters(team, algorithm.policy).values())
     if not adapters:
         raise ConfigError(f"team {team.name!r} has no trainable role: set trainable: true on one")
@@ -85,7 +97,13 @@ def check_trainable(config: Config, scenario: Scenario) -> None:
     for name in algorithm.reward.weights:
         if name not in terms:
             raise ConfigError(f"algorithm.reward.weights has {name!r}, a term never paid. {did_you_mean(name, terms)}")
+    _check_roles(team, adapters)
+
+
+def _check_roles(team: TeamSpec, adapters: set[str]) -> None:
     for name, role in team.roles.items():
+        if role.voice == "human":
+            raise ConfigError(f"role {name!r} is played by a person (voice: human): such a team cannot be trained")
         if not role.trainable and role.adapter is not None and role.adapter not in adapters:
             raise ConfigError(
                 f"role {name!r} is frozen and speaks through adapter {role.adapter!r}, which nobody trains. "
@@ -95,6 +113,15 @@ def check_trainable(config: Config, scenario: Scenario) -> None:
             raise ConfigError(f"role {name!r} is trainable but its temperature is 0: its candidates would all be equal")
 
 
+def _check_untimed(team: TeamSpec) -> None:
+    for name, join in team.joins.items():
+        if join.timeout_s is not None:
+            raise ConfigError(
+                f"team {team.name!r} has a time limit at the join of {name!r} ({join.timeout_s:g} s): what is trained "
+                "must not depend on who was quick; remove 'timeout_s' to train it"
+            )
+
+
 def _check_templates(scenario: Scenario, team: TeamSpec) -> None:
     environment = scenario.environment()
     environment.reset(scenario.task("train", 0))
@@ -102,7 +129,13 @@ def _check_templates(scenario: Scenario, team: TeamSpec) -> None:
     for agent, name in team.members().items():
         role = roles[name]
         if isinstance(role, PromptedRole):
-            role.prompt(View(observation=environment.observe(role.spec.view or agent)))
+            observation = environment.observe(role.spec.view or local_name(agent))
+            role.prompt(View(observation=observation))
+            policy = team.policies.get(agent, Policy())
+            for other in (policy.fallback, policy.compensation):
+                stand_in = roles[team.members().get(other, other)] if other else None
+                if isinstance(stand_in, PromptedRole):
+                    stand_in.prompt(View(observation=observation))
 
 
 def new_adapters(base: BaseModel, names: set[str], seed: int) -> dict[str, AdapterWeights]:
@@ -155,14 +188,18 @@ async def open_crew(
     speakers: Mapping[str, str] | None = None,
     *,
     engine: ServingEngine | None = None,
+    desk: HumanDesk | None = None,
+    shared: Shared | None = None,
 ) -> AsyncIterator[Crew]:
-    """Publish the adapters and put the configured team on a bus of its own.
+    """Publish the adapters and put the configured team on a bus.
 
     A frozen role speaks through the adapter that it names, else through the bare base.
 
     Args:
         speakers: overrides which adapter a role speaks through (to exchange two roles' adapters, say).
         engine: serves them and stays open afterwards; None: one of the crew's own.
+        desk: where people are asked; None: a team with a role that a person plays is refused.
+        shared: the bus, and what of the team is here; None: all of it, on a bus of its own.
     """
     team, policy = find_team(scenario, config.algorithm.team), config.algorithm.policy
     plan = compile_team(team, build_roles(team))
@@ -174,17 +211,28 @@ async def open_crew(
         serving = engine or await start_engine(config.engine, base)
         if engine is None:
             stack.push_async_callback(serving.close)
-        bus = MemoryBus()
-        stack.push_async_callback(bus.close)
+        bus, place = await stack.enter_async_context(_bus(shared))
         for name, weights in adapters.items():
             await serving.store.publish(name, weights)
-        runtime = TeamRuntime(plan, serving, bus, adapters=speaking, chats=base.chats, timeout_s=limit, peers=peers)
+        runtime = TeamRuntime(
+            plan,
+            serving,
+            bus,
+            adapters=speaking,
+            chats=base.chats,
+            timeout_s=limit,
+            peers=peers,
+            desk=desk,
+            place=place,
+        )
         async with runtime:
             yield Crew(scenario=scenario, plan=plan, runtime=runtime, engine=serving, adapter_of=adapter_of)
 
 
 @asynccontextmanager
-async def open_served(config: Config, scenario: Scenario) -> AsyncIterator[Players]:
+async def open_served(
+    config: Config, scenario: Scenario, *, desk: HumanDesk | None = None, shared: Shared | None = None
+) -> AsyncIterator[Players]:
     """The configured team as the server of `engine=openai` serves it; no weights are loaded here.
 
     Each role speaks through the adapter that it would train or names, if the server has the team's adapters; else all
@@ -200,14 +248,33 @@ async def open_served(config: Config, scenario: Scenario) -> AsyncIterator[Playe
         voice = await start_voice(options, config.model, "engine.remote")
         stack.push_async_callback(voice.engine.close)
         speaking = served_adapters(_spoken(team, config.algorithm.policy), voice.engine.adapters(), options.url)
-        bus = MemoryBus()
-        stack.push_async_callback(bus.close)
+        bus, place = await stack.enter_async_context(_bus(shared))
         limit = config.train.answer_timeout_s
         runtime = TeamRuntime(
-            plan, voice.engine, bus, adapters=speaking, chats=voice.chats, timeout_s=limit, peers=peers
+            plan,
+            voice.engine,
+            bus,
+            adapters=speaking,
+            chats=voice.chats,
+            timeout_s=limit,
+            peers=peers,
+            desk=desk,
+            place=place,
         )
         async with runtime:
             yield Players(scenario=scenario, plan=plan, runtime=runtime)
+
+
+@asynccontextmanager
+async def _bus(shared: Shared | None) -> AsyncIterator[tuple[Bus, Place | None]]:
+    if shared is not None:
+        yield shared.bus, shared.place
+        return
+    bus = MemoryBus()
+    try:
+        yield bus, None
+    finally:
+        await bus.close()
 
 
 def _spoken(team: TeamSpec, policy: str) -> dict[str, str | None]:

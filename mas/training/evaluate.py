@@ -7,7 +7,7 @@ from statistics import fmean
 import msgspec
 
 from mas.core.environment import Task
-from mas.core.errors import RunError
+from mas.core.errors import Halted, RunError
 from mas.core.records import Episode
 from mas.core.scenario import Scenario, Split
 from mas.core.seeds import derive_seed
@@ -54,6 +54,9 @@ async def evaluate(
 
     A task that cannot be played is a recorded failure and counts as not solved. If that is so for all of a thousand
     that are played together, the rest is not tried.
+
+    Raises:
+        Halted: the team was told to stop.
     """
     episodes: list[Episode] = []
     for begin in range(0, tasks, _TOGETHER):
@@ -69,6 +72,9 @@ async def evaluate(
         ]
         played = await together(plays, "evaluate")
         episodes += played
+        if runtime.is_draining:
+            done = sum(episode.status == "done" for episode in episodes)
+            raise Halted(f"the evaluation was stopped after {done} of {tasks} tasks")
         if all(episode.status == "failed" for episode in played):
             break
     return summarise(episodes)

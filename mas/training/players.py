@@ -5,22 +5,32 @@ from pathlib import Path
 
 from mas.config.options import Config
 from mas.core.scenario import Scenario
+from mas.runtime.human import HumanDesk
 from mas.training.compare import untrained
-from mas.training.crew import Players, open_crew, open_served
+from mas.training.crew import Players, Shared, open_crew, open_served
 from mas.training.run import Note, open_base
 from mas.training.saved import saved_adapters
 
 
 def open_players(
-    config: Config, scenario: Scenario, run: Path | None, note: Note
+    config: Config,
+    scenario: Scenario,
+    run: Path | None,
+    note: Note,
+    desk: HumanDesk | None = None,
+    *,
+    shared: Shared | None = None,
 ) -> AbstractAsyncContextManager[Players]:
     """The configured team with the adapters of a run, or without a run untrained; with `engine=openai` the server's.
+
+    Args:
+        shared: as in `open_crew`; it may be opened after this is called, which loads the base.
 
     Raises:
         ModelError: the base cannot be loaded. RunDirectoryError, CheckpointError: see `saved_adapters`.
     """
     if config.engine.name == "openai":
-        return open_served(config, scenario)
+        return open_served(config, scenario, desk=desk, shared=shared)
     base = open_base(config, scenario, note)
     adapters = untrained(config, scenario, base) if run is None else saved_adapters(run, base.bank)
-    return open_crew(config, scenario, base, adapters)
+    return open_crew(config, scenario, base, adapters, desk=desk, shared=shared)

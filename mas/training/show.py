@@ -6,7 +6,8 @@ from rich.text import Text
 
 from mas.core.environment import Environment, Step, Task
 from mas.core.messages import Payload
-from mas.core.records import Episode, Line
+from mas.core.naming import agent_of
+from mas.core.records import Attempt, Episode, Line
 from mas.runtime.flow import Flow
 from mas.runtime.play import Point, team_action
 from mas.training.crew import Players
@@ -36,7 +37,11 @@ async def show_episode(
         ledger.on_turn(turn, flow, step)
         story.turn(turn, flow, step)
 
-    await players.runtime.play(ledger.id, environment, decide_aloud, on_turn)
+    def on_attempt(attempt: Attempt) -> None:
+        ledger.on_attempt(attempt)
+        story.attempt(attempt)
+
+    await players.runtime.play(ledger.id, environment, decide_aloud, on_turn, on_attempt=on_attempt)
     episode = ledger.close(environment, ())
     story.end(episode)
     return episode
@@ -56,12 +61,19 @@ class _Story:
 
     def line(self, line: Line) -> None:
         """What an agent read and said."""
-        name = (line.agent.rjust(self._width), f"bold {self._colour[line.agent]}")
+        name = (line.agent.rjust(self._width), f"bold {self._colour[agent_of(line.agent)]}")
         self._console.print(Text.assemble(name, "  reads ", (line.prompt, "dim")))
         said = Text.assemble(" " * self._width, "  says  ", (line.text or "(nothing)", "bold"))
         if line.failure:
             said.append(f"   does not parse: {line.failure}", style="red")
         self._console.print(said)
+
+    def attempt(self, attempt: Attempt) -> None:
+        """A try that failed, or that followed one; or a compensation."""
+        name = (attempt.agent.rjust(self._width), f"bold {self._colour[attempt.agent]}")
+        outcome = f"failed: {attempt.cause}" if attempt.cause else "succeeded"
+        what = f"  {attempt.purpose} of {attempt.asked}, attempt {attempt.number}, {outcome}"
+        self._console.print(Text.assemble(name, (what, "red" if attempt.cause else "dim")))
 
     def turn(self, turn: int, flow: Flow, step: Step) -> None:
         """What the team did, and what came of it."""

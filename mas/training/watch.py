@@ -21,7 +21,7 @@ _SHOWN_EPISODES = 2
 class RunWatcher:
     """Satisfies `mas.training.trainer.Watcher`. Use as a context manager.
 
-    `samples` gets `{"step", "source", "task", "success", "status", "cause", "rewards", "lines"}` per conversation, with
+    `samples` gets `{"step", "source", "task", "success", "status", "cause", "rewards", "lines", "attempts"}` each, with
     `source` one of `training`, `greedy` and `sampled`.
     """
 
@@ -75,7 +75,7 @@ class RunWatcher:
             self._progress.note(f"step {step}: success on held-out tasks {text}")
 
     def _keep(self, step: int, source: str, episode: Episode) -> None:
-        fields = ("task", "success", "status", "cause", "rewards", "lines")
+        fields = ("task", "success", "status", "cause", "rewards", "lines", "attempts")
         self._samples.append(step, {"source": source, **{name: getattr(episode, name) for name in fields}})
 
 

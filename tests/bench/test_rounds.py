@@ -54,3 +54,20 @@ def test_a_round_in_which_the_machine_was_slow_for_all_changes_no_ratio() -> Non
     calm = (Timing((10, 10, 10), (1.0, 1.0, 1.0)), Timing((10, 10, 10), (2.0, 2.0, 2.0)))
     noisy = (Timing((10, 10, 10), (1.0, 9.0, 5.0)), Timing((10, 10, 10), (2.0, 18.0, 10.0)))
     assert ratio(*calm) == ratio(*noisy) == pytest.approx(2.0)
+
+
+def test_cpu_time_per_unit_is_the_median_of_the_rounds() -> None:
+    # 20, 30 and 10 µs a unit.
+    assert Timing((100, 100, 200), (1.0, 1.0, 1.0), (0.002, 0.003, 0.002)).cpu_us == pytest.approx(20.0)
+
+
+async def test_every_measured_round_has_its_cpu_time() -> None:
+    class Busy:
+        name = "busy"
+
+        async def run(self, number: int) -> int:
+            return sum(range(20_000)) and 1
+
+    timings = await take_turns([Busy()], 2, lambda text: None)
+    assert len(timings["busy"].cpu_s) == 2
+    assert min(timings["busy"].cpu_s) > 0

@@ -6,15 +6,17 @@ import time
 import pytest
 
 from mas.bus.envelopes import EnvelopeFactory
+from mas.bus.limits import Limits
 from mas.bus.memory import MemoryBus
 from mas.core.bus import Bus, Subscription
 from mas.core.errors import BusError, Closed, Denied, NoRoute
 from mas.core.messages import Envelope, Note
 from mas.testing.bus import BusContract
+from mas.testing.bus_redelivery import OrphansContract, RedeliveryContract
 from mas.testing.bus_suite import LoopTurn, cancel, next_text, start
 
 
-class TestMemoryBus(BusContract):
+class TestMemoryBus(BusContract, RedeliveryContract, OrphansContract):
     async def make_bus(self) -> Bus:
         return MemoryBus()
 
@@ -51,7 +53,7 @@ def test_credit_below_one_is_refused(credit):
 
 def test_a_memory_of_no_ids_is_refused():
     with pytest.raises(ValueError, match="remembered is 0"):
-        MemoryBus(remembered=0)
+        MemoryBus(limits=Limits(remembered=0))
 
 
 async def test_no_route_names_the_addresses_that_exist(sender):
@@ -62,7 +64,7 @@ async def test_no_route_names_the_addresses_that_exist(sender):
 
 
 async def test_ids_are_remembered_up_to_the_bound_and_the_oldest_is_forgotten_first(sender):
-    bus = MemoryBus(remembered=2)
+    bus = MemoryBus(limits=Limits(remembered=2))
     first, second, third = (note(sender, text) for text in "123")
     async with bus.subscribe("b") as inbox:
         for envelope in (first, second, third, second, third, first):

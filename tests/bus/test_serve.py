@@ -111,7 +111,7 @@ async def test_messages_of_one_key_are_handled_one_after_the_other_and_other_key
         await asyncio.gather(*calls)
         await bus.close()
         await service.ended()
-        assert service._last_of_lane == {}, "a key that nobody uses must not be kept"
+        assert service._lanes == {}, "a key that nobody uses must not be kept"
     assert gate.came[-1] == "k2"
 
 

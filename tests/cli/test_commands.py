@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from mas.core.errors import MasError
+from mas.core.errors import Halted, MasError
 from mas.scenarios import SCENARIOS
 
 Mas = Callable[..., Any]
@@ -41,7 +41,7 @@ def test_help_names_every_command_and_loads_no_tensor_library() -> None:
     )
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     text, _, modules = out.partition("LOADED")
-    for command in ("train", "eval", "run", "graph", "base", "report", "config", "bench"):
+    for command in ("train", "eval", "run", "graph", "base", "report", "config", "bench", "broker"):
         assert f" {command} " in text
     assert not {"torch", "transformers", "peft"} & set(modules.split())
 
@@ -116,6 +116,16 @@ def test_train_on_a_run_of_another_configuration_names_the_differing_keys(
     ran = mas("train", "scenario=relay", *SHORT, *small_overrides, f"run_dir={finished}", "learner.lr=0.5")
     assert ran.code == 2
     assert "learner.lr: 0.005 there, 0.5 now" in ran.err
+
+
+def test_a_team_that_was_stopped_exits_130(mas: Mas, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stopped(*words: object) -> None:
+        raise Halted("turn 3 of episode 'e' does not begin")
+
+    monkeypatch.setattr("mas.training.players.open_players", stopped)
+    ran = mas("run", "scenario=relay")
+    assert ran.code == 130
+    assert ran.err == "stopped: turn 3 of episode 'e' does not begin\n"
 
 
 def test_an_interrupted_training_says_how_to_go_on_and_exits_130(mas: Mas, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -248,7 +258,7 @@ def test_only_errors_made_on_purpose_are_turned_into_a_line(mas: Mas, monkeypatc
     def broken(*_: object) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr("mas.cli.load_config", broken)
+    monkeypatch.setattr("mas.overrides.load_config", broken)
     with pytest.raises(ZeroDivisionError):
         mas("config")
     assert not issubclass(ZeroDivisionError, MasError)

@@ -140,6 +140,13 @@ def test_the_example_of_the_page_on_serving_runs(
     assert (tmp_path / "run" / "kept" / "adapter_model.safetensors").is_file()
 
 
+def test_the_examples_of_the_page_on_delivery_run() -> None:
+    examples = blocks("docs/delivery.md", "python")
+    for block in examples:
+        exec(compile(block.text, "docs/delivery.md", "exec"), {})  # noqa: S102 - our own page
+    assert len(examples) == 2
+
+
 async def test_the_examples_of_the_page_on_the_endpoint_run(
     base_for: BaseFor, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -10,7 +10,7 @@ from mas.graph import Plan, compile_team, load_team
 from mas.graph.draw import mermaid, svg
 from mas.graph.layout import place
 from mas.roles import build_roles
-from mas.testing.teams import plan_of
+from mas.testing.teams import plan_of, team_of
 
 DATA = Path(__file__).parent / "data"
 PICTURED = ("plan_execute_verify", "debate", "nested")
@@ -112,3 +112,22 @@ def test_an_agent_that_only_a_loop_reaches_is_drawn() -> None:
     plan = plan_of(edges, joins={"a": "any"})
     assert {"a", "b", "c"} <= set(place(plan.spec).row)
     assert svg(plan).startswith("<?xml")
+
+
+def test_teams_within_lists_and_joins_are_drawn() -> None:
+    pair = team_of(["start -> writer", "writer -> critic", "critic -> done"], "writer")[0]
+    edges = ["start -> p", "p -> w map", "w -> j", "p -> solve", "solve -> j", "j -> done"]
+    plan = plan_of(edges, joins={"j": {"need": 2, "timeout_s": 5}, "solve": "any"}, teams={"solve": pair})
+    drawn = mermaid(plan)
+    frame = drawn.partition('subgraph t0["solve"]\n')[2].partition("    end\n")[0]
+    assert [line.strip() for line in frame.splitlines()] == [
+        'g0(["start<br/>waits: any"])',
+        'n3["writer"]',
+        'n4["critic"]',
+        'g1(["done"])',
+    ]
+    for line in ('n0 -->|"each"| n1', "n0 --> g0", "g1 --> n2", "g0 --> n3", 'n2["j<br/>waits: 2, 5 s"]'):
+        assert f"    {line}\n" in drawn
+    assert mermaid(plan.spec) == drawn
+    assert {"solve.start", "solve.writer", "solve.done"} <= set(place(plan.spec).row) & set(plan.graph.nodes)
+    assert ElementTree.fromstring(svg(plan)).tag.endswith("svg")

@@ -61,14 +61,16 @@ def test_a_missing_key_is_named() -> None:
 
 
 def test_a_value_that_does_not_fit_is_shown_with_what_fits() -> None:
-    assert "'joins.a' is 'every', but: input should be 'all' or 'any'" in refused({"joins": {"a": "every"}})
+    assert "'joins.a.need': need is 'every'; possible: 'all', 'any', 'quorum', or a number" in refused(
+        {"joins": {"a": "every"}}
+    )
     assert "'roles.a.max_tokens' is 0, but: input should be greater than or equal to 1" in refused(
         {"roles": {"a": {"max_tokens": 0}}}
     )
 
 
 def test_an_edge_that_is_no_arrow_is_shown_with_the_form() -> None:
-    assert "'edges.0': edge 'a => b' is not of the form 'a -> b [when ROUTE] [loop N]'" in refused(
+    assert "'edges.0': edge 'a => b' is not of the form 'a -> b [when ROUTE] [loop N] [map]'" in refused(
         {"edges": ["a => b"]}
     )
 

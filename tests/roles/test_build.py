@@ -50,7 +50,11 @@ def test_a_users_class_is_made_with_its_routes() -> None:
 
 
 def test_a_role_refuses_to_emit_what_it_cannot_build() -> None:
-    refused("cannot emit 'verdict'. Possible: 'action', 'feedback', 'note', 'plan'", type="executor", emits="verdict")
+    refused(
+        "cannot emit 'verdict'. Possible: 'action', 'feedback', 'items', 'note', 'plan'",
+        type="executor",
+        emits="verdict",
+    )
     refused("cannot emit 'action'.*Possible: 'verdict'", type="verifier", emits="action")
 
 

@@ -8,7 +8,8 @@ import pytest
 from mas.core.errors import RunError
 from mas.core.messages import Action, Failure, Feedback, Note, Plan, Verdict
 from mas.graph import Plan as TeamPlan
-from mas.runtime.flow import HELD, NONE, Flow
+from mas.runtime.flow import Flow
+from mas.runtime.tokens import HELD, NONE
 from mas.testing.teams import plan_of
 
 DPE = (

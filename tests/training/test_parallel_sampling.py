@@ -124,7 +124,9 @@ async def test_an_episode_that_cannot_be_played_is_a_recorded_failure_also_behin
         evaluation = await evaluate(runtime, scenario, 30)
     failed = [episode for episode in evaluation.episodes if episode.status == "failed"]
     assert 0 < len(failed) < 30
-    assert {episode.cause for episode in failed} == {"EngineError: not this one"}
+    assert {episode.cause for episode in failed} == {
+        "AgentFailed: agent 'right' failed in turn 0: EngineError: not this one"
+    }
     assert evaluation.success == sum(episode.success for episode in evaluation.episodes) / 30
 
 
@@ -153,7 +155,8 @@ async def test_one_failed_episode_leaves_its_siblings_alone() -> None:
     options = SamplerOptions(mode="parallel", candidates=K)
     async with runtime_of(FAN_OUT, RefusingOnce(by_seed)) as runtime:
         episodes = await sample(runtime, scenario, range(1), options)
-    assert [episode.cause for episode in episodes if episode.status == "failed"] == ["EngineError: not this time"]
+    (cause,) = [episode.cause for episode in episodes if episode.status == "failed"]
+    assert cause == "AgentFailed: agent 'right' failed in turn 0: EngineError: not this time"
     assert len([episode for episode in episodes if episode.status == "done"]) == K - 1
 
 

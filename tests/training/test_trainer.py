@@ -223,10 +223,11 @@ async def test_a_task_that_cannot_be_played_is_counted_and_a_step_without_any_is
     for _, metrics, episodes in notes.steps:
         failed = [episode for episode in episodes if episode.status == "failed"]
         assert metrics["episodes"] == {"done": 12 - len(failed), "failed": len(failed)}
-        assert {episode.cause for episode in failed} == {"EngineError: not this one"}
+        cause = "AgentFailed: agent 'planner' failed in turn 0: EngineError: not this one"
+        assert {episode.cause for episode in failed} == {cause}
         assert metrics["passes"] == 0
     broken |= {"P"}
-    with pytest.raises(TrainingError, match="none of the 4 tasks of step 0 could be played: EngineError"):
+    with pytest.raises(TrainingError, match="none of the 4 tasks of step 0 could be played: AgentFailed"):
         await train(config_of(), scenario, base)
 
 

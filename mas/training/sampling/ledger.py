@@ -6,7 +6,8 @@ from typing import Any, Self
 from mas.core.environment import Environment, Step, Task
 from mas.core.errors import MasError
 from mas.core.messages import Failure, Payload
-from mas.core.records import Episode, Line, Turn
+from mas.core.naming import agent_of
+from mas.core.records import Attempt, Episode, Line, Turn
 from mas.core.reward import Move, Reward
 from mas.runtime.agents import Candidate
 from mas.runtime.flow import Flow
@@ -29,6 +30,7 @@ class Ledger:
     length: int = 0
     passes: int = 0
     parent: str | None = None
+    attempts: list[Attempt] = field(default_factory=list)
 
     @classmethod
     def open(cls, task: Task, seed: int) -> Self:
@@ -40,6 +42,13 @@ class Ledger:
         self.calls += len(candidates)
         self.prompt_tokens += len(candidates[0].prompt_ids)
         self.completion_tokens += sum(len(candidate.generation.token_ids) for candidate in candidates)
+
+    def on_attempt(self, attempt: Attempt) -> None:
+        """An agent did not answer at the first try, or was compensated."""
+        self.attempts.append(attempt)
+        self.calls += attempt.purpose == "compensation" and attempt.cause is None
+        self.prompt_tokens += attempt.prompt_tokens
+        self.completion_tokens += attempt.completion_tokens
 
     def say(self, point: Point, candidate: Candidate) -> None:
         """A committed line of the conversation."""
@@ -79,6 +88,7 @@ class Ledger:
             calls=self.calls,
             length=self.length,
             passes=self.passes,
+            attempts=tuple(self.attempts),
             **outcome,
         )
 
@@ -92,9 +102,9 @@ def own_terms(
     reward: Reward, point: Point, environment: Environment, payload: Payload, after: Flow | None, failure: float
 ) -> dict[str, float]:
     """The role's own terms of one output, and the failure term where it did not parse."""
-    role = point.flow.plan.roles[point.agent].name
+    role = point.flow.plan.roles[agent_of(point.agent)].name
     move = Move(
-        agent=point.agent,
+        agent=agent_of(point.agent),
         role=role,
         environment=environment,
         output=payload,
@@ -128,7 +138,7 @@ def record_turn(
         episode=ledger.id,
         task=ledger.task,
         agent=point.agent,
-        role=point.flow.plan.roles[point.agent].name,
+        role=candidate.role,
         turn=point.turn,
         visit=visit,
         candidate=index,

@@ -51,7 +51,9 @@ class ParallelSampler:
         ledger = Ledger.open(task, seed)
         play = _ParallelPlay(self, ledger, SingleDecision(self.runtime, ledger, seed), index)
         try:
-            await self.runtime.play(ledger.id, environment, play.decide, play.on_turn)
+            await self.runtime.play(
+                ledger.id, environment, play.decide, play.on_turn, on_attempt=ledger.on_attempt, in_step=True
+            )
         except MasError as error:
             return ledger.failed(error)
         return ledger.close(environment, play.finished())

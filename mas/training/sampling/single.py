@@ -39,13 +39,14 @@ async def play_once(
 ) -> Episode:
     """One episode without training records; temperature 0 is greedy, None each role's own.
 
-    A task that cannot be played to its end is a record with status `failed`.
+    It is played in step, so that it does not depend on who was quick. A task that cannot be played to its end is a
+    record with status `failed`.
     """
     ledger = Ledger.open(task, seed)
     decide = SingleDecision(runtime, ledger, seed, temperature)
     try:
         environment.reset(task)
-        await runtime.play(ledger.id, environment, decide, ledger.on_turn)
+        await runtime.play(ledger.id, environment, decide, ledger.on_turn, on_attempt=ledger.on_attempt, in_step=True)
     except MasError as error:
         return ledger.failed(error)
     return ledger.close(environment, ())

@@ -41,7 +41,9 @@ class TreeSampler:
         play = _TreePlay(self, ledger, seed)
         try:
             environment.reset(task)
-            await self.runtime.play(ledger.id, environment, play.decide, ledger.on_turn)
+            await self.runtime.play(
+                ledger.id, environment, play.decide, ledger.on_turn, on_attempt=ledger.on_attempt, in_step=True
+            )
         except MasError as error:
             return (ledger.failed(error),)
         return (ledger.close(environment, tuple(ledger.turns)),)
@@ -117,7 +119,7 @@ class _TreePlay:
             return own_terms(sampler.reward, point, point.environment, candidate.payload, None, sampler.rewards.failure)
         world, paid, turn = point.environment.clone(), Ledger(id="", task=""), point.turn
         decide = _PlayOut(sampler.runtime, self.ledger, seed).decide
-        flow = await play_turn(flow, world, point.observations, turn, decide)
+        flow = await play_turn(flow, world, point.observations, turn, decide, in_step=True)
         after = flow
         while True:
             seat = flow.plan.spec.seat
@@ -125,7 +127,8 @@ class _TreePlay:
             turn += 1
             if sampler.options.lookahead != "episode" or not world.to_move():
                 break
-            flow = await play_turn(Flow.start(flow.plan), world, look(flow.plan, world), turn, decide)
+            views = look(flow.plan, world)
+            flow = await play_turn(Flow.start(flow.plan), world, views, turn, decide, in_step=True)
         own = own_terms(sampler.reward, point, point.environment, candidate.payload, after, sampler.rewards.failure)
         return {f"{TEAM}{name}": value for name, value in paid.rewards.items()} | own
 
@@ -140,6 +143,6 @@ class _PlayOut:
 
     async def decide(self, point: Point) -> Payload:
         seed = derive_seed("step", self.seed, point.turn, point.agent, point.flow.visits(point.agent))
-        candidate = await self.runtime.imagine(point, seed)
+        candidate = await self.runtime.imagine(point, seed, episode=self.ledger.id)
         self.ledger.count((candidate,))
         return candidate.payload

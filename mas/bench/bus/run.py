@@ -1,0 +1,154 @@
+"""Running `mas bench bus`: every workload in turn, its competitors side by side."""
+
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import asdict
+
+from mas.bench.bus.agents import Agents
+from mas.bench.bus.field import Field, absent_rows, why_absent
+from mas.bench.bus.graph import FLOW, TokenFlow, open_episode
+from mas.bench.bus.messages import OURS, open_fan_out, open_requests
+from mas.bench.bus.options import AUTOGEN, LANGGRAPH, WORKLOADS, Amounts, BusBench
+from mas.bench.bus.rollout import PLAIN, ROLLOUT, open_rollouts
+from mas.bench.machine import describe, load
+from mas.bench.result import Result, Row, Target
+from mas.bench.rounds import Competitor, Timing, ratio, take_turns
+
+Tell = Callable[[str], None]
+Timings = Mapping[str, Timing]
+
+CPU = "cpu_us"
+"""Measure: CPU microseconds of this process per unit of work, median over rounds."""
+BYTES = "bytes"
+"""Measure: memory allocated by Python per agent."""
+
+REQUEST_CPU_GOAL = 25.0
+AUTOGEN_GOAL = 5.0
+GRAPH_CPU_GOAL = 60.0
+LANGGRAPH_GOAL = 8.0
+GROWTH_GOAL = 1.5
+"""An agent among the most / one among a tenth as many: time, and memory."""
+OVERHEAD_GOAL = 0.05
+
+
+async def bench_bus(options: BusBench, tell: Tell) -> Result:
+    """Measure every workload.
+
+    Raises:
+        RunError: somebody's answers were wrong, so that its speed means nothing.
+    """
+    load_before = load()
+    rows: list[Row] = []
+    targets: list[Target] = []
+    for name in options.workloads:
+        tell(f"{name}:")
+        async with open_field(name, options) as field:
+            timings = await take_turns(field.competitors, options.repeats, tell)
+        rows += _rows(name, field, timings)
+        targets += _targets(name, field, timings)
+    return Result(
+        bench="bus",
+        machine=describe(load_before=load_before, threads=0, device="cpu", packages=(AUTOGEN, LANGGRAPH)),
+        workload={"workloads": list(options.workloads)} | asdict(options.amounts),
+        rows=tuple(rows),
+        targets=tuple(targets),
+    )
+
+
+@asynccontextmanager
+async def open_field(workload: str, options: BusBench) -> AsyncIterator[Field]:
+    """Everybody who takes part in a workload, ready to run."""
+    amounts = options.amounts
+    async with AsyncExitStack() as stack:
+        if workload == "agents":
+            yield await _agents(amounts)
+        elif workload == "rollout":
+            yield Field(competitors=await stack.enter_async_context(open_rollouts(amounts)))
+        elif workload == "graph":
+            yield await _graph(options, stack)
+        else:
+            yield await _messages(workload, options, stack)
+
+
+async def _messages(workload: str, options: BusBench, stack: AsyncExitStack) -> Field:
+    amounts = options.amounts
+    in_flight = 1 if workload == "one_by_one" else amounts.in_flight
+    is_fan_out = workload == "fan_out"
+    found: list[Competitor] = [
+        await stack.enter_async_context(open_fan_out(amounts) if is_fan_out else open_requests(amounts, in_flight))
+    ]
+    if why_absent(AUTOGEN, options) is None:
+        from mas.bench.bus.autogen import open_autogen_fan_out, open_autogen_requests
+
+        other = open_autogen_fan_out(amounts) if is_fan_out else open_autogen_requests(amounts, in_flight)
+        found.append(await stack.enter_async_context(other))
+    return Field(competitors=found, absent=absent_rows(AUTOGEN, options))
+
+
+async def _graph(options: BusBench, stack: AsyncExitStack) -> Field:
+    runs = options.amounts.runs
+    found: list[Competitor] = [TokenFlow(runs), await stack.enter_async_context(open_episode(runs))]
+    if why_absent(LANGGRAPH, options) is None:
+        from mas.bench.bus.langgraph import LanggraphRuns
+
+        found.append(LanggraphRuns(runs))
+    return Field(competitors=found, absent=absent_rows(LANGGRAPH, options))
+
+
+async def _agents(amounts: Amounts) -> Field:
+    points = [Agents(count, max(amounts.agents)) for count in amounts.agents]
+    return Field(competitors=points, measures={one.name: {BYTES: await one.bytes_each()} for one in points})
+
+
+def _rows(workload: str, field: Field, timings: Timings) -> list[Row]:
+    """Everybody who was asked for; ratios are to the first."""
+    unit, reference = WORKLOADS[workload], timings[field.competitors[0].name]
+    ran = [
+        Row.measured(
+            name, workload, 0, timing, reference, {CPU: timing.cpu_us} | dict(field.measures.get(name, {})), unit
+        )
+        for name, timing in timings.items()
+    ]
+    return [
+        *ran,
+        *(Row(name=name, size=workload, parameters=0, note=why, unit=unit) for name, why in field.absent.items()),
+    ]
+
+
+def _targets(workload: str, field: Field, timings: Timings) -> list[Target]:
+    """What is promised of one workload; without the others, only what is promised of mas alone."""
+    if workload == "rollout":
+        overhead = ratio(timings[PLAIN], timings[ROLLOUT]) - 1
+        return [Target.at_most(f"rollout: time beyond the {PLAIN}'s, share", overhead, OVERHEAD_GOAL)]
+    if workload == "agents":
+        return _growth(field, timings)
+    found = []
+    if workload == "request":
+        found.append(_cpu(workload, OURS, timings, REQUEST_CPU_GOAL))
+    if workload == "graph":
+        found.append(_cpu(workload, FLOW, timings, GRAPH_CPU_GOAL))
+        if LANGGRAPH in timings:
+            found.append(_times(workload, FLOW, LANGGRAPH, timings, LANGGRAPH_GOAL))
+    elif AUTOGEN in timings and workload != "fan_out":
+        found.append(_times(workload, OURS, AUTOGEN, timings, AUTOGEN_GOAL))
+    return found
+
+
+def _growth(field: Field, timings: Timings) -> list[Target]:
+    """The largest number of agents against the one before it."""
+    if len(field.competitors) < 2:
+        return []
+    few, many = (one.name for one in field.competitors[-2:])
+    memory = field.measures[many][BYTES] / field.measures[few][BYTES]
+    return [
+        Target.at_most(f"agents: {many} / {few}, time of one", ratio(timings[few], timings[many]), GROWTH_GOAL),
+        Target.at_most(f"agents: {many} / {few}, memory of one", memory, GROWTH_GOAL),
+    ]
+
+
+def _cpu(workload: str, row: str, timings: Timings, goal: float) -> Target:
+    return Target.at_most(f"{workload}: {row}, CPU µs each", timings[row].cpu_us, goal)
+
+
+def _times(workload: str, row: str, other: str, timings: Timings, goal: float) -> Target:
+    return Target.at_least(f"{workload}: {row} / {other}", ratio(timings[row], timings[other]), goal)

@@ -1,0 +1,296 @@
+"""A journal: one SQLite file with every message that a bus accepted, in order, and what became of each.
+
+The event loop never waits for the disk: a thread writes (`mas.bus.writer`). The file is bounded: what is over is
+dropped beyond `keep` messages. Leaves out on purpose: several writers; one bus has the journal at a time.
+"""
+
+import fcntl
+import os
+import sqlite3
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Literal, Self
+
+from mas.bus.record import SCHEMA, VERSION, Record, State, Way, check_version, failing, lost, select
+from mas.bus.writer import Step, Writer
+from mas.core.errors import JournalError
+from mas.core.messages import Delivery, Envelope
+
+Durability = Literal["async", "group"]
+
+_ACCEPT = (
+    "INSERT INTO record (seq, id, way, promised, frame, at, deadline, state, attempt, ended, ended_at) "
+    "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+)
+_SEE = "INSERT OR REPLACE INTO seen VALUES (?, ?, ?)"
+_FORGET = "DELETE FROM seen WHERE target = ? AND id = ?"
+_SETTLE = (
+    "UPDATE record SET state = ?, cause = ?, tries = ?, effect = ?, ended = ?, ended_at = ? "
+    "WHERE seq = ? AND ended IS NULL"
+)
+_RENEW = (
+    "UPDATE record SET state = 'open', attempt = ?, tries = ?, cause = '', ended = NULL, ended_at = NULL, "
+    "deadline = CASE WHEN state = 'open' THEN deadline END WHERE seq = ?"
+)
+_DROP = "DELETE FROM record WHERE seq <= ? AND state NOT IN ('open', 'dead', 'expired')"
+_DROP_OLD = "DELETE FROM record WHERE ended_at < ? AND state NOT IN ('open', 'dead', 'expired')"
+_DROP_DEAD = (
+    "DELETE FROM record WHERE state IN ('dead', 'expired') AND seq <= (SELECT seq FROM record "
+    "WHERE state IN ('dead', 'expired') ORDER BY seq DESC LIMIT 1 OFFSET ?)"
+)
+_DROP_SEEN = "DELETE FROM seen WHERE seq <= (SELECT seq FROM seen ORDER BY seq DESC LIMIT 1 OFFSET ?)"
+
+
+class Journal:
+    """Made by `Journal.open`; given to `MemoryBus`. Close it after its bus, or use it as a context manager."""
+
+    def __init__(
+        self,
+        path: Path,
+        connection: sqlite3.Connection,
+        lock: int,
+        *,
+        durability: Durability,
+        keep: int | None,
+        keep_s: float | None,
+        keep_ids: int,
+        keep_dead: int,
+        backlog: int,
+    ) -> None:
+        self.path = path
+        self.durability = durability
+        self._connection = connection
+        self._lock = lock
+        self._keep = keep
+        self._keep_s = keep_s
+        self._keep_ids = keep_ids
+        self._keep_dead = keep_dead
+        self._backlog = backlog
+        self._has_bus = False
+        self._is_closed = False
+        self._steps_since = 0
+        self._last: int = connection.execute(
+            "SELECT max(ifnull((SELECT max(seq) FROM record), 0), ifnull((SELECT max(seq) FROM seen), 0))"
+        ).fetchone()[0]
+        self._writer = Writer(connection, str(path), self._tidy)
+
+    @classmethod
+    def open(
+        cls,
+        path: str | Path,
+        *,
+        durability: Durability = "group",
+        keep: int | None = 10_000,
+        keep_s: float | None = None,
+        keep_ids: int = 16_384,
+        keep_dead: int = 1_024,
+        backlog: int = 10_000,
+    ) -> "Journal":
+        """Open a journal, or make one.
+
+        Args:
+            durability: `group`: a message is accepted once it is on the disk, and messages that come together share
+                one sync. `async`: it is written behind; a kill loses what was not written yet, a power cut more.
+            keep: messages that are over are dropped behind the latest `keep`; None: all are kept, as replay needs.
+            keep_s: those that are over for longer are dropped, too; None: age does not matter.
+            keep_ids: ids that are not accepted again; of `Limits.remembered` and this the smaller one holds.
+            keep_dead: dead letters kept; the oldest are dropped and counted.
+            backlog: steps that may wait for the disk; senders wait beyond.
+
+        Raises:
+            ValueError: a number is negative, or an unknown durability.
+            JournalError: the file cannot be used, is none, or another process has it open.
+        """
+        _check_options(durability, keep=keep, keep_s=keep_s, keep_ids=keep_ids, keep_dead=keep_dead, backlog=backlog)
+        place = Path(path)
+        lock = _take_lock(place)
+        try:
+            with failing(place, "opened"):
+                connection = _opened(place, durability)
+        except OSError as error:
+            os.close(lock)
+            raise JournalError(f"the journal {place} cannot be opened: {error.strerror}. Choose another.") from error
+        except BaseException:
+            os.close(lock)
+            raise
+        return cls(
+            place,
+            connection,
+            lock,
+            durability=durability,
+            keep=keep,
+            keep_s=keep_s,
+            keep_ids=keep_ids,
+            keep_dead=keep_dead,
+            backlog=backlog,
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Write what is left and close the file; safe to call twice. Waits for the disk.
+
+        Raises:
+            JournalError: the disk has failed.
+        """
+        if self._is_closed:
+            return
+        self._is_closed = True
+        try:
+            self._writer.close()
+        finally:
+            self._connection.close()
+            os.close(self._lock)
+
+    def attach(self) -> tuple[list[Record], list[Record], list[tuple[str, str]], int]:
+        """What a bus that begins needs: open messages, dead letters, ids seen, number of dead letters dropped.
+
+        Raises:
+            JournalError: a bus has this journal already, or it cannot be read.
+        """
+        if self._has_bus:
+            raise JournalError(f"the journal {self.path} belongs to another bus of this process")
+        self._has_bus = True
+        with failing(self.path, "read"):
+            connection = self._connection
+            seen = connection.execute("SELECT target, id FROM seen ORDER BY seq").fetchall()
+            dead = select(connection, (State.DEAD, State.EXPIRED))
+            return select(connection, (State.OPEN,)), dead, seen, lost(connection, "dead letters")
+
+    def accepted(self, frame: bytes, envelope: Envelope, *, way: Way, expires_in_s: float | None) -> int:
+        """Write a message down; returns its position."""
+        self._last += 1
+        is_promised = way == "one_way" and envelope.delivery is not Delivery.BEST_EFFORT
+        is_over = way == "answer"
+        now = time.time()
+        row: Step = (
+            _ACCEPT,
+            (
+                self._last,
+                envelope.id,
+                way,
+                is_promised,
+                frame,
+                now,
+                None if expires_in_s is None else now + expires_in_s,
+                State.ANSWERED if is_over else State.OPEN,
+                envelope.attempt,
+                self._last if is_over else None,
+                now if is_over else None,
+            ),
+        )
+        if not is_over and envelope.delivery is Delivery.EFFECTIVELY_ONCE:
+            self._writer.add(row, (_SEE, (envelope.target, envelope.id, self._last)))
+        else:
+            self._writer.add(row)
+        return self._last
+
+    def answered(self, frame: bytes, answer: Envelope) -> None:
+        """Write an answer down that reached its requester."""
+        self.accepted(frame, answer, way="answer", expires_in_s=None)
+
+    def settled(self, seq: int, state: State, cause: str, *, tries: int, effect: bytes | None) -> None:
+        """Write down what became of a message; the first outcome counts."""
+        self._writer.add((_SETTLE, (state, cause, tries, effect, self._last, time.time(), seq)))
+
+    def renewed(self, seq: int, attempt: int, tries: int) -> None:
+        """Write down that a message is to be delivered again; what was dead loses its deadline."""
+        self._writer.add((_RENEW, (attempt, tries, seq)))
+
+    def forgot(self, target: str, message_id: str) -> None:
+        """An id may be accepted again."""
+        self._writer.add((_FORGET, (target, message_id)))
+
+    def check(self) -> None:
+        """Refuse to go on without a record.
+
+        Raises:
+            JournalError: the journal is closed, or its disk has failed.
+        """
+        self._writer.check()
+
+    async def is_safe(self) -> None:
+        """Wait until all that was written down so far survives: what that means is the durability's choice.
+
+        Raises:
+            JournalError: the disk has failed.
+        """
+        added = self._writer.added
+        await self._writer.wait(added if self.durability == "group" else added - self._backlog)
+
+    async def flush(self) -> None:
+        """Wait until all that was written down so far is in the file.
+
+        Raises:
+            JournalError: the disk has failed.
+        """
+        await self._writer.wait(self._writer.added)
+
+    def _tidy(self, steps: int) -> None:
+        """Now and then drop what is over and give its place back. Called in the writer's thread."""
+        self._steps_since += steps
+        if self._steps_since < 4_000:
+            return
+        self._steps_since = 0
+        execute = self._connection.execute
+        execute("BEGIN IMMEDIATE")
+        dropped = 0 if self._keep is None else execute(_DROP, (self._last - self._keep,)).rowcount
+        if self._keep_s is not None:
+            dropped += execute(_DROP_OLD, (time.time() - self._keep_s,)).rowcount
+        dead = execute(_DROP_DEAD, (self._keep_dead,)).rowcount
+        execute(_DROP_SEEN, (self._keep_ids,))
+        execute("UPDATE lost SET number = number + iif(what = 'records', ?, ?)", (dropped, dead))
+        execute("COMMIT")
+        execute("PRAGMA incremental_vacuum").fetchall()
+
+
+def _check_options(durability: str, **least_zero: float | None) -> None:
+    if durability not in ("async", "group"):
+        raise ValueError(f"durability is {durability!r}; possible: 'async', 'group'; for none leave the journal out")
+    for name, number in least_zero.items():
+        if number is not None and not number >= 0:
+            raise ValueError(f"{name} is {number}; it must be 0 or more")
+
+
+def _take_lock(path: Path) -> int:
+    """One process per journal; the system gives the lock back however the process ends."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lock = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT, 0o644)
+    except OSError as error:
+        raise JournalError(f"the journal {path} cannot be opened: {error.strerror}. Choose another path.") from error
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(lock)
+        raise JournalError(f"the journal {path} is open already, here or in another process; close it there") from None
+    return lock
+
+
+def _opened(path: Path, durability: Durability) -> sqlite3.Connection:
+    os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))  # payloads may be private
+    connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=10.0)
+    try:
+        if not connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
+            connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.executescript(f"BEGIN; {SCHEMA} PRAGMA user_version = {VERSION}; COMMIT;")
+        check_version(connection, path)
+        connection.execute(f"PRAGMA synchronous = {'FULL' if durability == 'group' else 'NORMAL'}")
+        connection.execute("PRAGMA journal_size_limit = 4194304")
+        connection.execute(
+            "UPDATE record SET state = 'failed', cause = 'its process ended first', ended_at = ?, "
+            "ended = (SELECT max(seq) FROM record) WHERE state = 'open' AND NOT promised",
+            (time.time(),),
+        )
+    except BaseException:
+        connection.close()
+        raise
+    return connection

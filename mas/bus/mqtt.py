@@ -1,0 +1,186 @@
+"""A bus that processes on one or more machines share through an MQTT 5 broker, such as mosquitto.
+
+    async with MqttBus.connect("mqtt://solver@127.0.0.1:1883/lab") as bus, serve(bus, "solver", solve) as service:
+        await service.ended()
+
+Each process has a memory bus of its own for what it listens to: credit, order, deadlines and duplicates are its work.
+Here is what is between processes. Leaves out on purpose: streams of tokens, and payloads by reference.
+"""
+
+import os
+import secrets
+import socket
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import msgspec
+
+from mas.bus.counters import DetailedStatistics
+from mas.bus.limits import Limits
+from mas.bus.memory import MemoryBus
+from mas.bus.mqtt_cards import Card
+from mas.bus.mqtt_frames import Codec
+from mas.bus.mqtt_inbox import MqttInbox
+from mas.bus.mqtt_node import Node
+from mas.bus.mqtt_options import MqttOptions
+from mas.bus.mqtt_topics import Peer
+from mas.bus.mqtt_url import Broker, parse_broker
+from mas.core.messages import PAYLOADS, Envelope, Payload
+
+
+class MqttStatistics(DetailedStatistics, frozen=True, kw_only=True):
+    """What this process received, as `DetailedStatistics`, and what passed between processes.
+
+    Attributes:
+        outbox: messages sent that are not done.
+        resent: attempts after the first, because a process vanished or left, or nothing had arrived.
+        repeated: messages that came again and were not handed out again.
+        lost: one-way messages that a process had accepted and not done when it vanished, and nobody else could take.
+        malformed: frames that were none.
+        forged: frames whose envelope names another principal than sent them.
+        reconnects: connections after the first.
+    """
+
+    outbox: int
+    resent: int
+    repeated: int
+    lost: int
+    malformed: int
+    forged: int
+    reconnects: int
+
+
+class MqttBus:
+    """The `Bus` contract over MQTT. Made by `connect`, opened by entering it.
+
+    What it sends, it sends as one principal, its user at the broker: envelopes that name another one are Denied, those
+    that name none arrive with it. A message that a process had accepted and not done when it vanished is given to
+    another listener, unless it is best effort. A tap sees what this process receives and answers.
+    """
+
+    def __init__(self, broker: Broker, codec: Codec, options: MqttOptions, *, process: str) -> None:
+        self.me = Peer(broker.principal, process)
+        self._local = MemoryBus(limits=Limits(remembered=options.remembered, keeps_orphans=False))
+        self._node = Node(broker, local=self._local, codec=codec, options=options, process=process)
+
+    @classmethod
+    def connect(
+        cls,
+        url: str,
+        *,
+        payloads: Mapping[str, type[Payload]] = PAYLOADS,
+        process: str | None = None,
+        ca_file: Path | None = None,
+        options: MqttOptions | None = None,
+    ) -> "MqttBus":
+        """The bus at `mqtt://USER@HOST:PORT/SPACE` (`mqtts://`: with TLS), connected while it is entered.
+
+        The password, if the broker wants one, is in the environment, in `MAS_BUS_PASSWORD`.
+
+        Args:
+            payloads: kind -> class of all that may travel; a team's are `mas.runtime.agents.TEAM_PAYLOADS`.
+            process: this process's name, never used by two that live; None: made of host, process id and chance.
+            ca_file: certificates that vouch for the broker; None: those that the system trusts.
+            options: None: the defaults.
+
+        Raises:
+            ConfigError: the URL, `ca_file` or `payloads` are wrong.
+            On entry: Unreachable: no broker answers, or it refuses user or password. Denied: it refuses to let this
+            principal listen to what is meant for it.
+        """
+        options = options or MqttOptions()
+        broker = parse_broker(url, ca_file=ca_file)
+        name = process or f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
+        return cls(broker, Codec(payloads, max_bytes=options.max_frame_bytes), options, process=name)
+
+    async def __aenter__(self) -> Self:
+        await self._node.open()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    def now(self) -> float:
+        """Seconds on the clock that deadlines refer to: this process's own."""
+        return self._local.now()
+
+    async def publish(self, envelope: Envelope, *, wait: bool = True) -> None:
+        """Deliver one way; see `Bus.publish`.
+
+        Returns when a process has it in its queue; until it is done there, this bus can give it to another one.
+
+        Raises:
+            As `Bus.publish`; Malformed: it cannot travel.
+        """
+        await self._node.carry(envelope, "tell" if wait else "try", envelope.deadline)
+
+    async def request(self, envelope: Envelope, *, timeout_s: float | None = None) -> Envelope:
+        """Deliver and wait for the answer; see `Bus.request`. Malformed: it, or its answer, cannot travel."""
+        deadline = envelope.deadline
+        if timeout_s is not None:
+            timeout = self.now() + timeout_s
+            deadline = timeout if deadline is None else min(deadline, timeout)
+        answer = await self._node.carry(envelope, "ask", deadline)
+        assert answer is not None
+        return answer
+
+    async def reply(self, request: Envelope, answer: Envelope) -> None:
+        """Answer a request; see `Bus.reply`."""
+        await self._local.reply(request, self._node.signed(answer))
+
+    async def fail(self, request: Envelope, error: Exception) -> None:
+        """Answer a request with an error; see `Bus.fail`. Errors not of `mas.core.errors` become RemoteError."""
+        await self._local.fail(request, error)
+
+    def subscribe(self, address: str, *, principal: str | None = None, credit: int = 64) -> MqttInbox:
+        """Listen at an address; see `Bus.subscribe`. Listeners in other processes share its messages, too.
+
+        Raises:
+            ValueError: credit is below 1, or the address is empty.
+            On entry: Closed; Denied: the broker does not let this principal listen there, or somebody else reads there.
+        """
+        if not address:
+            raise ValueError("the address to listen at is empty; a topic needs a name")
+        return MqttInbox(
+            self._local.subscribe(address, principal=principal, credit=credit),
+            node=self._node,
+        )
+
+    def tap(self, watch: Callable[[Envelope], None], *, principal: str | None = None) -> Callable[[], None]:
+        """Call `watch` for every message that this process receives, and every answer that it gives; see `Bus.tap`."""
+        return self._local.tap(watch, principal=principal)
+
+    def statistics(self) -> MqttStatistics:
+        """Counters so far."""
+        node = self._node
+        return MqttStatistics(
+            **msgspec.structs.asdict(self._local.statistics()),
+            outbox=len(node.outbox),
+            resent=node.outbox.resent,
+            repeated=node.desk.repeated,
+            lost=node.outbox.lost,
+            malformed=node.ear.malformed,
+            forged=node.ear.forged,
+            reconnects=node.link.reconnects,
+        )
+
+    def processes(self) -> dict[Peer, Card]:
+        """Who is on the bus, this process included; who vanished a moment ago may still be among them."""
+        return dict(self._node.cards)
+
+    async def flush(self) -> None:
+        """Wait until what this process sent is with the broker's subscribers, and what was sent to it before is heard.
+
+        Raises:
+            Closed: the bus was closed.
+        """
+        await self._node.flush()
+
+    async def close(self) -> None:
+        """Stop accepting; see `Bus.close`. Takes the card away, so that others do not wait for this process."""
+        await self._local.close()
+        await self._node.close()

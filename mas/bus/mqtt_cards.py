@@ -1,0 +1,118 @@
+"""Who is on the bus: one card per process, and who has not been heard of since its card went.
+
+A process that leaves says so and is gone at once. One that vanishes (the broker published its will, or nobody listens
+where it should) is a suspect for a while first: it may only have lost its connection, as all do when the broker
+restarts, and what it holds must not be done elsewhere as well. The heartbeat is MQTT's own.
+"""
+
+from collections.abc import Callable, Iterator
+
+import msgspec
+
+from mas.bus.mqtt_topics import Peer
+from mas.core.errors import Malformed
+
+
+class Card(msgspec.Struct, frozen=True, kw_only=True):
+    """What a process says of itself. The broker vouches for its principal, as the topic's; the rest is its claim.
+
+    Attributes:
+        since: when it came to the bus, in seconds since 1970.
+        addresses: what it listens at -> the principal that reads there.
+        is_leaving: it goes now and takes nothing more.
+    """
+
+    since: float
+    addresses: dict[str, str]
+    is_leaving: bool = False
+
+
+def read_card(payload: bytes) -> Card | None:
+    """The card in a payload; None for the empty one, which takes a card away.
+
+    Raises:
+        Malformed: it is no card.
+    """
+    if not payload:
+        return None
+    try:
+        return msgspec.json.decode(payload, type=Card)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise Malformed(f"not a card: {str(error)[:300]}") from error
+
+
+class Cards:
+    """The cards of one space.
+
+    Args:
+        clock: seconds, for how long a process has been a suspect.
+        absent_s: how long it stays one before it is gone.
+        gone: called with a process that left or was given up.
+    """
+
+    def __init__(self, *, clock: Callable[[], float], absent_s: float, gone: Callable[[Peer], None]) -> None:
+        self._clock = clock
+        self._absent_s = absent_s
+        self._gone = gone
+        self._cards: dict[Peer, Card] = {}
+        self._suspects: dict[Peer, float] = {}
+
+    def __iter__(self) -> Iterator[tuple[Peer, Card]]:
+        return iter(tuple(self._cards.items()))
+
+    def take(self, peer: Peer, card: Card | None) -> None:
+        """A card came, or went without a word."""
+        if card is None:
+            self.suspect(peer)
+        elif card.is_leaving:
+            self._remove(peer)
+        else:
+            self._cards[peer] = card
+            self.heard(peer)
+
+    def heard(self, peer: Peer) -> None:
+        """The process is there."""
+        if self._suspects:
+            self._suspects.pop(peer, None)
+
+    def suspect(self, peer: Peer) -> None:
+        """The process may be gone."""
+        if peer in self._cards:
+            self._suspects.setdefault(peer, self._clock())
+
+    def suspect_all(self) -> None:
+        """The connection is new: who is there must show again."""
+        self._suspects = dict.fromkeys(self._cards, self._clock())
+
+    @property
+    def suspects(self) -> tuple[Peer, ...]:
+        """Those that should be asked whether they are there."""
+        return tuple(self._suspects)
+
+    def give_up(self) -> None:
+        """Let those go that have been suspects for too long."""
+        if self._suspects:
+            limit = self._clock() - self._absent_s
+            for peer in [peer for peer, since in self._suspects.items() if since <= limit]:
+                self._remove(peer)
+
+    def knows(self, peer: Peer) -> bool:
+        """Whether it is there, suspects included."""
+        return peer in self._cards
+
+    def listeners(self, address: str) -> list[Peer]:
+        """The processes that listen at an address, suspects included."""
+        return [peer for peer, card in self._cards.items() if address in card.addresses]
+
+    def readers(self, address: str) -> set[str]:
+        """The principals that read at an address."""
+        return {card.addresses[address] for card in self._cards.values() if address in card.addresses}
+
+    def addresses(self) -> set[str]:
+        """All addresses that somebody listens at."""
+        return {address for card in self._cards.values() for address in card.addresses}
+
+    def _remove(self, peer: Peer) -> None:
+        self._suspects.pop(peer, None)
+        if self._cards.pop(peer, None) is not None:
+            self._gone(peer)

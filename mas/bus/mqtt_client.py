@@ -1,0 +1,98 @@
+"""One connection to an MQTT 5 broker, driven by aiomqtt in the event loop."""
+
+import asyncio
+import socket
+from collections.abc import Callable
+from typing import Any
+
+import aiomqtt
+from paho.mqtt.client import Client as Paho
+from paho.mqtt.client import MQTTMessage
+from paho.mqtt.packettypes import PacketTypes
+from paho.mqtt.properties import Properties
+from paho.mqtt.reasoncodes import ReasonCode
+
+Acknowledge = Callable[[int], None]
+"""Told the broker's reason code for one publication: 0 taken, 16 nobody listens, 128 and above refused."""
+NOBODY, REFUSED, NOT_AUTHORISED = 16, 128, 135
+_NO_DELAY = (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+
+class Client(aiomqtt.Client):
+    """aiomqtt's client, told of every packet where it comes in.
+
+    aiomqtt hides the reason code of a publication, which says that nobody listens; its queue and its `publish` cost
+    several tasks per message, and it wakes the event loop through a pipe for each. What it is here for: driving the
+    protocol in the event loop.
+    """
+
+    def __init__(self, host: str, port: int, *, hear: Callable[[str, bytes], None], **options: Any) -> None:
+        super().__init__(host, port, protocol=aiomqtt.ProtocolVersion.V5, socket_options=(_NO_DELAY,), **options)
+        self.longest: int | None = None
+        self._hear = hear
+        self._acknowledge: dict[int, Acknowledge] = {}
+        self._is_write_due = False
+
+    def send(
+        self,
+        topic: str,
+        payload: bytes,
+        *,
+        qos: int,
+        retain: bool,
+        expiry_s: int | None,
+        acknowledge: Acknowledge | None,
+    ) -> bool:
+        """Publish without waiting; False: the connection is broken."""
+        properties = None
+        if expiry_s is not None:
+            properties = Properties(PacketTypes.PUBLISH)  # type: ignore[no-untyped-call]
+            properties.MessageExpiryInterval = expiry_s
+        sent = self._client.publish(topic, payload, qos, retain, properties)
+        if sent.rc != 0:
+            return False
+        if acknowledge is not None:
+            self._acknowledge[sent.mid] = acknowledge
+        return True
+
+    def drop(self) -> None:
+        """Close the socket, which aiomqtt leaves open after a failed connection."""
+        self._client._sock_close()
+
+    def _write(self) -> None:
+        """Write what there is, and the rest when the socket has room for it."""
+        self._is_write_due = False
+        paho = self._client
+        sock = paho.socket()
+        if sock is None:
+            return
+        try:
+            paho.loop_write()
+        except OSError as error:
+            if not self._disconnected.done():
+                self._disconnected.set_exception(error)
+            return
+        if paho.socket() is sock and paho.want_write():
+            self._loop.add_writer(sock.fileno(), self._write)
+
+    def _on_socket_register_write(self, client: Paho, userdata: Any, sock: Any) -> None:
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:  # paho connects in a thread
+            super()._on_socket_register_write(client, userdata, sock)
+            return
+        if not self._is_write_due:
+            self._is_write_due = True
+            self._loop.call_soon(self._write)
+
+    def _on_connect(self, client: Paho, userdata: Any, flags: Any, reason: Any, properties: Any = None) -> None:
+        self.longest = getattr(properties, "MaximumPacketSize", None)
+        super()._on_connect(client, userdata, flags, reason, properties)
+
+    def _on_message(self, client: Paho, userdata: Any, message: MQTTMessage) -> None:
+        self._hear(message.topic, bytes(message.payload))
+
+    def _on_publish(self, client: Paho, userdata: Any, mid: int, reason: ReasonCode, properties: Any) -> None:
+        acknowledge = self._acknowledge.pop(mid, None)
+        if acknowledge is not None:
+            acknowledge(reason.value)

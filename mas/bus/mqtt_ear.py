@@ -1,0 +1,122 @@
+"""What comes in from the broker, taken to whom it concerns; what is no frame, or not its sender's, is counted."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from mas.bus.mqtt_cards import Cards, read_card
+from mas.bus.mqtt_desk import Desk
+from mas.bus.mqtt_frames import Answer, Cancel, Codec, Failed, Find, Got, Send, Status
+from mas.bus.mqtt_outbox import Outbox
+from mas.bus.mqtt_speaker import Speaker
+from mas.bus.mqtt_topics import Arrival, Peer, Topics
+from mas.core.errors import Malformed
+
+_GOT_S = 0.05
+
+
+class Ear:
+    """Hears all that the broker sends to one process.
+
+    Args:
+        clock: seconds that deadlines refer to.
+        echoed: called with what this process said to itself.
+    """
+
+    def __init__(
+        self,
+        *,
+        topics: Topics,
+        codec: Codec,
+        cards: Cards,
+        desk: Desk,
+        outbox: Outbox,
+        speaker: Speaker,
+        clock: Callable[[], float],
+        echoed: Callable[[str], None],
+    ) -> None:
+        self.malformed = 0
+        self.forged = 0
+        self._topics = topics
+        self._codec = codec
+        self._cards = cards
+        self._desk = desk
+        self._outbox = outbox
+        self._speaker = speaker
+        self._clock = clock
+        self._echoed = echoed
+        self._answers: dict[Peer, list[str]] = {}
+        self._takers: dict[type, Callable[[Peer, Any], None]] = {
+            Send: self._take_message,
+            Find: desk.find,
+            Cancel: lambda peer, frame: desk.cancel(peer, frame.ticket),
+            Got: self._take_got,
+            Status: self._take_status,
+            Answer: self._take_answer,
+            Failed: lambda peer, frame: outbox.failed(frame.ticket, frame.error, frame.text),
+        }
+
+    def hear(self, topic: str, payload: bytes) -> None:
+        """Something came in."""
+        arrival = self._topics.arrival(topic)
+        try:
+            if arrival is None:
+                raise Malformed(f"{topic!r} is no topic of this bus")
+            if arrival.kind == "card":
+                self._take_card(Peer(arrival.sender, arrival.process), payload)
+            else:
+                self._take_frame(arrival, payload)
+        except Malformed:
+            self.malformed += 1
+
+    def say_what_came(self) -> None:
+        """Tell the others which of their answers arrived."""
+        answers, self._answers = self._answers, {}
+        for peer, tickets in answers.items():
+            if peer == self._speaker.me:
+                self._desk.got(peer, tickets)
+            else:
+                self._speaker.got(peer, tickets)
+
+    def _take_card(self, peer: Peer, payload: bytes) -> None:
+        card = read_card(payload)
+        if peer != self._speaker.me:
+            self._cards.take(peer, card)
+            if card is not None:
+                self._outbox.appeared(peer)
+
+    def _take_frame(self, arrival: Arrival, payload: bytes) -> None:
+        frame = self._codec.decode(payload)
+        if (arrival.kind == "to") is not isinstance(frame, Send):
+            raise Malformed(f"a {type(frame).__name__} frame came {arrival.kind!r}")
+        peer = Peer(arrival.sender, frame.process)
+        if isinstance(frame, Send | Answer) and frame.envelope.principal != peer.principal:
+            self.forged += 1
+            return
+        self._cards.heard(peer)
+        self._takers[type(frame)](peer, frame)
+
+    def _take_message(self, peer: Peer, frame: Send) -> None:
+        """A message; from here its deadline is on this process's clock."""
+        deadline = None if frame.remaining_s is None else self._clock() + frame.remaining_s
+        envelope = msgspec.structs.replace(frame.envelope, deadline=deadline)
+        self._desk.send(peer, msgspec.structs.replace(frame, envelope=envelope))
+
+    def _take_got(self, peer: Peer, frame: Got) -> None:
+        if peer == self._speaker.me:
+            for token in frame.tickets:
+                self._echoed(token)
+        else:
+            self._desk.got(peer, frame.tickets)
+
+    def _take_status(self, peer: Peer, frame: Status) -> None:
+        for ticket, attempt, standing in frame.standings:
+            self._outbox.heard(peer, ticket, attempt, standing)
+
+    def _take_answer(self, peer: Peer, frame: Answer) -> None:
+        self._outbox.answered(frame.ticket, frame.envelope)
+        if not self._answers:
+            asyncio.get_running_loop().call_later(_GOT_S, self.say_what_came)
+        self._answers.setdefault(peer, []).append(frame.ticket)

@@ -1,0 +1,216 @@
+"""Envelopes and what buses tell each other about them, as bytes: msgpack, with payloads by their kind.
+
+    codec = Codec({**PAYLOADS, **TEAM_PAYLOADS})
+    frame = codec.decode(codec.encode(Send(...)))
+
+Only kinds that were named are made, from fields whose types are checked: nothing in a frame can name a class or code. A
+frame is one byte of version and one array. Leaves out on purpose: compression, and payloads by reference.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import msgspec
+from pydantic import BaseModel, ValidationError
+
+from mas.core import errors
+from mas.core.errors import ConfigError, Malformed, MasError, RemoteError
+from mas.core.messages import PAYLOADS, Envelope, Payload
+
+VERSION = b"\x01"
+Mode = Literal["tell", "try", "ask"]
+Standing = Literal["held", "accepted", "done", "left", "unknown"]
+
+
+class Send(msgspec.Struct, frozen=True, array_like=True, tag="s"):
+    """A message on its way to an address.
+
+    Attributes:
+        process: who sent it, and gets what becomes of it.
+        ticket: names this sending of the message; the same in every attempt.
+        attempt: 1 for the first; a receiver that has said `unknown` to an attempt never takes that attempt later.
+        mode: one way and waiting for room (`tell`), one way and not waiting (`try`), or a request (`ask`).
+        remaining_s: seconds to the deadline, as clocks of processes differ; None: no deadline.
+        eager: the sender goes on when it hears who holds the message, so say `held` at once.
+    """
+
+    process: str
+    ticket: str
+    attempt: int
+    mode: Mode
+    remaining_s: float | None
+    eager: bool
+    envelope: Envelope
+
+
+class Find(msgspec.Struct, frozen=True, array_like=True, tag="f"):
+    """Asks one process what became of these (ticket, attempt); an empty list asks whether it is there."""
+
+    process: str
+    tickets: list[tuple[str, int]]
+
+
+class Cancel(msgspec.Struct, frozen=True, array_like=True, tag="c"):
+    """Nobody waits for this message any more: do not hand it out, stop its handler."""
+
+    process: str
+    ticket: str
+
+
+class Got(msgspec.Struct, frozen=True, array_like=True, tag="g"):
+    """The answers of these tickets arrived and need not be kept."""
+
+    process: str
+    tickets: list[str]
+
+
+class Status(msgspec.Struct, frozen=True, array_like=True, tag="t"):
+    """What became of (ticket, attempt): `held` here, `accepted` into a queue, `done`, `left` undone, or `unknown`."""
+
+    process: str
+    standings: list[tuple[str, int, Standing]]
+
+
+class Answer(msgspec.Struct, frozen=True, array_like=True, tag="a"):
+    """The answer to a request."""
+
+    process: str
+    ticket: str
+    envelope: Envelope
+
+
+class Failed(msgspec.Struct, frozen=True, array_like=True, tag="e"):
+    """The error that ended a message: the name of its class in `mas.core.errors`, and its text."""
+
+    process: str
+    ticket: str
+    error: str
+    text: str
+
+
+Frame = Send | Find | Cancel | Got | Status | Answer | Failed
+
+
+_ERRORS = {
+    name: found for name, found in vars(errors).items() if isinstance(found, type) and issubclass(found, MasError)
+}
+
+
+def error_named(name: str, text: str) -> MasError:
+    """The error that `Failed` speaks of; one that is not of `mas.core.errors` becomes a RemoteError."""
+    found = _ERRORS.get(name)
+    return RemoteError(f"{name}: {text}") if found is None else found(text)
+
+
+class Codec:
+    """Turns frames into bytes and back.
+
+    Args:
+        payloads: kind -> class of every payload that may travel.
+        max_bytes: longest frame, sent or received.
+
+    Raises:
+        ConfigError: a kind is not its class's, or `max_bytes` is below 1,024.
+    """
+
+    def __init__(self, payloads: Mapping[str, type[Payload]] = PAYLOADS, *, max_bytes: int = 4 << 20) -> None:
+        if max_bytes < 1024:
+            raise ConfigError(f"max_bytes is {max_bytes}; the longest frame must be 1,024 bytes or more")
+        wrong = sorted(
+            f"{kind!r} ({cls.__name__}.kind is {cls.kind!r})" for kind, cls in payloads.items() if kind != cls.kind
+        )
+        if wrong:
+            raise ConfigError(f"payloads must be named by their kind: {', '.join(wrong)}")
+        self.max_bytes = max_bytes
+        self._payloads = dict(payloads)
+        self._fields = {kind: _fields(cls) for kind, cls in payloads.items()}
+        self._encoder = msgspec.msgpack.Encoder(enc_hook=self._plain)
+        self._decoder = msgspec.msgpack.Decoder(Frame, dec_hook=self._made)
+
+    def encode(self, frame: Frame) -> bytes:
+        """The frame as bytes.
+
+        Raises:
+            Malformed: a payload of a kind that was not named, a value that cannot travel, or more than `max_bytes`.
+        """
+        try:
+            encoded = VERSION + self._encoder.encode(frame)
+        except (TypeError, ValueError, OverflowError, RecursionError) as error:
+            raise Malformed(f"{_label(frame)} cannot travel: {error}") from error
+        self._check_length(encoded, _label(frame))
+        return encoded
+
+    def decode(self, encoded: bytes) -> Frame:
+        """The frame in these bytes.
+
+        Raises:
+            Malformed: they are not a frame of this version, or hold a payload of an unknown kind or a wrong shape.
+        """
+        self._check_length(encoded, "a frame")
+        if encoded[:1] != VERSION:
+            raise Malformed(f"a frame begins with {encoded[:1]!r}; this version of mas speaks {VERSION!r}")
+        try:
+            frame: Frame = self._decoder.decode(memoryview(encoded)[1:])
+        except (msgspec.MsgspecError, ValueError, TypeError, RecursionError, MemoryError) as error:
+            raise Malformed(f"not a frame: {str(error)[:300]}") from error
+        if isinstance(frame, Send | Answer) and frame.envelope.kind != frame.envelope.payload.kind:
+            raise Malformed(f"an envelope of kind {frame.envelope.kind!r} holds {frame.envelope.payload.kind!r}")
+        return frame
+
+    def _check_length(self, encoded: bytes, label: str) -> None:
+        if len(encoded) > self.max_bytes:
+            raise Malformed(
+                f"{label} is {len(encoded):,} bytes long, {self.max_bytes:,} are allowed: send less at once, "
+                "or raise max_frame_bytes in every process and the broker's limit"
+            )
+
+    def _plain(self, value: Any) -> Any:
+        """What msgspec does not know, as something that it does: a payload is its kind and its fields."""
+        if isinstance(value, Payload):
+            known = self._payloads.get(value.kind)
+            if known is not type(value):
+                raise TypeError(
+                    f"{type(value).__name__} (kind {value.kind!r}) is not among the payloads of this bus; "
+                    f"possible: {sorted(self._payloads)}"
+                )
+            return value.kind, {name: getattr(value, name) for name in self._fields[value.kind].__struct_fields__}
+        if isinstance(value, BaseModel):
+            return {name: getattr(value, name) for name in type(value).model_fields}
+        if isinstance(value, Mapping):
+            return dict(value)
+        raise TypeError(f"{type(value).__name__} is no type that travels")
+
+    def _made(self, wanted: type, value: Any) -> Any:
+        """The object of a type that msgspec does not know, from the plain value that came in its place."""
+        if wanted is Payload or (isinstance(wanted, type) and issubclass(wanted, Payload)):
+            return self._payload(wanted, value)
+        if isinstance(wanted, type) and issubclass(wanted, BaseModel):
+            return wanted.model_validate(value)
+        raise TypeError(f"{wanted} is no type that travels")
+
+    def _payload(self, wanted: type, value: Any) -> Payload:
+        kind, fields = msgspec.convert(value, tuple[str, dict[str, Any]])
+        cls = self._payloads.get(kind)
+        if cls is None:
+            raise ValueError(f"unknown kind {kind[:80]!r}; possible: {sorted(self._payloads)}")
+        if not issubclass(cls, wanted):
+            raise ValueError(f"kind {kind!r} where {wanted.__name__} is expected")
+        typed = msgspec.convert(fields, self._fields[kind], dec_hook=self._made)
+        try:
+            return cls.model_validate(
+                {name: getattr(typed, name) for name in typed.__struct_fields__}, by_name=True, by_alias=False
+            )
+        except ValidationError as error:
+            raise ValueError(f"kind {kind!r}: {error.errors()[0]['msg']}") from None
+
+
+def _fields(cls: type[Payload]) -> type[msgspec.Struct]:
+    """A struct with the fields of a payload, so that msgspec checks and makes what they hold."""
+    fields = [(name, field.annotation) for name, field in cls.model_fields.items()]
+    return msgspec.defstruct(f"{cls.__name__}Fields", fields, forbid_unknown_fields=True)
+
+
+def _label(frame: Frame) -> str:
+    if isinstance(frame, Send | Answer):
+        return f"message {frame.envelope.id!r} of kind {frame.envelope.kind!r} to {frame.envelope.target!r}"
+    return f"a {type(frame).__name__} frame"

@@ -1,0 +1,82 @@
+"""A subscription of a bus over MQTT: one of the local bus, whose messages' senders are told what became of them."""
+
+from collections.abc import Callable
+from types import TracebackType
+from typing import Self
+
+from mas.bus.inbox import Inbox
+from mas.bus.mqtt_node import Node
+from mas.core.errors import Closed
+from mas.core.messages import Envelope
+
+
+class MqttInbox:
+    """A subscription; an async context manager that listens while it is entered.
+
+    Args:
+        inbox: the local subscription.
+        node: tells the others.
+    """
+
+    def __init__(self, inbox: Inbox, *, node: Node) -> None:
+        self.address = inbox.address
+        self._inbox = inbox
+        self._node = node
+
+    async def __aenter__(self) -> Self:
+        await self._inbox.__aenter__()
+        try:
+            await self._node.listen(self.address, self._inbox.principal)
+        except BaseException as error:
+            await self._inbox.__aexit__(type(error), error, error.__traceback__)
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            await self._node.leave(self.address)
+        finally:
+            self._node.unlist(self.address)
+            await self._inbox.__aexit__(kind, error, trace)
+            self._node.desk.leave(self.address)
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Envelope:
+        try:
+            return await self.receive()
+        except Closed:
+            raise StopAsyncIteration from None
+
+    async def receive(self) -> Envelope:
+        """The next message; see `Subscription.receive`."""
+        return await self._inbox.receive()
+
+    def done(self, envelope: Envelope) -> None:
+        """Handled; see `Subscription.done`."""
+        self._inbox.done(envelope)
+        self._node.desk.done((self.address, envelope.id))
+
+    def nack(
+        self, envelope: Envelope, *, delay_s: float = 0.0, cause: str = "given back", is_tried: bool = True
+    ) -> bool:
+        """Give it back, to be delivered again in this process; see `Subscription.nack`.
+
+        After as many attempts as the bus allows it is a dead letter here.
+        """
+        will_come = self._inbox.nack(envelope, delay_s=delay_s, cause=cause, is_tried=is_tried)
+        if not will_come:
+            self._node.desk.done((self.address, envelope.id))
+        return will_come
+
+    def reject(self, envelope: Envelope, *, cause: str) -> None:
+        """Give it up; see `Subscription.reject`."""
+        self._inbox.reject(envelope, cause=cause)
+        self._node.desk.done((self.address, envelope.id))
+
+    def on_abandoned(self, envelope: Envelope, call: Callable[[], object]) -> None:
+        """Call once when nobody waits for the answer any more; see `Subscription.on_abandoned`."""
+        self._inbox.on_abandoned(envelope, call)

@@ -1,0 +1,298 @@
+"""One process on the broker: its connection, its card, what it has sent, and what came to it."""
+
+import asyncio
+import secrets
+import time
+from functools import partial
+
+import msgspec
+
+from mas.bus.memory import MemoryBus
+from mas.bus.mqtt_cards import Card, Cards
+from mas.bus.mqtt_client import REFUSED
+from mas.bus.mqtt_desk import Desk
+from mas.bus.mqtt_ear import Ear
+from mas.bus.mqtt_frames import Codec, Mode
+from mas.bus.mqtt_link import Link
+from mas.bus.mqtt_options import MqttOptions
+from mas.bus.mqtt_outbox import Outbox
+from mas.bus.mqtt_speaker import Speaker
+from mas.bus.mqtt_topics import Peer, Topics
+from mas.bus.mqtt_url import Broker
+from mas.core.errors import Closed, Denied, Dropped, Expired, NoRoute, Unreachable
+from mas.core.messages import Envelope
+from mas.core.naming import did_you_mean
+
+_LOOK_S = 0.05
+_HEADER = 1024  # bytes that a packet may hold beside its frame: the topic and what MQTT adds
+
+
+class Node:
+    """Takes messages of this process to others, and those of others to the local bus.
+
+    Args:
+        local: the bus of what this process listens to.
+        process: this process's name.
+    """
+
+    def __init__(self, broker: Broker, *, local: MemoryBus, codec: Codec, options: MqttOptions, process: str) -> None:
+        self.me = Peer(broker.principal, process)
+        self._local = local
+        self._options = options
+        self._codec = codec
+        self._topics = topics = Topics(space=broker.space)
+        self._password = broker.password
+        self._readers: dict[str, list[str]] = {}
+        self._since = time.time()
+        self.link = Link(
+            broker,
+            options,
+            identity=f"mas-{secrets.token_hex(12)}",  # who can guess it can end the connection
+            hear=self._hear,
+            connected=self._connected,
+            will=topics.card(self.me),
+        )
+        self.cards = Cards(clock=local.now, absent_s=options.absent_s, gone=self._gone)
+        self._speaker = Speaker(self.me, line=self.link, codec=codec, topics=topics, clock=local.now)
+        self._room = asyncio.Semaphore(options.outbox)
+        self.outbox = Outbox(
+            self._speaker,
+            cards=self.cards,
+            options=options,
+            clock=local.now,
+            removed=self._room.release,
+        )
+        self.desk = Desk(
+            local,
+            process=process,
+            codec=codec,
+            say=self._speaker.say,
+            listens=self._readers.__contains__,
+            remembered=options.remembered,
+        )
+        self.ear = Ear(
+            topics=topics,
+            codec=codec,
+            cards=self.cards,
+            desk=self.desk,
+            outbox=self.outbox,
+            speaker=self._speaker,
+            clock=local.now,
+            echoed=self._on_echo,
+        )
+        self._echoes: dict[str, asyncio.Future[bool]] = {}
+        self._first_echo: str | None = None
+        self._is_closed = False
+        self._looking: asyncio.Task[None] | None = None
+
+    async def open(self) -> None:
+        """Connect and say that this process is there.
+
+        Raises:
+            Unreachable: no broker answers, or it refuses user or password.
+            Denied: this principal may not listen to what is meant for it.
+        """
+        await self.link.open()
+        try:
+            await self.link.subscribe(self._topics.inbox(self.me))
+            await self.link.subscribe(self._topics.cards)
+            self._show_card()
+            async with asyncio.timeout(self._options.patience_s):
+                await self.flush()
+        except BaseException as error:
+            is_up = self.link.is_up
+            await self.link.close()
+            if isinstance(error, TimeoutError) and not is_up:
+                raise Unreachable("the broker took the connection and broke it again: see its log") from None
+            if isinstance(error, TimeoutError):
+                raise Denied(self._unheard()) from None
+            raise
+        self._looking = asyncio.create_task(self._look(), name=f"mqtt outbox {self.me.process}")
+
+    async def close(self) -> None:
+        """Say what became of the messages here, take the card away, and disconnect. The local bus must be closed."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        await self.desk.close()
+        self.outbox.close()
+        for echo in self._echoes.values():
+            _resolve(echo, False)
+        if self._looking is not None:
+            self._looking.cancel()
+            await asyncio.wait([self._looking])
+        self.ear.say_what_came()
+        leaving = msgspec.json.encode(Card(since=self._since, addresses={}, is_leaving=True))
+        heard: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self.link.publish(self._topics.card(self.me), leaving)
+        if self.link.publish(self._topics.card(self.me), b"", retain=True, acknowledge=lambda _: _resolve(heard, True)):
+            await asyncio.wait([heard], timeout=self._options.ack_s)
+        await self.link.close()
+
+    async def flush(self) -> None:
+        """Wait until what this process sent is with the broker's subscribers, and what was sent to it before is heard.
+
+        Raises:
+            Closed: the bus was closed. Denied: the broker does not let this process speak to itself.
+        """
+        while not self._is_closed:
+            token = secrets.token_hex(8)
+            echo = self._echoes[token] = asyncio.get_running_loop().create_future()
+            try:
+                self._speaker.echo(token, partial(self._on_echo_taken, echo))
+                if await echo:
+                    return
+            finally:
+                del self._echoes[token]
+        raise Closed("the bus is closed")
+
+    async def carry(self, envelope: Envelope, mode: Mode, deadline: float | None) -> Envelope | None:
+        """Send a message and wait for what becomes of it: the answer to a request, None for one that goes one way.
+
+        Raises:
+            As `Bus.publish` and `Bus.request`; Malformed: it cannot travel.
+        """
+        if self._is_closed:
+            raise Closed(f"message {envelope.id!r}: the bus is closed")
+        await self._until_room(envelope, mode, deadline)
+        try:
+            post = self.outbox.add(self.signed(envelope), mode, deadline)
+        except BaseException:
+            self._room.release()
+            raise
+        try:
+            return await post.future
+        except asyncio.CancelledError:
+            self.outbox.cancel(post)
+            raise
+
+    def signed(self, envelope: Envelope) -> Envelope:
+        """The envelope with this process's principal.
+
+        Raises:
+            Denied: it names another one.
+        """
+        if envelope.principal is None:
+            return msgspec.structs.replace(envelope, principal=self.me.principal)
+        if envelope.principal != self.me.principal:
+            raise Denied(
+                f"message {envelope.id!r} says that {envelope.principal!r} sends it; all that this bus sends is "
+                f"{self.me.principal!r}'s, its user at the broker"
+            )
+        return envelope
+
+    async def listen(self, address: str, reader: str) -> None:
+        """Take messages to an address from now on.
+
+        Raises:
+            Denied: the broker does not let this principal listen there, or a process is there with another reader.
+        """
+        others = self.cards.readers(address) - {reader}
+        if others:
+            raise Denied(f"{reader!r} cannot listen at {address!r}, where {sorted(others)} read")
+        self._readers.setdefault(address, []).append(reader)
+        if len(self._readers[address]) > 1:
+            return
+        self._show_card()
+        try:
+            await self.link.subscribe(self._topics.listen(address, self._password), qos=0)
+        except BaseException:
+            self.unlist(address)
+            raise
+
+    async def leave(self, address: str) -> None:
+        """Take one subscription's messages no more; the others' and the broker's, if it was not the last, go on."""
+        if len(self._readers.get(address, ())) == 1 and not self._is_closed:
+            await self.link.unsubscribe(self._topics.listen(address, self._password))
+
+    def unlist(self, address: str) -> None:
+        """One subscription at the address is over."""
+        readers = self._readers[address]
+        readers.pop()
+        if not readers:
+            del self._readers[address]
+            if not self._is_closed:
+                self._show_card()
+
+    async def _until_room(self, envelope: Envelope, mode: Mode, deadline: float | None) -> None:
+        """Wait for room in the outbox, and until it is sure whether somebody listens."""
+        if mode == "try" and self._room.locked():
+            raise Dropped(f"message {envelope.id!r}: the outbox is full; wait, or raise its size")
+        remaining = None if deadline is None else max(0.0, deadline - self._local.now())
+        try:
+            async with asyncio.timeout(remaining):
+                await self._room.acquire()
+                try:
+                    await self._until_known(envelope)
+                except BaseException:
+                    self._room.release()
+                    raise
+        except TimeoutError:
+            raise Expired(f"message {envelope.id!r} to {envelope.target!r} could not be sent in time") from None
+
+    async def _until_known(self, envelope: Envelope) -> None:
+        if not self._is_closed and not self.cards.listeners(envelope.target):
+            await self.flush()
+        if self._is_closed:
+            raise Closed(f"message {envelope.id!r}: the bus is closed")
+        if not self.cards.listeners(envelope.target):
+            raise NoRoute(
+                f"message {envelope.id!r}: nobody listens at {envelope.target!r}. "
+                + did_you_mean(envelope.target, self.cards.addresses())
+            )
+
+    def _hear(self, topic: str, payload: bytes) -> None:
+        self.ear.hear(topic, payload)
+
+    def _on_echo(self, token: str) -> None:
+        if token == self._first_echo:
+            self._first_echo = None
+            self.outbox.reconnected()
+        elif token in self._echoes:
+            _resolve(self._echoes[token], True)
+
+    def _on_echo_taken(self, echo: "asyncio.Future[bool]", code: int) -> None:
+        if code >= REFUSED and not echo.done():
+            echo.set_exception(Denied(self._unheard()))
+
+    def _unheard(self) -> str:
+        return (
+            f"the broker does not let {self.me.principal!r} say something to itself: its access list must allow "
+            f"writing and reading {self._topics.back(self.me, self.me.principal)!r}"
+        )
+
+    def _connected(self) -> None:
+        """A new connection: who is there must show.
+
+        What was on its way is looked after behind the first echo: by then every card has come, so that no process is
+        forgotten that may have a message.
+        """
+        if self.link.longest is not None:
+            self._codec.max_bytes = min(self._options.max_frame_bytes, max(0, self.link.longest - _HEADER))
+        self.cards.suspect_all()
+        self._show_card()
+        self._first_echo = secrets.token_hex(8)
+        self._speaker.echo(self._first_echo, lambda _: None)
+        for echo in self._echoes.values():
+            _resolve(echo, False)
+
+    def _gone(self, peer: Peer) -> None:
+        self.outbox.gone(peer)
+        self.desk.lost(peer)
+
+    def _show_card(self) -> None:
+        card = Card(since=self._since, addresses={address: names[0] for address, names in self._readers.items()})
+        self.cards.take(self.me, card)
+        self.link.publish(self._topics.card(self.me), msgspec.json.encode(card), retain=True)
+
+    async def _look(self) -> None:
+        while True:
+            await asyncio.sleep(_LOOK_S)
+            if self.link.is_up and self._first_echo is None:
+                self.cards.give_up()
+                self.outbox.look()
+
+
+def _resolve(future: "asyncio.Future[bool]", outcome: bool) -> None:
+    if not future.done():
+        future.set_result(outcome)

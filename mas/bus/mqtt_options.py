@@ -1,0 +1,45 @@
+"""How a process takes part in a bus over MQTT."""
+
+from dataclasses import dataclass, fields
+
+from mas.core.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MqttOptions:
+    """Times in seconds, sizes as said. The same for all processes of a bus is best, and needed for `max_frame_bytes`.
+
+    Attributes:
+        keepalive_s: silence after which either side asks whether the other is there; a process that hangs is noticed
+            after one and a half of it.
+        patience_s: how long connecting and subscribing may take.
+        backoff_s: longest wait between two attempts to connect; the first wait is a twentieth. Each is drawn at random
+            up to its bound, so that processes do not come back all at once.
+        ack_s: how long nothing may be heard of a message before its receivers are asked for it.
+        poll_s: how often at least the process that holds a message is asked for it.
+        absent_s: how long a process that vanished may stay away before its messages go elsewhere.
+        grace_s: how long after a deadline the receiver's own word is waited for.
+        outbox: messages on their way or not yet done, at most; further senders wait.
+        remembered: messages that are over and still recognised when they come again, the oldest forgotten first.
+        max_frame_bytes: longest message that is sent or taken.
+
+    Raises:
+        ConfigError: a value is not above 0.
+    """
+
+    keepalive_s: int = 10
+    patience_s: float = 5.0
+    backoff_s: float = 1.0
+    ack_s: float = 1.0
+    poll_s: float = 5.0
+    absent_s: float = 5.0
+    grace_s: float = 0.25
+    outbox: int = 1024
+    remembered: int = 16_384
+    max_frame_bytes: int = 4 << 20
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if not value > 0:
+                raise ConfigError(f"{field.name} is {value}; it must be above 0")

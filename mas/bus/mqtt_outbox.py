@@ -1,0 +1,294 @@
+"""What this process has sent and what became of it: nothing is forgotten before it is done somewhere.
+
+A message goes to its address, where the broker gives it to one listening process. When nothing is heard of it, the
+processes that may have it are asked. Each either says what it made of it, or promises never to take this attempt; only
+when all that live have promised does the next attempt go out. So no two living processes do it, whatever was lost.
+"""
+
+import asyncio
+import secrets
+from collections import defaultdict
+from collections.abc import Callable
+from functools import partial
+
+from mas.bus.mqtt_cards import Cards
+from mas.bus.mqtt_client import NOBODY, NOT_AUTHORISED
+from mas.bus.mqtt_frames import Mode, Standing, error_named
+from mas.bus.mqtt_options import MqttOptions
+from mas.bus.mqtt_post import Lanes, Post
+from mas.bus.mqtt_speaker import Speaker
+from mas.bus.mqtt_topics import Peer
+from mas.core.errors import Closed, Denied, Expired, Malformed, MasError, NoRoute
+from mas.core.messages import Envelope
+
+_TOO_LONG = 149
+_RETRY_S = 0.05
+
+
+class Outbox:
+    """The messages of one process.
+
+    Args:
+        clock: seconds that deadlines refer to; that of the event loop.
+        removed: called when a message is over and there is room for another one.
+    """
+
+    def __init__(
+        self,
+        speaker: Speaker,
+        *,
+        cards: Cards,
+        options: MqttOptions,
+        clock: Callable[[], float],
+        removed: Callable[[], None],
+    ) -> None:
+        self.resent = 0
+        self.lost = 0
+        self._speaker = speaker
+        self._cards = cards
+        self._options = options
+        self._clock = clock
+        self._removed = removed
+        self._posts: dict[str, Post] = {}
+        self._lanes = Lanes(cards.listeners, self._first)
+
+    def __len__(self) -> int:
+        return len(self._posts)
+
+    def add(self, envelope: Envelope, mode: Mode, deadline: float | None) -> Post:
+        """Send a message; its `future` says what became of it.
+
+        Raises:
+            Malformed: it cannot travel.
+        """
+        loop = asyncio.get_running_loop()
+        post = Post(secrets.token_hex(8), envelope, mode, deadline, loop.create_future())
+        self._speaker.check(post)
+        self._posts[post.ticket] = post
+        if deadline is not None:
+            post.timer = loop.call_later(max(0.0, deadline - self._clock()), self._at_deadline, post)
+        self._lanes.join(post)
+        return post
+
+    def cancel(self, post: Post) -> None:
+        """Nobody waits for it any more."""
+        if post.ticket not in self._posts:
+            return
+        peers = {post.holder} if post.holder else set(self._cards.listeners(post.envelope.target))
+        self._remove(post)
+        if post.is_sent:
+            self._speaker.cancel(post.ticket, peers)
+
+    def heard(self, peer: Peer, ticket: str, attempt: int, standing: Standing) -> None:
+        """A process says how a message stands there."""
+        post = self._posts.get(ticket)
+        if post is None or (attempt != post.attempt and standing != "done"):
+            return
+        if standing == "unknown":
+            self._is_without(post, peer)
+        elif standing == "left":
+            self._leave_to_others(post, peer)
+        elif standing == "done":
+            post.settle(None)
+            self._remove(post)
+        else:
+            if post.holder != peer:
+                post.holder, post.asked = peer, None
+                post.pause_s = self._options.ack_s
+                post.due = self._clock() + post.pause_s
+            if standing == "accepted":
+                post.settle(None)
+            self._lanes.advance(post)
+
+    def answered(self, ticket: str, answer: Envelope) -> None:
+        """The answer to a request came; the first one counts."""
+        post = self._posts.get(ticket)
+        if post is not None:
+            post.settle(answer)
+            self._remove(post)
+
+    def failed(self, ticket: str, name: str, text: str) -> None:
+        """A message ended in an error."""
+        post = self._posts.get(ticket)
+        if post is not None:
+            self._fail(post, error_named(name, text))
+
+    def gone(self, peer: Peer) -> None:
+        """A process is there no more."""
+        for post in tuple(self._posts.values()):
+            if post.holder == peer:
+                self._leave_to_others(post, peer)
+            else:
+                self._is_without(post, peer)
+
+    def appeared(self, peer: Peer) -> None:
+        """A process showed: ask it for what it may have."""
+        now = self._clock()
+        for post in self._posts.values():
+            if post.holder == peer or (post.asked is not None and peer in post.asked):
+                post.due = now
+
+    def reconnected(self) -> None:
+        """Nothing is known of what was on its way when the connection broke."""
+        now = self._clock()
+        for post in self._posts.values():
+            post.due = now + _RETRY_S
+        self._speaker.cancel_again()
+
+    def look(self) -> None:
+        """Look after what is due: send what could not be sent, ask for what was not heard of."""
+        now = self._clock()
+        finds: defaultdict[Peer, list[tuple[str, int]]] = defaultdict(list)
+        for peer in self._cards.suspects:
+            finds[peer] = []
+        for post in [post for post in self._posts.values() if post.attempt > 0 and post.due <= now]:
+            for peer in self._to_ask(post, now):
+                finds[peer].append((post.ticket, post.attempt))
+        for peer, tickets in finds.items():
+            self._speaker.ask(peer, tickets, partial(self._found, peer))
+
+    def close(self) -> None:
+        """Wake all senders with Closed."""
+        for post in tuple(self._posts.values()):
+            self._fail(post, Closed(f"message {post.envelope.id!r}: the bus was closed"))
+
+    def _first(self, post: Post) -> None:
+        post.attempt = 1
+        self._send(post)
+
+    def _send(self, post: Post) -> None:
+        """Give the message to its address."""
+        address, visibility = post.envelope.target, post.envelope.visibility
+        readers = self._cards.readers(address)
+        if visibility is not None and not readers <= visibility:
+            strangers = sorted(readers - visibility)
+            self._fail(
+                post,
+                Denied(
+                    f"message {post.envelope.id!r}: {strangers}, who read at {address!r}, "
+                    f"are not in its visibility {sorted(visibility)}"
+                ),
+            )
+            return
+        post.holder, post.asked = None, None
+        post.pause_s = self._options.ack_s
+        post.due = self._clock() + post.pause_s
+        try:
+            post.is_sent = self._speaker.send(post, partial(self._taken, post, post.attempt))
+        except Malformed as error:  # the broker behind a new connection may take less than the one before
+            self._fail(post, error)
+
+    def _taken(self, post: Post, attempt: int, code: int) -> None:
+        """The broker says what it did with one attempt."""
+        if post.ticket not in self._posts or post.attempt != attempt or post.holder is not None:
+            return
+        envelope = post.envelope
+        if code == NOBODY:
+            self._unrouted(post)
+        elif code == NOT_AUTHORISED:
+            self._fail(
+                post,
+                Denied(
+                    f"message {envelope.id!r}: the broker does not let {self._speaker.me.principal!r} send to "
+                    f"{envelope.target!r}"
+                ),
+            )
+        elif code == _TOO_LONG:
+            self._fail(post, Malformed(f"message {envelope.id!r} is longer than the broker allows"))
+        elif code > NOT_AUTHORISED:
+            post.is_sent = False  # it is short of something: again in a while
+        else:
+            post.unrouted_since = None
+
+    def _unrouted(self, post: Post) -> None:
+        """Nobody listens: at all, or not yet again."""
+        now, target = self._clock(), post.envelope.target
+        post.is_sent = False
+        post.unrouted_since = since = now if post.unrouted_since is None else post.unrouted_since
+        listeners = self._cards.listeners(target)
+        if not listeners or now - since > self._options.absent_s:
+            self._give_up(post)
+            return
+        for peer in listeners:
+            self._cards.suspect(peer)
+        post.due = now + _RETRY_S
+
+    def _to_ask(self, post: Post, now: float) -> tuple[Peer, ...]:
+        """Who should be asked for a message that is due; none where it is sent instead."""
+        if not post.is_sent:
+            self._send(post)
+            return ()
+        if post.holder is None and post.asked is None:
+            post.asked = set(self._cards.listeners(post.envelope.target))
+            if not post.asked:
+                self._again(post)
+                return ()
+        post.due = now + post.pause_s
+        post.pause_s = min(2 * post.pause_s, self._options.poll_s)
+        return (post.holder,) if post.holder is not None else tuple(post.asked or ())
+
+    def _found(self, peer: Peer, code: int) -> None:
+        if code == NOBODY:
+            self._cards.suspect(peer)
+        elif code == 0:
+            self._cards.heard(peer)
+
+    def _is_without(self, post: Post, peer: Peer) -> None:
+        """A process does not have it and will not take this attempt."""
+        if post.holder == peer:
+            self._again(post)
+        elif post.asked is not None and peer in post.asked:
+            post.asked.remove(peer)
+            if not post.asked and post.holder is None:
+                self._again(post)
+
+    def _leave_to_others(self, post: Post, peer: Peer) -> None:
+        post.shunned.add(peer)
+        if post.may_repeat:
+            self._again(post)
+        else:
+            self._give_up(post)
+
+    def _again(self, post: Post) -> None:
+        """The next attempt, if there is somebody for it."""
+        if not set(self._cards.listeners(post.envelope.target)) - post.shunned:
+            self._give_up(post)
+            return
+        self.resent += 1
+        post.attempt += 1
+        self._send(post)
+
+    def _give_up(self, post: Post) -> None:
+        """Nobody is left to take it."""
+        envelope = post.envelope
+        if post.future.done():
+            self.lost += 1
+        if post.holder is not None and post.mode == "ask":
+            error: MasError = Closed(
+                f"request {envelope.id!r}: its listener at {envelope.target!r} vanished without an answer"
+            )
+        else:
+            error = NoRoute(f"message {envelope.id!r}: nobody listens at {envelope.target!r} any more")
+        self._fail(post, error)
+
+    def _at_deadline(self, post: Post) -> None:
+        """Wait a little for the receiver's own word, where it may have one."""
+        if post.is_sent and self._speaker.line.is_up:
+            post.timer = asyncio.get_running_loop().call_later(self._options.grace_s, self._expire, post)
+        else:
+            self._expire(post)
+
+    def _expire(self, post: Post) -> None:
+        envelope = post.envelope
+        self._fail(post, Expired(f"message {envelope.id!r}: {envelope.target!r} did not take or answer it in time"))
+
+    def _fail(self, post: Post, error: Exception) -> None:
+        post.settle(error)
+        self._remove(post)
+
+    def _remove(self, post: Post) -> None:
+        if self._posts.pop(post.ticket, None) is not None:
+            if post.timer is not None:
+                post.timer.cancel()
+            self._lanes.leave(post)
+            self._removed()

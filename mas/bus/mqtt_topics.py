@@ -1,0 +1,97 @@
+"""Where things are on the broker. Every level is percent-encoded, so none can hold `/`, `+`, `#`, `$` or a raw `%`.
+
+    mas/{space}/to/{address}/{sender}                      messages to an address, shared by its listeners
+    mas/{space}/back/{principal}/{process}/{sender}        to one process: what became of messages, answers, questions
+    mas/{space}/card/{principal}/{process}                 retained: who is there and listens at what
+
+`sender` is the principal that sends. The broker lets a principal publish only where the last level is its own name, so
+a receiver knows who sent a frame from where it came in.
+"""
+
+from typing import NamedTuple
+from urllib.parse import quote, unquote
+
+import msgspec
+
+from mas.bus.mqtt_group import share_group
+
+
+class Peer(NamedTuple):
+    """One process of one principal."""
+
+    principal: str
+    process: str
+
+
+class Arrival(NamedTuple):
+    """What a topic says: `to` an address, `back` to one process, or a `card`. `sender` of a card: its principal."""
+
+    kind: str
+    sender: str
+    process: str
+
+
+def level(name: str) -> str:
+    """A name as one level of a topic. Letters, digits and `_.-~` stay as they are.
+
+    Raises:
+        ValueError: the name is empty.
+    """
+    if not name:
+        raise ValueError("an empty name cannot be a level of a topic")
+    return quote(name, safe="")
+
+
+class Topics(msgspec.Struct, frozen=True):
+    """The topics of one space: buses of different spaces on one broker never meet."""
+
+    space: str
+
+    @property
+    def root(self) -> str:
+        """What all topics of the space begin with."""
+        return f"mas/{level(self.space)}"
+
+    def to(self, address: str, sender: str) -> str:
+        """Where `sender` publishes messages to an address."""
+        return f"{self.root}/to/{level(address)}/{level(sender)}"
+
+    def listen(self, address: str, password: str | None) -> str:
+        """The filter that listeners of an address share: each message goes to one of them.
+
+        `password`: of their principal, None where the broker asks for none and anybody could listen anyway.
+        """
+        group = level(address) if password is None else share_group(address, password)
+        return f"$share/{group}/{self.root}/to/{level(address)}/+"
+
+    def back(self, peer: Peer, sender: str) -> str:
+        """Where `sender` publishes to one process."""
+        return f"{self.root}/back/{level(peer.principal)}/{level(peer.process)}/{level(sender)}"
+
+    def inbox(self, peer: Peer) -> str:
+        """The filter of all that is published to one process."""
+        return f"{self.root}/back/{level(peer.principal)}/{level(peer.process)}/+"
+
+    def card(self, peer: Peer) -> str:
+        """Where the card of a process is."""
+        return f"{self.root}/card/{level(peer.principal)}/{level(peer.process)}"
+
+    @property
+    def cards(self) -> str:
+        """The filter of all cards."""
+        return f"{self.root}/card/+/+"
+
+    def arrival(self, topic: str) -> Arrival | None:
+        """What the topic of something received says, None: it is no topic of this space."""
+        root = f"{self.root}/"
+        if not topic.startswith(root):
+            return None
+        match topic[len(root) :].split("/"):
+            case ["to", _, sender]:
+                return Arrival("to", unquote(sender), "")
+            case ["back", _, process, sender]:
+                return Arrival("back", unquote(sender), unquote(process))
+            case ["card", principal, process]:
+                return Arrival("card", unquote(principal), unquote(process))
+            case _:
+                return None

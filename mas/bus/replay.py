@@ -1,0 +1,202 @@
+"""A journal as an ordered record: play it again exactly, or copy its beginning to go on otherwise.
+
+Only requests are checked and answered from the record: a team's whole play is made of them. One-way messages travel
+as usual. Leaves out on purpose: time; an answer from the record comes at once.
+"""
+
+import sqlite3
+from collections import defaultdict, deque
+from collections.abc import Collection, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from mas.bus.memory import MemoryBus
+from mas.bus.record import Record, State, connect, failing, lost, select
+from mas.bus.wire import decode, encode, read_plain
+from mas.core import errors
+from mas.core.errors import JournalError, MasError, RemoteError, ReplayError
+from mas.core.messages import Envelope
+
+_COMPARED = ("target", "kind", "payload", "key", "delivery", "episode", "group", "role", "turn", "adapter")
+
+
+class Exchange(msgspec.Struct, kw_only=True):
+    """A recorded request and its answer. `answer` None: it failed, with the request's cause."""
+
+    request: Record
+    answer: Record | None = None
+    was_asked: bool = False
+
+
+class ReplayBus(MemoryBus):
+    """A bus whose requests are answered from a record; made by `replay`.
+
+    A request is found by its id, or, where the ids of this run are others, as the next one of its target and episode.
+
+    Args:
+        live: addresses whose listeners answer themselves, such as an environment; their answers must be those recorded.
+    """
+
+    def __init__(self, exchanges: list[Exchange], live: Collection[str]) -> None:
+        super().__init__()
+        self._live = frozenset(live)
+        self._by_id = {exchange.request.id: exchange for exchange in exchanges}
+        self._next: dict[tuple[str, str | None], deque[Exchange]] = defaultdict(deque)
+        for exchange in exchanges:
+            plain = read_plain(exchange.request.frame)
+            self._next[plain["target"], plain.get("episode")].append(exchange)
+
+    async def request(self, envelope: Envelope, *, timeout_s: float | None = None) -> Envelope:
+        """Answer from the record.
+
+        Raises:
+            ReplayError: the recorded run asked something else here, or its record ends here.
+            The recorded error where the request failed; as `MemoryBus.request` for live addresses.
+        """
+        exchange = self._take(envelope)
+        request = exchange.request
+        _compare(envelope, request, f"request {envelope.id!r}")
+        if envelope.target in self._live:
+            return await self._ask(envelope, exchange, timeout_s)
+        if exchange.answer is None:
+            raise _recorded_error(request)
+        answer = msgspec.structs.replace(decode(exchange.answer.frame), correlation=envelope.id, target=envelope.source)
+        self._taps.show(answer)
+        return answer
+
+    def check_finished(self) -> None:
+        """Refuse a run that ended before the recorded one.
+
+        Raises:
+            ReplayError: recorded requests were not made.
+        """
+        missing = [exchange.request for exchange in self._by_id.values() if not exchange.was_asked]
+        if missing:
+            raise ReplayError(f"{len(missing)} recorded requests were not made, the first is {missing[0].id!r}")
+
+    def _take(self, envelope: Envelope) -> Exchange:
+        exchange = self._by_id.get(envelope.id)
+        if exchange is None or exchange.was_asked:
+            waiting = self._next[envelope.target, envelope.episode]
+            while waiting and waiting[0].was_asked:
+                waiting.popleft()
+            if not waiting:
+                raise ReplayError(
+                    f"request {envelope.id!r}: the recorded run asked {envelope.target!r} no more in episode "
+                    f"{envelope.episode!r}"
+                )
+            exchange = waiting.popleft()
+        exchange.was_asked = True
+        return exchange
+
+    async def _ask(self, envelope: Envelope, exchange: Exchange, timeout_s: float | None) -> Envelope:
+        try:
+            answer = await super().request(envelope, timeout_s=timeout_s)
+        except MasError as error:
+            if exchange.answer is None and exchange.request.cause == f"{type(error).__name__}: {error}":
+                raise
+            recorded = "was answered" if exchange.answer is not None else f"failed with {exchange.request.cause!r}"
+            raise ReplayError(f"request {envelope.id!r} failed with {error!r}; the recorded one {recorded}") from error
+        if exchange.answer is None:
+            raise ReplayError(f"request {envelope.id!r} was answered; the recorded one: {exchange.request.cause}")
+        _compare(msgspec.structs.replace(answer, target=envelope.source), exchange.answer, f"answer {answer.id!r}")
+        return answer
+
+
+def replay(path: str | Path, *, live: Collection[str] = ()) -> ReplayBus:
+    """A bus that answers requests as the journal's run was answered. The journal is only read.
+
+    Args:
+        live: addresses whose listeners answer themselves; everybody else's answers come from the record.
+
+    Raises:
+        JournalError: there is no such journal, or it cannot be read.
+        ReplayError: its oldest messages were dropped to keep it small; record with `keep=None`.
+    """
+    place = Path(path)
+    with closing(connect(place)) as connection, failing(place, "read"):
+        dropped = lost(connection, "records")
+        records = select(connection, tuple(State))
+    if dropped:
+        raise ReplayError(
+            f"the journal {place} lacks its first {dropped} messages; record with Journal.open(keep=None)"
+        )
+    return ReplayBus(_exchanges(records), live)
+
+
+def fork(path: str | Path, *, at: str, new: str | Path) -> int:
+    """Copy a journal as it stood when a message was accepted into a new one, to go on otherwise; how many messages.
+
+    What was not over by then is open in the copy: the next bus delivers it, the message itself included. Requests are
+    not sent again: their requester asks anew.
+
+    Args:
+        at: id of the last message of the copy; of several with this id the first.
+
+    Raises:
+        JournalError: there is no such journal or message, or the new file exists or cannot be written.
+    """
+    source, target = Path(path), Path(new)
+    if target.exists():
+        raise JournalError(f"{target} exists; name a new file for the fork")
+    with closing(connect(source)) as old, failing(source, "read"):
+        (cut,) = old.execute("SELECT min(seq) FROM record WHERE id = ?", (at,)).fetchone()
+        if cut is None:
+            raise JournalError(f"the journal {source} has no message {at!r}")
+        target.touch(mode=0o600)
+        with failing(target, "written"), closing(sqlite3.connect(target, isolation_level=None)) as copy:
+            old.backup(copy)
+            copy.execute("BEGIN")
+            copy.execute("DELETE FROM record WHERE seq > ?", (cut,))
+            copy.execute("DELETE FROM seen WHERE seq > ?", (cut,))
+            copy.execute(
+                "UPDATE record SET state = 'open', tries = 0, cause = '', effect = NULL, ended = NULL, ended_at = NULL "
+                "WHERE ended >= ? AND way <> 'answer'",
+                (cut,),
+            )
+            number: int = copy.execute("SELECT count(*) FROM record").fetchone()[0]
+            copy.execute("COMMIT")
+    return number
+
+
+def _exchanges(records: list[Record]) -> list[Exchange]:
+    """Requests in order, each with its answer."""
+    exchanges = {record.id: Exchange(request=record) for record in records if record.way == "request"}
+    for record in records:
+        if record.way == "answer":
+            exchange = exchanges.get(read_plain(record.frame).get("correlation", ""))
+            if exchange is not None:
+                exchange.answer = record
+    return list(exchanges.values())
+
+
+def _compare(envelope: Envelope, record: Record, what: str) -> None:
+    """Refuse the first field that differs. Ids, senders, readers and deadlines may be others in another run."""
+    now, then = read_plain(encode(envelope)), read_plain(record.frame)
+    for name in _COMPARED if record.way == "request" else ("kind", "payload"):
+        for path, mine, recorded in _differences(now.get(name), then.get(name), name):
+            raise ReplayError(f"{what}, recorded as {record.id!r}: {path} is {mine!r}, in the record {recorded!r}")
+
+
+def _differences(mine: Any, recorded: Any, path: str) -> Iterator[tuple[str, Any, Any]]:
+    if isinstance(mine, dict) and isinstance(recorded, dict) and mine.keys() == recorded.keys():
+        for key in mine:
+            yield from _differences(mine[key], recorded[key], f"{path}.{key}")
+    elif isinstance(mine, list) and isinstance(recorded, list) and len(mine) == len(recorded):
+        for index, pair in enumerate(zip(mine, recorded, strict=True)):
+            yield from _differences(*pair, f"{path}[{index}]")
+    elif mine != recorded:
+        yield path, mine, recorded
+
+
+def _recorded_error(request: Record) -> MasError:
+    """The error that a recorded request ended with."""
+    if request.state is not State.FAILED:
+        return ReplayError(f"request {request.id!r}: the record ends before its answer")
+    name, _, text = request.cause.partition(": ")
+    kind = getattr(errors, name, None)
+    is_known = isinstance(kind, type) and issubclass(kind, MasError)
+    return kind(text) if is_known and kind is not None else RemoteError(request.cause)

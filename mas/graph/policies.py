@@ -1,0 +1,100 @@
+"""Checks that policies say what a team can do: whom they name, what a stand-in can say, what has a price."""
+
+from collections.abc import Mapping, Set
+
+from mas.core.naming import did_you_mean
+from mas.core.policy import Policy
+from mas.core.role import Role
+from mas.core.team import START, TeamSpec
+
+
+def policy_problems(spec: TeamSpec, roles: Mapping[str, Role]) -> list[str]:
+    """Problems of a team's policies and budgets.
+
+    Args:
+        roles: by role name.
+    """
+    members, problems = spec.members(), _pointless(spec)
+    for agent, policy in spec.policies.items():
+        if agent not in members:
+            problems.append(f"'policies' names the unknown agent {agent!r}. {did_you_mean(agent, members)}")
+        elif members[agent] in roles:
+            problems += _stand_in_problems(spec, roles, agent, policy)
+            problems += _compensation_problems(spec, roles, agent, policy)
+    return problems + _price_problems(spec)
+
+
+def told(spec: TeamSpec, names: Set[str]) -> set[str]:
+    """Whom one of these agents or stand-in roles may hear besides the sources of its own edges: those heard by the
+    agents that it stands in for, and those that it compensates."""
+    helped = {agent for agent, policy in spec.policies.items() if policy.fallback in names}
+    heard = {edge.source for edge in spec.edges if edge.target in helped and edge.source != START}
+    return heard | {agent for agent, policy in spec.policies.items() if policy.compensation in names}
+
+
+def cast_role(spec: TeamSpec, roles: Mapping[str, Role], name: str) -> Role | None:
+    """The role of an agent, or a stand-in role; None: there is no such name."""
+    return roles.get(spec.members().get(name, name if name in spec.stand_ins() else ""))
+
+
+def _pointless(spec: TeamSpec) -> list[str]:
+    """Values that are right and can never matter."""
+    compensating = [agent for agent, policy in spec.policies.items() if policy.on_failure == "compensate"]
+    compensated = [agent for agent, policy in spec.policies.items() if policy.compensation is not None]
+    if compensating and not compensated:
+        return [f"agent {compensating[0]!r} has on_failure: compensate, but no agent has a 'compensation'; add one"]
+    if compensated and not compensating:
+        return [f"agent {compensated[0]!r} has a 'compensation', but no agent has on_failure: compensate"]
+    return []
+
+
+def _stand_in_problems(spec: TeamSpec, roles: Mapping[str, Role], agent: str, policy: Policy) -> list[str]:
+    name, own = policy.fallback, roles[spec.members()[agent]]
+    if name is None:
+        return []
+    role = cast_role(spec, roles, name)
+    if role is None or name == agent:
+        return [_unknown(spec, agent, "fallback", name)]
+    if (role.emits, set(role.routes)) != (own.emits, set(own.routes)):
+        return [
+            f"the fallback {name!r} of agent {agent!r} emits {role.emits!r} with routes {sorted(role.routes)}; "
+            f"what stands in for it must emit {own.emits!r} with routes {sorted(own.routes)}"
+        ]
+    return []
+
+
+def _compensation_problems(spec: TeamSpec, roles: Mapping[str, Role], agent: str, policy: Policy) -> list[str]:
+    name, own = policy.compensation, roles[spec.members()[agent]]
+    if name is None:
+        return []
+    role = cast_role(spec, roles, name)
+    if role is None or name == agent:
+        return [_unknown(spec, agent, "compensation", name)]
+    if own.emits not in role.accepts:
+        return [
+            f"the compensation {name!r} of agent {agent!r} is told {own.emits!r}, which it does not accept. "
+            f"{did_you_mean(own.emits, role.accepts)}"
+        ]
+    return []
+
+
+def _unknown(spec: TeamSpec, agent: str, key: str, name: str) -> str:
+    options = [other for other in (*spec.members(), *spec.roles) if other != agent]
+    possible = [other for other in dict.fromkeys(options) if other in spec.members() or other in spec.stand_ins()]
+    return (
+        f"the {key} of agent {agent!r} is {name!r}, which is no other agent and no role that nobody plays. "
+        f"{did_you_mean(name, possible)}"
+    )
+
+
+def _price_problems(spec: TeamSpec) -> list[str]:
+    limits = [spec.budget.turn, spec.budget.episode, spec.budget.run]
+    limits += [policy.budget for policy in spec.policies.values()]
+    if all(limit.cost is None for limit in limits):
+        return []
+    return [
+        f"role {name!r} has no price, but a budget limits the cost; add 'price: {{prompt: 0, completion: 0}}', "
+        "per 1000 tokens"
+        for name, role in spec.roles.items()
+        if role.price is None
+    ]

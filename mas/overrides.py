@@ -1,0 +1,51 @@
+"""What a command is given: a run, overrides, and the configuration that they make."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from mas.config.load import load_config
+from mas.config.options import Config
+from mas.config.peers import check_peers
+from mas.core.errors import ConfigError
+from mas.core.scenario import Scenario
+from mas.graph.find import find_team
+from mas.scenarios import build_scenario
+
+OVERRIDES_HELP = (
+    "dotted.key=value, such as scenario=plan_path algorithm=at_grpo train.steps=20 run_dir=runs/x; "
+    "`mas config` prints all keys"
+)
+Overrides = Annotated[list[str] | None, typer.Argument(metavar="[OVERRIDES]...", help=OVERRIDES_HELP)]
+RunDir = Annotated[Path, typer.Argument(metavar="RUN_DIR", help="directory of a run, made by `mas train`")]
+Sampled = Annotated[bool, typer.Option("--sampled", help="sample as in training instead of greedily")]
+
+PLAYING = (
+    "scenario",
+    "algorithm=",
+    "algorithm.team",
+    "algorithm.policy",
+    "model",
+    "engine",
+    "peers",
+    "train.seed",
+    "train.answer_timeout_s",
+)
+"""Overrides that change what a command does which only plays."""
+
+
+def configured(overrides: list[str]) -> tuple[Config, Scenario]:
+    """The configuration and its scenario, with its team and its peers found."""
+    config = load_config(overrides)
+    scenario = build_scenario(config.scenario)
+    check_peers(config, find_team(scenario, config.algorithm.team))
+    return config, scenario
+
+
+def check_used(command: str, overrides: list[str], used: tuple[str, ...]) -> None:
+    """Refuse overrides that are right and yet change nothing that a command does."""
+    for override in overrides:
+        if not override.lstrip("+").startswith(used):
+            names = ", ".join(name.rstrip("=") for name in used)
+            raise ConfigError(f"{override!r} has no effect on `mas {command}`, which depends on: {names}")

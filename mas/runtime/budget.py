@@ -1,0 +1,181 @@
+"""What may still be spent: reserved before a call is made at the most that it can cost, settled at what it did cost.
+
+So agents at work at the same time cannot spend more than there is. What a failed or cancelled call has cost is not
+known: all that was reserved for it stays spent.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
+
+import msgspec
+
+from mas.core.errors import BudgetExceeded
+from mas.core.policy import NO_POLICY, Budget, Price, policy_of
+from mas.core.team import TeamSpec
+
+T = TypeVar("T")
+_UNLIMITED = Budget()
+
+
+class Spent(msgspec.Struct, frozen=True, kw_only=True):
+    """What calls cost; see `mas.core.policy.Budget` for the units."""
+
+    tokens: int = 0
+    calls: int = 0
+    cost: float = 0.0
+
+    @classmethod
+    def of(cls, prompt: int, completion: int, calls: int, price: Price | None) -> "Spent":
+        """The cost of tokens at a price; None: they cost nothing."""
+        cost = 0.0 if price is None else (prompt * price.prompt + completion * price.completion) / 1000
+        return cls(tokens=prompt + completion, calls=calls, cost=cost)
+
+
+class Remaining(msgspec.Struct, frozen=True, kw_only=True):
+    """What is left of a budget, reservations taken off; None: not limited."""
+
+    tokens: int | None
+    calls: int | None
+    seconds: float | None
+    cost: float | None
+
+
+class Purse:
+    """One budget and what was spent of it.
+
+    Args:
+        name: for errors, such as `episode`.
+        now: seconds on any clock.
+    """
+
+    def __init__(self, limit: Budget, name: str, now: Callable[[], float]) -> None:
+        self.limit, self.name = limit, name
+        self._now = now
+        self._began: float | None = None
+        self._tokens = self._calls = 0
+        self._cost = 0.0
+
+    def remaining(self) -> Remaining:
+        """What is left."""
+        limit = self.limit
+        passed = 0.0 if self._began is None else self._now() - self._began
+        return Remaining(
+            tokens=None if limit.tokens is None else limit.tokens - self._tokens,
+            calls=None if limit.calls is None else limit.calls - self._calls,
+            seconds=None if limit.seconds is None else limit.seconds - passed,
+            cost=None if limit.cost is None else limit.cost - self._cost,
+        )
+
+    def check(self, most: Spent) -> None:
+        """Refuse a call that may cost more than is left.
+
+        Raises:
+            BudgetExceeded: says of what.
+        """
+        left = self.remaining()
+        for unit, needed in (("tokens", most.tokens), ("calls", most.calls), ("cost", most.cost)):
+            there = getattr(left, unit)
+            if there is not None and needed > there:
+                raise BudgetExceeded(
+                    f"the budget of the {self.name} has {there:g} of {getattr(self.limit, unit):g} {unit} left, "
+                    f"and a call may need {needed:g}; raise it, or lower max_tokens"
+                )
+        if left.seconds is not None and left.seconds <= 0:
+            raise BudgetExceeded(self.time_is_up())
+
+    def time_is_up(self) -> str:
+        """What is said when no seconds are left."""
+        return f"the {self.limit.seconds:g} seconds of the budget of the {self.name} have passed"
+
+    def take(self, spent: Spent) -> None:
+        """Count what is or will be spent; its time begins to pass."""
+        if self._began is None:
+            self._began = self._now()
+        self._tokens += spent.tokens
+        self._calls += spent.calls
+        self._cost += spent.cost
+
+    def give_back(self, most: Spent, actual: Spent) -> None:
+        """Settle a reservation."""
+        self._tokens += actual.tokens - most.tokens
+        self._calls += actual.calls - most.calls
+        self._cost += actual.cost - most.cost
+
+
+async def spend(
+    purses: Sequence[Purse], most: Spent, call: Callable[[], Awaitable[T]], actual: Callable[[T], Spent]
+) -> T:
+    """Make a call that fits into every purse.
+
+    Raises:
+        BudgetExceeded: it does not fit and was not made, or the time was up and it was stopped.
+    """
+    for purse in purses:
+        purse.check(most)
+    for purse in purses:
+        purse.take(most)
+    times = [(left, purse) for purse in purses if (left := purse.remaining().seconds) is not None]
+    seconds, shortest = min(times, key=lambda pair: pair[0], default=(None, None))
+    limit = asyncio.timeout(seconds)
+    try:
+        async with limit:
+            result = await call()
+    except TimeoutError:
+        if not limit.expired() or shortest is None:
+            raise
+        raise BudgetExceeded(shortest.time_is_up()) from None
+    for purse in purses:
+        purse.give_back(most, actual(result))
+    return result
+
+
+class Accounts:
+    """All budgets of one runtime: of the run, and of each open episode, its team turn and its agents."""
+
+    def __init__(self, spec: TeamSpec, now: Callable[[], float]) -> None:
+        self._spec, self._now = spec, now
+        budgets = [spec.budget.turn, spec.budget.episode, spec.budget.run]
+        budgets += [policy.budget for policy in spec.policies.values()]
+        self.is_limited = any(budget != _UNLIMITED for budget in budgets)
+        self._run = Purse(spec.budget.run, "run", now)
+        self._episodes: dict[str, dict[str, Purse]] = {}
+
+    def begin_turn(self, episode: str) -> None:
+        """A team turn begins, and with the first one its episode."""
+        purses = self._episodes.setdefault(episode, {"episode": Purse(self._spec.budget.episode, "episode", self._now)})
+        purses["turn"] = Purse(self._spec.budget.turn, "turn", self._now)
+
+    def end(self, episode: str) -> None:
+        """The episode is over."""
+        self._episodes.pop(episode, None)
+
+    def purses(self, episode: str | None, agent: str | None) -> list[Purse]:
+        """What a call must fit into.
+
+        Args:
+            episode: None, or one that is not open: the run alone.
+            agent: None: a call that is part of no team turn, such as one of a play-out: the run and the episode.
+        """
+        purses = self._episodes.get(episode or "")
+        if purses is None:
+            return [self._run]
+        if agent is None:
+            return [self._run, purses["episode"]]
+        policy = policy_of(self._spec.policies, agent)
+        if policy is NO_POLICY:
+            return [self._run, purses["episode"], purses["turn"]]
+        name = f"agent {agent.partition('[')[0]!r}"  # the instances of an agent have one purse
+        if name not in purses:
+            purses[name] = Purse(policy.budget, f"{name} in this episode", self._now)
+        return [self._run, purses["episode"], purses["turn"], purses[name]]
+
+    def remaining(self, episode: str | None, agent: str | None) -> dict[str, Remaining]:
+        """What is left: of the `run`, and of an open episode also of `episode`, `turn` and, if named, `agent`."""
+        left = {"run": self._run.remaining()}
+        for name, purse in self._episodes.get(episode or "", {}).items():
+            if not name.startswith("agent "):
+                left[name] = purse.remaining()
+        if agent is not None and len(own := self.purses(episode, agent)) == 4:
+            left["agent"] = own[3].remaining()
+        return left

@@ -1,0 +1,173 @@
+"""People as members of a team: their questions lie open on a desk until somebody answers them.
+
+Leaves out on purpose: how people are asked (a terminal, the endpoint), and keeping questions over a restart: a question
+is plain data, and is asked again when its team turn is played again.
+"""
+
+import asyncio
+from collections.abc import Callable
+from itertools import count
+from typing import Final
+
+import msgspec
+
+from mas.core.engine import Generation
+from mas.core.errors import ConfigError, RefusedRequest, RunError
+from mas.core.messages import Envelope, Failure
+from mas.core.naming import did_you_mean
+from mas.core.role import Role, View
+from mas.runtime.agents import Answer, Ask, Candidate
+
+_NOTHING: Final = Generation(token_ids=(), logprobs=(), finish="stop")
+
+
+class Question(msgspec.Struct, frozen=True, kw_only=True):
+    """What a person is asked.
+
+    Attributes:
+        id: unique on its desk.
+        team, agent, role: who would speak; `episode`, `turn`: when.
+        instructions: who the person is in the team and how an answer must look; text: what the agent sees.
+        choices: the legal answers, empty where they cannot be listed.
+    """
+
+    id: str
+    team: str
+    agent: str
+    role: str
+    episode: str
+    turn: int
+    instructions: str
+    text: str
+    choices: tuple[str, ...]
+
+
+class _Open:
+    """A question with the role that reads the answer, and the agent that waits for it."""
+
+    def __init__(self, question: Question, role: Role) -> None:
+        self.question, self.role = question, role
+        self.answer: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+
+
+class HumanDesk:
+    """Open questions, any number of them, of all teams that were given this desk. For one event loop.
+
+    Args:
+        on_question: called when a question is laid down, and `on_gone` when it is answered or nobody waits any more.
+    """
+
+    def __init__(
+        self,
+        on_question: Callable[[Question], None] = lambda question: None,
+        on_gone: Callable[[Question], None] = lambda question: None,
+    ) -> None:
+        self._on_question, self._on_gone = on_question, on_gone
+        self._open: dict[str, _Open] = {}
+        self._numbers = count(1)
+
+    def questions(self) -> tuple[Question, ...]:
+        """All open questions, the oldest first."""
+        return tuple(entry.question for entry in self._open.values())
+
+    def answer(self, question_id: str, text: str) -> None:
+        """Answer an open question.
+
+        Raises:
+            RefusedRequest: no such question is open, or its role cannot read the text; the question stays open.
+        """
+        entry = self._open.get(question_id)
+        if entry is None or entry.answer.done():
+            raise RefusedRequest(f"no question {question_id!r} is open. {did_you_mean(question_id, self._open)}")
+        parsed = entry.role.parse(text)
+        if isinstance(parsed, Failure):
+            raise RefusedRequest(f"the answer {text!r} to question {question_id!r} is not legal: {parsed.cause}.")
+        entry.answer.set_result(text)
+
+    def fail(self, error: Exception) -> None:
+        """Give all open questions up: nobody is there any more."""
+        for entry in self._open.values():
+            if not entry.answer.done():
+                entry.answer.set_exception(error)
+
+    async def ask(self, envelope: Envelope, role: Role, view: View) -> str:
+        """Lay a question down and wait for its answer; it is taken away when whoever asks is cancelled."""
+        instructions, text = role.chat(view)
+        team, _, agent = envelope.target.partition("/")
+        question = Question(
+            id=str(next(self._numbers)),
+            team=team,
+            agent=agent,
+            role=role.name,
+            episode=envelope.episode or "",
+            turn=envelope.turn or 0,
+            instructions=instructions,
+            text=text,
+            choices=role.spec.choices,
+        )
+        entry = self._open[question.id] = _Open(question, role)
+        try:
+            self._on_question(question)
+            return await entry.answer
+        finally:
+            del self._open[question.id]
+            self._on_gone(question)
+
+
+class HumanAgent:
+    """One agent that a person plays."""
+
+    def __init__(self, role: Role, desk: HumanDesk) -> None:
+        self.role = role
+        self._desk = desk
+
+    async def handle(self, envelope: Envelope) -> Answer:
+        """Answer one `Ask` with what a person says.
+
+        Raises:
+            RunError: several candidates are wanted.
+        """
+        ask = envelope.payload
+        if not isinstance(ask, Ask) or len(ask.seeds) != 1:
+            raise RunError(f"agent {self.role.name!r} is a person, who gives one answer to one 'ask'")
+        text = await self._desk.ask(envelope, self.role, ask.view)
+        candidate = Candidate(
+            role=self.role.name,
+            prompt=self.role.prompt(ask.view),
+            prompt_ids=(),
+            text=text,
+            payload=self.role.parse(text),
+            generation=_NOTHING,
+            temperature=0.0,
+            seed=ask.seeds[0],
+            choices=(),
+        )
+        return Answer.model_construct(candidates=(candidate,))
+
+    async def answer(
+        self, view: View, seeds: tuple[int, ...], temperature: float | None = None
+    ) -> tuple[Candidate, ...]:
+        """Refused: people are not asked what they would say.
+
+        Raises:
+            RunError: always.
+        """
+        raise RunError(f"agent {self.role.name!r} is a person, whose answers cannot be imagined")
+
+    def most(self, view: View, candidates: int) -> tuple[int, int]:
+        """No tokens."""
+        return 0, 0
+
+
+def person(role: Role, desk: HumanDesk | None) -> HumanAgent:
+    """The agent of a role with `voice: human`.
+
+    Raises:
+        ConfigError: there is no desk.
+    """
+    if desk is None:
+        raise ConfigError(
+            f"role {role.name!r} is played by a person (voice: human), and nobody can be asked here; `mas run` and "
+            "`mas serve` ask people, and in Python a TeamRuntime with a desk does"
+        )
+    return HumanAgent(role, desk)

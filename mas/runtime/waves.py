@@ -1,0 +1,77 @@
+"""The order of waves, found again after agents took different times. Pure.
+
+Agents are played as soon as they can begin. What they heard and said is then joined as if all had taken equally long,
+so that a team turn does not depend on who was quick: outputs of the agents that begin together join in declared order.
+Only where a join takes the first that arrives has timing a say; then arrival is the order.
+"""
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+
+from mas.core.messages import Payload
+from mas.graph.loops import Loop
+from mas.graph.plan import Plan
+from mas.graph.wiring import ALL
+from mas.runtime.flow import Flow
+
+Heard = tuple[tuple[str, Payload], ...]
+"""Senders and payloads that an agent had heard when it began. Items of lists are made anew, equal and not the same."""
+
+
+def heard(flow: Flow, agent: str) -> Heard:
+    """What the agent has heard so far, to compare."""
+    return tuple((message.sender, message.payload) for message in flow.messages(agent))
+
+
+def in_waves(start: Flow, said: Mapping[str, Sequence[Payload]], begun: Mapping[tuple[str, int], Heard]) -> Flow | None:
+    """The turn from `start`, at which nobody was at work, if all outputs since then had come wave by wave.
+
+    Args:
+        said: outputs since `start`, by agent, oldest first.
+        begun: what each agent had heard at the beginning of each visit since `start`.
+
+    Returns:
+        None where an agent would have heard something else than it did: timing has decided.
+    """
+    flow, taken = start, dict.fromkeys(said, 0)
+    while not flow.finished:
+        for agent in flow.ready():
+            known = begun.get((agent, flow.visits(agent)))
+            if known is None:
+                continue  # it has not begun yet
+            if known != heard(flow, agent):
+                return None
+            flow = flow.begin(agent)
+        speaking = [agent for agent in flow.running() if taken.get(agent, 0) < len(said.get(agent, ()))]
+        if not speaking:
+            break
+        for agent in speaking:
+            flow = flow.complete(agent, said[agent][taken[agent]])
+            taken[agent] += 1
+    return flow if all(taken[agent] == len(said[agent]) for agent in said) else None
+
+
+@lru_cache(maxsize=256)
+def needs_steps(plan: Plan) -> bool:
+    """Whether agents must be waited for wave by wave: every join is `all`, and yet timing would decide, because a loop
+    may iterate while something that left it is on its way."""
+    if plan.timeouts or any(need != ALL for need in plan.wiring.needs):
+        return False
+    loops = plan.wiring.loops
+    return any(not _is_closed(plan, loop) or _overlaps(loop, loops) for loop in loops)
+
+
+def _is_closed(plan: Plan, loop: Loop) -> bool:
+    """Whether a loop is entered at its head alone, and left at its end alone, on another route than it iterates on."""
+    edges = plan.wiring.edges
+    back = edges[loop.edge]
+    return all(edges[index].head == loop.head for index in loop.entries) and all(
+        edges[index].tail == back.tail and None not in (edges[index].when, back.when) and edges[index].when != back.when
+        for index in loop.exits
+    )
+
+
+def _overlaps(loop: Loop, loops: Sequence[Loop]) -> bool:
+    body = set(loop.body)
+    others = (set(other.body) for other in loops if other is not loop)
+    return any(body & other and not (body < other or other < body) for other in others)

@@ -1,0 +1,80 @@
+"""People who are asked at the terminal: the oldest open question is printed, and the next line answers it."""
+
+import asyncio
+import os
+
+from rich.console import Console
+from rich.text import Text
+
+from mas.core.errors import RefusedRequest, RunError
+from mas.runtime.human import HumanDesk, Question
+
+_CHUNK = 65_536
+
+
+class TerminalDesk(HumanDesk):
+    """A desk whose questions are printed one after the other. The input is read only while a question is printed.
+
+    When the input ends, questions fail with a RunError.
+
+    Args:
+        descriptor: of the file that answers are read from.
+    """
+
+    def __init__(self, console: Console, descriptor: int = 0) -> None:
+        super().__init__(self._laid, self._gone)
+        self._console, self._descriptor = console, descriptor
+        self._shown: str | None = None
+        self._unread = b""
+        self._is_over = False
+
+    def _laid(self, question: Question) -> None:
+        if self._shown is None:
+            self._show(question)
+
+    def _gone(self, question: Question) -> None:
+        if question.id != self._shown:
+            return
+        self._shown = None
+        asyncio.get_running_loop().remove_reader(self._descriptor)
+        waiting = self.questions()
+        if waiting:
+            self._show(waiting[0])
+
+    def _show(self, question: Question) -> None:
+        self._shown = question.id
+        self._console.print(Text(f"you are {question.agent}", style="bold"))
+        self._console.print(Text(question.instructions, style="dim"))
+        self._console.print(Text(question.text))
+        self._console.print(Text("your answer:", style="bold"))
+        self._listen()
+
+    def _listen(self) -> None:
+        """Take the next line if it is there already, else wait for it."""
+        loop = asyncio.get_running_loop()
+        if self._is_over:
+            self.fail(RunError("the input ended before the question to a person was answered"))
+        elif b"\n" in self._unread:
+            loop.call_soon(self._take, self._shown)
+        else:
+            try:
+                loop.add_reader(self._descriptor, self._read)
+            except PermissionError:  # a plain file, which is always ready and cannot be waited for
+                loop.call_soon(self._read)
+
+    def _read(self) -> None:
+        chunk = os.read(self._descriptor, _CHUNK)
+        self._unread += chunk
+        self._is_over = not chunk
+        asyncio.get_running_loop().remove_reader(self._descriptor)
+        self._listen()
+
+    def _take(self, wanted: str | None) -> None:
+        if wanted is None or wanted != self._shown:
+            return  # nobody waits any more; the line is for the next question
+        line, _, self._unread = self._unread.partition(b"\n")
+        try:
+            self.answer(wanted, line.decode(errors="replace"))
+        except RefusedRequest as error:
+            self._console.print(Text(f"{error} Once more:", style="red"))
+            self._listen()

@@ -1,0 +1,88 @@
+"""The bus over MQTT keeps the contract of every bus, within one process and between two."""
+
+from collections.abc import Callable, Iterator
+from typing import ClassVar
+
+import pytest
+from mosquitto import Mosquitto, needs_mosquitto, running_mosquitto
+
+from mas.bus.mqtt import MqttBus
+from mas.core.bus import Bus, BusStatistics, Subscription
+from mas.core.messages import Envelope
+from mas.testing.bus import BusContract
+from mas.testing.bus_redelivery import RedeliveryContract
+
+pytestmark = needs_mosquitto
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mosquitto]:
+    with running_mosquitto(tmp_path_factory.mktemp("mosquitto")) as broker:
+        yield broker
+
+
+class OverMqtt(BusContract, RedeliveryContract):
+    """What a wire changes for the suite."""
+
+    patience_s: ClassVar[float] = 0.3
+    slack_s: ClassVar[float] = 1.0
+    principal: ClassVar[str | None] = "tester"
+    broker: Mosquitto
+
+    @pytest.fixture(autouse=True)
+    def _broker(self, broker: Mosquitto) -> None:
+        self.broker = broker
+
+    async def settled(self, bus: Bus) -> None:
+        await bus.flush()
+
+
+class TestMqttBus(OverMqtt):
+    async def make_bus(self) -> Bus:
+        return await MqttBus.connect(self.broker.url("tester")).__aenter__()
+
+
+class Between:
+    """One process listens, the other one sends: a bus for the suite, made of two."""
+
+    def __init__(self, listens: MqttBus, sends: MqttBus) -> None:
+        self.listens = listens
+        self.sends = sends
+
+    def now(self) -> float:
+        return self.sends.now()
+
+    async def publish(self, envelope: Envelope, *, wait: bool = True) -> None:
+        await self.sends.publish(envelope, wait=wait)
+
+    async def request(self, envelope: Envelope, *, timeout_s: float | None = None) -> Envelope:
+        return await self.sends.request(envelope, timeout_s=timeout_s)
+
+    async def reply(self, request: Envelope, answer: Envelope) -> None:
+        await self.listens.reply(request, answer)
+
+    async def fail(self, request: Envelope, error: Exception) -> None:
+        await self.listens.fail(request, error)
+
+    def subscribe(self, address: str, *, principal: str | None = None, credit: int = 64) -> Subscription:
+        return self.listens.subscribe(address, principal=principal, credit=credit)
+
+    def tap(self, watch: Callable[[Envelope], None], *, principal: str | None = None) -> Callable[[], None]:
+        return self.listens.tap(watch, principal=principal)
+
+    def statistics(self) -> BusStatistics:
+        return self.listens.statistics()
+
+    async def flush(self) -> None:
+        await self.sends.flush()
+        await self.listens.flush()
+
+    async def close(self) -> None:
+        await self.listens.close()
+        await self.sends.close()
+
+
+class TestBetweenTwoProcesses(OverMqtt):
+    async def make_bus(self) -> Bus:
+        listens = await MqttBus.connect(self.broker.url("other")).__aenter__()
+        return Between(listens, await MqttBus.connect(self.broker.url("tester")).__aenter__())
