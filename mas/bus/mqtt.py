@@ -37,7 +37,7 @@ class MqttStatistics(DetailedStatistics, frozen=True, kw_only=True):
         outbox: messages sent that are not done.
         resent: attempts after the first, because a process vanished or left, or nothing had arrived.
         repeated: messages that came again and were not handed out again.
-        lost: one-way messages that a process had accepted and not done when it vanished, and nobody else could take.
+        lost: one-way messages that a process had accepted and nobody had done when this bus, their sender, closed.
         malformed: frames that were none.
         forged: frames whose envelope names another principal than sent them.
         reconnects: connections after the first.

@@ -150,6 +150,7 @@ class Outbox:
     def close(self) -> None:
         """Wake all senders with Closed."""
         for post in tuple(self._posts.values()):
+            self.lost += post.future.done()
             self._fail(post, Closed(f"message {post.envelope.id!r}: the bus was closed"))
 
     def _first(self, post: Post) -> None:
@@ -259,10 +260,12 @@ class Outbox:
         self._send(post)
 
     def _give_up(self, post: Post) -> None:
-        """Nobody is left to take it."""
+        """Nobody is left to take it: it waits for a listener if its sender was told that it will be delivered."""
         envelope = post.envelope
-        if post.future.done():
-            self.lost += 1
+        if post.future.done() and post.may_repeat:
+            post.begin_again()
+            post.due = self._clock() + 2 * self._options.ack_s
+            return
         if post.holder is not None and post.mode == "ask":
             error: MasError = Closed(
                 f"request {envelope.id!r}: its listener at {envelope.target!r} vanished without an answer"

@@ -73,6 +73,13 @@ class Post:
         self.pause_s = 0.0
         self.timer: asyncio.TimerHandle | None = None
 
+    def begin_again(self) -> None:
+        """Nobody has it, and who had it may take the next attempt."""
+        self.attempt += 1
+        self.holder, self.asked, self.unrouted_since = None, None, None
+        self.shunned.clear()
+        self.is_sent = False
+
     @property
     def may_repeat(self) -> bool:
         """Whether it may be given to another process when the one that has it vanished."""

@@ -16,6 +16,7 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.reasoncodes import ReasonCode
 
 from mas.bus.envelopes import EnvelopeFactory
+from mas.bus.limits import Limits
 from mas.bus.mqtt import MqttBus
 from mas.bus.mqtt_cards import Card
 from mas.bus.mqtt_client import Client
@@ -196,15 +197,27 @@ async def test_a_one_way_message_that_was_accepted_and_not_done_survives_its_pro
         await dies._local.close()
 
 
-async def test_what_nobody_can_take_any_more_is_counted(url):
-    async with processes(url, 1) as (sends,):
+async def test_what_nobody_is_left_to_take_waits_for_the_next_listener(url):
+    async with processes(url, 2) as (sends, comes):
         dies = await MqttBus.connect(url, options=QUICK).__aenter__()
         await dies.subscribe("b").__aenter__()
         await sends.publish(ASK.new("b", Note(text="x")))
         await vanish(dies)
-        await until(lambda: sends.statistics().lost == 1)
-        assert sends.statistics().outbox == 0
+        await until(lambda: dies.me not in sends.processes())
+        assert sends.statistics().outbox == 1
+        async with comes.subscribe("b") as inbox:
+            inbox.done(await inbox.receive())
+            await until(lambda: sends.statistics().outbox == 0)
         await dies._local.close()
+
+
+async def test_what_nobody_took_is_counted_when_its_sender_closes(url):
+    async with processes(url, 2) as (sends, leaves):
+        async with leaves.subscribe("b"):
+            await sends.publish(ASK.new("b", Note(text="x")))
+        await until(lambda: sends.statistics().outbox == 1)
+        await sends.close()
+        assert sends.statistics().lost == 1
 
 
 async def test_what_a_leaving_process_has_not_done_goes_to_another_one(url):
@@ -224,6 +237,36 @@ async def test_what_a_leaving_process_has_not_done_goes_to_another_one(url):
             second.done(envelope)
         await until(lambda: sends.statistics().outbox == 0)
         assert stays.statistics().waiting == 0
+
+
+async def test_a_process_takes_a_message_again_that_it_had_left_to_another_one(url):
+    async with processes(url, 3) as (first, second, sends):
+        async with first.subscribe("b") as inbox:
+            await sends.publish(ASK.new("b", Note(text="x")))
+            await inbox.receive()
+            elsewhere = await second.subscribe("b").__aenter__()
+        await elsewhere.receive()
+        async with first.subscribe("b") as inbox:
+            await elsewhere.__aexit__(None, None, None)
+            inbox.done(await inbox.receive())
+            await until(lambda: sends.statistics().outbox == 0)
+            assert first.statistics().dropped == 1, "once, as it was left to the other one"
+
+
+async def test_what_is_given_back_comes_again_and_at_last_is_a_dead_letter_that_its_sender_need_not_keep(url):
+    async with processes(url, 2) as (takes, sends), takes.subscribe("b") as inbox:
+        await sends.publish(ASK.new("b", Note(text="x")))
+        attempts = 1
+        while inbox.nack(await inbox.receive(), cause="not now"):
+            attempts += 1
+            assert sends.statistics().outbox == 1
+        assert attempts == Limits().max_attempts
+        await until(lambda: sends.statistics().outbox == 0)
+        assert takes.statistics().dead == 1
+        await sends.publish(ASK.new("b", Note(text="y")))
+        inbox.reject(await inbox.receive(), cause="no use")
+        await until(lambda: sends.statistics().outbox == 0)
+        assert takes.statistics().dead == 2
 
 
 async def test_a_requester_that_vanishes_stops_the_handler(url):
