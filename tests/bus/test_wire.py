@@ -41,6 +41,7 @@ class Opaque(Payload):
 
 GENERATION = Generation(token_ids=(1, 2), logprobs=(-0.5, -1.25), finish="stop", adapter=AdapterRef("planner", 3))
 CANDIDATE = Candidate(
+    role="planner",
     prompt="P", prompt_ids=(7,), text="go", payload=Verdict(text="no", accept=False), generation=GENERATION,
     temperature=0.5, seed=2**62, choices=(),
 )  # fmt: skip
