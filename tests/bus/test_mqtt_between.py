@@ -239,6 +239,21 @@ async def test_what_a_leaving_process_has_not_done_goes_to_another_one(url):
         assert stays.statistics().waiting == 0
 
 
+async def test_what_another_process_did_is_not_done_again_where_it_was_left(url):
+    async with processes(url, 3) as (first, second, sends):
+        async with first.subscribe("b") as inbox:
+            for text in "12":
+                await sends.publish(ASK.new("b", Note(text=text)))
+            await inbox.receive()
+            elsewhere = await second.subscribe("b").__aenter__()
+        for _ in "12":
+            elsewhere.done(await elsewhere.receive())
+        await until(lambda: sends.statistics().outbox == 0)
+        async with first.subscribe("b"):
+            assert first.statistics().waiting == 0
+        await elsewhere.__aexit__(None, None, None)
+
+
 async def test_a_process_takes_a_message_again_that_it_had_left_to_another_one(url):
     async with processes(url, 3) as (first, second, sends):
         async with first.subscribe("b") as inbox:
