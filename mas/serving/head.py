@@ -3,7 +3,8 @@
 Of R places of a batch (readings) the head yields the log-sum-exp and the entropy of the whole vocabulary and the logits
 of P wanted tokens. Each is one number whose slope towards its hidden state is one vector of D numbers: p W for the
 log-sum-exp, where p are the probabilities. So the slopes are made together with the numbers, from the same chunk of the
-matrix [R, V], and backward neither keeps nor computes it again.
+matrix [R, V], and backward neither keeps nor computes it again. The share p of a picked token is added in backward: the
+slope of its log-probability is 1 - p, which is lost in bfloat16 where it is a difference of two sums.
 
 Shape legend: R readings, C of one chunk, P picks, D hidden size, V vocabulary.
 """
@@ -72,6 +73,7 @@ class Picks:
     Attributes:
         heat_R1: temperature that the reading's logits are divided by; `is_heated`: one of them is not 1.
         reading_P, token_P: pick p is the logit of token `token_P[p]` at reading `reading_P[p]`; sorted by reading.
+        first_P: 1 for the first pick of a token at its reading, 0 for others of the same.
         starts: the first pick of each reading, and P.
     """
 
@@ -79,6 +81,7 @@ class Picks:
     is_heated: bool
     reading_P: Tensor
     token_P: Tensor
+    first_P: Tensor
     starts: list[int]
 
 
@@ -124,8 +127,6 @@ class _Pick(torch.autograd.Function):
             total_C1 = share_CV.sum(-1, keepdim=True)
             log_C1 = total_C1.log()
             lse_R[rows] = (top_C1 + log_C1)[:, 0]
-            if slopes:
-                kept[0][rows] = head.back(share_CV, slope_CV).div_(total_C1)
             if slopes < 2:
                 entropy_R[rows] = (log_C1 - logits_CV.mul_(share_CV).sum(-1, keepdim=True).div_(total_C1))[:, 0]
             else:  # of -sum p log p: -p (log p + H)
@@ -134,8 +135,12 @@ class _Pick(torch.autograd.Function):
                 entropy_R[rows] = -(logits_CV * share_CV).sum(-1)
                 slope_of_entropy_CV = logits_CV.add_(entropy_R[rows, None]).mul_(share_CV).neg_()
                 kept[1][rows] = head.back(slope_of_entropy_CV, slope_CV)
+                total_C1 = torch.ones_like(total_C1)
+            if slopes:
+                share_CV[picks.reading_P[first:last] - start, picks.token_P[first:last]] = 0
+                kept[0][rows] = head.back(share_CV, slope_CV) / total_C1
         ctx.save_for_backward(*kept)
-        ctx.head, ctx.picks, ctx.found_P = head, picks, found_P.detach()
+        ctx.head, ctx.picks, ctx.found_P, ctx.lse_R = head, picks, found_P.detach(), lse_R.detach()
         return found_P, lse_R, entropy_R
 
     @staticmethod
@@ -145,7 +150,8 @@ class _Pick(torch.autograd.Function):
         into_RD = kept[0] * (grads[1][:, None] * scale_R1).to(kept[0].dtype)
         if len(kept) == 2:
             into_RD.addcmul_(kept[1], (grads[2][:, None] * scale_R1).to(kept[1].dtype))
-        weight_P1 = grads[0][:, None] * scale_R1[picks.reading_P]
+        share_P = (ctx.found_P - ctx.lse_R[picks.reading_P]).exp() * picks.first_P
+        weight_P1 = (grads[0] + grads[1][picks.reading_P] * share_P)[:, None] * scale_R1[picks.reading_P]
         slope_P = head.slope(ctx.found_P, picks.heat_R1[picks.reading_P, 0])
         if slope_P is not None:
             weight_P1 *= slope_P[:, None]

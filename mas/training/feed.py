@@ -178,6 +178,7 @@ class _Reading:
             any(heat != 1 for _, heat, _ in found),
             torch.tensor([wanted[n][0] for n in order], device=device),
             torch.tensor([wanted[n][1] for n in order], device=device),
+            torch.tensor(_is_first([wanted[n] for n in order]), dtype=torch.float32, device=device),
             starts,
         )
         return cls(
@@ -187,6 +188,12 @@ class _Reading:
             torch.tensor(at[: len(reading_J)], device=device),
             _chosen(chosen, at[len(reading_J) :], device),
         )
+
+
+def _is_first(wanted: Sequence[tuple[int, int]]) -> list[bool]:
+    """Whether a token of a reading was not wanted before in the list."""
+    seen: set[tuple[int, int]] = set()
+    return [not (one in seen or seen.add(one)) for one in wanted]  # type: ignore[func-returns-value]
 
 
 def _chosen(

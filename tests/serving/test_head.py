@@ -21,7 +21,8 @@ def head_of(**form: float) -> Head:
 def picks_of() -> Picks:
     starts = [sum(reading < n for reading in READING) for n in range(READINGS + 1)]
     heat_R1 = torch.tensor([1.0, 0.5, 2.0, 1.3, 1.0, 1.0, 0.7])[:, None]
-    return Picks(heat_R1, True, torch.tensor(READING), torch.tensor(TOKEN), starts)
+    first_P = torch.tensor([1.0, 1.0, 1.0, 1.0, 0.0, 1.0, 1.0])  # token 2 of reading 3 is picked twice
+    return Picks(heat_R1, True, torch.tensor(READING), torch.tensor(TOKEN), first_P, starts)
 
 
 def hidden() -> Tensor:
@@ -93,3 +94,19 @@ def test_without_gradients_nothing_is_kept_for_them(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(Head, "back", lambda *_: pytest.fail("a slope that nobody asked for"))
     with torch.no_grad():
         assert torch.isfinite(pick(head_of(), hidden(), picks_of(), 3).lse_R).all()
+
+
+@pytest.mark.parametrize("gain", [3.0, 8.0, 14.0])
+def test_in_bfloat16_a_token_that_is_nearly_certain_keeps_its_slope(gain: float) -> None:
+    generator = torch.Generator().manual_seed(3)
+    weight_VD = torch.nn.functional.normalize(torch.randn(64, 32, generator=generator), dim=-1).bfloat16()
+    token_R = torch.arange(16)
+    hidden_RD = (gain * weight_VD[token_R]).detach().requires_grad_()
+    picks = Picks(torch.ones(16, 1), False, token_R, token_R, torch.ones(16), list(range(17)))
+    picked = pick(Head(weight_VD, None), hidden_RD, picks, 5)
+    (mine,) = torch.autograd.grad((picked.logits_P - picked.lse_R).sum(), hidden_RD)
+    exact = hidden_RD.detach().double().requires_grad_()
+    logits_RV = (hidden_RD.detach() @ weight_VD.T).double() + (exact - exact.detach()) @ weight_VD.double().T
+    (wanted,) = torch.autograd.grad(logits_RV.log_softmax(-1)[token_R, token_R].sum(), exact)
+    assert wanted.norm() > 0
+    assert (mine.double() - wanted).norm() <= 0.02 * wanted.norm()
