@@ -159,13 +159,11 @@ def base(overrides: Overrides = None) -> None:
     """Make the tiny base of a scenario, or of all; it is kept in the cache."""
     given = overrides or []
     is_chosen = any(word.lstrip("+").partition("=")[0].partition(".")[0] == "scenario" for word in given)
-    configured = [
-        configured([*given, *more]) for more in ([[]] if is_chosen else [[f"scenario={n}"] for n in SCENARIOS])
-    ]
+    wanted = [configured([*given, *more]) for more in ([[]] if is_chosen else [[f"scenario={n}"] for n in SCENARIOS])]
     check_used("base", given, ("scenario", "model", "engine"))
     from mas.training.warm_start import tiny_base
 
-    for config, scenario in configured:
+    for config, scenario in wanted:
         began = time.perf_counter()
         path = tiny_base(scenario, config.model.tiny)
         typer.echo(f"{scenario.name}\t{path}\t{time.perf_counter() - began:.1f} s")

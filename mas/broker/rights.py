@@ -8,7 +8,8 @@ signs of life at an address of its own. The operator looks on: presence and the 
 """
 
 import re
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass
 
 from mas.bus.mqtt_topics import level
@@ -37,7 +38,7 @@ def team_rights(spec: TeamSpec, space: str) -> tuple[Rights, ...]:
     Raises:
         ConfigError: a name that cannot be a user name, or an agent named like the environment's address.
     """
-    address = {agent: _principal(spec, agent) for agent in spec.members()}
+    address = {agent: _principal(spec, agent) for agent in (*spec.members(), *spec.stand_ins())}
     for name in (_ENVIRONMENT, _RUN):
         if name in address:
             raise ConfigError(
@@ -47,13 +48,28 @@ def team_rights(spec: TeamSpec, space: str) -> tuple[Rights, ...]:
     owner = {name: name for name in address.values()} | {environment: COORDINATOR}
     sends = {(COORDINATOR, target) for target in owner} | {(name, run) for name in address.values()}
     owner[run] = COORDINATOR
-    sends |= {
-        (address[edge.source], address[edge.target])
-        for edge in spec.edges
-        if edge.source != START and edge.target != DONE
-    }
+    sends |= {(address[source], address[target]) for source, target in _neighbours(spec, address)}
     members = [_member(name, owner, sends, space) for name in (*address.values(), COORDINATOR)]
     return (*members, Rights(principal=OPERATOR, read=(_filter(space, "card", None, None), "$SYS/#"), write=()))
+
+
+def _neighbours(spec: TeamSpec, agents: Container[str]) -> Iterator[tuple[str, str]]:
+    """Pairs of agents that an edge joins, directly or through the start and the end of teams within."""
+    inner = {name.removesuffix(f".{START}") for edge in spec.edges for name in (edge.source,) if name not in agents}
+    after = defaultdict(set)
+    for edge in spec.edges:
+        source = f"{edge.source}.{DONE}" if edge.source in inner else edge.source
+        after[source].add(f"{edge.target}.{START}" if edge.target in inner else edge.target)
+    for agent in [name for name in after if name in agents]:
+        seen: set[str] = set()
+        left = [agent]
+        while left:
+            for target in after[left.pop()] - seen:
+                seen.add(target)
+                if target in agents:
+                    yield agent, target
+                else:
+                    left.append(target)
 
 
 def _member(name: str, owner: dict[str, str], sends: set[tuple[str, str]], space: str) -> Rights:

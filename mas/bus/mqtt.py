@@ -18,6 +18,7 @@ from typing import Self
 import msgspec
 
 from mas.bus.counters import DetailedStatistics
+from mas.bus.dead import DeadLetter
 from mas.bus.limits import Limits
 from mas.bus.memory import MemoryBus
 from mas.bus.mqtt_cards import Card
@@ -167,6 +168,14 @@ class MqttBus:
             forged=node.ear.forged,
             reconnects=node.link.reconnects,
         )
+
+    def dead_letters(self) -> tuple[DeadLetter, ...]:
+        """What this process took and gave up on; see `MemoryBus.dead_letters`."""
+        return self._local.dead_letters()
+
+    def redrive(self, message_id: str | None = None) -> int:
+        """Deliver dead letters of this process again, here; see `MemoryBus.redrive`."""
+        return self._local.redrive(message_id)
 
     def processes(self) -> dict[Peer, Card]:
         """Who is on the bus, this process included; who vanished a moment ago may still be among them."""

@@ -17,7 +17,7 @@ class _Frozen(BaseModel):
 
 
 class Retries(_Frozen):
-    """Asking again after an error that may pass: Expired, RemoteError or Closed.
+    """Asking again after an error that may pass: Expired, RemoteError, Closed or NoRoute.
 
     The wait before attempt n + 1 is wait_s * factor^(n-1) * (1 + jitter * u), u drawn from [-1, 1] by the seed of the
     episode, turn, agent and attempt.

@@ -111,20 +111,28 @@ class TeamRuntime:
     async def __aenter__(self) -> Self:
         listeners: dict[str, Handler] = {}
         if self._hosts(ENVIRONMENT):
-            listeners[f"{self.plan.spec.name}/{ENVIRONMENT}"] = self.world.handle
+            listeners[self._of(ENVIRONMENT)] = self.world.handle
             if any(policy.idle_s is not None for policy in self.plan.spec.policies.values()):
                 listeners[self._address] = self._asking.pulse.handle
         for name, agent in self._members.items():
             if self._hosts(name):
-                listeners[f"{self.plan.spec.name}/{name}"] = with_pulse(self.bus, agent.handle)
+                listeners[self._of(name)] = with_pulse(self.bus, agent.handle)
         for address, handler in listeners.items():
-            await self._stack.enter_async_context(serve(self.bus, address, handler, concurrency=_CREDIT))
+            # Whoever plays reads at its addresses as the principal that it asks as.
+            is_players = self._place is not None and address in (self._address, self._of(ENVIRONMENT))
+            principal = self._place.principal if self._place is not None and is_players else None
+            await self._stack.enter_async_context(
+                serve(self.bus, address, handler, concurrency=_CREDIT, principal=principal)
+            )
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self._stack.aclose()
+
+    def _of(self, name: str) -> str:
+        return f"{self.plan.spec.name}/{name}"
 
     def _hosts(self, name: str) -> bool:
         return self._place is None or name in self._place.hosts

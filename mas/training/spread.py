@@ -83,12 +83,14 @@ async def open_spread(
     """The configured team, whose agents are processes of `serve_agent` on the bus at `url`. No weights are loaded here.
 
     Raises:
-        NoRoute: an agent is not on the bus. Otherwise as `MqttBus.connect` and `model_text`.
+        ConfigError: somebody plays this team on this bus. NoRoute: an agent is not on it. Otherwise as
+        `MqttBus.connect` and `model_text`.
     """
     team = find_team(scenario, config.algorithm.team)
     plan = compile_team(team, build_roles(team))
     text = model_text(config.model)
     async with MqttBus.connect(url, payloads=TEAM_PAYLOADS, ca_file=ca_file) as bus:
+        _check_alone(bus, f"{team.name}/{ENVIRONMENT}")
         await _everybody(bus, team.name, (*plan.roles, *plan.stand_ins))
         runtime = TeamRuntime(
             plan,
@@ -102,6 +104,20 @@ async def open_spread(
         )
         async with runtime:
             yield Players(scenario=scenario, plan=plan, runtime=runtime)
+
+
+def _check_alone(bus: MqttBus, environment: str) -> None:
+    """Refuse to play beside somebody who does: they would share one address for two worlds.
+
+    Raises:
+        ConfigError: another process plays this team here.
+    """
+    others = [peer for peer, card in bus.processes().items() if environment in card.addresses]
+    if others:
+        raise ConfigError(
+            f"process {others[0].process!r} plays this team on this bus; wait until it has ended (a few seconds longer "
+            "if it was killed), or use another space"
+        )
 
 
 async def _everybody(bus: MqttBus, team: str, names: Iterable[str]) -> None:

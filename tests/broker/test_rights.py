@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from mas.broker.rights import acl_text, team_rights
 from mas.core.errors import ConfigError
+from mas.core.policy import Policy
 from mas.core.team import EdgeSpec, RoleSpec, TeamSpec
 from mas.protocols import fan_out, plan_execute_verify, solo, vote
 
@@ -211,3 +212,30 @@ def test_a_name_that_files_cannot_hold_is_refused(name: str) -> None:
 def test_an_agent_cannot_take_an_address_of_whoever_plays_the_team(name: str) -> None:
     with pytest.raises(ConfigError, match="give it another name"):
         team_rights(team("t", [name], []), "s")
+
+
+def test_edges_into_and_out_of_a_team_within_reach_its_agents() -> None:
+    inner = {"name": "pair", "roles": {"w": {}, "c": {}}, "edges": ["start -> w", "w -> c", "c -> done"], "output": "c"}
+    spec = TeamSpec.model_validate(
+        {
+            "name": "outer",
+            "roles": {"a": {}, "b": {}},
+            "agents": {"a": "a", "b": "b", "solve": {"team": inner}},
+            "edges": ["start -> a", "a -> solve", "solve -> b", "b -> done"],
+            "output": "b",
+        }
+    )
+    writes = {one.principal: " ".join(one.write) for one in team_rights(spec, "s")}
+    for source, target in (("a", "solve.w"), ("solve.w", "solve.c"), ("solve.c", "b")):
+        assert f"to/outer%2F{target}/outer%2F{source}" in writes[f"outer/{source}"]
+    assert "to/outer%2Fb/" not in writes["outer/a"] + writes["outer/solve.w"]
+
+
+def test_a_stand_in_has_rights_of_its_own() -> None:
+    spec = solo()
+    roles = {**spec.roles, "spare": RoleSpec(type="executor")}
+    policies = {"solo": Policy(fallback="spare")}
+    spare = TeamSpec.model_validate(
+        spec.model_dump() | {"roles": roles, "policies": policies, "agents": {"solo": "solo"}}
+    )
+    assert "solo/spare" in {one.principal for one in team_rights(spare, "s")}

@@ -20,6 +20,8 @@ SHORT = (
 )  # fmt: skip
 ELSEWHERE = ("engine=vllm", "engine=openai", "engine.name=", "peers.")
 """Begins overrides that need more than this process."""
+RUN_ELSEWHERE = ("bench", "deadletters", "serve", "agent")
+"""Commands that need more than themselves: run in tests/bench, tests/bus, tests/endpoint and tests/broker."""
 COMMAND = typer.main.get_command(app)
 NAMES: dict[str, Any] = getattr(COMMAND, "commands")  # noqa: B009 - a group, which its type does not say
 
@@ -70,11 +72,7 @@ def test_every_command_of_a_page_works(
         if words[0] in ("demo", "study"):
             load_study("demo" if words[0] == "demo" else next(iter(words[1:]), "full"))
             continue
-        if words[0] == "bench":  # run in tests/bench
-            continue
-        if words[0] == "deadletters":  # its journal is not there; run in tests/bus
-            continue
-        if words[0] == "serve":  # it ends with a signal only: tests/endpoint serves, test_pages asks what the page asks
+        if words[0] in RUN_ELSEWHERE or "--bus" in words:
             continue
         if words[0] == "broker" and "--write-only" not in words:  # it ends with a signal only: tests/broker
             continue
