@@ -38,7 +38,8 @@ class MqttStatistics(DetailedStatistics, frozen=True, kw_only=True):
         outbox: messages sent that are not done.
         resent: attempts after the first, because a process vanished or left, or nothing had arrived.
         repeated: messages that came again and were not handed out again.
-        lost: one-way messages that a process had accepted and nobody had done when this bus, their sender, closed.
+        lost: one-way messages that a process had accepted and nobody had done when this bus, their
+            sender, closed; or that too many others waited with for somebody to listen.
         malformed: frames that were none.
         forged: frames whose envelope names another principal than sent them.
         reconnects: connections after the first.

@@ -19,7 +19,7 @@ class MqttOptions:
         poll_s: how often at least the process that holds a message is asked for it.
         absent_s: how long a process that vanished may stay away before its messages go elsewhere.
         grace_s: how long after a deadline the receiver's own word is waited for.
-        outbox: messages on their way or not yet done, at most; further senders wait.
+        outbox: messages on their way or not yet done, at most; further senders wait. Half of it may wait for listeners.
         remembered: messages that are over and still recognised when they come again, the oldest forgotten first.
         max_frame_bytes: longest message that is sent or taken.
 

@@ -93,7 +93,7 @@ class Outbox:
             self._remove(post)
         else:
             if post.holder != peer:
-                post.holder, post.asked = peer, None
+                post.holder, post.asked, post.is_orphan = peer, None, False
                 post.pause_s = self._options.ack_s
                 post.due = self._clock() + post.pause_s
             if standing == "accepted":
@@ -263,9 +263,12 @@ class Outbox:
         """Nobody is left to take it: it waits for a listener if its sender was told that it will be delivered."""
         envelope = post.envelope
         if post.future.done() and post.may_repeat:
-            post.begin_again()
-            post.due = self._clock() + 2 * self._options.ack_s
-            return
+            others = sum(other.is_orphan for other in self._posts.values() if other is not post)
+            if 2 * others < self._options.outbox:  # the other half is for what can go on
+                post.begin_again()
+                post.due = self._clock() + 2 * self._options.ack_s
+                return
+            self.lost += 1
         if post.holder is not None and post.mode == "ask":
             error: MasError = Closed(
                 f"request {envelope.id!r}: its listener at {envelope.target!r} vanished without an answer"

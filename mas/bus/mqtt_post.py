@@ -23,6 +23,7 @@ class Post:
         holder: the process that said that it has it.
         asked: processes that may have it and have not said so yet; None: nobody was asked.
         shunned: processes that had it and left it.
+        is_orphan: it waits for somebody to listen; whoever was to do it has left or died.
         is_sent: it went to the broker, which has not said that nobody listens.
         unrouted_since: when the broker first said that nobody listens; None: it did not, or took it since.
         due: when to look after it next; `pause_s`: the wait after that.
@@ -37,6 +38,7 @@ class Post:
         "envelope",
         "future",
         "holder",
+        "is_orphan",
         "is_sent",
         "lane",
         "mode",
@@ -68,6 +70,7 @@ class Post:
         self.asked: set[Peer] | None = None
         self.shunned: set[Peer] = set()
         self.is_sent = False
+        self.is_orphan = False
         self.unrouted_since: float | None = None
         self.due = 0.0
         self.pause_s = 0.0
@@ -78,7 +81,7 @@ class Post:
         self.attempt += 1
         self.holder, self.asked, self.unrouted_since = None, None, None
         self.shunned.clear()
-        self.is_sent = False
+        self.is_sent, self.is_orphan = False, True
 
     @property
     def may_repeat(self) -> bool:

@@ -211,6 +211,22 @@ async def test_what_nobody_is_left_to_take_waits_for_the_next_listener(url):
         await dies._local.close()
 
 
+async def test_what_waits_for_a_listener_leaves_room_for_what_does_not(url):
+    options = MqttOptions(absent_s=0.5, ack_s=0.2, outbox=4)
+    async with processes(url, 2) as (leaves, stays), MqttBus.connect(url, options=options) as sends:
+        async with leaves.subscribe("b"):
+            for text in "1234":
+                await sends.publish(ASK.new("b", Note(text=text)))
+        await until(lambda: sends.statistics().lost == 2)
+        assert sends.statistics().outbox == 2
+        async with stays.subscribe("c") as inbox:
+            for text in "567":
+                await sends.publish(ASK.new("c", Note(text=text)))
+                inbox.done(await inbox.receive())
+        async with stays.subscribe("b") as inbox:
+            assert sorted([await next_text(inbox), await next_text(inbox)]) == ["1", "2"]
+
+
 async def test_what_nobody_took_is_counted_when_its_sender_closes(url):
     async with processes(url, 2) as (sends, leaves):
         async with leaves.subscribe("b"):
