@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
@@ -47,7 +48,7 @@ def _rows(rows: Sequence[Row], title: str, ratio: str) -> Table:
 
 def _numbers(row: Row) -> tuple[str, str, str]:
     if row.median is None or row.min is None or row.max is None or row.ratio is None:
-        return row.note, "", ""
+        return escape(row.note), "", ""
     return f"{row.median:,.0f}", f"{row.min:,.0f} – {row.max:,.0f}", f"{row.ratio:.2f}"
 
 
