@@ -4,7 +4,18 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Literal, TypeVar
 
-from mas.core.errors import BudgetExceeded, Closed, ConfigError, Denied, Expired, Halted, MasError, NoRoute, RemoteError
+from mas.core.errors import (
+    BudgetExceeded,
+    Closed,
+    ConfigError,
+    Denied,
+    Expired,
+    Halted,
+    MasError,
+    NoRoute,
+    RemoteError,
+    ReplayError,
+)
 from mas.core.policy import Policy, Retries
 from mas.core.records import Attempt
 from mas.core.seeds import Part, derive_seed
@@ -14,7 +25,7 @@ OnAttempt = Callable[[Attempt], None]
 
 MAY_PASS = (Expired, RemoteError, Closed, NoRoute)
 """Errors after which asking again may help."""
-FINAL = (Denied, ConfigError, BudgetExceeded, Halted)
+FINAL = (Denied, ConfigError, BudgetExceeded, Halted, ReplayError)
 """Errors after which nobody else is asked either."""
 
 

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping
 import msgspec
 
 from mas.core.environment import Environment, Observation
-from mas.core.errors import AgentFailed, Halted, MasError, RunError
+from mas.core.errors import AgentFailed, Halted, MasError, ReplayError, RunError
 from mas.core.messages import Failure, Payload
 from mas.core.naming import agent_of, local_name
 from mas.core.policy import policy_of
@@ -249,7 +249,7 @@ class _TeamTurn:
         policies = point.flow.plan.spec.policies
         try:
             payload = await self._decide(point)
-        except Halted:
+        except (Halted, ReplayError):  # not the agent's failures
             raise
         except MasError as error:
             if policy_of(policies, point.agent).on_failure != "isolate":

@@ -2,21 +2,20 @@
 
 import asyncio
 import base64
-import contextlib
 import hashlib
-from collections.abc import AsyncIterator, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import Iterator
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import aiomqtt
 import msgspec
 import pytest
+from between import ASK, PATIENCE_S, QUICK, as_user, echo, processes, until, vanish
 from mosquitto import Mosquitto, needs_mosquitto, running_mosquitto
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.reasoncodes import ReasonCode
 
 from mas.bus.envelopes import EnvelopeFactory
-from mas.bus.limits import Limits
 from mas.bus.mqtt import MqttBus
 from mas.bus.mqtt_cards import Card
 from mas.bus.mqtt_client import Client
@@ -26,55 +25,9 @@ from mas.bus.mqtt_topics import Topics
 from mas.bus.serve import serve
 from mas.core.errors import Closed, Denied, Dropped, Expired, Malformed, NoRoute, RemoteError, Unreachable
 from mas.core.messages import Delivery, Envelope, Note, Payload
-from mas.testing.bus_suite import answer_to, cancel, is_blocked, next_text, start
+from mas.testing.bus_suite import cancel, is_blocked, next_text, start
 
 pytestmark = needs_mosquitto
-PATIENCE_S = 0.3
-QUICK = MqttOptions(absent_s=0.5, ack_s=0.2)
-ASK = EnvelopeFactory("asker")
-
-
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mosquitto]:
-    with running_mosquitto(tmp_path_factory.mktemp("mosquitto")) as broker:
-        yield broker
-
-
-@pytest.fixture
-def url(broker: Mosquitto, request: pytest.FixtureRequest) -> str:
-    """A space of its own for each test."""
-    return broker.url("alice", str(abs(hash(request.node.name))))
-
-
-def as_user(url: str, user: str) -> str:
-    return url.replace("alice", user)
-
-
-async def until(holds, limit_s: float = 20.0) -> None:
-    async with asyncio.timeout(limit_s):
-        while not holds():  # noqa: ASYNC110 - what it waits for is in another process
-            await asyncio.sleep(0.01)
-
-
-async def vanish(bus: MqttBus) -> None:
-    """The process dies: its connection breaks, and it says nothing more."""
-    link = bus._node.link
-    link._keeping.cancel()
-    client, link._client = link._client, None
-    bus._node._looking.cancel()
-    client._client._sock_close()
-    with contextlib.suppress(asyncio.CancelledError):
-        await link._keeping
-
-
-async def echo(envelope: Envelope) -> Payload:
-    return envelope.payload
-
-
-@asynccontextmanager
-async def processes(url: str, number: int, options: MqttOptions = QUICK) -> AsyncIterator[list[MqttBus]]:
-    async with AsyncExitStack() as stack:
-        yield [await stack.enter_async_context(MqttBus.connect(url, options=options)) for _ in range(number)]
 
 
 async def test_an_envelope_arrives_with_the_principal_of_its_sender(url):
@@ -195,109 +148,6 @@ async def test_a_one_way_message_that_was_accepted_and_not_done_survives_its_pro
                 assert await next_text(inbox) == "x"
                 await until(lambda: sends.statistics().outbox == 0)
         await dies._local.close()
-
-
-async def test_what_nobody_is_left_to_take_waits_for_the_next_listener(url):
-    async with processes(url, 2) as (sends, comes):
-        dies = await MqttBus.connect(url, options=QUICK).__aenter__()
-        await dies.subscribe("b").__aenter__()
-        await sends.publish(ASK.new("b", Note(text="x")))
-        await vanish(dies)
-        await until(lambda: dies.me not in sends.processes())
-        assert sends.statistics().outbox == 1
-        async with comes.subscribe("b") as inbox:
-            inbox.done(await inbox.receive())
-            await until(lambda: sends.statistics().outbox == 0)
-        await dies._local.close()
-
-
-async def test_what_waits_for_a_listener_leaves_room_for_what_does_not(url):
-    options = MqttOptions(absent_s=0.5, ack_s=0.2, outbox=4)
-    async with processes(url, 2) as (leaves, stays), MqttBus.connect(url, options=options) as sends:
-        async with leaves.subscribe("b"):
-            for text in "1234":
-                await sends.publish(ASK.new("b", Note(text=text)))
-        await until(lambda: sends.statistics().lost == 2)
-        assert sends.statistics().outbox == 2
-        async with stays.subscribe("c") as inbox:
-            for text in "567":
-                await sends.publish(ASK.new("c", Note(text=text)))
-                inbox.done(await inbox.receive())
-        async with stays.subscribe("b") as inbox:
-            assert sorted([await next_text(inbox), await next_text(inbox)]) == ["1", "2"]
-
-
-async def test_what_nobody_took_is_counted_when_its_sender_closes(url):
-    async with processes(url, 2) as (sends, leaves):
-        async with leaves.subscribe("b"):
-            await sends.publish(ASK.new("b", Note(text="x")))
-        await until(lambda: sends.statistics().outbox == 1)
-        await sends.close()
-        assert sends.statistics().lost == 1
-
-
-async def test_what_a_leaving_process_has_not_done_goes_to_another_one(url):
-    async with processes(url, 3) as (leaves, stays, sends):
-        async with leaves.subscribe("b") as first:
-            for text in "12":
-                await sends.publish(ASK.new("b", Note(text=text)))
-            asked = start(sends.request(ASK.new("b", Note(text="3"))))
-            await first.receive()
-            second = await stays.subscribe("b").__aenter__()
-        again = [await second.receive() for _ in range(3)]
-        assert sorted(envelope.payload.content for envelope in again) == ["1", "2", "3"]
-        (request,) = [envelope for envelope in again if envelope.reply_to is not None]
-        await stays.reply(request, answer_to(request))
-        assert (await asked).payload.content == "3"
-        for envelope in again:
-            second.done(envelope)
-        await until(lambda: sends.statistics().outbox == 0)
-        assert stays.statistics().waiting == 0
-
-
-async def test_what_another_process_did_is_not_done_again_where_it_was_left(url):
-    async with processes(url, 3) as (first, second, sends):
-        async with first.subscribe("b") as inbox:
-            for text in "12":
-                await sends.publish(ASK.new("b", Note(text=text)))
-            await inbox.receive()
-            elsewhere = await second.subscribe("b").__aenter__()
-        for _ in "12":
-            elsewhere.done(await elsewhere.receive())
-        await until(lambda: sends.statistics().outbox == 0)
-        async with first.subscribe("b"):
-            assert first.statistics().waiting == 0
-        await elsewhere.__aexit__(None, None, None)
-
-
-async def test_a_process_takes_a_message_again_that_it_had_left_to_another_one(url):
-    async with processes(url, 3) as (first, second, sends):
-        async with first.subscribe("b") as inbox:
-            await sends.publish(ASK.new("b", Note(text="x")))
-            await inbox.receive()
-            elsewhere = await second.subscribe("b").__aenter__()
-        await elsewhere.receive()
-        async with first.subscribe("b") as inbox:
-            await elsewhere.__aexit__(None, None, None)
-            inbox.done(await inbox.receive())
-            await until(lambda: sends.statistics().outbox == 0)
-            assert first.statistics().dropped == 1, "once, as it was left to the other one"
-
-
-async def test_what_is_given_back_comes_again_and_at_last_is_a_dead_letter_that_its_sender_need_not_keep(url):
-    async with processes(url, 2) as (takes, sends), takes.subscribe("b") as inbox:
-        await sends.publish(ASK.new("b", Note(text="x")))
-        attempts = 1
-        while inbox.nack(await inbox.receive(), cause="not now"):
-            attempts += 1
-            assert sends.statistics().outbox == 1
-        assert attempts == Limits().max_attempts
-        await until(lambda: sends.statistics().outbox == 0)
-        assert takes.statistics().dead == 1
-        await sends.publish(ASK.new("b", Note(text="y")))
-        inbox.reject(await inbox.receive(), cause="no use")
-        await until(lambda: sends.statistics().outbox == 0)
-        assert takes.statistics().dead == 2
 
 
 async def test_a_requester_that_vanishes_stops_the_handler(url):
