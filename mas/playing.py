@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 Words = Annotated[list[str] | None, typer.Argument(metavar="[RUN_DIR] [OVERRIDES]...", help=OVERRIDES_HELP)]
 _BUS_HELP = "the bus that processes share, mqtt://USER@HOST:PORT/SPACE or mqtts://; password in MAS_BUS_PASSWORD"
+_USER_HELP = "USER is TEAM%2FAGENT: in a URL, %2F stands for a slash that does not end the host"
 BusCa = Annotated[Path | None, typer.Option("--ca", help="certificates that vouch for a broker with mqtts://")]
 
 
@@ -36,6 +37,10 @@ def run(
     run_dir, config, scenario = _played("run", words or [])
     if ca is not None and not bus:
         raise ConfigError("--ca says whom to trust as --bus, which is not given")
+    if bus:
+        from mas.runtime.joining import try_connection
+
+        asyncio.run(try_connection(bus, ca_file=ca))  # before what takes long to load
     from mas.runtime.interrupt import drains_on_interrupt
     from mas.training.players import open_players
     from mas.training.show import show_episode
@@ -48,7 +53,7 @@ def run(
         desk = TerminalDesk(console)
         opening: AbstractAsyncContextManager[Players]
         if bus:
-            opening = open_spread(config, scenario, bus, ca_file=ca, desk=desk)
+            opening = open_spread(config, scenario, bus, console.print, ca_file=ca, desk=desk)
         else:
             opening = open_players(config, scenario, run_dir, console.print, desk)
         async with opening as players:
@@ -63,13 +68,17 @@ def run(
 def agent(
     name: Annotated[str, typer.Argument(metavar="AGENT", help="a member of the team; `mas graph` shows them")],
     words: Words = None,
-    bus: Annotated[str, typer.Option(envvar="MAS_BUS_URL", help=_BUS_HELP)] = "",
+    bus: Annotated[str, typer.Option(envvar="MAS_BUS_URL", help=f"{_BUS_HELP}. {_USER_HELP}")] = "",
     ca: BusCa = None,
 ) -> None:
     """Speak for one agent of a team on a bus that processes share, until Ctrl-C; `mas run --bus` plays the team."""
     run_dir, config, scenario = _played("agent", words or [])
     if not bus:
         raise ConfigError("mas agent needs a bus: --bus mqtt://TEAM%2FAGENT@HOST:PORT/SPACE, or MAS_BUS_URL")
+    from mas.runtime.joining import agent_principal, check_user, try_connection
+
+    check_user(bus, agent_principal(find_team(scenario, config.algorithm.team), name), ca_file=ca)
+    asyncio.run(try_connection(bus, ca_file=ca))  # before what takes long to load
     from mas.training.spread import serve_agent
     from mas.training.terminal import TerminalDesk
 

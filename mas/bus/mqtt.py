@@ -178,6 +178,21 @@ class MqttBus:
         """Deliver dead letters of this process again, here; see `MemoryBus.redrive`."""
         return self._local.redrive(message_id)
 
+    def on_connection(self, call: Callable[[bool], object]) -> None:
+        """Call with False when the connection to the broker is lost, and with True when it is there again, once each.
+
+        For one watcher: the last one that asked.
+        """
+        self._node.link.noticed = call
+
+    def card(self) -> Card:
+        """What this process says of itself to all others."""
+        return self._node.cards.of(self.me)
+
+    def show(self, card: Card) -> None:
+        """Say it anew, now and after every reconnection; what this process listens at stays as it is."""
+        self._node.show(card)
+
     def processes(self) -> dict[Peer, Card]:
         """Who is on the bus, this process included; who vanished a moment ago may still be among them."""
         return dict(self._node.cards)

@@ -20,11 +20,17 @@ class Card(msgspec.Struct, frozen=True, kw_only=True):
         since: when it came to the bus, in seconds since 1970.
         addresses: what it listens at -> the principal that reads there.
         is_leaving: it goes now and takes nothing more.
+        claims: addresses that it wants to listen at, where only so many may; see `mas.bus.mqtt_claims`.
+        obeys: principals on whose word it ends; see `mas.bus.mqtt_orders`.
+        dismisses: processes that it tells to end -> whether at once, instead of when they have nothing more in hand.
     """
 
     since: float
     addresses: dict[str, str]
     is_leaving: bool = False
+    claims: tuple[str, ...] = ()
+    obeys: tuple[str, ...] = ()
+    dismisses: dict[str, bool] = {}
 
 
 def read_card(payload: bytes) -> Card | None:
@@ -59,6 +65,10 @@ class Cards:
 
     def __iter__(self) -> Iterator[tuple[Peer, Card]]:
         return iter(tuple(self._cards.items()))
+
+    def of(self, peer: Peer) -> Card:
+        """The card of a process that is there."""
+        return self._cards[peer]
 
     def take(self, peer: Peer, card: Card | None) -> None:
         """A card came, or went without a word."""

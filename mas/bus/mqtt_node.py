@@ -43,7 +43,7 @@ class Node:
         self._topics = topics = Topics(space=broker.space)
         self._password = broker.password
         self._readers: dict[str, list[str]] = {}
-        self._since = time.time()
+        self._shown = Card(since=time.time(), addresses={})
         self.link = Link(
             broker,
             options,
@@ -122,7 +122,7 @@ class Node:
             self._looking.cancel()
             await asyncio.wait([self._looking])
         self.ear.say_what_came()
-        leaving = msgspec.json.encode(Card(since=self._since, addresses={}, is_leaving=True))
+        leaving = msgspec.json.encode(Card(since=self._shown.since, addresses={}, is_leaving=True))
         heard: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self.link.publish(self._topics.card(self.me), leaving)
         if self.link.publish(self._topics.card(self.me), b"", retain=True, acknowledge=lambda _: _resolve(heard, True)):
@@ -280,8 +280,14 @@ class Node:
         self.outbox.gone(peer)
         self.desk.lost(peer)
 
+    def show(self, card: Card) -> None:
+        """Say of this process what the card says; what it listens at is added."""
+        self._shown = card
+        self._show_card()
+
     def _show_card(self) -> None:
-        card = Card(since=self._since, addresses={address: names[0] for address, names in self._readers.items()})
+        addresses = {address: names[0] for address, names in self._readers.items()}
+        card = msgspec.structs.replace(self._shown, addresses=addresses)
         self.cards.take(self.me, card)
         self.link.publish(self._topics.card(self.me), msgspec.json.encode(card), retain=True)
 

@@ -28,7 +28,8 @@ class Asking:
 
     Args:
         team: name that goes before the members' addresses; address: where the runtime listens itself.
-        principal: as whom it asks; first_id: what the ids of its messages begin with.
+        principal: as whom it asks; another one than the address where agents are principals of their own.
+        first_id: what the ids of its messages begin with.
         members: agents by name, and stand-ins by the name of their role.
         timeout_s: of an answer whose agent's policy says nothing; None: no limit.
     """
@@ -46,7 +47,7 @@ class Asking:
         accounts: Accounts,
         timeout_s: float | None,
     ) -> None:
-        self.pulse = Pulse()
+        self.pulse = Pulse(is_vouched=principal != address)
         self.notes: dict[str, OnAttempt] = {}
         self._bus, self._team, self._address = bus, team, address
         self._principal, self._first_id = principal, first_id

@@ -56,6 +56,28 @@ def test_agents_in_processes_of_their_own_play_as_in_one(
         assert "nobody speaks for ['executor'] of team 'relay'" in alone.err
 
 
+def test_what_is_wrong_with_the_bus_is_said_before_any_weights_are_loaded(
+    tmp_path: Path, mas: Mas, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def too_late(*given: object, **named: object) -> None:
+        raise AssertionError("something was loaded")
+
+    monkeypatch.setattr("mas.training.spread.serve_agent", too_late)
+    monkeypatch.setattr("mas.training.spread.open_spread", too_late)
+    monkeypatch.setenv("MAS_BUS_PASSWORD", "wrong")
+    with broker("relay", tmp_path / "bus") as running:
+        for words, user in ((("agent", "planner"), "relay%2Fplanner"), (("run",), "coordinator")):
+            url = f"mqtt://{user}@127.0.0.1:{running.port}/default"
+            refused = mas(*words, "scenario=relay", "--bus", url)
+            assert (refused.code, "(MAS_BUS_PASSWORD was given)" in refused.err) == (2, True), refused.err
+            ca = mas(
+                *words, "scenario=relay", "--bus", url.replace("mqtt:", "mqtts:"), "--ca", str(tmp_path / "no.crt")
+            )
+            assert (ca.code, "the CA file" in ca.err) == (2, True), ca.err
+    gone = mas("agent", "planner", "scenario=relay", "--bus", f"mqtt://relay/planner@127.0.0.1:{running.port}/default")
+    assert (gone.code, "no connection to the broker" in gone.err) == (2, True), gone.err
+
+
 @pytest.mark.parametrize(
     ("words", "problem"),
     [
