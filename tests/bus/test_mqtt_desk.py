@@ -22,7 +22,7 @@ class Heard:
     """A desk, its local bus, and what it said."""
 
     def __init__(self, remembered: int = 100) -> None:
-        self.bus = MemoryBus(limits=Limits(max_attempts=3, keeps_orphans=False))
+        self.bus = MemoryBus(limits=Limits(max_attempts=3))
         self.addresses = {"b"}
         self.said: list[Frame] = []
         self.desk = Desk(
