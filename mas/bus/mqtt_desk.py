@@ -204,8 +204,9 @@ class Desk:
             case.standing = "done"
         else:
             await self._local.publish(envelope, wait=case.mode == "tell", watch=case)
-            if case.standing == "held":
-                case.standing = "accepted"
+            if case.standing != "held":
+                return  # it was told already
+            case.standing = "accepted"
         self._tell(case, case.attempt)
 
     def _became(self, case: Case, fate: Fate) -> None:
@@ -217,8 +218,7 @@ class Desk:
                 case.standing = "taken" if fate == "taken" else "held"
             return
         case.standing = "accepted" if fate == "back" else fate
-        if case.task is None:
-            self._moved(case)
+        self._moved(case)
 
     def _failed(self, case: Case, envelope: Envelope, error: MasError) -> None:
         """Tell the error, or, where the local listeners left, that another process may take it."""
