@@ -78,7 +78,8 @@ class Tracer(Protocol):
         """Something happened now, in the current span."""
 
     def episodes(self, most: int) -> AbstractContextManager[None]:
-        """Inside the block so many episodes are recorded, at most, each as a trace linked with the current span."""
+        """Inside the block so many episodes are recorded, at most, each as a trace linked with the current span; none
+        where that is not recorded."""
 
     def silent(self) -> AbstractContextManager[None]:
         """Inside the block only spans that begin a trace of their own, and those within them, are recorded."""

@@ -2,8 +2,10 @@
 
 Each line is a whole OTLP message in JSON, the format of OpenTelemetry's file exporter, which collectors read. It is
 handed to the operating system at once: a process that is killed leaves whole lines, but for a torn last one, which
-readers ignore and the next writer cuts off. A file holds `most` spans at most, those of earlier processes included;
-then it only says how many more there were (`masDroppedSpans`, which other readers ignore).
+readers ignore and the next writer cuts off.
+
+A file holds `most` spans at most, those of earlier processes included; the last tenth of the room is kept for spans
+that are in few others. What finds no room is counted (`masDroppedSpans`, which other readers ignore).
 """
 
 import os
@@ -12,12 +14,16 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from opentelemetry.context import Context
 from opentelemetry.sdk.resources import Resource
-from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor
+from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor
 from opentelemetry.trace import SpanContext, format_span_id, format_trace_id
 
 from mas.core.errors import RunDirectoryError
 from mas.observe.span_names import DROPPED
+
+_NEAR_TOP = 2
+"""Spans in fewer others than this are worth more: a run and its episode, an episode and its turns."""
 
 
 class SpanFile(SpanProcessor):
@@ -46,12 +52,19 @@ class SpanFile(SpanProcessor):
                 f"{path} cannot be written: {error.strerror or error}. Choose a directory that you may write to."
             ) from error
         self._told = self.dropped
+        self._depths: dict[int, int] = {}
+
+    def on_start(self, span: Span, parent_context: Context | None = None) -> None:
+        """Note how many spans of this process it is in."""
+        parent = -1 if span.parent is None else self._depths.get(span.parent.span_id, -1)
+        self._depths[_context(span).span_id] = parent + 1
 
     def on_end(self, span: ReadableSpan) -> None:
         """Write the span, or count it."""
+        is_near_top = self._depths.pop(_context(span).span_id, 0) < _NEAR_TOP
         if self._file is None:
             return
-        if self._held < self._most:
+        if self._held < (self._most if is_near_top else 0.9 * self._most):
             self._held += 1
             os.write(self._file, _line({"resourceSpans": [_resource_spans(span)]}))
             return
@@ -100,10 +113,9 @@ def _resource(resource: Resource) -> dict[str, object]:
 
 
 def _span(span: ReadableSpan) -> dict[str, object]:
-    context, status = span.get_span_context(), span.status
-    assert context is not None
+    status = span.status
     return {
-        **_ids(context),
+        **_ids(_context(span)),
         "parentSpanId": "" if span.parent is None else format_span_id(span.parent.span_id),
         "name": span.name,
         "kind": span.kind.value + 1,  # OTLP has 0 for unspecified
@@ -117,6 +129,12 @@ def _span(span: ReadableSpan) -> dict[str, object]:
         "links": [_ids(link.context) for link in span.links],
         "status": {"code": status.status_code.value, "message": status.description or ""},
     }
+
+
+def _context(span: ReadableSpan) -> SpanContext:
+    context = span.get_span_context()
+    assert context is not None  # only spans that were made by hand have none
+    return context
 
 
 def _ids(context: SpanContext) -> dict[str, str]:

@@ -73,8 +73,8 @@ def _messages(path: Path) -> Iterator[dict[str, Any]]:
         lines = path.read_bytes().split(b"\n")
     except OSError as error:
         raise RunDirectoryError(
-            f"{path} cannot be read: {error.strerror or error}. `mas run --trace DIR` writes a {SPANS_NAME} to DIR, and "
-            "`mas train trace.every=10` one to its run directory."
+            f"{path} cannot be read: {error.strerror or error}. `mas run --trace DIR` writes a {SPANS_NAME} to DIR, "
+            "`mas train trace.every=10` to its run directory."
         ) from error
     for number, line in enumerate(lines, start=1):
         try:

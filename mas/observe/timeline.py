@@ -7,7 +7,8 @@ import msgspec
 
 from mas.observe.span_records import SpanEvent, SpanRecord
 
-_MISSING = "(not in these files, or it did not end)"
+_MISSING = "(missing)"
+"""Names a span that did not end, as its process was killed, or whose file is not given."""
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):

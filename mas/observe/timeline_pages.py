@@ -19,6 +19,9 @@ from mas.observe.atomic import write_text_atomic
 from mas.observe.timeline import Row, Trace, spoken
 
 _BAR = 40
+"""Characters of the longest bar in a wide terminal; in a narrow one a third of it."""
+_MS, _PROCESS = 9, 24
+"""Characters of a number of milliseconds, and of a process."""
 _PARTS = " ▏▎▍▌▋▊▉█"
 _LEAST_PERCENT = 0.15
 """Width of a bar on the page, so that none vanishes."""
@@ -27,13 +30,13 @@ _LEAST_PERCENT = 0.15
 def print_list(console: Console, traces: Sequence[Trace]) -> None:
     """One line per trace, the earliest first."""
     table = Table(title=f"{len(traces)} traces, the earliest first")
-    table.add_column("trace")
-    table.add_column("began (UTC)")
-    table.add_column("first span")
-    for column in ("seconds", "spans", "errors", "processes"):
-        table.add_column(column, justify="right")
+    table.add_column("trace", no_wrap=True)
+    table.add_column("began (UTC)", no_wrap=True)
+    table.add_column("first span", no_wrap=True, overflow="ellipsis")
+    for column in ("seconds", "spans", "errors"):
+        table.add_column(column, justify="right", no_wrap=True)
     for trace in traces:
-        numbers = (f"{trace.seconds:.3f}", str(len(trace.rows)), str(trace.errors), str(len(trace.processes)))
+        numbers = (f"{trace.seconds:.3f}", str(len(trace.rows)), str(trace.errors))
         table.add_row(trace.id[:12], _when(trace), Text(_title(trace)), *numbers)
     console.print(table)
 
@@ -42,17 +45,21 @@ def print_waterfall(console: Console, trace: Trace, most: int) -> None:
     """The trace, a line per span and event; `most` spans at most, 0: all."""
     shown = trace.rows[:most] if most else trace.rows
     table = Table(title=Text(f"{_title(trace)}  trace {trace.id}  {_when(trace)}"), box=None, pad_edge=False)
-    table.add_column("span", overflow="fold", ratio=3)
-    table.add_column("process", overflow="fold", ratio=1)
-    table.add_column("ms", justify="right")
-    table.add_column("0" + f"{1e3 * trace.seconds:.1f} ms".rjust(_BAR - 1), no_wrap=True, width=_BAR)
+    width, has_processes = min(_BAR, console.width // 3), len(trace.processes) > 1
+    others = width + _MS + (_PROCESS if has_processes else 0) + 3
+    table.add_column("span", no_wrap=True, overflow="ellipsis", max_width=max(_MS, console.width - others))
+    if has_processes:
+        table.add_column("process", no_wrap=True, overflow="ellipsis", max_width=_PROCESS)
+    table.add_column("ms", justify="right", no_wrap=True, min_width=_MS)
+    table.add_column("0" + f"{1e3 * trace.seconds:.1f} ms".rjust(width - 1), no_wrap=True, width=width)
     colours = _colours(trace)
     for row in shown:
-        bar = Text(_bar(row, trace.seconds), style="red" if row.error else colours.get(row.process, ""))
-        table.add_row(_named(row), Text(row.process, style="dim"), f"{1e3 * row.seconds:.1f}", bar)
+        bar = Text(_bar(row, trace.seconds, width), style="red" if row.error else colours.get(row.process, ""))
+        process = [Text(row.process, style="dim")] if has_processes else []
+        table.add_row(_named(row), *process, f"{1e3 * row.seconds:.1f}", bar)
         for event in row.events:
             said = Text(f"{'  ' * (row.depth + 1)}· {event.name} {spoken(event.attributes)}", style="yellow")
-            table.add_row(said, "", "", "")
+            table.add_row(said)
     console.print(table)
     if len(shown) < len(trace.rows):
         console.print(f"{len(trace.rows) - len(shown)} more spans: --rows 0 shows all", style="dim")
@@ -123,11 +130,11 @@ def _named(row: Row) -> Text:
     return name
 
 
-def _bar(row: Row, seconds: float) -> str:
-    """The row's place among `_BAR` characters; its end to an eighth of one."""
+def _bar(row: Row, seconds: float, width: int) -> str:
+    """The row's place among so many characters; its length to an eighth of one."""
     whole = seconds or 1.0
-    begin = min(int(_BAR * row.begin_s / whole), _BAR - 1)
-    eighths = max(1, min(round(8 * _BAR * row.seconds / whole), 8 * (_BAR - begin)))
+    begin = min(int(width * row.begin_s / whole), width - 1)
+    eighths = max(1, min(round(8 * width * row.seconds / whole), 8 * (width - begin)))
     return " " * begin + "█" * (eighths // 8) + _PARTS[eighths % 8].strip()
 
 

@@ -192,7 +192,9 @@ class OtelTracer:
 
     @contextmanager
     def episodes(self, most: int) -> Iterator[None]:
-        token = _gathering.set(_Gathering(trace.get_current_span(), most))
+        span = trace.get_current_span()
+        is_recorded = span.get_span_context().trace_flags.sampled
+        token = _gathering.set(_Gathering(span, most if is_recorded else 0))
         try:
             yield
         finally:
