@@ -8,6 +8,7 @@ A file holds `most` spans at most, those of earlier processes included; the last
 that are in few others. What finds no room is counted (`masDroppedSpans`, which other readers ignore).
 """
 
+import logging
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -22,6 +23,7 @@ from opentelemetry.trace import SpanContext, format_span_id, format_trace_id
 from mas.core.errors import RunDirectoryError
 from mas.observe.span_names import DROPPED
 
+_log = logging.getLogger(__name__)
 _NEAR_TOP = 2
 """Spans in fewer others than this are worth more: a run and its episode, an episode and its turns."""
 
@@ -66,7 +68,7 @@ class SpanFile(SpanProcessor):
             return
         if self._held < (self._most if is_near_top else 0.9 * self._most):
             self._held += 1
-            os.write(self._file, _line({"resourceSpans": [_resource_spans(span)]}))
+            self._write({"resourceSpans": [_resource_spans(span)]})
             return
         self.dropped += 1
         if self.dropped >= 2 * self._told:  # seldom enough to keep the file bounded, and right within a factor of two
@@ -78,13 +80,29 @@ class SpanFile(SpanProcessor):
             return
         if self.dropped > self._told:
             self._tell()
-        os.close(self._file)
-        self._file = None
+        self._close()
 
     def _tell(self) -> None:
-        assert self._file is not None
-        os.write(self._file, _line({"resourceSpans": [], DROPPED: self.dropped}))
+        self._write({"resourceSpans": [], DROPPED: self.dropped})
         self._told = self.dropped
+
+    def _write(self, message: Mapping[str, object]) -> None:
+        """One line. A disk that takes no more ends the file with a word in the log: what is traced must go on."""
+        assert self._file is not None
+        line = msgspec.json.encode(message) + b"\n"
+        try:
+            if os.write(self._file, line) == len(line):
+                return
+            cause = "the disk took only a part of a line"
+        except OSError as error:
+            cause = error.strerror or str(error)
+        _log.error("%s ends here, further spans are not written: %s", self._path, cause)
+        self._close()
+
+    def _close(self) -> None:
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
 
 
 def _counted(file: int, content: bytes) -> tuple[int, int]:
@@ -95,10 +113,6 @@ def _counted(file: int, content: bytes) -> tuple[int, int]:
     lines = content[:whole].splitlines()
     notes = [msgspec.json.decode(line)[DROPPED] for line in lines if f'"{DROPPED}"'.encode() in line]
     return len(lines) - len(notes), max(notes, default=0)
-
-
-def _line(message: Mapping[str, object]) -> bytes:
-    return msgspec.json.encode(message) + b"\n"
 
 
 def _resource_spans(span: ReadableSpan) -> dict[str, object]:

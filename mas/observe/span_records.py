@@ -60,15 +60,18 @@ def read_spans(paths: Sequence[Path]) -> SpanLog:
     dropped = 0
     for path in dict.fromkeys(path / SPANS_NAME if path.is_dir() else path for path in paths):
         highest = 0
-        for message in _messages(path):
-            highest = max(highest, message.get(DROPPED, 0))
-            for span in _spans(message):
-                spans[span.trace, span.id] = span
+        for number, message in _messages(path):
+            try:
+                highest = max(highest, message.get(DROPPED, 0))
+                spans |= {(span.trace, span.id): span for span in _spans(message)}
+            except (KeyError, TypeError, ValueError, AttributeError) as error:
+                raise _damaged(path, number, f"no spans: {error!r}") from error
         dropped += highest
     return SpanLog(spans=tuple(sorted(spans.values(), key=lambda span: span.begin_ns)), dropped=dropped)
 
 
-def _messages(path: Path) -> Iterator[dict[str, Any]]:
+def _messages(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Whole lines with their numbers, from 1."""
     try:
         lines = path.read_bytes().split(b"\n")
     except OSError as error:
@@ -79,11 +82,15 @@ def _messages(path: Path) -> Iterator[dict[str, Any]]:
     for number, line in enumerate(lines, start=1):
         try:
             if line:
-                yield msgspec.json.decode(line, type=dict[str, Any])
+                yield number, msgspec.json.decode(line, type=dict[str, Any])
         except msgspec.DecodeError as error:
             if number == len(lines):
                 return  # torn by a kill
-            raise RunDirectoryError(f"Line {number} of {path} is damaged ({error}). Delete that line.") from error
+            raise _damaged(path, number, str(error)) from error
+
+
+def _damaged(path: Path, number: int, cause: str) -> RunDirectoryError:
+    return RunDirectoryError(f"Line {number} of {path} is damaged ({cause}). Delete that line.")
 
 
 def _spans(message: Mapping[str, Any]) -> Iterator[SpanRecord]:

@@ -65,7 +65,7 @@ def _trace(name: str, spans: Sequence[SpanRecord]) -> Trace:
     rows = _rows(children, begin_ns)
     return Trace(
         id=name,
-        name=rows[0].name,
+        name=rows[0].name if rows else _MISSING,  # no row: spans that are in each other
         begin_ns=begin_ns,
         seconds=(max(span.end_ns for span in spans) - begin_ns) / 1e9,
         errors=sum(span.error is not None for span in spans),

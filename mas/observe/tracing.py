@@ -53,13 +53,7 @@ def open_tracing(directory: Path, *, process: str, most: int, shows_content: boo
     if os.environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
         raise ConfigError("OTEL_SDK_DISABLED switches all tracing off: unset it, or do not ask for a trace")
     collector = _collector()
-    resource = Resource.create(
-        {
-            "service.name": os.environ.get("OTEL_SERVICE_NAME", "mas"),
-            "service.instance.id": f"{process}-{socket.gethostname()}-{os.getpid()}",
-        }
-    )
-    provider = TracerProvider(resource=resource, shutdown_on_exit=False)
+    provider = TracerProvider(resource=_resource(process), shutdown_on_exit=False)
     provider.add_span_processor(SpanFile(directory / SPANS_NAME, most=most))
     if collector is not None:
         provider.add_span_processor(collector)
@@ -69,6 +63,14 @@ def open_tracing(directory: Path, *, process: str, most: int, shows_content: boo
             yield tracer
     finally:
         provider.shutdown()
+
+
+def _resource(process: str) -> Resource:
+    """Who makes the spans: what the environment says, `mas` where it does not name a service."""
+    resource = Resource.create({"service.instance.id": f"{process}-{socket.gethostname()}-{os.getpid()}"})
+    if str(resource.attributes["service.name"]).startswith("unknown_service"):
+        resource = resource.merge(Resource({"service.name": "mas"}))
+    return resource
 
 
 def _collector() -> SpanProcessor | None:
@@ -118,7 +120,7 @@ class OtelSpan:
 
     def end(self, error: BaseException | None = None) -> None:
         """Over; an error is recorded by its type, its message only where content is shown."""
-        if isinstance(error, asyncio.CancelledError):
+        if isinstance(error, asyncio.CancelledError | GeneratorExit):
             self.raw.add_event("cancelled")
         elif error is not None:
             self.raw.set_attribute("error.type", type(error).__name__)

@@ -1,5 +1,6 @@
 """The file of spans: bounded, whole after a kill, and read back with others."""
 
+import errno
 import json
 import os
 import signal
@@ -84,6 +85,9 @@ def test_damage_and_absence_are_errors_that_say_where(tmp_path: Path) -> None:
     path.write_text('{"resourceSpans": [}\n{"resourceSpans": []}\n')
     with pytest.raises(RunDirectoryError, match=r"Line 1 of .* is damaged"):
         read_spans([tmp_path])
+    path.write_text('{"resourceSpans": []}\n{"resourceSpans": [{"scopeSpans": [{"spans": [{"name": "x"}]}]}]}\n')
+    with pytest.raises(RunDirectoryError, match=r"Line 2 of .* is damaged"):
+        read_spans([tmp_path])
 
 
 def test_a_directory_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
@@ -93,6 +97,25 @@ def test_a_directory_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
         open_tracing(tmp_path / "file", process="p", most=9),
     ):
         pass
+
+
+def test_a_full_disk_ends_the_file_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    with open_tracing(tmp_path, process="p", most=9) as tracer:
+        tracer.begin("written").end()
+
+        def full(file: int, line: bytes) -> int:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        with monkeypatch.context() as patch:
+            patch.setattr("os.write", full)
+            tracer.begin("lost").end()
+        tracer.begin("behind it").end()
+    assert [span.name for span in spans_in(tmp_path)] == ["written"]
+    assert [record.getMessage() for record in caplog.records] == [
+        f"{tmp_path / 'spans.jsonl'} ends here, further spans are not written: No space left on device"
+    ]
 
 
 def test_the_file_is_one_that_collectors_read(tmp_path: Path) -> None:

@@ -79,6 +79,27 @@ def test_attributes_that_are_none_are_left_out_and_others_come_back_as_they_were
     assert span.process.startswith("p-")
 
 
+@pytest.mark.parametrize(
+    ("variables", "name"),
+    [
+        ({}, "mas"),
+        ({"OTEL_SERVICE_NAME": "lab"}, "lab"),
+        ({"OTEL_RESOURCE_ATTRIBUTES": "service.name=lab,team=a"}, "lab"),
+    ],
+)
+def test_the_service_is_called_as_the_environment_says(
+    variables: dict[str, str], name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for variable in ("OTEL_SERVICE_NAME", "OTEL_RESOURCE_ATTRIBUTES"):
+        monkeypatch.delenv(variable, raising=False)
+    for variable, value in variables.items():
+        monkeypatch.setenv(variable, value)
+    with open_tracing(tmp_path, process="p", most=9) as tracer:
+        tracer.begin("work").end()
+    line = (tmp_path / "spans.jsonl").read_text()
+    assert f'{{"key":"service.name","value":{{"stringValue":"{name}"}}}}' in line
+
+
 def test_in_silence_only_traces_of_their_own_are_recorded(tmp_path: Path) -> None:
     with open_tracing(tmp_path, process="p", most=99) as tracer, tracer.silent():
         with tracer.span("quiet") as quiet:
