@@ -1,7 +1,7 @@
 """Spans: what happened, when, and inside what. The contract of tracers, and which one is on.
 
 Nothing is traced unless a program enters `tracing`; what is built inside it (services, runtimes) then tells the tracer.
-The tracer that writes OpenTelemetry spans is in `mas.observe.tracing`; this module imports nothing.
+The tracer that writes OpenTelemetry spans is in `mas.observe.tracing`; nothing of it is imported here.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -16,7 +16,6 @@ from typing import Any
 
 import msgspec
 from opentelemetry.context import Context
-from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor
 from opentelemetry.trace import SpanContext, format_span_id, format_trace_id
 
@@ -55,6 +54,7 @@ class SpanFile(SpanProcessor):
             ) from error
         self._told = self.dropped
         self._depths: dict[int, int] = {}
+        self._resource = msgspec.Raw()
 
     def on_start(self, span: Span, parent_context: Context | None = None) -> None:
         """Note how many spans of this process it is in."""
@@ -68,7 +68,7 @@ class SpanFile(SpanProcessor):
             return
         if self._held < (self._most if is_near_top else 0.9 * self._most):
             self._held += 1
-            self._write({"resourceSpans": [_resource_spans(span)]})
+            self._write({"resourceSpans": [self._resource_spans(span)]})
             return
         self.dropped += 1
         if self.dropped >= 2 * self._told:  # seldom enough to keep the file bounded, and right within a factor of two
@@ -81,6 +81,11 @@ class SpanFile(SpanProcessor):
         if self.dropped > self._told:
             self._tell()
         self._close()
+
+    def _resource_spans(self, span: ReadableSpan) -> dict[str, object]:
+        if not self._resource:  # the same for all spans of a process
+            self._resource = msgspec.Raw(msgspec.json.encode({"attributes": _attributes(span.resource.attributes)}))
+        return {"resource": self._resource, "scopeSpans": [{"scope": {"name": "mas"}, "spans": [_span(span)]}]}
 
     def _tell(self) -> None:
         self._write({"resourceSpans": [], DROPPED: self.dropped})
@@ -113,17 +118,6 @@ def _counted(file: int, content: bytes) -> tuple[int, int]:
     lines = content[:whole].splitlines()
     notes = [msgspec.json.decode(line)[DROPPED] for line in lines if f'"{DROPPED}"'.encode() in line]
     return len(lines) - len(notes), max(notes, default=0)
-
-
-def _resource_spans(span: ReadableSpan) -> dict[str, object]:
-    return {
-        "resource": _resource(span.resource),
-        "scopeSpans": [{"scope": {"name": "mas"}, "spans": [_span(span)]}],
-    }
-
-
-def _resource(resource: Resource) -> dict[str, object]:
-    return {"attributes": _attributes(resource.attributes)}
 
 
 def _span(span: ReadableSpan) -> dict[str, object]:
