@@ -82,9 +82,10 @@ class TeamSpans:
                 del self._open[episode]
 
     async def world(self, what: str, episode: str, turn: int, answer: Awaitable[T]) -> T:
-        """Ask the environment: a team turn begins as the team looks and ends when it has acted."""
+        """Ask the environment: a team turn begins as the team looks, and ends when it has acted or looks again."""
         opened = self._open.get(episode)
-        if opened is not None and opened.turn is None:
+        if opened is not None and what == "look":
+            opened.end_turn()
             begun: Attributes = {"gen_ai.conversation.id": episode, "mas.turn": turn}
             opened.turn = self._tracer.begin(f"turn {turn}", begun, within=opened.span)
         with self._tracer.span(what, {"mas.turn": turn}, within=self._within(episode)):

@@ -19,6 +19,7 @@ from mas.graph.plan import compile_team
 from mas.observe.tracing import open_tracing
 from mas.roles import build_roles
 from mas.runtime.play import Point
+from mas.runtime.spans import TeamSpans
 from mas.runtime.team import TeamRuntime
 from mas.runtime.traced_engine import TracedEngine, model_name
 from mas.scenarios import build_scenario
@@ -206,6 +207,22 @@ async def test_a_play_out_is_an_agent_that_was_imagined_and_sends_nothing(tmp_pa
     assert tree[at : at + 3] == ["    invoke_agent imagining", "      text_completion", "    invoke_agent imagining"]
     imagined = [span.attributes.get("mas.imagined") for span in spans_in(tmp_path) if "imagining" in span.name]
     assert imagined.count(True) == 1
+
+
+async def test_a_team_that_looks_again_without_an_act_is_in_its_next_turn(tmp_path: Path) -> None:
+    async def nothing() -> None:
+        """No environment."""
+
+    with open_tracing(tmp_path, process="p", most=99) as tracer:
+        spans = TeamSpans(tracer, "pair", is_spread=False)
+
+        async def played() -> None:
+            await spans.world("look", "e", 0, nothing())
+            await spans.world("look", "e", 1, nothing())
+            await spans.world("act", "e", 1, nothing())
+
+        await spans.episode("e", played())
+    assert tree_of(tmp_path) == ["invoke_workflow pair", "  turn 0", "    look", "  turn 1", "    look", "    act"]
 
 
 async def test_without_a_tracer_a_runtime_wraps_nothing() -> None:
