@@ -129,7 +129,9 @@ def _note(attributes: Mapping[str, object]) -> str:
     if "mas.adapter.name" in attributes:
         words.append(f"{known('mas.adapter.name')}@{known('mas.adapter.version', '?')}")
     if "mas.step" in attributes:
-        words.append(f"step {known('mas.step')}")
+        words.append(f"{known('mas.step')}")
+    if "mas.imagined" in attributes:
+        words.append("imagined")
     return ", ".join(words)
 
 

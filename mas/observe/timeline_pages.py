@@ -20,8 +20,8 @@ from mas.observe.timeline import Row, Trace, spoken
 
 _BAR = 40
 """Characters of the longest bar in a wide terminal; in a narrow one a third of it."""
-_MS, _PROCESS = 9, 24
-"""Characters of a number of milliseconds, and of a process."""
+_MS, _PROCESS, _BETWEEN = 9, 24, 6
+"""Characters of a number of milliseconds, of a process, and between the columns."""
 _PARTS = " ▏▎▍▌▋▊▉█"
 _LEAST_PERCENT = 0.15
 """Width of a bar on the page, so that none vanishes."""
@@ -30,7 +30,7 @@ _LEAST_PERCENT = 0.15
 def print_list(console: Console, traces: Sequence[Trace]) -> None:
     """One line per trace, the earliest first."""
     table = Table(title=f"{len(traces)} traces, the earliest first")
-    table.add_column("trace", no_wrap=True)
+    table.add_column("trace", no_wrap=True, min_width=12)
     table.add_column("began (UTC)", no_wrap=True)
     table.add_column("first span", no_wrap=True, overflow="ellipsis")
     for column in ("seconds", "spans", "errors"):
@@ -46,7 +46,7 @@ def print_waterfall(console: Console, trace: Trace, most: int) -> None:
     shown = trace.rows[:most] if most else trace.rows
     table = Table(title=Text(f"{_title(trace)}  trace {trace.id}  {_when(trace)}"), box=None, pad_edge=False)
     width, has_processes = min(_BAR, console.width // 3), len(trace.processes) > 1
-    others = width + _MS + (_PROCESS if has_processes else 0) + 3
+    others = width + _MS + (_PROCESS if has_processes else 0) + _BETWEEN
     table.add_column("span", no_wrap=True, overflow="ellipsis", max_width=max(_MS, console.width - others))
     if has_processes:
         table.add_column("process", no_wrap=True, overflow="ellipsis", max_width=_PROCESS)
