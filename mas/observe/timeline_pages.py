@@ -22,6 +22,8 @@ _BAR = 40
 """Characters of the longest bar in a wide terminal; in a narrow one a third of it."""
 _MS, _PROCESS, _BETWEEN = 9, 24, 6
 """Characters of a number of milliseconds, of a process, and between the columns."""
+_NUMBERS = 75
+"""Characters of a line of the list beside the name."""
 _PARTS = " ▏▎▍▌▋▊▉█"
 _LEAST_PERCENT = 0.15
 """Width of a bar on the page, so that none vanishes."""
@@ -32,7 +34,7 @@ def print_list(console: Console, traces: Sequence[Trace]) -> None:
     table = Table(title=f"{len(traces)} traces, the earliest first")
     table.add_column("trace", no_wrap=True, min_width=12)
     table.add_column("began (UTC)", no_wrap=True)
-    table.add_column("first span", no_wrap=True, overflow="ellipsis")
+    table.add_column("first span", no_wrap=True, overflow="ellipsis", max_width=max(10, console.width - _NUMBERS))
     for column in ("seconds", "spans", "errors"):
         table.add_column(column, justify="right", no_wrap=True)
     for trace in traces:
