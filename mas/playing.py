@@ -1,7 +1,8 @@
 """The commands that play a team: a whole one here, or its agents and its play in processes that share a bus."""
 
 import asyncio
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Iterator
+from contextlib import AbstractAsyncContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -9,7 +10,7 @@ import typer
 from rich.console import Console
 
 from mas.config.load import load_run_config
-from mas.config.options import Config
+from mas.config.options import Config, TraceOptions
 from mas.config.peers import check_peers
 from mas.core.errors import ConfigError
 from mas.core.scenario import Scenario
@@ -24,6 +25,8 @@ Words = Annotated[list[str] | None, typer.Argument(metavar="[RUN_DIR] [OVERRIDES
 _BUS_HELP = "the bus that processes share, mqtt://USER@HOST:PORT/SPACE or mqtts://; password in MAS_BUS_PASSWORD"
 _USER_HELP = "USER is TEAM%2FAGENT: in a URL, %2F stands for a slash that does not end the host"
 BusCa = Annotated[Path | None, typer.Option("--ca", help="certificates that vouch for a broker with mqtts://")]
+Trace = Annotated[Path | None, typer.Option(metavar="DIR", help="write spans to DIR/spans.jsonl, for `mas timeline`")]
+TraceContent = Annotated[bool, typer.Option("--trace-content", help="with prompts and texts, private ones included")]
 
 
 def run(
@@ -32,6 +35,8 @@ def run(
     sampled: Sampled = False,
     bus: Annotated[str, typer.Option(help=f"{_BUS_HELP}: the agents are processes of `mas agent` on it")] = "",
     ca: BusCa = None,
+    trace: Trace = None,
+    trace_content: TraceContent = False,
 ) -> None:
     """Play one episode and print the conversation: of a trained run, or without RUN_DIR of an untrained team."""
     run_dir, config, scenario = _played("run", words or [])
@@ -62,7 +67,8 @@ def run(
             with drains_on_interrupt(players.runtime):
                 await show_episode(players, scenario.task("eval", task), seed, console, temperature=temperature)
 
-    asyncio.run(play())
+    with _traced(trace, shows_content=trace_content, process="run", span="run"):
+        asyncio.run(play())
 
 
 def agent(
@@ -70,6 +76,8 @@ def agent(
     words: Words = None,
     bus: Annotated[str, typer.Option(envvar="MAS_BUS_URL", help=f"{_BUS_HELP}. {_USER_HELP}")] = "",
     ca: BusCa = None,
+    trace: Trace = None,
+    trace_content: TraceContent = False,
 ) -> None:
     """Speak for one agent of a team on a bus that processes share, until Ctrl-C; `mas run --bus` plays the team."""
     run_dir, config, scenario = _played("agent", words or [])
@@ -83,9 +91,9 @@ def agent(
     from mas.training.terminal import TerminalDesk
 
     console = Console()
-    asyncio.run(
-        serve_agent(name, config, scenario, run_dir, bus, console.print, ca_file=ca, desk=TerminalDesk(console))
-    )
+    desk = TerminalDesk(console)
+    with _traced(trace, shows_content=trace_content, process=name):
+        asyncio.run(serve_agent(name, config, scenario, run_dir, bus, console.print, ca_file=ca, desk=desk))
 
 
 def _played(command: str, words: list[str]) -> tuple[Path | None, Config, Scenario]:
@@ -100,3 +108,24 @@ def _played(command: str, words: list[str]) -> tuple[Path | None, Config, Scenar
     check_used(command, overrides, PLAYING)
     check_peers(config, find_team(scenario, config.algorithm.team))
     return run_dir, config, scenario
+
+
+@contextmanager
+def _traced(directory: Path | None, *, shows_content: bool, process: str, span: str | None = None) -> Iterator[None]:
+    """Trace what the block does, where a directory says so. `span`: a name for the whole of it.
+
+    Raises:
+        ConfigError: content is wanted of no trace; otherwise as `open_tracing`.
+    """
+    if directory is None:
+        if shows_content:
+            raise ConfigError("--trace-content says what is written to --trace DIR, which is not given")
+        yield
+        return
+    from mas.observe.tracing import open_tracing
+
+    tracing = open_tracing(directory, process=process, most=TraceOptions().spans, shows_content=shows_content)
+    with tracing as tracer, ExitStack() as stack:
+        if span is not None:
+            stack.enter_context(tracer.span(span))
+        yield

@@ -13,6 +13,7 @@ from mas.core.bus import Bus
 from mas.core.engine import Engine
 from mas.core.environment import Environment, Observation, Step
 from mas.core.errors import RunError
+from mas.core.messages import Payload
 from mas.core.records import Attempt
 from mas.core.role import Role
 from mas.graph.plan import Plan
@@ -24,6 +25,8 @@ from mas.runtime.halt import Gate
 from mas.runtime.human import HumanDesk, person
 from mas.runtime.play import Decide, Point, play_turn, team_action, view_names
 from mas.runtime.pulse import with_pulse
+from mas.runtime.spans import TeamSpans
+from mas.runtime.traced_engine import traced_voice
 
 OnTurn = Callable[[int, Flow, Step], None]
 
@@ -84,7 +87,7 @@ class TeamRuntime:
             if role.spec.voice == "human":
                 return person(role, desk)
             voice = peers.get(role.name) or Voice(engine=engine, adapter=adapters.get(role.name), chats=chats)
-            return RoleAgent(role, voice)
+            return RoleAgent(role, traced_voice(voice))
 
         self.plan = plan
         self.bus = bus
@@ -95,6 +98,7 @@ class TeamRuntime:
         self._views = view_names(plan)
         self._accounts = Accounts(plan.spec, bus.now)
         self._gate = Gate()
+        self._spans = TeamSpans.of(plan.spec.name, is_spread=place is not None)
         self._asking = Asking(
             bus,
             team=plan.spec.name,
@@ -105,6 +109,7 @@ class TeamRuntime:
             policies=plan.spec.policies,
             accounts=self._accounts,
             timeout_s=timeout_s,
+            spans=self._spans,
         )
         self._stack = AsyncExitStack()
 
@@ -210,7 +215,8 @@ class TeamRuntime:
             if on_attempt is not None:
                 self._asking.notes[episode] = on_attempt
             try:
-                await self._play(episode, environment, decide, on_turn, in_step)
+                played = self._play(episode, environment, decide, on_turn, in_step)
+                await (played if self._spans is None else self._spans.episode(episode, played))
             finally:
                 del self.world.episodes[episode]
                 self._asking.notes.pop(episode, None)
@@ -228,7 +234,10 @@ class TeamRuntime:
             self._accounts.begin_turn(episode)
             observations = await self.look(episode, turn)
             begin = Flow.start(plan)
-            flow = await play_turn(begin, environment, observations, turn, decide, in_step=in_step, undo=undo)
+            on_flow = None if self._spans is None else self._spans.joins(episode)
+            flow = await play_turn(
+                begin, environment, observations, turn, decide, in_step=in_step, undo=undo, on_flow=on_flow
+            )
             on_turn(turn, flow, await self.act(episode, turn, {seats[0]: team_action(flow)}))
             turn += 1
 
@@ -236,7 +245,7 @@ class TeamRuntime:
         """What every agent sees, asked over the bus."""
         views = tuple(dict.fromkeys(self._views.values()))
         payload = Look.model_construct(episode=episode, views=views)
-        seen = await self._asking.request(ENVIRONMENT, payload, episode, turn)
+        seen = await self._ask_world(payload, episode, turn)
         if not isinstance(seen, Seen):
             raise RunError(f"the environment answered {seen.kind!r} to 'look'")
         return {agent: seen.observations[view] for agent, view in self._views.items()}
@@ -244,7 +253,11 @@ class TeamRuntime:
     async def act(self, episode: str, turn: int, actions: dict[str, str]) -> Step:
         """Act in the episode's environment over the bus."""
         payload = Act.model_construct(episode=episode, actions=actions)
-        answer = await self._asking.request(ENVIRONMENT, payload, episode, turn)
+        answer = await self._ask_world(payload, episode, turn)
         if not isinstance(answer, Stepped):
             raise RunError(f"the environment answered {answer.kind!r} to 'act'")
         return answer.step
+
+    async def _ask_world(self, payload: Payload, episode: str, turn: int) -> Payload:
+        answer = self._asking.request(ENVIRONMENT, payload, episode, turn)
+        return await (answer if self._spans is None else self._spans.world(payload.kind, episode, turn, answer))
