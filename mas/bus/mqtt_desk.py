@@ -148,6 +148,11 @@ class Desk:
             while handed in self._open:
                 self._close(handed, "left")
 
+    @property
+    def is_heard(self) -> bool:
+        """Whether all answers that are remembered were confirmed by whoever asked. Errors never are."""
+        return all(case.reply is None for case in self._cases.values())
+
     async def close(self) -> None:
         """Wait for what is being handed over; the local bus must be closed, which ends it.
 

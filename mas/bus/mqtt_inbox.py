@@ -22,6 +22,7 @@ class MqttInbox:
         self.address = inbox.address
         self._inbox = inbox
         self._node = node
+        self._has_withdrawn = False
 
     async def __aenter__(self) -> Self:
         await self._inbox.__aenter__()
@@ -36,9 +37,13 @@ class MqttInbox:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
-            await self._node.leave(self.address)
+            if not self._has_withdrawn:
+                await self._node.leave(self.address)
         finally:
-            self._node.unlist(self.address)
+            if self._has_withdrawn:
+                await self._node.drained(self.address)
+            else:
+                self._node.unlist(self.address)
             await self._inbox.__aexit__(kind, error, trace)
             self._node.desk.leave(self.address)
 
@@ -76,6 +81,17 @@ class MqttInbox:
         """Give it up; see `Subscription.reject`."""
         self._inbox.reject(envelope, cause=cause)
         self._node.desk.done((self.address, envelope.id))
+
+    async def withdraw(self) -> None:
+        """Take nothing new; see `Subscription.withdraw`. Whoever asks for what is in hand still finds it here."""
+        if self._has_withdrawn:
+            return
+        self._has_withdrawn = True
+        try:
+            await self._node.leave(self.address)
+        finally:
+            self._node.withdraw(self.address)
+            await self._inbox.withdraw()
 
     def on_abandoned(self, envelope: Envelope, call: Callable[[], object]) -> None:
         """Call once when nobody waits for the answer any more; see `Subscription.on_abandoned`."""

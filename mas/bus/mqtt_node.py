@@ -43,6 +43,7 @@ class Node:
         self._topics = topics = Topics(space=broker.space)
         self._password = broker.password
         self._readers: dict[str, list[str]] = {}
+        self._draining: list[tuple[str, str]] = []
         self._shown = Card(since=time.time(), addresses={})
         self.link = Link(
             broker,
@@ -214,6 +215,22 @@ class Node:
             if not self._is_closed:
                 self._show_card()
 
+    def withdraw(self, address: str) -> None:
+        """One subscription takes nothing new; its address stays on the card, for whoever asks after what it has."""
+        self._draining.append((address, self._readers[address][0]))
+        self.unlist(address)
+
+    async def drained(self, address: str) -> None:
+        """A subscription that took nothing new is over. Returns when its answers were heard: as long as there is no
+        connection it waits for one, and then for twice `ack_s` at most."""
+        looks = 2 * self._options.ack_s / _LOOK_S
+        while looks > 0 and not self._is_closed and not self.desk.is_heard:
+            looks -= self.link.is_up
+            await asyncio.sleep(_LOOK_S)
+        self._draining.remove(next(one for one in self._draining if one[0] == address))
+        if not self._is_closed:
+            self._show_card()
+
     async def _until_room(self, envelope: Envelope, mode: Mode, deadline: float | None) -> None:
         """Wait for room in the outbox, and until it is sure whether somebody listens."""
         if mode == "try" and self._room.locked():
@@ -286,8 +303,9 @@ class Node:
         self._show_card()
 
     def _show_card(self) -> None:
-        addresses = {address: names[0] for address, names in self._readers.items()}
-        card = msgspec.structs.replace(self._shown, addresses=addresses)
+        addresses = dict(self._draining) | {address: names[0] for address, names in self._readers.items()}
+        draining = tuple(address for address in addresses if address not in self._readers)
+        card = msgspec.structs.replace(self._shown, addresses=addresses, draining=draining)
         self.cards.take(self.me, card)
         self.link.publish(self._topics.card(self.me), msgspec.json.encode(card), retain=True)
 
