@@ -59,8 +59,8 @@ def listening(bus: MqttBus, principal: str) -> list[Peer]:
 
 
 def share_of(bus: MqttBus, principal: str, limits: Replicas | None) -> str:
-    """Which of how many this process is, for people; empty where there is no limit."""
-    return "" if limits is None else f", one of {len(listening(bus, principal))} of at most {limits.most}"
+    """How many speak for an agent, this process included, for people; empty where there is no limit."""
+    return "" if limits is None else f", {len(listening(bus, principal))} of at most {limits.most}"
 
 
 async def try_connection(

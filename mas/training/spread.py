@@ -19,7 +19,7 @@ from mas.graph.plan import compile_team
 from mas.roles import build_roles
 from mas.runtime.agents import TEAM_PAYLOADS
 from mas.runtime.human import HumanDesk
-from mas.runtime.joining import agent_principal, check_room, check_user, share_of
+from mas.runtime.joining import agent_principal, check_room, check_user, listening, share_of
 from mas.runtime.leaving import Told, leave_in_order
 from mas.runtime.replicas import USUAL
 from mas.runtime.team import ENVIRONMENT, Place, TeamRuntime
@@ -145,15 +145,13 @@ async def _everybody(bus: MqttBus, team: TeamSpec, note: Note) -> None:
     """
 
     def missing() -> list[str]:
-        """Once for each process that is not there."""
-        cards = bus.processes().values()
-        return [
-            name
-            for name in (*team.members(), *team.stand_ins())
-            for _ in range(
-                team.replicas.get(name, USUAL).least - sum(card.takes(f"{team.name}/{name}") for card in cards)
-            )
-        ]
+        absent = []
+        for name in (*team.members(), *team.stand_ins()):
+            least = team.replicas.get(name, USUAL).least
+            more = least - len(listening(bus, f"{team.name}/{name}"))
+            if more > 0:
+                absent.append(name if least == 1 else f"{name} ({more} more)")
+        return absent
 
     told: list[str] = []
     try:

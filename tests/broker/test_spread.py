@@ -38,7 +38,7 @@ def test_agents_in_processes_of_their_own_play_as_in_one(
     assert here.code == 0, here.err
     with (
         broker("relay", tmp_path / "bus") as running,
-        agent(running, "planner", small_overrides),
+        agent(running, "planner", small_overrides) as planner,
         agent(running, "executor", small_overrides) as executor,
     ):
         for name, value in read_env(running.directory / "passwords" / "coordinator.env").items():
@@ -50,10 +50,18 @@ def test_agents_in_processes_of_their_own_play_as_in_one(
         assert conversation in there.out
         executor.send_signal(signal.SIGTERM)
         assert executor.wait(timeout=30) == 0
+        assert executor.stdout is not None
+        assert "leaving: what is in hand is finished" in executor.stdout.read()
         monkeypatch.setattr("mas.training.spread.WAIT_S", 1.0)
         alone = mas("run", "scenario=relay", *small_overrides, "--bus", url)
         assert alone.code == 2
         assert "nobody speaks for ['executor'] of team 'relay'" in alone.err
+        stopped = mas("stop", "--bus", url)
+        assert stopped.code == 0, stopped.err
+        assert stopped.out.count("relay/planner") == 2
+        assert planner.wait(timeout=30) == 0
+        nobody = mas("stop", "--now", "--bus", url)
+        assert (nobody.code, "no process on this bus ends on the word of 'coordinator'" in nobody.err) == (2, True)
 
 
 def test_what_is_wrong_with_the_bus_is_said_before_any_weights_are_loaded(
@@ -89,6 +97,8 @@ def test_what_is_wrong_with_the_bus_is_said_before_any_weights_are_loaded(
         ),
         (("agent", "planner", "scenario=relay", "--bus", "http://bob@127.0.0.1/x"), "begins with 'http'"),
         (("run", "scenario=relay", "--ca", "x.pem"), "--bus, which is not given"),
+        (("stop",), "mas stop needs a bus: --bus mqtt://"),
+        (("stop", "--bus", "http://bob@127.0.0.1/x"), "begins with 'http'"),
     ],
 )
 def test_a_mistake_is_one_line(mas: Mas, words: tuple[str, ...], problem: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,10 +16,14 @@ TEAM: dict[str, object] = {
 }
 
 
+def compiled(team: dict[str, object]) -> TeamSpec:
+    spec = load_team(team)
+    return compile_team(spec, build_roles(spec)).spec
+
+
 def problem(replicas: dict[str, object]) -> str:
     with pytest.raises(GraphError) as caught:
-        spec = load_team(TEAM | {"replicas": replicas})
-        compile_team(spec, build_roles(spec))
+        compiled(TEAM | {"replicas": replicas})
     _, line = str(caught.value).split("\n")
     return line.removeprefix("  - ")
 
@@ -43,13 +47,14 @@ def test_limits_are_read_and_one_is_usual() -> None:
         ),
         (
             {"worker": {"most": 2}},
-            "'replicas.worker': there may be several, but it is not said how many questions one of them takes at once, so "
-            "the first would take all; add 'concurrency'",
+            "'replicas.worker': there may be several, but it is not said how many questions one of them takes at once, "
+            "so the first would take all; add 'concurrency'",
         ),
         ({"worker": {"least": 0}}, "'replicas.worker.least' is 0, but: input should be greater than or equal to 1"),
         (
             {"worker": {"mots": 2}},
-            "unknown key 'replicas.worker.mots' (value 2). Did you mean 'most'? Possible: 'concurrency', 'least', 'most'.",
+            "unknown key 'replicas.worker.mots' (value 2). Did you mean 'most'? "
+            "Possible: 'concurrency', 'least', 'most'.",
         ),
         (
             {"clerk": {"most": 2, "concurrency": 1}},
@@ -67,8 +72,7 @@ def test_a_stand_in_may_have_limits_and_a_team_within_may_not_set_them() -> None
         "name": "t", "roles": roles, "edges": ["start -> worker", "worker -> done"], "output": "worker",
         "policies": {"worker": {"fallback": "spare"}}, "replicas": {"spare": {"most": 2, "concurrency": 1}},
     }  # fmt: skip
-    spec = load_team(alone)
-    assert compile_team(spec, build_roles(spec)).spec.replicas["spare"].most == 2
+    assert compiled(alone).replicas["spare"].most == 2
     inner = {key: value for key, value in alone.items() if key != "policies"} | {"roles": {"worker": roles["worker"]}}
     with pytest.raises(ValueError, match="sets 'replicas', which only the outermost team can have"):
         TeamSpec.model_validate(
