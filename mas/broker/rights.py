@@ -14,8 +14,7 @@ from dataclasses import dataclass
 
 from mas.bus.mqtt_topics import level
 from mas.core.errors import ConfigError
-from mas.core.team import COORDINATOR as COORDINATOR
-from mas.core.team import DONE, START, TeamSpec
+from mas.core.team import COORDINATOR, DONE, START, TeamSpec
 
 OPERATOR = "operator"
 _ENVIRONMENT = "environment"

@@ -249,6 +249,9 @@ class Inbox:
         self.credit = 0
         self.close()
 
+    async def heard(self) -> None:
+        """In one process an answer is heard at once; see `Subscription.heard`."""
+
     def push(self, slot: Slot) -> None:
         """Put a message in the queue at the price of one credit, and wake a receiver."""
         self.held += 1

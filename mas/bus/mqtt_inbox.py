@@ -41,7 +41,7 @@ class MqttInbox:
                 await self._node.leave(self.address)
         finally:
             if self._has_withdrawn:
-                await self._node.drained(self.address)
+                self._node.drained(self.address)
             else:
                 self._node.unlist(self.address)
             await self._inbox.__aexit__(kind, error, trace)
@@ -92,6 +92,10 @@ class MqttInbox:
         finally:
             self._node.withdraw(self.address)
             await self._inbox.withdraw()
+
+    async def heard(self) -> None:
+        """Wait until answers were heard; see `Subscription.heard`."""
+        await self._node.heard()
 
     def on_abandoned(self, envelope: Envelope, call: Callable[[], object]) -> None:
         """Call once when nobody waits for the answer any more; see `Subscription.on_abandoned`."""

@@ -220,13 +220,16 @@ class Node:
         self._draining.append((address, self._readers[address][0]))
         self.unlist(address)
 
-    async def drained(self, address: str) -> None:
-        """A subscription that took nothing new is over. Returns when its answers were heard: as long as there is no
-        connection it waits for one, and then for twice `ack_s` at most."""
+    async def heard(self) -> None:
+        """Wait until others have heard the answers of this process: as long as there is no connection, and then for
+        twice `ack_s` at most."""
         looks = 2 * self._options.ack_s / _LOOK_S
         while looks > 0 and not self._is_closed and not self.desk.is_heard:
             looks -= self.link.is_up
             await asyncio.sleep(_LOOK_S)
+
+    def drained(self, address: str) -> None:
+        """A subscription that took nothing new is over."""
         self._draining.remove(next(one for one in self._draining if one[0] == address))
         if not self._is_closed:
             self._show_card()

@@ -79,10 +79,12 @@ class Service:
             self._loop.result()
 
     async def drain(self) -> None:
-        """Take nothing new, and return when all that was received is handled. It is still to be left afterwards."""
+        """Take nothing new, and return when all that was received is handled, and the answers are heard. It is still to
+        be left afterwards."""
         assert self._loop is not None
         await self._inbox.withdraw()
         await asyncio.wait([self._loop])
+        await self._inbox.heard()
 
     async def ended(self) -> None:
         """Wait until the bus is closed and every message that was received is handled."""

@@ -124,6 +124,52 @@ async def test_told_twice_it_ends_at_once(broker: Mosquitto, engines: Engines) -
             await begun
 
 
+async def test_told_twice_it_ends_also_while_the_broker_is_away(broker: Mosquitto, engines: Engines) -> None:
+    said: list[str] = []
+    async with (
+        serving("executor", broker),
+        serving("planner", broker, said=said) as first,
+        open_spread(CONFIG, relay(), broker.url("coordinator"), str) as players,
+    ):
+        (held,) = engines["planner"]
+        held.let.clear()
+        begun = asked(players, "planner", 1)
+        await until(lambda: held.begun == 1)
+        broker.kill()
+        await until(lambda: said[-1].startswith("the connection to the broker is lost"))
+        os.kill(os.getpid(), signal.SIGTERM)
+        await until(lambda: said[-1].startswith("leaving"))
+        held.let.set()
+        await until(lambda: held.ended == 1)
+        assert not first.done(), "nobody has heard its answer yet"
+        os.kill(os.getpid(), signal.SIGTERM)
+        await asyncio.wait_for(first, 10.0)
+        begun.cancel()
+        broker.start()
+
+
+async def test_an_answer_that_was_given_while_the_broker_was_away_is_heard_before_its_process_ends(
+    broker: Mosquitto, engines: Engines
+) -> None:
+    async with (
+        serving("executor", broker),
+        serving("planner", broker) as first,
+        open_spread(CONFIG, relay(), broker.url("coordinator"), str) as players,
+    ):
+        (held,) = engines["planner"]
+        held.let.clear()
+        begun = asked(players, "planner", 1)
+        await until(lambda: held.begun == 1)
+        broker.kill()
+        os.kill(os.getpid(), signal.SIGTERM)
+        held.let.set()
+        await until(lambda: held.ended == 1)
+        broker.start()
+        assert [candidate.text for candidate in await begun] == ["a"]
+        await first
+        assert held.begun == 1
+
+
 @pytest.mark.parametrize("at_once", [False, True])
 async def test_agents_end_on_the_word_of_whoever_plays(broker: Mosquitto, engines: Engines, at_once: bool) -> None:
     said: list[str] = []
