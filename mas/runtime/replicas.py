@@ -57,9 +57,10 @@ class Troupe:
         """
         self._check_known(agent)
         limits = self.limits(agent)
-        if len(self._at_work[agent]) + self._coming[agent] >= limits.most:
+        number = len(self._at_work[agent]) + self._coming[agent]
+        if number >= limits.most:
             raise RunError(
-                f"agent {agent!r} has {len(self._at_work[agent])} at work, and {limits.most} are allowed at most: "
+                f"agent {agent!r} has {number} at work, and {limits.most} are allowed at most: "
                 "raise 'most' under 'replicas' of the team"
             )
 
