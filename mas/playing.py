@@ -79,14 +79,20 @@ def agent(
     trace: Trace = None,
     trace_content: TraceContent = False,
 ) -> None:
-    """Speak for one agent of a team on a bus that processes share, until Ctrl-C; `mas run --bus` plays the team."""
+    """Speak for one agent of a team on a bus that processes share, until Ctrl-C; `mas run --bus` plays the team.
+
+    Told to end, it finishes what it has in hand; a second Ctrl-C stops it at once.
+    """
     run_dir, config, scenario = _played("agent", words or [])
     if not bus:
         raise ConfigError("mas agent needs a bus: --bus mqtt://TEAM%2FAGENT@HOST:PORT/SPACE, or MAS_BUS_URL")
     from mas.runtime.joining import agent_principal, check_user, try_connection
 
-    check_user(bus, agent_principal(find_team(scenario, config.algorithm.team), name), ca_file=ca)
-    asyncio.run(try_connection(bus, ca_file=ca))  # before what takes long to load
+    team = find_team(scenario, config.algorithm.team)
+    principal = agent_principal(team, name)
+    check_user(bus, principal, ca_file=ca)
+    # before what takes long to load
+    asyncio.run(try_connection(bus, ca_file=ca, principal=principal, limits=team.replicas.get(name)))
     from mas.training.spread import serve_agent
     from mas.training.terminal import TerminalDesk
 
@@ -94,6 +100,24 @@ def agent(
     desk = TerminalDesk(console)
     with _traced(trace, shows_content=trace_content, process=name):
         asyncio.run(serve_agent(name, config, scenario, run_dir, bus, console.print, ca_file=ca, desk=desk))
+
+
+def stop(
+    bus: Annotated[str, typer.Option(envvar="MAS_BUS_URL", help=f"{_BUS_HELP}; USER is who plays: coordinator")] = "",
+    ca: BusCa = None,
+    now: Annotated[bool, typer.Option("--now", help="do not let them finish what they have in hand")] = False,
+) -> None:
+    """End all processes of `mas agent` that are on a bus now; each finishes what it has in hand first."""
+    if not bus:
+        raise ConfigError("mas stop needs a bus: --bus mqtt://coordinator@HOST:PORT/SPACE, or MAS_BUS_URL")
+    from mas.bus.mqtt import MqttBus
+    from mas.bus.mqtt_orders import dismiss
+
+    async def tell() -> None:
+        async with MqttBus.connect(bus, ca_file=ca) as connection:
+            await dismiss(connection, Console().print, at_once=now)
+
+    asyncio.run(tell())
 
 
 def _played(command: str, words: list[str]) -> tuple[Path | None, Config, Scenario]:

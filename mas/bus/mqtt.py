@@ -211,6 +211,10 @@ class MqttBus:
         """Who is on the bus, this process included; who vanished a moment ago may still be among them."""
         return dict(self._node.cards)
 
+    def vanished(self) -> tuple[Peer, ...]:
+        """The latest processes that were given up without having said that they leave; they may have come back."""
+        return tuple(self._node.cards.vanished)
+
     async def flush(self) -> None:
         """Wait until what this process sent is with the broker's subscribers, and what was sent to it before is heard.
 

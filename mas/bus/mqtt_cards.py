@@ -5,6 +5,7 @@ where it should) is a suspect for a while first: it may only have lost its conne
 restarts, and what it holds must not be done elsewhere as well. The heartbeat is MQTT's own.
 """
 
+from collections import deque
 from collections.abc import Callable, Iterator
 
 import msgspec
@@ -12,6 +13,8 @@ import msgspec
 from mas.bus.mqtt_client import NOBODY
 from mas.bus.mqtt_topics import Peer
 from mas.core.errors import Malformed
+
+_VANISHED = 256
 
 
 class Card(msgspec.Struct, frozen=True, kw_only=True):
@@ -21,6 +24,7 @@ class Card(msgspec.Struct, frozen=True, kw_only=True):
         since: when it came to the bus, in seconds since 1970.
         addresses: what it listens at -> the principal that reads there.
         is_leaving: it goes now and takes nothing more.
+        draining: those of the addresses where it takes nothing new and has something in hand.
         claims: addresses that it wants to listen at, where only so many may; see `mas.bus.mqtt_claims`.
         obeys: principals on whose word it ends; see `mas.bus.mqtt_orders`.
         dismisses: processes that it tells to end -> whether at once, instead of when they have nothing more in hand.
@@ -29,9 +33,14 @@ class Card(msgspec.Struct, frozen=True, kw_only=True):
     since: float
     addresses: dict[str, str]
     is_leaving: bool = False
+    draining: tuple[str, ...] = ()
     claims: tuple[str, ...] = ()
     obeys: tuple[str, ...] = ()
     dismisses: dict[str, bool] = {}
+
+    def takes(self, address: str) -> bool:
+        """Whether it listens at an address and takes what comes."""
+        return address in self.addresses and address not in self.draining
 
 
 def read_card(payload: bytes) -> Card | None:
@@ -63,6 +72,8 @@ class Cards:
         self._gone = gone
         self._cards: dict[Peer, Card] = {}
         self._suspects: dict[Peer, float] = {}
+        self.vanished: deque[Peer] = deque(maxlen=_VANISHED)
+        """Those that were given up: the latest ones, which may come back."""
 
     def __iter__(self) -> Iterator[tuple[Peer, Card]]:
         return iter(tuple(self._cards.items()))
@@ -73,6 +84,8 @@ class Cards:
 
     def take(self, peer: Peer, card: Card | None) -> None:
         """A card came, or went without a word."""
+        if card is not None and peer in self.vanished:
+            self.vanished.remove(peer)
         if card is None:
             self.suspect(peer)
         elif card.is_leaving:
@@ -113,6 +126,7 @@ class Cards:
             limit = self._clock() - self._absent_s
             for peer in [peer for peer, since in self._suspects.items() if since <= limit]:
                 self._remove(peer)
+                self.vanished.append(peer)
 
     def knows(self, peer: Peer) -> bool:
         """Whether it is there, suspects included."""

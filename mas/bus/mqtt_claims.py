@@ -47,7 +47,7 @@ def _first(bus: MqttBus, address: str, most: int) -> tuple[Peer, ...] | None:
     for peer, card in bus.processes().items():
         if peer == bus.me:
             continue
-        if address in card.addresses:
+        if card.takes(address):
             listening.append(peer)
         elif address in card.claims:
             (older if (card.since, peer.process) < mine else younger).append(peer)

@@ -188,6 +188,14 @@ class Node:
             )
         return envelope
 
+    async def heard(self) -> None:
+        """Wait until others have heard the answers of this process: as long as there is no connection, and then for
+        twice `ack_s` at most."""
+        looks = 2 * self._options.ack_s / _LOOK_S
+        while looks > 0 and not self._is_closed and not self.desk.is_heard:
+            looks -= self.link.is_up
+            await asyncio.sleep(_LOOK_S)
+
     async def _until_room(self, envelope: Envelope, mode: Mode, deadline: float | None) -> None:
         """Wait for room in the outbox, and until it is sure whether somebody listens."""
         if mode == "try" and self._room.locked():
@@ -260,7 +268,7 @@ class Node:
         self._show_card()
 
     def _show_card(self) -> None:
-        card = msgspec.structs.replace(self._shown, addresses=self.places.addresses())
+        card = msgspec.structs.replace(self._shown, addresses=self.places.addresses(), draining=self.places.draining())
         self.cards.take(self.me, card)
         self.link.publish(self._topics.card(self.me), msgspec.json.encode(card), retain=True)
 

@@ -62,8 +62,8 @@ class Service:
         self._loop: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
-        inbox = await self._listening.__aenter__()
-        self._loop = asyncio.create_task(self._receive(inbox), name=f"serve {self.address}")
+        self._inbox = await self._listening.__aenter__()
+        self._loop = asyncio.create_task(self._receive(self._inbox), name=f"serve {self.address}")
         return self
 
     async def __aexit__(
@@ -78,6 +78,14 @@ class Service:
             await self._listening.__aexit__(kind, error, trace)
         if not self._loop.cancelled():
             self._loop.result()
+
+    async def drain(self) -> None:
+        """Take nothing new, and return when all that was received is handled, and the answers are heard. It is still to
+        be left afterwards."""
+        assert self._loop is not None
+        await self._inbox.withdraw()
+        await asyncio.wait([self._loop])
+        await self._inbox.heard()
 
     async def ended(self) -> None:
         """Wait until the bus is closed and every message that was received is handled."""

@@ -12,6 +12,7 @@ from mas.core.role import Role
 from mas.core.team import DONE, START, EdgeSpec, TeamSpec
 from mas.graph.check_joins import join_problems
 from mas.graph.check_maps import map_problems
+from mas.graph.check_replicas import replica_problems
 from mas.graph.meaning import meaning_problems
 from mas.graph.policies import perhaps_meant, policy_problems
 from mas.graph.text import edge_text
@@ -37,6 +38,7 @@ def check_team(spec: TeamSpec, roles: Mapping[str, Role]) -> None:
         *map_problems(rest, roles),
         *meaning_problems(rest, roles),
         *policy_problems(spec, roles),
+        *replica_problems(spec),
     ]
     if problems:
         listed = "".join(f"\n  - {problem}" for problem in problems)

@@ -1,25 +1,28 @@
 """A team spread over processes that share a bus: one for each agent, and one that plays the team."""
 
 import asyncio
-import signal
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 from mas.bus.mqtt import MqttBus
 from mas.bus.mqtt_claims import claim
+from mas.bus.mqtt_orders import obey
 from mas.bus.mqtt_topics import Peer
 from mas.config.options import Config
 from mas.core.engine import AdapterRef, Generation, Request, Tokenizer
 from mas.core.errors import ConfigError, EngineError, NoRoute
 from mas.core.naming import listed
 from mas.core.scenario import Scenario
+from mas.core.team import COORDINATOR, TeamSpec
 from mas.graph.find import find_team
 from mas.graph.plan import compile_team
 from mas.roles import build_roles
 from mas.runtime.agents import TEAM_PAYLOADS
 from mas.runtime.human import HumanDesk
-from mas.runtime.joining import agent_principal, check_user
+from mas.runtime.joining import agent_principal, check_room, check_user, listening, share_of
+from mas.runtime.leaving import Told, leave_in_order
+from mas.runtime.replicas import USUAL
 from mas.runtime.team import ENVIRONMENT, Place, TeamRuntime
 from mas.serving.model import ModelText
 from mas.training.crew import Players, Shared
@@ -109,7 +112,7 @@ async def open_spread(
         async with claim(bus, f"{team.name}/{ENVIRONMENT}", most=1) as first:
             _check_alone(first)
             await stack.enter_async_context(runtime)
-        await _everybody(bus, team.name, (*plan.roles, *plan.stand_ins), note)
+        await _everybody(bus, team, note)
         yield Players(scenario=scenario, plan=plan, runtime=runtime)
 
 
@@ -135,16 +138,21 @@ def watch_connection(bus: MqttBus, note: Note) -> None:
     bus.on_connection(say)
 
 
-async def _everybody(bus: MqttBus, team: str, names: Iterable[str], note: Note) -> None:
-    """Wait until all members listen, and say for whom.
+async def _everybody(bus: MqttBus, team: TeamSpec, note: Note) -> None:
+    """Wait until as many listen for each member as must, and say for whom.
 
     Raises:
         NoRoute: some do not come.
     """
 
     def missing() -> list[str]:
-        there = {address for card in bus.processes().values() for address in card.addresses}
-        return [name for name in names if f"{team}/{name}" not in there]
+        absent = []
+        for name in (*team.members(), *team.stand_ins()):
+            least = team.replicas.get(name, USUAL).least
+            more = least - len(listening(bus, f"{team.name}/{name}"))
+            if more > 0:
+                absent.append(name if least == 1 else f"{name} ({more} more)")
+        return absent
 
     told: list[str] = []
     try:
@@ -156,8 +164,8 @@ async def _everybody(bus: MqttBus, team: str, names: Iterable[str], note: Note) 
                 await asyncio.sleep(_LOOK_S)
     except TimeoutError:
         raise NoRoute(
-            f"after {WAIT_S:g} s nobody speaks for {listed(missing())} of team {team!r} on this bus: start each with "
-            "`mas agent NAME --bus URL`"
+            f"after {WAIT_S:g} s nobody speaks for {listed(missing())} of team {team.name!r} on this bus: start each "
+            "with `mas agent NAME --bus URL`"
         ) from None
 
 
@@ -172,14 +180,16 @@ async def serve_agent(
     ca_file: Path | None = None,
     desk: HumanDesk | None = None,
 ) -> None:
-    """Speak for one agent (or stand-in) of the configured team on the bus at `url`, until SIGINT or SIGTERM.
+    """Speak for one agent (or stand-in) of the configured team on the bus at `url`, until SIGINT, SIGTERM or
+    `mas stop`.
 
-    Several processes may speak for one agent: they share its work. Whoever waits for an answer when
-    one ends gets Closed.
+    Several processes may speak for one agent, as many as the team's `replicas` allow where it has limits: they share
+    its work. Told to end, it finishes what it has in hand and takes nothing new; told again, it stops at once, and
+    whoever waits for an answer gets Closed.
 
     Raises:
-        ConfigError: the team has no such agent, or the URL's user is not the agent's principal. Otherwise as
-        `open_players` and `MqttBus.connect`.
+        ConfigError: the team has no such agent, as many as may be speak for it, or the URL's user is not the agent's
+        principal. Otherwise as `open_players` and `MqttBus.connect`.
     """
     team = find_team(scenario, config.algorithm.team)
     principal = agent_principal(team, name)
@@ -188,20 +198,20 @@ async def serve_agent(
     watch_connection(connection, note)
     place = Place(hosts=frozenset((name,)), principal=principal, process=connection.me.process)
     # The base is loaded here, before the broker expects to hear of this process.
-    players = open_players(config, scenario, run, note, desk, shared=Shared(bus=connection, place=place))
-    async with connection, players:
-        note(f"{principal} speaks on the bus as {connection.me.process}; Ctrl-C ends it")
-        await _until_told()
-
-
-async def _until_told() -> None:
-    """Wait for SIGINT or SIGTERM."""
-    told, loop = asyncio.Event(), asyncio.get_running_loop()
-    signals = (signal.SIGINT, signal.SIGTERM)
-    for one in signals:
-        loop.add_signal_handler(one, told.set)
-    try:
-        await told.wait()
-    finally:
-        for one in signals:
-            loop.remove_signal_handler(one)
+    opening = open_players(config, scenario, run, note, desk, shared=Shared(bus=connection, place=place))
+    limits = team.replicas.get(name)
+    async with AsyncExitStack() as stack:
+        bus = await stack.enter_async_context(connection)
+        if limits is None:
+            players = await stack.enter_async_context(opening)
+        else:
+            async with claim(bus, principal, most=limits.most) as first:
+                check_room(principal, first, limits)
+                players = await stack.enter_async_context(opening)
+        obey(bus, COORDINATOR)
+        note(f"{principal} speaks on the bus as {bus.me.process}{share_of(bus, principal, limits)}; Ctrl-C ends it")
+        told = Told(bus)
+        with told.by_signals():
+            await told.until(1)
+            note("leaving: what is in hand is finished, nothing new is taken; Ctrl-C again stops at once")
+            await leave_in_order(players.runtime, told)

@@ -51,7 +51,7 @@ def test_agents_in_processes_of_their_own_play_as_in_one(
     assert here.code == 0, here.err
     with (
         broker("relay", tmp_path / "bus") as running,
-        agent(running, "planner", (*small_overrides, "--trace", str(tmp_path / "planner"))),
+        agent(running, "planner", (*small_overrides, "--trace", str(tmp_path / "planner"))) as planner,
         agent(running, "executor", (*small_overrides, "--trace", str(tmp_path / "executor"))) as executor,
     ):
         for name, value in read_env(running.directory / "passwords" / "coordinator.env").items():
@@ -63,11 +63,19 @@ def test_agents_in_processes_of_their_own_play_as_in_one(
         assert conversation in there.out
         executor.send_signal(signal.SIGTERM)
         assert executor.wait(timeout=30) == 0
+        assert executor.stdout is not None
+        assert "leaving: what is in hand is finished" in executor.stdout.read()
         check_trace(tmp_path / "run", tmp_path / "planner", tmp_path / "executor")
         monkeypatch.setattr("mas.training.spread.WAIT_S", 1.0)
         alone = mas("run", "scenario=relay", *small_overrides, "--bus", url)
         assert alone.code == 2
         assert "nobody speaks for 'executor' of team 'relay'" in alone.err
+        stopped = mas("stop", "--bus", url)
+        assert stopped.code == 0, stopped.err
+        assert stopped.out.count("relay/planner") == 2
+        assert planner.wait(timeout=30) == 0
+        nobody = mas("stop", "--now", "--bus", url)
+        assert (nobody.code, "no process on this bus ends on the word of 'coordinator'" in nobody.err) == (2, True)
 
 
 def test_what_is_wrong_with_the_bus_is_said_before_any_weights_are_loaded(
@@ -103,6 +111,8 @@ def test_what_is_wrong_with_the_bus_is_said_before_any_weights_are_loaded(
         ),
         (("agent", "planner", "scenario=relay", "--bus", "http://bob@127.0.0.1/x"), "begins with 'http'"),
         (("run", "scenario=relay", "--ca", "x.pem"), "--bus, which is not given"),
+        (("stop",), "mas stop needs a bus: --bus mqtt://"),
+        (("stop", "--bus", "http://bob@127.0.0.1/x"), "begins with 'http'"),
     ],
 )
 def test_a_mistake_is_one_line(mas: Mas, words: tuple[str, ...], problem: str, monkeypatch: pytest.MonkeyPatch) -> None:
