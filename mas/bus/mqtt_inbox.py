@@ -37,11 +37,11 @@ class MqttInbox:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
-            if self._has_withdrawn:
-                self._node.places.drained(self.address)
-            else:
+            if not self._has_withdrawn:
                 await self._node.places.leave(self.address)
         finally:
+            if self._has_withdrawn:
+                self._node.places.drained(self.address)
             await self._inbox.__aexit__(kind, error, trace)
 
     def __aiter__(self) -> Self:

@@ -268,7 +268,8 @@ class Node:
         self._show_card()
 
     def _show_card(self) -> None:
-        card = msgspec.structs.replace(self._shown, addresses=self.places.addresses(), draining=self.places.draining())
+        places = self.places
+        card = msgspec.structs.replace(self._shown, addresses=places.addresses(), draining=places.draining())
         self.cards.take(self.me, card)
         self.link.publish(self._topics.card(self.me), msgspec.json.encode(card), retain=True)
 

@@ -63,9 +63,10 @@ class Places:
         return place is not None and bool(place.readers)
 
     def addresses(self) -> dict[str, str]:
-        """What is listened at, or drained -> who reads there."""
-        listening = {address: place.readers[0] for address, place in self._places.items() if place.readers}
-        return dict(self._draining) | listening
+        """What is listened at, also by those that take nothing new -> who reads there."""
+        return dict(self._draining) | {
+            address: place.readers[0] for address, place in self._places.items() if place.readers
+        }
 
     def draining(self) -> tuple[str, ...]:
         """Where nothing new is taken, and something is in hand."""
@@ -108,12 +109,12 @@ class Places:
             self._unlist(address, place)
 
     async def withdraw(self, address: str) -> None:
-        """One subscription takes nothing new; its address stays on the card, for whoever asks after what it has."""
+        """As `leave`, but until it is `drained` the address is shown, for whoever asks after what is in hand there."""
         self._draining.append((address, self._places[address].readers[0]))
         await self.leave(address)
 
     def drained(self, address: str) -> None:
-        """A subscription that took nothing new is over."""
+        """One subscription that took nothing new is over."""
         self._draining.remove(next(one for one in self._draining if one[0] == address))
         if not self._is_closed:
             self._changed()
