@@ -4,7 +4,7 @@
         await service.ended()
 
 Each process has a memory bus of its own for what it listens to: credit, order, deadlines and duplicates are its work.
-Here is what is between processes. Leaves out on purpose: streams of tokens, and payloads by reference.
+Here is what is between processes.
 """
 
 import os
@@ -28,6 +28,7 @@ from mas.bus.mqtt_node import Node
 from mas.bus.mqtt_options import MqttOptions
 from mas.bus.mqtt_topics import Peer
 from mas.bus.mqtt_url import Broker, parse_broker
+from mas.bus.parts import PartStream
 from mas.core.messages import PAYLOADS, Envelope, Payload
 
 
@@ -122,13 +123,19 @@ class MqttBus:
 
     async def request(self, envelope: Envelope, *, timeout_s: float | None = None) -> Envelope:
         """Deliver and wait for the answer; see `Bus.request`. Malformed: it, or its answer, cannot travel."""
-        deadline = envelope.deadline
-        if timeout_s is not None:
-            timeout = self.now() + timeout_s
-            deadline = timeout if deadline is None else min(deadline, timeout)
-        answer = await self._node.carry(envelope, "ask", deadline)
-        assert answer is not None
-        return answer
+        return await self._ask(envelope, timeout_s, None)
+
+    def stream(self, envelope: Envelope, *, timeout_s: float | None = None, queue: int = 256) -> PartStream:
+        """Deliver a request and read its answer in parts; see `Bus.stream`."""
+
+        async def ask(stream: PartStream) -> Envelope:
+            return await self._ask(envelope, timeout_s, stream)
+
+        return PartStream(envelope, ask, queue=queue, counters=self._local.parts.counters)
+
+    def part(self, request: Envelope, payload: Payload) -> bool:
+        """Send a part of the answer to a request; see `Bus.part`."""
+        return self._local.part(request, payload)
 
     async def reply(self, request: Envelope, answer: Envelope) -> None:
         """Answer a request; see `Bus.reply`."""
@@ -189,6 +196,15 @@ class MqttBus:
             Closed: the bus was closed.
         """
         await self._node.flush()
+
+    async def _ask(self, envelope: Envelope, timeout_s: float | None, stream: PartStream | None) -> Envelope:
+        deadline = envelope.deadline
+        if timeout_s is not None:
+            timeout = self.now() + timeout_s
+            deadline = timeout if deadline is None else min(deadline, timeout)
+        answer = await self._node.carry(envelope, "ask", deadline, stream)
+        assert answer is not None
+        return answer
 
     async def close(self) -> None:
         """Stop accepting; see `Bus.close`. Takes the card away, so that others do not wait for this process."""

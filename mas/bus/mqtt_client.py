@@ -55,6 +55,11 @@ class Client(aiomqtt.Client):
             self._acknowledge[sent.mid] = acknowledge
         return True
 
+    @property
+    def unwritten(self) -> int:
+        """Packets that the socket has not taken yet."""
+        return len(self._client._out_packet)
+
     def drop(self) -> None:
         """Close the socket, which aiomqtt leaves open after a failed connection."""
         self._client._sock_close()

@@ -8,12 +8,15 @@ import asyncio
 import sys
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable
+from functools import partial
 
 import msgspec
 
 from mas.bus.memory import MemoryBus
 from mas.bus.mqtt_frames import Answer, Codec, Failed, Find, Mode, Send, Standing, Status
+from mas.bus.mqtt_parts import way_to
 from mas.bus.mqtt_topics import Peer
+from mas.bus.parts import Take
 from mas.core.errors import Closed, Malformed, MasError, NoRoute
 from mas.core.messages import Delivery, Envelope
 
@@ -49,6 +52,7 @@ class Desk:
         local: the bus that its subscriptions belong to.
         process: this process's name.
         say: sends bytes to a process.
+        pass_on: sends bytes that need not arrive; False: they are dropped.
         listens: whether this process listens at an address.
         remembered: cases that are over and kept, at most.
     """
@@ -60,6 +64,7 @@ class Desk:
         process: str,
         codec: Codec,
         say: Callable[[Peer, bytes], None],
+        pass_on: Callable[[Peer, bytes], bool],
         listens: Callable[[str], bool],
         remembered: int,
     ) -> None:
@@ -68,6 +73,7 @@ class Desk:
         self._process = process
         self._codec = codec
         self._say = say
+        self._way_to = partial(way_to, process=process, codec=codec, pass_on=pass_on, counters=local.parts.counters)
         self._listens = listens
         self._remembered = remembered
         self._cases: dict[Key, Case] = {}
@@ -89,7 +95,9 @@ class Desk:
             return
         self._over.pop(key, None)
         case = self._cases[key] = Case(frame.attempt, "held", frame.mode, frame.envelope.delivery)
-        case.task = asyncio.create_task(self._hand_over(key, case, frame.envelope), name=f"mqtt {frame.envelope.id}")
+        take = self._way_to(*key, frame.attempt) if frame.is_streamed else None
+        hand_over = self._hand_over(key, case, frame.envelope, take)
+        case.task = asyncio.create_task(hand_over, name=f"mqtt {frame.envelope.id}")
         case.task.add_done_callback(lambda task: self._handed_over(key, case, is_cancelled=task.cancelled()))
         if frame.eager:
             self._tell(key, case, frame.attempt)
@@ -161,10 +169,10 @@ class Desk:
                 self._close(handed, "done")
         self._speak()
 
-    async def _hand_over(self, key: Key, case: Case, envelope: Envelope) -> None:
+    async def _hand_over(self, key: Key, case: Case, envelope: Envelope, take: Take | None) -> None:
         try:
             if case.mode == "ask":
-                answer = await self._local.request(envelope)
+                answer = await self._local.request_in_parts(envelope, take)
                 timeless = msgspec.structs.replace(answer, deadline=None)  # it would be on this process's clock
                 self._reply(key, case, Answer(self._process, key[1], timeless))
             else:

@@ -8,7 +8,7 @@ frame is one byte of version and one array. Leaves out on purpose: compression, 
 """
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 from pydantic import BaseModel, ValidationError
@@ -18,6 +18,7 @@ from mas.core.errors import ConfigError, Malformed, MasError, RemoteError
 from mas.core.messages import PAYLOADS, Envelope, Payload
 
 VERSION = b"\x01"
+Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 Mode = Literal["tell", "try", "ask"]
 Standing = Literal["held", "accepted", "done", "left", "unknown"]
 
@@ -32,6 +33,7 @@ class Send(msgspec.Struct, frozen=True, array_like=True, tag="s"):
         mode: one way and waiting for room (`tell`), one way and not waiting (`try`), or a request (`ask`).
         remaining_s: seconds to the deadline, as clocks of processes differ; None: no deadline.
         eager: the sender goes on when it hears who holds the message, so say `held` at once.
+        is_streamed: the sender reads the parts of the answer.
     """
 
     process: str
@@ -41,6 +43,7 @@ class Send(msgspec.Struct, frozen=True, array_like=True, tag="s"):
     remaining_s: float | None
     eager: bool
     envelope: Envelope
+    is_streamed: bool = False
 
 
 class Find(msgspec.Struct, frozen=True, array_like=True, tag="f"):
@@ -79,6 +82,22 @@ class Answer(msgspec.Struct, frozen=True, array_like=True, tag="a"):
     envelope: Envelope
 
 
+class Part(msgspec.Struct, frozen=True, array_like=True, tag="p"):
+    """A part of the answer to a request; what it belongs to, and who may read it, its reader knows.
+
+    Attributes:
+        attempt: of the request's sender, as in `Send`; again: the receiver's own attempt within.
+        sequence: from 0 in each of them.
+    """
+
+    process: str
+    ticket: str
+    attempt: Count
+    again: Count
+    sequence: Count
+    payload: Payload
+
+
 class Failed(msgspec.Struct, frozen=True, array_like=True, tag="e"):
     """The error that ended a message: the name of its class in `mas.core.errors`, and its text."""
 
@@ -88,7 +107,7 @@ class Failed(msgspec.Struct, frozen=True, array_like=True, tag="e"):
     text: str
 
 
-Frame = Send | Find | Cancel | Got | Status | Answer | Failed
+Frame = Send | Find | Cancel | Got | Status | Answer | Part | Failed
 
 
 _ERRORS = {
@@ -213,4 +232,6 @@ def _fields(cls: type[Payload]) -> type[msgspec.Struct]:
 def _label(frame: Frame) -> str:
     if isinstance(frame, Send | Answer):
         return f"message {frame.envelope.id!r} of kind {frame.envelope.kind!r} to {frame.envelope.target!r}"
+    if isinstance(frame, Part):
+        return f"part {frame.sequence} of kind {frame.payload.kind!r} of an answer"
     return f"a {type(frame).__name__} frame"

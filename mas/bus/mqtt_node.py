@@ -16,9 +16,11 @@ from mas.bus.mqtt_frames import Codec, Mode
 from mas.bus.mqtt_link import Link
 from mas.bus.mqtt_options import MqttOptions
 from mas.bus.mqtt_outbox import Outbox
+from mas.bus.mqtt_parts import PartsIn
 from mas.bus.mqtt_speaker import Speaker
 from mas.bus.mqtt_topics import Peer, Topics
 from mas.bus.mqtt_url import Broker
+from mas.bus.parts import PartStream
 from mas.core.errors import Closed, Denied, Dropped, Expired, NoRoute, Unreachable
 from mas.core.messages import Envelope
 from mas.core.naming import did_you_mean
@@ -67,6 +69,7 @@ class Node:
             process=process,
             codec=codec,
             say=self._speaker.say,
+            pass_on=self._speaker.pass_on,
             listens=self._readers.__contains__,
             remembered=options.remembered,
         )
@@ -79,6 +82,7 @@ class Node:
             speaker=self._speaker,
             clock=local.now,
             echoed=self._on_echo,
+            parts=PartsIn(self.outbox.find, local.parts.counters).take,
         )
         self._echoes: dict[str, asyncio.Future[bool]] = {}
         self._first_echo: str | None = None
@@ -146,8 +150,12 @@ class Node:
                 del self._echoes[token]
         raise Closed("the bus is closed")
 
-    async def carry(self, envelope: Envelope, mode: Mode, deadline: float | None) -> Envelope | None:
+    async def carry(
+        self, envelope: Envelope, mode: Mode, deadline: float | None, stream: PartStream | None = None
+    ) -> Envelope | None:
         """Send a message and wait for what becomes of it: the answer to a request, None for one that goes one way.
+
+        `stream` reads the parts of the answer, None: nobody does.
 
         Raises:
             As `Bus.publish` and `Bus.request`; Malformed: it cannot travel.
@@ -156,15 +164,18 @@ class Node:
             raise Closed(f"message {envelope.id!r}: the bus is closed")
         await self._until_room(envelope, mode, deadline)
         try:
-            post = self.outbox.add(self.signed(envelope), mode, deadline)
+            post = self.outbox.add(self.signed(envelope), mode, deadline, stream)
         except BaseException:
             self._room.release()
             raise
         try:
-            return await post.future
+            answer = await post.future
         except asyncio.CancelledError:
             self.outbox.cancel(post)
             raise
+        if stream is not None:
+            stream.sending = post.attempt
+        return answer
 
     def signed(self, envelope: Envelope) -> Envelope:
         """The envelope with this process's principal.

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from mas.bus.mqtt_frames import Mode
 from mas.bus.mqtt_topics import Peer
+from mas.bus.parts import PartStream
 from mas.core.messages import Delivery, Envelope
 
 Lane = tuple[str, str, str]
@@ -28,6 +29,7 @@ class Post:
         unrouted_since: when the broker first said that nobody listens; None: it did not, or took it since.
         due: when to look after it next; `pause_s`: the wait after that.
         timer: fires at the deadline.
+        stream: reads the parts of its answer; None: nobody does.
     """
 
     __slots__ = (
@@ -44,6 +46,7 @@ class Post:
         "mode",
         "pause_s",
         "shunned",
+        "stream",
         "ticket",
         "timer",
         "unrouted_since",
@@ -56,6 +59,7 @@ class Post:
         mode: Mode,
         deadline: float | None,
         future: "asyncio.Future[Envelope | None]",
+        stream: PartStream | None = None,
     ) -> None:
         self.ticket = ticket
         self.envelope = envelope
@@ -75,6 +79,7 @@ class Post:
         self.due = 0.0
         self.pause_s = 0.0
         self.timer: asyncio.TimerHandle | None = None
+        self.stream = stream
 
     def begin_again(self) -> None:
         """Nobody has it, and who had it may take the next attempt."""

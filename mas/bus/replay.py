@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from mas.bus.memory import MemoryBus
+from mas.bus.parts import Take
 from mas.bus.record import Record, State, connect, failing, lost, select
 from mas.bus.wire import decode, encode, read_plain
 from mas.core import errors
@@ -49,8 +50,10 @@ class ReplayBus(MemoryBus):
             plain = read_plain(exchange.request.frame)
             self._next[plain["target"], plain.get("episode")].append(exchange)
 
-    async def request(self, envelope: Envelope, *, timeout_s: float | None = None) -> Envelope:
-        """Answer from the record.
+    async def request_in_parts(
+        self, envelope: Envelope, take: Take | None, *, timeout_s: float | None = None
+    ) -> Envelope:
+        """Answer from the record, which holds no parts; live addresses may give some.
 
         Raises:
             ReplayError: the recorded run asked something else here, or its record ends here.
@@ -60,7 +63,7 @@ class ReplayBus(MemoryBus):
         request = exchange.request
         _compare(envelope, request, f"request {envelope.id!r}")
         if envelope.target in self._live:
-            return await self._ask(envelope, exchange, timeout_s)
+            return await self._ask(envelope, take, exchange, timeout_s)
         if exchange.answer is None:
             raise _recorded_error(request)
         answer = msgspec.structs.replace(decode(exchange.answer.frame), correlation=envelope.id, target=envelope.source)
@@ -92,9 +95,11 @@ class ReplayBus(MemoryBus):
         exchange.was_asked = True
         return exchange
 
-    async def _ask(self, envelope: Envelope, exchange: Exchange, timeout_s: float | None) -> Envelope:
+    async def _ask(
+        self, envelope: Envelope, take: Take | None, exchange: Exchange, timeout_s: float | None
+    ) -> Envelope:
         try:
-            answer = await super().request(envelope, timeout_s=timeout_s)
+            answer = await super().request_in_parts(envelope, take, timeout_s=timeout_s)
         except MasError as error:
             if exchange.answer is None and exchange.request.cause == f"{type(error).__name__}: {error}":
                 raise

@@ -29,6 +29,7 @@ class Heard:
             process="q",
             codec=CODEC,
             say=lambda peer, frame: self.said.append(CODEC.decode(frame)),
+            pass_on=lambda peer, frame: False,
             listens=self.addresses.__contains__,
             remembered=remembered,
         )
