@@ -17,6 +17,7 @@ from typing import Self
 
 import msgspec
 
+from mas.bus.blobs import BlobStore
 from mas.bus.counters import DetailedStatistics
 from mas.bus.dead import DeadLetter
 from mas.bus.limits import Limits
@@ -44,6 +45,7 @@ class MqttStatistics(DetailedStatistics, frozen=True, kw_only=True):
         malformed: frames that were none.
         forged: frames whose envelope names another principal than sent them.
         reconnects: connections after the first.
+        stored: payloads put into the store, to travel by reference; fetched: those taken from it.
     """
 
     outbox: int
@@ -53,6 +55,8 @@ class MqttStatistics(DetailedStatistics, frozen=True, kw_only=True):
     malformed: int
     forged: int
     reconnects: int
+    stored: int
+    fetched: int
 
 
 class MqttBus:
@@ -63,10 +67,12 @@ class MqttBus:
     another listener, unless it is best effort. A tap sees what this process receives and answers.
     """
 
-    def __init__(self, broker: Broker, codec: Codec, options: MqttOptions, *, process: str) -> None:
+    def __init__(
+        self, broker: Broker, codec: Codec, options: MqttOptions, *, process: str, store: BlobStore | None = None
+    ) -> None:
         self.me = Peer(broker.principal, process)
         self._local = MemoryBus(limits=Limits(remembered=options.remembered, keeps_orphans=False))
-        self._node = Node(broker, local=self._local, codec=codec, options=options, process=process)
+        self._node = Node(broker, local=self._local, codec=codec, options=options, process=process, store=store)
 
     @classmethod
     def connect(
@@ -76,6 +82,7 @@ class MqttBus:
         payloads: Mapping[str, type[Payload]] = PAYLOADS,
         process: str | None = None,
         ca_file: Path | None = None,
+        store: str | None = None,
         options: MqttOptions | None = None,
     ) -> "MqttBus":
         """The bus at `mqtt://USER@HOST:PORT/SPACE` (`mqtts://`: with TLS), connected while it is entered.
@@ -86,17 +93,22 @@ class MqttBus:
             payloads: kind -> class of all that may travel; a team's are `mas.runtime.agents.TEAM_PAYLOADS`.
             process: this process's name, never used by two that live; None: made of host, process id and chance.
             ca_file: certificates that vouch for the broker; None: those that the system trusts.
+            store: URL of a place that every process of the bus reaches, for payloads longer than `inline_bytes`:
+                `file:///shared/payloads`, or any other that fsspec opens. None: they are Malformed where they are
+                longer than a message may be.
             options: None: the defaults.
 
         Raises:
-            ConfigError: the URL, `ca_file` or `payloads` are wrong.
+            ConfigError: the URL, `ca_file`, `store` or `payloads` are wrong.
             On entry: Unreachable: no broker answers, or it refuses user or password. Denied: it refuses to let this
             principal listen to what is meant for it.
         """
         options = options or MqttOptions()
         broker = parse_broker(url, ca_file=ca_file)
         name = process or f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
-        return cls(broker, Codec(payloads, max_bytes=options.max_frame_bytes), options, process=name)
+        codec = Codec(payloads, max_bytes=options.max_frame_bytes)
+        blobs = None if store is None else BlobStore(store, keep_s=options.keep_s)
+        return cls(broker, codec, options, process=name, store=blobs)
 
     async def __aenter__(self) -> Self:
         await self._node.open()
@@ -175,6 +187,8 @@ class MqttBus:
             malformed=node.ear.malformed,
             forged=node.ear.forged,
             reconnects=node.link.reconnects,
+            stored=node.claims.stored,
+            fetched=node.claims.fetched,
         )
 
     def dead_letters(self) -> tuple[DeadLetter, ...]:

@@ -7,6 +7,8 @@ from functools import partial
 
 import msgspec
 
+from mas.bus.blobs import BlobStore
+from mas.bus.claims import Claims
 from mas.bus.memory import MemoryBus
 from mas.bus.mqtt_cards import Card, Cards
 from mas.bus.mqtt_client import REFUSED
@@ -35,13 +37,24 @@ class Node:
     Args:
         local: the bus of what this process listens to.
         process: this process's name.
+        store: holds payloads that travel by reference, None: none do.
     """
 
-    def __init__(self, broker: Broker, *, local: MemoryBus, codec: Codec, options: MqttOptions, process: str) -> None:
+    def __init__(
+        self,
+        broker: Broker,
+        *,
+        local: MemoryBus,
+        codec: Codec,
+        options: MqttOptions,
+        process: str,
+        store: BlobStore | None,
+    ) -> None:
         self.me = Peer(broker.principal, process)
         self._local = local
         self._options = options
         self._codec = codec
+        self.claims = Claims(codec, store, options=options, clock=local.now)
         self._topics = topics = Topics(space=broker.space)
         self._password = broker.password
         self._readers: dict[str, list[str]] = {}
@@ -72,6 +85,7 @@ class Node:
             pass_on=self._speaker.pass_on,
             listens=self._readers.__contains__,
             remembered=options.remembered,
+            claims=self.claims,
         )
         self.ear = Ear(
             topics=topics,
@@ -164,7 +178,8 @@ class Node:
             raise Closed(f"message {envelope.id!r}: the bus is closed")
         await self._until_room(envelope, mode, deadline)
         try:
-            post = self.outbox.add(self.signed(envelope), mode, deadline, stream)
+            signed = await self.claims.stow(self.signed(envelope), deadline)
+            post = self.outbox.add(signed, mode, deadline, stream)
         except BaseException:
             self._room.release()
             raise
@@ -175,7 +190,7 @@ class Node:
             raise
         if stream is not None:
             stream.sending = post.attempt
-        return answer
+        return None if answer is None else await self.claims.redeem(answer, deadline)
 
     def signed(self, envelope: Envelope) -> Envelope:
         """The envelope with this process's principal.

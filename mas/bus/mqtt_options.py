@@ -22,6 +22,11 @@ class MqttOptions:
         outbox: messages on their way or not yet done, at most; further senders wait. Half of it may wait for listeners.
         remembered: messages that are over and still recognised when they come again, the oldest forgotten first.
         max_frame_bytes: longest message that is sent or taken.
+        inline_bytes: longest payload that travels in its message where there is a store; longer ones travel by
+            reference. Less, where the broker says that it takes less.
+        max_stored_bytes: longest payload that is stored or fetched.
+        keep_s: how long a payload stays in the store; longer than any message may wait for its receiver.
+        store_s: how long storing or fetching one may take.
 
     Raises:
         ConfigError: a value is not above 0.
@@ -37,6 +42,10 @@ class MqttOptions:
     outbox: int = 1024
     remembered: int = 16_384
     max_frame_bytes: int = 4 << 20
+    inline_bytes: int = 64 << 10
+    max_stored_bytes: int = 1 << 30
+    keep_s: float = 86_400.0
+    store_s: float = 60.0
 
     def __post_init__(self) -> None:
         for field in fields(self):

@@ -173,7 +173,7 @@ class PartsContract(BusSuite):
             await bus.reply(request, answer_to(request, "answer"))
             answer = await stream.answer()
         assert isinstance(part, Envelope)
-        assert part.visibility == answer.visibility == {"b", self.principal or "a"}
+        assert part.visibility == answer.visibility == frozenset({"b", self.principal or "a"})
         assert [envelope.payload.content for envelope in seen] == ["?", "answer"]
 
     async def test_an_answer_begun_anew_makes_what_came_void(self, bus: Bus, sender: EnvelopeFactory) -> None:
