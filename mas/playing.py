@@ -1,6 +1,7 @@
 """The commands that play a team: a whole one here, or its agents and its play in processes that share a bus."""
 
 import asyncio
+import os
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -20,8 +21,12 @@ from mas.scenarios import build_scenario
 if TYPE_CHECKING:
     from mas.training.crew import Players
 
+STORE = "MAS_BUS_STORE"
 Words = Annotated[list[str] | None, typer.Argument(metavar="[RUN_DIR] [OVERRIDES]...", help=OVERRIDES_HELP)]
 _BUS_HELP = "the bus that processes share, mqtt://USER@HOST:PORT/SPACE or mqtts://; password in MAS_BUS_PASSWORD"
+_STORE_HELP = (
+    "where payloads too long for the broker lie, file:///DIRECTORY or s3://BUCKET/PREFIX: the same for every process"
+)
 BusCa = Annotated[Path | None, typer.Option("--ca", help="certificates that vouch for a broker with mqtts://")]
 
 
@@ -31,11 +36,14 @@ def run(
     sampled: Sampled = False,
     bus: Annotated[str, typer.Option(help=f"{_BUS_HELP}: the agents are processes of `mas agent` on it")] = "",
     ca: BusCa = None,
+    store: Annotated[str, typer.Option(help=f"{_STORE_HELP}; with --bus also from {STORE}")] = "",
 ) -> None:
     """Play one episode and print the conversation: of a trained run, or without RUN_DIR of an untrained team."""
     run_dir, config, scenario = _played("run", words or [])
     if ca is not None and not bus:
         raise ConfigError("--ca says whom to trust as --bus, which is not given")
+    if store and not bus:
+        raise ConfigError("--store is for payloads that are too long for --bus, which is not given")
     from mas.runtime.interrupt import drains_on_interrupt
     from mas.training.players import open_players
     from mas.training.show import show_episode
@@ -48,7 +56,9 @@ def run(
         desk = TerminalDesk(console)
         opening: AbstractAsyncContextManager[Players]
         if bus:
-            opening = open_spread(config, scenario, bus, ca_file=ca, desk=desk)
+            opening = open_spread(
+                config, scenario, bus, ca_file=ca, store=store or os.environ.get(STORE) or None, desk=desk
+            )
         else:
             opening = open_players(config, scenario, run_dir, console.print, desk)
         async with opening as players:
@@ -65,6 +75,7 @@ def agent(
     words: Words = None,
     bus: Annotated[str, typer.Option(envvar="MAS_BUS_URL", help=_BUS_HELP)] = "",
     ca: BusCa = None,
+    store: Annotated[str, typer.Option(envvar=STORE, help=_STORE_HELP)] = "",
 ) -> None:
     """Speak for one agent of a team on a bus that processes share, until Ctrl-C; `mas run --bus` plays the team."""
     run_dir, config, scenario = _played("agent", words or [])
@@ -75,7 +86,17 @@ def agent(
 
     console = Console()
     asyncio.run(
-        serve_agent(name, config, scenario, run_dir, bus, console.print, ca_file=ca, desk=TerminalDesk(console))
+        serve_agent(
+            name,
+            config,
+            scenario,
+            run_dir,
+            bus,
+            console.print,
+            ca_file=ca,
+            store=store or None,
+            desk=TerminalDesk(console),
+        )
     )
 
 

@@ -187,8 +187,8 @@ class MqttBus:
             malformed=node.ear.malformed,
             forged=node.ear.forged,
             reconnects=node.link.reconnects,
-            stored=node.claims.stored,
-            fetched=node.claims.fetched,
+            stored=node.references.stored,
+            fetched=node.references.fetched,
         )
 
     def dead_letters(self) -> tuple[DeadLetter, ...]:

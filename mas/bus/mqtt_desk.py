@@ -12,12 +12,12 @@ from functools import partial
 
 import msgspec
 
-from mas.bus.claims import Claims
 from mas.bus.memory import MemoryBus
 from mas.bus.mqtt_frames import Answer, Codec, Failed, Find, Mode, Send, Standing, Status
 from mas.bus.mqtt_parts import way_to
 from mas.bus.mqtt_topics import Peer
 from mas.bus.parts import Take
+from mas.bus.references import References
 from mas.core.errors import Closed, Malformed, MasError, NoRoute
 from mas.core.messages import Delivery, Envelope
 
@@ -56,7 +56,7 @@ class Desk:
         pass_on: sends bytes that need not arrive; False: they are dropped.
         listens: whether this process listens at an address.
         remembered: cases that are over and kept, at most.
-        claims: fetches and stores payloads that travel by reference.
+        references: fetches and stores payloads that travel by reference.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class Desk:
         pass_on: Callable[[Peer, bytes], bool],
         listens: Callable[[str], bool],
         remembered: int,
-        claims: Claims,
+        references: References,
     ) -> None:
         self.repeated = 0
         self._local = local
@@ -79,7 +79,7 @@ class Desk:
         self._way_to = partial(way_to, process=process, codec=codec, pass_on=pass_on, counters=local.parts.counters)
         self._listens = listens
         self._remembered = remembered
-        self._claims = claims
+        self._references = references
         self._cases: dict[Key, Case] = {}
         self._over: OrderedDict[Key, None] = OrderedDict()
         self._expected: Counter[Handed] = Counter()
@@ -175,11 +175,11 @@ class Desk:
 
     async def _hand_over(self, key: Key, case: Case, envelope: Envelope, take: Take | None) -> None:
         try:
-            envelope = await self._claims.redeem(envelope)
+            envelope = await self._references.redeem(envelope)
             if case.mode == "ask":
                 answer = await self._local.request_in_parts(envelope, take)
                 timeless = msgspec.structs.replace(answer, deadline=None)  # it would be on this process's clock
-                self._reply(key, case, Answer(self._process, key[1], await self._claims.stow(timeless)))
+                self._reply(key, case, Answer(self._process, key[1], await self._references.stow(timeless)))
             else:
                 await self._publish(key, case, envelope)
         except MasError as error:

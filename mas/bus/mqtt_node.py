@@ -8,7 +8,6 @@ from functools import partial
 import msgspec
 
 from mas.bus.blobs import BlobStore
-from mas.bus.claims import Claims
 from mas.bus.memory import MemoryBus
 from mas.bus.mqtt_cards import Card, Cards
 from mas.bus.mqtt_client import REFUSED
@@ -23,6 +22,7 @@ from mas.bus.mqtt_speaker import Speaker
 from mas.bus.mqtt_topics import Peer, Topics
 from mas.bus.mqtt_url import Broker
 from mas.bus.parts import PartStream
+from mas.bus.references import References
 from mas.core.errors import Closed, Denied, Dropped, Expired, NoRoute, Unreachable
 from mas.core.messages import Envelope
 from mas.core.naming import did_you_mean
@@ -54,7 +54,7 @@ class Node:
         self._local = local
         self._options = options
         self._codec = codec
-        self.claims = Claims(codec, store, options=options, clock=local.now)
+        self.references = References(codec, store, options=options, clock=local.now)
         self._topics = topics = Topics(space=broker.space)
         self._password = broker.password
         self._readers: dict[str, list[str]] = {}
@@ -85,7 +85,7 @@ class Node:
             pass_on=self._speaker.pass_on,
             listens=self._readers.__contains__,
             remembered=options.remembered,
-            claims=self.claims,
+            references=self.references,
         )
         self.ear = Ear(
             topics=topics,
@@ -178,7 +178,7 @@ class Node:
             raise Closed(f"message {envelope.id!r}: the bus is closed")
         await self._until_room(envelope, mode, deadline)
         try:
-            signed = await self.claims.stow(self.signed(envelope), deadline)
+            signed = await self.references.stow(self.signed(envelope), deadline)
             post = self.outbox.add(signed, mode, deadline, stream)
         except BaseException:
             self._room.release()
@@ -190,7 +190,7 @@ class Node:
             raise
         if stream is not None:
             stream.sending = post.attempt
-        return None if answer is None else await self.claims.redeem(answer, deadline)
+        return None if answer is None else await self.references.redeem(answer, deadline)
 
     def signed(self, envelope: Envelope) -> Envelope:
         """The envelope with this process's principal.

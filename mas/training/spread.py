@@ -78,6 +78,7 @@ async def open_spread(
     url: str,
     *,
     ca_file: Path | None = None,
+    store: str | None = None,
     desk: HumanDesk | None = None,
 ) -> AsyncIterator[Players]:
     """The configured team, whose agents are processes of `serve_agent` on the bus at `url`. No weights are loaded here.
@@ -89,7 +90,7 @@ async def open_spread(
     team = find_team(scenario, config.algorithm.team)
     plan = compile_team(team, build_roles(team))
     text = model_text(config.model)
-    async with MqttBus.connect(url, payloads=TEAM_PAYLOADS, ca_file=ca_file) as bus:
+    async with MqttBus.connect(url, payloads=TEAM_PAYLOADS, ca_file=ca_file, store=store) as bus:
         _check_alone(bus, f"{team.name}/{ENVIRONMENT}")
         await _everybody(bus, team.name, (*plan.roles, *plan.stand_ins))
         runtime = TeamRuntime(
@@ -151,6 +152,7 @@ async def serve_agent(
     note: Note,
     *,
     ca_file: Path | None = None,
+    store: str | None = None,
     desk: HumanDesk | None = None,
 ) -> None:
     """Speak for one agent (or stand-in) of the configured team on the bus at `url`, until SIGINT or SIGTERM.
@@ -166,7 +168,7 @@ async def serve_agent(
     names = (*team.members(), *team.stand_ins())
     if name not in names:
         raise ConfigError(f"team {team.name!r} has no agent {name!r}. {did_you_mean(name, names)}")
-    connection = MqttBus.connect(url, payloads=TEAM_PAYLOADS, ca_file=ca_file)
+    connection = MqttBus.connect(url, payloads=TEAM_PAYLOADS, ca_file=ca_file, store=store)
     principal = f"{team.name}/{name}"
     if connection.me.principal != principal:
         raise ConfigError(

@@ -67,6 +67,23 @@ def test_agents_in_processes_of_their_own_play_as_in_one(
         ),
         (("agent", "planner", "scenario=relay", "--bus", "http://bob@127.0.0.1/x"), "begins with 'http'"),
         (("run", "scenario=relay", "--ca", "x.pem"), "--bus, which is not given"),
+        (("run", "scenario=relay", "--store", "file:///x"), "too long for --bus, which is not given"),
+        (
+            ("run", "scenario=relay", "--bus", "mqtt://bob@127.0.0.1/x", "--store", "x"),
+            "the store 'x' says no kind of place",
+        ),
+        (
+            (
+                "agent",
+                "planner",
+                "scenario=relay",
+                "--bus",
+                "mqtt://relay%2Fplanner@127.0.0.1/x",
+                "--store",
+                "file://x",
+            ),
+            "names no directory by its whole path",
+        ),
     ],
 )
 def test_a_mistake_is_one_line(mas: Mas, words: tuple[str, ...], problem: str, monkeypatch: pytest.MonkeyPatch) -> None:

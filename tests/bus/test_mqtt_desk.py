@@ -5,13 +5,13 @@ from collections import Counter
 
 import pytest
 
-from mas.bus.claims import Claims
 from mas.bus.envelopes import EnvelopeFactory
 from mas.bus.memory import MemoryBus
 from mas.bus.mqtt_desk import Desk
 from mas.bus.mqtt_frames import Answer, Codec, Failed, Find, Frame, Mode, Send, Status
 from mas.bus.mqtt_options import MqttOptions
 from mas.bus.mqtt_topics import Peer
+from mas.bus.references import References
 from mas.core.messages import Delivery, Envelope, Note
 from mas.testing.bus_suite import LoopTurn, answer_to
 
@@ -34,7 +34,7 @@ class Heard:
             pass_on=lambda peer, frame: False,
             listens=self.addresses.__contains__,
             remembered=remembered,
-            claims=Claims(CODEC, None, options=MqttOptions(), clock=self.bus.now),
+            references=References(CODEC, None, options=MqttOptions(), clock=self.bus.now),
         )
         self._notes = EnvelopeFactory("a", principal="alice")
 

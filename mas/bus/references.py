@@ -1,7 +1,8 @@
 """Payloads by reference: what is too long for the broker goes into a store, and its hash and length travel instead.
 
-    claims = Claims(codec, BlobStore("file:///shared/payloads", keep_s=86_400.0), options=MqttOptions(), clock=bus.now)
-    envelope = await claims.redeem(await claims.stow(envelope))
+    store = BlobStore("file:///shared/payloads", keep_s=86_400.0)
+    references = References(codec, store, options=MqttOptions(), clock=bus.now)
+    envelope = await references.redeem(await references.stow(envelope))
 
 Where there is no store nothing is put anywhere, and a reference that comes is an error.
 """
@@ -24,7 +25,7 @@ Lane = tuple[str, str, str]
 _ENVELOPE = 2_048  # bytes of a frame that are kept for what is not payload
 
 
-class Claims:
+class References:
     """Takes payloads to the store and back. Messages of one source, key and target stay in order.
 
     Args:

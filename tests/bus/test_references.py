@@ -12,10 +12,10 @@ from between import ASK, as_user, echo
 from mosquitto import OPEN, Mosquitto, needs_mosquitto, running_mosquitto
 
 from mas.bus.blobs import BlobStore
-from mas.bus.claims import Claims
 from mas.bus.mqtt import MqttBus
 from mas.bus.mqtt_frames import Answer, Codec, Part, Send, Stored
 from mas.bus.mqtt_options import MqttOptions
+from mas.bus.references import References
 from mas.bus.serve import serve
 from mas.core.errors import Expired, Malformed, NoPayload
 from mas.core.messages import PAYLOADS, Envelope, Note, Payload
@@ -148,14 +148,14 @@ async def test_a_store_that_hangs_is_an_error_in_bounded_time(store, monkeypatch
 
     monkeypatch.setattr(BlobStore, "put", put)
     options = MqttOptions(inline_bytes=10, store_s=0.05)
-    claims = Claims(CODEC, BlobStore(store, keep_s=1.0), options=options, clock=loop.time)
+    references = References(CODEC, BlobStore(store, keep_s=1.0), options=options, clock=loop.time)
     envelope = ASK.new("b", Note(text="x" * 100), key="k")
     try:
         with pytest.raises(NoPayload, match=r"did not answer within 0.05 s \(store_s\)"):
-            await claims.stow(envelope)
+            await references.stow(envelope)
         with pytest.raises(Expired, match="not stored or fetched in time"):
-            await claims.stow(envelope, loop.time() + 0.01)
-        assert not claims._turns, "nobody waits behind it any more"
+            await references.stow(envelope, loop.time() + 0.01)
+        assert not references._turns, "nobody waits behind it any more"
     finally:
         release.set()
 
@@ -170,9 +170,9 @@ async def test_a_broker_that_says_what_it_takes_needs_no_option(tmp_path, store)
 
 async def test_what_is_longer_than_allowed_is_neither_stored_nor_fetched(store):
     long = ASK.new("b", Note(text="x" * 5_000))
-    roomy = Claims(CODEC, BlobStore(store, keep_s=1.0), options=MqttOptions(inline_bytes=10), clock=time.monotonic)
+    roomy = References(CODEC, BlobStore(store, keep_s=1.0), options=MqttOptions(inline_bytes=10), clock=time.monotonic)
     tight = MqttOptions(inline_bytes=10, max_stored_bytes=1_000)
-    narrow = Claims(CODEC, BlobStore(store, keep_s=1.0), options=tight, clock=time.monotonic)
+    narrow = References(CODEC, BlobStore(store, keep_s=1.0), options=tight, clock=time.monotonic)
     with pytest.raises(Malformed, match=r"5,0\d\d bytes long, 1,000 are allowed \(max_stored_bytes\)"):
         await narrow.stow(long)
     with pytest.raises(NoPayload, match=r"5,0\d\d bytes long, 1,000 are allowed \(max_stored_bytes\)"):
@@ -194,7 +194,7 @@ async def test_a_reference_to_something_else_is_refused(store, packed, said):
     reference = Stored(sha256=blobs.put(packed), size=len(packed))
     envelope = Envelope(id="1", kind="plan", source="a", target="b", payload=reference)
     with pytest.raises(Malformed, match=said):
-        await Claims(CODEC, blobs, options=MqttOptions(), clock=time.monotonic).redeem(envelope)
+        await References(CODEC, blobs, options=MqttOptions(), clock=time.monotonic).redeem(envelope)
 
 
 @pytest.mark.parametrize("reference", [{"sha256": "../" * 21 + "x", "size": 1}, {"sha256": "0" * 64, "size": 0}])
