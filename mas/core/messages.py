@@ -1,6 +1,6 @@
 """What travels on the bus: an `Envelope` around one typed payload.
 
-Leaves out on purpose: serialisation for a wire (a transport's own concern) and payloads by reference.
+Leaves out on purpose: serialisation for a wire, and where long payloads are kept: a transport's own concerns.
 """
 
 from enum import StrEnum
