@@ -60,6 +60,10 @@ class Client(aiomqtt.Client):
         """Packets that the socket has not taken yet."""
         return len(self._client._out_packet)
 
+    def forget(self, topic: str) -> None:
+        """Unsubscribe without waiting."""
+        self._client.unsubscribe(topic)
+
     def drop(self) -> None:
         """Close the socket, which aiomqtt leaves open after a failed connection."""
         self._client._sock_close()
@@ -96,6 +100,10 @@ class Client(aiomqtt.Client):
 
     def _on_message(self, client: Paho, userdata: Any, message: MQTTMessage) -> None:
         self._hear(message.topic, bytes(message.payload))
+
+    def _on_unsubscribe(self, client: Paho, userdata: Any, mid: int, *more: Any) -> None:
+        if mid in self._pending_unsubscribes:
+            super()._on_unsubscribe(client, userdata, mid, *more)
 
     def _on_publish(self, client: Paho, userdata: Any, mid: int, reason: ReasonCode, properties: Any) -> None:
         acknowledge = self._acknowledge.pop(mid, None)

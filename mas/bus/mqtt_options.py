@@ -21,6 +21,8 @@ class MqttOptions:
         grace_s: how long after a deadline the receiver's own word is waited for.
         outbox: messages on their way or not yet done, at most; further senders wait. Half of it may wait for listeners.
         remembered: messages that are over and still recognised when they come again, the oldest forgotten first.
+        max_attempts: attempts to handle a message in all processes, the first one included, before it is given up on.
+        dead_letters: messages given up on that each side of this process keeps; the oldest is forgotten first.
         max_frame_bytes: longest message that is sent or taken.
         inline_bytes: longest payload that travels in its message where there is a store; longer ones travel by
             reference. Less, where the broker says that it takes less.
@@ -41,6 +43,8 @@ class MqttOptions:
     grace_s: float = 0.25
     outbox: int = 1024
     remembered: int = 16_384
+    max_attempts: int = 5
+    dead_letters: int = 1024
     max_frame_bytes: int = 4 << 20
     inline_bytes: int = 64 << 10
     max_stored_bytes: int = 1 << 30

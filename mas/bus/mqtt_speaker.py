@@ -120,5 +120,6 @@ class Speaker:
             eager=post.lane is not None,
             is_streamed=post.stream is not None,
             envelope=msgspec.structs.replace(post.envelope, deadline=None),
+            tries=post.tries,
         )
         return self._codec.encode(frame)

@@ -16,6 +16,7 @@ import msgspec
 from mas.bus.memory import MemoryBus
 from mas.bus.parts import Take
 from mas.bus.record import Record, State, connect, failing, lost, select
+from mas.bus.watch import Watch
 from mas.bus.wire import decode, encode, read_plain
 from mas.core import errors
 from mas.core.errors import JournalError, MasError, RemoteError, ReplayError
@@ -50,10 +51,15 @@ class ReplayBus(MemoryBus):
             plain = read_plain(exchange.request.frame)
             self._next[plain["target"], plain.get("episode")].append(exchange)
 
-    async def request_in_parts(
-        self, envelope: Envelope, take: Take | None, *, timeout_s: float | None = None
+    async def request(
+        self,
+        envelope: Envelope,
+        *,
+        timeout_s: float | None = None,
+        watch: Watch | None = None,
+        take: Take | None = None,
     ) -> Envelope:
-        """Answer from the record, which holds no parts; live addresses may give some.
+        """Answer from the record, which holds no parts; live addresses may give some. `watch` hears nothing.
 
         Raises:
             ReplayError: the recorded run asked something else here, or its record ends here.
@@ -99,7 +105,7 @@ class ReplayBus(MemoryBus):
         self, envelope: Envelope, take: Take | None, exchange: Exchange, timeout_s: float | None
     ) -> Envelope:
         try:
-            answer = await super().request_in_parts(envelope, take, timeout_s=timeout_s)
+            answer = await super().request(envelope, timeout_s=timeout_s, take=take)
         except MasError as error:
             if exchange.answer is None and exchange.request.cause == f"{type(error).__name__}: {error}":
                 raise
