@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import ClassVar
 
 import pytest
-from between import ASK, as_user, echo
+from between import ASK, as_user, echo, until, vanish
 from mosquitto import OPEN, Mosquitto, needs_mosquitto, running_mosquitto
 
 from mas.bus.blobs import BlobStore
@@ -24,6 +24,7 @@ from mas.testing.bus_suite import next_text, start
 pytestmark = needs_mosquitto
 LIMIT = 20_000
 SMALL = MqttOptions(inline_bytes=8_000)
+QUICK_SMALL = MqttOptions(inline_bytes=8_000, absent_s=0.5, ack_s=0.2)
 
 
 class Weights(Payload):
@@ -215,3 +216,20 @@ def test_a_reference_stands_for_a_known_kind(kind):
 def test_no_part_of_an_answer_travels_by_reference():
     with pytest.raises(Malformed, match="a part of an answer travels by reference"):
         CODEC.decode(CODEC.encode(Part("p", "t", 1, 1, 0, Stored(sha256="0" * 64, size=1))))
+
+
+async def test_what_was_promised_and_whose_payload_is_gone_is_a_dead_letter_of_its_sender(url, store, place):
+    async with connect(url, store, QUICK_SMALL) as sends:
+        dies = await connect(url, store, QUICK_SMALL).__aenter__()
+        dying = await dies.subscribe("b").__aenter__()
+        await sends.publish(ASK.new("b", Note(text="x" * 50_000)))
+        await dying.receive()
+        for path in place.iterdir():
+            path.unlink()
+        async with connect(url, store, QUICK_SMALL) as stays, stays.subscribe("b"):
+            await vanish(dies)
+            await until(lambda: bool(sends.dead_letters()))
+            (letter,) = sends.dead_letters()
+        assert "has no" in letter.cause
+        assert sends.statistics().outbox == 0
+    await dies._local.close()
