@@ -191,7 +191,7 @@ class Desk:
 
     async def _hand_over(self, case: Case, envelope: Envelope, take: Take | None) -> None:
         try:
-            envelope = await self._references.redeem(envelope)
+            envelope = await self._references.redeem(envelope, envelope.deadline)
             if case.mode == "ask":
                 answer = await self._local.request(envelope, watch=case, take=take)
                 timeless = msgspec.structs.replace(answer, deadline=None)  # it would be on this process's clock

@@ -138,6 +138,7 @@ class Node:
         if self._is_closed:
             return
         self._is_closed = True
+        self.references.close()
         self.places.close()
         self.outbox.close()
         await self.desk.close()
@@ -186,6 +187,8 @@ class Node:
         await self._until_room(envelope, mode, deadline)
         try:
             signed = await self.references.stow(self.signed(envelope), deadline)
+            if self._is_closed:
+                raise Closed(f"message {envelope.id!r}: the bus is closed")
             post = self.outbox.add(signed, mode, deadline, stream)
         except BaseException:
             self._room.release()

@@ -17,7 +17,7 @@ import msgspec
 from mas.bus.blobs import BlobStore
 from mas.bus.mqtt_frames import Codec, Stored
 from mas.bus.mqtt_options import MqttOptions
-from mas.core.errors import Expired, Malformed, NoPayload
+from mas.core.errors import Closed, Expired, Malformed, NoPayload
 from mas.core.messages import Envelope
 
 T = TypeVar("T")
@@ -43,12 +43,20 @@ class References:
         self._options = options
         self._clock = clock
         self._turns: dict[Lane, tuple[asyncio.Lock, int]] = {}
+        self._limits: set[asyncio.Timeout] = set()
+        self._is_closed = False
+
+    def close(self) -> None:
+        """Wait for the store no more: whoever does gets Closed."""
+        self._is_closed = True
+        for limit in self._limits:
+            limit.reschedule(asyncio.get_running_loop().time())
 
     async def stow(self, envelope: Envelope, deadline: float | None = None) -> Envelope:
         """The envelope as it is to travel.
 
         Raises:
-            Malformed: the payload cannot travel. NoPayload: it cannot be stored. Expired: not by the deadline.
+            Malformed: the payload cannot travel. NoPayload: it cannot be stored. Expired: not by the deadline. Closed.
         """
         if self._store is None:
             return envelope
@@ -70,7 +78,7 @@ class References:
 
         Raises:
             NoPayload: there is no store here, or it has not what was sent. Malformed: what was sent is no payload of
-            the envelope's kind. Expired: it did not come by the deadline.
+            the envelope's kind. Expired: it did not come by the deadline. Closed.
         """
         if not isinstance(envelope.payload, Stored) and _lane(envelope) not in self._turns:
             return envelope
@@ -102,20 +110,26 @@ class References:
     async def _timely(
         self, envelope: Envelope, deadline: float | None, call: Callable[..., T], *arguments: str | bytes | int
     ) -> T:
-        """What a thread returns; it is not waited for longer than to the deadline, or `store_s`."""
+        """What a thread returns; not waited for beyond the deadline, `store_s`, or the end of the bus."""
         left_s = self._options.store_s
         is_due = deadline is not None and deadline - self._clock() < left_s
         if deadline is not None and is_due:
             left_s = max(0.0, deadline - self._clock())
+        limit = asyncio.timeout(0.0 if self._is_closed else left_s)
+        self._limits.add(limit)
         try:
-            async with asyncio.timeout(left_s):
+            async with limit:
                 return await asyncio.to_thread(call, *arguments)
         except TimeoutError:
+            if self._is_closed:
+                raise Closed(f"message {envelope.id!r}: the bus was closed") from None
             if is_due:
                 raise Expired(f"message {envelope.id!r}: its payload was not stored or fetched in time") from None
             raise NoPayload(
                 f"message {envelope.id!r}: the store did not answer within {left_s:g} s (store_s)"
             ) from None
+        finally:
+            self._limits.discard(limit)
 
     @asynccontextmanager
     async def _turn(self, envelope: Envelope) -> AsyncIterator[None]:

@@ -2,8 +2,10 @@
 
 import asyncio
 import secrets
+import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import ClassVar
 
@@ -17,7 +19,7 @@ from mas.bus.mqtt_frames import Answer, Codec, Part, Send, Stored
 from mas.bus.mqtt_options import MqttOptions
 from mas.bus.references import References
 from mas.bus.serve import serve
-from mas.core.errors import Expired, Malformed, NoPayload
+from mas.core.errors import Closed, Expired, Malformed, NoPayload, NoRoute
 from mas.core.messages import PAYLOADS, Envelope, Note, Payload
 from mas.testing.bus_suite import next_text, start
 
@@ -139,26 +141,43 @@ async def test_messages_of_one_key_stay_in_order_though_some_take_longer(url, st
         await asyncio.gather(*sending)
 
 
-async def test_a_store_that_hangs_is_an_error_in_bounded_time(store, monkeypatch):
-    release = asyncio.Event()
-    loop = asyncio.get_running_loop()
-
-    def put(self: BlobStore, content: bytes) -> str:
-        asyncio.run_coroutine_threadsafe(release.wait(), loop).result()
-        return ""
-
-    monkeypatch.setattr(BlobStore, "put", put)
-    options = MqttOptions(inline_bytes=10, store_s=0.05)
-    references = References(CODEC, BlobStore(store, keep_s=1.0), options=options, clock=loop.time)
-    envelope = ASK.new("b", Note(text="x" * 100), key="k")
+@contextmanager
+def hanging(monkeypatch: pytest.MonkeyPatch, name: str) -> Iterator[None]:
+    """Stores hang in `put` or `get` until the end."""
+    release = threading.Event()
+    monkeypatch.setattr(BlobStore, name, lambda self, *words: release.wait() and b"")
     try:
+        yield
+    finally:
+        release.set()
+
+
+async def test_a_store_that_hangs_is_an_error_in_bounded_time(store, monkeypatch):
+    clock = asyncio.get_running_loop().time
+    options = MqttOptions(inline_bytes=10, store_s=0.05)
+    references = References(CODEC, BlobStore(store, keep_s=1.0), options=options, clock=clock)
+    envelope = ASK.new("b", Note(text="x" * 100), key="k")
+    with hanging(monkeypatch, "put"):
         with pytest.raises(NoPayload, match=r"did not answer within 0.05 s \(store_s\)"):
             await references.stow(envelope)
         with pytest.raises(Expired, match="not stored or fetched in time"):
-            await references.stow(envelope, loop.time() + 0.01)
+            await references.stow(envelope, clock() + 0.01)
         assert not references._turns, "nobody waits behind it any more"
-    finally:
-        release.set()
+
+
+@pytest.mark.parametrize("name", ["put", "get"])
+async def test_a_bus_closes_though_its_store_hangs(url, store, monkeypatch, name):
+    async with connect(url, store) as alice, connect(as_user(url, "bob"), store) as bob, bob.subscribe("b"):
+        with hanging(monkeypatch, name):
+            sending = [start(alice.publish(ASK.new("b", Note(text="x" * 50_000), key=key))) for key in ("k", "k", None)]
+            slow = alice if name == "put" else bob
+            await until(lambda: bool(slow._node.references._limits))
+            async with asyncio.timeout(5.0):
+                await slow.close()
+                await alice.close()
+            for task in sending:
+                with pytest.raises((Closed, NoRoute)):
+                    await task
 
 
 async def test_a_broker_that_says_what_it_takes_needs_no_option(tmp_path, store):
