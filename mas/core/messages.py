@@ -132,7 +132,8 @@ class Envelope(msgspec.Struct, frozen=True, kw_only=True):
         causation: id of the message that caused this one.
         reply_to: address that an answer goes to.
         key: messages with the same key from one source are delivered in order; None: no order asked.
-        sequence: position in a stream, from 0; `final` marks its last message.
+        sequence: of a part of an answer, its number from 0; of the answer, the number of its parts if they were read.
+        final: False for parts.
         attempt: 1 for the first delivery; more: it may have been delivered before.
         deadline: seconds on the bus's own monotonic clock after which it is not delivered; None: never.
         visibility: principals who may read the payload; None: everyone it is delivered to.
