@@ -61,10 +61,7 @@ class BlobStore:
             else:
                 self._files.pipe_file(self._path(name), content)
         except Exception as error:  # each kind of place fails in its own way
-            raise NoPayload(
-                f"a payload of {len(content):,} bytes cannot be put into the store {self._url}: "
-                f"{type(error).__name__}: {error}"
-            ) from error
+            raise NoPayload(f"a payload of {len(content):,} bytes cannot be stored: {_reason(error)}") from error
         self._clean_if_due()
         return name
 
@@ -80,15 +77,15 @@ class BlobStore:
             content: bytes = self._files.cat_file(self._path(name), start=0, end=size + 1)
         except FileNotFoundError:
             raise NoPayload(
-                f"the store {self._url} has no {name}: it was removed, or the sender has another store. Contents are "
-                f"kept for {self._keep_s:g} s (keep_s)"
+                f"the store of the receiver has no {name}: it was removed, or the sender has another store. Payloads "
+                f"are kept for {self._keep_s:g} s (keep_s)"
             ) from None
         except Exception as error:
-            raise NoPayload(f"{name} cannot be read from {self._url}: {type(error).__name__}: {error}") from error
+            raise NoPayload(f"the stored payload {name} cannot be read: {_reason(error)}") from error
         if len(content) != size:
-            raise NoPayload(f"{name} in {self._url} is not the {size:,} bytes long that were put there")
+            raise NoPayload(f"the stored payload {name} is not the {size:,} bytes long that were put there")
         if hashlib.sha256(content).hexdigest() != name:
-            raise NoPayload(f"{name} in {self._url} was changed: its hash is another one")
+            raise NoPayload(f"the stored payload {name} was changed: its hash is another one")
         return content
 
     def clean(self) -> int:
@@ -148,6 +145,12 @@ class BlobStore:
             self.clean()
         except Exception:  # noqa: BLE001 - what cannot be removed now costs room only, and the next writer tries again
             return
+
+
+def _reason(error: Exception) -> str:
+    """What failed, without where: errors travel to other processes, and places are nobody's business there."""
+    detail = error.strerror if isinstance(error, OSError) and error.strerror else "its cause says more"
+    return f"{type(error).__name__}: {detail}"
 
 
 def _check(url: str, protocol: str | None, path: str, *, is_local: bool) -> None:

@@ -116,10 +116,17 @@ def test_a_store_need_not_be_a_directory():
     assert BlobStore("memory://payloads", keep_s=1e-9).clean() == 1
 
 
-def test_a_place_that_cannot_be_written_is_said(tmp_path):
-    (tmp_path / "file").write_bytes(b"")
-    with pytest.raises(NoPayload, match="700 bytes cannot be put into the store file://"):
-        BlobStore(f"file://{tmp_path}/file/below", keep_s=1.0).put(CONTENT)
+def test_errors_say_what_failed_and_not_where(store, place, monkeypatch):
+    place.parent.mkdir(parents=True)
+    place.write_bytes(b"in the way")
+    with pytest.raises(NoPayload, match=r"700 bytes cannot be stored: FileExistsError: File exists$"):
+        store.put(CONTENT)
+    monkeypatch.setattr(store._files, "cat_file", lambda *words, **options: 1 / 0)
+    with pytest.raises(NoPayload, match=r"cannot be read: ZeroDivisionError: its cause says more$"):
+        store.get(NAME, 1)
+    with pytest.raises(NoPayload) as missing:
+        BlobStore(f"file://{place.parent}", keep_s=1.0).get("0" * 64, 1)
+    assert str(place.parent) not in str(missing.value)
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ import mas.scenarios.relay
 from mas.bus.memory import MemoryBus
 from mas.config.options import ScenarioOptions
 from mas.core.bus import Gap, Restart
+from mas.core.engine import Engine
 from mas.core.records import Episode
 from mas.core.seeds import derive_seed
 from mas.graph.load import load_team
@@ -19,6 +20,7 @@ from mas.roles import build_roles
 from mas.runtime.aloud import Piece, is_heard
 from mas.runtime.team import TeamRuntime
 from mas.scenarios import build_scenario
+from mas.serving.transformers_engine import TransformersEngine
 from mas.testing.scripted import ScriptedEngine
 from mas.training.crew import Players
 from mas.training.murmur import Murmur
@@ -59,18 +61,18 @@ def rows_of(console: Console) -> list[str]:
     return [row for row in re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "\n", printed(console)).splitlines() if row.strip()]
 
 
-async def shown(console: Console) -> tuple[Episode, Chatty]:
-    plan, engine = plan_of_relay(), Chatty()
+async def shown(console: Console, engine: Engine, temperature: float | None = 0.0) -> Episode:
+    plan = plan_of_relay()
     scenario = build_scenario(ScenarioOptions(name="relay"))
     async with TeamRuntime(plan, engine, MemoryBus(), adapters={}, timeout_s=60.0) as runtime:
         players = Players(scenario=scenario, plan=plan, runtime=runtime)
-        return await show_episode(players, scenario.task("eval", 0), 3, console), engine
+        return await show_episode(players, scenario.task("eval", 0), 3, console, temperature=temperature)
 
 
 async def test_an_episode_is_the_same_at_a_terminal_and_is_shown_there_while_it_is_spoken():
     away, at = terminal(is_terminal=False), terminal()
-    unheard, silent = await shown(away)
-    heard, spoken = await shown(at)
+    silent, spoken = Chatty(), Chatty()
+    unheard, heard = await shown(away, silent), await shown(at, spoken)
     assert heard == unheard
     assert silent.streams == 0
     assert spoken.streams == len(heard.lines) > 1
@@ -79,6 +81,15 @@ async def test_an_episode_is_the_same_at_a_terminal_and_is_shown_there_while_it_
     first = next(line.text for line in heard.lines if line.agent == "planner")
     assert rows[0] == f"planner  says  {first[0]}", "the first row shows one character"
     assert "planner".rjust(8) + "  reads" in printed(at)
+
+
+async def test_a_model_says_the_same_at_a_terminal(base_for):
+    engine = TransformersEngine(base_for("relay"))
+    try:
+        unheard = await shown(terminal(is_terminal=False), engine, temperature=None)
+        assert await shown(terminal(), engine, temperature=None) == unheard
+    finally:
+        await engine.close()
 
 
 def murmur_of(console: Console) -> Murmur:
