@@ -50,7 +50,8 @@ class References:
         """Wait for the store no more: whoever does gets Closed."""
         self._is_closed = True
         for limit in self._limits:
-            limit.reschedule(asyncio.get_running_loop().time())
+            if not limit.expired():
+                limit.reschedule(asyncio.get_running_loop().time())
 
     async def stow(self, envelope: Envelope, deadline: float | None = None) -> Envelope:
         """The envelope as it is to travel.

@@ -21,7 +21,7 @@ from mas.bus.references import References
 from mas.bus.serve import serve
 from mas.core.errors import Closed, Expired, Malformed, NoPayload, NoRoute
 from mas.core.messages import PAYLOADS, Envelope, Note, Payload
-from mas.testing.bus_suite import next_text, start
+from mas.testing.bus_suite import LoopTurn, next_text, start
 
 pytestmark = needs_mosquitto
 LIMIT = 20_000
@@ -163,6 +163,21 @@ async def test_a_store_that_hangs_is_an_error_in_bounded_time(store, monkeypatch
         with pytest.raises(Expired, match="not stored or fetched in time"):
             await references.stow(envelope, clock() + 0.01)
         assert not references._turns, "nobody waits behind it any more"
+
+
+async def test_closing_in_the_moment_that_a_store_is_given_up_is_no_error(store, monkeypatch):
+    options = MqttOptions(inline_bytes=10, store_s=0.001)
+    references = References(CODEC, BlobStore(store, keep_s=1.0), options=options, clock=time.monotonic)
+    with hanging(monkeypatch, "put"):
+        stowing = start(references.stow(ASK.new("b", Note(text="x" * 100))))
+        await LoopTurn()
+        assert references._limits
+        time.sleep(0.01)  # noqa: ASYNC251 - the limit is to be over before anybody looks
+        for _ in range(10):
+            await LoopTurn()
+            references.close()
+        with pytest.raises(Closed):
+            await stowing
 
 
 @pytest.mark.parametrize("name", ["put", "get"])
