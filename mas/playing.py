@@ -1,6 +1,7 @@
 """The commands that play a team: a whole one here, or its agents and its play in processes that share a bus."""
 
 import asyncio
+import os
 from collections.abc import Iterator
 from contextlib import AbstractAsyncContextManager, ExitStack, contextmanager
 from pathlib import Path
@@ -21,9 +22,13 @@ from mas.scenarios import build_scenario
 if TYPE_CHECKING:
     from mas.training.crew import Players
 
+STORE = "MAS_BUS_STORE"
 Words = Annotated[list[str] | None, typer.Argument(metavar="[RUN_DIR] [OVERRIDES]...", help=OVERRIDES_HELP)]
 _BUS_HELP = "the bus that processes share, mqtt://USER@HOST:PORT/SPACE or mqtts://; password in MAS_BUS_PASSWORD"
 _USER_HELP = "USER is TEAM%2FAGENT: in a URL, %2F stands for a slash that does not end the host"
+_STORE_HELP = (
+    "where payloads too long for the broker lie, file:///DIRECTORY or s3://BUCKET/PREFIX: the same for every process"
+)
 BusCa = Annotated[Path | None, typer.Option("--ca", help="certificates that vouch for a broker with mqtts://")]
 Trace = Annotated[Path | None, typer.Option(metavar="DIR", help="write spans to DIR/spans.jsonl, for `mas timeline`")]
 TraceContent = Annotated[bool, typer.Option("--trace-content", help="with prompts and texts, private ones included")]
@@ -35,6 +40,7 @@ def run(
     sampled: Sampled = False,
     bus: Annotated[str, typer.Option(help=f"{_BUS_HELP}: the agents are processes of `mas agent` on it")] = "",
     ca: BusCa = None,
+    store: Annotated[str, typer.Option(help=f"{_STORE_HELP}; with --bus also from {STORE}")] = "",
     trace: Trace = None,
     trace_content: TraceContent = False,
 ) -> None:
@@ -42,10 +48,13 @@ def run(
     run_dir, config, scenario = _played("run", words or [])
     if ca is not None and not bus:
         raise ConfigError("--ca says whom to trust as --bus, which is not given")
+    if store and not bus:
+        raise ConfigError("--store is for payloads that are too long for --bus, which is not given")
     if bus:
         from mas.runtime.joining import try_connection
 
-        asyncio.run(try_connection(bus, ca_file=ca))  # before what takes long to load
+        store = store or os.environ.get(STORE, "")
+        asyncio.run(try_connection(bus, ca_file=ca, store=store or None))  # before what takes long to load
     from mas.runtime.interrupt import drains_on_interrupt
     from mas.training.players import open_players
     from mas.training.show import show_episode
@@ -58,7 +67,7 @@ def run(
         desk = TerminalDesk(console)
         opening: AbstractAsyncContextManager[Players]
         if bus:
-            opening = open_spread(config, scenario, bus, console.print, ca_file=ca, desk=desk)
+            opening = open_spread(config, scenario, bus, console.print, ca_file=ca, store=store or None, desk=desk)
         else:
             opening = open_players(config, scenario, run_dir, console.print, desk)
         async with opening as players:
@@ -76,6 +85,7 @@ def agent(
     words: Words = None,
     bus: Annotated[str, typer.Option(envvar="MAS_BUS_URL", help=f"{_BUS_HELP}. {_USER_HELP}")] = "",
     ca: BusCa = None,
+    store: Annotated[str, typer.Option(envvar=STORE, help=_STORE_HELP)] = "",
     trace: Trace = None,
     trace_content: TraceContent = False,
 ) -> None:
@@ -92,14 +102,18 @@ def agent(
     principal = agent_principal(team, name)
     check_user(bus, principal, ca_file=ca)
     # before what takes long to load
-    asyncio.run(try_connection(bus, ca_file=ca, principal=principal, limits=team.replicas.get(name)))
+    asyncio.run(
+        try_connection(bus, ca_file=ca, store=store or None, principal=principal, limits=team.replicas.get(name))
+    )
     from mas.training.spread import serve_agent
     from mas.training.terminal import TerminalDesk
 
     console = Console()
     desk = TerminalDesk(console)
     with _traced(trace, shows_content=trace_content, process=name):
-        asyncio.run(serve_agent(name, config, scenario, run_dir, bus, console.print, ca_file=ca, desk=desk))
+        asyncio.run(
+            serve_agent(name, config, scenario, run_dir, bus, console.print, ca_file=ca, store=store or None, desk=desk)
+        )
 
 
 def stop(

@@ -2,7 +2,7 @@
 
 A member hears what is sent to its address and what comes back to its processes. It may send to the members that an edge
 leads to, and always under its own name, the last level of the topic. Whoever may send to a member may also ask it what
-became of a message and cancel it; whoever may be asked may answer, and stream to the asker. Processes of one member may
+became of a message and cancel it; whoever may be asked may answer, whole and in parts. Processes of one member may
 speak to each other. The coordinator, the process that plays the team, asks everybody, keeps the environment, and hears
 signs of life at an address of its own. The operator looks on: presence and the broker's counters.
 """
@@ -83,13 +83,11 @@ def _member(name: str, owner: dict[str, str], sends: set[tuple[str, str]], space
         read=(
             *(_filter(space, "to", address, None) for address in heard),
             _filter(space, "back", name, None, None),
-            _filter(space, "stream", name, None, None),
             _filter(space, "card", None, None),
         ),
         write=(
             *(_filter(space, "to", address, name) for address in asked),
             *(_filter(space, "back", other, None, name) for other in principals if other in known),
-            *(_filter(space, "stream", other, None, name) for other in principals if other in askers),
             _filter(space, "card", name, None),
         ),
     )

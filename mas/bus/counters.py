@@ -1,6 +1,8 @@
 """What a bus counts: every message accepted ends in exactly one counter, with its cause."""
 
-from mas.core.bus import BusStatistics
+from mas.core.bus import BusStatistics, PartStatistics
+
+_NO_PARTS = PartStatistics()
 
 
 class DetailedStatistics(BusStatistics, frozen=True, kw_only=True):
@@ -60,7 +62,9 @@ class Counters:
         self.unanswered = 0
         self.redelivered = 0
 
-    def freeze(self, *, waiting: int, subscriptions: int, forgotten: int = 0) -> DetailedStatistics:
+    def freeze(
+        self, *, waiting: int, subscriptions: int, forgotten: int = 0, parts: PartStatistics = _NO_PARTS
+    ) -> DetailedStatistics:
         """The counts as they are now, with what is still on its way."""
         return DetailedStatistics(
             accepted=self.accepted,
@@ -80,4 +84,5 @@ class Counters:
             unanswered=self.unanswered,
             redelivered=self.redelivered,
             forgotten=forgotten,
+            parts=parts,
         )

@@ -18,6 +18,7 @@ from mas.bus.journal import Journal
 from mas.bus.ledger import Ledger
 from mas.bus.limits import Limits
 from mas.bus.mailbox import Mailbox
+from mas.bus.parts import Parts, PartStream, Take
 from mas.bus.record import State
 from mas.bus.redelivery import Redelivery
 from mas.bus.restore import restore
@@ -25,7 +26,7 @@ from mas.bus.taps import Taps
 from mas.bus.watch import Watch
 from mas.bus.wire import encode
 from mas.core.errors import Closed, Denied, Dropped, MasError, NoRoute, RemoteError
-from mas.core.messages import Delivery, Envelope
+from mas.core.messages import Delivery, Envelope, Payload
 from mas.core.naming import did_you_mean, listed
 
 
@@ -63,6 +64,7 @@ class MemoryBus:
         self._counters = self._ledger.counters
         self._mailboxes: dict[str, Mailbox] = {}
         self._pending: dict[str, Slot] = {}
+        self.parts = Parts()
         self._tickets = itertools.count()
         self._redelivery = Redelivery(
             self._ledger,
@@ -112,9 +114,17 @@ class MemoryBus:
             await self._journal.is_safe()
 
     async def request(
-        self, envelope: Envelope, *, timeout_s: float | None = None, watch: Watch | None = None
+        self,
+        envelope: Envelope,
+        *,
+        timeout_s: float | None = None,
+        watch: Watch | None = None,
+        take: Take | None = None,
     ) -> Envelope:
-        """Deliver and wait for the answer; see `Bus.request` and `publish`. A duplicate raises Dropped."""
+        """Deliver and wait for the answer; see `Bus.request` and `publish`. A duplicate raises Dropped.
+
+        `take` is given the parts of the answer, None: nobody reads them.
+        """
         mailbox = self._route(envelope)
         ticket = next(self._tickets)
         token = f"answer-{ticket}"
@@ -130,14 +140,30 @@ class MemoryBus:
         slot.future = asyncio.get_running_loop().create_future()
         self._counters.accepted += 1
         self._pending[token] = slot
+        if take is not None:
+            self.parts.open(token, take)
         if not self._ledger.offer(mailbox, slot):
             mailbox.park(slot)
         try:
             answer = await self._ledger.outcome(mailbox, slot)
         finally:
             del self._pending[token]
+            self.parts.close(token)
         assert answer is not None
         return answer
+
+    def stream(self, envelope: Envelope, *, timeout_s: float | None = None, queue: int = 256) -> PartStream:
+        """Deliver a request and read its answer in parts; see `Bus.stream`."""
+
+        async def ask(stream: PartStream) -> Envelope:
+            return await self.request(envelope, timeout_s=timeout_s, take=stream.take)
+
+        return PartStream(envelope, ask, queue=queue, counters=self.parts.counters)
+
+    def part(self, request: Envelope, payload: Payload) -> bool:
+        """Send a part of the answer to a request; see `Bus.part`."""
+        slot = self._asked(request)
+        return self.parts.send(request, payload, None if slot is None or not slot.receiver else slot.receiver.principal)
 
     async def reply(self, request: Envelope, answer: Envelope) -> None:
         """Answer a request; see `Bus.reply`. The answer's `correlation` is set to the request's id.
@@ -153,8 +179,10 @@ class MemoryBus:
             )
         if answer.correlation != request.id:
             answer = msgspec.structs.replace(answer, correlation=request.id)
+        answer = self.parts.closing(request, answer)
         frame = None if self._journal is None else encode(answer)
         if self._ledger.answer(self._asked(request), answer, frame):
+            self.parts.close(request.reply_to)
             self._taps.show(answer)
 
     async def fail(self, request: Envelope, error: Exception) -> None:
@@ -164,6 +192,7 @@ class MemoryBus:
             remote.__cause__ = error
             error = remote
         self._ledger.answer(self._asked(request), error)
+        self.parts.close(request.reply_to)
 
     def subscribe(self, address: str, *, principal: str | None = None, credit: int = 64) -> Inbox:
         """Listen at an address while the result is entered; see `Bus.subscribe`.
@@ -197,6 +226,7 @@ class MemoryBus:
             waiting=self._redelivery.waiting() + sum(len([*box.slots()]) for box in self._mailboxes.values()),
             subscriptions=sum(len(mailbox.inboxes) for mailbox in self._mailboxes.values()),
             forgotten=self._ledger.dead.forgotten,
+            parts=self.parts.counters.freeze(),
         )
 
     def dead_letters(self) -> tuple[DeadLetter, ...]:

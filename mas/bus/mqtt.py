@@ -4,7 +4,7 @@
         await service.ended()
 
 Each process has a memory bus of its own for what it listens to: credit, order, deadlines and duplicates are its work.
-Here is what is between processes. Leaves out on purpose: streams of tokens, and payloads by reference.
+Here is what is between processes.
 """
 
 import os
@@ -17,6 +17,7 @@ from typing import Self
 
 import msgspec
 
+from mas.bus.blobs import BlobStore
 from mas.bus.counters import DetailedStatistics
 from mas.bus.dead import DeadLetter
 from mas.bus.limits import Limits
@@ -28,6 +29,7 @@ from mas.bus.mqtt_node import Node
 from mas.bus.mqtt_options import MqttOptions
 from mas.bus.mqtt_topics import Peer
 from mas.bus.mqtt_url import Broker, parse_broker
+from mas.bus.parts import PartStream
 from mas.core.messages import PAYLOADS, Envelope, Payload
 
 
@@ -44,6 +46,7 @@ class MqttStatistics(DetailedStatistics, frozen=True, kw_only=True):
         malformed: frames that were none.
         forged: frames whose envelope names another principal than sent them.
         reconnects: connections after the first.
+        stored: payloads put into the store, to travel by reference; fetched: those taken from it.
     """
 
     outbox: int
@@ -54,6 +57,8 @@ class MqttStatistics(DetailedStatistics, frozen=True, kw_only=True):
     malformed: int
     forged: int
     reconnects: int
+    stored: int
+    fetched: int
 
 
 class MqttBus:
@@ -64,7 +69,9 @@ class MqttBus:
     another listener, unless it is best effort. A tap sees what this process receives and answers.
     """
 
-    def __init__(self, broker: Broker, codec: Codec, options: MqttOptions, *, process: str) -> None:
+    def __init__(
+        self, broker: Broker, codec: Codec, options: MqttOptions, *, process: str, store: BlobStore | None = None
+    ) -> None:
         self.me = Peer(broker.principal, process)
         limits = Limits(
             remembered=options.remembered,
@@ -72,7 +79,7 @@ class MqttBus:
             dead_letters=options.dead_letters,
         )
         self._local = MemoryBus(limits=limits)
-        self._node = Node(broker, local=self._local, codec=codec, options=options, process=process)
+        self._node = Node(broker, local=self._local, codec=codec, options=options, process=process, store=store)
 
     @classmethod
     def connect(
@@ -82,6 +89,7 @@ class MqttBus:
         payloads: Mapping[str, type[Payload]] = PAYLOADS,
         process: str | None = None,
         ca_file: Path | None = None,
+        store: str | None = None,
         options: MqttOptions | None = None,
     ) -> "MqttBus":
         """The bus at `mqtt://USER@HOST:PORT/SPACE` (`mqtts://`: with TLS), connected while it is entered.
@@ -92,17 +100,22 @@ class MqttBus:
             payloads: kind -> class of all that may travel; a team's are `mas.runtime.agents.TEAM_PAYLOADS`.
             process: this process's name, never used by two that live; None: made of host, process id and chance.
             ca_file: certificates that vouch for the broker; None: those that the system trusts.
+            store: URL of a place that every process of the bus reaches, for payloads longer than `inline_bytes`:
+                `file:///shared/payloads`, or any other that fsspec opens. None: they are Malformed where they are
+                longer than a message may be.
             options: None: the defaults.
 
         Raises:
-            ConfigError: the URL, `ca_file` or `payloads` are wrong.
+            ConfigError: the URL, `ca_file`, `store` or `payloads` are wrong.
             On entry: Unreachable: no broker answers, or it refuses user or password. Denied: it refuses to let this
             principal listen to what is meant for it.
         """
         options = options or MqttOptions()
         broker = parse_broker(url, ca_file=ca_file)
         name = process or f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
-        return cls(broker, Codec(payloads, max_bytes=options.max_frame_bytes), options, process=name)
+        codec = Codec(payloads, max_bytes=options.max_frame_bytes)
+        blobs = None if store is None else BlobStore(store, keep_s=options.keep_s)
+        return cls(broker, codec, options, process=name, store=blobs)
 
     async def __aenter__(self) -> Self:
         await self._node.open()
@@ -130,13 +143,19 @@ class MqttBus:
 
     async def request(self, envelope: Envelope, *, timeout_s: float | None = None) -> Envelope:
         """Deliver and wait for the answer; see `Bus.request`. Malformed: it, or its answer, cannot travel."""
-        deadline = envelope.deadline
-        if timeout_s is not None:
-            timeout = self.now() + timeout_s
-            deadline = timeout if deadline is None else min(deadline, timeout)
-        answer = await self._node.carry(envelope, "ask", deadline)
-        assert answer is not None
-        return answer
+        return await self._ask(envelope, timeout_s, None)
+
+    def stream(self, envelope: Envelope, *, timeout_s: float | None = None, queue: int = 256) -> PartStream:
+        """Deliver a request and read its answer in parts; see `Bus.stream`."""
+
+        async def ask(stream: PartStream) -> Envelope:
+            return await self._ask(envelope, timeout_s, stream)
+
+        return PartStream(envelope, ask, queue=queue, counters=self._local.parts.counters)
+
+    def part(self, request: Envelope, payload: Payload) -> bool:
+        """Send a part of the answer to a request; see `Bus.part`."""
+        return self._local.part(request, payload)
 
     async def reply(self, request: Envelope, answer: Envelope) -> None:
         """Answer a request; see `Bus.reply`."""
@@ -179,6 +198,8 @@ class MqttBus:
             malformed=node.ear.malformed,
             forged=node.ear.forged,
             reconnects=node.link.reconnects,
+            stored=node.references.stored,
+            fetched=node.references.fetched,
         )
 
     def dead_letters(self) -> tuple[DeadLetter, ...]:
@@ -222,6 +243,15 @@ class MqttBus:
             Closed: the bus was closed.
         """
         await self._node.flush()
+
+    async def _ask(self, envelope: Envelope, timeout_s: float | None, stream: PartStream | None) -> Envelope:
+        deadline = envelope.deadline
+        if timeout_s is not None:
+            timeout = self.now() + timeout_s
+            deadline = timeout if deadline is None else min(deadline, timeout)
+        answer = await self._node.carry(envelope, "ask", deadline, stream)
+        assert answer is not None
+        return answer
 
     async def close(self) -> None:
         """Stop accepting; see `Bus.close`. Takes the card away, so that others do not wait for this process."""

@@ -59,6 +59,11 @@ class Client(aiomqtt.Client):
             self._acknowledge[sent.mid] = acknowledge
         return True
 
+    @property
+    def unwritten(self) -> int:
+        """Packets that the socket has not taken yet."""
+        return len(self._client._out_packet)
+
     def forget(self, topic: str) -> None:
         """Unsubscribe without waiting."""
         self._client.unsubscribe(topic)

@@ -8,13 +8,17 @@ import asyncio
 import sys
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Final
 
 import msgspec
 
 from mas.bus.memory import MemoryBus
 from mas.bus.mqtt_frames import Answer, Codec, Failed, Find, Mode, Send, Standing, Status, Word
+from mas.bus.mqtt_parts import way_to
 from mas.bus.mqtt_topics import Peer
+from mas.bus.parts import Take
+from mas.bus.references import References
 from mas.bus.watch import Fate
 from mas.core.errors import Closed, Malformed, MasError, NoRoute
 from mas.core.messages import Delivery, Envelope
@@ -75,8 +79,10 @@ class Desk:
         local: the bus that its subscriptions belong to.
         process: this process's name.
         say: sends bytes to a process.
+        pass_on: sends bytes that need not arrive; False: they are dropped.
         listens: whether this process listens at an address.
         remembered: cases that are over and kept, at most.
+        references: fetches and stores payloads that travel by reference.
     """
 
     def __init__(
@@ -86,16 +92,20 @@ class Desk:
         process: str,
         codec: Codec,
         say: Callable[[Peer, bytes], None],
+        pass_on: Callable[[Peer, bytes], bool],
         listens: Callable[[str], bool],
         remembered: int,
+        references: References,
     ) -> None:
         self.repeated = 0
         self._local = local
         self._process = process
         self._codec = codec
         self._say = say
+        self._way_to = partial(way_to, process=process, codec=codec, pass_on=pass_on, counters=local.parts.counters)
         self._listens = listens
         self._remembered = remembered
+        self._references = references
         self._cases: dict[Key, Case] = {}
         self._over: OrderedDict[Key, None] = OrderedDict()
         self._words: defaultdict[Peer, dict[str, Word]] = defaultdict(dict)
@@ -121,7 +131,8 @@ class Desk:
         )
         if frame.tries >= envelope.attempt:
             envelope = msgspec.structs.replace(envelope, attempt=frame.tries + 1)
-        case.task = asyncio.create_task(self._hand_over(case, envelope), name=f"mqtt {envelope.id}")
+        take = self._way_to(*key, frame.attempt) if frame.is_streamed else None
+        case.task = asyncio.create_task(self._hand_over(case, envelope, take), name=f"mqtt {envelope.id}")
         case.task.add_done_callback(lambda task: self._handed_over(case, is_cancelled=task.cancelled()))
         if frame.eager:
             self._tell(case, frame.attempt)
@@ -183,12 +194,13 @@ class Desk:
                 self._moved(case)
         self._speak()
 
-    async def _hand_over(self, case: Case, envelope: Envelope) -> None:
+    async def _hand_over(self, case: Case, envelope: Envelope, take: Take | None) -> None:
         try:
+            envelope = await self._references.redeem(envelope, envelope.deadline)
             if case.mode == "ask":
-                answer = await self._local.request(envelope, watch=case)
+                answer = await self._local.request(envelope, watch=case, take=take)
                 timeless = msgspec.structs.replace(answer, deadline=None)  # it would be on this process's clock
-                self._reply(case, Answer(self._process, case.key[1], timeless))
+                self._reply(case, Answer(self._process, case.key[1], await self._references.stow(timeless)))
             else:
                 await self._publish(case, envelope)
         except MasError as error:

@@ -8,7 +8,7 @@ import msgspec
 
 from mas.bus.mqtt_cards import Cards, read_card
 from mas.bus.mqtt_desk import Desk
-from mas.bus.mqtt_frames import Answer, Cancel, Codec, Failed, Find, Got, Send, Status
+from mas.bus.mqtt_frames import Answer, Cancel, Codec, Failed, Find, Got, Part, Send, Status
 from mas.bus.mqtt_outbox import Outbox
 from mas.bus.mqtt_speaker import Speaker
 from mas.bus.mqtt_topics import Arrival, Peer, Topics
@@ -23,6 +23,7 @@ class Ear:
     Args:
         clock: seconds that deadlines refer to.
         echoed: called with what this process said to itself.
+        parts: called with parts of answers, and who sent them.
     """
 
     def __init__(
@@ -36,6 +37,7 @@ class Ear:
         speaker: Speaker,
         clock: Callable[[], float],
         echoed: Callable[[str], None],
+        parts: Callable[[Peer, Part], None],
     ) -> None:
         self.malformed = 0
         self.forged = 0
@@ -55,6 +57,7 @@ class Ear:
             Got: self._take_got,
             Status: self._take_status,
             Answer: self._take_answer,
+            Part: parts,
             Failed: lambda peer, frame: outbox.failed(peer, frame.ticket, frame.error, frame.text),
         }
 

@@ -4,22 +4,31 @@
     frame = codec.decode(codec.encode(Send(...)))
 
 Only kinds that were named are made, from fields whose types are checked: nothing in a frame can name a class or code. A
-frame is one byte of version and one array. Leaves out on purpose: compression, and payloads by reference.
+frame is one byte of version and one array. Leaves out on purpose: compression.
 """
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 
 from mas.core import errors
 from mas.core.errors import ConfigError, Malformed, MasError, RemoteError
 from mas.core.messages import PAYLOADS, Envelope, Payload
 
 VERSION = b"\x01"
+Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 Mode = Literal["tell", "try", "ask"]
 Standing = Literal["held", "accepted", "taken", "done", "dead", "left", "unknown"]
+
+
+class Stored(Payload):
+    """Travels in the place of a payload that is in a store: the hash and length of its bytes; never where that is."""
+
+    kind: ClassVar[str] = "mas/stored"
+    sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
+    size: int = Field(ge=1)
 
 
 class Send(msgspec.Struct, frozen=True, array_like=True, tag="s"):
@@ -33,6 +42,7 @@ class Send(msgspec.Struct, frozen=True, array_like=True, tag="s"):
         remaining_s: seconds to the deadline, as clocks of processes differ; None: no deadline.
         eager: the sender goes on when it hears who holds the message, so say `held` at once.
         tries: how often a receiver, here or elsewhere, had it and did not finish.
+        is_streamed: the sender reads the parts of the answer.
     """
 
     process: str
@@ -43,6 +53,7 @@ class Send(msgspec.Struct, frozen=True, array_like=True, tag="s"):
     eager: bool
     envelope: Envelope
     tries: int = 0
+    is_streamed: bool = False
 
 
 class Find(msgspec.Struct, frozen=True, array_like=True, tag="f"):
@@ -98,6 +109,22 @@ class Answer(msgspec.Struct, frozen=True, array_like=True, tag="a"):
     envelope: Envelope
 
 
+class Part(msgspec.Struct, frozen=True, array_like=True, tag="p"):
+    """A part of the answer to a request; what it belongs to, and who may read it, its reader knows.
+
+    Attributes:
+        attempt: of the request's sender, as in `Send`; again: the receiver's own attempt within.
+        sequence: from 0 in each of them.
+    """
+
+    process: str
+    ticket: str
+    attempt: Count
+    again: Count
+    sequence: Count
+    payload: Payload
+
+
 class Failed(msgspec.Struct, frozen=True, array_like=True, tag="e"):
     """The error that ended a message: the name of its class in `mas.core.errors`, and its text."""
 
@@ -107,7 +134,7 @@ class Failed(msgspec.Struct, frozen=True, array_like=True, tag="e"):
     text: str
 
 
-Frame = Send | Find | Cancel | Got | Status | Answer | Failed
+Frame = Send | Find | Cancel | Got | Status | Answer | Part | Failed
 
 
 _ERRORS = {
@@ -141,10 +168,11 @@ class Codec:
         if wrong:
             raise ConfigError(f"payloads must be named by their kind: {', '.join(wrong)}")
         self.max_bytes = max_bytes
-        self._payloads = dict(payloads)
-        self._fields = {kind: _fields(cls) for kind, cls in payloads.items()}
+        self._payloads: dict[str, type[Payload]] = {**payloads, Stored.kind: Stored}
+        self._fields = {kind: _fields(cls) for kind, cls in self._payloads.items()}
         self._encoder = msgspec.msgpack.Encoder(enc_hook=self._plain)
         self._decoder = msgspec.msgpack.Decoder(Frame, dec_hook=self._made)
+        self._unpacker = msgspec.msgpack.Decoder(Payload, dec_hook=self._made)
 
     def encode(self, frame: Frame) -> bytes:
         """The frame as bytes.
@@ -172,15 +200,47 @@ class Codec:
             frame: Frame = self._decoder.decode(memoryview(encoded)[1:])
         except (msgspec.MsgspecError, ValueError, TypeError, RecursionError, MemoryError) as error:
             raise Malformed(f"not a frame: {str(error)[:300]}") from error
-        if isinstance(frame, Send | Answer) and frame.envelope.kind != frame.envelope.payload.kind:
-            raise Malformed(f"an envelope of kind {frame.envelope.kind!r} holds {frame.envelope.payload.kind!r}")
+        if isinstance(frame, Send | Answer):
+            self._check_kind(frame.envelope)
+        elif isinstance(frame, Part) and isinstance(frame.payload, Stored):
+            raise Malformed("a part of an answer travels by reference")
         return frame
+
+    def pack(self, payload: Payload) -> bytes:
+        """A payload alone as bytes, of any length.
+
+        Raises:
+            Malformed: it is of a kind that was not named, or holds a value that cannot travel.
+        """
+        try:
+            return self._encoder.encode(payload)
+        except (TypeError, ValueError, OverflowError, RecursionError) as error:
+            raise Malformed(f"a payload of kind {payload.kind!r} cannot travel: {error}") from error
+
+    def unpack(self, packed: bytes) -> Payload:
+        """The payload that `pack` made bytes of, checked as in a frame.
+
+        Raises:
+            Malformed: the bytes are no payload of a known kind.
+        """
+        try:
+            return self._unpacker.decode(packed)
+        except (msgspec.MsgspecError, ValueError, TypeError, RecursionError, MemoryError) as error:
+            raise Malformed(f"not a payload: {str(error)[:300]}") from error
+
+    def _check_kind(self, envelope: Envelope) -> None:
+        if isinstance(envelope.payload, Stored):
+            if envelope.kind == Stored.kind or envelope.kind not in self._payloads:
+                raise Malformed(f"unknown kind {envelope.kind[:80]!r}; possible: {sorted(self._payloads)}")
+        elif envelope.kind != envelope.payload.kind:
+            raise Malformed(f"an envelope of kind {envelope.kind!r} holds {envelope.payload.kind!r}")
 
     def _check_length(self, encoded: bytes, label: str) -> None:
         if len(encoded) > self.max_bytes:
             raise Malformed(
-                f"{label} is {len(encoded):,} bytes long, {self.max_bytes:,} are allowed: send less at once, "
-                "or raise max_frame_bytes in every process and the broker's limit"
+                f"{label} is {len(encoded):,} bytes long, {self.max_bytes:,} are allowed: send less at once, give "
+                "every process the same store for long payloads (store=, --store), or raise max_frame_bytes in every "
+                "process and the broker's limit"
             )
 
     def _plain(self, value: Any) -> Any:
@@ -232,4 +292,6 @@ def _fields(cls: type[Payload]) -> type[msgspec.Struct]:
 def _label(frame: Frame) -> str:
     if isinstance(frame, Send | Answer):
         return f"message {frame.envelope.id!r} of kind {frame.envelope.kind!r} to {frame.envelope.target!r}"
+    if isinstance(frame, Part):
+        return f"part {frame.sequence} of kind {frame.payload.kind!r} of an answer"
     return f"a {type(frame).__name__} frame"

@@ -18,6 +18,7 @@ from mas.bus.mqtt_options import MqttOptions
 from mas.bus.mqtt_url import PASSWORD, Broker
 from mas.core.errors import Denied, Unreachable
 
+_BEHIND = 1_000  # packets
 _BAD_LOGIN = frozenset({134, NOT_AUTHORISED})
 
 
@@ -60,6 +61,11 @@ class Link:
     def is_up(self) -> bool:
         """Whether there is a connection now."""
         return self._client is not None
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether more waits to be written than what need not arrive should add to."""
+        return self._client is not None and self._client.unwritten >= _BEHIND
 
     async def open(self) -> None:
         """Connect, and keep connected until `close`.

@@ -7,6 +7,7 @@ from functools import partial
 
 import msgspec
 
+from mas.bus.blobs import BlobStore
 from mas.bus.memory import MemoryBus
 from mas.bus.mqtt_cards import Card, Cards
 from mas.bus.mqtt_client import REFUSED
@@ -16,10 +17,13 @@ from mas.bus.mqtt_frames import Codec, Mode
 from mas.bus.mqtt_link import Link
 from mas.bus.mqtt_options import MqttOptions
 from mas.bus.mqtt_outbox import Outbox
+from mas.bus.mqtt_parts import PartsIn
 from mas.bus.mqtt_places import Places
 from mas.bus.mqtt_speaker import Speaker
 from mas.bus.mqtt_topics import Peer, Topics
 from mas.bus.mqtt_url import Broker
+from mas.bus.parts import PartStream
+from mas.bus.references import References
 from mas.core.errors import Closed, Denied, Dropped, Expired, NoRoute, Unreachable
 from mas.core.messages import Envelope
 from mas.core.naming import did_you_mean
@@ -34,13 +38,24 @@ class Node:
     Args:
         local: the bus of what this process listens to.
         process: this process's name.
+        store: holds payloads that travel by reference, None: none do.
     """
 
-    def __init__(self, broker: Broker, *, local: MemoryBus, codec: Codec, options: MqttOptions, process: str) -> None:
+    def __init__(
+        self,
+        broker: Broker,
+        *,
+        local: MemoryBus,
+        codec: Codec,
+        options: MqttOptions,
+        process: str,
+        store: BlobStore | None,
+    ) -> None:
         self.me = Peer(broker.principal, process)
         self._local = local
         self._options = options
         self._codec = codec
+        self.references = References(codec, store, options=options, clock=local.now)
         self._topics = topics = Topics(space=broker.space)
         self._shown = Card(since=time.time(), addresses={})
         self.link = Link(
@@ -73,8 +88,10 @@ class Node:
             process=process,
             codec=codec,
             say=self._speaker.say,
+            pass_on=self._speaker.pass_on,
             listens=self.places.__contains__,
             remembered=options.remembered,
+            references=self.references,
         )
         self.ear = Ear(
             topics=topics,
@@ -85,6 +102,7 @@ class Node:
             speaker=self._speaker,
             clock=local.now,
             echoed=self._on_echo,
+            parts=PartsIn(self.outbox.find, local.parts.counters).take,
         )
         self._echoes: dict[str, asyncio.Future[bool]] = {}
         self._first_echo: str | None = None
@@ -120,6 +138,7 @@ class Node:
         if self._is_closed:
             return
         self._is_closed = True
+        self.references.close()
         self.places.close()
         self.outbox.close()
         await self.desk.close()
@@ -153,8 +172,12 @@ class Node:
                 del self._echoes[token]
         raise Closed("the bus is closed")
 
-    async def carry(self, envelope: Envelope, mode: Mode, deadline: float | None) -> Envelope | None:
+    async def carry(
+        self, envelope: Envelope, mode: Mode, deadline: float | None, stream: PartStream | None = None
+    ) -> Envelope | None:
         """Send a message and wait for what becomes of it: the answer to a request, None for one that goes one way.
+
+        `stream` reads the parts of the answer, None: nobody does.
 
         Raises:
             As `Bus.publish` and `Bus.request`; Malformed: it cannot travel.
@@ -163,15 +186,21 @@ class Node:
             raise Closed(f"message {envelope.id!r}: the bus is closed")
         await self._until_room(envelope, mode, deadline)
         try:
-            post = self.outbox.add(self.signed(envelope), mode, deadline)
+            signed = await self.references.stow(self.signed(envelope), deadline)
+            if self._is_closed:
+                raise Closed(f"message {envelope.id!r}: the bus is closed")
+            post = self.outbox.add(signed, mode, deadline, stream)
         except BaseException:
             self._room.release()
             raise
         try:
-            return await post.future
+            answer = await post.future
         except asyncio.CancelledError:
             self.outbox.cancel(post)
             raise
+        if stream is not None:
+            stream.sending = post.attempt
+        return None if answer is None else await self.references.redeem(answer, deadline)
 
     def signed(self, envelope: Envelope) -> Envelope:
         """The envelope with this process's principal.

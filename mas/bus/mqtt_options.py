@@ -24,6 +24,11 @@ class MqttOptions:
         max_attempts: attempts to handle a message in all processes, the first one included, before it is given up on.
         dead_letters: messages given up on that each side of this process keeps; the oldest is forgotten first.
         max_frame_bytes: longest message that is sent or taken.
+        inline_bytes: longest payload that travels in its message where there is a store; longer ones travel by
+            reference. Less, where the broker says that it takes less.
+        max_stored_bytes: longest payload that is stored or fetched.
+        keep_s: how long a payload stays in the store; longer than any message may wait for its receiver.
+        store_s: how long storing or fetching one may take.
 
     Raises:
         ConfigError: a value is not above 0.
@@ -41,6 +46,10 @@ class MqttOptions:
     max_attempts: int = 5
     dead_letters: int = 1024
     max_frame_bytes: int = 4 << 20
+    inline_bytes: int = 64 << 10
+    max_stored_bytes: int = 1 << 30
+    keep_s: float = 86_400.0
+    store_s: float = 60.0
 
     def __post_init__(self) -> None:
         for field in fields(self):

@@ -20,6 +20,7 @@ from mas.bus.mqtt_options import MqttOptions
 from mas.bus.mqtt_post import Lanes, Post
 from mas.bus.mqtt_speaker import Speaker
 from mas.bus.mqtt_topics import Peer
+from mas.bus.parts import PartStream
 from mas.core.errors import Closed, Malformed
 from mas.core.messages import Envelope
 
@@ -57,14 +58,18 @@ class Outbox:
     def __len__(self) -> int:
         return len(self._posts)
 
-    def add(self, envelope: Envelope, mode: Mode, deadline: float | None) -> Post:
+    def find(self, ticket: str) -> Post | None:
+        """The message of a ticket, None: it is over."""
+        return self._posts.get(ticket)
+
+    def add(self, envelope: Envelope, mode: Mode, deadline: float | None, stream: PartStream | None = None) -> Post:
         """Send a message; its `future` says what became of it.
 
         Raises:
             Malformed: it cannot travel.
         """
         loop = asyncio.get_running_loop()
-        post = Post(secrets.token_hex(8), envelope, mode, deadline, loop.create_future())
+        post = Post(secrets.token_hex(8), envelope, mode, deadline, loop.create_future(), stream)
         self._speaker.check(post)
         self._posts[post.ticket] = post
         if deadline is not None:

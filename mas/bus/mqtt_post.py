@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from mas.bus.mqtt_frames import Mode
 from mas.bus.mqtt_topics import Peer
+from mas.bus.parts import PartStream
 from mas.core.messages import Delivery, Envelope
 
 Lane = tuple[str, str, str]
@@ -33,6 +34,7 @@ class Post:
         has_room: it takes room in the outbox.
         due: when to look after it next; `pause_s`: the wait after that.
         timer: fires at the deadline.
+        stream: reads the parts of its answer; None: nobody does.
     """
 
     __slots__ = (
@@ -52,6 +54,7 @@ class Post:
         "not_before",
         "pause_s",
         "shunned",
+        "stream",
         "ticket",
         "timer",
         "tries",
@@ -65,6 +68,7 @@ class Post:
         mode: Mode,
         deadline: float | None,
         future: "asyncio.Future[Envelope | None]",
+        stream: PartStream | None = None,
     ) -> None:
         self.ticket = ticket
         self.envelope = envelope
@@ -88,6 +92,7 @@ class Post:
         self.due = 0.0
         self.pause_s = 0.0
         self.timer: asyncio.TimerHandle | None = None
+        self.stream = stream
 
     def look_after(self, now: float, pause_s: float) -> None:
         """Look after it when the pause is over."""

@@ -20,6 +20,9 @@ class Line(Protocol):
     @property
     def is_up(self) -> bool: ...
 
+    @property
+    def is_behind(self) -> bool: ...
+
     def publish(
         self,
         topic: str,
@@ -81,6 +84,11 @@ class Speaker:
         """Say what the other process asks for again if it does not come."""
         self.line.publish(self._topics.back(peer, self.me.principal), frame, qos=0)
 
+    def pass_on(self, peer: Peer, frame: bytes) -> bool:
+        """Say what need not arrive; False: there is no connection, or too much waits for it."""
+        topic = self._topics.back(peer, self.me.principal)
+        return not self.line.is_behind and self.line.publish(topic, frame, qos=0)
+
     def got(self, peer: Peer, tickets: list[str]) -> None:
         """Tell a process that these answers came."""
         self.say(peer, self._codec.encode(Got(self.me.process, tickets)))
@@ -110,6 +118,7 @@ class Speaker:
             mode=post.mode,
             remaining_s=self._remaining_s(post),
             eager=post.lane is not None,
+            is_streamed=post.stream is not None,
             envelope=msgspec.structs.replace(post.envelope, deadline=None),
             tries=post.tries,
         )

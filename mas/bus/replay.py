@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from mas.bus.memory import MemoryBus
+from mas.bus.parts import Take
 from mas.bus.record import Record, State, connect, failing, lost, select
 from mas.bus.watch import Watch
 from mas.bus.wire import decode, encode, read_plain
@@ -51,9 +52,14 @@ class ReplayBus(MemoryBus):
             self._next[plain["target"], plain.get("episode")].append(exchange)
 
     async def request(
-        self, envelope: Envelope, *, timeout_s: float | None = None, watch: Watch | None = None
+        self,
+        envelope: Envelope,
+        *,
+        timeout_s: float | None = None,
+        watch: Watch | None = None,
+        take: Take | None = None,
     ) -> Envelope:
-        """Answer from the record; `watch` hears nothing.
+        """Answer from the record, which holds no parts; live addresses may give some. `watch` hears nothing.
 
         Raises:
             ReplayError: the recorded run asked something else here, or its record ends here.
@@ -63,7 +69,7 @@ class ReplayBus(MemoryBus):
         request = exchange.request
         _compare(envelope, request, f"request {envelope.id!r}")
         if envelope.target in self._live:
-            return await self._ask(envelope, exchange, timeout_s)
+            return await self._ask(envelope, take, exchange, timeout_s)
         if exchange.answer is None:
             raise _recorded_error(request)
         answer = msgspec.structs.replace(decode(exchange.answer.frame), correlation=envelope.id, target=envelope.source)
@@ -95,9 +101,11 @@ class ReplayBus(MemoryBus):
         exchange.was_asked = True
         return exchange
 
-    async def _ask(self, envelope: Envelope, exchange: Exchange, timeout_s: float | None) -> Envelope:
+    async def _ask(
+        self, envelope: Envelope, take: Take | None, exchange: Exchange, timeout_s: float | None
+    ) -> Envelope:
         try:
-            answer = await super().request(envelope, timeout_s=timeout_s)
+            answer = await super().request(envelope, timeout_s=timeout_s, take=take)
         except MasError as error:
             if exchange.answer is None and exchange.request.cause == f"{type(error).__name__}: {error}":
                 raise

@@ -3,12 +3,12 @@
 Names and attributes are those of OpenTelemetry's conventions for messaging; payloads are never recorded.
 """
 
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 
 import msgspec
 
-from mas.core.bus import Bus
+from mas.core.bus import Bus, Stream
 from mas.core.messages import Beat, Envelope, Payload
 from mas.core.tracing import Attributes, Tracer, current_tracer
 
@@ -31,6 +31,15 @@ class TracedSender:
         """As `Bus.request`."""
         with self._sending(envelope) as sent:
             return await self._bus.request(sent, timeout_s=timeout_s)
+
+    @asynccontextmanager
+    async def stream(
+        self, envelope: Envelope, *, timeout_s: float | None = None, queue: int = 256
+    ) -> AsyncIterator[Stream]:
+        """As `Bus.stream`; the span lasts as long as it is read."""
+        with self._sending(envelope) as sent:
+            async with self._bus.stream(sent, timeout_s=timeout_s, queue=queue) as stream:
+                yield stream
 
     @contextmanager
     def _sending(self, envelope: Envelope) -> Iterator[Envelope]:

@@ -6,7 +6,38 @@ from typing import Protocol, runtime_checkable
 
 import msgspec
 
-from mas.core.messages import Envelope
+from mas.core.messages import Envelope, Payload
+
+
+class Gap(msgspec.Struct, frozen=True):
+    """Stands in a stream for the parts `first` to `last`: lost on the wire, or because the reader was slow."""
+
+    first: int
+    last: int
+
+
+class Restart(msgspec.Struct, frozen=True):
+    """What came so far of a stream is void: the answer was begun anew, and its parts count from 0 again."""
+
+
+class PartStatistics(msgspec.Struct, frozen=True, kw_only=True):
+    """Counters of parts that add up at any time: accepted = delivered + passed + dropped + waiting.
+
+    Attributes:
+        accepted: sent by handlers here, or come from another process for a reader here.
+        delivered: read.
+        passed: given, best effort, to the connection to the process that reads.
+        dropped: nobody streamed, the reader was slow or had left, or they came late, twice or after a restart.
+        waiting: in the queue of a reader.
+        missing: numbers that readers were told of in gaps.
+    """
+
+    accepted: int = 0
+    delivered: int = 0
+    passed: int = 0
+    dropped: int = 0
+    waiting: int = 0
+    missing: int = 0
 
 
 class BusStatistics(msgspec.Struct, frozen=True, kw_only=True):
@@ -19,6 +50,7 @@ class BusStatistics(msgspec.Struct, frozen=True, kw_only=True):
             their listener left.
         held: received and not yet `done`.
         dead: given up on after delivery was promised; a dead letter keeps each of the latest ones.
+        parts: parts of answers, which are no messages of their own and in no other counter.
     """
 
     accepted: int
@@ -30,6 +62,7 @@ class BusStatistics(msgspec.Struct, frozen=True, kw_only=True):
     processed: int = 0
     held: int = 0
     dead: int = 0
+    parts: PartStatistics = PartStatistics()
 
 
 @runtime_checkable
@@ -91,6 +124,28 @@ class Subscription(Protocol):
 
 
 @runtime_checkable
+class Stream(Protocol):
+    """One request and its answer in parts. Iterating takes the parts as they come and ends with the answer."""
+
+    def __aiter__(self) -> AsyncIterator[Envelope | Gap | Restart]:
+        """Parts in order, each once, with `Gap` in the place of those that are lost. `Restart`: forget what came.
+
+        A part's `sequence` counts from 0, and it is not `final`: that is the answer, whose `sequence` is the number of
+        parts. Parts are best effort; joined they are what the handler sent, if there was no gap.
+
+        Raises:
+            As `Bus.request`, after the parts that came before.
+        """
+
+    async def answer(self) -> Envelope:
+        """The answer itself, whatever became of the parts; they need not be read. May be called again.
+
+        Raises:
+            As `Bus.request`. Closed: the stream was left before its answer came.
+        """
+
+
+@runtime_checkable
 class Bus(Protocol):
     """Asynchronous messages between addresses. Guarantees live here, not in the transport."""
 
@@ -110,6 +165,35 @@ class Bus(Protocol):
 
         Raises:
             As `publish`; Expired when no answer came in time; RemoteError when the handler failed.
+        """
+
+    def stream(
+        self, envelope: Envelope, *, timeout_s: float | None = None, queue: int = 256
+    ) -> AbstractAsyncContextManager[Stream]:
+        """Deliver a request when entered and read its answer in parts; the answer itself is as sure as `request`'s.
+
+            async with bus.stream(question, timeout_s=60.0) as stream:
+                async for part in stream:
+                    ...
+                answer = await stream.answer()
+
+        Leaving before the answer came cancels the request, and its handler.
+
+        Args:
+            queue: parts that wait for the reader, at most; what comes then is lost to it.
+
+        Raises:
+            ValueError: the queue is below 1.
+        """
+
+    def part(self, request: Envelope, payload: Payload) -> bool:
+        """Send a part of the answer to a request that was received, best effort and without waiting.
+
+        Only the requester reads it. Returns whether anybody streams this answer; where nobody does, where it was
+        answered, or where there is no room on the way, the part is counted and dropped.
+
+        Raises:
+            Malformed: the payload cannot travel.
         """
 
     async def reply(self, request: Envelope, answer: Envelope) -> None:

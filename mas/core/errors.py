@@ -10,6 +10,7 @@
     │   ├── Dropped            a bounded queue refused the message
     │   ├── Closed             the bus or the subscription is closed
     │   ├── Malformed          a message that cannot travel: unknown kind, wrong shape, too long
+    │   ├── NoPayload          a payload by reference that cannot be stored or fetched, or is not what was sent
     │   ├── Unreachable        no broker there, or one that refuses the connection
     │   ├── JournalError       a journal that cannot be read or written, or has no such message
     │   └── ReplayError        a run does something else than the recorded one
@@ -71,6 +72,10 @@ class Closed(BusError):
 
 class Malformed(BusError):
     """Bytes that are no message, or a message that cannot become bytes."""
+
+
+class NoPayload(BusError):
+    """A payload that travels by reference cannot be stored or fetched, or is not what was sent."""
 
 
 class Unreachable(BusError):

@@ -1,6 +1,6 @@
 """What travels on the bus: an `Envelope` around one typed payload.
 
-Leaves out on purpose: serialisation for a wire (a transport's own concern) and payloads by reference.
+Leaves out on purpose: serialisation for a wire, and where long payloads are kept: a transport's own concerns.
 """
 
 from enum import StrEnum
@@ -132,7 +132,8 @@ class Envelope(msgspec.Struct, frozen=True, kw_only=True):
         causation: id of the message that caused this one.
         reply_to: address that an answer goes to.
         key: messages with the same key from one source are delivered in order; None: no order asked.
-        sequence: position in a stream, from 0; `final` marks its last message.
+        sequence: of a part of an answer, its number from 0; of the answer, the number of its parts if they were read.
+        final: False for parts.
         attempt: 1 for the first delivery; more: it may have been delivered before.
         deadline: seconds on the bus's own monotonic clock after which it is not delivered; None: never.
         visibility: principals who may read the payload; None: everyone it is delivered to.

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 
 from mas.core.engine import AdapterRef, Engine, Generation, Request, Sampling
 from mas.core.together import together
-from mas.endpoint.text import Detokenizer, StopFinder
+from mas.endpoint.text import StopFinder
+from mas.serving.detokenizer import Detokenizer
 
 StopReason = str | int | None
 

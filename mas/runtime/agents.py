@@ -3,6 +3,7 @@
 Leaves out on purpose: which candidate is taken, which is the caller's choice.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
@@ -14,6 +15,7 @@ from mas.core.environment import Environment, Observation, Step
 from mas.core.errors import ConfigError, RunError
 from mas.core.messages import PAYLOADS, Beat, Envelope, Payload
 from mas.core.role import Role, View
+from mas.runtime.aloud import Piece, Tell, generate_aloud
 
 
 class Candidate(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,6 +51,7 @@ class Ask(Payload):
     """A decision point, private to one agent: one candidate per seed.
 
     `temperature` None: the role's own. `beat_s`: seconds between signs of life while it works; None: none are wanted.
+    `is_heard`: its text is wanted in parts while it is drawn, each a `Piece`; who cannot give them answers without.
     """
 
     kind: ClassVar[str] = "ask"
@@ -57,6 +60,7 @@ class Ask(Payload):
     seeds: tuple[int, ...]
     temperature: float | None = None
     beat_s: float | None = None
+    is_heard: bool = False
 
 
 class Answer(Payload):
@@ -87,12 +91,16 @@ class Member(Protocol):
 class RoleAgent:
     """One agent: a role with its voice.
 
+    Args:
+        part: sends a part of the answer to a request, as `Bus.part`; None: answers come whole.
+
     Raises:
         ConfigError: a stop text of the role is not one token of the model.
     """
 
-    def __init__(self, role: Role, voice: Voice) -> None:
+    def __init__(self, role: Role, voice: Voice, part: Callable[[Envelope, Payload], object] | None = None) -> None:
         self.role = role
+        self._part = part
         self.voice = voice
         self.engine = engine = voice.engine
         tokenizer, spec = engine.tokenizer, role.spec
@@ -109,19 +117,34 @@ class RoleAgent:
         ask = envelope.payload
         if not isinstance(ask, Ask):
             raise RunError(f"agent {self.role.name!r} was sent {envelope.kind!r}, it answers 'ask'")
-        return Answer.model_construct(candidates=await self.answer(ask.view, ask.seeds, ask.temperature))
+        part = self._part
+
+        def tell(candidate: int, text: str) -> None:
+            if part is not None:
+                part(envelope, Piece.model_construct(candidate=candidate, text=text))
+
+        is_heard = ask.is_heard and part is not None
+        candidates = await self.answer(ask.view, ask.seeds, ask.temperature, tell=tell if is_heard else None)
+        return Answer.model_construct(candidates=candidates)
 
     async def answer(
-        self, view: View, seeds: tuple[int, ...], temperature: float | None = None
+        self,
+        view: View,
+        seeds: tuple[int, ...],
+        temperature: float | None = None,
+        *,
+        tell: Tell | None = None,
     ) -> tuple[Candidate, ...]:
-        """One candidate per seed; `temperature` None: the role's own."""
+        """One candidate per seed; `temperature` None: the role's own. `tell` is given the text while it is drawn."""
         prompt, prompt_ids = self._prompt(view)
         sampling = self._sampling
         if temperature is not None:
             sampling = msgspec.structs.replace(sampling, temperature=temperature)
-        generations = await self.engine.generate(
-            Request(prompt_ids=prompt_ids, sampling=sampling, seeds=seeds, adapter=self.voice.adapter)
-        )
+        request = Request(prompt_ids=prompt_ids, sampling=sampling, seeds=seeds, adapter=self.voice.adapter)
+        if tell is None:
+            generations = await self.engine.generate(request)
+        else:
+            generations = await generate_aloud(self.engine, request, tell)
         return tuple(
             self._candidate(prompt, prompt_ids, generation, sampling.temperature, seed)
             for generation, seed in zip(generations, seeds, strict=True)
@@ -196,7 +219,7 @@ class Stepped(Payload):
 
 TEAM_PAYLOADS: dict[str, type[Payload]] = {
     **PAYLOADS,
-    **{kind.kind: kind for kind in (Ask, Answer, Look, Seen, Act, Stepped, Beat)},
+    **{kind.kind: kind for kind in (Ask, Answer, Look, Seen, Act, Stepped, Beat, Piece)},
 }
 """All that a team's members say to each other: what a bus between processes must carry."""
 

@@ -15,6 +15,7 @@ from mas.core.records import Attempt
 from mas.core.role import Message, View
 from mas.core.seeds import Part, derive_seed
 from mas.runtime.agents import Answer, Ask, Candidate, Member
+from mas.runtime.aloud import ask_aloud, is_heard
 from mas.runtime.attempts import OnAttempt, persist
 from mas.runtime.budget import Accounts, Spent, spend
 from mas.runtime.play import Point
@@ -142,7 +143,7 @@ class Asking:
             episode=episode,
             turn=turn,
         )
-        answer = self._bus.request(envelope, timeout_s=policy.timeout_s or self._timeout_s)
+        answer = ask_aloud(self._bus, envelope, policy.timeout_s or self._timeout_s)
         if policy.idle_s is None:
             return (await answer).payload
         return (await self.pulse.watch(envelope, policy.idle_s, answer)).payload
@@ -158,7 +159,9 @@ class Asking:
         temperature: float | None,
     ) -> Candidates:
         beat_s = None if policy.idle_s is None else policy.idle_s / BEATS_PER_SILENCE
-        payload = Ask.model_construct(view=view, seeds=seeds, temperature=temperature, beat_s=beat_s)
+        payload = Ask.model_construct(
+            view=view, seeds=seeds, temperature=temperature, beat_s=beat_s, is_heard=is_heard()
+        )
         answer = await self.request(name, payload, episode, turn, policy)
         if not isinstance(answer, Answer):
             raise RunError(f"agent {name!r} answered {answer.kind!r} to 'ask'")

@@ -12,6 +12,7 @@ from mas.core.errors import (
     Expired,
     Halted,
     MasError,
+    NoPayload,
     NoRoute,
     RemoteError,
     ReplayError,
@@ -23,7 +24,7 @@ from mas.core.seeds import Part, derive_seed
 T = TypeVar("T")
 OnAttempt = Callable[[Attempt], None]
 
-MAY_PASS = (Expired, RemoteError, Closed, NoRoute)
+MAY_PASS = (Expired, RemoteError, Closed, NoRoute, NoPayload)
 """Errors after which asking again may help."""
 FINAL = (Denied, ConfigError, BudgetExceeded, Halted, ReplayError)
 """Errors after which nobody else is asked either."""

@@ -64,13 +64,18 @@ def share_of(bus: MqttBus, principal: str, limits: Replicas | None) -> str:
 
 
 async def try_connection(
-    url: str, *, ca_file: Path | None = None, principal: str = "", limits: Replicas | None = None
+    url: str,
+    *,
+    ca_file: Path | None = None,
+    store: str | None = None,
+    principal: str = "",
+    limits: Replicas | None = None,
 ) -> None:
     """Come to the bus, look whether there is room for one more of an agent, and leave again.
 
     Raises:
-        ConfigError: the URL or `ca_file` is wrong. Unreachable: no broker answers, or it refuses user or password.
-        Denied: the broker does not let this principal listen to what is meant for it.
+        ConfigError: the URL, `ca_file` or `store` is wrong. Unreachable: no broker answers, or it refuses user or
+        password. Denied: the broker does not let this principal listen to what is meant for it.
     """
-    async with MqttBus.connect(url, payloads=TEAM_PAYLOADS, ca_file=ca_file) as bus:
+    async with MqttBus.connect(url, payloads=TEAM_PAYLOADS, ca_file=ca_file, store=store) as bus:
         check_room(principal, listening(bus, principal), limits)

@@ -18,6 +18,7 @@ from mas.core.records import Attempt
 from mas.core.role import Role
 from mas.graph.plan import Plan
 from mas.runtime.agents import Act, Candidate, EnvironmentAgent, Look, Member, RoleAgent, Seen, Stepped, Voice
+from mas.runtime.aloud import OnPart, heard_by
 from mas.runtime.asking import Asking
 from mas.runtime.budget import Accounts, Remaining
 from mas.runtime.flow import Flow
@@ -88,7 +89,7 @@ class TeamRuntime:
             if role.spec.voice == "human":
                 return person(role, desk)
             voice = peers.get(role.name) or Voice(engine=engine, adapter=adapters.get(role.name), chats=chats)
-            return RoleAgent(role, traced_voice(voice))
+            return RoleAgent(role, traced_voice(voice), bus.part)
 
         self.plan = plan
         self.bus = bus
@@ -214,19 +215,28 @@ class TeamRuntime:
         return self._accounts.remaining(episode, agent)
 
     async def ask(
-        self, point: Point, seeds: tuple[int, ...], *, episode: str, temperature: float | None = None
+        self,
+        point: Point,
+        seeds: tuple[int, ...],
+        *,
+        episode: str,
+        temperature: float | None = None,
+        on_part: OnPart | None = None,
     ) -> tuple[Candidate, ...]:
         """One candidate per seed from the agent at a decision point. Only the agent can read what it is asked.
+
+        `on_part` is told the text while it is drawn, best effort; the candidates are the same as without.
 
         Raises:
             MasError: what the agent failed with at last, after what its policy says was tried. BudgetExceeded: it would
                 have spent more than there is. Halted: the team was told to stop.
         """
-        if episode in self.world.episodes:  # `play` has passed the gate
-            return await self._asking.ask(point, seeds, episode=episode, temperature=temperature)
-        self._gate.check(f"a question to agent {point.agent!r}")
-        async with self._gate.passing(f"the question to agent {point.agent!r}"):
-            return await self._asking.ask(point, seeds, episode=episode, temperature=temperature)
+        with heard_by(on_part):
+            if episode in self.world.episodes:  # `play` has passed the gate
+                return await self._asking.ask(point, seeds, episode=episode, temperature=temperature)
+            self._gate.check(f"a question to agent {point.agent!r}")
+            async with self._gate.passing(f"the question to agent {point.agent!r}"):
+                return await self._asking.ask(point, seeds, episode=episode, temperature=temperature)
 
     async def imagine(self, point: Point, seed: int, *, episode: str | None = None) -> Candidate:
         """What the agent would say at a hypothetical point. Nothing happens there, so nothing travels on the bus.

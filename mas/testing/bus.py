@@ -14,10 +14,11 @@ from mas.core.bus import Bus
 from mas.core.errors import ConfigError, Denied, NoRoute, RemoteError
 from mas.core.messages import Delivery, Envelope, Note, Plan
 from mas.testing.bus_flow import FlowContract
+from mas.testing.bus_parts import PartsContract
 from mas.testing.bus_suite import answer_to, next_text, start
 
 
-class BusContract(FlowContract):
+class BusContract(FlowContract, PartsContract):
     """What every implementation of `Bus` must do."""
 
     async def test_a_published_message_arrives_unchanged(self, bus: Bus, sender: EnvelopeFactory) -> None:

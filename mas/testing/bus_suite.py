@@ -55,8 +55,11 @@ def answer_to(request: Envelope, text: str | None = None) -> Envelope:
 
 
 def adds_up(bus: Bus) -> bool:
-    """Whether every accepted message is in exactly one counter."""
+    """Whether every accepted message, and every accepted part, is in exactly one counter."""
     counts = bus.statistics()
+    parts = counts.parts
+    if parts.accepted != parts.delivered + parts.passed + parts.dropped + parts.waiting:
+        return False
     return counts.accepted == counts.delivered + counts.expired + counts.dropped + counts.dead + counts.waiting
 
 

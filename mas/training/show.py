@@ -11,6 +11,7 @@ from mas.core.records import Attempt, Episode, Line
 from mas.runtime.flow import Flow
 from mas.runtime.play import Point, team_action
 from mas.training.crew import Players
+from mas.training.murmur import Murmur
 from mas.training.sampling.ledger import Ledger
 from mas.training.sampling.single import SingleDecision
 
@@ -28,8 +29,11 @@ async def show_episode(
     ledger = Ledger(id=f"{task.id}#shown", task=task.id)
     decide = SingleDecision(players.runtime, ledger, seed, temperature)
 
+    murmur = Murmur(console, players.plan, story.colours)
+
     async def decide_aloud(point: Point) -> Payload:
-        payload = await decide(point)
+        with murmur.of(point.agent):
+            payload = await decide(point)
         story.line(ledger.lines[-1])
         return payload
 
@@ -52,7 +56,7 @@ class _Story:
 
     def __init__(self, console: Console, environment: Environment, agents: list[str]) -> None:
         self._console, self._environment = console, environment
-        self._colour = {agent: _COLOURS[number % len(_COLOURS)] for number, agent in enumerate(agents)}
+        self.colours = {agent: _COLOURS[number % len(_COLOURS)] for number, agent in enumerate(agents)}
         self._width = max(len(agent) for agent in agents)
 
     def world(self, title: str) -> None:
@@ -61,7 +65,7 @@ class _Story:
 
     def line(self, line: Line) -> None:
         """What an agent read and said."""
-        name = (line.agent.rjust(self._width), f"bold {self._colour[agent_of(line.agent)]}")
+        name = (line.agent.rjust(self._width), f"bold {self.colours[agent_of(line.agent)]}")
         self._console.print(Text.assemble(name, "  reads ", (line.prompt, "dim")))
         said = Text.assemble(" " * self._width, "  says  ", (line.text or "(nothing)", "bold"))
         if line.failure:
@@ -70,7 +74,7 @@ class _Story:
 
     def attempt(self, attempt: Attempt) -> None:
         """A try that failed, or that followed one; or a compensation."""
-        name = (attempt.agent.rjust(self._width), f"bold {self._colour[attempt.agent]}")
+        name = (attempt.agent.rjust(self._width), f"bold {self.colours[attempt.agent]}")
         outcome = f"failed: {attempt.cause}" if attempt.cause else "succeeded"
         what = f"  {attempt.purpose} of {attempt.asked}, attempt {attempt.number}, {outcome}"
         self._console.print(Text.assemble(name, (what, "red" if attempt.cause else "dim")))

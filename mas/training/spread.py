@@ -85,6 +85,7 @@ async def open_spread(
     note: Note,
     *,
     ca_file: Path | None = None,
+    store: str | None = None,
     desk: HumanDesk | None = None,
 ) -> AsyncIterator[Players]:
     """The configured team, whose agents are processes of `serve_agent` on the bus at `url`. No weights are loaded here.
@@ -97,7 +98,9 @@ async def open_spread(
     plan = compile_team(team, build_roles(team))
     text = model_text(config.model)
     async with AsyncExitStack() as stack:
-        bus = await stack.enter_async_context(MqttBus.connect(url, payloads=TEAM_PAYLOADS, ca_file=ca_file))
+        bus = await stack.enter_async_context(
+            MqttBus.connect(url, payloads=TEAM_PAYLOADS, ca_file=ca_file, store=store)
+        )
         watch_connection(bus, note)
         runtime = TeamRuntime(
             plan,
@@ -178,6 +181,7 @@ async def serve_agent(
     note: Note,
     *,
     ca_file: Path | None = None,
+    store: str | None = None,
     desk: HumanDesk | None = None,
 ) -> None:
     """Speak for one agent (or stand-in) of the configured team on the bus at `url`, until SIGINT, SIGTERM or
@@ -194,7 +198,7 @@ async def serve_agent(
     team = find_team(scenario, config.algorithm.team)
     principal = agent_principal(team, name)
     check_user(url, principal, ca_file=ca_file)
-    connection = MqttBus.connect(url, payloads=TEAM_PAYLOADS, ca_file=ca_file)
+    connection = MqttBus.connect(url, payloads=TEAM_PAYLOADS, ca_file=ca_file, store=store)
     watch_connection(connection, note)
     place = Place(hosts=frozenset((name,)), principal=principal, process=connection.me.process)
     # The base is loaded here, before the broker expects to hear of this process.

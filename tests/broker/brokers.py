@@ -43,11 +43,6 @@ def back_topic(space: str, principal: str, process: str | None, sender: str | No
     return f"mas/{space}/back/{_level(principal)}/{_level(process)}/{_level(sender)}"
 
 
-def stream_topic(space: str, principal: str, process: str | None, sender: str | None) -> str:
-    """Token streams to a process."""
-    return f"mas/{space}/stream/{_level(principal)}/{_level(process)}/{_level(sender)}"
-
-
 def card_topic(space: str, principal: str | None, process: str | None) -> str:
     """Presence of a process."""
     return f"mas/{space}/card/{_level(principal)}/{_level(process)}"

@@ -19,26 +19,21 @@ SOLO = """\
 user solo/solo
 topic read mas/s/to/solo%2Fsolo/+
 topic read mas/s/back/solo%2Fsolo/+/+
-topic read mas/s/stream/solo%2Fsolo/+/+
 topic read mas/s/card/+/+
 topic write mas/s/to/solo%2Frun/solo%2Fsolo
 topic write mas/s/back/solo%2Fsolo/+/solo%2Fsolo
 topic write mas/s/back/coordinator/+/solo%2Fsolo
-topic write mas/s/stream/coordinator/+/solo%2Fsolo
 topic write mas/s/card/solo%2Fsolo/+
 
 user coordinator
 topic read mas/s/to/solo%2Fenvironment/+
 topic read mas/s/to/solo%2Frun/+
 topic read mas/s/back/coordinator/+/+
-topic read mas/s/stream/coordinator/+/+
 topic read mas/s/card/+/+
 topic write mas/s/to/solo%2Fsolo/coordinator
 topic write mas/s/to/solo%2Fenvironment/coordinator
 topic write mas/s/back/solo%2Fsolo/+/coordinator
 topic write mas/s/back/coordinator/+/coordinator
-topic write mas/s/stream/solo%2Fsolo/+/coordinator
-topic write mas/s/stream/coordinator/+/coordinator
 topic write mas/s/card/coordinator/+
 
 user operator
@@ -50,27 +45,22 @@ PAIR = """\
 user pair/a
 topic read mas/s/to/pair%2Fa/+
 topic read mas/s/back/pair%2Fa/+/+
-topic read mas/s/stream/pair%2Fa/+/+
 topic read mas/s/card/+/+
 topic write mas/s/to/pair%2Fb/pair%2Fa
 topic write mas/s/to/pair%2Frun/pair%2Fa
 topic write mas/s/back/pair%2Fa/+/pair%2Fa
 topic write mas/s/back/pair%2Fb/+/pair%2Fa
 topic write mas/s/back/coordinator/+/pair%2Fa
-topic write mas/s/stream/coordinator/+/pair%2Fa
 topic write mas/s/card/pair%2Fa/+
 
 user pair/b
 topic read mas/s/to/pair%2Fb/+
 topic read mas/s/back/pair%2Fb/+/+
-topic read mas/s/stream/pair%2Fb/+/+
 topic read mas/s/card/+/+
 topic write mas/s/to/pair%2Frun/pair%2Fb
 topic write mas/s/back/pair%2Fa/+/pair%2Fb
 topic write mas/s/back/pair%2Fb/+/pair%2Fb
 topic write mas/s/back/coordinator/+/pair%2Fb
-topic write mas/s/stream/pair%2Fa/+/pair%2Fb
-topic write mas/s/stream/coordinator/+/pair%2Fb
 topic write mas/s/card/pair%2Fb/+
 
 user coordinator
@@ -164,13 +154,12 @@ def check(spec: TeamSpec) -> None:
                 assert may_read(topic) == (listeners.get(address) == user)
                 assert may_write(topic) == (sender == user and (user, address) in sends)
             for other in everybody:
-                back, stream = (f"mas/s/{kind}/{level(other)}/1/{level(sender)}" for kind in ("back", "stream"))
+                back = f"mas/s/back/{level(other)}/1/{level(sender)}"
                 takes_part = user not in ("operator", "stranger")
-                assert may_read(back) == may_read(stream) == (other == user and takes_part)
+                assert may_read(back) == (other == user and takes_part)
                 asked, was_asked = (user, other) in asks, (other, user) in asks
                 is_itself = other == user and takes_part
                 assert may_write(back) == (sender == user and (asked or was_asked or is_itself))
-                assert may_write(stream) == (sender == user and was_asked)
         for other in everybody:
             card = f"mas/s/card/{level(other)}/1"
             assert may_read(card) == (user != "stranger")

@@ -19,7 +19,6 @@ from brokers import (
     card_topic,
     needs_mosquitto,
     shared_filter,
-    stream_topic,
     to_topic,
 )
 from paho.mqtt.packettypes import PacketTypes
@@ -155,7 +154,6 @@ FORGED = [
     to_topic(SPACE, PLANNER, PLANNER),
     back_topic(SPACE, PLANNER, "p1", COORDINATOR),
     back_topic(SPACE, PLANNER, "p1", PLANNER),
-    stream_topic(SPACE, PLANNER, "p1", COORDINATOR),
     card_topic(SPACE, PLANNER, "p1"),
     card_topic(SPACE, COORDINATOR, "p1"),
 ]
@@ -163,7 +161,6 @@ FORGED = [
 OPEN_TO_PLANNER = [
     to_topic(SPACE, PLANNER, None),
     back_topic(SPACE, PLANNER, None, None),
-    stream_topic(SPACE, PLANNER, None, None),
     card_topic(SPACE, None, None),
 ]
 
@@ -181,7 +178,7 @@ async def test_nobody_writes_under_anothers_name_or_where_no_edge_leads(
 
 
 async def test_who_is_asked_answers_under_its_own_name(served: Broker) -> None:
-    answers = [back_topic(SPACE, PLANNER, "p1", EXECUTOR), stream_topic(SPACE, PLANNER, "p1", EXECUTOR)]
+    answers = [back_topic(SPACE, PLANNER, "p1", EXECUTOR)]
     assert await heard(served, PLANNER, OPEN_TO_PLANNER, lambda: publish(served, EXECUTOR, *answers)) == answers
 
 

@@ -113,6 +113,23 @@ def test_what_is_wrong_with_the_bus_is_said_before_any_weights_are_loaded(
         (("run", "scenario=relay", "--ca", "x.pem"), "--bus, which is not given"),
         (("stop",), "mas stop needs a bus: --bus mqtt://"),
         (("stop", "--bus", "http://bob@127.0.0.1/x"), "begins with 'http'"),
+        (("run", "scenario=relay", "--store", "file:///x"), "too long for --bus, which is not given"),
+        (
+            ("run", "scenario=relay", "--bus", "mqtt://bob@127.0.0.1/x", "--store", "x"),
+            "the store 'x' says no kind of place",
+        ),
+        (
+            (
+                "agent",
+                "planner",
+                "scenario=relay",
+                "--bus",
+                "mqtt://relay%2Fplanner@127.0.0.1/x",
+                "--store",
+                "file://x",
+            ),
+            "names no directory by its whole path",
+        ),
     ],
 )
 def test_a_mistake_is_one_line(mas: Mas, words: tuple[str, ...], problem: str, monkeypatch: pytest.MonkeyPatch) -> None:

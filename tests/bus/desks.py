@@ -7,7 +7,9 @@ from mas.bus.limits import Limits
 from mas.bus.memory import MemoryBus
 from mas.bus.mqtt_desk import Desk
 from mas.bus.mqtt_frames import Codec, Frame, Mode, Send, Status, Word
+from mas.bus.mqtt_options import MqttOptions
 from mas.bus.mqtt_topics import Peer
+from mas.bus.references import References
 from mas.core.messages import Delivery, Envelope, Note
 from mas.testing.bus_suite import LoopTurn
 
@@ -28,8 +30,10 @@ class Heard:
             process="q",
             codec=CODEC,
             say=lambda peer, frame: self.said.append(CODEC.decode(frame)),
+            pass_on=lambda peer, frame: False,
             listens=self.addresses.__contains__,
             remembered=remembered,
+            references=References(CODEC, None, options=MqttOptions(), clock=self.bus.now),
         )
         self._notes = EnvelopeFactory("a", principal="alice")
 

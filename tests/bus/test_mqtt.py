@@ -1,14 +1,16 @@
 """The bus over MQTT keeps the contract of every bus, within one process and between two."""
 
 from collections.abc import Callable, Iterator
+from contextlib import AbstractAsyncContextManager
 from typing import ClassVar
 
+import msgspec
 import pytest
 from mosquitto import Mosquitto, needs_mosquitto, running_mosquitto
 
 from mas.bus.mqtt import MqttBus
-from mas.core.bus import Bus, BusStatistics, Subscription
-from mas.core.messages import Envelope
+from mas.core.bus import Bus, BusStatistics, PartStatistics, Stream, Subscription
+from mas.core.messages import Envelope, Payload
 from mas.testing.bus import BusContract
 from mas.testing.bus_redelivery import RedeliveryContract
 
@@ -58,6 +60,14 @@ class Between:
     async def request(self, envelope: Envelope, *, timeout_s: float | None = None) -> Envelope:
         return await self.sends.request(envelope, timeout_s=timeout_s)
 
+    def stream(
+        self, envelope: Envelope, *, timeout_s: float | None = None, queue: int = 256
+    ) -> AbstractAsyncContextManager[Stream]:
+        return self.sends.stream(envelope, timeout_s=timeout_s, queue=queue)
+
+    def part(self, request: Envelope, payload: Payload) -> bool:
+        return self.listens.part(request, payload)
+
     async def reply(self, request: Envelope, answer: Envelope) -> None:
         await self.listens.reply(request, answer)
 
@@ -71,7 +81,10 @@ class Between:
         return self.listens.tap(watch, principal=principal)
 
     def statistics(self) -> BusStatistics:
-        return self.listens.statistics()
+        """What was received by the one that listens, and the parts of both."""
+        counts, others = self.listens.statistics(), self.sends.statistics().parts
+        parts = {name: getattr(others, name) + getattr(counts.parts, name) for name in others.__struct_fields__}
+        return msgspec.structs.replace(counts, parts=PartStatistics(**parts))
 
     async def flush(self) -> None:
         await self.sends.flush()

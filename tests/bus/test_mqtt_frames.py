@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mas.bus.mqtt_frames import Answer, Cancel, Codec, Failed, Find, Got, Send, Status, Word, error_named
+from mas.bus.mqtt_frames import Answer, Cancel, Codec, Failed, Find, Got, Part, Send, Status, Word, error_named
 from mas.core import errors
 from mas.core.engine import AdapterRef, Generation
 from mas.core.environment import Observation, Step
@@ -22,6 +22,7 @@ from mas.runtime.agents import TEAM_PAYLOADS, Act, Ask, Candidate, Look, Seen, S
 CODEC = Codec(TEAM_PAYLOADS)
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 ints = st.integers(0, 2**63 - 1)
+counts = st.integers(0, 2**53)
 ids = st.lists(st.integers(0, 200_000), max_size=4).map(tuple)
 floats = st.floats(allow_nan=False)
 names = st.none() | texts
@@ -98,6 +99,7 @@ frames = st.one_of(
         mode=st.sampled_from(["tell", "try", "ask"]),
         remaining_s=st.none() | floats,
         eager=st.booleans(),
+        is_streamed=st.booleans(),
         envelope=envelopes(),
     ),
     st.builds(Answer, process=texts, ticket=texts, envelope=envelopes()),
@@ -120,6 +122,7 @@ frames = st.one_of(
         ),
     ),
     st.builds(Failed, process=texts, ticket=texts, error=texts, text=texts),
+    st.builds(Part, process=texts, ticket=texts, attempt=counts, again=counts, sequence=counts, payload=plain),
 )
 
 
@@ -227,6 +230,17 @@ def test_an_error_from_elsewhere_is_a_remote_error_with_its_name():
     assert not hasattr(errors, "Overheated")
 
 
+PART = CODEC.encode(Part("p", "t", 1, 1, 3, Note(text="x")))
+
+
+@pytest.mark.parametrize("number", [-1, 2**53 + 1, 2**64 - 1])
+@pytest.mark.parametrize("name", ["attempt", "again", "sequence"])
+def test_a_part_with_a_number_that_none_has_is_refused(name, number):
+    counted = {"attempt": 1, "again": 1, "sequence": 0} | {name: number}
+    with pytest.raises(Malformed, match="not a frame"):
+        CODEC.decode(CODEC.encode(Part(process="p", ticket="t", payload=Note(text="x"), **counted)))
+
+
 def mutated(valid: bytes, draw: random.Random) -> bytes:
     """A frame with something wrong: bytes changed, cut, repeated, or all made up."""
     changed = bytearray(valid)
@@ -248,7 +262,7 @@ def test_a_hundred_thousand_malformed_frames_are_refused_and_none_does_harm():
     """Seen: 1 to 3 s. A changed frame may still be one; then it holds only what the codec makes."""
     draw = random.Random(0)
     ask = Ask(view=View(observation=Observation({"goal": "3"}), messages=(Message("a", Note(text="x")),)), seeds=(1, 2))
-    valid = [CODEC.encode(note()), CODEC.encode(note(payload=ask)), CODEC.encode(Find("p", [("t", 1)]))]
+    valid = [CODEC.encode(note()), CODEC.encode(note(payload=ask)), CODEC.encode(Find("p", [("t", 1)])), PART]
     begin = time.process_time()
     refused = 0
     for _ in range(100_000):
@@ -257,7 +271,8 @@ def test_a_hundred_thousand_malformed_frames_are_refused_and_none_does_harm():
         except Malformed:
             refused += 1
         else:
-            assert isinstance(frame, Send | Answer | Find | Cancel | Got | Status | Failed)
+            assert isinstance(frame, Send | Answer | Find | Cancel | Got | Status | Failed | Part)
+            assert not isinstance(frame, Part) or 0 <= min(frame.attempt, frame.again, frame.sequence) <= 2**53
     assert refused > 60_000
     assert time.process_time() - begin < 60
 

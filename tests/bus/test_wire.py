@@ -31,6 +31,14 @@ class Visit(Payload):
     because: Note | None = None
 
 
+class Weights(Payload):
+    """Bytes as they are, at the top and within."""
+
+    kind: ClassVar[str] = "wire test weights"
+    whole: bytes
+    named: dict[str, bytes]
+
+
 class Opaque(Payload):
     """Holds what cannot be written."""
 
@@ -65,6 +73,7 @@ PAYLOADS = [
     Act.model_construct(episode="e", actions={"team": "U"}),
     Stepped.model_construct(step=STEP),
     Visit(place=Place(row=3), because=Note(text="asked")),
+    Weights(whole=bytes(range(256)), named={"a": b"", "b": b"\xff\x00"}),
 ]
 
 

@@ -49,7 +49,8 @@ def test_options_counters_and_errors_of_the_page_exist() -> None:
     assert options["remembered"] == 16_384
     assert options["outbox"] == 1_024
     assert options["max_frame_bytes"] == 4 << 20
-    for name in ("resent", "repeated", "lost", "malformed", "forged", "reconnects", "outbox"):
+    assert (options["inline_bytes"], options["max_stored_bytes"]) == (64 << 10, 1 << 30)
+    for name in ("resent", "repeated", "lost", "malformed", "forged", "reconnects", "outbox", "stored", "fetched"):
         assert f"`{name}`" in text
         assert name in MqttStatistics.__struct_fields__
     named = set(re.findall(r"`([A-Z][a-z]+[A-Za-z]*)`", text)) - {"Envelope", "EnvelopeFactory", "MqttOptions"}

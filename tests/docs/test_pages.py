@@ -144,7 +144,7 @@ def test_the_examples_of_the_page_on_delivery_run() -> None:
     examples = blocks("docs/delivery.md", "python")
     for block in examples:
         exec(compile(block.text, "docs/delivery.md", "exec"), {})  # noqa: S102 - our own page
-    assert len(examples) == 2
+    assert len(examples) == 3
 
 
 async def test_the_examples_of_the_page_on_the_endpoint_run(
