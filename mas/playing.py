@@ -18,10 +18,10 @@ from mas.overrides import OVERRIDES_HELP, PLAYING, Sampled, check_used, configur
 from mas.scenarios import build_scenario
 
 if TYPE_CHECKING:
-    from mas.training.crew import Players
+    from mas.training.crew import Opening, Players
 
 Words = Annotated[list[str] | None, typer.Argument(metavar="[RUN_DIR] [OVERRIDES]...", help=OVERRIDES_HELP)]
-_BUS_HELP = "the bus that processes share, mqtt://USER@HOST:PORT/SPACE or mqtts://; password in MAS_BUS_PASSWORD"
+BUS_HELP = "the bus that processes share, mqtt://USER@HOST:PORT/SPACE or mqtts://; password in MAS_BUS_PASSWORD"
 BusCa = Annotated[Path | None, typer.Option("--ca", help="certificates that vouch for a broker with mqtts://")]
 
 
@@ -29,7 +29,7 @@ def run(
     words: Words = None,
     task: Annotated[int, typer.Option(min=0, help="number of the held-out task")] = 0,
     sampled: Sampled = False,
-    bus: Annotated[str, typer.Option(help=f"{_BUS_HELP}: the agents are processes of `mas agent` on it")] = "",
+    bus: Annotated[str, typer.Option(help=f"{BUS_HELP}: the agents are processes of `mas agent` on it")] = "",
     ca: BusCa = None,
 ) -> None:
     """Play one episode and print the conversation: of a trained run, or without RUN_DIR of an untrained team."""
@@ -63,7 +63,7 @@ def run(
 def agent(
     name: Annotated[str, typer.Argument(metavar="AGENT", help="a member of the team; `mas graph` shows them")],
     words: Words = None,
-    bus: Annotated[str, typer.Option(envvar="MAS_BUS_URL", help=_BUS_HELP)] = "",
+    bus: Annotated[str, typer.Option(envvar="MAS_BUS_URL", help=BUS_HELP)] = "",
     ca: BusCa = None,
 ) -> None:
     """Speak for one agent of a team on a bus that processes share, until Ctrl-C; `mas run --bus` plays the team."""
@@ -77,6 +77,27 @@ def agent(
     asyncio.run(
         serve_agent(name, config, scenario, run_dir, bus, console.print, ca_file=ca, desk=TerminalDesk(console))
     )
+
+
+def on_bus(
+    config: Config, scenario: Scenario, bus: str, ca: Path | None, wait_s: float | None, console: Console
+) -> "Opening | None":
+    """How training opens its team on a bus that processes share; None without one: in this process.
+
+    Raises:
+        ConfigError: options of a bus without one, a wrong URL, or a team that cannot be trained there.
+    """
+    if not bus:
+        for name, value in (("--ca", ca), ("--wait", wait_s)):
+            if value is not None:
+                raise ConfigError(f"{name} is for a bus, and --bus is not given")
+        return None
+    from mas.training.over_bus import WAIT_S, over_bus
+
+    def note(text: str) -> None:
+        console.print(text, style="dim", highlight=False)
+
+    return over_bus(config, scenario, bus, note=note, ca_file=ca, wait_s=WAIT_S if wait_s is None else wait_s)
 
 
 def _played(command: str, words: list[str]) -> tuple[Path | None, Config, Scenario]:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from itertools import count
 
 import msgspec
@@ -17,6 +18,7 @@ from mas.core.seeds import Part, derive_seed
 from mas.runtime.agents import Answer, Ask, Candidate, Member
 from mas.runtime.attempts import OnAttempt, persist
 from mas.runtime.budget import Accounts, Spent, spend
+from mas.runtime.distant import Distant, check_pinned, insist
 from mas.runtime.play import Point
 from mas.runtime.pulse import BEATS_PER_SILENCE, Pulse
 
@@ -31,6 +33,7 @@ class Asking:
         principal: as whom it asks; first_id: what the ids of its messages begin with.
         members: agents by name, and stand-ins by the name of their role.
         timeout_s: of an answer whose agent's policy says nothing; None: no limit.
+        distant: how agents are asked that are elsewhere and trained here; None: they are here, or not trained.
     """
 
     def __init__(
@@ -45,6 +48,7 @@ class Asking:
         policies: Mapping[str, Policy],
         accounts: Accounts,
         timeout_s: float | None,
+        distant: Distant | None = None,
     ) -> None:
         self.pulse = Pulse()
         self.notes: dict[str, OnAttempt] = {}
@@ -52,6 +56,7 @@ class Asking:
         self._principal, self._first_id = principal, first_id
         self._members, self._policies, self._accounts = members, policies, accounts
         self._timeout_s = timeout_s
+        self._distant = distant
         self._numbers = count()
 
     async def ask(self, point: Point, seeds: tuple[int, ...], *, episode: str, temperature: float | None) -> Candidates:
@@ -73,12 +78,17 @@ class Asking:
         return await persist(policy, turn, agent_of(agent), key, call, self._note_of(episode))
 
     async def imagine(self, point: Point, seed: int, *, episode: str | None) -> Candidate:
-        """What the agent, or its fallback, would say; nothing travels on the bus, so there are no signs of life."""
+        """What the agent, or its fallback, would say; nothing travels on the bus, so there are no signs of life.
+
+        An agent that is elsewhere is asked over the bus.
+        """
         view, agent = point.view, point.agent
         policy = policy_of(self._policies, agent)
 
         async def call(name: str) -> Candidates:
             async def think() -> Candidates:
+                if self._distant is not None:
+                    return await self._asked(name, policy, view, (seed,), episode or "", point.turn, None)
                 return await self._thought(name, policy, view, seed)
 
             return await self._spending(name, None, view, 1, episode, think)
@@ -141,11 +151,28 @@ class Asking:
         temperature: float | None,
     ) -> Candidates:
         beat_s = None if policy.idle_s is None else policy.idle_s / BEATS_PER_SILENCE
-        payload = Ask.model_construct(view=view, seeds=seeds, temperature=temperature, beat_s=beat_s)
-        answer = await self.request(name, payload, episode, turn, policy)
+        distant = self._distant
+        pinned = None if distant is None else distant.pinned(self._members[name].role.name)
+        ask = Ask.model_construct(view=view, seeds=seeds, temperature=temperature, beat_s=beat_s, adapter=pinned)
+
+        async def request() -> Payload:
+            return await self.request(name, ask, episode, turn, policy)
+
+        if distant is None:
+            answer = await request()
+        else:
+            until_there = partial(distant.until_there, f"{self._team}/{name}")
+            answer = await insist(request, until_there, partial(self._note_distant, name, episode, turn))
         if not isinstance(answer, Answer):
             raise RunError(f"agent {name!r} answered {answer.kind!r} to 'ask'")
+        if pinned is not None:
+            check_pinned(name, pinned, answer.candidates)
         return answer.candidates
+
+    def _note_distant(self, name: str, episode: str, turn: int, number: int, error: MasError | None) -> None:
+        cause = None if error is None else f"{type(error).__name__}: {error}"
+        attempt = Attempt(turn=turn, agent=name, asked=name, number=number, purpose="answer", cause=cause)
+        self._note_of(episode)(attempt)
 
     async def _thought(self, name: str, policy: Policy, view: View, seed: int) -> Candidates:
         timeout_s = policy.timeout_s or self._timeout_s

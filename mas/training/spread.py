@@ -12,17 +12,17 @@ from mas.core.engine import AdapterRef, Generation, Request, Tokenizer
 from mas.core.errors import ConfigError, EngineError, NoRoute
 from mas.core.naming import did_you_mean
 from mas.core.scenario import Scenario
+from mas.core.team import TeamSpec
 from mas.graph.find import find_team
 from mas.graph.plan import compile_team
 from mas.roles import build_roles
-from mas.runtime.agents import TEAM_PAYLOADS
+from mas.runtime.agents import TEAM_PAYLOADS, Voice
 from mas.runtime.human import HumanDesk
 from mas.runtime.team import ENVIRONMENT, Place, TeamRuntime
-from mas.serving.model import ModelText
 from mas.training.crew import Players, Shared
 from mas.training.players import open_players
 from mas.training.run import Note
-from mas.training.voices import model_text
+from mas.training.voices import Reading, model_text, peer_texts
 
 WAIT_S = 30.0
 """How long whoever plays waits for agents that are not there yet."""
@@ -32,7 +32,7 @@ _LOOK_S = 0.1
 class Elsewhere:
     """Stands for the engines of other processes: it knows how texts become tokens, and generates nothing."""
 
-    def __init__(self, text: ModelText) -> None:
+    def __init__(self, text: Reading) -> None:
         self._text = text
 
     @property
@@ -67,6 +67,12 @@ class Elsewhere:
         """Nothing is open."""
 
 
+def peers_elsewhere(config: Config, team: TeamSpec) -> dict[str, Voice]:
+    """Role -> what stands for its peer, which is asked by the process of the agent."""
+    texts = peer_texts(config, team)
+    return {role: Voice(engine=Elsewhere(text), chats=text.chats) for role, text in texts.items()}
+
+
 def _nothing_here() -> EngineError:
     return EngineError("the agents of this team speak in other processes: nothing can be generated or scored here")
 
@@ -90,7 +96,7 @@ async def open_spread(
     plan = compile_team(team, build_roles(team))
     text = model_text(config.model)
     async with MqttBus.connect(url, payloads=TEAM_PAYLOADS, ca_file=ca_file) as bus:
-        _check_alone(bus, f"{team.name}/{ENVIRONMENT}")
+        check_alone(bus, f"{team.name}/{ENVIRONMENT}")
         await _everybody(bus, team.name, (*plan.roles, *plan.stand_ins))
         runtime = TeamRuntime(
             plan,
@@ -99,6 +105,7 @@ async def open_spread(
             adapters={},
             chats=text.chats,
             timeout_s=config.train.answer_timeout_s,
+            peers=peers_elsewhere(config, team),
             desk=desk,
             place=Place(hosts=frozenset((ENVIRONMENT,)), principal=bus.me.principal, process=bus.me.process),
         )
@@ -106,7 +113,7 @@ async def open_spread(
             yield Players(scenario=scenario, plan=plan, runtime=runtime)
 
 
-def _check_alone(bus: MqttBus, environment: str) -> None:
+def check_alone(bus: MqttBus, environment: str) -> None:
     """Refuse to play beside somebody who does: they would share one address for two worlds.
 
     Raises:
