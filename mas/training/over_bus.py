@@ -110,7 +110,7 @@ def over_bus(
     wait_s: float = WAIT_S,
     options: MqttOptions | None = None,
 ) -> Opening:
-    """How a trainer opens the configured team, whose agents are processes of `serve_agent` on the bus at `url`.
+    """How a trainer opens, once, the configured team, whose agents are processes of `serve_agent` on the bus at `url`.
 
     Args:
         note: told who is waited for.
@@ -118,20 +118,19 @@ def over_bus(
         options: of the bus; None: the defaults.
 
     Raises:
-        ConfigError: a policy of the team lets time decide; see `check_vanishing`.
-        On entry: ConfigError: somebody plays this team on this bus. NoRoute: an agent is not on it. Otherwise as
-        `MqttBus.connect`.
+        ConfigError: the URL or `ca_file` is wrong, or a policy of the team lets time decide; see `check_vanishing`.
+        On entry: ConfigError: somebody plays this team on this bus. NoRoute: an agent is not on it. EngineError: an
+        adapter is too large for it. Otherwise as `MqttBus.connect`.
     """
     check_vanishing(find_team(scenario, config.algorithm.team))
     options = options or MqttOptions()
+    bus = MqttBus.connect(url, payloads=TEAM_PAYLOADS, ca_file=ca_file, options=options)
+    presence = Presence(bus, wait_s=wait_s, note=note)
 
     @asynccontextmanager
     async def opening(base: BaseModel) -> AsyncIterator[Crew]:
-        connection = MqttBus.connect(url, payloads=TEAM_PAYLOADS, ca_file=ca_file, options=options)
-        async with connection as bus:
-            presence = Presence(bus, wait_s=wait_s, note=note)
-            async with _open(config, scenario, base, bus, presence, options.max_frame_bytes) as crew:
-                yield crew
+        async with bus, _open(config, scenario, base, bus, presence, options.max_frame_bytes) as crew:
+            yield crew
 
     return opening
 
