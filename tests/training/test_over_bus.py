@@ -1,27 +1,30 @@
 """`mas train --bus`: the roles are processes of `mas agent` behind a mosquitto with the team's rights."""
 
 import io
+import json
 import os
+import re
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
+from multiprocessing.context import ForkServerProcess
 from pathlib import Path
-from threading import Thread
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
+import safetensors.torch
 from brokers import broker, needs_mosquitto, read_env
 from conftest import BaseFor, Ran
-from distant import CONTEXT, Fate, agents
+from distant import CONTEXT, Agents, Fate, agents
 from rich.console import Console
 
 from mas.bus.mqtt_options import MqttOptions
 from mas.config.load import load_config
-from mas.core.records import Episode
 from mas.observe.metrics import read_metrics
 from mas.scenarios import build_scenario
 from mas.training.over_bus import over_bus
 from mas.training.run import train_in_directory
 from mas.training.sampling.ledger import Ledger
+from mas.training.trainer import Outcome
 from mas.training.watch import RunWatcher
 
 pytestmark = needs_mosquitto
@@ -71,7 +74,94 @@ def test_training_over_processes_and_in_one_ends_with_the_same_bits(
     assert [line["adapters"]["planner"]["behaviour_gap"] < 1e-4 for line in same] == [True] * 3
 
 
-def after(monkeypatch: pytest.MonkeyPatch, owner: type, name: str, call: Callable[..., object]) -> None:
+class Fates:
+    """Who dies in which step of a run, and who comes in its place: driven by what the trainer does and says."""
+
+    def __init__(self) -> None:
+        events = [CONTEXT.Event() for _ in range(6)]
+        self.first, self.second, self.third, self.is_decided, self.let_third_in, self.let_fourth_in = events
+        self.notes: list[str] = []
+
+    def executors(self, team: Agents) -> list[ForkServerProcess]:
+        """Those that die, each with a request in its hands; a fourth one does not."""
+        dying = [
+            team.start("executor", fate=Fate(self.first)),  # in step 2: the second one stands beside it
+            team.start("executor", fate=Fate(self.second)),  # in step 3: the third one comes when it is missed
+            # In step 4, with the second of its two episodes: nobody comes in time.
+            team.start(
+                "executor",
+                let_in=self.let_third_in,
+                fate=Fate(self.third, candidates=3, spared=1, until=self.is_decided),
+            ),
+        ]
+        team.start("executor", let_in=self.let_fourth_in)
+        return dying
+
+    def on_step(self, step: int) -> None:
+        """A step of training is over."""
+        if step <= 3:
+            (self.first, self.second, self.third)[step - 1].set()
+
+    def on_episode(self) -> None:
+        """An episode was played to its end."""
+        if self.third.is_set():
+            self.is_decided.set()
+
+    def note(self, text: str) -> None:
+        """The trainer says that it waits for an agent, and what came of it."""
+        self.notes.append(text)
+        if self.second.is_set() and "nobody speaks" in text:
+            did_not_come = any("did not come" in earlier for earlier in self.notes)
+            (self.let_fourth_in if did_not_come else self.let_third_in).set()
+
+
+class Killed(NamedTuple):
+    """A run whose executors were killed."""
+
+    run: Path
+    outcome: Outcome
+    exit_codes: list[int | None]
+    notes: list[str]
+
+    def steps(self) -> list[dict[str, Any]]:
+        """The metrics of every step."""
+        return [line for line in measured(self.run) if "reward" in line]
+
+
+@pytest.fixture(scope="module")
+def killed(
+    tmp_path_factory: pytest.TempPathFactory, small_overrides: tuple[str, ...], base_for: BaseFor
+) -> Iterator[Killed]:
+    base_for("relay")
+    folder, fates = tmp_path_factory.mktemp("killed"), Fates()
+    playing = ("scenario=relay", *small_overrides)
+    config = load_config([*playing, *SHORT, "train.steps=5", f"run_dir='{folder}/run'"])
+    scenario = build_scenario(config.scenario)
+    with (
+        broker("relay", folder / "bus") as running,
+        agents(running, playing) as team,
+        pytest.MonkeyPatch.context() as patch,
+    ):
+        team.start("planner")
+        dying = fates.executors(team)
+        team.wait()
+        coordinator = read_env(running.directory / "passwords" / "coordinator.env")
+        patch.setenv("MAS_BUS_PASSWORD", coordinator["MAS_BUS_PASSWORD"])
+        after(patch, RunWatcher, "on_step", lambda step, *_: fates.on_step(step))
+        after(patch, Ledger, "close", lambda *_: fates.on_episode())
+        opening = over_bus(
+            config,
+            scenario,
+            coordinator["MAS_BUS_URL"],
+            note=fates.note,
+            wait_s=4.0,
+            options=MqttOptions(absent_s=1.0),
+        )
+        outcome = train_in_directory(config, scenario, console=Console(file=io.StringIO()), opening=opening)
+        yield Killed(folder / "run", outcome, [process.exitcode for process in dying], fates.notes)
+
+
+def after(patch: pytest.MonkeyPatch, owner: type, name: str, call: Callable[..., object]) -> None:
     """Call with the same arguments after each call of a method."""
     first = getattr(owner, name)
 
@@ -80,48 +170,40 @@ def after(monkeypatch: pytest.MonkeyPatch, owner: type, name: str, call: Callabl
         call(*args)
         return found
 
-    monkeypatch.setattr(owner, name, both)
+    patch.setattr(owner, name, both)
 
 
-def test_killed_agents_leave_every_episode_accounted_for(
-    tmp_path: Path, small_overrides: tuple[str, ...], base_for: BaseFor, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    base_for("relay")
-    run, notes = tmp_path / "run", []
-    playing = ("scenario=relay", *small_overrides)
-    config = load_config([*playing, *SHORT, "train.steps=5", f"run_dir='{run}'"])
-    # Whose turn it is to die in which step, and the event that lets it happen; `decided` is the first episode's end.
-    first, second, third, decided, let_third_in, let_fourth_in = (CONTEXT.Event() for _ in range(6))
+def test_agents_that_are_killed_in_the_middle_of_a_step_do_not_end_training(killed: Killed) -> None:
+    assert killed.exit_codes == [-signal.SIGKILL] * 3
+    assert killed.outcome.reason == "5 steps done"
+    assert killed.outcome.progress.versions == {"planner": 5, "executor": 5}
+    assert [note.split(": waiting")[0] for note in killed.notes[-6:]] == [
+        *("nobody speaks for relay/executor", "relay/executor is back"),
+        *("nobody speaks for relay/executor", "relay/executor did not come"),
+        *("nobody speaks for relay/executor", "relay/executor is back"),  # for the canary of what was learned
+    ]
 
-    def on_step(step: int, metrics: Any, episodes: Sequence[Episode]) -> None:
-        if step <= 3:
-            (first, second, third)[step - 1].set()
 
-    def on_close(*args: Any) -> None:
-        if third.is_set():
-            decided.set()
+def test_every_episode_is_finished_or_failed_with_its_cause(killed: Killed) -> None:
+    # Two tasks a step are two episodes opened.
+    counts = [(line["episodes"]["done"], line["episodes"]["failed"]) for line in killed.steps()]
+    assert counts == [(2, 0), (2, 0), (2, 0), (1, 1), (2, 0)]
+    assert [line["failed_attempts"] > 0 for line in killed.steps()] == [False, False, True, True, False]
+    samples = [json.loads(line) for line in (killed.run / "samples.jsonl").read_text().splitlines()]
+    (failed,) = [sample for sample in samples if sample["status"] == "failed"]
+    assert (failed["step"], failed["source"]) == (4, "training")
+    assert failed["cause"].startswith("AgentFailed: agent 'executor' failed in turn 0: ")
+    assert re.search(r"vanished without an answer|nobody listens at 'relay/executor'", failed["cause"])
+    assert failed["cause"].endswith(failed["attempts"][-1]["cause"])
+    evaluated = [line["eval"] for line in measured(killed.run) if "eval" in line]
+    assert [result["unplayed"] for line in evaluated for result in line.values()] == [0] * 4
 
-    with broker("relay", tmp_path / "bus") as running, agents(running, playing) as team:
-        team.start("planner")
-        one = team.start("executor", fate=Fate(first))  # step 2: another one stands beside it
-        two = team.start("executor", fate=Fate(second))  # step 3: another one comes when it is dead
-        fate = Fate(third, candidates=3, spared=1, until=decided)  # step 4: nobody comes in time
-        three = team.start("executor", let_in=let_third_in, fate=fate)
-        team.start("executor", let_in=let_fourth_in)
-        team.wait()
-        after(monkeypatch, RunWatcher, "on_step", on_step)
-        after(monkeypatch, Ledger, "close", on_close)
-        after(monkeypatch, Ledger, "failed", lambda error: let_fourth_in.set())
-        Thread(target=lambda: (two.join(), let_third_in.set()), daemon=True).start()
-        for name, value in read_env(running.directory / "passwords" / "coordinator.env").items():
-            monkeypatch.setenv(name, value)
-        url, options = os.environ["MAS_BUS_URL"], MqttOptions(absent_s=1.0)
-        scenario = build_scenario(config.scenario)
-        opening = over_bus(config, scenario, url, note=notes.append, wait_s=4.0, options=options)
-        outcome = train_in_directory(config, scenario, console=Console(file=io.StringIO()), opening=opening)
-        assert [process.exitcode for process in (one, two, three)] == [-signal.SIGKILL] * 3
-    print(notes)
-    print(outcome.reason)
-    for line in measured(run):
-        print(line)
-    print((run / "samples.jsonl").read_text())
+
+def test_what_was_sampled_and_served_was_the_learners_all_along(killed: Killed) -> None:
+    for line in killed.steps():
+        assert {*line["adapters"]} == {*line["canary"]} == {"planner", "executor"}
+        assert max(adapter["behaviour_gap"] for adapter in line["adapters"].values()) < 1e-4
+        assert max(adapter["gap"] for adapter in line["canary"].values()) < 1e-4
+        assert min(adapter["from_previous"] for adapter in line["canary"].values()) > 1e-4
+    for content in adapters(killed.run).values():  # a fresh adapter's B are all zero
+        assert all(tensor.any() for name, tensor in safetensors.torch.load(content).items() if "lora_B" in name)
