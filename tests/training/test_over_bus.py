@@ -15,6 +15,7 @@ import safetensors.torch
 from brokers import broker, needs_mosquitto, read_env
 from conftest import BaseFor, Ran
 from distant import CONTEXT, Agents, Fate, agents
+from mosquitto import running_mosquitto
 from rich.console import Console
 
 from mas.bus.mqtt_options import MqttOptions
@@ -207,3 +208,32 @@ def test_what_was_sampled_and_served_was_the_learners_all_along(killed: Killed) 
         assert min(adapter["from_previous"] for adapter in line["canary"].values()) > 1e-4
     for content in adapters(killed.run).values():  # a fresh adapter's B are all zero
         assert all(tensor.any() for name, tensor in safetensors.torch.load(content).items() if "lora_B" in name)
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (("--ca", "x.pem"), "--ca is for a bus, and --bus is not given"),
+        (("--wait", "3"), "--wait is for a bus, and --bus is not given"),
+        (("--bus", "http://coordinator@127.0.0.1/x"), "begins with 'http'"),
+        (("--bus", "mqtt://coordinator@127.0.0.1:9/x"), "127.0.0.1:9"),
+    ],
+)
+def test_a_mistake_is_one_line(
+    mas: Mas, words: tuple[str, ...], problem: str, tmp_path: Path, small_overrides: tuple[str, ...]
+) -> None:
+    found = mas("train", "scenario=relay", *small_overrides, f"run_dir={tmp_path}/run", *words)
+    assert (found.code, found.err.count("\n")) == (2, 1)
+    assert problem in found.err
+
+
+def test_without_its_agents_training_says_who_is_missing(
+    tmp_path: Path, mas: Mas, small_overrides: tuple[str, ...]
+) -> None:
+    with running_mosquitto(tmp_path) as open_broker:
+        words = ("scenario=relay", *small_overrides, f"run_dir={tmp_path}/run")
+        found = mas("train", *words, "--bus", open_broker.url("coordinator"), "--wait", "0.2")
+    assert found.code == 2
+    assert "after 0.2 s nobody speaks for ['planner', 'executor'] on this bus: start each with `mas agent" in found.err
+    assert "nobody speaks for relay/planner: waiting 0.2 s for `mas agent planner --bus URL`" in found.out
+    assert "relay/planner did not come" in found.out
