@@ -18,7 +18,7 @@ from mas.core.seeds import Part, derive_seed
 from mas.runtime.agents import Answer, Ask, Candidate, Member
 from mas.runtime.attempts import OnAttempt, persist
 from mas.runtime.budget import Accounts, Spent, spend
-from mas.runtime.distant import Distant, check_pinned, insist
+from mas.runtime.distant import Distant, check_answer, insist
 from mas.runtime.play import Point
 from mas.runtime.pulse import BEATS_PER_SILENCE, Pulse
 
@@ -151,8 +151,8 @@ class Asking:
         temperature: float | None,
     ) -> Candidates:
         beat_s = None if policy.idle_s is None else policy.idle_s / BEATS_PER_SILENCE
-        distant = self._distant
-        pinned = None if distant is None else distant.pinned(self._members[name].role.name)
+        distant, role = self._distant, self._members[name].role.name
+        pinned = None if distant is None else distant.pinned(role)
         ask = Ask.model_construct(view=view, seeds=seeds, temperature=temperature, beat_s=beat_s, adapter=pinned)
 
         async def request() -> Payload:
@@ -165,8 +165,8 @@ class Asking:
             answer = await insist(request, until_there, partial(self._note_distant, name, episode, turn))
         if not isinstance(answer, Answer):
             raise RunError(f"agent {name!r} answered {answer.kind!r} to 'ask'")
-        if pinned is not None:
-            check_pinned(name, pinned, answer.candidates)
+        if distant is not None:
+            check_answer(role, pinned, seeds, answer.candidates)
         return answer.candidates
 
     def _note_distant(self, name: str, episode: str, turn: int, number: int, error: MasError | None) -> None:

@@ -4,12 +4,12 @@ the process of one is gone.
 Asking again is safe: what an agent says is a function of the request and of the adapter version that it names.
 """
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
 from mas.core.engine import PinnedAdapter
-from mas.core.errors import Closed, MasError, NoRoute, NotServed
+from mas.core.errors import Closed, MasError, NoRoute, NotServed, RunError
 from mas.runtime.agents import Candidate
 
 T = TypeVar("T")
@@ -62,15 +62,23 @@ async def insist(
     raise AssertionError("the last attempt returns or raises")
 
 
-def check_pinned(name: str, wanted: PinnedAdapter, candidates: Iterable[Candidate]) -> None:
-    """Refuse candidates of another version than was asked for.
+def check_answer(
+    role: str, wanted: PinnedAdapter | None, seeds: tuple[int, ...], candidates: tuple[Candidate, ...]
+) -> None:
+    """Refuse candidates that are not what was asked for: nothing of them is trained on.
 
     Raises:
-        NotServed: says which.
+        RunError: not one for each seed, or from another role. NotServed: of another version than was wanted.
     """
+    spoken = [(candidate.role, candidate.seed) for candidate in candidates]
+    if spoken != [(role, seed) for seed in seeds]:
+        raise RunError(
+            f"role {role!r} was asked for {len(seeds)} candidates and answered, as (role, seed): {spoken}; its process "
+            "must be given the same team"
+        )
     for candidate in candidates:
-        if candidate.generation.adapter != wanted.ref:
+        if wanted is not None and candidate.generation.adapter != wanted.ref:
             raise NotServed(
-                f"agent {name!r} was asked to speak through adapter {wanted.ref} and spoke through "
-                f"{candidate.generation.adapter or 'the bare base'}: nothing of it is trained on"
+                f"role {role!r} was asked to speak through adapter {wanted.ref} and spoke through "
+                f"{candidate.generation.adapter or 'the bare base'}"
             )

@@ -9,17 +9,17 @@ to speak through (`mas.training.following`). An agent whose process is gone is w
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Iterable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Iterable
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 
 from mas.bus.envelopes import EnvelopeFactory
 from mas.bus.mqtt import MqttBus
 from mas.bus.mqtt_options import MqttOptions
 from mas.bus.serve import serve
-from mas.config.options import Config
+from mas.config.options import Config, EngineOptions
 from mas.core.engine import PinnedAdapter
-from mas.core.errors import NoRoute
+from mas.core.errors import ConfigError, NoRoute
 from mas.core.scenario import Scenario
 from mas.core.together import together
 from mas.graph.find import find_team
@@ -54,17 +54,24 @@ class Presence:
         self._waiting: Counter[str] = Counter()
 
     async def until_there(self, address: str) -> bool:
-        """Wait until somebody listens at the address; False: nobody came in time."""
+        """Wait until somebody listens at the address; False: nobody came in time. Says so once, however many wait."""
         if self._is_there(address):
             return True
-        with self._told(address):
-            try:
+        self._waiting[address] += 1
+        if self._waiting[address] == 1:
+            agent = address.partition("/")[2]
+            self._note(f"nobody speaks for {address}: waiting {self._wait_s:g} s for `mas agent {agent} --bus URL`")
+        try:
+            with suppress(TimeoutError):
                 async with asyncio.timeout(self._wait_s):
                     while not self._is_there(address):  # noqa: ASYNC110 - cards come from the network and set no event
                         await asyncio.sleep(_LOOK_S)
-            except TimeoutError:
-                return False
-        return True
+        finally:
+            self._waiting[address] -= 1
+        is_there = self._is_there(address)
+        if not self._waiting[address]:
+            self._note(f"{address} is back" if is_there else f"{address} did not come")
+        return is_there
 
     async def until_all(self, addresses: Iterable[str]) -> None:
         """Wait for somebody at each of them.
@@ -85,20 +92,6 @@ class Presence:
     def _is_there(self, address: str) -> bool:
         return any(address in card.addresses for card in self._bus.processes().values())
 
-    @contextmanager
-    def _told(self, address: str) -> Iterator[None]:
-        """Say once, however many wait, that an agent is waited for, and what came of it."""
-        if not self._waiting[address]:
-            agent = address.partition("/")[2]
-            self._note(f"nobody speaks for {address}: waiting {self._wait_s:g} s for `mas agent {agent} --bus URL`")
-        self._waiting[address] += 1
-        try:
-            yield
-        finally:
-            self._waiting[address] -= 1
-            if not self._waiting[address]:
-                self._note(f"{address} is back" if self._is_there(address) else f"{address} did not come")
-
 
 def over_bus(
     config: Config,
@@ -118,11 +111,17 @@ def over_bus(
         options: of the bus; None: the defaults.
 
     Raises:
-        ConfigError: the URL or `ca_file` is wrong, or a policy of the team lets time decide; see `check_vanishing`.
+        ConfigError: the URL or `ca_file` is wrong, engine options are set, which are the agents', or a policy of the
+            team lets time decide; see `check_vanishing`.
         On entry: ConfigError: somebody plays this team on this bus. NoRoute: an agent is not on it. EngineError: an
         adapter is too large for it. Otherwise as `MqttBus.connect`.
     """
     check_vanishing(find_team(scenario, config.algorithm.team))
+    if config.engine != EngineOptions():
+        raise ConfigError(
+            f"engine.* (engine.name is {config.engine.name!r}) has no effect on whoever trains over a bus, where the "
+            "agents generate: give it to `mas agent`"
+        )
     options = options or MqttOptions()
     bus = MqttBus.connect(url, payloads=TEAM_PAYLOADS, ca_file=ca_file, options=options)
     presence = Presence(bus, wait_s=wait_s, note=note)
@@ -176,7 +175,9 @@ async def _open(
             distant=Distant(pinned=pinned, until_there=presence.until_there),
         ),
     )
-    async with serve(bus, address, engine.handle, principal=me.principal), runtime:
+    async with AsyncExitStack() as stack:
+        stack.push_async_callback(engine.close)
+        await stack.enter_async_context(serve(bus, address, engine.handle, principal=me.principal))
+        await stack.enter_async_context(runtime)
         await presence.until_all(f"{team.name}/{name}" for name in (*plan.roles, *plan.stand_ins))
         yield Crew(scenario=scenario, plan=plan, runtime=runtime, engine=engine, adapter_of=adapter_of)
-    await engine.close()

@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -17,6 +18,7 @@ from mas.core.records import Attempt
 from mas.graph.load import load_team
 from mas.graph.plan import compile_team
 from mas.roles import build_roles
+from mas.runtime.agents import Candidate, RoleAgent
 from mas.runtime.distant import ATTEMPTS, Distant, insist
 from mas.runtime.play import Point
 from mas.runtime.team import ENVIRONMENT, Place, TeamRuntime
@@ -133,7 +135,7 @@ async def test_what_an_agent_elsewhere_would_say_is_asked_over_the_bus_and_of_th
 
 @pytest.mark.parametrize("ref", [AdapterRef("planner", 2), AdapterRef("executor", 3)])
 async def test_candidates_of_another_version_are_refused(ref: AdapterRef) -> None:
-    with pytest.raises(AgentFailed, match=rf"NotServed: .*through adapter planner@3 and spoke through {ref}: nothing"):
+    with pytest.raises(AgentFailed, match=rf"NotServed: .*through adapter planner@3 and spoke through {ref}$"):
         await play(Named(ref), [])
 
 
@@ -146,3 +148,17 @@ async def test_an_agent_that_is_not_there_fails_its_episode_and_that_is_noted() 
     with pytest.raises(AgentFailed, match="agent 'planner' failed in turn 0: Closed: it left"):
         await play(Leaves(PINNED.ref), attempts)
     assert [(one.asked, one.number, one.cause) for one in attempts] == [("planner", 1, "Closed: it left")]
+
+
+@pytest.mark.parametrize("changed", [{"role": "executor"}, {"seed": 8}])
+async def test_an_answer_of_another_role_or_to_another_question_is_refused(
+    changed: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answer = RoleAgent.answer
+
+    async def other(self: RoleAgent, *args: Any) -> tuple[Candidate, ...]:
+        return tuple(msgspec.structs.replace(one, **changed) for one in await answer(self, *args))
+
+    monkeypatch.setattr(RoleAgent, "answer", other)
+    with pytest.raises(AgentFailed, match="RunError: role 'planner' was asked for 1 candidates and answered, as"):
+        await play(Named(PINNED.ref), [])

@@ -217,6 +217,7 @@ def test_what_was_sampled_and_served_was_the_learners_all_along(killed: Killed) 
         (("--wait", "3"), "--wait is for a bus, and --bus is not given"),
         (("--bus", "http://coordinator@127.0.0.1/x"), "begins with 'http'"),
         (("--bus", "mqtt://coordinator@127.0.0.1:9/x"), "127.0.0.1:9"),
+        (("engine=vllm", "--bus", "mqtt://coordinator@127.0.0.1:9/x"), "give it to `mas agent`"),
     ],
 )
 def test_a_mistake_is_one_line(
