@@ -81,7 +81,9 @@ def train(
     try:
         train_in_directory(config, scenario, console=console, opening=opening)
     except KeyboardInterrupt:
-        again = shlex.join(["mas", "train", *(overrides or []), *(["--bus", bus] if bus else [])])
+        options = {"--bus": bus or None, "--ca": ca, "--wait": wait}
+        given = [word for name, value in options.items() if value is not None for word in (name, str(value))]
+        again = shlex.join(["mas", "train", *(overrides or []), *given])
         Console(stderr=True).print(Text(f"stopped. Go on from the last checkpoint with: {again}"), soft_wrap=True)
         raise typer.Exit(130) from None
     console.print(Text(f"next: mas eval {config.run_dir}   mas report {config.run_dir}", style="dim"), soft_wrap=True)

@@ -67,6 +67,11 @@ def check_answer(
 ) -> None:
     """Refuse candidates that are not what was asked for: nothing of them is trained on.
 
+    Args:
+        role: of the agent that was asked.
+        wanted: None: any version is right, as of a role that nobody trains.
+        seeds: one candidate was asked for each.
+
     Raises:
         RunError: not one for each seed, or from another role. NotServed: of another version than was wanted.
     """

@@ -23,7 +23,7 @@ from mas.core.errors import ConfigError, NoRoute
 from mas.core.scenario import Scenario
 from mas.core.together import together
 from mas.graph.find import find_team
-from mas.graph.plan import compile_team
+from mas.graph.plan import Plan, compile_team
 from mas.roles import build_roles
 from mas.runtime.agents import TEAM_PAYLOADS
 from mas.runtime.distant import Distant
@@ -70,7 +70,7 @@ class Presence:
             self._waiting[address] -= 1
         is_there = self._is_there(address)
         if not self._waiting[address]:
-            self._note(f"{address} is back" if is_there else f"{address} did not come")
+            self._note(f"{address} is there" if is_there else f"{address} did not come")
         return is_there
 
     async def until_all(self, addresses: Iterable[str]) -> None:
@@ -139,22 +139,10 @@ async def _open(
     config: Config, scenario: Scenario, base: BaseModel, bus: MqttBus, presence: Presence, max_bytes: int
 ) -> AsyncIterator[Crew]:
     team, policy = find_team(scenario, config.algorithm.team), config.algorithm.policy
-    plan, me = compile_team(team, build_roles(team)), bus.me
     check_alone(bus, f"{team.name}/{ENVIRONMENT}")
+    plan, me = compile_team(team, build_roles(team)), bus.me
     speaking, adapter_of = spoken(team, policy), trainable_adapters(team, policy)
-    address = f"{team.name}/{RUN}"
-    engine = AgentsEngine(
-        base,
-        bus,
-        envelopes=EnvelopeFactory(address, principal=me.principal, process=me.process),
-        principal=me.principal,
-        speakers={
-            adapter_of[role.name]: f"{team.name}/{a}" for a, role in plan.roles.items() if role.name in adapter_of
-        },
-        until_there=presence.until_there,
-        max_bytes=max_bytes,
-        timeout_s=config.train.answer_timeout_s,
-    )
+    engine = _engine(config, plan, base, bus, presence, max_bytes)
 
     def pinned(role: str) -> PinnedAdapter | None:
         adapter = speaking.get(role)
@@ -177,7 +165,25 @@ async def _open(
     )
     async with AsyncExitStack() as stack:
         stack.push_async_callback(engine.close)
-        await stack.enter_async_context(serve(bus, address, engine.handle, principal=me.principal))
+        await stack.enter_async_context(serve(bus, f"{team.name}/{RUN}", engine.handle, principal=me.principal))
         await stack.enter_async_context(runtime)
         await presence.until_all(f"{team.name}/{name}" for name in (*plan.roles, *plan.stand_ins))
         yield Crew(scenario=scenario, plan=plan, runtime=runtime, engine=engine, adapter_of=adapter_of)
+
+
+def _engine(
+    config: Config, plan: Plan, base: BaseModel, bus: MqttBus, presence: Presence, max_bytes: int
+) -> AgentsEngine:
+    name, me = plan.spec.name, bus.me
+    adapter_of = trainable_adapters(plan.spec, config.algorithm.policy)
+    trained = {agent: role.name for agent, role in plan.roles.items() if role.name in adapter_of}
+    return AgentsEngine(
+        base,
+        bus,
+        envelopes=EnvelopeFactory(f"{name}/{RUN}", principal=me.principal, process=me.process),
+        principal=me.principal,
+        speakers={adapter_of[role]: f"{name}/{agent}" for agent, role in trained.items()},
+        until_there=presence.until_there,
+        max_bytes=max_bytes,
+        timeout_s=config.train.answer_timeout_s,
+    )

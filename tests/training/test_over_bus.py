@@ -179,9 +179,9 @@ def test_agents_that_are_killed_in_the_middle_of_a_step_do_not_end_training(kill
     assert killed.outcome.reason == "5 steps done"
     assert killed.outcome.progress.versions == {"planner": 5, "executor": 5}
     assert [note.split(": waiting")[0] for note in killed.notes[-6:]] == [
-        *("nobody speaks for relay/executor", "relay/executor is back"),
+        *("nobody speaks for relay/executor", "relay/executor is there"),
         *("nobody speaks for relay/executor", "relay/executor did not come"),
-        *("nobody speaks for relay/executor", "relay/executor is back"),  # for the canary of what was learned
+        *("nobody speaks for relay/executor", "relay/executor is there"),  # for the canary of what was learned
     ]
 
 
