@@ -24,6 +24,7 @@ from mas.config.load import load_run_config
 from mas.config.peers import check_peers
 from mas.core.errors import ConfigError, Halted, MasError, RunDirectoryError
 from mas.graph.find import find_team
+from mas.observe.command import timeline
 from mas.overrides import PLAYING, Overrides, RunDir, Sampled, check_used, configured
 from mas.playing import BUS_HELP, BusCa, agent, on_bus, run
 from mas.scenarios import SCENARIOS, build_scenario
@@ -46,6 +47,7 @@ app.command()(deadletters)
 app.command()(broker)
 app.command()(run)
 app.command()(agent)
+app.command()(timeline)
 
 StudyName = Annotated[str, typer.Argument(metavar="STUDY", help="a preset: demo or full")]
 StudyDir = Annotated[Path, typer.Option("--out", help="directory of the study")]

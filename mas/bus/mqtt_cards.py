@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 
 import msgspec
 
+from mas.bus.mqtt_client import NOBODY
 from mas.bus.mqtt_topics import Peer
 from mas.core.errors import Malformed
 
@@ -20,11 +21,17 @@ class Card(msgspec.Struct, frozen=True, kw_only=True):
         since: when it came to the bus, in seconds since 1970.
         addresses: what it listens at -> the principal that reads there.
         is_leaving: it goes now and takes nothing more.
+        claims: addresses that it wants to listen at, where only so many may; see `mas.bus.mqtt_claims`.
+        obeys: principals on whose word it ends; see `mas.bus.mqtt_orders`.
+        dismisses: processes that it tells to end -> whether at once, instead of when they have nothing more in hand.
     """
 
     since: float
     addresses: dict[str, str]
     is_leaving: bool = False
+    claims: tuple[str, ...] = ()
+    obeys: tuple[str, ...] = ()
+    dismisses: dict[str, bool] = {}
 
 
 def read_card(payload: bytes) -> Card | None:
@@ -47,10 +54,10 @@ class Cards:
     Args:
         clock: seconds, for how long a process has been a suspect.
         absent_s: how long it stays one before it is gone.
-        gone: called with a process that left or was given up.
+        gone: called with a process that left or was given up, and the card that it had last.
     """
 
-    def __init__(self, *, clock: Callable[[], float], absent_s: float, gone: Callable[[Peer], None]) -> None:
+    def __init__(self, *, clock: Callable[[], float], absent_s: float, gone: Callable[[Peer, Card], None]) -> None:
         self._clock = clock
         self._absent_s = absent_s
         self._gone = gone
@@ -60,12 +67,16 @@ class Cards:
     def __iter__(self) -> Iterator[tuple[Peer, Card]]:
         return iter(tuple(self._cards.items()))
 
+    def of(self, peer: Peer) -> Card:
+        """The card of a process that is there."""
+        return self._cards[peer]
+
     def take(self, peer: Peer, card: Card | None) -> None:
         """A card came, or went without a word."""
         if card is None:
             self.suspect(peer)
         elif card.is_leaving:
-            self._remove(peer)
+            self._remove(peer, card)
         else:
             self._cards[peer] = card
             self.heard(peer)
@@ -74,6 +85,13 @@ class Cards:
         """The process is there."""
         if self._suspects:
             self._suspects.pop(peer, None)
+
+    def found(self, peer: Peer, code: int) -> None:
+        """The broker's reason code for a question to the process."""
+        if code == NOBODY:
+            self.suspect(peer)
+        elif code == 0:
+            self.heard(peer)
 
     def suspect(self, peer: Peer) -> None:
         """The process may be gone."""
@@ -112,7 +130,8 @@ class Cards:
         """All addresses that somebody listens at."""
         return {address for card in self._cards.values() for address in card.addresses}
 
-    def _remove(self, peer: Peer) -> None:
+    def _remove(self, peer: Peer, leaving: Card | None = None) -> None:
         self._suspects.pop(peer, None)
-        if self._cards.pop(peer, None) is not None:
-            self._gone(peer)
+        last = self._cards.pop(peer, None)
+        if last is not None:
+            self._gone(peer, leaving or last)

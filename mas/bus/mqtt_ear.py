@@ -55,7 +55,7 @@ class Ear:
             Got: self._take_got,
             Status: self._take_status,
             Answer: self._take_answer,
-            Failed: lambda peer, frame: outbox.failed(frame.ticket, frame.error, frame.text),
+            Failed: lambda peer, frame: outbox.failed(peer, frame.ticket, frame.error, frame.text),
         }
 
     def hear(self, topic: str, payload: bytes) -> None:
@@ -112,8 +112,8 @@ class Ear:
             self._desk.got(peer, frame.tickets)
 
     def _take_status(self, peer: Peer, frame: Status) -> None:
-        for ticket, attempt, standing in frame.standings:
-            self._outbox.heard(peer, ticket, attempt, standing)
+        for word in frame.words:
+            self._outbox.heard(peer, word)
 
     def _take_answer(self, peer: Peer, frame: Answer) -> None:
         self._outbox.answered(frame.ticket, frame.envelope)

@@ -7,6 +7,7 @@ from types import TracebackType
 from typing import Self
 
 from mas.bus.envelopes import EnvelopeFactory
+from mas.bus.traced import traced_handler
 from mas.core.bus import Bus, Subscription
 from mas.core.errors import Closed
 from mas.core.messages import Envelope, Payload
@@ -52,7 +53,7 @@ class Service:
     ) -> None:
         self.address = address
         self._bus = bus
-        self._handler = handler
+        self._handler = traced_handler(address, handler)
         self._listening = bus.subscribe(address, principal=principal, credit=concurrency)
         self._envelopes = EnvelopeFactory(address, principal=principal)
         self._retry = retry

@@ -21,6 +21,7 @@ from mas.runtime.budget import Accounts, Spent, spend
 from mas.runtime.distant import Distant, check_answer, insist
 from mas.runtime.play import Point
 from mas.runtime.pulse import BEATS_PER_SILENCE, Pulse
+from mas.runtime.spans import TeamSpans
 
 Candidates = tuple[Candidate, ...]
 
@@ -30,10 +31,12 @@ class Asking:
 
     Args:
         team: name that goes before the members' addresses; address: where the runtime listens itself.
-        principal: as whom it asks; first_id: what the ids of its messages begin with.
+        principal: as whom it asks; another one than the address where agents are principals of their own.
+        first_id: what the ids of its messages begin with.
         members: agents by name, and stand-ins by the name of their role.
         timeout_s: of an answer whose agent's policy says nothing; None: no limit.
         distant: how agents are asked that are elsewhere and trained here; None: they are here, or not trained.
+        spans: told what is asked; None: nothing is traced.
     """
 
     def __init__(
@@ -49,18 +52,27 @@ class Asking:
         accounts: Accounts,
         timeout_s: float | None,
         distant: Distant | None = None,
+        spans: TeamSpans | None = None,
     ) -> None:
-        self.pulse = Pulse()
+        self.pulse = Pulse(is_vouched=principal != address)
         self.notes: dict[str, OnAttempt] = {}
-        self._bus, self._team, self._address = bus, team, address
+        self._team, self._address = team, address
         self._principal, self._first_id = principal, first_id
         self._members, self._policies, self._accounts = members, policies, accounts
         self._timeout_s = timeout_s
         self._distant = distant
+        self._spans = spans
+        self._bus = bus if spans is None else spans.sender(bus)
         self._numbers = count()
 
-    async def ask(self, point: Point, seeds: tuple[int, ...], *, episode: str, temperature: float | None) -> Candidates:
+    def ask(
+        self, point: Point, seeds: tuple[int, ...], *, episode: str, temperature: float | None
+    ) -> Awaitable[Candidates]:
         """One candidate per seed from the agent at a decision point, or from its fallback."""
+        answer = self._ask(point, seeds, episode, temperature)
+        return answer if self._spans is None else self._spans.agent(point, seeds, episode, answer)
+
+    async def _ask(self, point: Point, seeds: tuple[int, ...], episode: str, temperature: float | None) -> Candidates:
         view, agent, turn = point.view, point.agent, point.turn
         policy = policy_of(self._policies, agent)
         if policy is NO_POLICY and not self._accounts.is_limited:
@@ -82,6 +94,13 @@ class Asking:
 
         An agent that is elsewhere is asked over the bus.
         """
+        thought = self._imagine(point, seed, episode)
+        if self._spans is not None:
+            thought = self._spans.agent(point, (seed,), episode, thought, is_imagined=True)
+        (candidate,) = await thought
+        return candidate
+
+    async def _imagine(self, point: Point, seed: int, episode: str | None) -> Candidates:
         view, agent = point.view, point.agent
         policy = policy_of(self._policies, agent)
 
@@ -94,11 +113,9 @@ class Asking:
             return await self._spending(name, None, view, 1, episode, think)
 
         if policy is NO_POLICY:
-            (candidate,) = await call(agent_of(agent))
-        else:
-            key = (episode or "", point.turn, agent, point.flow.visits(agent), seed)
-            (candidate,) = await persist(policy, point.turn, agent_of(agent), key, call, self._note_of(episode))
-        return candidate
+            return await call(agent_of(agent))
+        key = (episode or "", point.turn, agent, point.flow.visits(agent), seed)
+        return await persist(policy, point.turn, agent_of(agent), key, call, self._note_of(episode))
 
     async def undo(self, point: Point, output: Payload, *, episode: str) -> None:
         """Tell an agent's compensation what the agent said. It is counted in the budgets, and not limited by them:
@@ -208,7 +225,8 @@ class Asking:
         return Spent.of(*tokens_of(candidates), len(candidates), self._members[name].role.spec.price)
 
     def _note_of(self, episode: str | None) -> OnAttempt:
-        return self.notes.get(episode or "", _forget)
+        note = self.notes.get(episode or "", _forget)
+        return note if self._spans is None else self._spans.noting(note)
 
 
 def tokens_of(candidates: Candidates) -> tuple[int, int]:

@@ -13,6 +13,7 @@ from mas.core.bus import Bus
 from mas.core.engine import Engine
 from mas.core.environment import Environment, Observation, Step
 from mas.core.errors import RunError
+from mas.core.messages import Payload
 from mas.core.records import Attempt
 from mas.core.role import Role
 from mas.graph.plan import Plan
@@ -25,6 +26,8 @@ from mas.runtime.halt import Gate
 from mas.runtime.human import HumanDesk, person
 from mas.runtime.play import Decide, Point, play_turn, team_action, view_names
 from mas.runtime.pulse import with_pulse
+from mas.runtime.spans import TeamSpans
+from mas.runtime.traced_engine import traced_voice
 
 OnTurn = Callable[[int, Flow, Step], None]
 
@@ -87,7 +90,7 @@ class TeamRuntime:
             if role.spec.voice == "human":
                 return person(role, desk)
             voice = peers.get(role.name) or Voice(engine=engine, adapter=adapters.get(role.name), chats=chats)
-            return RoleAgent(role, voice)
+            return RoleAgent(role, traced_voice(voice))
 
         self.plan = plan
         self.bus = bus
@@ -98,6 +101,7 @@ class TeamRuntime:
         self._views = view_names(plan)
         self._accounts = Accounts(plan.spec, bus.now)
         self._gate = Gate()
+        self._spans = TeamSpans.of(plan.spec.name, is_spread=place is not None)
         self._asking = Asking(
             bus,
             team=plan.spec.name,
@@ -109,6 +113,7 @@ class TeamRuntime:
             accounts=self._accounts,
             timeout_s=timeout_s,
             distant=None if place is None else place.distant,
+            spans=self._spans,
         )
         self._stack = AsyncExitStack()
 
@@ -215,7 +220,8 @@ class TeamRuntime:
             if on_attempt is not None:
                 self._asking.notes[episode] = on_attempt
             try:
-                await self._play(episode, environment, decide, on_turn, in_step)
+                played = self._play(episode, environment, decide, on_turn, in_step)
+                await (played if self._spans is None else self._spans.episode(episode, played))
             finally:
                 del self.world.episodes[episode]
                 self._asking.notes.pop(episode, None)
@@ -233,7 +239,10 @@ class TeamRuntime:
             self._accounts.begin_turn(episode)
             observations = await self.look(episode, turn)
             begin = Flow.start(plan)
-            flow = await play_turn(begin, environment, observations, turn, decide, in_step=in_step, undo=undo)
+            on_flow = None if self._spans is None else self._spans.joins(episode)
+            flow = await play_turn(
+                begin, environment, observations, turn, decide, in_step=in_step, undo=undo, on_flow=on_flow
+            )
             on_turn(turn, flow, await self.act(episode, turn, {seats[0]: team_action(flow)}))
             turn += 1
 
@@ -241,7 +250,7 @@ class TeamRuntime:
         """What every agent sees, asked over the bus."""
         views = tuple(dict.fromkeys(self._views.values()))
         payload = Look.model_construct(episode=episode, views=views)
-        seen = await self._asking.request(ENVIRONMENT, payload, episode, turn)
+        seen = await self._ask_world(payload, episode, turn)
         if not isinstance(seen, Seen):
             raise RunError(f"the environment answered {seen.kind!r} to 'look'")
         return {agent: seen.observations[view] for agent, view in self._views.items()}
@@ -249,7 +258,11 @@ class TeamRuntime:
     async def act(self, episode: str, turn: int, actions: dict[str, str]) -> Step:
         """Act in the episode's environment over the bus."""
         payload = Act.model_construct(episode=episode, actions=actions)
-        answer = await self._asking.request(ENVIRONMENT, payload, episode, turn)
+        answer = await self._ask_world(payload, episode, turn)
         if not isinstance(answer, Stepped):
             raise RunError(f"the environment answered {answer.kind!r} to 'act'")
         return answer.step
+
+    async def _ask_world(self, payload: Payload, episode: str, turn: int) -> Payload:
+        answer = self._asking.request(ENVIRONMENT, payload, episode, turn)
+        return await (answer if self._spans is None else self._spans.world(payload.kind, episode, turn, answer))

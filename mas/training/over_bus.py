@@ -15,6 +15,7 @@ from pathlib import Path
 
 from mas.bus.envelopes import EnvelopeFactory
 from mas.bus.mqtt import MqttBus
+from mas.bus.mqtt_claims import claim
 from mas.bus.mqtt_options import MqttOptions
 from mas.bus.serve import serve
 from mas.config.options import Config, EngineOptions
@@ -32,7 +33,7 @@ from mas.serving.model import BaseModel
 from mas.training.agents_engine import AgentsEngine
 from mas.training.crew import Crew, Opening, spoken, trainable_adapters
 from mas.training.run import Note
-from mas.training.spread import check_alone, peers_elsewhere
+from mas.training.spread import check_alone, peers_elsewhere, watch_connection
 from mas.training.timing import check_vanishing
 
 WAIT_S = 300.0
@@ -124,6 +125,7 @@ def over_bus(
         )
     options = options or MqttOptions()
     bus = MqttBus.connect(url, payloads=TEAM_PAYLOADS, ca_file=ca_file, options=options)
+    watch_connection(bus, note)
     presence = Presence(bus, wait_s=wait_s, note=note)
 
     @asynccontextmanager
@@ -139,7 +141,6 @@ async def _open(
     config: Config, scenario: Scenario, base: BaseModel, bus: MqttBus, presence: Presence, max_bytes: int
 ) -> AsyncIterator[Crew]:
     team, policy = find_team(scenario, config.algorithm.team), config.algorithm.policy
-    check_alone(bus, f"{team.name}/{ENVIRONMENT}")
     plan, me = compile_team(team, build_roles(team)), bus.me
     speaking, adapter_of = spoken(team, policy), trainable_adapters(team, policy)
     engine = _engine(config, plan, base, bus, presence, max_bytes)
@@ -165,8 +166,10 @@ async def _open(
     )
     async with AsyncExitStack() as stack:
         stack.push_async_callback(engine.close)
-        await stack.enter_async_context(serve(bus, f"{team.name}/{RUN}", engine.handle, principal=me.principal))
-        await stack.enter_async_context(runtime)
+        async with claim(bus, f"{team.name}/{ENVIRONMENT}", most=1) as first:
+            check_alone(first)
+            await stack.enter_async_context(serve(bus, f"{team.name}/{RUN}", engine.handle, principal=me.principal))
+            await stack.enter_async_context(runtime)
         await presence.until_all(f"{team.name}/{name}" for name in (*plan.roles, *plan.stand_ins))
         yield Crew(scenario=scenario, plan=plan, runtime=runtime, engine=engine, adapter_of=adapter_of)
 

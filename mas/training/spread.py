@@ -3,14 +3,16 @@
 import asyncio
 import signal
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 from mas.bus.mqtt import MqttBus
+from mas.bus.mqtt_claims import claim
+from mas.bus.mqtt_topics import Peer
 from mas.config.options import Config
 from mas.core.engine import AdapterRef, Generation, Request, Tokenizer
 from mas.core.errors import ConfigError, EngineError, NoRoute
-from mas.core.naming import did_you_mean
+from mas.core.naming import listed
 from mas.core.scenario import Scenario
 from mas.core.team import TeamSpec
 from mas.graph.find import find_team
@@ -18,6 +20,7 @@ from mas.graph.plan import compile_team
 from mas.roles import build_roles
 from mas.runtime.agents import TEAM_PAYLOADS, Voice
 from mas.runtime.human import HumanDesk
+from mas.runtime.joining import agent_principal, check_user
 from mas.runtime.team import ENVIRONMENT, Place, TeamRuntime
 from mas.training.crew import Players, Shared
 from mas.training.players import open_players
@@ -82,6 +85,7 @@ async def open_spread(
     config: Config,
     scenario: Scenario,
     url: str,
+    note: Note,
     *,
     ca_file: Path | None = None,
     desk: HumanDesk | None = None,
@@ -95,9 +99,9 @@ async def open_spread(
     team = find_team(scenario, config.algorithm.team)
     plan = compile_team(team, build_roles(team))
     text = model_text(config.model)
-    async with MqttBus.connect(url, payloads=TEAM_PAYLOADS, ca_file=ca_file) as bus:
-        check_alone(bus, f"{team.name}/{ENVIRONMENT}")
-        await _everybody(bus, team.name, (*plan.roles, *plan.stand_ins))
+    async with AsyncExitStack() as stack:
+        bus = await stack.enter_async_context(MqttBus.connect(url, payloads=TEAM_PAYLOADS, ca_file=ca_file))
+        watch_connection(bus, note)
         runtime = TeamRuntime(
             plan,
             Elsewhere(text),
@@ -109,26 +113,37 @@ async def open_spread(
             desk=desk,
             place=Place(hosts=frozenset((ENVIRONMENT,)), principal=bus.me.principal, process=bus.me.process),
         )
-        async with runtime:
-            yield Players(scenario=scenario, plan=plan, runtime=runtime)
+        async with claim(bus, f"{team.name}/{ENVIRONMENT}", most=1) as first:
+            check_alone(first)
+            await stack.enter_async_context(runtime)
+        await _everybody(bus, team.name, (*plan.roles, *plan.stand_ins), note)
+        yield Players(scenario=scenario, plan=plan, runtime=runtime)
 
 
-def check_alone(bus: MqttBus, environment: str) -> None:
-    """Refuse to play beside somebody who does: they would share one address for two worlds.
+def check_alone(first: Sequence[Peer]) -> None:
+    """Refuse to play beside somebody who does, or who comes first: they would share one address for two worlds.
 
     Raises:
         ConfigError: another process plays this team here.
     """
-    others = [peer for peer, card in bus.processes().items() if environment in card.addresses]
-    if others:
+    if first:
         raise ConfigError(
-            f"process {others[0].process!r} plays this team on this bus; wait until it has ended (a few seconds longer "
+            f"process {first[0].process!r} plays this team on this bus; wait until it has ended (a few seconds longer "
             "if it was killed), or use another space"
         )
 
 
-async def _everybody(bus: MqttBus, team: str, names: Iterable[str]) -> None:
-    """Wait until all members listen.
+def watch_connection(bus: MqttBus, note: Note) -> None:
+    """Say once when the broker is lost, and once when it is back."""
+
+    def say(is_up: bool) -> None:
+        note("the broker is back" if is_up else "the connection to the broker is lost; waiting for it to come back")
+
+    bus.on_connection(say)
+
+
+async def _everybody(bus: MqttBus, team: str, names: Iterable[str], note: Note) -> None:
+    """Wait until all members listen, and say for whom.
 
     Raises:
         NoRoute: some do not come.
@@ -138,13 +153,17 @@ async def _everybody(bus: MqttBus, team: str, names: Iterable[str]) -> None:
         there = {address for card in bus.processes().values() for address in card.addresses}
         return [name for name in names if f"{team}/{name}" not in there]
 
+    told: list[str] = []
     try:
         async with asyncio.timeout(WAIT_S):
-            while missing():  # noqa: ASYNC110 - cards come from the network and set no event
+            while absent := missing():
+                if absent != told:
+                    note(f"waiting up to {WAIT_S:g} s for agents to come to the bus: {', '.join(absent)}")
+                    told = absent
                 await asyncio.sleep(_LOOK_S)
     except TimeoutError:
         raise NoRoute(
-            f"after {WAIT_S:g} s nobody speaks for {missing()} of team {team!r} on this bus: start each with "
+            f"after {WAIT_S:g} s nobody speaks for {listed(missing())} of team {team!r} on this bus: start each with "
             "`mas agent NAME --bus URL`"
         ) from None
 
@@ -170,16 +189,10 @@ async def serve_agent(
         `open_players` and `MqttBus.connect`.
     """
     team = find_team(scenario, config.algorithm.team)
-    names = (*team.members(), *team.stand_ins())
-    if name not in names:
-        raise ConfigError(f"team {team.name!r} has no agent {name!r}. {did_you_mean(name, names)}")
+    principal = agent_principal(team, name)
+    check_user(url, principal, ca_file=ca_file)
     connection = MqttBus.connect(url, payloads=TEAM_PAYLOADS, ca_file=ca_file)
-    principal = f"{team.name}/{name}"
-    if connection.me.principal != principal:
-        raise ConfigError(
-            f"the bus's URL names the user {connection.me.principal!r}; agent {name!r} is {principal!r} there: write "
-            f"{principal.replace('/', '%2F')}@ before the host"
-        )
+    watch_connection(connection, note)
     place = Place(hosts=frozenset((name,)), principal=principal, process=connection.me.process)
     # The base is loaded here, before the broker expects to hear of this process.
     players = open_players(config, scenario, run, note, desk, shared=Shared(bus=connection, place=place))
