@@ -26,7 +26,7 @@ from mas.core.errors import ConfigError, Halted, MasError, RunDirectoryError
 from mas.graph.find import find_team
 from mas.observe.command import timeline
 from mas.overrides import PLAYING, Overrides, RunDir, Sampled, check_used, configured
-from mas.playing import agent, run, stop
+from mas.playing import BUS_HELP, BusCa, agent, on_bus, run, stop
 from mas.scenarios import SCENARIOS, build_scenario
 from mas.scenarios.named import named_team
 from mas.study.options import load_study
@@ -67,16 +67,26 @@ def main() -> None:
 
 
 @app.command()
-def train(overrides: Overrides = None) -> None:
+def train(
+    overrides: Overrides = None,
+    bus: Annotated[str, typer.Option(help=f"{BUS_HELP}: the agents are processes of `mas agent` on it")] = "",
+    ca: BusCa = None,
+    wait: Annotated[
+        float | None, typer.Option(min=0, help="seconds that an agent's process may be gone, with --bus; default: 300")
+    ] = None,
+) -> None:
     """Train a team. The same command again goes on with a run that was stopped or killed."""
     config, scenario = configured(overrides or [])
+    console = Console()
+    opening = on_bus(config, scenario, bus, ca, wait, console)
     from mas.training.run import train_in_directory
 
-    console = Console()
     try:
-        train_in_directory(config, scenario, console=console)
+        train_in_directory(config, scenario, console=console, opening=opening)
     except KeyboardInterrupt:
-        again = shlex.join(["mas", "train", *(overrides or [])])
+        options = {"--bus": bus or None, "--ca": ca, "--wait": wait}
+        given = [word for name, value in options.items() if value is not None for word in (name, str(value))]
+        again = shlex.join(["mas", "train", *(overrides or []), *given])
         Console(stderr=True).print(Text(f"stopped. Go on from the last checkpoint with: {again}"), soft_wrap=True)
         raise typer.Exit(130) from None
     console.print(Text(f"next: mas eval {config.run_dir}   mas report {config.run_dir}", style="dim"), soft_wrap=True)

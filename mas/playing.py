@@ -20,11 +20,11 @@ from mas.overrides import OVERRIDES_HELP, PLAYING, Sampled, check_used, configur
 from mas.scenarios import build_scenario
 
 if TYPE_CHECKING:
-    from mas.training.crew import Players
+    from mas.training.crew import Opening, Players
 
 STORE = "MAS_BUS_STORE"
 Words = Annotated[list[str] | None, typer.Argument(metavar="[RUN_DIR] [OVERRIDES]...", help=OVERRIDES_HELP)]
-_BUS_HELP = "the bus that processes share, mqtt://USER@HOST:PORT/SPACE or mqtts://; password in MAS_BUS_PASSWORD"
+BUS_HELP = "the bus that processes share, mqtt://USER@HOST:PORT/SPACE or mqtts://; password in MAS_BUS_PASSWORD"
 _USER_HELP = "USER is TEAM%2FAGENT: in a URL, %2F stands for a slash that does not end the host"
 _STORE_HELP = (
     "where payloads too long for the broker lie, file:///DIRECTORY or s3://BUCKET/PREFIX: the same for every process"
@@ -38,7 +38,7 @@ def run(
     words: Words = None,
     task: Annotated[int, typer.Option(min=0, help="number of the held-out task")] = 0,
     sampled: Sampled = False,
-    bus: Annotated[str, typer.Option(help=f"{_BUS_HELP}: the agents are processes of `mas agent` on it")] = "",
+    bus: Annotated[str, typer.Option(help=f"{BUS_HELP}: the agents are processes of `mas agent` on it")] = "",
     ca: BusCa = None,
     store: Annotated[str, typer.Option(help=f"{_STORE_HELP}; with --bus also from {STORE}")] = "",
     trace: Trace = None,
@@ -83,7 +83,7 @@ def run(
 def agent(
     name: Annotated[str, typer.Argument(metavar="AGENT", help="a member of the team; `mas graph` shows them")],
     words: Words = None,
-    bus: Annotated[str, typer.Option(envvar="MAS_BUS_URL", help=f"{_BUS_HELP}. {_USER_HELP}")] = "",
+    bus: Annotated[str, typer.Option(envvar="MAS_BUS_URL", help=f"{BUS_HELP}. {_USER_HELP}")] = "",
     ca: BusCa = None,
     store: Annotated[str, typer.Option(envvar=STORE, help=_STORE_HELP)] = "",
     trace: Trace = None,
@@ -117,7 +117,7 @@ def agent(
 
 
 def stop(
-    bus: Annotated[str, typer.Option(envvar="MAS_BUS_URL", help=f"{_BUS_HELP}; USER is who plays: coordinator")] = "",
+    bus: Annotated[str, typer.Option(envvar="MAS_BUS_URL", help=f"{BUS_HELP}; USER is who plays: coordinator")] = "",
     ca: BusCa = None,
     now: Annotated[bool, typer.Option("--now", help="do not let them finish what they have in hand")] = False,
 ) -> None:
@@ -132,6 +132,32 @@ def stop(
             await dismiss(connection, Console().print, at_once=now)
 
     asyncio.run(tell())
+
+
+def on_bus(
+    config: Config, scenario: Scenario, bus: str, ca: Path | None, wait_s: float | None, console: Console
+) -> "Opening | None":
+    """How training opens its team on a bus that processes share; None without one: in this process.
+
+    Raises:
+        ConfigError: options of a bus without one, a wrong URL, or a team that cannot be trained there. Otherwise as
+        `try_connection`.
+    """
+    if not bus:
+        for name, value in (("--ca", ca), ("--wait", wait_s)):
+            if value is not None:
+                raise ConfigError(f"{name} is for a bus, and --bus is not given")
+        return None
+    from mas.runtime.joining import try_connection
+    from mas.training.over_bus import WAIT_S, over_bus
+
+    def note(text: str) -> None:
+        console.print(text, style="dim", highlight=False)
+
+    wait_s = WAIT_S if wait_s is None else wait_s
+    opening = over_bus(config, scenario, bus, note=note, ca_file=ca, wait_s=wait_s)
+    asyncio.run(try_connection(bus, ca_file=ca))  # before the base is loaded
+    return opening
 
 
 def _played(command: str, words: list[str]) -> tuple[Path | None, Config, Scenario]:

@@ -1,5 +1,6 @@
 """The contract of every engine: token ids in, token ids and behaviour log-probabilities out."""
 
+import re
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Protocol, runtime_checkable
 
@@ -14,6 +15,25 @@ class AdapterRef(msgspec.Struct, frozen=True):
 
     def __str__(self) -> str:
         return f"{self.name}@{self.version}"
+
+
+class PinnedAdapter(msgspec.Struct, frozen=True):
+    """A version by its content, written `name@version:digest`: what another run calls `name@version` is another one."""
+
+    ref: AdapterRef
+    digest: str
+
+    def __str__(self) -> str:
+        return f"{self.ref}:{self.digest}"
+
+    @classmethod
+    def parse(cls, text: str) -> "PinnedAdapter | None":
+        """Read what `str` wrote; None: the text names an adapter in another way."""
+        found = _PINNED.fullmatch(text)
+        return None if found is None else cls(AdapterRef(found[1], int(found[2])), found[3])
+
+
+_PINNED = re.compile(r"([^@:]+)@([0-9]{1,18}):([0-9a-f]{64})")
 
 
 class Sampling(msgspec.Struct, frozen=True, kw_only=True):

@@ -10,7 +10,7 @@ from typing import ClassVar, Protocol
 import msgspec
 from pydantic import ConfigDict
 
-from mas.core.engine import Engine, Generation, Request, Sampling
+from mas.core.engine import Engine, Generation, PinnedAdapter, Request, Sampling
 from mas.core.environment import Environment, Observation, Step
 from mas.core.errors import ConfigError, RunError
 from mas.core.messages import PAYLOADS, Beat, Envelope, Payload
@@ -52,6 +52,7 @@ class Ask(Payload):
 
     `temperature` None: the role's own. `beat_s`: seconds between signs of life while it works; None: none are wanted.
     `is_heard`: its text is wanted in parts while it is drawn, each a `Piece`; who cannot give them answers without.
+    `adapter`: the version to speak through, of whoever trains elsewhere; None: the agent's own.
     """
 
     kind: ClassVar[str] = "ask"
@@ -61,6 +62,7 @@ class Ask(Payload):
     temperature: float | None = None
     beat_s: float | None = None
     is_heard: bool = False
+    adapter: PinnedAdapter | None = None
 
 
 class Answer(Payload):
@@ -71,13 +73,45 @@ class Answer(Payload):
     candidates: tuple[Candidate, ...]
 
 
+class Score(Payload):
+    """Asks whoever serves an agent for the log-probabilities of a completion. `adapter` None: by the bare base."""
+
+    kind: ClassVar[str] = "score"
+    model_config = _HOLDS_RECORDS
+    prompt_ids: tuple[int, ...]
+    completion_ids: tuple[int, ...]
+    adapter: PinnedAdapter | None
+
+
+class Scored(Payload):
+    """One log-probability (temperature 1) per token of a completion, in nats."""
+
+    kind: ClassVar[str] = "scored"
+    logprobs: tuple[float, ...]
+
+
+class Fetch(Payload):
+    """Asks whoever trains a team for an adapter version."""
+
+    kind: ClassVar[str] = "fetch"
+    model_config = _HOLDS_RECORDS
+    adapter: PinnedAdapter
+
+
+class Fetched(Payload):
+    """An adapter version as the files of a PEFT directory, by name."""
+
+    kind: ClassVar[str] = "fetched"
+    files: dict[str, bytes]
+
+
 class Member(Protocol):
     """Whoever plays an agent of a team."""
 
     role: Role
 
     async def handle(self, envelope: Envelope) -> Payload:
-        """Answer one `Ask` with an `Answer`."""
+        """Answer one `Ask` with an `Answer`, or one `Score` with a `Scored`."""
 
     async def answer(
         self, view: View, seeds: tuple[int, ...], temperature: float | None = None
@@ -112,11 +146,14 @@ class RoleAgent:
         single = bool(encoded) and all(len(ids) == 1 for ids in encoded)
         self._choices = tuple(ids[0] for ids in encoded) if single else ()
 
-    async def handle(self, envelope: Envelope) -> Answer:
-        """Answer one `Ask`."""
+    async def handle(self, envelope: Envelope) -> Payload:
+        """Answer one `Ask` or `Score`."""
         ask = envelope.payload
+        if isinstance(ask, Score):
+            adapter = None if ask.adapter is None else str(ask.adapter)
+            return Scored(logprobs=await self.engine.score(ask.prompt_ids, ask.completion_ids, adapter))
         if not isinstance(ask, Ask):
-            raise RunError(f"agent {self.role.name!r} was sent {envelope.kind!r}, it answers 'ask'")
+            raise RunError(f"agent {self.role.name!r} was sent {envelope.kind!r}, it answers 'ask' and 'score'")
         part = self._part
 
         def tell(candidate: int, text: str) -> None:
@@ -124,7 +161,9 @@ class RoleAgent:
                 part(envelope, Piece.model_construct(candidate=candidate, text=text))
 
         is_heard = ask.is_heard and part is not None
-        candidates = await self.answer(ask.view, ask.seeds, ask.temperature, tell=tell if is_heard else None)
+        candidates = await self.answer(
+            ask.view, ask.seeds, ask.temperature, ask.adapter, tell=tell if is_heard else None
+        )
         return Answer.model_construct(candidates=candidates)
 
     async def answer(
@@ -132,15 +171,18 @@ class RoleAgent:
         view: View,
         seeds: tuple[int, ...],
         temperature: float | None = None,
+        adapter: PinnedAdapter | None = None,
         *,
         tell: Tell | None = None,
     ) -> tuple[Candidate, ...]:
-        """One candidate per seed; `temperature` None: the role's own. `tell` is given the text while it is drawn."""
+        """One candidate per seed; `temperature` None: the role's own, `adapter` None: the agent's own. `tell` is given
+        the text while it is drawn."""
         prompt, prompt_ids = self._prompt(view)
         sampling = self._sampling
         if temperature is not None:
             sampling = msgspec.structs.replace(sampling, temperature=temperature)
-        request = Request(prompt_ids=prompt_ids, sampling=sampling, seeds=seeds, adapter=self.voice.adapter)
+        speaking = self.voice.adapter if adapter is None else str(adapter)
+        request = Request(prompt_ids=prompt_ids, sampling=sampling, seeds=seeds, adapter=speaking)
         if tell is None:
             generations = await self.engine.generate(request)
         else:
@@ -219,7 +261,7 @@ class Stepped(Payload):
 
 TEAM_PAYLOADS: dict[str, type[Payload]] = {
     **PAYLOADS,
-    **{kind.kind: kind for kind in (Ask, Answer, Look, Seen, Act, Stepped, Beat, Piece)},
+    **{kind.kind: kind for kind in (Ask, Answer, Piece, Score, Scored, Fetch, Fetched, Look, Seen, Act, Stepped, Beat)},
 }
 """All that a team's members say to each other: what a bus between processes must carry."""
 

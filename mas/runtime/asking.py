@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from itertools import count
 
 import msgspec
@@ -18,6 +19,7 @@ from mas.runtime.agents import Answer, Ask, Candidate, Member
 from mas.runtime.aloud import ask_aloud, is_heard
 from mas.runtime.attempts import OnAttempt, persist
 from mas.runtime.budget import Accounts, Spent, spend
+from mas.runtime.distant import Distant, check_answer, insist
 from mas.runtime.play import Point
 from mas.runtime.pulse import BEATS_PER_SILENCE, Pulse
 from mas.runtime.spans import TeamSpans
@@ -34,6 +36,7 @@ class Asking:
         first_id: what the ids of its messages begin with.
         members: agents by name, and stand-ins by the name of their role.
         timeout_s: of an answer whose agent's policy says nothing; None: no limit.
+        distant: how agents are asked that are elsewhere and trained here; None: they are here, or not trained.
         spans: told what is asked; None: nothing is traced.
     """
 
@@ -49,6 +52,7 @@ class Asking:
         policies: Mapping[str, Policy],
         accounts: Accounts,
         timeout_s: float | None,
+        distant: Distant | None = None,
         spans: TeamSpans | None = None,
     ) -> None:
         self.pulse = Pulse(is_vouched=principal != address)
@@ -57,6 +61,7 @@ class Asking:
         self._principal, self._first_id = principal, first_id
         self._members, self._policies, self._accounts = members, policies, accounts
         self._timeout_s = timeout_s
+        self._distant = distant
         self._spans = spans
         self._bus = bus if spans is None else spans.sender(bus)
         self._numbers = count()
@@ -86,7 +91,10 @@ class Asking:
         return await persist(policy, turn, agent_of(agent), key, call, self._note_of(episode))
 
     async def imagine(self, point: Point, seed: int, *, episode: str | None) -> Candidate:
-        """What the agent, or its fallback, would say; nothing travels on the bus, so there are no signs of life."""
+        """What the agent, or its fallback, would say; nothing travels on the bus, so there are no signs of life.
+
+        An agent that is elsewhere is asked over the bus.
+        """
         thought = self._imagine(point, seed, episode)
         if self._spans is not None:
             thought = self._spans.agent(point, (seed,), episode, thought, is_imagined=True)
@@ -99,6 +107,8 @@ class Asking:
 
         async def call(name: str) -> Candidates:
             async def think() -> Candidates:
+                if self._distant is not None:
+                    return await self._asked(name, policy, view, (seed,), episode or "", point.turn, None)
                 return await self._thought(name, policy, view, seed)
 
             return await self._spending(name, None, view, 1, episode, think)
@@ -159,13 +169,30 @@ class Asking:
         temperature: float | None,
     ) -> Candidates:
         beat_s = None if policy.idle_s is None else policy.idle_s / BEATS_PER_SILENCE
-        payload = Ask.model_construct(
-            view=view, seeds=seeds, temperature=temperature, beat_s=beat_s, is_heard=is_heard()
+        distant, role = self._distant, self._members[name].role.name
+        pinned = None if distant is None else distant.pinned(role)
+        ask = Ask.model_construct(
+            view=view, seeds=seeds, temperature=temperature, beat_s=beat_s, is_heard=is_heard(), adapter=pinned
         )
-        answer = await self.request(name, payload, episode, turn, policy)
+
+        async def request() -> Payload:
+            return await self.request(name, ask, episode, turn, policy)
+
+        if distant is None:
+            answer = await request()
+        else:
+            until_there = partial(distant.until_there, f"{self._team}/{name}")
+            answer = await insist(request, until_there, partial(self._note_distant, name, episode, turn))
         if not isinstance(answer, Answer):
             raise RunError(f"agent {name!r} answered {answer.kind!r} to 'ask'")
+        if distant is not None:
+            check_answer(role, pinned, seeds, answer.candidates)
         return answer.candidates
+
+    def _note_distant(self, name: str, episode: str, turn: int, number: int, error: MasError | None) -> None:
+        cause = None if error is None else f"{type(error).__name__}: {error}"
+        attempt = Attempt(turn=turn, agent=name, asked=name, number=number, purpose="answer", cause=cause)
+        self._note_of(episode)(attempt)
 
     async def _thought(self, name: str, policy: Policy, view: View, seed: int) -> Candidates:
         timeout_s = policy.timeout_s or self._timeout_s

@@ -21,6 +21,7 @@ from mas.runtime.agents import Act, Candidate, EnvironmentAgent, Look, Member, R
 from mas.runtime.aloud import OnPart, heard_by
 from mas.runtime.asking import Asking
 from mas.runtime.budget import Accounts, Remaining
+from mas.runtime.distant import Distant
 from mas.runtime.flow import Flow
 from mas.runtime.halt import Gate
 from mas.runtime.human import HumanDesk, person
@@ -50,11 +51,13 @@ class Place:
         hosts: the agents and stand-ins that listen here, and `environment` for whoever plays the team.
         principal: as whom the bus of this process sends.
         process: its name, which goes before the ids of its messages; no two that live have the same.
+        distant: how the agents elsewhere are asked by whoever trains them; None: nobody is trained here.
     """
 
     hosts: frozenset[str]
     principal: str
     process: str
+    distant: Distant | None = None
 
 
 class TeamRuntime:
@@ -111,6 +114,7 @@ class TeamRuntime:
             policies=plan.spec.policies,
             accounts=self._accounts,
             timeout_s=timeout_s,
+            distant=None if place is None else place.distant,
             spans=self._spans,
         )
         self._troupe = Troupe(
@@ -239,7 +243,8 @@ class TeamRuntime:
                 return await self._asking.ask(point, seeds, episode=episode, temperature=temperature)
 
     async def imagine(self, point: Point, seed: int, *, episode: str | None = None) -> Candidate:
-        """What the agent would say at a hypothetical point. Nothing happens there, so nothing travels on the bus.
+        """What the agent would say at a hypothetical point. Nothing happens there, so nothing travels on the bus, but
+        for what agents of a `distant` place are asked.
 
         It counts in the budgets of the run and, if `episode` names an open one, of the episode.
 

@@ -1,6 +1,8 @@
 """Adapters as PEFT directories: `adapter_config.json` and `adapter_model.safetensors`, readable by PEFT and vLLM."""
 
+import hashlib
 import json
+from collections.abc import Mapping
 from pathlib import Path
 
 import safetensors
@@ -12,6 +14,7 @@ from mas.core.errors import CheckpointError
 from mas.serving.lora import AdapterBank
 from mas.serving.weights import AdapterWeights
 
+_CONFIG, _TENSORS = "adapter_config.json", "adapter_model.safetensors"
 _PREFIX = "base_model.model."
 _BEYOND = ("use_rslora", "use_dora", "rank_pattern", "alpha_pattern", "bias", "lora_bias", "modules_to_save")
 """PEFT options that change the product; an adapter that uses one is refused, not served wrongly."""
@@ -35,9 +38,18 @@ def to_files(weights: AdapterWeights, base_name: str) -> dict[str, bytes]:
         tensors[f"{_PREFIX}{name}.lora_A.weight"] = a_RI.detach().cpu().contiguous()
         tensors[f"{_PREFIX}{name}.lora_B.weight"] = b_OR.detach().cpu().contiguous()
     return {
-        "adapter_config.json": json.dumps(config, indent=1, sort_keys=True).encode(),
-        "adapter_model.safetensors": safetensors.torch.save(tensors),
+        _CONFIG: json.dumps(config, indent=1, sort_keys=True).encode(),
+        _TENSORS: safetensors.torch.save(tensors),
     }
+
+
+def digest_of(files: Mapping[str, bytes]) -> str:
+    """SHA-256 of the files' names and contents, in hexadecimal digits."""
+    found = hashlib.sha256()
+    for name, content in sorted(files.items()):
+        found.update(f"{name} {len(content)}\n".encode())
+        found.update(content)
+    return found.hexdigest()
 
 
 def from_directory(path: Path, bank: AdapterBank) -> AdapterWeights:
@@ -47,11 +59,24 @@ def from_directory(path: Path, bank: AdapterBank) -> AdapterWeights:
         CheckpointError: not such a directory, unreadable, more than plain LoRA, or made for another model.
     """
     try:
-        config = json.loads((path / "adapter_config.json").read_text())
-        tensors = safetensors.torch.load((path / "adapter_model.safetensors").read_bytes())
+        files = {name: (path / name).read_bytes() for name in (_CONFIG, _TENSORS)}
+    except OSError as error:
+        raise CheckpointError(f"{path} is not a PEFT LoRA directory that can be read: {error}") from error
+    return from_files(files, bank, path)
+
+
+def from_files(files: Mapping[str, bytes], bank: AdapterBank, path: Path | str) -> AdapterWeights:
+    """Read the files of such a directory; `path`: where they come from, for errors.
+
+    Raises:
+        CheckpointError: as `from_directory`.
+    """
+    try:
+        config = json.loads(files[_CONFIG])
+        tensors = safetensors.torch.load(files[_TENSORS])
         beyond = [key for key in _BEYOND if config.get(key) not in (None, False, {}, [], "none")]
         rank, alpha = int(config["r"]), float(config["lora_alpha"])
-    except (OSError, AttributeError, KeyError, TypeError, ValueError, safetensors.SafetensorError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError, safetensors.SafetensorError) as error:
         raise CheckpointError(f"{path} is not a PEFT LoRA directory that can be read: {error}") from error
     if beyond or config.get("peft_type") != "LORA":
         raise CheckpointError(f"{path} is no plain LoRA (type {config.get('peft_type')!r}, uses {beyond}): refused")
@@ -67,7 +92,7 @@ def from_directory(path: Path, bank: AdapterBank) -> AdapterWeights:
 
 
 def _pair(
-    path: Path, tensors: dict[str, torch.Tensor], name: str, rank: int, bank: AdapterBank
+    path: Path | str, tensors: dict[str, torch.Tensor], name: str, rank: int, bank: AdapterBank
 ) -> tuple[torch.Tensor, torch.Tensor]:
     inputs, outputs = bank.shapes[name]
     wanted = {"lora_A": (rank, inputs), "lora_B": (outputs, rank)}

@@ -1,10 +1,11 @@
 """A team ready to play: plan, engine, bus and runtime put together for one scenario and one base."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 
+from mas.bus.envelopes import EnvelopeFactory
 from mas.bus.memory import MemoryBus
 from mas.config.options import Config, EngineOptions
 from mas.config.peers import check_peers
@@ -20,7 +21,7 @@ from mas.graph.find import find_team
 from mas.graph.plan import Plan, compile_team
 from mas.roles import PromptedRole, build_roles
 from mas.runtime.human import HumanDesk
-from mas.runtime.team import Place, TeamRuntime
+from mas.runtime.team import RUN, Place, TeamRuntime
 from mas.serving.model import BaseModel
 from mas.serving.remote_vllm import RemoteVllmEngine
 from mas.serving.store import ServingEngine
@@ -28,7 +29,9 @@ from mas.serving.transformers_engine import TransformersEngine
 from mas.serving.vllm_engine import VllmEngine
 from mas.serving.vllm_options import vllm_arguments
 from mas.serving.weights import AdapterWeights
+from mas.training.following import Follower
 from mas.training.rewards import FAILURE, OWN
+from mas.training.timing import check_untimed
 from mas.training.voices import open_peers, served_adapters, start_voice
 
 _NOT_PUBLISHED = (
@@ -62,6 +65,10 @@ class Crew(Players):
     adapter_of: Mapping[str, str]
 
 
+Opening = Callable[[BaseModel], AbstractAsyncContextManager[Crew]]
+"""Puts the team that is trained on a bus, with a base."""
+
+
 def trainable_adapters(team: TeamSpec, policy: str) -> dict[str, str]:
     """Role -> adapter for every trainable role: one `shared` by all, or one per role (or as the role names it)."""
     return {
@@ -78,7 +85,8 @@ def check_trainable(config: Config, scenario: Scenario) -> None:
         ConfigError: an engine that nothing can be published to, peers that are not configured or not used, reward
             weights of terms that nobody pays, no trainable role, options of an adapter that no role trains, a role that
             a person plays, a trainable role that is sampled greedily, a frozen role that speaks through an adapter that
-            nobody trains, or a template that reads what its view does not show.
+            nobody trains, a template that reads what its view does not show, or a team in which time decides what is
+            said; see `check_untimed`.
     """
     if config.engine.name == "openai":
         raise ConfigError(_NOT_PUBLISHED)
@@ -86,7 +94,7 @@ def check_trainable(config: Config, scenario: Scenario) -> None:
     team = find_team(scenario, algorithm.team)
     check_peers(config, team)
     _check_templates(scenario, team)
-    _check_untimed(team)
+    check_untimed(team)
     adapters = set(trainable_adapters(team, algorithm.policy).values())
     if not adapters:
         raise ConfigError(f"team {team.name!r} has no trainable role: set trainable: true on one")
@@ -111,15 +119,6 @@ def _check_roles(team: TeamSpec, adapters: set[str]) -> None:
             )
         if role.trainable and role.temperature == 0:
             raise ConfigError(f"role {name!r} is trainable but its temperature is 0: its candidates would all be equal")
-
-
-def _check_untimed(team: TeamSpec) -> None:
-    for name, join in team.joins.items():
-        if join.timeout_s is not None:
-            raise ConfigError(
-                f"team {team.name!r} has a time limit at the join of {name!r} ({join.timeout_s:g} s): what is trained "
-                "must not depend on who was quick; remove 'timeout_s' to train it"
-            )
 
 
 def _check_templates(scenario: Scenario, team: TeamSpec) -> None:
@@ -204,7 +203,7 @@ async def open_crew(
     team, policy = find_team(scenario, config.algorithm.team), config.algorithm.policy
     plan = compile_team(team, build_roles(team))
     adapter_of = trainable_adapters(team, policy)
-    speaking = {**_spoken(team, policy), **(speakers or {})}
+    speaking = {**spoken(team, policy), **(speakers or {})}
     limit = config.train.answer_timeout_s
     async with AsyncExitStack() as stack:
         peers = await stack.enter_async_context(open_peers(config, team))
@@ -216,7 +215,7 @@ async def open_crew(
             await serving.store.publish(name, weights)
         runtime = TeamRuntime(
             plan,
-            serving,
+            serving if shared is None else _following(serving, base, team.name, shared),
             bus,
             adapters=speaking,
             chats=base.chats,
@@ -247,7 +246,7 @@ async def open_served(
         peers = await stack.enter_async_context(open_peers(config, team))
         voice = await start_voice(options, config.model, "engine.remote")
         stack.push_async_callback(voice.engine.close)
-        speaking = served_adapters(_spoken(team, config.algorithm.policy), voice.engine.adapters(), options.url)
+        speaking = served_adapters(spoken(team, config.algorithm.policy), voice.engine.adapters(), options.url)
         bus, place = await stack.enter_async_context(_bus(shared))
         limit = config.train.answer_timeout_s
         runtime = TeamRuntime(
@@ -277,6 +276,13 @@ async def _bus(shared: Shared | None) -> AsyncIterator[tuple[Bus, Place | None]]
         await bus.close()
 
 
-def _spoken(team: TeamSpec, policy: str) -> dict[str, str | None]:
+def _following(engine: ServingEngine, base: BaseModel, team: str, shared: Shared) -> Follower:
+    """The engine, with what another process on the bus trains."""
+    place = shared.place
+    envelopes = EnvelopeFactory(place.principal, process=place.process)
+    return Follower(engine, base.bank, shared.bus, trainer=f"{team}/{RUN}", envelopes=envelopes)
+
+
+def spoken(team: TeamSpec, policy: str) -> dict[str, str | None]:
     """Role -> the adapter that it trains, else the one that it names, else None."""
     return {name: role.adapter for name, role in team.roles.items()} | trainable_adapters(team, policy)

@@ -25,7 +25,7 @@ from mas.observe.run_directory import RunDirectory
 from mas.serving.model import BaseModel, load_base
 from mas.serving.peft_files import to_files
 from mas.training.checkpoint import list_checkpoints
-from mas.training.crew import check_engine, check_trainable
+from mas.training.crew import Opening, check_engine, check_trainable
 from mas.training.traced import traced_run
 from mas.training.trainer import Outcome, Trainer
 from mas.training.warm_start import tiny_base
@@ -42,13 +42,19 @@ Note = Callable[[str], None]
 
 
 def train_in_directory(
-    config: Config, scenario: Scenario, *, console: Console | None = None, resume: bool | None = None
+    config: Config,
+    scenario: Scenario,
+    *,
+    console: Console | None = None,
+    resume: bool | None = None,
+    opening: Opening | None = None,
 ) -> Outcome:
     """Train in `config.run_dir`, resuming what is there, and leave the adapters as PEFT directories in `adapters/`.
 
     Args:
         scenario: the one that `config.scenario` names; training never looks for scenarios itself.
         resume: True: there must be a run; False: there must be none; None: go on if there is one.
+        opening: puts the team on a bus, see `mas.training.over_bus`; None: all of it in this process.
 
     Raises:
         ConfigError: the scenario has no such team, or training it would change nothing.
@@ -66,13 +72,14 @@ def train_in_directory(
     if resume is None:
         resume = (path / "config.yaml").is_file()
     base = open_base(config, scenario, lambda text: console.print(text, style="dim", highlight=False))
-    check_engine(config, team, base)
+    if opening is None:
+        check_engine(config, team, base)
     usual = Config().model_dump(mode="json")
     with RunDirectory.open(
         path, config.model_dump(mode="json"), resume=resume, may_differ=MAY_DIFFER, usual=usual
     ) as run:
         _keep_team(run.path / "team.yaml", team, is_begun=bool(list_checkpoints(run.checkpoints)))
-        trainer = Trainer(config, scenario, base, checkpoints=run.checkpoints)
+        trainer = Trainer(config, scenario, base, checkpoints=run.checkpoints, opening=opening)
         has_checkpoint = trainer.resume()
         step = trainer.progress.step if has_checkpoint else None
         outcome = _train(trainer, run, step, console)

@@ -18,17 +18,16 @@ from mas.core.team import COORDINATOR, TeamSpec
 from mas.graph.find import find_team
 from mas.graph.plan import compile_team
 from mas.roles import build_roles
-from mas.runtime.agents import TEAM_PAYLOADS
+from mas.runtime.agents import TEAM_PAYLOADS, Voice
 from mas.runtime.human import HumanDesk
 from mas.runtime.joining import agent_principal, check_room, check_user, listening, share_of
 from mas.runtime.leaving import Told, leave_in_order
 from mas.runtime.replicas import USUAL
 from mas.runtime.team import ENVIRONMENT, Place, TeamRuntime
-from mas.serving.model import ModelText
 from mas.training.crew import Players, Shared
 from mas.training.players import open_players
 from mas.training.run import Note
-from mas.training.voices import model_text
+from mas.training.voices import Reading, model_text, peer_texts
 
 WAIT_S = 30.0
 """How long whoever plays waits for agents that are not there yet."""
@@ -38,7 +37,7 @@ _LOOK_S = 0.1
 class Elsewhere:
     """Stands for the engines of other processes: it knows how texts become tokens, and generates nothing."""
 
-    def __init__(self, text: ModelText) -> None:
+    def __init__(self, text: Reading) -> None:
         self._text = text
 
     @property
@@ -71,6 +70,12 @@ class Elsewhere:
 
     async def close(self) -> None:
         """Nothing is open."""
+
+
+def peers_elsewhere(config: Config, team: TeamSpec) -> dict[str, Voice]:
+    """Role -> what stands for its peer, which is asked by the process of the agent."""
+    texts = peer_texts(config, team)
+    return {role: Voice(engine=Elsewhere(text), chats=text.chats) for role, text in texts.items()}
 
 
 def _nothing_here() -> EngineError:
@@ -109,17 +114,18 @@ async def open_spread(
             adapters={},
             chats=text.chats,
             timeout_s=config.train.answer_timeout_s,
+            peers=peers_elsewhere(config, team),
             desk=desk,
             place=Place(hosts=frozenset((ENVIRONMENT,)), principal=bus.me.principal, process=bus.me.process),
         )
         async with claim(bus, f"{team.name}/{ENVIRONMENT}", most=1) as first:
-            _check_alone(first)
+            check_alone(first)
             await stack.enter_async_context(runtime)
         await _everybody(bus, team, note)
         yield Players(scenario=scenario, plan=plan, runtime=runtime)
 
 
-def _check_alone(first: Sequence[Peer]) -> None:
+def check_alone(first: Sequence[Peer]) -> None:
     """Refuse to play beside somebody who does, or who comes first: they would share one address for two worlds.
 
     Raises:

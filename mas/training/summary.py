@@ -30,6 +30,7 @@ def step_metrics(
         "success": fmean(episode.success for episode in played),
         "passes": pass_share(played),
         "episodes": {"done": len(played), "failed": len(episodes) - len(played)},
+        "failed_attempts": sum(one.cause is not None for episode in episodes for one in episode.attempts),
         "roles": roles,
         "adapters": {name: dict(values) for name, values in learned.items()},
     }

@@ -7,6 +7,7 @@ and the step's number: a run that is killed and resumed ends with the weights of
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -26,7 +27,7 @@ from mas.training.batch import TrainRow, train_rows
 from mas.training.canary import check_held, check_sampled, probes_of
 from mas.training.checkpoint import Progress, list_checkpoints, load_checkpoint, save_checkpoint
 from mas.training.credit import turn_advantages
-from mas.training.crew import Crew, check_trainable, new_adapters, open_crew, trainable_adapters
+from mas.training.crew import Crew, Opening, check_trainable, new_adapters, open_crew, trainable_adapters
 from mas.training.evaluate import Evaluation, evaluate
 from mas.training.learner import Learner
 from mas.training.losses.penalty import kl_penalty
@@ -66,16 +67,26 @@ class Trainer:
 
     Args:
         checkpoints: directory for checkpoints, None: nothing is saved and nothing resumed.
+        opening: puts the team on a bus; None: all of it in this process.
 
     Raises:
         ConfigError: training would change nothing; see `check_trainable`.
     """
 
-    def __init__(self, config: Config, scenario: Scenario, base: BaseModel, *, checkpoints: Path | None = None) -> None:
+    def __init__(
+        self,
+        config: Config,
+        scenario: Scenario,
+        base: BaseModel,
+        *,
+        checkpoints: Path | None = None,
+        opening: Opening | None = None,
+    ) -> None:
         self.config = config
         self.scenario = scenario
         self.base = base
         self.checkpoints = checkpoints
+        self._opening = opening or partial(open_crew, config, scenario, adapters={})
         self.team = find_team(scenario, config.algorithm.team)
         check_trainable(config, scenario)
         names = set(trainable_adapters(self.team, config.algorithm.policy).values())
@@ -105,7 +116,7 @@ class Trainer:
         watcher.on_resume(self.progress.step)
         history: list[Metrics] = []
         train = self.config.train
-        async with open_crew(self.config, self.scenario, self.base, {}) as crew:
+        async with self._opening(self.base) as crew:
             for name, weights in self.learner.adapters.items():
                 await crew.engine.store.publish(name, weights, version=self.progress.versions[name])
             if self.progress.step == 0:

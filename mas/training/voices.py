@@ -2,10 +2,13 @@
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from typing import Protocol
 
 from mas.config.options import Config, ModelOptions
 from mas.config.peers import check_peers
 from mas.config.servers import PeerOptions, ServerOptions
+from mas.core.engine import Tokenizer
 from mas.core.errors import ConfigError
 from mas.core.naming import did_you_mean
 from mas.core.team import TeamSpec
@@ -13,7 +16,30 @@ from mas.runtime.agents import Voice
 from mas.serving.model import ModelText, load_text
 from mas.serving.remote import OpenAIEngine
 from mas.serving.remote_chat import ChatEngine
+from mas.serving.text_tokenizer import END, MessageTokenizer
 from mas.serving.tiny import tiny_text
+
+
+class Reading(Protocol):
+    """How a model reads text; see `ModelText`."""
+
+    @property
+    def tokenizer(self) -> Tokenizer: ...
+
+    @property
+    def stop_ids(self) -> tuple[int, ...]: ...
+
+    @property
+    def chats(self) -> bool: ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Messages:
+    """How models read that exchange text."""
+
+    tokenizer: Tokenizer
+    stop_ids: tuple[int, ...] = (END,)
+    chats: bool = True
 
 
 async def start_voice(options: ServerOptions, model: ModelOptions, place: str) -> Voice:
@@ -56,6 +82,19 @@ async def open_peers(config: Config, team: TeamSpec) -> AsyncIterator[Mapping[st
             voices[name] = await start_voice(options, _peer_model(config.model, options), f"peers.{name}")
             stack.push_async_callback(voices[name].engine.close)
         yield {name: voices[role.peer] for name, role in team.roles.items() if role.peer is not None}
+
+
+def peer_texts(config: Config, team: TeamSpec) -> dict[str, Reading]:
+    """Role -> how its peer reads text, for every role that a peer plays; no server is asked.
+
+    Raises:
+        ModelError: as `model_text`.
+    """
+    peers = {role: config.peers[spec.peer] for role, spec in team.roles.items() if spec.peer is not None}
+    return {
+        role: _Messages(MessageTokenizer()) if options.api == "chat" else model_text(_peer_model(config.model, options))
+        for role, options in peers.items()
+    }
 
 
 def _peer_model(model: ModelOptions, options: PeerOptions) -> ModelOptions:

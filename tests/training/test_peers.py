@@ -19,6 +19,7 @@ from mas.core.scenario import Scenario
 from mas.core.team import RoleSpec
 from mas.endpoint import Served, build_app
 from mas.endpoint.server import running
+from mas.graph.find import find_team
 from mas.scenarios import build_scenario
 from mas.serving.model import BaseModel
 from mas.serving.text_tokenizer import END
@@ -27,6 +28,7 @@ from mas.testing.scripted import ScriptedEngine
 from mas.training.crew import open_served, served_adapters
 from mas.training.evaluate import evaluate
 from mas.training.run import train_in_directory
+from mas.training.spread import peers_elsewhere
 from mas.training.trainer import Trainer
 from mas.training.watch import Silent
 
@@ -235,3 +237,19 @@ def test_run_and_eval_play_what_a_server_serves(
     assert (found.code, "served" in found.out, "untrained" in found.out) == (0, True, False)
     assert (swapped.code, "--swap exchanges adapters of this run" in swapped.err) == (2, True)
     assert {request.adapter for request in behind.requests} == {"planner", "executor"}
+
+
+@pytest.mark.parametrize(
+    ("words", "stop"),
+    [
+        (["peers.elsewhere.model=x"], (END,)),
+        (["peers.elsewhere.api=completions", "peers.elsewhere.tokenizer=tiny"], (1,)),  # <eos> of the tiny base
+    ],
+)
+def test_a_peer_of_a_team_over_processes_reads_as_its_own_model_does(
+    team: Path, words: list[str], stop: tuple[int, ...]
+) -> None:
+    config = configured(team, "http://127.0.0.1:9/v1", *words)
+    voices = peers_elsewhere(config, find_team(build_scenario(config.scenario), config.algorithm.team))
+    assert set(voices) == {"judge"}
+    assert (voices["judge"].engine.stop_ids, voices["judge"].chats) == (stop, stop == (END,))

@@ -1,0 +1,192 @@
+"""Training a team whose agents are processes of `mas agent` on a bus: they generate, this process learns.
+
+    opening = over_bus(config, scenario, "mqtt://coordinator@127.0.0.1:1883/lab", note=print)
+    train_in_directory(config, scenario, opening=opening)
+
+Environments, their clones and the credit stay here. So do the adapters: an agent fetches the version that it is asked
+to speak through (`mas.training.following`). An agent whose process is gone is waited for.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Iterable
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from pathlib import Path
+
+from mas.bus.envelopes import EnvelopeFactory
+from mas.bus.mqtt import MqttBus
+from mas.bus.mqtt_claims import claim
+from mas.bus.mqtt_options import MqttOptions
+from mas.bus.serve import serve
+from mas.config.options import Config, EngineOptions
+from mas.core.engine import PinnedAdapter
+from mas.core.errors import ConfigError, NoRoute
+from mas.core.scenario import Scenario
+from mas.core.together import together
+from mas.graph.find import find_team
+from mas.graph.plan import Plan, compile_team
+from mas.roles import build_roles
+from mas.runtime.agents import TEAM_PAYLOADS
+from mas.runtime.distant import Distant
+from mas.runtime.team import ENVIRONMENT, RUN, Place, TeamRuntime
+from mas.serving.model import BaseModel
+from mas.training.agents_engine import AgentsEngine
+from mas.training.crew import Crew, Opening, spoken, trainable_adapters
+from mas.training.run import Note
+from mas.training.spread import check_alone, peers_elsewhere, watch_connection
+from mas.training.timing import check_vanishing
+
+WAIT_S = 300.0
+"""How long an agent whose process is gone is waited for, if nothing else is said."""
+_LOOK_S = 0.1
+
+
+class Presence:
+    """Who is on the bus, waited for.
+
+    Args:
+        wait_s: how long an agent may be gone; note: told when somebody is waited for, and when it is there.
+    """
+
+    def __init__(self, bus: MqttBus, *, wait_s: float, note: Note) -> None:
+        self._bus = bus
+        self._wait_s = wait_s
+        self._note = note
+        self._waiting: Counter[str] = Counter()
+
+    async def until_there(self, address: str) -> bool:
+        """Wait until somebody listens at the address; False: nobody came in time. Says so once, however many wait."""
+        if self._is_there(address):
+            return True
+        self._waiting[address] += 1
+        if self._waiting[address] == 1:
+            agent = address.partition("/")[2]
+            self._note(f"nobody speaks for {address}: waiting {self._wait_s:g} s for `mas agent {agent} --bus URL`")
+        try:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._wait_s):
+                    while not self._is_there(address):  # noqa: ASYNC110 - cards come from the network and set no event
+                        await asyncio.sleep(_LOOK_S)
+        finally:
+            self._waiting[address] -= 1
+        is_there = self._is_there(address)
+        if not self._waiting[address]:
+            self._note(f"{address} is there" if is_there else f"{address} did not come")
+        return is_there
+
+    async def until_all(self, addresses: Iterable[str]) -> None:
+        """Wait for somebody at each of them.
+
+        Raises:
+            NoRoute: somebody did not come in time.
+        """
+        wanted = list(addresses)
+        there = await together((self.until_there(address) for address in wanted), "presence")
+        missing = [address for address, is_there in zip(wanted, there, strict=True) if not is_there]
+        if missing:
+            agents = [address.partition("/")[2] for address in missing]
+            raise NoRoute(
+                f"after {self._wait_s:g} s nobody speaks for {agents} on this bus: start each with "
+                "`mas agent NAME --bus URL`"
+            )
+
+    def _is_there(self, address: str) -> bool:
+        return any(card.takes(address) for card in self._bus.processes().values())
+
+
+def over_bus(
+    config: Config,
+    scenario: Scenario,
+    url: str,
+    *,
+    note: Note,
+    ca_file: Path | None = None,
+    wait_s: float = WAIT_S,
+    options: MqttOptions | None = None,
+) -> Opening:
+    """How a trainer opens, once, the configured team, whose agents are processes of `serve_agent` on the bus at `url`.
+
+    Args:
+        note: told who is waited for.
+        wait_s: how long an agent may be gone: at the beginning, and whenever it is asked.
+        options: of the bus; None: the defaults.
+
+    Raises:
+        ConfigError: the URL or `ca_file` is wrong, engine options are set, which are the agents', or a policy of the
+            team lets time decide; see `check_vanishing`.
+        On entry: ConfigError: somebody plays this team on this bus. NoRoute: an agent is not on it. EngineError: an
+        adapter is too large for it. Otherwise as `MqttBus.connect`.
+    """
+    check_vanishing(find_team(scenario, config.algorithm.team))
+    if config.engine != EngineOptions():
+        raise ConfigError(
+            f"engine.* (engine.name is {config.engine.name!r}) has no effect on whoever trains over a bus, where the "
+            "agents generate: give it to `mas agent`"
+        )
+    options = options or MqttOptions()
+    bus = MqttBus.connect(url, payloads=TEAM_PAYLOADS, ca_file=ca_file, options=options)
+    watch_connection(bus, note)
+    presence = Presence(bus, wait_s=wait_s, note=note)
+
+    @asynccontextmanager
+    async def opening(base: BaseModel) -> AsyncIterator[Crew]:
+        async with bus, _open(config, scenario, base, bus, presence, options.max_frame_bytes) as crew:
+            yield crew
+
+    return opening
+
+
+@asynccontextmanager
+async def _open(
+    config: Config, scenario: Scenario, base: BaseModel, bus: MqttBus, presence: Presence, max_bytes: int
+) -> AsyncIterator[Crew]:
+    team, policy = find_team(scenario, config.algorithm.team), config.algorithm.policy
+    plan, me = compile_team(team, build_roles(team)), bus.me
+    speaking, adapter_of = spoken(team, policy), trainable_adapters(team, policy)
+    engine = _engine(config, plan, base, bus, presence, max_bytes)
+
+    def pinned(role: str) -> PinnedAdapter | None:
+        adapter = speaking.get(role)
+        return None if adapter is None else engine.pinned(adapter)
+
+    runtime = TeamRuntime(
+        plan,
+        engine,
+        bus,
+        adapters=speaking,
+        chats=base.chats,
+        timeout_s=config.train.answer_timeout_s,
+        peers=peers_elsewhere(config, team),
+        place=Place(
+            hosts=frozenset((ENVIRONMENT,)),
+            principal=me.principal,
+            process=me.process,
+            distant=Distant(pinned=pinned, until_there=presence.until_there),
+        ),
+    )
+    async with AsyncExitStack() as stack:
+        stack.push_async_callback(engine.close)
+        async with claim(bus, f"{team.name}/{ENVIRONMENT}", most=1) as first:
+            check_alone(first)
+            await stack.enter_async_context(serve(bus, f"{team.name}/{RUN}", engine.handle, principal=me.principal))
+            await stack.enter_async_context(runtime)
+        await presence.until_all(f"{team.name}/{name}" for name in (*plan.roles, *plan.stand_ins))
+        yield Crew(scenario=scenario, plan=plan, runtime=runtime, engine=engine, adapter_of=adapter_of)
+
+
+def _engine(
+    config: Config, plan: Plan, base: BaseModel, bus: MqttBus, presence: Presence, max_bytes: int
+) -> AgentsEngine:
+    name, me = plan.spec.name, bus.me
+    adapter_of = trainable_adapters(plan.spec, config.algorithm.policy)
+    trained = {agent: role.name for agent, role in plan.roles.items() if role.name in adapter_of}
+    return AgentsEngine(
+        base,
+        bus,
+        envelopes=EnvelopeFactory(f"{name}/{RUN}", principal=me.principal, process=me.process),
+        principal=me.principal,
+        speakers={adapter_of[role]: f"{name}/{agent}" for agent, role in trained.items()},
+        until_there=presence.until_there,
+        max_bytes=max_bytes,
+        timeout_s=config.train.answer_timeout_s,
+    )
