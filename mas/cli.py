@@ -26,7 +26,7 @@ from mas.core.errors import ConfigError, Halted, MasError, RunDirectoryError
 from mas.graph.find import find_team
 from mas.observe.command import timeline
 from mas.overrides import PLAYING, Overrides, RunDir, Sampled, check_used, configured
-from mas.playing import BUS_HELP, BusCa, agent, on_bus, run, stop
+from mas.playing import BUS_HELP, BusCa, BusStore, agent, on_bus, run, stop
 from mas.scenarios import SCENARIOS, build_scenario
 from mas.scenarios.named import named_team
 from mas.study.options import load_study
@@ -71,6 +71,7 @@ def train(
     overrides: Overrides = None,
     bus: Annotated[str, typer.Option(help=f"{BUS_HELP}: the agents are processes of `mas agent` on it")] = "",
     ca: BusCa = None,
+    store: BusStore = "",
     wait: Annotated[
         float | None, typer.Option(min=0, help="seconds that an agent's process may be gone, with --bus; default: 300")
     ] = None,
@@ -78,13 +79,13 @@ def train(
     """Train a team. The same command again goes on with a run that was stopped or killed."""
     config, scenario = configured(overrides or [])
     console = Console()
-    opening = on_bus(config, scenario, bus, ca, wait, console)
+    opening = on_bus(config, scenario, bus, ca, store, wait, console)
     from mas.training.run import train_in_directory
 
     try:
         train_in_directory(config, scenario, console=console, opening=opening)
     except KeyboardInterrupt:
-        options = {"--bus": bus or None, "--ca": ca, "--wait": wait}
+        options = {"--bus": bus or None, "--ca": ca, "--store": store or None, "--wait": wait}
         given = [word for name, value in options.items() if value is not None for word in (name, str(value))]
         again = shlex.join(["mas", "train", *(overrides or []), *given])
         Console(stderr=True).print(Text(f"stopped. Go on from the last checkpoint with: {again}"), soft_wrap=True)

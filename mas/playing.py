@@ -30,6 +30,7 @@ _STORE_HELP = (
     "where payloads too long for the broker lie, file:///DIRECTORY or s3://BUCKET/PREFIX: the same for every process"
 )
 BusCa = Annotated[Path | None, typer.Option("--ca", help="certificates that vouch for a broker with mqtts://")]
+BusStore = Annotated[str, typer.Option(help=f"{_STORE_HELP}; with --bus also from {STORE}")]
 Trace = Annotated[Path | None, typer.Option(metavar="DIR", help="write spans to DIR/spans.jsonl, for `mas timeline`")]
 TraceContent = Annotated[bool, typer.Option("--trace-content", help="with prompts and texts, private ones included")]
 
@@ -40,7 +41,7 @@ def run(
     sampled: Sampled = False,
     bus: Annotated[str, typer.Option(help=f"{BUS_HELP}: the agents are processes of `mas agent` on it")] = "",
     ca: BusCa = None,
-    store: Annotated[str, typer.Option(help=f"{_STORE_HELP}; with --bus also from {STORE}")] = "",
+    store: BusStore = "",
     trace: Trace = None,
     trace_content: TraceContent = False,
 ) -> None:
@@ -135,7 +136,7 @@ def stop(
 
 
 def on_bus(
-    config: Config, scenario: Scenario, bus: str, ca: Path | None, wait_s: float | None, console: Console
+    config: Config, scenario: Scenario, bus: str, ca: Path | None, store: str, wait_s: float | None, console: Console
 ) -> "Opening | None":
     """How training opens its team on a bus that processes share; None without one: in this process.
 
@@ -144,7 +145,7 @@ def on_bus(
         `try_connection`.
     """
     if not bus:
-        for name, value in (("--ca", ca), ("--wait", wait_s)):
+        for name, value in (("--ca", ca), ("--store", store or None), ("--wait", wait_s)):
             if value is not None:
                 raise ConfigError(f"{name} is for a bus, and --bus is not given")
         return None
@@ -155,8 +156,9 @@ def on_bus(
         console.print(text, style="dim", highlight=False)
 
     wait_s = WAIT_S if wait_s is None else wait_s
-    opening = over_bus(config, scenario, bus, note=note, ca_file=ca, wait_s=wait_s)
-    asyncio.run(try_connection(bus, ca_file=ca))  # before the base is loaded
+    place = store or os.environ.get(STORE) or None
+    opening = over_bus(config, scenario, bus, note=note, ca_file=ca, store=place, wait_s=wait_s)
+    asyncio.run(try_connection(bus, ca_file=ca, store=place))  # before the base is loaded
     return opening
 
 

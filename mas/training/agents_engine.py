@@ -28,7 +28,7 @@ class AgentsEngine(Elsewhere):
         bus: where they are; envelopes: makes what is sent to them, as `principal`.
         speakers: adapter -> the address of an agent that speaks through it.
         until_there: as in `Distant`.
-        max_bytes: of one message on the bus.
+        max_bytes: of one payload on the bus.
         timeout_s: of one score; None: no limit.
     """
 
@@ -73,8 +73,8 @@ class AgentsEngine(Elsewhere):
         size = sum(len(content) for content in files.values())
         if size > self._max_bytes:
             raise EngineError(
-                f"adapter {version.ref} has {size:,} bytes, and a message on this bus holds {self._max_bytes:,} "
-                "(max_frame_bytes): lower model.lora.rank, or train in one process"
+                f"adapter {version.ref} has {size:,} bytes, and a message on this bus holds {self._max_bytes:,}: "
+                "give all processes the same --store, lower model.lora.rank, or train in one process"
             )
         self._files[version.ref] = PinnedAdapter(version.ref, digest_of(files)), files
 

@@ -101,6 +101,7 @@ def over_bus(
     *,
     note: Note,
     ca_file: Path | None = None,
+    store: str | None = None,
     wait_s: float = WAIT_S,
     options: MqttOptions | None = None,
 ) -> Opening:
@@ -108,12 +109,13 @@ def over_bus(
 
     Args:
         note: told who is waited for.
+        store: where adapters lie that are too long for the broker; the agents have the same. None: there are none.
         wait_s: how long an agent may be gone: at the beginning, and whenever it is asked.
         options: of the bus; None: the defaults.
 
     Raises:
-        ConfigError: the URL or `ca_file` is wrong, engine options are set, which are the agents', or a policy of the
-            team lets time decide; see `check_vanishing`.
+        ConfigError: the URL, `ca_file` or `store` is wrong, engine options are set, which are the agents', or a policy
+        of the team lets time decide; see `check_vanishing`.
         On entry: ConfigError: somebody plays this team on this bus. NoRoute: an agent is not on it. EngineError: an
         adapter is too large for it. Otherwise as `MqttBus.connect`.
     """
@@ -124,13 +126,14 @@ def over_bus(
             "agents generate: give it to `mas agent`"
         )
     options = options or MqttOptions()
-    bus = MqttBus.connect(url, payloads=TEAM_PAYLOADS, ca_file=ca_file, options=options)
+    bus = MqttBus.connect(url, payloads=TEAM_PAYLOADS, ca_file=ca_file, options=options, store=store)
+    longest = options.max_frame_bytes if store is None else options.max_stored_bytes
     watch_connection(bus, note)
     presence = Presence(bus, wait_s=wait_s, note=note)
 
     @asynccontextmanager
     async def opening(base: BaseModel) -> AsyncIterator[Crew]:
-        async with bus, _open(config, scenario, base, bus, presence, options.max_frame_bytes) as crew:
+        async with bus, _open(config, scenario, base, bus, presence, longest) as crew:
             yield crew
 
     return opening

@@ -171,6 +171,9 @@ async def test_the_trainer_gives_out_what_is_published_and_nothing_else(base: Ba
 
 async def test_an_adapter_that_no_message_holds_is_an_error_at_once(base: BaseModel) -> None:
     size = sum(len(content) for content in to_files(loud_adapter(base, 1), base.name).values())
-    with pytest.raises(EngineError, match=rf"planner@7 has {size:,} bytes, and .* holds {size - 1:,} \(max_frame"):
+    with pytest.raises(
+        EngineError,
+        match=rf"planner@7 has {size:,} bytes, and .* holds {size - 1:,}: give all processes the same --store",
+    ):
         await published(base, size - 1 + 4096)
     await (await published(base, size + 4096)).close()
