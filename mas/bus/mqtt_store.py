@@ -1,0 +1,284 @@
+"""What a process on a broker writes down, so that after a kill it comes back as itself.
+
+Its name and the id of its connection stay the same in every life, so that the others know it again; each life has a
+number. Of what it sent there is the ticket, of what others sent that it is done, and of those it knew the card: who may
+have a message is asked for it before another one gets it.
+"""
+
+import asyncio
+import secrets
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from typing import Literal
+
+import msgspec
+
+from mas.bus.journal import Journal
+from mas.bus.mqtt_cards import Card, read_card
+from mas.bus.mqtt_frames import Answer, Codec, Failed, error_named
+from mas.bus.mqtt_post import Post
+from mas.bus.mqtt_topics import Peer
+from mas.bus.record import State, connect, failing, owner_of, select
+from mas.bus.wire import decode, encode
+from mas.core.errors import BusError, JournalError
+from mas.core.messages import Delivery, Envelope
+
+_ATTEMPTS = 1 << 20
+"""Attempts of one message in one life, at most: those of a later life are higher than any of an earlier one."""
+_TICKET = "INSERT INTO post VALUES (?, ?, ?, ?)"
+_OVER = "UPDATE record SET state = ?, cause = ?, effect = ?, ended = ?, ended_at = ? WHERE seq = ?"
+_SET_TICKET = "UPDATE post SET ticket = ? WHERE seq = ?"
+_REVIVE = "UPDATE record SET state = 'open', cause = '', ended = NULL, ended_at = NULL WHERE seq = ?"
+_TAKEN = "INSERT OR REPLACE INTO taken VALUES (?, ?, ?, ?, ?, ?)"
+_GOT = "UPDATE taken SET reply = NULL WHERE principal = ? AND process = ? AND ticket = ?"
+_CARD = "INSERT OR REPLACE INTO peer VALUES (?, ?, ?)"
+_NO_CARD = "DELETE FROM peer WHERE principal = ? AND process = ?"
+_FORMER = (
+    "SELECT target, id, ticket, seq, state, way FROM post JOIN record USING (seq, id) "
+    "WHERE state IN ('open', 'dead', 'expired') OR ticket IS NOT NULL ORDER BY seq"
+)
+
+
+class Owner(msgspec.Struct, frozen=True):
+    """Whose journal it is: one process, by the name of its principal, and the id of its connection to the broker.
+
+    `life`: how often the process has begun, this time included.
+    """
+
+    principal: str
+    space: str
+    process: str
+    client: str
+    life: int
+
+
+class Former(msgspec.Struct, frozen=True):
+    """A message of an earlier life. `ticket` None: it is over and cannot be asked for."""
+
+    ticket: str | None
+    seq: int
+    state: State
+    way: Literal["sent", "asked"]
+
+    @property
+    def is_settled(self) -> bool:
+        """It was done or answered, or is on its way to be."""
+        return self.state in (State.OPEN, State.PROCESSED, State.ANSWERED)
+
+
+class Store:
+    """The journal of one process on a broker; made by `Store.claim`.
+
+    Args:
+        codec: makes bytes of answers, and back.
+    """
+
+    def __init__(self, journal: Journal, owner: Owner, codec: Codec) -> None:
+        self.owner = owner
+        self.journal = journal
+        self._codec = codec
+        self._left = [record for record in select(journal.connection, (State.OPEN,)) if record.way == "sent"]
+        self._former: dict[tuple[str, str, str], Former] = {}
+        for target, message_id, *rest in journal.connection.execute(_FORMER):
+            former = msgspec.convert(rest, Former, strict=False)
+            self._former[former.way, target, message_id] = former
+
+    @classmethod
+    def claim(
+        cls, journal: Journal, *, principal: str, space: str, process: str | None, new: str, codec: Codec
+    ) -> "Store":
+        """Begin another life of the process that has the journal.
+
+        Args:
+            process: what it is called; None: as before, or `new` in its first life.
+
+        Raises:
+            JournalError: it is the journal of another process, or of a bus in memory, or cannot be used.
+        """
+        connection = journal.connection
+        with failing(journal.path, "claimed"):
+            before = owner_of(connection)
+            if before is None:
+                if journal.last:
+                    raise JournalError(f"the journal {journal.path} is that of a bus in memory; name a new file")
+                owner = Owner(principal, space, process or new, secrets.token_hex(12), 1)
+                connection.execute("INSERT INTO owner VALUES (?, ?, ?, ?, ?)", msgspec.structs.astuple(owner))
+            else:
+                owner = Owner(*before)
+                _check(journal, owner, Owner(principal, space, process or owner.process, owner.client, owner.life))
+                owner = msgspec.structs.replace(owner, life=owner.life + 1)
+                connection.execute("UPDATE owner SET life = ?", (owner.life,))
+            journal.is_shared = True
+            return cls(journal, owner, codec)
+
+    @property
+    def first_attempt(self) -> int:
+        """Above every attempt of an earlier life."""
+        return self.owner.life * _ATTEMPTS
+
+    def __len__(self) -> int:
+        return len(self._left)
+
+    def posts(self, now: float, future: Callable[[], "asyncio.Future[Envelope | None]"]) -> Iterator[Post]:
+        """What earlier lives had accepted one way and nobody has done yet, in order.
+
+        Args:
+            now: on the clock of deadlines.
+            future: makes what a sender waits on.
+
+        Raises:
+            Malformed: a payload's class is unknown here.
+        """
+        for record in self._left:
+            envelope = msgspec.structs.replace(record.envelope, deadline=None)
+            former = self._former["sent", envelope.target, envelope.id]
+            deadline = None if record.deadline is None else now + record.deadline - time.time()
+            post = Post(former.ticket or secrets.token_hex(8), envelope, "tell", deadline, future())
+            post.record = record.seq
+            post.is_resumed = former.ticket is not None
+            if not post.is_resumed:  # a dead letter that is to be delivered again
+                self.journal.write((_SET_TICKET, (post.ticket, record.seq)))
+            post.settle(None)
+            yield post
+        self._left.clear()
+
+    def former(self, envelope: Envelope, *, is_request: bool) -> Former | None:
+        """The message as this process sent it in an earlier life; None: it did not, or its id may be accepted twice.
+
+        Raises:
+            JournalError: it had another payload then.
+        """
+        if envelope.delivery is not Delivery.EFFECTIVELY_ONCE:
+            return None
+        former = self._former.get(("asked" if is_request else "sent", envelope.target, envelope.id))
+        frame = None if former is None else self._read(former.seq, "frame")
+        if former is None or frame is None:
+            return None
+        if decode(frame).payload != envelope.payload:
+            raise JournalError(
+                f"message {envelope.id!r} to {envelope.target!r} was sent by an earlier life of this process with "
+                "another payload: give each message an id of its own, for instance with `bus.life` in it"
+            )
+        return former
+
+    def outcome(self, former: Former) -> Envelope | None:
+        """What became of a settled message; None for one that went one way.
+
+        Raises:
+            The error that its handler raised.
+        """
+        if former.way == "sent":
+            return None
+        encoded = self._read(former.seq, "effect")
+        if encoded is None:
+            raise JournalError(f"the journal {self.journal.path} keeps the answer to message {former.seq} no more")
+        frame = self._codec.decode(encoded)
+        if isinstance(frame, Failed):
+            raise error_named(frame.error, frame.text)
+        assert isinstance(frame, Answer)
+        return frame.envelope
+
+    def sent(self, post: Post, *, expires_in_s: float | None) -> None:
+        """Write a message down before it is sent. One that an earlier life sent is open again."""
+        journal = self.journal
+        if post.record is not None:
+            journal.write((_REVIVE, (post.record,)))
+            return
+        way: Literal["sent", "asked"] = "asked" if post.mode == "ask" else "sent"
+        with journal.together():
+            envelope = post.envelope
+            post.record = journal.accepted(encode(envelope), envelope, way=way, expires_in_s=expires_in_s)
+            journal.write((_TICKET, (post.record, envelope.target, envelope.id, post.ticket)))
+
+    def used(self, envelope: Envelope, former: Former) -> None:
+        """A message of an earlier life is sent again in this one."""
+        del self._former[former.way, envelope.target, envelope.id]
+        if former.state in (State.DEAD, State.EXPIRED):
+            self._over(former.seq, State.FAILED, "sent again since", None)
+
+    def done(self, post: Post) -> None:
+        """A message that went one way is done."""
+        if post.record is not None:
+            self._over(post.record, State.PROCESSED, "", None)
+
+    def answered(self, post: Post, answer: Envelope) -> None:
+        """A request has its answer."""
+        if post.record is not None:
+            effect = self._codec.encode(Answer(self.owner.process, post.ticket, answer))
+            self._over(post.record, State.ANSWERED, "", effect)
+
+    def failed(self, post: Post, state: State, error: BaseException, *, is_told: bool, may_ask: bool) -> None:
+        """A message will not be handled any more.
+
+        Args:
+            is_told: its receiver said so.
+            may_ask: a process may still have it, and can be asked for it in the next life.
+        """
+        if post.record is None:
+            return
+        text = f"{type(error).__name__}: {error}"
+        if is_told and post.mode == "ask" and not isinstance(error, BusError):
+            effect = self._codec.encode(Failed(self.owner.process, post.ticket, type(error).__name__, str(error)))
+            self._over(post.record, State.ANSWERED, text, effect)
+            return
+        self._over(post.record, state, text, None)
+        if not may_ask:
+            self.journal.write((_SET_TICKET, (None, post.record)))
+
+    def taken(self) -> Iterator[tuple[tuple[Peer, str], int, bytes | None]]:
+        """What was done here for others, oldest first: (process, ticket), attempt, and the answer if it may be missed."""
+        rows = self.journal.connection.execute("SELECT * FROM taken ORDER BY seq").fetchall()
+        for principal, process, ticket, attempt, reply, _ in rows:
+            yield (Peer(principal, process), ticket), attempt, reply
+
+    def take(self, key: tuple[Peer, str], attempt: int, reply: bytes | None) -> None:
+        """A message of another process is done or answered."""
+        (peer, ticket) = key
+        self.journal.write((_TAKEN, (*peer, ticket, attempt, reply, self.journal.last)))
+
+    def got(self, key: tuple[Peer, str]) -> None:
+        """An answer reached its requester."""
+        (peer, ticket) = key
+        self.journal.write((_GOT, (*peer, ticket)))
+
+    def peers(self) -> Iterator[tuple[Peer, Card]]:
+        """Whom this process knew in its last life."""
+        rows = self.journal.connection.execute("SELECT * FROM peer").fetchall()
+        for principal, process, card in rows:
+            found = read_card(card)
+            assert found is not None
+            yield Peer(principal, process), found
+
+    def know(self, peer: Peer, card: Card | None) -> None:
+        """A process is there, or gone."""
+        if peer == Peer(self.owner.principal, self.owner.process):
+            return
+        if card is None:
+            self.journal.write((_NO_CARD, peer))
+        else:
+            self.journal.write((_CARD, (*peer, msgspec.json.encode(card))))
+
+    def _over(self, seq: int, state: State, cause: str, effect: bytes | None) -> None:
+        self.journal.write((_OVER, (state, cause, effect, self.journal.last, time.time(), seq)))
+
+    def _read(self, seq: int, column: Literal["frame", "effect"]) -> bytes | None:
+        """Something of a message that is in the file; None: it was dropped to keep the file small."""
+        with closing(connect(self.journal.path)) as connection, failing(self.journal.path, "read"):
+            row = connection.execute(f"SELECT {column} FROM record WHERE seq = ?", (seq,)).fetchone()
+        return None if row is None else row[0]
+
+
+def _check(journal: Journal, owner: Owner, wanted: Owner) -> None:
+    """Raises JournalError: the journal is that of somebody else."""
+    names: tuple[tuple[str, Callable[[Owner], str]], ...] = (
+        ("principal", lambda one: one.principal),
+        ("space", lambda one: one.space),
+        ("process", lambda one: one.process),
+    )
+    for what, name in names:
+        if name(owner) != name(wanted):
+            raise JournalError(
+                f"the journal {journal.path} is that of {what} {name(owner)!r}, and this one is {name(wanted)!r}: "
+                "each process has a journal of its own; name another file"
+            )
