@@ -13,6 +13,7 @@ from rich.text import Text
 from mas.bus.record import JOURNAL_NAME, Record, State, read_records, redrive
 from mas.bus.wire import read_plain
 from mas.core.errors import JournalError
+from mas.core.naming import listed
 
 _SHOWN = 200
 """Characters of a payload that a row shows."""
@@ -34,7 +35,7 @@ def deadletters(
     if again:
         unknown = set(again) - {record.id for record in dead} - {"all"}
         if unknown:
-            raise JournalError(f"{path} has no dead letters {sorted(unknown)}; `mas deadletters {path}` lists them")
+            raise JournalError(f"{path} has no dead letter {listed(unknown)}; `mas deadletters {path}` lists them")
         number = sum(redrive(path, None if name == "all" else name) for name in dict.fromkeys(again))
         typer.echo(f"{number} marked: the next bus that opens {path} delivers them")
         return
@@ -45,7 +46,7 @@ def deadletters(
 
 
 def _table(records: list[Record], *, is_private_shown: bool) -> Table:
-    table = Table(title=f"{len(records)} dead letters, oldest first")
+    table = Table(title="1 dead letter" if len(records) == 1 else f"{len(records)} dead letters, oldest first")
     for column in ("id", "from", "to", "kind", "attempts", "died (UTC)", "cause", "payload"):
         table.add_column(column, justify="right" if column == "attempts" else "left", overflow="fold")
     for record in records:

@@ -4,11 +4,13 @@ Credit: `held` counts the messages in the queue plus those taken and not yet `do
 """
 
 import asyncio
+import math
 from collections import OrderedDict, deque
 from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
+from mas.bus.watch import Fate, Watch
 from mas.core.errors import BusError, Closed, JournalError
 from mas.core.messages import Delivery, Envelope
 
@@ -31,17 +33,22 @@ class Slot:
         is_given_up: it was taken, and its sender was told that no answer will come.
         timer: wakes a waiting sender at the deadline.
         tries: how often a receiver had it and gave it back or left.
+        due: when it may be delivered again, on the bus's clock.
+        is_renewed: a receiver had it before, here or before the journal was opened.
         frame: the envelope as bytes, None without a journal; record: its number in the journal, None until it is in it.
         watchers: called once when nobody waits for its answer any more.
+        watch: told what becomes of it, None: nobody.
     """
 
     __slots__ = (
+        "due",
         "envelope",
         "frame",
         "future",
         "inbox",
         "is_admitted",
         "is_given_up",
+        "is_renewed",
         "is_request",
         "lane",
         "outcome",
@@ -51,10 +58,11 @@ class Slot:
         "ticket",
         "timer",
         "tries",
+        "watch",
         "watchers",
     )
 
-    def __init__(self, envelope: Envelope, ticket: int, *, is_request: bool) -> None:
+    def __init__(self, envelope: Envelope, ticket: int, *, is_request: bool, watch: Watch | None = None) -> None:
         self.envelope = envelope
         self.ticket = ticket
         self.is_request = is_request
@@ -67,7 +75,10 @@ class Slot:
         self.is_admitted = False
         self.is_given_up = False
         self.timer: asyncio.TimerHandle | None = None
-        self.tries = 0
+        self.tries = 0 if watch is None else watch.tries
+        self.due = -math.inf
+        self.is_renewed = False
+        self.watch = watch
         self.frame: bytes | None = None
         self.record: int | None = None
         self.watchers: tuple[Callable[[], object], ...] = ()
@@ -99,6 +110,11 @@ class Slot:
         for call in self.watchers:
             asyncio.get_running_loop().call_soon(call)
         self.watchers = ()
+
+    def became(self, fate: Fate) -> None:
+        """Tell whoever follows it."""
+        if self.watch is not None:
+            self.watch.became(fate, self.tries, self.due)
 
     def put(self, place: Queue) -> None:
         """Stand at the end of a queue."""

@@ -109,6 +109,8 @@ class Ledger:
         if self.is_over(slot):
             return False
         self.counters.delivered += 1
+        if slot.watch is not None:
+            slot.became("taken")
         return True
 
     def answer(self, slot: Slot | None, outcome: Envelope | Exception, frame: bytes | None = None) -> bool:
@@ -144,9 +146,16 @@ class Ledger:
         if slot.is_unwanted:
             self._cancelled(slot)
             return
-        self.seen.pop((slot.envelope.target, slot.envelope.id), None)
+        if slot.is_admitted:
+            self._unremember(slot)
+        elif self._is_seen(slot.envelope):
+            self._drop_duplicate(slot)
+            return
         self.counters.abandoned += 1
-        slot.settle(NoRoute(f"message {slot.envelope.id!r}: the last listener at {slot.envelope.target!r} left"))
+        cause = f"the last listener at {slot.envelope.target!r} left"
+        self.write(slot, State.FAILED, cause)
+        slot.settle(NoRoute(f"message {slot.envelope.id!r}: {cause}"))
+        slot.became("left")
 
     def give_up(self, slot: Slot, error: Exception) -> None:
         """Settle a request that was received but will not be answered."""
@@ -163,6 +172,7 @@ class Ledger:
             self.counters.dead += 1
             self.dead.add(slot, cause)
             self.write(slot, State.DEAD, cause)
+            slot.became("dead")
             return
         self.counters.abandoned += 1
         self.write(slot, State.FAILED, cause)
@@ -207,6 +217,7 @@ class Ledger:
             slot.settle(Dropped(f"request {envelope.id!r} was sent to {envelope.target!r} before"))
         else:
             slot.settle(None)
+            slot.became("done")
 
     def _cancelled(self, slot: Slot) -> None:
         self._forget(slot)
@@ -219,6 +230,7 @@ class Ledger:
         if slot.is_promised:
             self.dead.add(slot, "its deadline passed before it was received", is_expired=True)
             self.write(slot, State.EXPIRED, "its deadline passed before it was received")
+            slot.became("dead")
         else:
             self.write(slot, State.FAILED, "Expired: it was not received in time")
         slot.settle(Expired(f"message {slot.envelope.id!r} to {slot.envelope.target!r} was not received in time"))
@@ -248,8 +260,12 @@ class Ledger:
 
     def _forget(self, slot: Slot) -> None:
         """Let the id of a message that nobody received be sent again."""
+        if slot.is_admitted and not slot.is_renewed:
+            self._unremember(slot)
+
+    def _unremember(self, slot: Slot) -> None:
         envelope = slot.envelope
-        if slot.is_admitted and envelope.attempt == 1 and envelope.delivery is _ONCE:
+        if envelope.delivery is _ONCE:
             self.seen.pop((envelope.target, envelope.id), None)
             if self._journal is not None:
                 self._journal.forgot(envelope.target, envelope.id)

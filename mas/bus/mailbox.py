@@ -142,6 +142,14 @@ class Mailbox:
         halt.due = max(halt.due, due)
         self._dispatch(inbox)
 
+    def stand(self, slot: Slot, now: float) -> None:
+        """Let a message that was left behind wait: for anybody, until it is due, or behind one of its lane."""
+        if slot.due > now or slot.lane in self._halts:
+            halt = self._stand(slot.ticket if slot.lane is None else slot.lane, [slot])
+            halt.due = max(halt.due, slot.due)
+        else:
+            slot.put(self.waiting)
+
     def resume(self, now: float) -> None:
         """Let the messages that are due go first."""
         due = [key for key, halt in self._halts.items() if halt.due <= now]

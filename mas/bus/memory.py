@@ -22,10 +22,11 @@ from mas.bus.record import State
 from mas.bus.redelivery import Redelivery
 from mas.bus.restore import restore
 from mas.bus.taps import Taps
+from mas.bus.watch import Watch
 from mas.bus.wire import encode
 from mas.core.errors import Closed, Denied, Dropped, MasError, NoRoute, RemoteError
 from mas.core.messages import Delivery, Envelope
-from mas.core.naming import did_you_mean
+from mas.core.naming import did_you_mean, listed
 
 
 class MemoryBus:
@@ -79,17 +80,18 @@ class MemoryBus:
         """Seconds on the clock that deadlines refer to."""
         return self._clock()
 
-    async def publish(self, envelope: Envelope, *, wait: bool = True) -> None:
+    async def publish(self, envelope: Envelope, *, wait: bool = True, watch: Watch | None = None) -> None:
         """Deliver one way; see `Bus.publish`. A duplicate is counted and dropped without an error.
 
         A best-effort message never waits; where there is no room it is counted and dropped, without an error unless
-        `wait` is False. With a journal in group mode, returns once the message is on the disk.
+        `wait` is False. With a journal in group mode, returns once the message is on the disk. `watch` is told what
+        becomes of it.
 
         Raises:
             Malformed: the journal cannot hold the payload. JournalError: it is closed, or its disk has failed.
         """
         mailbox = self._route(envelope)
-        slot = Slot(envelope, next(self._tickets), is_request=False)
+        slot = Slot(envelope, next(self._tickets), is_request=False, watch=watch)
         if self._journal is not None:
             self._journal.check()
             slot.frame = encode(envelope)
@@ -110,7 +112,9 @@ class MemoryBus:
         if slot.record is not None and self._journal is not None:
             await self._journal.is_safe()
 
-    async def request(self, envelope: Envelope, *, timeout_s: float | None = None) -> Envelope:
+    async def request(
+        self, envelope: Envelope, *, timeout_s: float | None = None, watch: Watch | None = None
+    ) -> Envelope:
         """Deliver and wait for the answer; see `Bus.request` and `publish`. A duplicate raises Dropped."""
         mailbox = self._route(envelope)
         ticket = next(self._tickets)
@@ -119,7 +123,8 @@ class MemoryBus:
         if timeout_s is not None:
             timeout = self.now() + timeout_s
             deadline = timeout if deadline is None else min(deadline, timeout)
-        slot = Slot(msgspec.structs.replace(envelope, reply_to=token, deadline=deadline), ticket, is_request=True)
+        envelope = msgspec.structs.replace(envelope, reply_to=token, deadline=deadline)
+        slot = Slot(envelope, ticket, is_request=True, watch=watch)
         if self._journal is not None:
             self._journal.check()
             slot.frame = encode(slot.envelope)
@@ -144,7 +149,9 @@ class MemoryBus:
         """
         reader = request.source if request.principal is None else request.principal
         if answer.visibility is not None and reader not in answer.visibility:
-            raise Denied(f"answer {answer.id!r}: the requester {reader!r} is not in its visibility {_names(answer)}")
+            raise Denied(
+                f"answer {answer.id!r}: the requester {reader!r} is not in its visibility: {listed(answer.visibility)}"
+            )
         if answer.correlation != request.id:
             answer = msgspec.structs.replace(answer, correlation=request.id)
         frame = None if self._journal is None else encode(answer)
@@ -244,7 +251,7 @@ class MemoryBus:
         if envelope.visibility is not None and mailbox.principal not in envelope.visibility:
             raise Denied(
                 f"message {envelope.id!r}: {mailbox.principal!r}, who reads at {envelope.target!r}, "
-                f"is not in its visibility {_names(envelope)}"
+                f"is not in its visibility: {listed(envelope.visibility)}"
             )
         return mailbox
 
@@ -256,6 +263,8 @@ class MemoryBus:
         self._counters.processed += 1
         if slot.record is not None and not slot.is_request:
             self._ledger.write(slot, State.PROCESSED, effect=effect)
+        if slot.watch is not None:
+            slot.became("done")
         mailbox = self._mailboxes.get(slot.envelope.target)
         if mailbox is not None:
             mailbox.release(slot)
@@ -293,7 +302,3 @@ class MemoryBus:
                     slot,
                     Closed(f"request {slot.envelope.id!r}: its listener at {inbox.address!r} left without an answer"),
                 )
-
-
-def _names(envelope: Envelope) -> list[str]:
-    return sorted(envelope.visibility or ())

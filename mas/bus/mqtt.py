@@ -40,6 +40,7 @@ class MqttStatistics(DetailedStatistics, frozen=True, kw_only=True):
         repeated: messages that came again and were not handed out again.
         lost: one-way messages that a process had accepted and nobody had done when this bus, their
             sender, closed; or that too many others waited with for somebody to listen.
+        given_up: one-way messages sent from here that were accepted and became dead letters, here or elsewhere.
         malformed: frames that were none.
         forged: frames whose envelope names another principal than sent them.
         reconnects: connections after the first.
@@ -49,6 +50,7 @@ class MqttStatistics(DetailedStatistics, frozen=True, kw_only=True):
     resent: int
     repeated: int
     lost: int
+    given_up: int
     malformed: int
     forged: int
     reconnects: int
@@ -64,7 +66,13 @@ class MqttBus:
 
     def __init__(self, broker: Broker, codec: Codec, options: MqttOptions, *, process: str) -> None:
         self.me = Peer(broker.principal, process)
-        self._local = MemoryBus(limits=Limits(remembered=options.remembered, keeps_orphans=False))
+        limits = Limits(
+            remembered=options.remembered,
+            max_attempts=options.max_attempts,
+            dead_letters=options.dead_letters,
+            keeps_orphans=False,
+        )
+        self._local = MemoryBus(limits=limits)
         self._node = Node(broker, local=self._local, codec=codec, options=options, process=process)
 
     @classmethod
@@ -159,24 +167,30 @@ class MqttBus:
     def statistics(self) -> MqttStatistics:
         """Counters so far."""
         node = self._node
+        local = self._local.statistics()
+        forgotten = local.forgotten + node.outbox.letters.forgotten
         return MqttStatistics(
-            **msgspec.structs.asdict(self._local.statistics()),
+            **msgspec.structs.asdict(msgspec.structs.replace(local, forgotten=forgotten)),
             outbox=len(node.outbox),
             resent=node.outbox.resent,
             repeated=node.desk.repeated,
             lost=node.outbox.lost,
+            given_up=node.outbox.letters.given_up,
             malformed=node.ear.malformed,
             forged=node.ear.forged,
             reconnects=node.link.reconnects,
         )
 
     def dead_letters(self) -> tuple[DeadLetter, ...]:
-        """What this process took and gave up on; see `MemoryBus.dead_letters`."""
-        return self._local.dead_letters()
+        """What this process took and gave up on, then what it sent and only it still has."""
+        return self._local.dead_letters() + self._node.outbox.letters.all()
 
     def redrive(self, message_id: str | None = None) -> int:
-        """Deliver dead letters of this process again, here; see `MemoryBus.redrive`."""
-        return self._local.redrive(message_id)
+        """Deliver dead letters of this process again: what it took here, what it sent to whoever listens.
+
+        See `MemoryBus.redrive`.
+        """
+        return self._local.redrive(message_id) + self._node.outbox.redrive(message_id)
 
     def processes(self) -> dict[Peer, Card]:
         """Who is on the bus, this process included; who vanished a moment ago may still be among them."""

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 
 import msgspec
 
+from mas.bus.mqtt_client import NOBODY
 from mas.bus.mqtt_topics import Peer
 from mas.core.errors import Malformed
 
@@ -47,10 +48,10 @@ class Cards:
     Args:
         clock: seconds, for how long a process has been a suspect.
         absent_s: how long it stays one before it is gone.
-        gone: called with a process that left or was given up.
+        gone: called with a process that left or was given up, and the card that it had last.
     """
 
-    def __init__(self, *, clock: Callable[[], float], absent_s: float, gone: Callable[[Peer], None]) -> None:
+    def __init__(self, *, clock: Callable[[], float], absent_s: float, gone: Callable[[Peer, Card], None]) -> None:
         self._clock = clock
         self._absent_s = absent_s
         self._gone = gone
@@ -65,7 +66,7 @@ class Cards:
         if card is None:
             self.suspect(peer)
         elif card.is_leaving:
-            self._remove(peer)
+            self._remove(peer, card)
         else:
             self._cards[peer] = card
             self.heard(peer)
@@ -74,6 +75,13 @@ class Cards:
         """The process is there."""
         if self._suspects:
             self._suspects.pop(peer, None)
+
+    def found(self, peer: Peer, code: int) -> None:
+        """The broker's reason code for a question to the process."""
+        if code == NOBODY:
+            self.suspect(peer)
+        elif code == 0:
+            self.heard(peer)
 
     def suspect(self, peer: Peer) -> None:
         """The process may be gone."""
@@ -112,7 +120,8 @@ class Cards:
         """All addresses that somebody listens at."""
         return {address for card in self._cards.values() for address in card.addresses}
 
-    def _remove(self, peer: Peer) -> None:
+    def _remove(self, peer: Peer, leaving: Card | None = None) -> None:
         self._suspects.pop(peer, None)
-        if self._cards.pop(peer, None) is not None:
-            self._gone(peer)
+        last = self._cards.pop(peer, None)
+        if last is not None:
+            self._gone(peer, leaving or last)

@@ -55,6 +55,10 @@ class Client(aiomqtt.Client):
             self._acknowledge[sent.mid] = acknowledge
         return True
 
+    def forget(self, topic: str) -> None:
+        """Unsubscribe without waiting."""
+        self._client.unsubscribe(topic)
+
     def drop(self) -> None:
         """Close the socket, which aiomqtt leaves open after a failed connection."""
         self._client._sock_close()
@@ -91,6 +95,10 @@ class Client(aiomqtt.Client):
 
     def _on_message(self, client: Paho, userdata: Any, message: MQTTMessage) -> None:
         self._hear(message.topic, bytes(message.payload))
+
+    def _on_unsubscribe(self, client: Paho, userdata: Any, mid: int, *more: Any) -> None:
+        if mid in self._pending_unsubscribes:
+            super()._on_unsubscribe(client, userdata, mid, *more)
 
     def _on_publish(self, client: Paho, userdata: Any, mid: int, reason: ReasonCode, properties: Any) -> None:
         acknowledge = self._acknowledge.pop(mid, None)

@@ -6,40 +6,66 @@ again, and a message that comes twice gets the same word twice.
 
 import asyncio
 import sys
-from collections import Counter, OrderedDict, defaultdict, deque
+from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterable
+from typing import Final
 
 import msgspec
 
 from mas.bus.memory import MemoryBus
-from mas.bus.mqtt_frames import Answer, Codec, Failed, Find, Mode, Send, Standing, Status
+from mas.bus.mqtt_frames import Answer, Codec, Failed, Find, Mode, Send, Standing, Status, Word
 from mas.bus.mqtt_topics import Peer
+from mas.bus.watch import Fate
 from mas.core.errors import Closed, Malformed, MasError, NoRoute
 from mas.core.messages import Delivery, Envelope
 
 Key = tuple[Peer, str]
-Handed = tuple[str, str]
-"""(address, id) of a message in a local queue or in a receiver's hands."""
+_OVER: Final = frozenset({"done", "dead", "left", "unknown"})
 
 
 class Case:
-    """One message of another process.
+    """One message of another process; follows it through the local bus.
 
-    Attributes:
+    Args:
+        key: its sender and ticket.
         attempt: the latest one seen; with the standing `unknown`, all up to it are refused.
         standing: what its sender is told; `reply` (bytes) instead, once there is an answer or an error.
+        tries: how often a receiver, here or elsewhere, had it and did not finish.
+        heard: told of each of its fates in the local bus.
+
+    Attributes:
+        due: it is not to be delivered again before, on the local bus's clock.
         task: hands it over; None once that is over.
     """
 
-    __slots__ = ("attempt", "delivery", "mode", "reply", "standing", "task")
+    __slots__ = ("_heard", "attempt", "delivery", "due", "key", "mode", "reply", "standing", "task", "tries")
 
-    def __init__(self, attempt: int, standing: Standing, mode: Mode = "tell", delivery: Delivery | None = None) -> None:
+    def __init__(
+        self,
+        key: Key,
+        attempt: int,
+        standing: Standing,
+        *,
+        heard: Callable[["Case", Fate], None],
+        mode: Mode = "tell",
+        delivery: Delivery | None = None,
+        tries: int = 0,
+    ) -> None:
+        self.key = key
         self.attempt = attempt
         self.standing: Standing = standing
         self.mode = mode
         self.delivery = delivery
+        self.tries = tries
+        self.due = 0.0
         self.reply: bytes | None = None
         self.task: asyncio.Task[None] | None = None
+        self._heard = heard
+
+    def became(self, fate: Fate, tries: int, due: float) -> None:
+        """See `mas.bus.watch.Watch`."""
+        self.tries, self.due = tries, due
+        self._heard(self, fate)
 
 
 class Desk:
@@ -72,12 +98,7 @@ class Desk:
         self._remembered = remembered
         self._cases: dict[Key, Case] = {}
         self._over: OrderedDict[Key, None] = OrderedDict()
-        self._expected: Counter[Handed] = Counter()
-        self._admitted: Counter[Handed] = Counter()
-        self._early: Counter[Handed] = Counter()
-        self._open: dict[Handed, deque[Key]] = {}
-        self._words: defaultdict[Peer, dict[str, tuple[int, Standing]]] = defaultdict(dict)
-        local.tap(self._on_admitted)
+        self._words: defaultdict[Peer, dict[str, Word]] = defaultdict(dict)
 
     def send(self, sender: Peer, frame: Send) -> None:
         """A message came; its envelope says who sent it, and when it expires on this process's clock."""
@@ -85,14 +106,25 @@ class Desk:
         case = self._cases.get(key)
         if case is not None and (frame.attempt <= case.attempt or case.standing not in ("left", "unknown")):
             self.repeated += 1
-            self._tell(key, case, frame.attempt)
+            self._tell(case, frame.attempt)
             return
         self._over.pop(key, None)
-        case = self._cases[key] = Case(frame.attempt, "held", frame.mode, frame.envelope.delivery)
-        case.task = asyncio.create_task(self._hand_over(key, case, frame.envelope), name=f"mqtt {frame.envelope.id}")
-        case.task.add_done_callback(lambda task: self._handed_over(key, case, is_cancelled=task.cancelled()))
+        envelope = frame.envelope
+        case = self._cases[key] = Case(
+            key,
+            frame.attempt,
+            "held",
+            heard=self._became,
+            mode=frame.mode,
+            delivery=envelope.delivery,
+            tries=frame.tries,
+        )
+        if frame.tries >= envelope.attempt:
+            envelope = msgspec.structs.replace(envelope, attempt=frame.tries + 1)
+        case.task = asyncio.create_task(self._hand_over(case, envelope), name=f"mqtt {envelope.id}")
+        case.task.add_done_callback(lambda task: self._handed_over(case, is_cancelled=task.cancelled()))
         if frame.eager:
-            self._tell(key, case, frame.attempt)
+            self._tell(case, frame.attempt)
 
     def find(self, sender: Peer, frame: Find) -> None:
         """A sender has heard nothing: tell it, and promise not to take what has not come."""
@@ -100,19 +132,17 @@ class Desk:
             key = (sender, ticket)
             case = self._cases.get(key)
             if case is None:
-                case = self._cases[key] = Case(attempt, "unknown")
-                self._finish(key)
+                case = self._refuse(key, attempt)
             elif case.standing == "unknown":
                 case.attempt = max(case.attempt, attempt)
-            self._tell(key, case, attempt)
+            self._tell(case, attempt)
 
     def cancel(self, sender: Peer, ticket: str) -> None:
         """Nobody waits for the message any more; if it is still to come, it is refused."""
         key = (sender, ticket)
         case = self._cases.get(key)
         if case is None:
-            self._cases[key] = Case(sys.maxsize, "unknown")
-            self._finish(key)
+            self._refuse(key, sys.maxsize)
         elif case.task is not None:
             case.attempt = sys.maxsize
             case.task.cancel()
@@ -132,121 +162,109 @@ class Desk:
             if peer == sender and case.task is not None:
                 case.task.cancel()
 
-    def done(self, handed: Handed) -> None:
-        """A receiver has handled a message."""
-        waiting = self._open.get(handed)
-        if waiting:
-            self._close(handed, "done")
-        elif self._admitted[handed] > self._early[handed]:
-            self._early[handed] += 1
-
-    def leave(self, address: str) -> None:
-        """A subscription ended. When nobody listens here any more, what is not done goes to another process."""
-        if self._listens(address):
-            return
-        for handed in [handed for handed in self._open if handed[0] == address]:
-            while handed in self._open:
-                self._close(handed, "left")
-
     async def close(self) -> None:
-        """Wait for what is being handed over; the local bus must be closed, which ends it.
+        """Wait for what is being handed over, and say what becomes of the rest; the local bus must be closed.
 
-        What is in its queues can still be received here, so it is not given to others.
+        What is in its queues can still be received here, so it is not given to others. What a receiver has in hand is:
+        nobody would hear whether it was done.
         """
         tasks = [case.task for case in self._cases.values() if case.task is not None]
         if tasks:
             await asyncio.wait(tasks)
-        for handed in tuple(self._open):
-            while handed in self._open:
-                self._close(handed, "done")
+        for case in tuple(self._cases.values()):
+            if case.mode != "ask" and case.standing in ("accepted", "taken"):
+                case.tries += case.standing == "taken"
+                case.standing = "left" if case.standing == "taken" else "done"
+                self._moved(case)
         self._speak()
 
-    async def _hand_over(self, key: Key, case: Case, envelope: Envelope) -> None:
+    async def _hand_over(self, case: Case, envelope: Envelope) -> None:
         try:
             if case.mode == "ask":
-                answer = await self._local.request(envelope)
+                answer = await self._local.request(envelope, watch=case)
                 timeless = msgspec.structs.replace(answer, deadline=None)  # it would be on this process's clock
-                self._reply(key, case, Answer(self._process, key[1], timeless))
+                self._reply(case, Answer(self._process, case.key[1], timeless))
             else:
-                await self._publish(key, case, envelope)
+                await self._publish(case, envelope)
         except MasError as error:
-            self._failed(key, case, envelope, error)
+            self._failed(case, envelope, error)
 
-    def _handed_over(self, key: Key, case: Case, *, is_cancelled: bool) -> None:
+    def _handed_over(self, case: Case, *, is_cancelled: bool) -> None:
         """The task ended, or was cancelled before it began."""
         case.task = None
-        if is_cancelled:
+        if is_cancelled and (case.mode == "ask" or case.standing == "held"):
             case.standing = "unknown"
-        if case.standing != "accepted":
-            self._finish(key)
+        if case.mode == "ask" or case.standing not in ("accepted", "taken"):
+            self._finish(case.key)
 
-    async def _publish(self, key: Key, case: Case, envelope: Envelope) -> None:
-        """Into a queue; from then on it waits for `done`, unless the local bus had the id before and drops it."""
-        handed = (envelope.target, envelope.id)
-        self._expected[handed] += 1
-        try:
+    async def _publish(self, case: Case, envelope: Envelope) -> None:
+        """Into a queue; from then on the local bus says what becomes of it, unless nothing was promised."""
+        if case.delivery is Delivery.BEST_EFFORT:
             await self._local.publish(envelope, wait=case.mode == "tell")
-        except asyncio.CancelledError:
-            _less(self._admitted, handed)
-            raise
-        finally:
-            _less(self._expected, handed)
-        case.standing = "done"
-        if self._admitted[handed] > 0:
-            _less(self._admitted, handed)
-            if self._early[handed] > 0:
-                _less(self._early, handed)
-            elif case.delivery is not Delivery.BEST_EFFORT:
+            case.standing = "done"
+        else:
+            await self._local.publish(envelope, wait=case.mode == "tell", watch=case)
+            if case.standing == "held":
                 case.standing = "accepted"
-                self._open.setdefault(handed, deque()).append(key)
-        self._tell(key, case, case.attempt)
+        self._tell(case, case.attempt)
 
-    def _on_admitted(self, envelope: Envelope) -> None:
-        handed = (envelope.target, envelope.id)
-        if self._expected.get(handed):
-            self._admitted[handed] += 1
+    def _became(self, case: Case, fate: Fate) -> None:
+        """The local bus has news of a message. What becomes of a request in the end, its task says."""
+        if case.standing in _OVER:
+            return
+        if case.mode == "ask":
+            if fate in ("taken", "back"):
+                case.standing = "taken" if fate == "taken" else "held"
+            return
+        case.standing = "accepted" if fate == "back" else fate
+        if case.task is None:
+            self._moved(case)
 
-    def _failed(self, key: Key, case: Case, envelope: Envelope, error: MasError) -> None:
+    def _failed(self, case: Case, envelope: Envelope, error: MasError) -> None:
         """Tell the error, or, where the local listeners left, that another process may take it."""
         is_left = isinstance(error, NoRoute) or (isinstance(error, Closed) and case.delivery is Delivery.AT_LEAST_ONCE)
         if is_left and not self._listens(envelope.target):
+            case.tries += case.standing == "taken"
             case.standing = "left"
-            self._tell(key, case, case.attempt)
+            self._tell(case, case.attempt)
         else:
-            self._reply(key, case, Failed(self._process, key[1], type(error).__name__, str(error)))
+            self._reply(case, Failed(self._process, case.key[1], type(error).__name__, str(error)))
 
-    def _reply(self, key: Key, case: Case, frame: Answer | Failed) -> None:
+    def _reply(self, case: Case, frame: Answer | Failed) -> None:
+        peer, ticket = case.key
         try:
             case.reply = self._codec.encode(frame)
         except Malformed as error:
-            case.reply = self._codec.encode(Failed(self._process, key[1], "Malformed", str(error)))
-        self._say(key[0], case.reply)
+            case.reply = self._codec.encode(Failed(self._process, ticket, "Malformed", str(error)))
+        self._say(peer, case.reply)
 
-    def _close(self, handed: Handed, standing: Standing) -> None:
-        """The oldest open message of this address and id is over."""
-        keys = self._open[handed]
-        key = keys.popleft()
-        if not keys:
-            del self._open[handed]
-        case = self._cases[key]
-        case.standing = standing
+    def _refuse(self, key: Key, attempt: int) -> Case:
+        """Promise not to take a message that has not come, up to this attempt."""
+        case = self._cases[key] = Case(key, attempt, "unknown", heard=self._became)
         self._finish(key)
-        self._tell(key, case, case.attempt)
+        return case
 
-    def _tell(self, key: Key, case: Case, attempt: int) -> None:
+    def _moved(self, case: Case) -> None:
+        """A message has moved on here, or is over."""
+        if case.standing in _OVER:
+            self._finish(case.key)
+        self._tell(case, case.attempt)
+
+    def _tell(self, case: Case, attempt: int) -> None:
         """Say how it stands; short words of one turn of the event loop go together."""
+        peer, ticket = case.key
         if case.reply is not None:
-            self._say(key[0], case.reply)
+            self._say(peer, case.reply)
             return
         if not self._words:
             asyncio.get_running_loop().call_soon(self._speak)
-        self._words[key[0]][key[1]] = (attempt, case.standing)
+        delay_s = max(0.0, case.due - self._local.now()) if case.standing == "left" else 0.0
+        self._words[peer][ticket] = Word(ticket, attempt, case.standing, case.tries, delay_s or None)
 
     def _speak(self) -> None:
         words, self._words = self._words, defaultdict(dict)
-        for peer, standings in words.items():
-            told = [(ticket, attempt, standing) for ticket, (attempt, standing) in standings.items()]
-            self._say(peer, self._codec.encode(Status(self._process, told)))
+        for peer, told in words.items():
+            self._say(peer, self._codec.encode(Status(self._process, list(told.values()))))
 
     def _finish(self, key: Key) -> None:
         """Keep what became of it for a while."""
@@ -255,9 +273,3 @@ class Desk:
         if len(self._over) > self._remembered:
             oldest, _ = self._over.popitem(last=False)
             self._cases.pop(oldest, None)
-
-
-def _less(counter: Counter[Handed], handed: Handed) -> None:
-    counter[handed] -= 1
-    if counter[handed] <= 0:
-        del counter[handed]

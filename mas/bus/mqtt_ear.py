@@ -112,8 +112,8 @@ class Ear:
             self._desk.got(peer, frame.tickets)
 
     def _take_status(self, peer: Peer, frame: Status) -> None:
-        for ticket, attempt, standing in frame.standings:
-            self._outbox.heard(peer, ticket, attempt, standing)
+        for word in frame.words:
+            self._outbox.heard(peer, word)
 
     def _take_answer(self, peer: Peer, frame: Answer) -> None:
         self._outbox.answered(frame.ticket, frame.envelope)

@@ -19,7 +19,7 @@ from mas.core.messages import PAYLOADS, Envelope, Payload
 
 VERSION = b"\x01"
 Mode = Literal["tell", "try", "ask"]
-Standing = Literal["held", "accepted", "done", "left", "unknown"]
+Standing = Literal["held", "accepted", "taken", "done", "dead", "left", "unknown"]
 
 
 class Send(msgspec.Struct, frozen=True, array_like=True, tag="s"):
@@ -32,6 +32,7 @@ class Send(msgspec.Struct, frozen=True, array_like=True, tag="s"):
         mode: one way and waiting for room (`tell`), one way and not waiting (`try`), or a request (`ask`).
         remaining_s: seconds to the deadline, as clocks of processes differ; None: no deadline.
         eager: the sender goes on when it hears who holds the message, so say `held` at once.
+        tries: how often a receiver, here or elsewhere, had it and did not finish.
     """
 
     process: str
@@ -41,6 +42,7 @@ class Send(msgspec.Struct, frozen=True, array_like=True, tag="s"):
     remaining_s: float | None
     eager: bool
     envelope: Envelope
+    tries: int = 0
 
 
 class Find(msgspec.Struct, frozen=True, array_like=True, tag="f"):
@@ -64,11 +66,28 @@ class Got(msgspec.Struct, frozen=True, array_like=True, tag="g"):
     tickets: list[str]
 
 
+class Word(msgspec.Struct, frozen=True, array_like=True):
+    """What became of one attempt.
+
+    Attributes:
+        standing: `held` here, `accepted` into a queue, `taken` by a receiver, `done`, `dead` (given up: a dead letter
+            there), `left` undone, or `unknown`.
+        tries: as in `Send`, by now.
+        delay_s: what was left is not to be delivered again before; None: at once.
+    """
+
+    ticket: str
+    attempt: int
+    standing: Standing
+    tries: int = 0
+    delay_s: float | None = None
+
+
 class Status(msgspec.Struct, frozen=True, array_like=True, tag="t"):
-    """What became of (ticket, attempt): `held` here, `accepted` into a queue, `done`, `left` undone, or `unknown`."""
+    """What became of messages."""
 
     process: str
-    standings: list[tuple[str, int, Standing]]
+    words: list[Word]
 
 
 class Answer(msgspec.Struct, frozen=True, array_like=True, tag="a"):

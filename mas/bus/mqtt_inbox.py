@@ -1,4 +1,4 @@
-"""A subscription of a bus over MQTT: one of the local bus, whose messages' senders are told what became of them."""
+"""A subscription of a bus over MQTT: one of the local bus, which other processes know of while it lasts."""
 
 from collections.abc import Callable
 from types import TracebackType
@@ -26,7 +26,7 @@ class MqttInbox:
     async def __aenter__(self) -> Self:
         await self._inbox.__aenter__()
         try:
-            await self._node.listen(self.address, self._inbox.principal)
+            await self._node.places.listen(self.address, self._inbox.principal)
         except BaseException as error:
             await self._inbox.__aexit__(type(error), error, error.__traceback__)
             raise
@@ -36,11 +36,9 @@ class MqttInbox:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
-            await self._node.leave(self.address)
+            await self._node.places.leave(self.address)
         finally:
-            self._node.unlist(self.address)
             await self._inbox.__aexit__(kind, error, trace)
-            self._node.desk.leave(self.address)
 
     def __aiter__(self) -> Self:
         return self
@@ -58,24 +56,19 @@ class MqttInbox:
     def done(self, envelope: Envelope) -> None:
         """Handled; see `Subscription.done`."""
         self._inbox.done(envelope)
-        self._node.desk.done((self.address, envelope.id))
 
     def nack(
         self, envelope: Envelope, *, delay_s: float = 0.0, cause: str = "given back", is_tried: bool = True
     ) -> bool:
         """Give it back, to be delivered again in this process; see `Subscription.nack`.
 
-        After as many attempts as the bus allows it is a dead letter here.
+        After as many attempts as the bus allows, those in other processes among them, it is a dead letter here.
         """
-        will_come = self._inbox.nack(envelope, delay_s=delay_s, cause=cause, is_tried=is_tried)
-        if not will_come:
-            self._node.desk.done((self.address, envelope.id))
-        return will_come
+        return self._inbox.nack(envelope, delay_s=delay_s, cause=cause, is_tried=is_tried)
 
     def reject(self, envelope: Envelope, *, cause: str) -> None:
         """Give it up; see `Subscription.reject`."""
         self._inbox.reject(envelope, cause=cause)
-        self._node.desk.done((self.address, envelope.id))
 
     def on_abandoned(self, envelope: Envelope, call: Callable[[], object]) -> None:
         """Call once when nobody waits for the answer any more; see `Subscription.on_abandoned`."""

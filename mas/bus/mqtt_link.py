@@ -110,7 +110,7 @@ class Link:
         except aiomqtt.MqttError:
             return  # the connection broke: the next one subscribes
         except BaseException:
-            del self._filters[topic]
+            self._filters.pop(topic, None)
             raise
 
     async def unsubscribe(self, topic: str) -> None:
@@ -119,6 +119,12 @@ class Link:
         if self._client is not None:
             with contextlib.suppress(aiomqtt.MqttError):
                 await self._client.unsubscribe(topic, timeout=self._options.patience_s)
+
+    def forget(self, topic: str) -> None:
+        """As `unsubscribe`, without waiting for the broker."""
+        self._filters.pop(topic, None)
+        if self._client is not None:
+            self._client.forget(topic)
 
     async def _subscribe(self, client: Client, topic: str) -> None:
         (reason,) = await client.subscribe(topic, qos=self._filters[topic], timeout=self._options.patience_s)

@@ -16,6 +16,7 @@ from mas.bus.mqtt_frames import Codec, Mode
 from mas.bus.mqtt_link import Link
 from mas.bus.mqtt_options import MqttOptions
 from mas.bus.mqtt_outbox import Outbox
+from mas.bus.mqtt_places import Places
 from mas.bus.mqtt_speaker import Speaker
 from mas.bus.mqtt_topics import Peer, Topics
 from mas.bus.mqtt_url import Broker
@@ -41,8 +42,6 @@ class Node:
         self._options = options
         self._codec = codec
         self._topics = topics = Topics(space=broker.space)
-        self._password = broker.password
-        self._readers: dict[str, list[str]] = {}
         self._since = time.time()
         self.link = Link(
             broker,
@@ -53,6 +52,13 @@ class Node:
             will=topics.card(self.me),
         )
         self.cards = Cards(clock=local.now, absent_s=options.absent_s, gone=self._gone)
+        self.places = Places(
+            self.link,
+            topics=topics,
+            password=broker.password,
+            readers=self.cards.readers,
+            changed=self._show_card,
+        )
         self._speaker = Speaker(self.me, line=self.link, codec=codec, topics=topics, clock=local.now)
         self._room = asyncio.Semaphore(options.outbox)
         self.outbox = Outbox(
@@ -67,7 +73,7 @@ class Node:
             process=process,
             codec=codec,
             say=self._speaker.say,
-            listens=self._readers.__contains__,
+            listens=self.places.__contains__,
             remembered=options.remembered,
         )
         self.ear = Ear(
@@ -114,8 +120,9 @@ class Node:
         if self._is_closed:
             return
         self._is_closed = True
-        await self.desk.close()
+        self.places.close()
         self.outbox.close()
+        await self.desk.close()
         for echo in self._echoes.values():
             _resolve(echo, False)
         if self._looking is not None:
@@ -181,39 +188,6 @@ class Node:
             )
         return envelope
 
-    async def listen(self, address: str, reader: str) -> None:
-        """Take messages to an address from now on.
-
-        Raises:
-            Denied: the broker does not let this principal listen there, or a process is there with another reader.
-        """
-        others = self.cards.readers(address) - {reader}
-        if others:
-            raise Denied(f"{reader!r} cannot listen at {address!r}, where {sorted(others)} read")
-        self._readers.setdefault(address, []).append(reader)
-        if len(self._readers[address]) > 1:
-            return
-        self._show_card()
-        try:
-            await self.link.subscribe(self._topics.listen(address, self._password), qos=0)
-        except BaseException:
-            self.unlist(address)
-            raise
-
-    async def leave(self, address: str) -> None:
-        """Take one subscription's messages no more; the others' and the broker's, if it was not the last, go on."""
-        if len(self._readers.get(address, ())) == 1 and not self._is_closed:
-            await self.link.unsubscribe(self._topics.listen(address, self._password))
-
-    def unlist(self, address: str) -> None:
-        """One subscription at the address is over."""
-        readers = self._readers[address]
-        readers.pop()
-        if not readers:
-            del self._readers[address]
-            if not self._is_closed:
-                self._show_card()
-
     async def _until_room(self, envelope: Envelope, mode: Mode, deadline: float | None) -> None:
         """Wait for room in the outbox, and until it is sure whether somebody listens."""
         if mode == "try" and self._room.locked():
@@ -276,12 +250,12 @@ class Node:
         for echo in self._echoes.values():
             _resolve(echo, False)
 
-    def _gone(self, peer: Peer) -> None:
-        self.outbox.gone(peer)
+    def _gone(self, peer: Peer, card: Card) -> None:
+        self.outbox.gone(peer, card.addresses)
         self.desk.lost(peer)
 
     def _show_card(self) -> None:
-        card = Card(since=self._since, addresses={address: names[0] for address, names in self._readers.items()})
+        card = Card(since=self._since, addresses=self.places.addresses())
         self.cards.take(self.me, card)
         self.link.publish(self._topics.card(self.me), msgspec.json.encode(card), retain=True)
 

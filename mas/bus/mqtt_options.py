@@ -21,6 +21,8 @@ class MqttOptions:
         grace_s: how long after a deadline the receiver's own word is waited for.
         outbox: messages on their way or not yet done, at most; further senders wait. Half of it may wait for listeners.
         remembered: messages that are over and still recognised when they come again, the oldest forgotten first.
+        max_attempts: attempts to handle a message in all processes, the first one included, before it is given up on.
+        dead_letters: messages given up on that each side of this process keeps; the oldest is forgotten first.
         max_frame_bytes: longest message that is sent or taken.
 
     Raises:
@@ -36,6 +38,8 @@ class MqttOptions:
     grace_s: float = 0.25
     outbox: int = 1024
     remembered: int = 16_384
+    max_attempts: int = 5
+    dead_letters: int = 1024
     max_frame_bytes: int = 4 << 20
 
     def __post_init__(self) -> None:

@@ -8,20 +8,21 @@ when all that live have promised does the next attempt go out. So no two living 
 import asyncio
 import secrets
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from functools import partial
 
+from mas.bus import mqtt_refusals as refusals
 from mas.bus.mqtt_cards import Cards
 from mas.bus.mqtt_client import NOBODY, NOT_AUTHORISED
-from mas.bus.mqtt_frames import Mode, Standing, error_named
+from mas.bus.mqtt_frames import Mode, Word, error_named
+from mas.bus.mqtt_letters import Letters
 from mas.bus.mqtt_options import MqttOptions
 from mas.bus.mqtt_post import Lanes, Post
 from mas.bus.mqtt_speaker import Speaker
 from mas.bus.mqtt_topics import Peer
-from mas.core.errors import Closed, Denied, Expired, Malformed, MasError, NoRoute
+from mas.core.errors import Malformed
 from mas.core.messages import Envelope
 
-_TOO_LONG = 149
 _RETRY_S = 0.05
 
 
@@ -44,13 +45,14 @@ class Outbox:
     ) -> None:
         self.resent = 0
         self.lost = 0
+        self.letters = Letters(options.dead_letters)
         self._speaker = speaker
         self._cards = cards
         self._options = options
         self._clock = clock
         self._removed = removed
         self._posts: dict[str, Post] = {}
-        self._lanes = Lanes(cards.listeners, self._first)
+        self._lanes = Lanes(cards.listeners, self._go)
 
     def __len__(self) -> int:
         return len(self._posts)
@@ -79,33 +81,29 @@ class Outbox:
         if post.is_sent:
             self._speaker.cancel(post.ticket, peers)
 
-    def heard(self, peer: Peer, ticket: str, attempt: int, standing: Standing) -> None:
+    def heard(self, peer: Peer, word: Word) -> None:
         """A process says how a message stands there."""
-        post = self._posts.get(ticket)
-        if post is None or (attempt != post.attempt and standing != "done"):
+        post = self._posts.get(word.ticket)
+        if post is None or (word.attempt != post.attempt and word.standing not in ("done", "dead")):
             return
-        if standing == "unknown":
+        post.tries = max(post.tries, word.tries)
+        if word.standing == "unknown":
             self._is_without(post, peer)
-        elif standing == "left":
+        elif word.standing == "left":
+            if word.delay_s is not None:
+                post.not_before = self._clock() + word.delay_s
             self._leave_to_others(post, peer)
-        elif standing == "done":
-            post.settle(None)
-            self._remove(post)
+        elif word.standing in ("done", "dead"):
+            self.letters.given_up += word.standing == "dead"
+            self._end(post, None)
         else:
-            if post.holder != peer:
-                post.holder, post.asked, post.is_orphan = peer, None, False
-                post.pause_s = self._options.ack_s
-                post.due = self._clock() + post.pause_s
-            if standing == "accepted":
-                post.settle(None)
-            self._lanes.advance(post)
+            self._is_with(post, peer, word)
 
     def answered(self, ticket: str, answer: Envelope) -> None:
         """The answer to a request came; the first one counts."""
         post = self._posts.get(ticket)
         if post is not None:
-            post.settle(answer)
-            self._remove(post)
+            self._end(post, answer)
 
     def failed(self, ticket: str, name: str, text: str) -> None:
         """A message ended in an error."""
@@ -113,12 +111,15 @@ class Outbox:
         if post is not None:
             self._fail(post, error_named(name, text))
 
-    def gone(self, peer: Peer) -> None:
-        """A process is there no more."""
+    def gone(self, peer: Peer, addresses: Container[str]) -> None:
+        """A process is there no more, and had not left these addresses in good order: it may have died of a message."""
         for post in tuple(self._posts.values()):
             if post.holder == peer:
+                post.tries += post.is_taken
                 self._leave_to_others(post, peer)
             else:
+                is_unheard = post.is_sent and post.holder is None and (post.asked is None or peer in post.asked)
+                post.tries += is_unheard and post.envelope.target in addresses
                 self._is_without(post, peer)
 
     def appeared(self, peer: Peer) -> None:
@@ -145,31 +146,47 @@ class Outbox:
             for peer in self._to_ask(post, now):
                 finds[peer].append((post.ticket, post.attempt))
         for peer, tickets in finds.items():
-            self._speaker.ask(peer, tickets, partial(self._found, peer))
+            self._speaker.ask(peer, tickets, partial(self._cards.found, peer))
 
     def close(self) -> None:
         """Wake all senders with Closed."""
         for post in tuple(self._posts.values()):
             self.lost += post.future.done()
-            self._fail(post, Closed(f"message {post.envelope.id!r}: the bus was closed"))
+            self._end(post, refusals.closed(post))
 
-    def _first(self, post: Post) -> None:
-        post.attempt = 1
+    def redrive(self, message_id: str | None) -> int:
+        """Send the dead letters with this id again, None: all of them; returns how many."""
+        posts = self.letters.take(message_id)
+        for post in posts:
+            post.revive(self._clock())
+            self._posts[post.ticket] = post
+            self._lanes.join(post)
+        return len(posts)
+
+    def _go(self, post: Post) -> None:
+        """It is its turn, though perhaps not yet its time."""
+        if post.not_before > self._clock():
+            post.due = post.not_before
+            return
+        post.attempt = max(1, post.attempt)
         self._send(post)
+
+    def _is_with(self, post: Post, peer: Peer, word: Word) -> None:
+        post.is_taken = word.standing == "taken"
+        if post.holder != peer:
+            post.holder, post.asked, post.is_orphan = peer, None, False
+            post.pause_s = self._options.ack_s
+            post.due = self._clock() + post.pause_s
+        if word.standing == "accepted" or (post.is_taken and post.mode != "ask"):
+            post.settle(None)
+        self._lanes.advance(post)
 
     def _send(self, post: Post) -> None:
         """Give the message to its address."""
         address, visibility = post.envelope.target, post.envelope.visibility
         readers = self._cards.readers(address)
         if visibility is not None and not readers <= visibility:
-            strangers = sorted(readers - visibility)
-            self._fail(
-                post,
-                Denied(
-                    f"message {post.envelope.id!r}: {strangers}, who read at {address!r}, "
-                    f"are not in its visibility {sorted(visibility)}"
-                ),
-            )
+            self._fail(post, refusals.not_for(post, readers - visibility))
             return
         post.holder, post.asked = None, None
         post.pause_s = self._options.ack_s
@@ -183,19 +200,10 @@ class Outbox:
         """The broker says what it did with one attempt."""
         if post.ticket not in self._posts or post.attempt != attempt or post.holder is not None:
             return
-        envelope = post.envelope
         if code == NOBODY:
             self._unrouted(post)
-        elif code == NOT_AUTHORISED:
-            self._fail(
-                post,
-                Denied(
-                    f"message {envelope.id!r}: the broker does not let {self._speaker.me.principal!r} send to "
-                    f"{envelope.target!r}"
-                ),
-            )
-        elif code == _TOO_LONG:
-            self._fail(post, Malformed(f"message {envelope.id!r} is longer than the broker allows"))
+        elif (error := refusals.by_broker(post, self._speaker.me.principal, code)) is not None:
+            self._fail(post, error)
         elif code > NOT_AUTHORISED:
             post.is_sent = False  # it is short of something: again in a while
         else:
@@ -212,12 +220,13 @@ class Outbox:
             return
         for peer in listeners:
             self._cards.suspect(peer)
-        post.due = now + _RETRY_S
+        post.due = post.not_before = now + _RETRY_S
 
     def _to_ask(self, post: Post, now: float) -> tuple[Peer, ...]:
         """Who should be asked for a message that is due; none where it is sent instead."""
         if not post.is_sent:
-            self._send(post)
+            post.due = now + self._options.ack_s
+            self._lanes.advance(post)
             return ()
         if post.holder is None and post.asked is None:
             post.asked = set(self._cards.listeners(post.envelope.target))
@@ -227,12 +236,6 @@ class Outbox:
         post.due = now + post.pause_s
         post.pause_s = min(2 * post.pause_s, self._options.poll_s)
         return (post.holder,) if post.holder is not None else tuple(post.asked or ())
-
-    def _found(self, peer: Peer, code: int) -> None:
-        if code == NOBODY:
-            self._cards.suspect(peer)
-        elif code == 0:
-            self._cards.heard(peer)
 
     def _is_without(self, post: Post, peer: Peer) -> None:
         """A process does not have it and will not take this attempt."""
@@ -251,31 +254,26 @@ class Outbox:
             self._give_up(post)
 
     def _again(self, post: Post) -> None:
-        """The next attempt, if there is somebody for it."""
-        if not set(self._cards.listeners(post.envelope.target)) - post.shunned:
+        """The next attempt when it is its turn, if there is one left and somebody for it."""
+        if post.tries >= self._options.max_attempts:
+            self._fail(post, refusals.tried_enough(post))
+        elif not set(self._cards.listeners(post.envelope.target)) - post.shunned:
             self._give_up(post)
-            return
-        self.resent += 1
-        post.attempt += 1
-        self._send(post)
+        else:
+            self.resent += 1
+            post.let_go()
+            post.due = self._clock() + self._options.ack_s
+            self._lanes.advance(post)
 
     def _give_up(self, post: Post) -> None:
         """Nobody is left to take it: it waits for a listener if its sender was told that it will be delivered."""
-        envelope = post.envelope
         if post.future.done() and post.may_repeat:
             others = sum(other.is_orphan for other in self._posts.values() if other is not post)
-            if 2 * others < self._options.outbox:  # the other half is for what can go on
-                post.begin_again()
-                post.due = self._clock() + 2 * self._options.ack_s
+            if 2 * others < self._options.outbox or not post.has_room:  # the other half is for what can go on
+                post.begin_again(self._clock() + 2 * self._options.ack_s)
                 return
             self.lost += 1
-        if post.holder is not None and post.mode == "ask":
-            error: MasError = Closed(
-                f"request {envelope.id!r}: its listener at {envelope.target!r} vanished without an answer"
-            )
-        else:
-            error = NoRoute(f"message {envelope.id!r}: nobody listens at {envelope.target!r} any more")
-        self._fail(post, error)
+        self._end(post, refusals.nobody_left(post))
 
     def _at_deadline(self, post: Post) -> None:
         """Wait a little for the receiver's own word, where it may have one."""
@@ -285,11 +283,15 @@ class Outbox:
             self._expire(post)
 
     def _expire(self, post: Post) -> None:
-        envelope = post.envelope
-        self._fail(post, Expired(f"message {envelope.id!r}: {envelope.target!r} did not take or answer it in time"))
+        end = self._fail if post.holder is None else self._end
+        end(post, refusals.late(post))
 
     def _fail(self, post: Post, error: Exception) -> None:
-        post.settle(error)
+        self.letters.add(post, str(error))
+        self._end(post, error)
+
+    def _end(self, post: Post, outcome: Envelope | Exception | None) -> None:
+        post.settle(outcome)
         self._remove(post)
 
     def _remove(self, post: Post) -> None:
@@ -297,4 +299,5 @@ class Outbox:
             if post.timer is not None:
                 post.timer.cancel()
             self._lanes.leave(post)
-            self._removed()
+            if post.has_room:
+                self._removed()

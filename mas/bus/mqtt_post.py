@@ -1,6 +1,7 @@
 """One message of this process on its way, and the order of those that have a key."""
 
 import asyncio
+import math
 from collections import deque
 from collections.abc import Callable
 
@@ -23,9 +24,13 @@ class Post:
         holder: the process that said that it has it.
         asked: processes that may have it and have not said so yet; None: nobody was asked.
         shunned: processes that had it and left it.
+        tries: how often a receiver had it and did not finish.
+        is_taken: a receiver at its holder has it now.
         is_orphan: it waits for somebody to listen; whoever was to do it has left or died.
         is_sent: it went to the broker, which has not said that nobody listens.
         unrouted_since: when the broker first said that nobody listens; None: it did not, or took it since.
+        not_before: when it may be given to the address again, on this process's clock.
+        has_room: it takes room in the outbox.
         due: when to look after it next; `pause_s`: the wait after that.
         timer: fires at the deadline.
     """
@@ -37,15 +42,19 @@ class Post:
         "due",
         "envelope",
         "future",
+        "has_room",
         "holder",
         "is_orphan",
         "is_sent",
+        "is_taken",
         "lane",
         "mode",
+        "not_before",
         "pause_s",
         "shunned",
         "ticket",
         "timer",
+        "tries",
         "unrouted_since",
     )
 
@@ -69,19 +78,35 @@ class Post:
         self.holder: Peer | None = None
         self.asked: set[Peer] | None = None
         self.shunned: set[Peer] = set()
+        self.tries = 0
+        self.is_taken = False
         self.is_sent = False
         self.is_orphan = False
         self.unrouted_since: float | None = None
+        self.not_before = -math.inf
+        self.has_room = True
         self.due = 0.0
         self.pause_s = 0.0
         self.timer: asyncio.TimerHandle | None = None
 
-    def begin_again(self) -> None:
-        """Nobody has it, and who had it may take the next attempt."""
+    def let_go(self) -> None:
+        """Nobody has it: the next attempt may go when it is its turn."""
         self.attempt += 1
-        self.holder, self.asked, self.unrouted_since = None, None, None
+        self.holder, self.asked = None, None
+        self.is_sent, self.is_taken = False, False
+
+    def begin_again(self, not_before: float) -> None:
+        """Nobody is there to take it, and who had it may take the next attempt."""
+        self.let_go()
+        self.unrouted_since = None
         self.shunned.clear()
-        self.is_sent, self.is_orphan = False, True
+        self.is_orphan = True
+        self.due = self.not_before = max(self.not_before, not_before)
+
+    def revive(self, now: float) -> None:
+        """A dead letter is sent again: with all its attempts, without a deadline, and beyond the room of the outbox."""
+        self.tries, self.deadline, self.has_room = 0, None, False
+        self.begin_again(now)
 
     @property
     def may_repeat(self) -> bool:
@@ -101,7 +126,8 @@ class Post:
 class Lanes:
     """Keeps messages of one source, key and target in order.
 
-    The next one may go when all before it are done, or lie with the one process that listens: it keeps their order.
+    The next one may go when all before it are done, or lie with the one process that listens: it keeps their order. One
+    that must go again waits for that at its old place.
 
     Args:
         listeners: the processes that listen at an address.
@@ -134,15 +160,14 @@ class Lanes:
 
     def advance(self, post: Post) -> None:
         """Something is known of a message: send those of its lane whose turn it is now."""
-        lane = () if post.lane is None else tuple(self._lanes.get(post.lane, ()))
-        for index, next_one in enumerate(lane):
-            if next_one.attempt > 0:
-                continue
-            holders = {earlier.holder for earlier in lane[:index]}
-            if holders and holders != set(self._listeners(next_one.envelope.target)):
+        if post.lane is None:
+            if not post.is_sent:
+                self._go(post)
+            return
+        holders: set[Peer | None] = set()
+        for next_one in tuple(self._lanes.get(post.lane, ())):
+            if not next_one.is_sent:
+                if len(holders) < 2 and (not holders or holders == set(self._listeners(next_one.envelope.target))):
+                    self._go(next_one)
                 return
-            if len(holders) > 1:
-                return
-            self._go(next_one)
-            if next_one.holder is None:
-                return
+            holders.add(next_one.holder)

@@ -111,5 +111,6 @@ class Speaker:
             remaining_s=self._remaining_s(post),
             eager=post.lane is not None,
             envelope=msgspec.structs.replace(post.envelope, deadline=None),
+            tries=post.tries,
         )
         return self._codec.encode(frame)

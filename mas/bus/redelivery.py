@@ -52,21 +52,23 @@ class Redelivery:
         mailbox = self._mailboxes[slot.envelope.target]
         if delay_s and mailbox.halted >= self._limits.delayed and not mailbox.is_halted(slot):
             delay_s, cause = None, f"{cause}; {mailbox.halted} others wait already to be delivered again"
+        slot.due = self._clock() + (delay_s or 0.0)
         if not self._take_back(slot, cause, is_tried=is_tried, is_last=delay_s is None):
             mailbox.release(slot)
             return False
-        mailbox.give_back(slot, self._clock() + (delay_s or 0.0))
+        mailbox.give_back(slot, slot.due)
         self._resume(mailbox, delay_s or 0.0)
         return True
 
     def leave(self, inbox: Inbox, *, has_others: bool) -> list[Slot]:
         """Count what a subscription that leaves received and did not finish; returns what must be delivered again."""
         cause = f"its listener at {inbox.address!r} left before it was done"
+        is_kept = has_others or self._limits.keeps_orphans
         again = []
         for slot in [slot for taken in inbox.taken.values() for slot in taken]:
             is_answerable = has_others and slot.envelope.delivery is Delivery.AT_LEAST_ONCE
             if not slot.is_request or slot.is_settled or is_answerable:
-                again += [slot] if self._take_back(slot, cause) else []
+                again += [slot] if self._take_back(slot, cause, is_kept=is_kept) else []
             else:
                 self._counters.processed += 1
         inbox.taken.clear()
@@ -88,17 +90,23 @@ class Redelivery:
 
     def adopt(self, address: str, mailbox: Mailbox) -> None:
         """Somebody listens at an address: what waited for that and may be read comes first."""
-        orphans = self._orphans.pop(address, [])
+        orphans, now = self._orphans.pop(address, []), self._clock()
         for slot in orphans:
             readers = slot.envelope.visibility
             if readers is not None and mailbox.principal not in readers:
                 self._orphans.setdefault(address, []).append(slot)
             else:
-                slot.put(mailbox.waiting)
+                mailbox.stand(slot, now)
                 mailbox.has_deadlines = mailbox.has_deadlines or slot.envelope.deadline is not None
+        for due in {slot.due for slot in orphans if slot.due > now}:
+            self._resume(mailbox, due - now)
 
     def close(self) -> None:
-        """The bus is closed: orphans die, or stay in the journal."""
+        """The bus is closed: orphans die, or stay in the journal; what was given back goes to a sender that kept it."""
+        for mailbox in () if self._limits.keeps_orphans else tuple(self._mailboxes.values()):
+            for slot in [slot for slot in mailbox.slots() if slot.is_renewed]:
+                mailbox.withdraw(slot)
+                self._ledger.forgo(slot)
         for address, slots in tuple(self._orphans.items()):
             del self._orphans[address]
             self.left_behind(slots, address, is_closed=True)
@@ -138,22 +146,31 @@ class Redelivery:
         elif not mailbox.offer(slot):
             mailbox.park(slot)
 
-    def _take_back(self, slot: Slot, cause: str, *, is_tried: bool = True, is_last: bool = False) -> bool:
-        """Count a received message as not handled; False: it is not to be delivered again."""
+    def _take_back(
+        self, slot: Slot, cause: str, *, is_tried: bool = True, is_last: bool = False, is_kept: bool = True
+    ) -> bool:
+        """Count a received message as not handled; False: it is not to be delivered again.
+
+        `is_kept` False: it goes back to its sender, who knows what to do after the last attempt.
+        """
         if slot.is_request and slot.is_settled:
             self._counters.processed += 1
             return False
         self._counters.delivered -= 1
         slot.tries += is_tried
-        if is_last or slot.tries >= self._limits.max_attempts or not (slot.is_request or slot.is_promised):
+        is_spent = is_kept and slot.tries >= self._limits.max_attempts
+        if is_last or is_spent or not (slot.is_request or slot.is_promised):
             self._ledger.die(slot, cause)
             return False
         self._counters.redelivered += 1
         self._renew(slot)
+        if slot.watch is not None:
+            slot.became("back")
         return True
 
     def _renew(self, slot: Slot) -> None:
         slot.receiver = None
+        slot.is_renewed = True
         slot.envelope = msgspec.structs.replace(slot.envelope, attempt=slot.envelope.attempt + 1)
         if slot.record is not None and self._journal is not None:
             self._journal.renewed(slot.record, slot.envelope.attempt, slot.tries)
@@ -165,7 +182,7 @@ class Redelivery:
             self._counters.dead -= 1
         else:
             self._counters.expired -= 1
-            was_forgotten = envelope.delivery is Delivery.EFFECTIVELY_ONCE and envelope.attempt == 1
+            was_forgotten = envelope.delivery is Delivery.EFFECTIVELY_ONCE and not slot.is_renewed
             if was_forgotten and (envelope.target, envelope.id) in self._ledger.seen:
                 self._counters.duplicates += 1
                 self._ledger.write(slot, State.FAILED, "sent again after it had expired")

@@ -15,6 +15,7 @@ import msgspec
 
 from mas.bus.memory import MemoryBus
 from mas.bus.record import Record, State, connect, failing, lost, select
+from mas.bus.watch import Watch
 from mas.bus.wire import decode, encode, read_plain
 from mas.core import errors
 from mas.core.errors import JournalError, MasError, RemoteError, ReplayError
@@ -49,8 +50,10 @@ class ReplayBus(MemoryBus):
             plain = read_plain(exchange.request.frame)
             self._next[plain["target"], plain.get("episode")].append(exchange)
 
-    async def request(self, envelope: Envelope, *, timeout_s: float | None = None) -> Envelope:
-        """Answer from the record.
+    async def request(
+        self, envelope: Envelope, *, timeout_s: float | None = None, watch: Watch | None = None
+    ) -> Envelope:
+        """Answer from the record; `watch` hears nothing.
 
         Raises:
             ReplayError: the recorded run asked something else here, or its record ends here.

@@ -46,5 +46,6 @@ def _slot(record: Record, ticket: int, clock: Callable[[], float]) -> Slot:
     envelope = msgspec.structs.replace(record.envelope, attempt=record.attempt, deadline=deadline)
     slot = Slot(envelope, ticket, is_request=False)
     slot.tries = record.tries
+    slot.is_renewed = record.attempt > 1
     slot.record = record.seq
     return slot

@@ -14,6 +14,11 @@ def did_you_mean(value: str, options: Iterable[str]) -> str:
     return f"Did you mean {' or '.join(repr(name) for name in near)}? {listed}" if near else listed
 
 
+def listed(names: Iterable[str]) -> str:
+    """Names in a sentence, in order: `'a', 'b'`; `nobody` where there are none."""
+    return ", ".join(repr(name) for name in sorted(names)) or "nobody"
+
+
 # Agents of a team within a team are named `team.agent`, and the instances of a mapped agent `agent[0]`, `agent[1]`, ...
 # A team is a scope: its own ends are `team.start` and `team.done`.
 

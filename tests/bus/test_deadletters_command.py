@@ -53,4 +53,4 @@ async def test_mistakes_are_one_message(mas, run_dir, tmp_path):
     ran = mas("deadletters", str(tmp_path / "nowhere"))
     assert (ran.code, "there is no journal" in ran.err) == (2, True)
     ran = mas("deadletters", str(run_dir), "--redrive", "nobody")
-    assert (ran.code, "no dead letters ['nobody']" in ran.err) == (2, True)
+    assert (ran.code, "no dead letter 'nobody'" in ran.err) == (2, True)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mas.bus.mqtt_frames import Answer, Cancel, Codec, Failed, Find, Got, Send, Status, error_named
+from mas.bus.mqtt_frames import Answer, Cancel, Codec, Failed, Find, Got, Send, Status, Word, error_named
 from mas.core import errors
 from mas.core.engine import AdapterRef, Generation
 from mas.core.environment import Observation, Step
@@ -107,8 +107,16 @@ frames = st.one_of(
     st.builds(
         Status,
         process=texts,
-        standings=st.lists(
-            st.tuples(texts, ints, st.sampled_from(["held", "accepted", "done", "left", "unknown"])), max_size=3
+        words=st.lists(
+            st.builds(
+                Word,
+                ticket=texts,
+                attempt=ints,
+                standing=st.sampled_from(["held", "accepted", "taken", "done", "dead", "left", "unknown"]),
+                tries=ints,
+                delay_s=st.none() | st.floats(allow_nan=False, allow_infinity=False),
+            ),
+            max_size=3,
         ),
     ),
     st.builds(Failed, process=texts, ticket=texts, error=texts, text=texts),

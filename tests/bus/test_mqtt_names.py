@@ -120,7 +120,7 @@ class Watched:
     def __init__(self) -> None:
         self.time_s = 0.0
         self.went: list[Peer] = []
-        self.cards = Cards(clock=lambda: self.time_s, absent_s=5.0, gone=self.went.append)
+        self.cards = Cards(clock=lambda: self.time_s, absent_s=5.0, gone=lambda peer, card: self.went.append(peer))
 
 
 ALICE = Peer("alice", "p")
