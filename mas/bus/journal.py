@@ -236,7 +236,8 @@ class Journal:
     @contextmanager
     def together(self) -> Iterator[None]:
         """What is written down inside, without waiting in between, is one transaction."""
-        self._batch = batch = []
+        batch: list[Step] = []
+        self._batch = batch
         try:
             yield
         finally:

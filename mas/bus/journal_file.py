@@ -55,7 +55,9 @@ def opened(path: Path, durability: Durability) -> sqlite3.Connection:
         connection.execute(f"PRAGMA synchronous = {'FULL' if durability == 'group' else 'NORMAL'}")
         connection.execute("PRAGMA journal_size_limit = 4194304")
         connection.execute("BEGIN IMMEDIATE")
-        connection.execute("DELETE FROM seen WHERE seq IN (SELECT seq FROM record WHERE state = 'open' AND NOT promised)")
+        connection.execute(
+            "DELETE FROM seen WHERE seq IN (SELECT seq FROM record WHERE state = 'open' AND NOT promised)"
+        )
         connection.execute(
             "UPDATE record SET state = 'failed', cause = 'its process ended first', ended_at = ?, "
             "ended = (SELECT max(seq) FROM record) WHERE state = 'open' AND NOT promised",

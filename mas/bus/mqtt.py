@@ -19,6 +19,7 @@ import msgspec
 
 from mas.bus.counters import DetailedStatistics
 from mas.bus.dead import DeadLetter
+from mas.bus.journal import Journal
 from mas.bus.limits import Limits
 from mas.bus.memory import MemoryBus
 from mas.bus.mqtt_cards import Card
@@ -26,6 +27,7 @@ from mas.bus.mqtt_frames import Codec
 from mas.bus.mqtt_inbox import MqttInbox
 from mas.bus.mqtt_node import Node
 from mas.bus.mqtt_options import MqttOptions
+from mas.bus.mqtt_store import Store
 from mas.bus.mqtt_topics import Peer
 from mas.bus.mqtt_url import Broker, parse_broker
 from mas.core.messages import PAYLOADS, Envelope, Payload
@@ -64,16 +66,19 @@ class MqttBus:
     another listener, unless it is best effort. A tap sees what this process receives and answers.
     """
 
-    def __init__(self, broker: Broker, codec: Codec, options: MqttOptions, *, process: str) -> None:
+    def __init__(
+        self, broker: Broker, codec: Codec, options: MqttOptions, *, process: str, store: Store | None = None
+    ) -> None:
         self.me = Peer(broker.principal, process)
+        self.life = 1 if store is None else store.owner.life
         limits = Limits(
             remembered=options.remembered,
             max_attempts=options.max_attempts,
             dead_letters=options.dead_letters,
             keeps_orphans=False,
         )
-        self._local = MemoryBus(limits=limits)
-        self._node = Node(broker, local=self._local, codec=codec, options=options, process=process)
+        self._local = MemoryBus(limits=limits, journal=None if store is None else store.journal)
+        self._node = Node(broker, local=self._local, codec=codec, options=options, process=process, store=store)
 
     @classmethod
     def connect(
@@ -84,6 +89,7 @@ class MqttBus:
         process: str | None = None,
         ca_file: Path | None = None,
         options: MqttOptions | None = None,
+        journal: Journal | None = None,
     ) -> "MqttBus":
         """The bus at `mqtt://USER@HOST:PORT/SPACE` (`mqtts://`: with TLS), connected while it is entered.
 
@@ -91,19 +97,30 @@ class MqttBus:
 
         Args:
             payloads: kind -> class of all that may travel; a team's are `mas.runtime.agents.TEAM_PAYLOADS`.
-            process: this process's name, never used by two that live; None: made of host, process id and chance.
+            process: this process's name, never used by two that live; None: the journal's, or made of host, process id
+                and chance.
             ca_file: certificates that vouch for the broker; None: those that the system trusts.
             options: None: the defaults.
+            journal: what the process comes back with as itself when it was killed; the caller closes it, after the bus.
+                None: what it sent and nobody had done is lost with it.
 
         Raises:
             ConfigError: the URL, `ca_file` or `payloads` are wrong.
+            JournalError: the journal is that of another process, or of a bus in memory, or cannot be used.
+            Malformed: it holds a message whose payload's class was not imported.
             On entry: Unreachable: no broker answers, or it refuses user or password. Denied: it refuses to let this
             principal listen to what is meant for it.
         """
         options = options or MqttOptions()
         broker = parse_broker(url, ca_file=ca_file)
         name = process or f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
-        return cls(broker, Codec(payloads, max_bytes=options.max_frame_bytes), options, process=name)
+        codec = Codec(payloads, max_bytes=options.max_frame_bytes)
+        if journal is None:
+            return cls(broker, codec, options, process=name)
+        store = Store.claim(
+            journal, principal=broker.principal, space=broker.space, process=process, new=name, codec=codec
+        )
+        return cls(broker, codec, options, process=store.owner.process, store=store)
 
     async def __aenter__(self) -> Self:
         await self._node.open()
@@ -206,5 +223,7 @@ class MqttBus:
 
     async def close(self) -> None:
         """Stop accepting; see `Bus.close`. Takes the card away, so that others do not wait for this process."""
-        await self._local.close()
-        await self._node.close()
+        try:
+            await self._local.close()
+        finally:
+            await self._node.close()

@@ -2,7 +2,8 @@
 
 A process that leaves says so and is gone at once. One that vanishes (the broker published its will, or nobody listens
 where it should) is a suspect for a while first: it may only have lost its connection, as all do when the broker
-restarts, and what it holds must not be done elsewhere as well. The heartbeat is MQTT's own.
+restarts, and what it holds must not be done elsewhere as well. The heartbeat is MQTT's own. A process with a journal
+that is gone may come back as itself: it is away for as long as its card says.
 """
 
 from collections.abc import Callable, Iterator
@@ -13,6 +14,9 @@ from mas.bus.mqtt_client import NOBODY
 from mas.bus.mqtt_topics import Peer
 from mas.core.errors import Malformed
 
+_LONGEST_S = 86_400.0
+"""How long a process may be away at most, whatever its card says."""
+
 
 class Card(msgspec.Struct, frozen=True, kw_only=True):
     """What a process says of itself. The broker vouches for its principal, as the topic's; the rest is its claim.
@@ -21,11 +25,13 @@ class Card(msgspec.Struct, frozen=True, kw_only=True):
         since: when it came to the bus, in seconds since 1970.
         addresses: what it listens at -> the principal that reads there.
         is_leaving: it goes now and takes nothing more.
+        away_s: how long it may be gone and come back with what it had sent; 0: it does not.
     """
 
     since: float
     addresses: dict[str, str]
     is_leaving: bool = False
+    away_s: float = 0.0
 
 
 def read_card(payload: bytes) -> Card | None:
@@ -49,12 +55,27 @@ class Cards:
         clock: seconds, for how long a process has been a suspect.
         absent_s: how long it stays one before it is gone.
         gone: called with a process that left or was given up, and the card that it had last.
+        back: called with one that was away and came back; forgotten: with one that did not in time.
+        changed: called with each card that came, and with None for one that is gone.
     """
 
-    def __init__(self, *, clock: Callable[[], float], absent_s: float, gone: Callable[[Peer, Card], None]) -> None:
+    def __init__(
+        self,
+        *,
+        clock: Callable[[], float],
+        absent_s: float,
+        gone: Callable[[Peer, Card], None],
+        back: Callable[[Peer], None],
+        forgotten: Callable[[Peer], None],
+        changed: Callable[[Peer, Card | None], None],
+    ) -> None:
         self._clock = clock
         self._absent_s = absent_s
         self._gone = gone
+        self._back = back
+        self._forgotten = forgotten
+        self._changed = changed
+        self._away: dict[Peer, float] = {}
         self._cards: dict[Peer, Card] = {}
         self._suspects: dict[Peer, float] = {}
 
@@ -69,7 +90,15 @@ class Cards:
             self._remove(peer, card)
         else:
             self._cards[peer] = card
+            self._changed(peer, card)
             self.heard(peer)
+            if self._away.pop(peer, None) is not None:
+                self._back(peer)
+
+    def remember(self, peer: Peer, card: Card) -> None:
+        """A process was there in an earlier life of this one: it may still be."""
+        self._cards[peer] = card
+        self.suspect(peer)
 
     def heard(self, peer: Peer) -> None:
         """The process is there."""
@@ -103,6 +132,11 @@ class Cards:
             limit = self._clock() - self._absent_s
             for peer in [peer for peer, since in self._suspects.items() if since <= limit]:
                 self._remove(peer)
+        if self._away:
+            now = self._clock()
+            for peer in [peer for peer, until in self._away.items() if until <= now]:
+                del self._away[peer]
+                self._forgotten(peer)
 
     def knows(self, peer: Peer) -> bool:
         """Whether it is there, suspects included."""
@@ -123,5 +157,9 @@ class Cards:
     def _remove(self, peer: Peer, leaving: Card | None = None) -> None:
         self._suspects.pop(peer, None)
         last = self._cards.pop(peer, None)
-        if last is not None:
-            self._gone(peer, leaving or last)
+        if last is None:
+            return
+        self._changed(peer, None)
+        if last.away_s > 0:
+            self._away[peer] = self._clock() + min(last.away_s, _LONGEST_S)
+        self._gone(peer, leaving or last)

@@ -8,12 +8,15 @@ import asyncio
 import sys
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Final
 
 import msgspec
 
+from mas.bus.behind import Behind
 from mas.bus.memory import MemoryBus
 from mas.bus.mqtt_frames import Answer, Codec, Failed, Find, Mode, Send, Standing, Status, Word
+from mas.bus.mqtt_store import Store
 from mas.bus.mqtt_topics import Peer
 from mas.bus.watch import Fate
 from mas.core.errors import Closed, Malformed, MasError, NoRoute
@@ -35,10 +38,11 @@ class Case:
 
     Attributes:
         due: it is not to be delivered again before, on the local bus's clock.
+        handed: the address and the id of a message that came.
         task: hands it over; None once that is over.
     """
 
-    __slots__ = ("_heard", "attempt", "delivery", "due", "key", "mode", "reply", "standing", "task", "tries")
+    __slots__ = ("_heard", "attempt", "delivery", "due", "handed", "key", "mode", "reply", "standing", "task", "tries")
 
     def __init__(
         self,
@@ -58,6 +62,7 @@ class Case:
         self.delivery = delivery
         self.tries = tries
         self.due = 0.0
+        self.handed: tuple[str, str] | None = None
         self.reply: bytes | None = None
         self.task: asyncio.Task[None] | None = None
         self._heard = heard
@@ -76,7 +81,8 @@ class Desk:
         process: this process's name.
         say: sends bytes to a process.
         listens: whether this process listens at an address.
-        remembered: cases that are over and kept, at most.
+        remembered: cases that are over and kept, at most; as many again of senders that are away.
+        store: has what is done before its sender hears of it; None: nothing does.
     """
 
     def __init__(
@@ -88,6 +94,7 @@ class Desk:
         say: Callable[[Peer, bytes], None],
         listens: Callable[[str], bool],
         remembered: int,
+        store: Store | None = None,
     ) -> None:
         self.repeated = 0
         self._local = local
@@ -98,7 +105,16 @@ class Desk:
         self._remembered = remembered
         self._cases: dict[Key, Case] = {}
         self._over: OrderedDict[Key, None] = OrderedDict()
+        self._away: set[Peer] = set()
+        self._aside: OrderedDict[Key, None] = OrderedDict()
         self._words: defaultdict[Peer, dict[str, Word]] = defaultdict(dict)
+        self._store = store
+        written = None if store is None else store.journal.flush
+        self._writing = Behind(written, failed=lambda _: None, name="mqtt journal: done")
+        for key, attempt, reply in () if store is None else store.taken():
+            self._cases[key] = Case(key, attempt, "done", heard=self._became)
+            self._cases[key].reply = reply
+            self._finish(key)
 
     def send(self, sender: Peer, frame: Send) -> None:
         """A message came; its envelope says who sent it, and when it expires on this process's clock."""
@@ -109,6 +125,7 @@ class Desk:
             self._tell(case, frame.attempt)
             return
         self._over.pop(key, None)
+        self._aside.pop(key, None)
         envelope = frame.envelope
         case = self._cases[key] = Case(
             key,
@@ -119,6 +136,7 @@ class Desk:
             delivery=envelope.delivery,
             tries=frame.tries,
         )
+        case.handed = (envelope.target, envelope.id)
         if frame.tries >= envelope.attempt:
             envelope = msgspec.structs.replace(envelope, attempt=frame.tries + 1)
         case.task = asyncio.create_task(self._hand_over(case, envelope), name=f"mqtt {envelope.id}")
@@ -155,12 +173,38 @@ class Desk:
             case = self._cases.get((sender, ticket))
             if case is not None and case.reply is not None:
                 case.reply, case.standing = None, "done"
+                if self._store is not None:
+                    self._store.got(case.key)
 
     def lost(self, sender: Peer) -> None:
         """A sender is gone: nobody waits for what it asked."""
         for (peer, _), case in tuple(self._cases.items()):
             if peer == sender and case.task is not None:
                 case.task.cancel()
+                if case.mode == "ask" and case.handed is not None:
+                    self._local.forget(*case.handed)  # if it comes back, it may ask again
+
+    def away(self, sender: Peer) -> None:
+        """A sender is gone that may come back: what becomes of its messages is kept for it."""
+        self._away.add(sender)
+        for key in [key for key in self._over if key[0] == sender]:
+            del self._over[key]
+            self._finish(key)
+
+    def back(self, sender: Peer) -> None:
+        """It came back, and will ask soon."""
+        self._away.discard(sender)
+        for key in [key for key in self._aside if key[0] == sender]:
+            del self._aside[key]
+            self._finish(key)
+
+    def forgotten(self, sender: Peer) -> None:
+        """It did not come back in time."""
+        self._away.discard(sender)
+        self.lost(sender)
+        for key in [key for key in self._aside if key[0] == sender]:
+            del self._aside[key]
+            self._cases.pop(key, None)
 
     async def close(self) -> None:
         """Wait for what is being handed over, and say what becomes of the rest; the local bus must be closed.
@@ -171,9 +215,12 @@ class Desk:
         tasks = [case.task for case in self._cases.values() if case.task is not None]
         if tasks:
             await asyncio.wait(tasks)
+        await self._writing.idle()
         for case in tuple(self._cases.values()):
             if case.mode != "ask" and case.standing in ("accepted", "taken"):
                 case.tries += case.standing == "taken"
+                if self._store is not None and case.standing == "accepted" and case.handed is not None:
+                    self._store.adopt(case.handed[1])
                 case.standing = "left" if case.standing == "taken" else "done"
                 self._moved(case)
         self._speak()
@@ -184,6 +231,8 @@ class Desk:
                 answer = await self._local.request(envelope, watch=case)
                 timeless = msgspec.structs.replace(answer, deadline=None)  # it would be on this process's clock
                 self._reply(case, Answer(self._process, case.key[1], timeless))
+                if self._store is not None:
+                    self._store.took(case.key, case.attempt, case.reply)
             else:
                 await self._publish(case, envelope)
         except MasError as error:
@@ -216,7 +265,14 @@ class Desk:
             if fate in ("taken", "back"):
                 case.standing = "taken" if fate == "taken" else "held"
             return
-        case.standing = "accepted" if fate == "back" else fate
+        if self._store is not None and fate in ("done", "dead"):
+            self._store.took(case.key, case.attempt, None)
+            self._writing.call(partial(self._moved_to, case, fate))
+        else:
+            self._moved_to(case, "accepted" if fate == "back" else fate)
+
+    def _moved_to(self, case: Case, standing: Standing) -> None:
+        case.standing = standing
         if case.task is None:
             self._moved(case)
 
@@ -268,8 +324,9 @@ class Desk:
 
     def _finish(self, key: Key) -> None:
         """Keep what became of it for a while."""
-        self._over[key] = None
-        self._over.move_to_end(key)
-        if len(self._over) > self._remembered:
-            oldest, _ = self._over.popitem(last=False)
+        kept = self._aside if key[0] in self._away else self._over
+        kept[key] = None
+        kept.move_to_end(key)
+        if len(kept) > self._remembered:
+            oldest, _ = kept.popitem(last=False)
             self._cases.pop(oldest, None)

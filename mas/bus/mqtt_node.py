@@ -3,6 +3,7 @@
 import asyncio
 import secrets
 import time
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 
 import msgspec
@@ -18,6 +19,7 @@ from mas.bus.mqtt_options import MqttOptions
 from mas.bus.mqtt_outbox import Outbox
 from mas.bus.mqtt_places import Places
 from mas.bus.mqtt_speaker import Speaker
+from mas.bus.mqtt_store import Store
 from mas.bus.mqtt_topics import Peer, Topics
 from mas.bus.mqtt_url import Broker
 from mas.core.errors import Closed, Denied, Dropped, Expired, NoRoute, Unreachable
@@ -34,24 +36,44 @@ class Node:
     Args:
         local: the bus of what this process listens to.
         process: this process's name.
+        store: its journal; None: it has none, and does not come back when it dies.
     """
 
-    def __init__(self, broker: Broker, *, local: MemoryBus, codec: Codec, options: MqttOptions, process: str) -> None:
+    def __init__(
+        self,
+        broker: Broker,
+        *,
+        local: MemoryBus,
+        codec: Codec,
+        options: MqttOptions,
+        process: str,
+        store: Store | None = None,
+    ) -> None:
         self.me = Peer(broker.principal, process)
         self._local = local
         self._options = options
         self._codec = codec
         self._topics = topics = Topics(space=broker.space)
         self._since = time.time()
+        self._store = store
+        self._away_s = 0.0 if store is None else options.away_s
+        secret = secrets.token_hex(12) if store is None else store.owner.client
         self.link = Link(
             broker,
             options,
-            identity=f"mas-{secrets.token_hex(12)}",  # who can guess it can end the connection
+            identity=f"mas-{secret}",  # who can guess it can end the connection
             hear=self._hear,
             connected=self._connected,
             will=topics.card(self.me),
         )
-        self.cards = Cards(clock=local.now, absent_s=options.absent_s, gone=self._gone)
+        self.cards = Cards(
+            clock=local.now,
+            absent_s=options.absent_s,
+            gone=self._gone,
+            back=self._back,
+            forgotten=self._forgotten,
+            changed=self._changed,
+        )
         self.places = Places(
             self.link,
             topics=topics,
@@ -67,6 +89,7 @@ class Node:
             options=options,
             clock=local.now,
             removed=self._room.release,
+            store=store,
         )
         self.desk = Desk(
             local,
@@ -75,6 +98,7 @@ class Node:
             say=self._speaker.say,
             listens=self.places.__contains__,
             remembered=options.remembered,
+            store=store,
         )
         self.ear = Ear(
             topics=topics,
@@ -85,7 +109,10 @@ class Node:
             speaker=self._speaker,
             clock=local.now,
             echoed=self._on_echo,
+            store=store,
         )
+        for peer, card in () if store is None else store.peers():
+            self.cards.remember(peer, card)
         self._echoes: dict[str, asyncio.Future[bool]] = {}
         self._first_echo: str | None = None
         self._is_closed = False
@@ -113,6 +140,7 @@ class Node:
             if isinstance(error, TimeoutError):
                 raise Denied(self._unheard()) from None
             raise
+        self.outbox.resume()
         self._looking = asyncio.create_task(self._look(), name=f"mqtt outbox {self.me.process}")
 
     async def close(self) -> None:
@@ -128,13 +156,16 @@ class Node:
         if self._looking is not None:
             self._looking.cancel()
             await asyncio.wait([self._looking])
+        await self.ear.idle()
         self.ear.say_what_came()
-        leaving = msgspec.json.encode(Card(since=self._since, addresses={}, is_leaving=True))
+        leaving = msgspec.json.encode(Card(since=self._since, addresses={}, is_leaving=True, away_s=self._away_s))
         heard: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self.link.publish(self._topics.card(self.me), leaving)
         if self.link.publish(self._topics.card(self.me), b"", retain=True, acknowledge=lambda _: _resolve(heard, True)):
             await asyncio.wait([heard], timeout=self._options.ack_s)
         await self.link.close()
+        if self._store is not None:
+            await self._store.journal.flush()
 
     async def flush(self) -> None:
         """Wait until what this process sent is with the broker's subscribers, and what was sent to it before is heard.
@@ -161,9 +192,12 @@ class Node:
         """
         if self._is_closed:
             raise Closed(f"message {envelope.id!r}: the bus is closed")
+        former = None if self._store is None else self._store.former(envelope, is_request=mode == "ask")
+        if self._store is not None and former is not None and former.is_settled:
+            return self._store.outcome(former)
         await self._until_room(envelope, mode, deadline)
         try:
-            post = self.outbox.add(self.signed(envelope), mode, deadline)
+            post = self.outbox.add(self.signed(envelope), mode, deadline, former)
         except BaseException:
             self._room.release()
             raise
@@ -172,6 +206,10 @@ class Node:
         except asyncio.CancelledError:
             self.outbox.cancel(post)
             raise
+
+    def together(self) -> AbstractContextManager[None]:
+        """What is written down inside is one transaction."""
+        return nullcontext() if self._store is None else self._store.journal.together()
 
     def signed(self, envelope: Envelope) -> Envelope:
         """The envelope with this process's principal.
@@ -252,10 +290,23 @@ class Node:
 
     def _gone(self, peer: Peer, card: Card) -> None:
         self.outbox.gone(peer, card.addresses)
-        self.desk.lost(peer)
+        if card.is_leaving or not card.away_s:
+            self.desk.lost(peer)
+        if card.away_s:
+            self.desk.away(peer)
+
+    def _back(self, peer: Peer) -> None:
+        self.desk.back(peer)
+
+    def _forgotten(self, peer: Peer) -> None:
+        self.desk.forgotten(peer)
+
+    def _changed(self, peer: Peer, card: Card | None) -> None:
+        if self._store is not None and peer != self.me:
+            self._store.know(peer, card)
 
     def _show_card(self) -> None:
-        card = Card(since=self._since, addresses=self.places.addresses())
+        card = Card(since=self._since, addresses=self.places.addresses(), away_s=self._away_s)
         self.cards.take(self.me, card)
         self.link.publish(self._topics.card(self.me), msgspec.json.encode(card), retain=True)
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Container
 from functools import partial
 
 from mas.bus import mqtt_refusals as refusals
+from mas.bus.behind import Behind
 from mas.bus.mqtt_cards import Cards
 from mas.bus.mqtt_client import NOBODY, NOT_AUTHORISED
 from mas.bus.mqtt_frames import Mode, Word, error_named
@@ -19,8 +20,9 @@ from mas.bus.mqtt_letters import Letters
 from mas.bus.mqtt_options import MqttOptions
 from mas.bus.mqtt_post import Lanes, Post
 from mas.bus.mqtt_speaker import Speaker
+from mas.bus.mqtt_store import Former, Store
 from mas.bus.mqtt_topics import Peer
-from mas.core.errors import Malformed
+from mas.core.errors import JournalError, Malformed
 from mas.core.messages import Envelope
 
 _RETRY_S = 0.05
@@ -32,6 +34,7 @@ class Outbox:
     Args:
         clock: seconds that deadlines refer to; that of the event loop.
         removed: called when a message is over and there is room for another one.
+        store: has messages before they are sent; None: nothing does.
     """
 
     def __init__(
@@ -42,6 +45,7 @@ class Outbox:
         options: MqttOptions,
         clock: Callable[[], float],
         removed: Callable[[], None],
+        store: Store | None = None,
     ) -> None:
         self.resent = 0
         self.lost = 0
@@ -53,30 +57,47 @@ class Outbox:
         self._removed = removed
         self._posts: dict[str, Post] = {}
         self._lanes = Lanes(cards.listeners, self._go)
+        self._store = store
+        written = None if store is None else store.journal.is_safe
+        self._writing = Behind(written, failed=self._unwritten, name="mqtt journal: sending")
 
     def __len__(self) -> int:
         return len(self._posts)
 
-    def add(self, envelope: Envelope, mode: Mode, deadline: float | None) -> Post:
+    def add(self, envelope: Envelope, mode: Mode, deadline: float | None, former: Former | None = None) -> Post:
         """Send a message; its `future` says what became of it.
+
+        Args:
+            former: how an earlier life of this process sent it; who may have it is asked first.
 
         Raises:
             Malformed: it cannot travel.
         """
-        loop = asyncio.get_running_loop()
-        post = Post(secrets.token_hex(8), envelope, mode, deadline, loop.create_future())
+        future = asyncio.get_running_loop().create_future()
+        ticket = None if former is None else former.ticket
+        post = Post(ticket or secrets.token_hex(8), envelope, mode, deadline, future)
         self._speaker.check(post)
-        self._posts[post.ticket] = post
-        if deadline is not None:
-            post.timer = loop.call_later(max(0.0, deadline - self._clock()), self._at_deadline, post)
-        self._lanes.join(post)
+        if self._store is not None and post.may_repeat:
+            self._store.sent(post, former, expires_in_s=None if deadline is None else deadline - self._clock())
+            post.is_written = False
+        self._join(post)
+        if not post.is_written:
+            self._writing.call(partial(self._written, post))
         return post
+
+    def resume(self) -> None:
+        """Take over what earlier lives of this process did not see done. Whoever is there must be known."""
+        if self._store is not None:
+            for post in self._store.posts(self._clock()):
+                self._join(post)
 
     def cancel(self, post: Post) -> None:
         """Nobody waits for it any more."""
         if post.ticket not in self._posts:
             return
         peers = {post.holder} if post.holder else set(self._cards.listeners(post.envelope.target))
+        if self._store is not None:
+            self._store.cancelled(post)
         self._remove(post)
         if post.is_sent:
             self._speaker.cancel(post.ticket, peers)
@@ -149,24 +170,52 @@ class Outbox:
             self._speaker.ask(peer, tickets, partial(self._cards.found, peer))
 
     def close(self) -> None:
-        """Wake all senders with Closed."""
+        """Wake all senders with Closed. What was accepted stays in the journal, if there is one, for the next life."""
         for post in tuple(self._posts.values()):
-            self.lost += post.future.done()
-            self._end(post, refusals.closed(post))
+            self.lost += post.future.done() and post.record is None
+            if self._store is not None:
+                self._store.interrupted(post)
+            post.settle(refusals.closed(post))
+            self._remove(post)
 
     def redrive(self, message_id: str | None) -> int:
         """Send the dead letters with this id again, None: all of them; returns how many."""
         posts = self.letters.take(message_id)
         for post in posts:
             post.revive(self._clock())
-            self._posts[post.ticket] = post
-            self._lanes.join(post)
+            if self._store is not None:
+                self._store.redriven(post)
+            self._join(post)
         return len(posts)
+
+    def _join(self, post: Post) -> None:
+        self._posts[post.ticket] = post
+        if post.deadline is not None:
+            remaining = max(0.0, post.deadline - self._clock())
+            post.timer = asyncio.get_running_loop().call_later(remaining, self._at_deadline, post)
+        self._lanes.join(post)
+
+    def _written(self, post: Post) -> None:
+        """The journal has it."""
+        post.is_written = True
+        if post.ticket in self._posts:
+            self._lanes.advance(post)
+
+    def _unwritten(self, error: JournalError) -> None:
+        """The disk has failed: what it does not have is not sent."""
+        for post in [post for post in self._posts.values() if not post.is_written]:
+            self._fail(post, error)
 
     def _go(self, post: Post) -> None:
         """It is its turn, though perhaps not yet its time."""
+        if not post.is_written:
+            return
         if post.not_before > self._clock():
             post.due = post.not_before
+            return
+        if post.is_resumed and post.attempt == 0 and self._store is not None:  # who may have it is asked first
+            post.attempt, post.is_sent = self._store.first_attempt, True
+            post.due, post.pause_s = self._clock(), self._options.ack_s
             return
         post.attempt = max(1, post.attempt)
         self._send(post)
@@ -291,6 +340,8 @@ class Outbox:
         self._end(post, error)
 
     def _end(self, post: Post, outcome: Envelope | Exception | None) -> None:
+        if self._store is not None:
+            self._store.over(post, outcome)
         post.settle(outcome)
         self._remove(post)
 

@@ -28,6 +28,9 @@ class Post:
         is_taken: a receiver at its holder has it now.
         is_orphan: it waits for somebody to listen; whoever was to do it has left or died.
         is_sent: it went to the broker, which has not said that nobody listens.
+        is_written: it may go; False: the journal must have it first.
+        is_resumed: an earlier life of this process sent it, and some process may have it.
+        record: its position in the journal; None: it is in none.
         unrouted_since: when the broker first said that nobody listens; None: it did not, or took it since.
         not_before: when it may be given to the address again, on this process's clock.
         has_room: it takes room in the outbox.
@@ -45,12 +48,15 @@ class Post:
         "has_room",
         "holder",
         "is_orphan",
+        "is_resumed",
         "is_sent",
         "is_taken",
+        "is_written",
         "lane",
         "mode",
         "not_before",
         "pause_s",
+        "record",
         "shunned",
         "ticket",
         "timer",
@@ -81,6 +87,9 @@ class Post:
         self.tries = 0
         self.is_taken = False
         self.is_sent = False
+        self.is_written = True
+        self.is_resumed = False
+        self.record: int | None = None
         self.is_orphan = False
         self.unrouted_since: float | None = None
         self.not_before = -math.inf

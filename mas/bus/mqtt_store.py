@@ -21,7 +21,7 @@ from mas.bus.mqtt_post import Post
 from mas.bus.mqtt_topics import Peer
 from mas.bus.record import State, connect, failing, owner_of, select
 from mas.bus.wire import decode, encode
-from mas.core.errors import BusError, JournalError
+from mas.core.errors import BusError, Expired, JournalError
 from mas.core.messages import Delivery, Envelope
 
 _ATTEMPTS = 1 << 20
@@ -29,7 +29,8 @@ _ATTEMPTS = 1 << 20
 _TICKET = "INSERT INTO post VALUES (?, ?, ?, ?)"
 _OVER = "UPDATE record SET state = ?, cause = ?, effect = ?, ended = ?, ended_at = ? WHERE seq = ?"
 _SET_TICKET = "UPDATE post SET ticket = ? WHERE seq = ?"
-_REVIVE = "UPDATE record SET state = 'open', cause = '', ended = NULL, ended_at = NULL WHERE seq = ?"
+_OPEN = "UPDATE record SET state = 'open', cause = '', ended = NULL, ended_at = NULL WHERE seq = ?"
+_ADOPT = "UPDATE record SET promised = 1 WHERE state = 'open' AND way = 'one_way' AND id = ?"
 _TAKEN = "INSERT OR REPLACE INTO taken VALUES (?, ?, ?, ?, ?, ?)"
 _GOT = "UPDATE taken SET reply = NULL WHERE principal = ? AND process = ? AND ticket = ?"
 _CARD = "INSERT OR REPLACE INTO peer VALUES (?, ?, ?)"
@@ -80,9 +81,8 @@ class Store:
         self._codec = codec
         self._left = [record for record in select(journal.connection, (State.OPEN,)) if record.way == "sent"]
         self._former: dict[tuple[str, str, str], Former] = {}
-        for target, message_id, *rest in journal.connection.execute(_FORMER):
-            former = msgspec.convert(rest, Former, strict=False)
-            self._former[former.way, target, message_id] = former
+        for target, message_id, ticket, seq, state, way in journal.connection.execute(_FORMER):
+            self._former[way, target, message_id] = Former(ticket, seq, State(state), way)
 
     @classmethod
     def claim(
@@ -117,34 +117,27 @@ class Store:
         """Above every attempt of an earlier life."""
         return self.owner.life * _ATTEMPTS
 
-    def __len__(self) -> int:
-        return len(self._left)
-
-    def posts(self, now: float, future: Callable[[], "asyncio.Future[Envelope | None]"]) -> Iterator[Post]:
-        """What earlier lives had accepted one way and nobody has done yet, in order.
-
-        Args:
-            now: on the clock of deadlines.
-            future: makes what a sender waits on.
+    def posts(self, now: float) -> Iterator[Post]:
+        """What earlier lives sent one way and nobody has done yet, in order. `now`: on the clock of deadlines.
 
         Raises:
             Malformed: a payload's class is unknown here.
         """
         for record in self._left:
             envelope = msgspec.structs.replace(record.envelope, deadline=None)
-            former = self._former["sent", envelope.target, envelope.id]
+            ticket = self._former["sent", envelope.target, envelope.id].ticket
             deadline = None if record.deadline is None else now + record.deadline - time.time()
-            post = Post(former.ticket or secrets.token_hex(8), envelope, "tell", deadline, future())
-            post.record = record.seq
-            post.is_resumed = former.ticket is not None
-            if not post.is_resumed:  # a dead letter that is to be delivered again
+            future: asyncio.Future[Envelope | None] = asyncio.get_running_loop().create_future()
+            future.set_result(None)
+            post = Post(ticket or secrets.token_hex(8), envelope, "tell", deadline, future)
+            post.record, post.has_room, post.is_resumed = record.seq, False, ticket is not None
+            if ticket is None:  # a dead letter that is to be delivered again
                 self.journal.write((_SET_TICKET, (post.ticket, record.seq)))
-            post.settle(None)
             yield post
         self._left.clear()
 
     def former(self, envelope: Envelope, *, is_request: bool) -> Former | None:
-        """The message as this process sent it in an earlier life; None: it did not, or its id may be accepted twice.
+        """The message as an earlier life of this process sent it; None: it did not, or its id may be accepted twice.
 
         Raises:
             JournalError: it had another payload then.
@@ -166,76 +159,82 @@ class Store:
         """What became of a settled message; None for one that went one way.
 
         Raises:
-            The error that its handler raised.
+            The error that its handler raised. JournalError: the journal does not have the answer any more.
         """
         if former.way == "sent":
             return None
         encoded = self._read(former.seq, "effect")
         if encoded is None:
-            raise JournalError(f"the journal {self.journal.path} keeps the answer to message {former.seq} no more")
+            raise JournalError(f"the journal {self.journal.path} does not keep the answer to message {former.seq}")
         frame = self._codec.decode(encoded)
         if isinstance(frame, Failed):
             raise error_named(frame.error, frame.text)
         assert isinstance(frame, Answer)
         return frame.envelope
 
-    def sent(self, post: Post, *, expires_in_s: float | None) -> None:
-        """Write a message down before it is sent. One that an earlier life sent is open again."""
-        journal = self.journal
-        if post.record is not None:
-            journal.write((_REVIVE, (post.record,)))
-            return
+    def sent(self, post: Post, former: Former | None, *, expires_in_s: float | None) -> None:
+        """Write a message down that is about to be sent; `former`: as an earlier life sent it."""
+        journal, envelope = self.journal, post.envelope
+        if former is not None:
+            del self._former[former.way, envelope.target, envelope.id]
+            if former.ticket is not None:
+                post.record, post.is_resumed = former.seq, True
+                journal.write((_OPEN, (former.seq,)))
+                return
+            self._over(former.seq, State.FAILED, "sent again since", None)
         way: Literal["sent", "asked"] = "asked" if post.mode == "ask" else "sent"
         with journal.together():
-            envelope = post.envelope
             post.record = journal.accepted(encode(envelope), envelope, way=way, expires_in_s=expires_in_s)
             journal.write((_TICKET, (post.record, envelope.target, envelope.id, post.ticket)))
 
-    def used(self, envelope: Envelope, former: Former) -> None:
-        """A message of an earlier life is sent again in this one."""
-        del self._former[former.way, envelope.target, envelope.id]
-        if former.state in (State.DEAD, State.EXPIRED):
-            self._over(former.seq, State.FAILED, "sent again since", None)
-
-    def done(self, post: Post) -> None:
-        """A message that went one way is done."""
+    def redriven(self, post: Post) -> None:
+        """A dead letter is sent again."""
         if post.record is not None:
-            self._over(post.record, State.PROCESSED, "", None)
+            self.journal.write((_OPEN, (post.record,)), (_SET_TICKET, (post.ticket, post.record)))
 
-    def answered(self, post: Post, answer: Envelope) -> None:
-        """A request has its answer."""
-        if post.record is not None:
-            effect = self._codec.encode(Answer(self.owner.process, post.ticket, answer))
-            self._over(post.record, State.ANSWERED, "", effect)
-
-    def failed(self, post: Post, state: State, error: BaseException, *, is_told: bool, may_ask: bool) -> None:
-        """A message will not be handled any more.
-
-        Args:
-            is_told: its receiver said so.
-            may_ask: a process may still have it, and can be asked for it in the next life.
-        """
+    def over(self, post: Post, outcome: Envelope | Exception | None) -> None:
+        """A message is done (None), answered, or ended in an error, before its sender is told."""
         if post.record is None:
             return
-        text = f"{type(error).__name__}: {error}"
-        if is_told and post.mode == "ask" and not isinstance(error, BusError):
-            effect = self._codec.encode(Failed(self.owner.process, post.ticket, type(error).__name__, str(error)))
-            self._over(post.record, State.ANSWERED, text, effect)
-            return
-        self._over(post.record, state, text, None)
-        if not may_ask:
+        process, ticket = self.owner.process, post.ticket
+        if outcome is None:
+            self._over(post.record, State.PROCESSED, "", None)
+        elif isinstance(outcome, Envelope):
+            effect = self._codec.encode(Answer(process, ticket, outcome))
+            self._over(post.record, State.ANSWERED, "", effect)
+        elif post.mode == "ask" and not isinstance(outcome, BusError):
+            effect = self._codec.encode(Failed(process, ticket, type(outcome).__name__, str(outcome)))
+            self._over(post.record, State.ANSWERED, _cause(outcome), effect)
+        else:
+            state = _state(post, outcome)
+            self._over(post.record, state, _cause(outcome), None)
             self.journal.write((_SET_TICKET, (None, post.record)))
 
+    def cancelled(self, post: Post) -> None:
+        """Nobody waits for a message any more."""
+        if post.record is not None:
+            self._over(post.record, State.FAILED, "its sender was cancelled", None)
+            self.journal.write((_SET_TICKET, (None, post.record)))
+
+    def interrupted(self, post: Post) -> None:
+        """The bus is closed. What was accepted stays open; who was told that it is not may send it again."""
+        if post.record is not None and not post.future.done():
+            self._over(post.record, State.FAILED, "Closed: the bus was closed", None)
+
     def taken(self) -> Iterator[tuple[tuple[Peer, str], int, bytes | None]]:
-        """What was done here for others, oldest first: (process, ticket), attempt, and the answer if it may be missed."""
+        """What was done here for others, oldest first: (process, ticket), attempt, and the answer that may be missed."""
         rows = self.journal.connection.execute("SELECT * FROM taken ORDER BY seq").fetchall()
         for principal, process, ticket, attempt, reply, _ in rows:
             yield (Peer(principal, process), ticket), attempt, reply
 
-    def take(self, key: tuple[Peer, str], attempt: int, reply: bytes | None) -> None:
+    def took(self, key: tuple[Peer, str], attempt: int, reply: bytes | None) -> None:
         """A message of another process is done or answered."""
         (peer, ticket) = key
         self.journal.write((_TAKEN, (*peer, ticket, attempt, reply, self.journal.last)))
+
+    def adopt(self, message_id: str) -> None:
+        """A message lies here that its sender is told to forget."""
+        self.journal.write((_ADOPT, (message_id,)))
 
     def got(self, key: tuple[Peer, str]) -> None:
         """An answer reached its requester."""
@@ -252,8 +251,6 @@ class Store:
 
     def know(self, peer: Peer, card: Card | None) -> None:
         """A process is there, or gone."""
-        if peer == Peer(self.owner.principal, self.owner.process):
-            return
         if card is None:
             self.journal.write((_NO_CARD, peer))
         else:
@@ -282,3 +279,16 @@ def _check(journal: Journal, owner: Owner, wanted: Owner) -> None:
                 f"the journal {journal.path} is that of {what} {name(owner)!r}, and this one is {name(wanted)!r}: "
                 "each process has a journal of its own; name another file"
             )
+
+
+def _state(post: Post, error: Exception) -> State:
+    """A dead letter, if its sender was told that it will be delivered."""
+    if not post.future.done():
+        return State.FAILED
+    if not isinstance(error, Expired):
+        return State.DEAD
+    return State.EXPIRED if post.holder is None else State.FAILED  # who holds it may be at work on it
+
+
+def _cause(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"

@@ -1,8 +1,8 @@
 """The file of a journal: its tables, and what is read from them.
 
 One row of `record` per message that was accepted, in the order of acceptance; `seen` holds the ids of messages that
-are not accepted again. The other tables are those of a process on a broker, see `mas.bus.mqtt_store`: who it is, the
-tickets of what it sent (one `post` per row of `record`), what of others it has done (`taken`), and whom it knew (`peer`).
+are not accepted again. The other tables are those of a process on a broker, see `mas.bus.mqtt_store`: who it is
+(`owner`), the tickets of what it sent (`post`), what of others it has done (`taken`), and whom it knew (`peer`).
 """
 
 import sqlite3

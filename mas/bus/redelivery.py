@@ -80,7 +80,7 @@ class Redelivery:
         A closed bus has no next one: there they die, or stay in the journal for the next process.
         """
         for slot in slots:
-            if not self._limits.keeps_orphans:
+            if self._has_sender(slot):
                 self._ledger.forgo(slot)
             elif slot.is_promised and (not is_closed or slot.record is not None):
                 self._orphans.setdefault(address, []).append(slot)
@@ -103,8 +103,8 @@ class Redelivery:
 
     def close(self) -> None:
         """The bus is closed: orphans die, or stay in the journal; what was given back goes to a sender that kept it."""
-        for mailbox in () if self._limits.keeps_orphans else tuple(self._mailboxes.values()):
-            for slot in [slot for slot in mailbox.slots() if slot.is_renewed]:
+        for mailbox in tuple(self._mailboxes.values()):
+            for slot in [slot for slot in mailbox.slots() if slot.is_renewed and self._has_sender(slot)]:
                 mailbox.withdraw(slot)
                 self._ledger.forgo(slot)
         for address, slots in tuple(self._orphans.items()):
@@ -136,6 +136,10 @@ class Redelivery:
         slot.is_admitted = True
         self._renew(slot)
         self._orphans.setdefault(slot.envelope.target, []).append(slot)
+
+    def _has_sender(self, slot: Slot) -> bool:
+        """Whether its sender has kept it; nobody has what a journal brought."""
+        return not self._limits.keeps_orphans and (slot.watch is not None or slot.is_request)
 
     def _insert(self, slot: Slot) -> None:
         slot.ticket = self._ticket()
