@@ -289,6 +289,7 @@ class Outbox:
     def _is_without(self, post: Post, peer: Peer) -> None:
         """A process does not have it and will not take this attempt."""
         if post.holder == peer:
+            post.tries += post.is_taken  # it has begun anew since
             self._again(post)
         elif post.asked is not None and peer in post.asked:
             post.asked.remove(peer)

@@ -21,7 +21,7 @@ from mas.bus.mqtt_post import Post
 from mas.bus.mqtt_topics import Peer
 from mas.bus.record import State, connect, failing, owner_of, select
 from mas.bus.wire import decode, encode
-from mas.core.errors import BusError, Expired, JournalError
+from mas.core.errors import BusError, Expired, JournalError, RemoteError
 from mas.core.messages import Delivery, Envelope
 
 _ATTEMPTS = 1 << 20
@@ -202,7 +202,7 @@ class Store:
         elif isinstance(outcome, Envelope):
             effect = self._codec.encode(Answer(process, ticket, outcome))
             self._over(post.record, State.ANSWERED, "", effect)
-        elif post.mode == "ask" and not isinstance(outcome, BusError):
+        elif post.mode == "ask" and (isinstance(outcome, RemoteError) or not isinstance(outcome, BusError)):
             effect = self._codec.encode(Failed(process, ticket, type(outcome).__name__, str(outcome)))
             self._over(post.record, State.ANSWERED, _cause(outcome), effect)
         else:
@@ -222,7 +222,7 @@ class Store:
             self._over(post.record, State.FAILED, "Closed: the bus was closed", None)
 
     def taken(self) -> Iterator[tuple[tuple[Peer, str], int, bytes | None]]:
-        """What was done here for others, oldest first: (process, ticket), attempt, and the answer that may be missed."""
+        """What was done here for others, oldest first: (process, ticket), attempt, and an answer that may be missed."""
         rows = self.journal.connection.execute("SELECT * FROM taken ORDER BY seq").fetchall()
         for principal, process, ticket, attempt, reply, _ in rows:
             yield (Peer(principal, process), ticket), attempt, reply

@@ -1,11 +1,13 @@
 """The bus over MQTT keeps the contract of every bus, within one process and between two."""
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import ClassVar
 
 import pytest
 from mosquitto import Mosquitto, needs_mosquitto, running_mosquitto
 
+from mas.bus.journal import Journal
 from mas.bus.mqtt import MqttBus
 from mas.core.bus import Bus, BusStatistics, Subscription
 from mas.core.messages import Envelope
@@ -40,6 +42,16 @@ class OverMqtt(BusContract, RedeliveryContract):
 class TestMqttBus(OverMqtt):
     async def make_bus(self) -> Bus:
         return await MqttBus.connect(self.broker.url("tester")).__aenter__()
+
+
+class TestMqttBusWithJournal(OverMqtt):
+    @pytest.fixture(autouse=True)
+    def _journal(self, tmp_path: Path) -> Iterator[None]:
+        with Journal.open(tmp_path / "bus.sqlite") as self.journal:
+            yield
+
+    async def make_bus(self) -> Bus:
+        return await MqttBus.connect(self.broker.url("tester"), journal=self.journal).__aenter__()
 
 
 class Between:
