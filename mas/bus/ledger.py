@@ -99,7 +99,7 @@ class Ledger:
                 slot.envelope,
                 way="request" if slot.is_request else "one_way",
                 expires_in_s=None if deadline is None else deadline - self._clock(),
-                is_kept=self._limits.keeps_orphans,
+                is_kept=slot.watch is None,
             )
         if not slot.is_request:
             slot.settle(None)

@@ -13,8 +13,6 @@ class Limits:
         dead_letters: dead letters kept; the oldest is forgotten first; 0: none.
         delayed: messages (with a key: keys) of one address that wait at the same time to be delivered again; one
             more is given up on.
-        keeps_orphans: what was promised and left by the last listener of an address waits for the next one; False: it
-            is left to its sender, who has kept it (a bus between processes has).
 
     Raises:
         ValueError: a number is below 1 (`dead_letters`: below 0).
@@ -24,7 +22,6 @@ class Limits:
     max_attempts: int = 5
     dead_letters: int = 1_024
     delayed: int = 4_096
-    keeps_orphans: bool = True
 
     def __post_init__(self) -> None:
         for name, least in (("remembered", 1), ("max_attempts", 1), ("dead_letters", 0), ("delayed", 1)):

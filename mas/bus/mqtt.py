@@ -75,7 +75,6 @@ class MqttBus:
             remembered=options.remembered,
             max_attempts=options.max_attempts,
             dead_letters=options.dead_letters,
-            keeps_orphans=False,
         )
         self._local = MemoryBus(limits=limits, journal=None if store is None else store.journal)
         self._node = Node(broker, local=self._local, codec=codec, options=options, process=process, store=store)
@@ -141,7 +140,8 @@ class MqttBus:
         Returns when a process has it in its queue; until it is done there, this bus can give it to another one.
 
         Raises:
-            As `Bus.publish`; Malformed: it cannot travel.
+            As `Bus.publish`; Malformed: it cannot travel; RemoteError: the processes that may have had it died with it,
+            as often as it may be tried.
         """
         await self._node.carry(envelope, "tell" if wait else "try", envelope.deadline)
 

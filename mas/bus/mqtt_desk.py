@@ -253,8 +253,9 @@ class Desk:
             case.standing = "done"
         else:
             await self._local.publish(envelope, wait=case.mode == "tell", watch=case)
-            if case.standing == "held":
-                case.standing = "accepted"
+            if case.standing != "held":
+                return  # it was told already
+            case.standing = "accepted"
         self._tell(case, case.attempt)
 
     def _became(self, case: Case, fate: Fate) -> None:
@@ -273,8 +274,7 @@ class Desk:
 
     def _moved_to(self, case: Case, standing: Standing) -> None:
         case.standing = standing
-        if case.task is None:
-            self._moved(case)
+        self._moved(case)
 
     def _failed(self, case: Case, envelope: Envelope, error: MasError) -> None:
         """Tell the error, or, where the local listeners left, that another process may take it."""

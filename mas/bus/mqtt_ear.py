@@ -61,7 +61,7 @@ class Ear:
             Got: self._take_got,
             Status: self._take_status,
             Answer: self._take_answer,
-            Failed: lambda peer, frame: outbox.failed(frame.ticket, frame.error, frame.text),
+            Failed: lambda peer, frame: outbox.failed(peer, frame.ticket, frame.error, frame.text),
         }
 
     def hear(self, topic: str, payload: bytes) -> None:

@@ -22,7 +22,7 @@ from mas.bus.mqtt_post import Lanes, Post
 from mas.bus.mqtt_speaker import Speaker
 from mas.bus.mqtt_store import Former, Store
 from mas.bus.mqtt_topics import Peer
-from mas.core.errors import JournalError, Malformed
+from mas.core.errors import Closed, JournalError, Malformed
 from mas.core.messages import Envelope
 
 _RETRY_S = 0.05
@@ -111,8 +111,7 @@ class Outbox:
         if word.standing == "unknown":
             self._is_without(post, peer)
         elif word.standing == "left":
-            if word.delay_s is not None:
-                post.not_before = self._clock() + word.delay_s
+            post.not_before = self._clock() + (word.delay_s or 0.0)
             self._leave_to_others(post, peer)
         elif word.standing in ("done", "dead"):
             self.letters.given_up += word.standing == "dead"
@@ -126,10 +125,12 @@ class Outbox:
         if post is not None:
             self._end(post, answer)
 
-    def failed(self, ticket: str, name: str, text: str) -> None:
-        """A message ended in an error."""
+    def failed(self, peer: Peer, ticket: str, name: str, text: str) -> None:
+        """A message ended in an error; what was promised outlives a bus that closes."""
         post = self._posts.get(ticket)
-        if post is not None:
+        if post is not None and name == Closed.__name__ and post.future.done() and post.holder in (None, peer):
+            self._leave_to_others(post, peer)
+        elif post is not None:
             self._fail(post, error_named(name, text))
 
     def gone(self, peer: Peer, addresses: Container[str]) -> None:
@@ -139,8 +140,7 @@ class Outbox:
                 post.tries += post.is_taken
                 self._leave_to_others(post, peer)
             else:
-                is_unheard = post.is_sent and post.holder is None and (post.asked is None or peer in post.asked)
-                post.tries += is_unheard and post.envelope.target in addresses
+                post.tries += post.may_be_with(peer) and post.envelope.target in addresses
                 self._is_without(post, peer)
 
     def appeared(self, peer: Peer) -> None:
@@ -180,8 +180,7 @@ class Outbox:
 
     def redrive(self, message_id: str | None) -> int:
         """Send the dead letters with this id again, None: all of them; returns how many."""
-        posts = self.letters.take(message_id)
-        for post in posts:
+        for post in (posts := self.letters.take(message_id)):
             post.revive(self._clock())
             if self._store is not None:
                 self._store.redriven(post)
@@ -215,7 +214,7 @@ class Outbox:
             return
         if post.is_resumed and post.attempt == 0 and self._store is not None:  # who may have it is asked first
             post.attempt, post.is_sent = self._store.first_attempt, True
-            post.due, post.pause_s = self._clock(), self._options.ack_s
+            post.due, post.pause_s = self._clock(), self._options.ack_s / 2
             return
         post.attempt = max(1, post.attempt)
         self._send(post)
@@ -224,8 +223,7 @@ class Outbox:
         post.is_taken = word.standing == "taken"
         if post.holder != peer:
             post.holder, post.asked, post.is_orphan = peer, None, False
-            post.pause_s = self._options.ack_s
-            post.due = self._clock() + post.pause_s
+            post.look_after(self._clock(), self._options.ack_s)
         if word.standing == "accepted" or (post.is_taken and post.mode != "ask"):
             post.settle(None)
         self._lanes.advance(post)
@@ -238,8 +236,7 @@ class Outbox:
             self._fail(post, refusals.not_for(post, readers - visibility))
             return
         post.holder, post.asked = None, None
-        post.pause_s = self._options.ack_s
-        post.due = self._clock() + post.pause_s
+        post.look_after(self._clock(), self._options.ack_s)
         try:
             post.is_sent = self._speaker.send(post, partial(self._taken, post, post.attempt))
         except Malformed as error:  # the broker behind a new connection may take less than the one before
@@ -282,7 +279,7 @@ class Outbox:
             if not post.asked:
                 self._again(post)
                 return ()
-        post.due = now + post.pause_s
+        post.look_after(now, post.pause_s)
         post.pause_s = min(2 * post.pause_s, self._options.poll_s)
         return (post.holder,) if post.holder is not None else tuple(post.asked or ())
 
@@ -312,7 +309,7 @@ class Outbox:
         else:
             self.resent += 1
             post.let_go()
-            post.due = self._clock() + self._options.ack_s
+            post.look_after(self._clock(), self._options.ack_s)
             self._lanes.advance(post)
 
     def _give_up(self, post: Post) -> None:

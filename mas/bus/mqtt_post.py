@@ -98,6 +98,15 @@ class Post:
         self.pause_s = 0.0
         self.timer: asyncio.TimerHandle | None = None
 
+    def look_after(self, now: float, pause_s: float) -> None:
+        """Look after it when the pause is over."""
+        self.pause_s = pause_s
+        self.due = now + pause_s
+
+    def may_be_with(self, peer: Peer) -> bool:
+        """Whether a process may have it that has not said so."""
+        return self.is_sent and self.holder is None and (self.asked is None or peer in self.asked)
+
     def let_go(self) -> None:
         """Nobody has it: the next attempt may go when it is its turn."""
         self.attempt += 1
@@ -176,7 +185,12 @@ class Lanes:
         holders: set[Peer | None] = set()
         for next_one in tuple(self._lanes.get(post.lane, ())):
             if not next_one.is_sent:
-                if len(holders) < 2 and (not holders or holders == set(self._listeners(next_one.envelope.target))):
+                if not holders or self._may_follow(next_one, holders):
                     self._go(next_one)
                 return
             holders.add(next_one.holder)
+
+    def _may_follow(self, post: Post, holders: set[Peer | None]) -> bool:
+        """Whether a message can only go to the process that has all before it."""
+        is_one = len(holders) == 1 and holders == set(self._listeners(post.envelope.target))
+        return is_one and holders.isdisjoint(post.shunned)

@@ -63,11 +63,11 @@ class Redelivery:
     def leave(self, inbox: Inbox, *, has_others: bool) -> list[Slot]:
         """Count what a subscription that leaves received and did not finish; returns what must be delivered again."""
         cause = f"its listener at {inbox.address!r} left before it was done"
-        is_kept = has_others or self._limits.keeps_orphans
         again = []
         for slot in [slot for taken in inbox.taken.values() for slot in taken]:
             is_answerable = has_others and slot.envelope.delivery is Delivery.AT_LEAST_ONCE
             if not slot.is_request or slot.is_settled or is_answerable:
+                is_kept = has_others or slot.watch is None
                 again += [slot] if self._take_back(slot, cause, is_kept=is_kept) else []
             else:
                 self._counters.processed += 1
@@ -77,10 +77,11 @@ class Redelivery:
     def left_behind(self, slots: Iterable[Slot], address: str, *, is_closed: bool) -> None:
         """The last listener of an address left these: what was promised waits for the next one, in order.
 
-        A closed bus has no next one: there they die, or stay in the journal for the next process.
+        A closed bus has no next one: there they die, or stay in the journal for the next process. What is watched goes
+        back to its sender instead, who has kept it.
         """
         for slot in slots:
-            if self._has_sender(slot):
+            if slot.watch is not None:
                 self._ledger.forgo(slot)
             elif slot.is_promised and (not is_closed or slot.record is not None):
                 self._orphans.setdefault(address, []).append(slot)
@@ -104,7 +105,7 @@ class Redelivery:
     def close(self) -> None:
         """The bus is closed: orphans die, or stay in the journal; what was given back goes to a sender that kept it."""
         for mailbox in tuple(self._mailboxes.values()):
-            for slot in [slot for slot in mailbox.slots() if slot.is_renewed and self._has_sender(slot)]:
+            for slot in [slot for slot in mailbox.slots() if slot.is_renewed and slot.watch is not None]:
                 mailbox.withdraw(slot)
                 self._ledger.forgo(slot)
         for address, slots in tuple(self._orphans.items()):
@@ -136,10 +137,6 @@ class Redelivery:
         slot.is_admitted = True
         self._renew(slot)
         self._orphans.setdefault(slot.envelope.target, []).append(slot)
-
-    def _has_sender(self, slot: Slot) -> bool:
-        """Whether its sender has kept it; nobody has what a journal brought."""
-        return not self._limits.keeps_orphans and (slot.watch is not None or slot.is_request)
 
     def _insert(self, slot: Slot) -> None:
         slot.ticket = self._ticket()
@@ -192,7 +189,7 @@ class Redelivery:
                 self._ledger.write(slot, State.FAILED, "sent again after it had expired")
                 return False
             self._ledger.remember(slot)
-        slot.tries = 0
+        slot.tries, slot.watch = 0, None  # its sender was told that it died
         slot.envelope = msgspec.structs.replace(envelope, deadline=None)
         self._renew(slot)
         return True

@@ -4,56 +4,11 @@ import asyncio
 from collections import Counter
 
 import pytest
+from desks import ALICE, Heard
 
-from mas.bus.envelopes import EnvelopeFactory
-from mas.bus.limits import Limits
-from mas.bus.memory import MemoryBus
-from mas.bus.mqtt_desk import Desk
-from mas.bus.mqtt_frames import Answer, Codec, Failed, Find, Frame, Mode, Send, Status
-from mas.bus.mqtt_topics import Peer
-from mas.core.messages import Delivery, Envelope, Note
-from mas.testing.bus_suite import LoopTurn, answer_to
-
-ALICE = Peer("alice", "p")
-CODEC = Codec()
-
-
-class Heard:
-    """A desk, its local bus, and what it said."""
-
-    def __init__(self, remembered: int = 100) -> None:
-        self.bus = MemoryBus(limits=Limits(max_attempts=3, keeps_orphans=False))
-        self.addresses = {"b"}
-        self.said: list[Frame] = []
-        self.desk = Desk(
-            self.bus,
-            process="q",
-            codec=CODEC,
-            say=lambda peer, frame: self.said.append(CODEC.decode(frame)),
-            listens=self.addresses.__contains__,
-            remembered=remembered,
-        )
-        self._notes = EnvelopeFactory("a", principal="alice")
-
-    def send(
-        self, ticket: str, attempt: int = 1, *, mode: Mode = "tell", delivery: Delivery = Delivery.EFFECTIVELY_ONCE
-    ) -> Envelope:
-        envelope = self._notes.new("b", Note(text=ticket), delivery=delivery)
-        self.desk.send(ALICE, Send("p", ticket, attempt, mode, None, False, envelope))
-        return envelope
-
-    async def standings(self) -> list[tuple[str, int, str]]:
-        """What was said of messages since the last call, when all that is ready has run."""
-        for _ in range(5):
-            await LoopTurn()
-        found = [
-            (word.ticket, word.attempt, word.standing)
-            for frame in self.said
-            if isinstance(frame, Status)
-            for word in frame.words
-        ]
-        self.said = [frame for frame in self.said if not isinstance(frame, Status)]
-        return found
+from mas.bus.mqtt_frames import Answer, Failed, Find, Send
+from mas.core.messages import Delivery
+from mas.testing.bus_suite import answer_to
 
 
 async def test_an_attempt_that_was_given_up_is_never_taken_and_the_next_one_is():
