@@ -214,7 +214,7 @@ class Outbox:
             return
         if post.is_resumed and post.attempt == 0 and self._store is not None:  # who may have it is asked first
             post.attempt, post.is_sent = self._store.first_attempt, True
-            post.due, post.pause_s = self._clock(), self._options.ack_s / 2
+            post.due, post.pause_s = self._clock(), self._options.ack_s
             return
         post.attempt = max(1, post.attempt)
         self._send(post)
