@@ -105,9 +105,11 @@ class Redelivery:
     def close(self) -> None:
         """The bus is closed: orphans die, or stay in the journal; what was given back goes to a sender that kept it."""
         for mailbox in tuple(self._mailboxes.values()):
-            for slot in [slot for slot in mailbox.slots() if slot.is_renewed and slot.watch is not None]:
-                mailbox.withdraw(slot)
-                self._ledger.forgo(slot)
+            for slot in [slot for slot in mailbox.slots() if slot.watch is not None]:
+                is_queued = slot.inbox is not None and slot.place is slot.inbox.queue
+                if slot.is_renewed or not is_queued:
+                    mailbox.withdraw(slot)
+                    self._ledger.forgo(slot)
         for address, slots in tuple(self._orphans.items()):
             del self._orphans[address]
             self.left_behind(slots, address, is_closed=True)

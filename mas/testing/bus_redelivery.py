@@ -57,6 +57,15 @@ class RedeliveryContract(BusSuite):
             await bus.publish(sender.new("b", Note(text="first")))
             assert [await next_text(inbox), await next_text(inbox)] == ["first", "late"]
 
+    async def test_a_delay_passes_though_its_listener_leaves(self, bus: Bus, sender: EnvelopeFactory) -> None:
+        async with bus.subscribe("b") as leaves:
+            for text in ("late", "behind"):
+                await bus.publish(sender.new("b", Note(text=text), key="k"))
+            leaves.nack(await leaves.receive(), delay_s=self.patience_s)
+        async with bus.subscribe("b") as comes:
+            await bus.publish(sender.new("b", Note(text="first")))
+            assert [await next_text(comes) for _ in range(3)] == ["first", "late", "behind"]
+
     async def test_later_messages_of_the_key_wait_behind_the_one_given_back(
         self, bus: Bus, sender: EnvelopeFactory
     ) -> None:

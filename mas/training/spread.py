@@ -10,7 +10,7 @@ from mas.bus.mqtt import MqttBus
 from mas.config.options import Config
 from mas.core.engine import AdapterRef, Generation, Request, Tokenizer
 from mas.core.errors import ConfigError, EngineError, NoRoute
-from mas.core.naming import did_you_mean
+from mas.core.naming import did_you_mean, listed
 from mas.core.scenario import Scenario
 from mas.graph.find import find_team
 from mas.graph.plan import compile_team
@@ -137,7 +137,7 @@ async def _everybody(bus: MqttBus, team: str, names: Iterable[str]) -> None:
                 await asyncio.sleep(_LOOK_S)
     except TimeoutError:
         raise NoRoute(
-            f"after {WAIT_S:g} s nobody speaks for {missing()} of team {team!r} on this bus: start each with "
+            f"after {WAIT_S:g} s nobody speaks for {listed(missing())} of team {team!r} on this bus: start each with "
             "`mas agent NAME --bus URL`"
         ) from None
 

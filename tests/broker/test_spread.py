@@ -53,7 +53,7 @@ def test_agents_in_processes_of_their_own_play_as_in_one(
         monkeypatch.setattr("mas.training.spread.WAIT_S", 1.0)
         alone = mas("run", "scenario=relay", *small_overrides, "--bus", url)
         assert alone.code == 2
-        assert "nobody speaks for ['executor'] of team 'relay'" in alone.err
+        assert "nobody speaks for 'executor' of team 'relay'" in alone.err
 
 
 @pytest.mark.parametrize(

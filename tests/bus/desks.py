@@ -42,8 +42,9 @@ class Heard:
         delivery: Delivery = Delivery.EFFECTIVELY_ONCE,
         remaining_s: float | None = None,
         tries: int = 0,
+        key: str | None = None,
     ) -> Envelope:
-        envelope = self._notes.new("b", Note(text=ticket), delivery=delivery)
+        envelope = self._notes.new("b", Note(text=ticket), delivery=delivery, key=key)
         deadline = None if remaining_s is None else self.bus.now() + remaining_s
         timed = msgspec.structs.replace(envelope, deadline=deadline)
         self.desk.send(ALICE, Send("p", ticket, attempt, mode, remaining_s, False, timed, tries))

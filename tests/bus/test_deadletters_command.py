@@ -45,6 +45,7 @@ async def test_redriven_letters_are_delivered_by_the_next_bus(mas, run_dir):
         async with bus.subscribe("solver") as inbox:
             assert await next_text(inbox) == "go north"
         await bus.close()
+    assert "1 dead letter" in [line.strip() for line in mas("deadletters", str(run_dir)).out.splitlines()]
     assert "1 marked" in mas("deadletters", str(run_dir), "--redrive", "all").out
     assert "has no dead letters" in mas("deadletters", str(run_dir)).out
 

@@ -94,6 +94,18 @@ async def test_a_bus_that_closes_leaves_what_is_in_hand_or_was_given_back_to_oth
     assert await heard.words() == []
 
 
+async def test_what_waits_behind_a_message_given_back_leaves_with_it_when_the_bus_closes():
+    heard = Heard()
+    async with heard.bus.subscribe("b") as inbox:
+        for ticket in ("given back", "behind"):
+            heard.send(ticket, key="k")
+        inbox.nack(await inbox.receive(), delay_s=50.0)
+        await heard.words()
+        await heard.bus.close()
+        await heard.desk.close()
+        assert sorted(await heard.standings()) == [("behind", 1, "left"), ("given back", 1, "left")]
+
+
 async def test_a_copy_that_never_came_into_the_queue_does_not_open_the_door_for_a_third_one():
     heard = Heard()
     async with heard.bus.subscribe("b", credit=1) as inbox:
