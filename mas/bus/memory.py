@@ -84,8 +84,7 @@ class MemoryBus:
         """Deliver one way; see `Bus.publish`. A duplicate is counted and dropped without an error.
 
         A best-effort message never waits; where there is no room it is counted and dropped, without an error unless
-        `wait` is False. With a journal in group mode, returns once the message is on the disk. `watch` is told what
-        becomes of it.
+        `wait` is False. With a journal in group mode, returns once it is on the disk. `watch` hears what becomes of it.
 
         Raises:
             Malformed: the journal cannot hold the payload. JournalError: it is closed, or its disk has failed.
@@ -194,9 +193,8 @@ class MemoryBus:
         self._redelivery.resume_due()
         for mailbox in tuple(self._mailboxes.values()):
             self._ledger.purge(mailbox)
-        orphans = self._redelivery.waiting()
         return self._counters.freeze(
-            waiting=orphans + sum(1 for mailbox in self._mailboxes.values() for _ in mailbox.slots()),
+            waiting=self._redelivery.waiting() + sum(len([*box.slots()]) for box in self._mailboxes.values()),
             subscriptions=sum(len(mailbox.inboxes) for mailbox in self._mailboxes.values()),
             forgotten=self._ledger.dead.forgotten,
         )
@@ -269,9 +267,7 @@ class MemoryBus:
             self._ledger.write(slot, State.PROCESSED, effect=effect)
         if slot.watch is not None:
             slot.became("done")
-        mailbox = self._mailboxes.get(slot.envelope.target)
-        if mailbox is not None:
-            mailbox.release(slot)
+        self._release(slot)
 
     def _release(self, slot: Slot) -> None:
         mailbox = self._mailboxes.get(slot.envelope.target)
