@@ -6,7 +6,7 @@ again, and a message that comes twice gets the same word twice.
 
 import asyncio
 import sys
-from collections import OrderedDict, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Final
@@ -15,62 +15,15 @@ import msgspec
 
 from mas.bus.behind import Behind
 from mas.bus.memory import MemoryBus
-from mas.bus.mqtt_frames import Answer, Codec, Failed, Find, Mode, Send, Standing, Status, Word
+from mas.bus.mqtt_case import Case, Key, Over
+from mas.bus.mqtt_frames import Answer, Codec, Failed, Find, Send, Standing, Status, Word
 from mas.bus.mqtt_store import Store
 from mas.bus.mqtt_topics import Peer
 from mas.bus.watch import Fate
 from mas.core.errors import Closed, Malformed, MasError, NoRoute
 from mas.core.messages import Delivery, Envelope
 
-Key = tuple[Peer, str]
 _OVER: Final = frozenset({"done", "dead", "left", "unknown"})
-
-
-class Case:
-    """One message of another process; follows it through the local bus.
-
-    Args:
-        key: its sender and ticket.
-        attempt: the latest one seen; with the standing `unknown`, all up to it are refused.
-        standing: what its sender is told; `reply` (bytes) instead, once there is an answer or an error.
-        tries: how often a receiver, here or elsewhere, had it and did not finish.
-        heard: told of each of its fates in the local bus.
-
-    Attributes:
-        due: it is not to be delivered again before, on the local bus's clock.
-        handed: the address and the id of a message that came.
-        task: hands it over; None once that is over.
-    """
-
-    __slots__ = ("_heard", "attempt", "delivery", "due", "handed", "key", "mode", "reply", "standing", "task", "tries")
-
-    def __init__(
-        self,
-        key: Key,
-        attempt: int,
-        standing: Standing,
-        *,
-        heard: Callable[["Case", Fate], None],
-        mode: Mode = "tell",
-        delivery: Delivery | None = None,
-        tries: int = 0,
-    ) -> None:
-        self.key = key
-        self.attempt = attempt
-        self.standing: Standing = standing
-        self.mode = mode
-        self.delivery = delivery
-        self.tries = tries
-        self.due = 0.0
-        self.handed: tuple[str, str] | None = None
-        self.reply: bytes | None = None
-        self.task: asyncio.Task[None] | None = None
-        self._heard = heard
-
-    def became(self, fate: Fate, tries: int, due: float) -> None:
-        """See `mas.bus.watch.Watch`."""
-        self.tries, self.due = tries, due
-        self._heard(self, fate)
 
 
 class Desk:
@@ -81,7 +34,7 @@ class Desk:
         process: this process's name.
         say: sends bytes to a process.
         listens: whether this process listens at an address.
-        remembered: cases that are over and kept, at most; as many again of senders that are away.
+        remembered: cases that are over and kept, at most; as many again of senders that are away and may come back.
         store: has what is done before its sender hears of it; None: nothing does.
     """
 
@@ -102,11 +55,8 @@ class Desk:
         self._codec = codec
         self._say = say
         self._listens = listens
-        self._remembered = remembered
         self._cases: dict[Key, Case] = {}
-        self._over: OrderedDict[Key, None] = OrderedDict()
-        self._away: set[Peer] = set()
-        self._aside: OrderedDict[Key, None] = OrderedDict()
+        self._over = Over(remembered, forget=lambda key: self._cases.pop(key, None))
         self._words: defaultdict[Peer, dict[str, Word]] = defaultdict(dict)
         self._store = store
         written = None if store is None else store.journal.flush
@@ -114,7 +64,7 @@ class Desk:
         for key, attempt, reply in () if store is None else store.taken():
             self._cases[key] = Case(key, attempt, "done", heard=self._became)
             self._cases[key].reply = reply
-            self._finish(key)
+            self._over.add(key)
 
     def send(self, sender: Peer, frame: Send) -> None:
         """A message came; its envelope says who sent it, and when it expires on this process's clock."""
@@ -124,8 +74,7 @@ class Desk:
             self.repeated += 1
             self._tell(case, frame.attempt)
             return
-        self._over.pop(key, None)
-        self._aside.pop(key, None)
+        self._over.discard(key)
         envelope = frame.envelope
         case = self._cases[key] = Case(
             key,
@@ -186,25 +135,16 @@ class Desk:
 
     def away(self, sender: Peer) -> None:
         """A sender is gone that may come back: what becomes of its messages is kept for it."""
-        self._away.add(sender)
-        for key in [key for key in self._over if key[0] == sender]:
-            del self._over[key]
-            self._finish(key)
+        self._over.away(sender)
 
     def back(self, sender: Peer) -> None:
         """It came back, and will ask soon."""
-        self._away.discard(sender)
-        for key in [key for key in self._aside if key[0] == sender]:
-            del self._aside[key]
-            self._finish(key)
+        self._over.back(sender)
 
     def forgotten(self, sender: Peer) -> None:
         """It did not come back in time."""
-        self._away.discard(sender)
+        self._over.forgotten(sender)
         self.lost(sender)
-        for key in [key for key in self._aside if key[0] == sender]:
-            del self._aside[key]
-            self._cases.pop(key, None)
 
     async def close(self) -> None:
         """Wait for what is being handed over, and say what becomes of the rest; the local bus must be closed.
@@ -244,7 +184,7 @@ class Desk:
         if is_cancelled and (case.mode == "ask" or case.standing == "held"):
             case.standing = "unknown"
         if case.mode == "ask" or case.standing not in ("accepted", "taken"):
-            self._finish(case.key)
+            self._over.add(case.key)
 
     async def _publish(self, case: Case, envelope: Envelope) -> None:
         """Into a queue; from then on the local bus says what becomes of it, unless nothing was promised."""
@@ -297,13 +237,13 @@ class Desk:
     def _refuse(self, key: Key, attempt: int) -> Case:
         """Promise not to take a message that has not come, up to this attempt."""
         case = self._cases[key] = Case(key, attempt, "unknown", heard=self._became)
-        self._finish(key)
+        self._over.add(key)
         return case
 
     def _moved(self, case: Case) -> None:
         """A message has moved on here, or is over."""
         if case.standing in _OVER:
-            self._finish(case.key)
+            self._over.add(case.key)
         self._tell(case, case.attempt)
 
     def _tell(self, case: Case, attempt: int) -> None:
@@ -321,12 +261,3 @@ class Desk:
         words, self._words = self._words, defaultdict(dict)
         for peer, told in words.items():
             self._say(peer, self._codec.encode(Status(self._process, list(told.values()))))
-
-    def _finish(self, key: Key) -> None:
-        """Keep what became of it for a while."""
-        kept = self._aside if key[0] in self._away else self._over
-        kept[key] = None
-        kept.move_to_end(key)
-        if len(kept) > self._remembered:
-            oldest, _ = kept.popitem(last=False)
-            self._cases.pop(oldest, None)

@@ -70,8 +70,8 @@ class Node:
             clock=local.now,
             absent_s=options.absent_s,
             gone=self._gone,
-            back=self._back,
-            forgotten=self._forgotten,
+            back=lambda peer: self.desk.back(peer),
+            forgotten=lambda peer: self.desk.forgotten(peer),
             changed=self._changed,
         )
         self.places = Places(
@@ -294,12 +294,6 @@ class Node:
             self.desk.lost(peer)
         if card.away_s:
             self.desk.away(peer)
-
-    def _back(self, peer: Peer) -> None:
-        self.desk.back(peer)
-
-    def _forgotten(self, peer: Peer) -> None:
-        self.desk.forgotten(peer)
 
     def _changed(self, peer: Peer, card: Card | None) -> None:
         if self._store is not None and peer != self.me:
