@@ -117,7 +117,7 @@ class MqttBus:
         if journal is None:
             return cls(broker, codec, options, process=name)
         store = Store.claim(
-            journal, principal=broker.principal, space=broker.space, process=process, new=name, codec=codec
+            journal, principal=broker.principal, space=broker.space, process=process, new=name, payloads=payloads
         )
         return cls(broker, codec, options, process=store.owner.process, store=store)
 

@@ -140,7 +140,8 @@ class Outbox:
                 post.tries += post.is_taken
                 self._leave_to_others(post, peer)
             else:
-                post.tries += post.may_be_with(peer) and post.envelope.target in addresses
+                if post.may_be_with(peer) and post.envelope.target in addresses:
+                    post.may_have_died()
                 self._is_without(post, peer)
 
     def appeared(self, peer: Peer) -> None:

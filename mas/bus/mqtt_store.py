@@ -7,8 +7,9 @@ have a message is asked for it before another one gets it.
 
 import asyncio
 import secrets
+import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from typing import Literal
 
@@ -22,12 +23,12 @@ from mas.bus.mqtt_topics import Peer
 from mas.bus.record import State, connect, failing, owner_of, select
 from mas.bus.wire import decode, encode
 from mas.core.errors import BusError, Expired, JournalError, RemoteError
-from mas.core.messages import Delivery, Envelope
+from mas.core.messages import Delivery, Envelope, Payload
 
 _ATTEMPTS = 1 << 20
 """Attempts of one message in one life, at most: those of a later life are higher than any of an earlier one."""
 _TICKET = "INSERT INTO post VALUES (?, ?, ?, ?)"
-_OVER = "UPDATE record SET state = ?, cause = ?, effect = ?, ended = ?, ended_at = ? WHERE seq = ?"
+_OVER = "UPDATE record SET state = ?, cause = ?, effect = ?, tries = ?, ended = ?, ended_at = ? WHERE seq = ?"
 _SET_TICKET = "UPDATE post SET ticket = ? WHERE seq = ?"
 _OPEN = "UPDATE record SET state = 'open', cause = '', ended = NULL, ended_at = NULL WHERE seq = ?"
 _ADOPT = "UPDATE record SET promised = 1 WHERE state = 'open' AND way = 'one_way' AND id = ?"
@@ -72,13 +73,13 @@ class Store:
     """The journal of one process on a broker; made by `Store.claim`.
 
     Args:
-        codec: makes bytes of answers, and back.
+        payloads: kind -> class of every payload that answers may hold.
     """
 
-    def __init__(self, journal: Journal, owner: Owner, codec: Codec) -> None:
+    def __init__(self, journal: Journal, owner: Owner, payloads: Mapping[str, type[Payload]]) -> None:
         self.owner = owner
         self.journal = journal
-        self._codec = codec
+        self._codec = Codec(payloads, max_bytes=sys.maxsize)
         self._left = [record for record in select(journal.connection, (State.OPEN,)) if record.way == "sent"]
         self._former: dict[tuple[str, str, str], Former] = {}
         for target, message_id, ticket, seq, state, way in journal.connection.execute(_FORMER):
@@ -86,7 +87,14 @@ class Store:
 
     @classmethod
     def claim(
-        cls, journal: Journal, *, principal: str, space: str, process: str | None, new: str, codec: Codec
+        cls,
+        journal: Journal,
+        *,
+        principal: str,
+        space: str,
+        process: str | None,
+        new: str,
+        payloads: Mapping[str, type[Payload]],
     ) -> "Store":
         """Begin another life of the process that has the journal.
 
@@ -110,7 +118,7 @@ class Store:
                 owner = msgspec.structs.replace(owner, life=owner.life + 1)
                 connection.execute("UPDATE owner SET life = ?", (owner.life,))
             journal.is_shared = True
-            return cls(journal, owner, codec)
+            return cls(journal, owner, payloads)
 
     @property
     def first_attempt(self) -> int:
@@ -173,15 +181,20 @@ class Store:
         return frame.envelope
 
     def sent(self, post: Post, former: Former | None, *, expires_in_s: float | None) -> None:
-        """Write a message down that is about to be sent; `former`: as an earlier life sent it."""
+        """Write a message down that is about to be sent; `former`: as an earlier life sent it.
+
+        Raises:
+            JournalError: the journal is closed, or its disk has failed. Malformed: it cannot hold the payload.
+        """
         journal, envelope = self.journal, post.envelope
+        journal.check()
         if former is not None:
             del self._former[former.way, envelope.target, envelope.id]
             if former.ticket is not None:
                 post.record, post.is_resumed = former.seq, True
                 journal.write((_OPEN, (former.seq,)))
                 return
-            self._over(former.seq, State.FAILED, "sent again since", None)
+            self._over(former.seq, State.FAILED, "sent again since")
         way: Literal["sent", "asked"] = "asked" if post.mode == "ask" else "sent"
         with journal.together():
             post.record = journal.accepted(encode(envelope), envelope, way=way, expires_in_s=expires_in_s)
@@ -198,28 +211,28 @@ class Store:
             return
         process, ticket = self.owner.process, post.ticket
         if outcome is None:
-            self._over(post.record, State.PROCESSED, "", None)
+            self._over(post.record, State.PROCESSED)
         elif isinstance(outcome, Envelope):
             effect = self._codec.encode(Answer(process, ticket, outcome))
-            self._over(post.record, State.ANSWERED, "", effect)
+            self._over(post.record, State.ANSWERED, effect=effect)
         elif post.mode == "ask" and (isinstance(outcome, RemoteError) or not isinstance(outcome, BusError)):
             effect = self._codec.encode(Failed(process, ticket, type(outcome).__name__, str(outcome)))
-            self._over(post.record, State.ANSWERED, _cause(outcome), effect)
+            self._over(post.record, State.ANSWERED, _cause(outcome), effect=effect)
         else:
             state = _state(post, outcome)
-            self._over(post.record, state, _cause(outcome), None)
+            self._over(post.record, state, _cause(outcome), tries=post.tries)
             self.journal.write((_SET_TICKET, (None, post.record)))
 
     def cancelled(self, post: Post) -> None:
         """Nobody waits for a message any more."""
         if post.record is not None:
-            self._over(post.record, State.FAILED, "its sender was cancelled", None)
+            self._over(post.record, State.FAILED, "its sender was cancelled")
             self.journal.write((_SET_TICKET, (None, post.record)))
 
     def interrupted(self, post: Post) -> None:
         """The bus is closed. What was accepted stays open; who was told that it is not may send it again."""
         if post.record is not None and not post.future.done():
-            self._over(post.record, State.FAILED, "Closed: the bus was closed", None)
+            self._over(post.record, State.FAILED, "Closed: the bus was closed")
 
     def taken(self) -> Iterator[tuple[tuple[Peer, str], int, bytes | None]]:
         """What was done here for others, oldest first: (process, ticket), attempt, and an answer that may be missed."""
@@ -256,8 +269,8 @@ class Store:
         else:
             self.journal.write((_CARD, (*peer, msgspec.json.encode(card))))
 
-    def _over(self, seq: int, state: State, cause: str, effect: bytes | None) -> None:
-        self.journal.write((_OVER, (state, cause, effect, self.journal.last, time.time(), seq)))
+    def _over(self, seq: int, state: State, cause: str = "", *, effect: bytes | None = None, tries: int = 0) -> None:
+        self.journal.write((_OVER, (state, cause, effect, tries, self.journal.last, time.time(), seq)))
 
     def _read(self, seq: int, column: Literal["frame", "effect"]) -> bytes | None:
         """Something of a message that is in the file; None: it was dropped to keep the file small."""

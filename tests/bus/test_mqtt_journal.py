@@ -4,10 +4,11 @@ import asyncio
 from contextlib import suppress
 
 import pytest
-from between import until
+from between import QUICK, as_user, until, vanish
 from lives import Slow, interrupted, lives, note
 from mosquitto import needs_mosquitto
 
+from mas.bus.mqtt import MqttBus
 from mas.bus.mqtt_options import MqttOptions
 from mas.bus.record import State, read_records
 from mas.bus.serve import serve
@@ -65,6 +66,24 @@ async def test_what_went_one_way_waits_in_the_journal_until_somebody_listens(pro
     assert sender.statistics().outbox == 1
     async with other.subscribe("b") as inbox:
         assert await next_text(inbox) == "1"
+
+
+async def test_however_many_died_while_the_sender_was_away_a_message_was_with_one_of_them(url, process, other):
+    dead = [await MqttBus.connect(as_user(url, "bob"), options=QUICK).__aenter__() for _ in range(6)]
+    for bus in dead:
+        await bus.subscribe("b").__aenter__()
+    await (await process.begin()).publish(note("1"))
+    await process.die()
+    for bus in dead:
+        await vanish(bus)
+    async with other.subscribe("b") as inbox:
+        sender = await process.begin()
+        message = await inbox.receive()
+        assert message.attempt == 2
+        inbox.done(message)
+        await until(lambda: sender.statistics().outbox == 0)
+    for bus in dead:
+        await bus._local.close()
 
 
 async def test_messages_of_a_key_stay_in_order_over_the_lives_of_their_sender(process, other):
