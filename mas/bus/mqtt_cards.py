@@ -126,6 +126,11 @@ class Cards:
         """Those that should be asked whether they are there."""
         return tuple(self._suspects)
 
+    def stood_still(self, gap_s: float) -> None:
+        """This process did not run for so long, and has not heard what the others said meanwhile."""
+        now = self._clock()
+        self._suspects = {peer: min(now, since + gap_s) for peer, since in self._suspects.items()}
+
     def give_up(self) -> None:
         """Let those go that have been suspects for too long."""
         if self._suspects:

@@ -27,6 +27,7 @@ from mas.core.messages import Envelope
 from mas.core.naming import did_you_mean
 
 _LOOK_S = 0.05
+_STILL_S = 0.5
 _HEADER = 1024  # bytes that a packet may hold beside its frame: the topic and what MQTT adds
 
 
@@ -165,6 +166,7 @@ class Node:
             await asyncio.wait([heard], timeout=self._options.ack_s)
         await self.link.close()
         if self._store is not None:
+            self._store.close()
             await self._store.journal.flush()
 
     async def flush(self) -> None:
@@ -194,6 +196,7 @@ class Node:
             raise Closed(f"message {envelope.id!r}: the bus is closed")
         former = None if self._store is None else self._store.former(envelope, is_request=mode == "ask")
         if self._store is not None and former is not None and former.is_settled:
+            await asyncio.sleep(0)  # a program that repeats itself must not keep this process from hearing others
             return self._store.outcome(former)
         await self._until_room(envelope, mode, deadline)
         try:
@@ -305,8 +308,12 @@ class Node:
         self.link.publish(self._topics.card(self.me), msgspec.json.encode(card), retain=True)
 
     async def _look(self) -> None:
+        looked = self._local.now()
         while True:
             await asyncio.sleep(_LOOK_S)
+            gap_s, looked = self._local.now() - looked, self._local.now()
+            if gap_s > _STILL_S:
+                self.cards.stood_still(gap_s)
             if self.link.is_up and self._first_echo is None:
                 self.cards.give_up()
                 self.outbox.look()

@@ -131,7 +131,7 @@ class Outbox:
         if post is not None and name == Closed.__name__ and post.future.done() and post.holder in (None, peer):
             self._leave_to_others(post, peer)
         elif post is not None:
-            self._fail(post, error_named(name, text))
+            self._fail(post, error_named(name, text), is_told=True)
 
     def gone(self, peer: Peer, addresses: Container[str]) -> None:
         """A process is there no more, and had not left these addresses in good order: it may have died of a message."""
@@ -321,7 +321,7 @@ class Outbox:
                 post.begin_again(self._clock() + 2 * self._options.ack_s)
                 return
             self.lost += 1
-        self._end(post, refusals.nobody_left(post))
+        self._end(post, refusals.nobody_left(post), is_told=False)
 
     def _at_deadline(self, post: Post) -> None:
         """Wait a little for the receiver's own word, where it may have one."""
@@ -332,15 +332,16 @@ class Outbox:
 
     def _expire(self, post: Post) -> None:
         end = self._fail if post.holder is None else self._end
-        end(post, refusals.late(post))
+        end(post, refusals.late(post), is_told=False)
 
-    def _fail(self, post: Post, error: Exception) -> None:
+    def _fail(self, post: Post, error: Exception, *, is_told: bool = False) -> None:
         self.letters.add(post, str(error))
-        self._end(post, error)
+        self._end(post, error, is_told=is_told)
 
-    def _end(self, post: Post, outcome: Envelope | Exception | None) -> None:
+    def _end(self, post: Post, outcome: Envelope | Exception | None, *, is_told: bool = True) -> None:
+        """`is_told`: a process said so; else one may still have it."""
         if self._store is not None:
-            self._store.over(post, outcome)
+            self._store.over(post, outcome, is_told=is_told)
         post.settle(outcome)
         self._remove(post)
 

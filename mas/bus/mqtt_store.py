@@ -7,10 +7,10 @@ have a message is asked for it before another one gets it.
 
 import asyncio
 import secrets
+import sqlite3
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing
 from typing import Literal
 
 import msgspec
@@ -80,6 +80,7 @@ class Store:
         self.owner = owner
         self.journal = journal
         self._codec = Codec(payloads, max_bytes=sys.maxsize)
+        self._reading: sqlite3.Connection | None = None
         self._left = [record for record in select(journal.connection, (State.OPEN,)) if record.way == "sent"]
         self._former: dict[tuple[str, str, str], Former] = {}
         for target, message_id, ticket, seq, state, way in journal.connection.execute(_FORMER):
@@ -205,8 +206,11 @@ class Store:
         if post.record is not None:
             self.journal.write((_OPEN, (post.record,)), (_SET_TICKET, (post.ticket, post.record)))
 
-    def over(self, post: Post, outcome: Envelope | Exception | None) -> None:
-        """A message is done (None), answered, or ended in an error, before its sender is told."""
+    def over(self, post: Post, outcome: Envelope | Exception | None, *, is_told: bool) -> None:
+        """A message is done (None), answered, or ended in an error, before its sender is told.
+
+        `is_told`: a process said so; else one may still have it, and is asked when the message is sent again.
+        """
         if post.record is None:
             return
         process, ticket = self.owner.process, post.ticket
@@ -221,7 +225,8 @@ class Store:
         else:
             state = _state(post, outcome)
             self._over(post.record, state, _cause(outcome), tries=post.tries)
-            self.journal.write((_SET_TICKET, (None, post.record)))
+            if is_told:
+                self.journal.write((_SET_TICKET, (None, post.record)))
 
     def cancelled(self, post: Post) -> None:
         """Nobody waits for a message any more."""
@@ -233,6 +238,12 @@ class Store:
         """The bus is closed. What was accepted stays open; who was told that it is not may send it again."""
         if post.record is not None and not post.future.done():
             self._over(post.record, State.FAILED, "Closed: the bus was closed")
+
+    def close(self) -> None:
+        """The bus is closed; what it wrote down is written on."""
+        if self._reading is not None:
+            self._reading.close()
+            self._reading = None
 
     def taken(self) -> Iterator[tuple[tuple[Peer, str], int, bytes | None]]:
         """What was done here for others, oldest first: (process, ticket), attempt, and an answer that may be missed."""
@@ -274,8 +285,10 @@ class Store:
 
     def _read(self, seq: int, column: Literal["frame", "effect"]) -> bytes | None:
         """Something of a message that is in the file; None: it was dropped to keep the file small."""
-        with closing(connect(self.journal.path)) as connection, failing(self.journal.path, "read"):
-            row = connection.execute(f"SELECT {column} FROM record WHERE seq = ?", (seq,)).fetchone()
+        with failing(self.journal.path, "read"):
+            if self._reading is None:
+                self._reading = connect(self.journal.path)
+            row = self._reading.execute(f"SELECT {column} FROM record WHERE seq = ?", (seq,)).fetchone()
         return None if row is None else row[0]
 
 

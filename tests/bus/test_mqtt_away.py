@@ -61,6 +61,17 @@ def test_a_process_that_comes_back_in_time_is_not_forgotten():
     assert watched.at(100.0) == [("came", "p"), ("back", "p")]
 
 
+def test_what_others_said_while_this_process_stood_still_counts():
+    watched, peer = Watched(), Peer("alice", "p")
+    watched.cards.take(peer, card(0.0))
+    watched.cards.take(peer, None)
+    watched.at(3.0)
+    watched.time_s = 60.0
+    watched.cards.stood_still(57.0)
+    assert [word for word in watched.at(61.9) if word[0] == "gone"] == []
+    assert [word for word in watched.at(62.0) if word[0] == "gone"] == [("gone", "p")]
+
+
 async def test_what_became_of_an_absent_senders_messages_outlives_those_of_others():
     heard = Heard(remembered=2)
     async with heard.bus.subscribe("b") as inbox:

@@ -9,10 +9,11 @@ from lives import Slow, interrupted, lives, note
 from mosquitto import needs_mosquitto
 
 from mas.bus.mqtt import MqttBus
+from mas.bus.mqtt_cards import Card
 from mas.bus.mqtt_options import MqttOptions
 from mas.bus.record import State, read_records
 from mas.bus.serve import serve
-from mas.core.errors import JournalError, NoRoute, RemoteError
+from mas.core.errors import Closed, JournalError, NoRoute, RemoteError
 from mas.core.messages import Envelope, Note, Payload
 from mas.testing.bus_suite import next_text, start
 
@@ -160,6 +161,21 @@ async def test_a_request_is_stopped_when_its_requester_stays_away_and_may_be_ask
         slow.may_answer.set()
         assert (await (await process.begin()).request(note("1"))).payload.content == "answer to 1"
     assert slow.begun == ["1", "1"]
+
+
+async def test_a_request_that_was_given_up_is_asked_for_where_it_may_be_before_it_is_made_again(process, other):
+    slow = Slow()
+    async with serve(other, "b", slow):
+        sender = await process.begin()
+        asked = start(sender.request(note("1")))
+        await until(lambda: slow.begun == ["1"])
+        sender._node.cards.take(other.me, Card(since=0.0, addresses={}, is_leaving=True))  # which is not so
+        with pytest.raises((Closed, NoRoute)):
+            await asked
+        again = start((await process.again()).request(note("1")))
+        slow.may_answer.set()
+        assert (await again).payload.content == "answer to 1"
+    assert slow.begun == ["1"]
 
 
 async def test_a_cancelled_request_of_an_earlier_life_is_not_joined(process, other):
