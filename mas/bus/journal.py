@@ -69,7 +69,7 @@ class Journal:
         self.connection = connection
         self.is_shared = False
         self._lock = lock
-        self._keep = keep
+        self.keep = keep
         self._keep_s = keep_s
         self._keep_ids = keep_ids
         self._keep_dead = keep_dead
@@ -283,7 +283,7 @@ class Journal:
         self._steps_since = 0
         execute = self.connection.execute
         execute("BEGIN IMMEDIATE")
-        dropped = 0 if self._keep is None else execute(_DROP, (self._last - self._keep,)).rowcount
+        dropped = 0 if self.keep is None else execute(_DROP, (self._last - self.keep,)).rowcount
         if self._keep_s is not None:
             dropped += execute(_DROP_OLD, (time.time() - self._keep_s,)).rowcount
         dead = execute(_DROP_DEAD, (self._keep_dead,)).rowcount

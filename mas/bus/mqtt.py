@@ -27,6 +27,7 @@ from mas.bus.mqtt_frames import Codec
 from mas.bus.mqtt_inbox import MqttInbox
 from mas.bus.mqtt_node import Node
 from mas.bus.mqtt_options import MqttOptions
+from mas.bus.mqtt_owner import claim
 from mas.bus.mqtt_store import Store
 from mas.bus.mqtt_topics import Peer
 from mas.bus.mqtt_url import Broker, parse_broker
@@ -116,10 +117,9 @@ class MqttBus:
         codec = Codec(payloads, max_bytes=options.max_frame_bytes)
         if journal is None:
             return cls(broker, codec, options, process=name)
-        store = Store.claim(
-            journal, principal=broker.principal, space=broker.space, process=process, new=name, payloads=payloads
-        )
-        return cls(broker, codec, options, process=store.owner.process, store=store)
+        owner = claim(journal, principal=broker.principal, space=broker.space, process=process, new=name)
+        store = Store(journal, owner, payloads)
+        return cls(broker, codec, options, process=owner.process, store=store)
 
     async def __aenter__(self) -> Self:
         await self._node.open()

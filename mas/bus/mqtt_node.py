@@ -194,13 +194,14 @@ class Node:
         """
         if self._is_closed:
             raise Closed(f"message {envelope.id!r}: the bus is closed")
-        former = None if self._store is None else self._store.former(envelope, is_request=mode == "ask")
-        if self._store is not None and former is not None and former.is_settled:
-            await asyncio.sleep(0)  # a program that repeats itself must not keep this process from hearing others
-            return self._store.outcome(former)
+        if self._store is not None:
+            former = self._store.former(envelope, is_request=mode == "ask")
+            if former is not None and former.is_settled:
+                await asyncio.sleep(0)  # a program that repeats itself must not keep this process from hearing others
+                return self._store.outcome(former)
         await self._until_room(envelope, mode, deadline)
         try:
-            post = self.outbox.add(self.signed(envelope), mode, deadline, former)
+            post = self.outbox.add(self.signed(envelope), mode, deadline)
         except BaseException:
             self._room.release()
             raise

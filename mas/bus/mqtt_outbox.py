@@ -20,7 +20,7 @@ from mas.bus.mqtt_letters import Letters
 from mas.bus.mqtt_options import MqttOptions
 from mas.bus.mqtt_post import Lanes, Post
 from mas.bus.mqtt_speaker import Speaker
-from mas.bus.mqtt_store import Former, Store
+from mas.bus.mqtt_store import Store
 from mas.bus.mqtt_topics import Peer
 from mas.core.errors import Closed, JournalError, Malformed
 from mas.core.messages import Envelope
@@ -64,16 +64,14 @@ class Outbox:
     def __len__(self) -> int:
         return len(self._posts)
 
-    def add(self, envelope: Envelope, mode: Mode, deadline: float | None, former: Former | None = None) -> Post:
-        """Send a message; its `future` says what became of it.
-
-        Args:
-            former: how an earlier life of this process sent it; who may have it is asked first.
+    def add(self, envelope: Envelope, mode: Mode, deadline: float | None) -> Post:
+        """Send a message; its `future` says what became of it. If an earlier life sent it, who may have it is asked.
 
         Raises:
-            Malformed: it cannot travel.
+            Malformed: it cannot travel. JournalError: it cannot be written down.
         """
         future = asyncio.get_running_loop().create_future()
+        former = None if self._store is None else self._store.again(envelope, mode)
         ticket = None if former is None else former.ticket
         post = Post(ticket or secrets.token_hex(8), envelope, mode, deadline, future)
         self._speaker.check(post)

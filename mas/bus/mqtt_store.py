@@ -10,17 +10,18 @@ import secrets
 import sqlite3
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Literal
 
 import msgspec
 
 from mas.bus.journal import Journal
 from mas.bus.mqtt_cards import Card, read_card
-from mas.bus.mqtt_frames import Answer, Codec, Failed, error_named
+from mas.bus.mqtt_frames import Answer, Codec, Failed, Mode, error_named
+from mas.bus.mqtt_owner import Owner
 from mas.bus.mqtt_post import Post
 from mas.bus.mqtt_topics import Peer
-from mas.bus.record import State, connect, failing, owner_of, select
+from mas.bus.record import State, connect, failing, select
 from mas.bus.wire import decode, encode
 from mas.core.errors import BusError, Expired, JournalError, RemoteError
 from mas.core.messages import Delivery, Envelope, Payload
@@ -42,19 +43,6 @@ _FORMER = (
 )
 
 
-class Owner(msgspec.Struct, frozen=True):
-    """Whose journal it is: one process, by the name of its principal, and the id of its connection to the broker.
-
-    `life`: how often the process has begun, this time included.
-    """
-
-    principal: str
-    space: str
-    process: str
-    client: str
-    life: int
-
-
 class Former(msgspec.Struct, frozen=True):
     """A message of an earlier life. `ticket` None: it is over and cannot be asked for."""
 
@@ -70,10 +58,13 @@ class Former(msgspec.Struct, frozen=True):
 
 
 class Store:
-    """The journal of one process on a broker; made by `Store.claim`.
+    """The journal of one process on a broker, which `owner` has claimed.
 
     Args:
         payloads: kind -> class of every payload that answers may hold.
+
+    Raises:
+        Malformed: it holds a message whose payload's class is unknown here. JournalError: it cannot be read.
     """
 
     def __init__(self, journal: Journal, owner: Owner, payloads: Mapping[str, type[Payload]]) -> None:
@@ -81,45 +72,14 @@ class Store:
         self.journal = journal
         self._codec = Codec(payloads, max_bytes=sys.maxsize)
         self._reading: sqlite3.Connection | None = None
-        self._left = [record for record in select(journal.connection, (State.OPEN,)) if record.way == "sent"]
         self._former: dict[tuple[str, str, str], Former] = {}
-        for target, message_id, ticket, seq, state, way in journal.connection.execute(_FORMER):
-            self._former[way, target, message_id] = Former(ticket, seq, State(state), way)
-
-    @classmethod
-    def claim(
-        cls,
-        journal: Journal,
-        *,
-        principal: str,
-        space: str,
-        process: str | None,
-        new: str,
-        payloads: Mapping[str, type[Payload]],
-    ) -> "Store":
-        """Begin another life of the process that has the journal.
-
-        Args:
-            process: what it is called; None: as before, or `new` in its first life.
-
-        Raises:
-            JournalError: it is the journal of another process, or of a bus in memory, or cannot be used.
-        """
-        connection = journal.connection
-        with failing(journal.path, "claimed"):
-            before = owner_of(connection)
-            if before is None:
-                if journal.last:
-                    raise JournalError(f"the journal {journal.path} is that of a bus in memory; name a new file")
-                owner = Owner(principal, space, process or new, secrets.token_hex(12), 1)
-                connection.execute("INSERT INTO owner VALUES (?, ?, ?, ?, ?)", msgspec.structs.astuple(owner))
-            else:
-                owner = Owner(*before)
-                _check(journal, owner, Owner(principal, space, process or owner.process, owner.client, owner.life))
-                owner = msgspec.structs.replace(owner, life=owner.life + 1)
-                connection.execute("UPDATE owner SET life = ?", (owner.life,))
-            journal.is_shared = True
-            return cls(journal, owner, payloads)
+        tickets: dict[int, str | None] = {}
+        with failing(journal.path, "read"):
+            for target, message_id, ticket, seq, state, way in journal.connection.execute(_FORMER):
+                self._former[way, target, message_id] = Former(ticket, seq, State(state), way)
+                tickets[seq] = ticket
+            left = [record for record in select(journal.connection, (State.OPEN,)) if record.way == "sent"]
+        self._left = [(record, record.envelope, tickets[record.seq]) for record in left]
 
     @property
     def first_attempt(self) -> int:
@@ -127,18 +87,13 @@ class Store:
         return self.owner.life * _ATTEMPTS
 
     def posts(self, now: float) -> Iterator[Post]:
-        """What earlier lives sent one way and nobody has done yet, in order. `now`: on the clock of deadlines.
-
-        Raises:
-            Malformed: a payload's class is unknown here.
-        """
-        for record in self._left:
-            envelope = msgspec.structs.replace(record.envelope, deadline=None)
-            ticket = self._former["sent", envelope.target, envelope.id].ticket
+        """What earlier lives sent one way and nobody has done yet, in order. `now`: on the clock of deadlines."""
+        for record, envelope, ticket in self._left:
             deadline = None if record.deadline is None else now + record.deadline - time.time()
             future: asyncio.Future[Envelope | None] = asyncio.get_running_loop().create_future()
             future.set_result(None)
-            post = Post(ticket or secrets.token_hex(8), envelope, "tell", deadline, future)
+            timeless = msgspec.structs.replace(envelope, deadline=None)
+            post = Post(ticket or secrets.token_hex(8), timeless, "tell", deadline, future)
             post.record, post.has_room, post.is_resumed = record.seq, False, ticket is not None
             if ticket is None:  # a dead letter that is to be delivered again
                 self.journal.write((_SET_TICKET, (post.ticket, record.seq)))
@@ -162,6 +117,13 @@ class Store:
                 f"message {envelope.id!r} to {envelope.target!r} was sent by an earlier life of this process with "
                 "another payload: give each message an id of its own, for instance with `bus.life` in it"
             )
+        return former
+
+    def again(self, envelope: Envelope, mode: Mode) -> Former | None:
+        """As `former`, of a message that is about to be sent; it is found once, since it belongs to this life then."""
+        former = self.former(envelope, is_request=mode == "ask")
+        if former is not None:
+            del self._former[former.way, envelope.target, envelope.id]
         return former
 
     def outcome(self, former: Former) -> Envelope | None:
@@ -189,12 +151,11 @@ class Store:
         """
         journal, envelope = self.journal, post.envelope
         journal.check()
+        if former is not None and former.ticket is not None:
+            post.record, post.is_resumed = former.seq, True
+            journal.write((_OPEN, (former.seq,)))
+            return
         if former is not None:
-            del self._former[former.way, envelope.target, envelope.id]
-            if former.ticket is not None:
-                post.record, post.is_resumed = former.seq, True
-                journal.write((_OPEN, (former.seq,)))
-                return
             self._over(former.seq, State.FAILED, "sent again since")
         way: Literal["sent", "asked"] = "asked" if post.mode == "ask" else "sent"
         with journal.together():
@@ -290,21 +251,6 @@ class Store:
                 self._reading = connect(self.journal.path)
             row = self._reading.execute(f"SELECT {column} FROM record WHERE seq = ?", (seq,)).fetchone()
         return None if row is None else row[0]
-
-
-def _check(journal: Journal, owner: Owner, wanted: Owner) -> None:
-    """Raises JournalError: the journal is that of somebody else."""
-    names: tuple[tuple[str, Callable[[Owner], str]], ...] = (
-        ("principal", lambda one: one.principal),
-        ("space", lambda one: one.space),
-        ("process", lambda one: one.process),
-    )
-    for what, name in names:
-        if name(owner) != name(wanted):
-            raise JournalError(
-                f"the journal {journal.path} is that of {what} {name(owner)!r}, and this one is {name(wanted)!r}: "
-                "each process has a journal of its own; name another file"
-            )
 
 
 def _state(post: Post, error: Exception) -> State:
