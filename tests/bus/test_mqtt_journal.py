@@ -3,6 +3,7 @@
 import asyncio
 from contextlib import suppress
 
+import msgspec
 import pytest
 from between import QUICK, as_user, until, vanish
 from lives import Slow, interrupted, lives, note
@@ -13,8 +14,8 @@ from mas.bus.mqtt_cards import Card
 from mas.bus.mqtt_options import MqttOptions
 from mas.bus.record import State, read_records
 from mas.bus.serve import serve
-from mas.core.errors import Closed, JournalError, NoRoute, RemoteError
-from mas.core.messages import Envelope, Note, Payload
+from mas.core.errors import Closed, Dropped, JournalError, NoRoute, RemoteError
+from mas.core.messages import Delivery, Envelope, Note, Payload
 from mas.testing.bus_suite import next_text, start
 
 pytestmark = needs_mosquitto
@@ -99,6 +100,35 @@ async def test_messages_of_a_key_stay_in_order_over_the_lives_of_their_sender(pr
         more = start(sender.publish(note("5", key="k")))
         assert [await next_text(inbox) for _ in range(5)] == ["1", "2", "3", "4", "5"]
         await more
+
+
+async def test_two_messages_with_one_id_that_may_come_twice_are_both_taken_up_again(process, other):
+    twin = msgspec.structs.replace(note("1"), delivery=Delivery.AT_LEAST_ONCE)
+    async with other.subscribe("b") as inbox:
+        sender = await process.begin()
+        for _ in range(2):
+            await sender.publish(twin)
+        sender = await process.again()
+        assert sender.statistics().outbox == 2
+        assert [await next_text(inbox), await next_text(inbox)] == ["1", "1"]
+        await until(lambda: sender.statistics().outbox == 0)
+        assert other.statistics().accepted == 2
+
+
+async def test_who_asks_twice_again_is_joined_once_and_refused_once_as_in_one_life(process, other):
+    slow = Slow()
+    async with serve(other, "b", slow):
+        asked = start((await process.begin()).request(note("1")))
+        await until(lambda: slow.begun == ["1"])
+        await process.die()
+        await interrupted(asked)
+        sender = await process.begin()
+        first, second = start(sender.request(note("1"))), start(sender.request(note("1")))
+        with pytest.raises(Dropped, match="was sent to 'b' before"):
+            await second
+        slow.may_answer.set()
+        assert (await first).payload.content == "answer to 1"
+    assert slow.begun == ["1"]
 
 
 async def test_who_asks_again_gets_the_answer_that_was_being_computed(process, other):
