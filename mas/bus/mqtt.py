@@ -65,6 +65,13 @@ class MqttBus:
     What it sends, it sends as one principal, its user at the broker: envelopes that name another one are Denied, those
     that name none arrive with it. A message that a process had accepted and not done when it vanished is given to
     another listener, unless it is best effort. A tap sees what this process receives and answers.
+
+    With a journal the process comes back as itself when it is killed: what an earlier life sent under an id is not sent
+    again under it, and a request gets the answer of its first asking; see docs/bus.md.
+
+    Attributes:
+        me: this process, in all its lives.
+        life: how often the process has begun, this time included; 1 without a journal.
     """
 
     def __init__(
@@ -141,12 +148,16 @@ class MqttBus:
 
         Raises:
             As `Bus.publish`; Malformed: it cannot travel; RemoteError: the processes that may have had it died with it,
-            as often as it may be tried.
+            as often as it may be tried. JournalError: the journal cannot be written, or an earlier life sent the id with
+            another payload.
         """
         await self._node.carry(envelope, "tell" if wait else "try", envelope.deadline)
 
     async def request(self, envelope: Envelope, *, timeout_s: float | None = None) -> Envelope:
-        """Deliver and wait for the answer; see `Bus.request`. Malformed: it, or its answer, cannot travel."""
+        """Deliver and wait for the answer; see `Bus.request`. Malformed: it, or its answer, cannot travel.
+
+        JournalError: as `publish`.
+        """
         deadline = envelope.deadline
         if timeout_s is not None:
             timeout = self.now() + timeout_s
@@ -199,7 +210,7 @@ class MqttBus:
         )
 
     def dead_letters(self) -> tuple[DeadLetter, ...]:
-        """What this process took and gave up on, then what it sent and only it still has."""
+        """What this process took and gave up on, then what it sent in this life and only it still has."""
         return self._local.dead_letters() + self._node.outbox.letters.all()
 
     def redrive(self, message_id: str | None = None) -> int:
