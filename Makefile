@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: help install install-dev mosquitto demo study test lint clean
+.PHONY: help install install-dev mosquitto demo study test lint chaos clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -35,6 +35,9 @@ lint: $(VENV)/installed-dev ## Style, types and layers
 
 test: lint $(VENV)/installed-vllm mosquitto ## Everything that is checked: style, types, layers and tests
 	$(BIN)/pytest -q
+
+chaos: $(VENV)/installed-dev mosquitto ## What must survive when processes and brokers die, ten times each; ten minutes
+	MAS_CHAOS_SEEDS=10 $(BIN)/pytest -q tests/chaos
 
 clean: ## Remove .venv and caches; runs/ stays
 	rm -rf $(VENV) build dist mas.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -24,8 +24,9 @@ from mas.config.load import load_run_config
 from mas.config.peers import check_peers
 from mas.core.errors import ConfigError, Halted, MasError, RunDirectoryError
 from mas.graph.find import find_team
+from mas.observe.command import timeline
 from mas.overrides import PLAYING, Overrides, RunDir, Sampled, check_used, configured
-from mas.playing import agent, run
+from mas.playing import agent, run, stop
 from mas.scenarios import SCENARIOS, build_scenario
 from mas.scenarios.named import named_team
 from mas.study.options import load_study
@@ -46,6 +47,8 @@ app.command()(deadletters)
 app.command()(broker)
 app.command()(run)
 app.command()(agent)
+app.command()(timeline)
+app.command()(stop)
 
 StudyName = Annotated[str, typer.Argument(metavar="STUDY", help="a preset: demo or full")]
 StudyDir = Annotated[Path, typer.Option("--out", help="directory of the study")]

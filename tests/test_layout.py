@@ -36,10 +36,10 @@ def test_the_layers_hold(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("words", ["import mas", "import mas.cli, mas.protocols, mas.scenarios, mas.runtime.team"])
-def test_importing_loads_no_tensor_library(words: str) -> None:
+def test_importing_loads_no_tensor_library_and_no_tracing(words: str) -> None:
     code = f"import sys\n{words}\nprint(*sys.modules)"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert not {"torch", "transformers", "peft"} & set(out.split())
+    assert not {"torch", "transformers", "peft", "opentelemetry"} & set(out.split())
 
 
 @pytest.mark.parametrize("path", sorted(PACKAGE.rglob("*.yaml")), ids=lambda path: path.relative_to(PACKAGE).as_posix())

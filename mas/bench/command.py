@@ -108,14 +108,16 @@ def bus(
     workload: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="NAME", help="request, one_by_one, fan_out, graph, agents, rollout; may be repeated; default all"
+            metavar="NAME",
+            help="request, one_by_one, fan_out, graph, agents, rollout, mqtt_request, mqtt_one_way; may be repeated; "
+            "default all",
         ),
     ] = None,
     plot: Annotated[Path | None, typer.Option(metavar="FILE", help="draw the rows there: .svg or .png")] = None,
     repeats: Repeats = 5,
     without: Annotated[list[str] | None, typer.Option(metavar="NAME", help="leave out: autogen, langgraph")] = None,
 ) -> None:
-    """What messages, graph runs, agents and rollouts cost beside their models, against autogen-core and langgraph."""
+    """What messages, graph runs, agents and rollouts cost, against autogen-core, langgraph and bare aiomqtt."""
     from mas.bench.bus.options import WORKLOADS, BusBench
     from mas.bench.plot import check_plot, write_bars
     from mas.bench.result import check_writable, write_result

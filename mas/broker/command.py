@@ -11,8 +11,8 @@ from rich.text import Text
 from mas.broker.files import BrokerFiles, write_broker
 from mas.broker.options import BrokerOptions
 from mas.broker.process import check_port, find_mosquitto, run_mosquitto
-from mas.broker.rights import COORDINATOR, OPERATOR
-from mas.core.team import TeamSpec
+from mas.broker.rights import OPERATOR
+from mas.core.team import COORDINATOR, TeamSpec
 from mas.scenarios.named import named_team
 
 _MAX_PACKET_BYTES = 268_435_455

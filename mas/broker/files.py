@@ -13,6 +13,8 @@ from mas.core.errors import ConfigError, RunDirectoryError
 from mas.core.team import TeamSpec
 from mas.observe.atomic import write_bytes_atomic
 
+_OWN = frozenset({"mosquitto.conf", "acl", "users", "passwords", "tls", "mosquitto.db"})
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerFiles:
@@ -49,6 +51,7 @@ def write_broker(
             for principal, path in handouts.items()
         },
         **certificates,
+        **_ignored(directory),
         users: password_file(passwords, (_read(users) or b"").decode(errors="replace")).encode(),
         acl: acl_text(rights).encode(),
         conf: conf_text(options, tls, acl=acl, users=users).encode(),
@@ -62,6 +65,16 @@ def write_broker(
         )
     _write(directory, changed)
     return BrokerFiles(conf=conf, handouts=handouts, tls=tls)
+
+
+def _ignored(directory: Path) -> dict[Path, bytes]:
+    """A file that keeps git away from passwords and keys, unless there is one, or the directory holds other things."""
+    path = directory / ".gitignore"
+    try:
+        has_others = directory.is_dir() and any(entry.name not in _OWN for entry in directory.iterdir())
+    except OSError as error:
+        raise RunDirectoryError(f"{directory} cannot be read: {error.strerror}. Choose another --dir.") from error
+    return {} if path.exists() or has_others else {path: b"*\n"}
 
 
 def _handout(directory: Path, principal: str) -> Path:

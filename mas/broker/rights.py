@@ -14,9 +14,8 @@ from dataclasses import dataclass
 
 from mas.bus.mqtt_topics import level
 from mas.core.errors import ConfigError
-from mas.core.team import DONE, START, TeamSpec
+from mas.core.team import COORDINATOR, DONE, START, TeamSpec
 
-COORDINATOR = "coordinator"
 OPERATOR = "operator"
 _ENVIRONMENT = "environment"
 _RUN = "run"

@@ -260,6 +260,14 @@ class Inbox:
         if slot.is_given_up or slot.future.cancelled():
             slot.tell_watchers()
 
+    async def withdraw(self) -> None:
+        """Take nothing new; see `Subscription.withdraw`."""
+        self.credit = 0
+        self.close()
+
+    async def heard(self) -> None:
+        """In one process an answer is heard at once; see `Subscription.heard`."""
+
     def push(self, slot: Slot) -> None:
         """Put a message in the queue at the price of one credit, and wake a receiver."""
         self.held += 1

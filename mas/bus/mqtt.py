@@ -148,8 +148,8 @@ class MqttBus:
 
         Raises:
             As `Bus.publish`; Malformed: it cannot travel; RemoteError: the processes that may have had it died with it,
-            as often as it may be tried. JournalError: the journal cannot be written, or an earlier life sent the id with
-            another payload.
+            as often as it may be tried; JournalError: the journal cannot be written, or an earlier life sent the id
+            with another payload.
         """
         await self._node.carry(envelope, "tell" if wait else "try", envelope.deadline)
 
@@ -220,9 +220,28 @@ class MqttBus:
         """
         return self._local.redrive(message_id) + self._node.outbox.redrive(message_id)
 
+    def on_connection(self, call: Callable[[bool], object]) -> None:
+        """Call with False when the connection to the broker is lost, and with True when it is there again, once each.
+
+        For one watcher: the last one that asked.
+        """
+        self._node.link.noticed = call
+
+    def card(self) -> Card:
+        """What this process says of itself to all others."""
+        return self._node.cards.of(self.me)
+
+    def show(self, card: Card) -> None:
+        """Say it anew, now and after every reconnection; what this process listens at stays as it is."""
+        self._node.show(card)
+
     def processes(self) -> dict[Peer, Card]:
         """Who is on the bus, this process included; who vanished a moment ago may still be among them."""
         return dict(self._node.cards)
+
+    def vanished(self) -> tuple[Peer, ...]:
+        """The latest processes that were given up without having said that they leave; they may have come back."""
+        return tuple(self._node.cards.vanished)
 
     async def flush(self) -> None:
         """Wait until what this process sent is with the broker's subscribers, and what was sent to it before is heard.

@@ -6,6 +6,7 @@ restarts, and what it holds must not be done elsewhere as well. The heartbeat is
 that is gone may come back as itself: it is away for as long as its card says.
 """
 
+from collections import deque
 from collections.abc import Callable, Iterator
 
 import msgspec
@@ -14,6 +15,7 @@ from mas.bus.mqtt_client import NOBODY
 from mas.bus.mqtt_topics import Peer
 from mas.core.errors import Malformed
 
+_VANISHED = 256
 _LONGEST_S = 86_400.0
 """How long a process may be away at most, whatever its card says."""
 
@@ -26,12 +28,24 @@ class Card(msgspec.Struct, frozen=True, kw_only=True):
         addresses: what it listens at -> the principal that reads there.
         is_leaving: it goes now and takes nothing more.
         away_s: how long it may be gone and come back with what it had sent; 0: it does not.
+        draining: those of the addresses where it takes nothing new and has something in hand.
+        claims: addresses that it wants to listen at, where only so many may; see `mas.bus.mqtt_claims`.
+        obeys: principals on whose word it ends; see `mas.bus.mqtt_orders`.
+        dismisses: processes that it tells to end -> whether at once, instead of when they have nothing more in hand.
     """
 
     since: float
     addresses: dict[str, str]
     is_leaving: bool = False
     away_s: float = 0.0
+    draining: tuple[str, ...] = ()
+    claims: tuple[str, ...] = ()
+    obeys: tuple[str, ...] = ()
+    dismisses: dict[str, bool] = {}
+
+    def takes(self, address: str) -> bool:
+        """Whether it listens at an address and takes what comes."""
+        return address in self.addresses and address not in self.draining
 
 
 def read_card(payload: bytes) -> Card | None:
@@ -78,12 +92,20 @@ class Cards:
         self._away: dict[Peer, float] = {}
         self._cards: dict[Peer, Card] = {}
         self._suspects: dict[Peer, float] = {}
+        self.vanished: deque[Peer] = deque(maxlen=_VANISHED)
+        """Those that were given up: the latest ones, which may come back."""
 
     def __iter__(self) -> Iterator[tuple[Peer, Card]]:
         return iter(tuple(self._cards.items()))
 
+    def of(self, peer: Peer) -> Card:
+        """The card of a process that is there."""
+        return self._cards[peer]
+
     def take(self, peer: Peer, card: Card | None) -> None:
         """A card came, or went without a word."""
+        if card is not None and peer in self.vanished:
+            self.vanished.remove(peer)
         if card is None:
             self.suspect(peer)
         elif card.is_leaving:
@@ -137,6 +159,7 @@ class Cards:
             limit = self._clock() - self._absent_s
             for peer in [peer for peer, since in self._suspects.items() if since <= limit]:
                 self._remove(peer)
+                self.vanished.append(peer)
         if self._away:
             now = self._clock()
             for peer in [peer for peer, until in self._away.items() if until <= now]:

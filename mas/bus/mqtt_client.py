@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+import ssl
 from collections.abc import Callable
 from typing import Any
 
@@ -16,6 +17,8 @@ Acknowledge = Callable[[int], None]
 """Told the broker's reason code for one publication: 0 taken, 16 nobody listens, 128 and above refused."""
 NOBODY, REFUSED, NOT_AUTHORISED = 16, 128, 135
 _NO_DELAY = (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+_READS = 64
+"""Messages that are taken at once before others have their turn."""
 
 
 class Client(aiomqtt.Client):
@@ -32,6 +35,7 @@ class Client(aiomqtt.Client):
         self._hear = hear
         self._acknowledge: dict[int, Acknowledge] = {}
         self._is_write_due = False
+        self._heard = 0
 
     def send(
         self,
@@ -63,6 +67,18 @@ class Client(aiomqtt.Client):
         """Close the socket, which aiomqtt leaves open after a failed connection."""
         self._client._sock_close()
 
+    def _read(self) -> None:
+        """Take all that has come, up to a bound: what it makes this process say then goes together."""
+        try:
+            for _ in range(_READS):
+                heard, sock = self._heard, self._client.socket()
+                self._client.loop_read()
+                if self._heard == heard and not _is_pending(sock):
+                    return
+        except Exception as error:  # noqa: BLE001 - whatever it is, this connection is over
+            if not self._disconnected.done():
+                self._disconnected.set_exception(error)
+
     def _write(self) -> None:
         """Write what there is, and the rest when the socket has room for it."""
         self._is_write_due = False
@@ -79,6 +95,10 @@ class Client(aiomqtt.Client):
         if paho.socket() is sock and paho.want_write():
             self._loop.add_writer(sock.fileno(), self._write)
 
+    def _on_socket_open(self, client: Paho, userdata: Any, sock: Any) -> None:
+        super()._on_socket_open(client, userdata, sock)
+        self._loop.call_soon_threadsafe(self._loop.add_reader, sock.fileno(), self._read)  # in place of its own
+
     def _on_socket_register_write(self, client: Paho, userdata: Any, sock: Any) -> None:
         try:
             asyncio.get_running_loop()
@@ -94,6 +114,7 @@ class Client(aiomqtt.Client):
         super()._on_connect(client, userdata, flags, reason, properties)
 
     def _on_message(self, client: Paho, userdata: Any, message: MQTTMessage) -> None:
+        self._heard += 1
         self._hear(message.topic, bytes(message.payload))
 
     def _on_unsubscribe(self, client: Paho, userdata: Any, mid: int, *more: Any) -> None:
@@ -104,3 +125,8 @@ class Client(aiomqtt.Client):
         acknowledge = self._acknowledge.pop(mid, None)
         if acknowledge is not None:
             acknowledge(reason.value)
+
+
+def _is_pending(sock: Any) -> bool:
+    """Whether TLS has taken from the socket what nobody has read yet."""
+    return isinstance(sock, ssl.SSLSocket) and sock.pending() > 0

@@ -146,6 +146,11 @@ class Desk:
         self._over.forgotten(sender)
         self.lost(sender)
 
+    @property
+    def is_heard(self) -> bool:
+        """Whether all answers that are remembered were confirmed by whoever asked. Errors never are."""
+        return all(case.reply is None for case in self._cases.values())
+
     async def close(self) -> None:
         """Wait for what is being handed over, and say what becomes of the rest; the local bus must be closed.
 

@@ -22,6 +22,7 @@ class MqttInbox:
         self.address = inbox.address
         self._inbox = inbox
         self._node = node
+        self._has_withdrawn = False
 
     async def __aenter__(self) -> Self:
         await self._inbox.__aenter__()
@@ -36,7 +37,10 @@ class MqttInbox:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
-            await self._node.places.leave(self.address)
+            if self._has_withdrawn:
+                self._node.places.drained(self.address)
+            else:
+                await self._node.places.leave(self.address)
         finally:
             await self._inbox.__aexit__(kind, error, trace)
 
@@ -75,6 +79,20 @@ class MqttInbox:
     def reject(self, envelope: Envelope, *, cause: str) -> None:
         """Give it up; see `Subscription.reject`."""
         self._inbox.reject(envelope, cause=cause)
+
+    async def withdraw(self) -> None:
+        """Take nothing new; see `Subscription.withdraw`. Whoever asks for what is in hand still finds it here."""
+        if self._has_withdrawn:
+            return
+        self._has_withdrawn = True
+        try:
+            await self._node.places.withdraw(self.address)
+        finally:
+            await self._inbox.withdraw()
+
+    async def heard(self) -> None:
+        """Wait until answers were heard; see `Subscription.heard`."""
+        await self._node.heard()
 
     def on_abandoned(self, envelope: Envelope, call: Callable[[], object]) -> None:
         """Call once when nobody waits for the answer any more; see `Subscription.on_abandoned`."""

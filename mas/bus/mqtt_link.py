@@ -52,6 +52,9 @@ class Link:
         self._filters: dict[str, int] = {}
         self._client: Client | None = None
         self._keeping: asyncio.Task[None] | None = None
+        self._is_missed = False
+        self.noticed: Callable[[bool], object] = lambda is_up: None
+        """Called with False when the connection is lost, and with True when it is there again."""
 
     @property
     def is_up(self) -> bool:
@@ -142,6 +145,7 @@ class Link:
             finally:
                 self._client = None
                 await self._leave(client)
+            self._notice(is_up=False)
             client = await self._connect_again()
             self.reconnects += 1
 
@@ -156,10 +160,17 @@ class Link:
             self._client = client
             self.longest = client.longest
             self._connected()
+            self._notice(is_up=True)
             async for message in client.messages:  # ends with the connection: what comes in is heard before
                 raise AssertionError(f"a message at {message.topic} was not heard where it came in")
         except aiomqtt.MqttError:
             return
+
+    def _notice(self, *, is_up: bool) -> None:
+        """Say once that the connection is lost, and once that it is there again."""
+        if self._is_missed is is_up:
+            self._is_missed = not is_up
+            self.noticed(is_up)
 
     async def _subscribe_again(self, client: Client, topic: str) -> None:
         if topic not in self._filters:
@@ -200,10 +211,7 @@ class Link:
             if isinstance(error, MqttConnectError):
                 raise Unreachable(self._refusal(error)) from error
             if isinstance(error, aiomqtt.MqttError | OSError | ValueError):
-                raise Unreachable(
-                    f"no connection to the broker {broker}: {error}. Is it running there, and does it speak "
-                    f"{'TLS' if broker.tls else 'without TLS'}?"
-                ) from error
+                raise Unreachable(f"no connection to the broker {broker}: {error}. {self._advice(error)}") from error
             raise
 
     async def _connect_again(self) -> Client:
@@ -214,6 +222,15 @@ class Link:
                 return await self._connect()
             except Unreachable:
                 bound_s = min(2 * bound_s, self._options.backoff_s)
+
+    def _advice(self, error: Exception) -> str:
+        """What may be wrong where no connection came about."""
+        if "CERTIFICATE_VERIFY_FAILED" in str(error):
+            return (
+                "Give the CA file that vouches for it (`mas broker --tls` writes one to tls/ca.crt), and connect by "
+                "the name that its certificate is for."
+            )
+        return f"Is it running there, and does it speak {'TLS' if self._broker.tls else 'without TLS'}?"
 
     def _refusal(self, error: MqttConnectError) -> str:
         code = error.rc if isinstance(error.rc, int) else getattr(error.rc, "value", None)

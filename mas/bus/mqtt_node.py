@@ -55,7 +55,7 @@ class Node:
         self._options = options
         self._codec = codec
         self._topics = topics = Topics(space=broker.space)
-        self._since = time.time()
+        self._shown = Card(since=time.time(), addresses={})
         self._store = store
         self._away_s = 0.0 if store is None else options.away_s
         secret = secrets.token_hex(12) if store is None else store.owner.client
@@ -159,9 +159,9 @@ class Node:
             await asyncio.wait([self._looking])
         await self.ear.idle()
         self.ear.say_what_came()
-        leaving = msgspec.json.encode(Card(since=self._since, addresses={}, is_leaving=True, away_s=self._away_s))
+        leaving = Card(since=self._shown.since, addresses={}, is_leaving=True, away_s=self._away_s)
         heard: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        self.link.publish(self._topics.card(self.me), leaving)
+        self.link.publish(self._topics.card(self.me), msgspec.json.encode(leaving))
         if self.link.publish(self._topics.card(self.me), b"", retain=True, acknowledge=lambda _: _resolve(heard, True)):
             await asyncio.wait([heard], timeout=self._options.ack_s)
         await self.link.close()
@@ -229,6 +229,14 @@ class Node:
                 f"{self.me.principal!r}'s, its user at the broker"
             )
         return envelope
+
+    async def heard(self) -> None:
+        """Wait until others have heard the answers of this process: as long as there is no connection, and then for
+        twice `ack_s` at most."""
+        looks = 2 * self._options.ack_s / _LOOK_S
+        while looks > 0 and not self._is_closed and not self.desk.is_heard:
+            looks -= self.link.is_up
+            await asyncio.sleep(_LOOK_S)
 
     async def _until_room(self, envelope: Envelope, mode: Mode, deadline: float | None) -> None:
         """Wait for room in the outbox, and until it is sure whether somebody listens."""
@@ -303,8 +311,18 @@ class Node:
         if self._store is not None and peer != self.me:
             self._store.know(peer, card)
 
+    def show(self, card: Card) -> None:
+        """Say of this process what the card says; what it listens at is added."""
+        self._shown = card
+        self._show_card()
+
     def _show_card(self) -> None:
-        card = Card(since=self._since, addresses=self.places.addresses(), away_s=self._away_s)
+        card = msgspec.structs.replace(
+            self._shown,
+            addresses=self.places.addresses(),
+            draining=self.places.draining(),
+            away_s=self._away_s,
+        )
         self.cards.take(self.me, card)
         self.link.publish(self._topics.card(self.me), msgspec.json.encode(card), retain=True)
 

@@ -55,6 +55,7 @@ class Places:
         self._readers = readers
         self._changed = changed
         self._places: dict[str, Place] = {}
+        self._draining: list[tuple[str, str]] = []
         self._is_closed = False
 
     def __contains__(self, address: str) -> bool:
@@ -62,8 +63,13 @@ class Places:
         return place is not None and bool(place.readers)
 
     def addresses(self) -> dict[str, str]:
-        """What is listened at -> who reads there."""
-        return {address: place.readers[0] for address, place in self._places.items() if place.readers}
+        """What is listened at, or drained -> who reads there."""
+        listening = {address: place.readers[0] for address, place in self._places.items() if place.readers}
+        return dict(self._draining) | listening
+
+    def draining(self) -> tuple[str, ...]:
+        """Where nothing new is taken, and something is in hand."""
+        return tuple(dict.fromkeys(address for address, _ in self._draining if address not in self))
 
     def close(self) -> None:
         """The connection ends: what goes from now on need not be told."""
@@ -100,6 +106,17 @@ class Places:
                     await self._link.unsubscribe(self._filter(address))
         finally:
             self._unlist(address, place)
+
+    async def withdraw(self, address: str) -> None:
+        """One subscription takes nothing new; its address stays on the card, for whoever asks after what it has."""
+        self._draining.append((address, self._places[address].readers[0]))
+        await self.leave(address)
+
+    def drained(self, address: str) -> None:
+        """A subscription that took nothing new is over."""
+        self._draining.remove(next(one for one in self._draining if one[0] == address))
+        if not self._is_closed:
+            self._changed()
 
     def _filter(self, address: str) -> str:
         return self._topics.listen(address, self._password)

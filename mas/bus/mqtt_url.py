@@ -4,7 +4,7 @@ import os
 import ssl
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 from mas.core.errors import ConfigError
 
@@ -31,6 +31,8 @@ class Broker:
 def parse_broker(url: str, *, ca_file: Path | None = None) -> Broker:
     """The broker that a URL names, with the password from `MAS_BUS_PASSWORD` if that is set.
 
+    A slash in the user's name is `%2F` in a URL, where a plain one ends the host; both are understood here.
+
     Args:
         ca_file: certificates that vouch for the broker; None: those that the system trusts.
 
@@ -38,7 +40,7 @@ def parse_broker(url: str, *, ca_file: Path | None = None) -> Broker:
         ConfigError: the URL is not of the form, holds a password, or `ca_file` cannot be read or used.
     """
     try:
-        parts = urlsplit(url)
+        parts = urlsplit(_with_user(url))
         port = parts.port
     except ValueError as error:
         raise ConfigError(f"the bus's URL {url!r} is none: {error}; {_FORM}") from None
@@ -49,7 +51,9 @@ def parse_broker(url: str, *, ca_file: Path | None = None) -> Broker:
     if problem or parts.query or parts.fragment:
         raise ConfigError(f"the bus's URL {url!r} {problem or 'has a query or a fragment'}; {_FORM}")
     if ca_file is not None and parts.scheme != "mqtts":
-        raise ConfigError(f"ca_file {str(ca_file)!r} does nothing with {parts.scheme}://; use mqtts://")
+        raise ConfigError(
+            f"the CA file {str(ca_file)!r} does nothing with {parts.scheme}://; use mqtts://, or leave it out"
+        )
     assert parts.hostname
     assert parts.username
     return Broker(
@@ -60,6 +64,13 @@ def parse_broker(url: str, *, ca_file: Path | None = None) -> Broker:
         password=os.environ.get(PASSWORD),
         tls=_trust(ca_file) if parts.scheme == "mqtts" else None,
     )
+
+
+def _with_user(url: str) -> str:
+    """The URL with the slashes of its user's name escaped."""
+    scheme, separator, rest = url.partition("://")
+    user, at, place = rest.rpartition("@")
+    return f"{scheme}{separator}{quote(user, safe=':%')}{at}{place}"
 
 
 def _problem(scheme: str, host: str | None, user: str | None, space: str) -> str:
@@ -78,4 +89,7 @@ def _trust(ca_file: Path | None) -> ssl.SSLContext:
     try:
         return ssl.create_default_context(cafile=ca_file)
     except (OSError, ssl.SSLError) as error:
-        raise ConfigError(f"ca_file {str(ca_file)!r} cannot be used: {error}") from None
+        raise ConfigError(
+            f"the CA file {str(ca_file)!r} cannot be used: {error}. It must hold the certificates of whoever vouches "
+            "for the broker; `mas broker --tls` writes them to tls/ca.crt"
+        ) from None

@@ -7,6 +7,7 @@ from types import TracebackType
 from typing import Self
 
 from mas.bus.envelopes import EnvelopeFactory
+from mas.bus.traced import traced_handler
 from mas.core.bus import Bus, Subscription
 from mas.core.errors import Closed
 from mas.core.messages import Envelope, Payload
@@ -52,7 +53,7 @@ class Service:
     ) -> None:
         self.address = address
         self._bus = bus
-        self._handler = handler
+        self._handler = traced_handler(address, handler)
         self._listening = bus.subscribe(address, principal=principal, credit=concurrency)
         self._envelopes = EnvelopeFactory(address, principal=principal)
         self._retry = retry
@@ -61,8 +62,8 @@ class Service:
         self._loop: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
-        inbox = await self._listening.__aenter__()
-        self._loop = asyncio.create_task(self._receive(inbox), name=f"serve {self.address}")
+        self._inbox = await self._listening.__aenter__()
+        self._loop = asyncio.create_task(self._receive(self._inbox), name=f"serve {self.address}")
         return self
 
     async def __aexit__(
@@ -77,6 +78,14 @@ class Service:
             await self._listening.__aexit__(kind, error, trace)
         if not self._loop.cancelled():
             self._loop.result()
+
+    async def drain(self) -> None:
+        """Take nothing new, and return when all that was received is handled, and the answers are heard. It is still to
+        be left afterwards."""
+        assert self._loop is not None
+        await self._inbox.withdraw()
+        await asyncio.wait([self._loop])
+        await self._inbox.heard()
 
     async def ended(self) -> None:
         """Wait until the bus is closed and every message that was received is handled."""

@@ -237,6 +237,19 @@ class TrainOptions(Options):
     answer_timeout_s: Annotated[float, Field(gt=0)] | None = 1800.0
 
 
+class TraceOptions(Options):
+    """What training writes to `spans.jsonl` of its directory, and sends to a collector that the environment names.
+
+    Every `every` steps one is traced (0: none), with `episodes` of its episodes at most. The file holds `spans` at
+    most, of about 1.5 kB. `content` records prompts and texts, too, which are private to their readers.
+    """
+
+    every: Count = 0
+    episodes: Positive = 2
+    spans: Positive = 20_000
+    content: bool = False
+
+
 class Config(Options):
     """The whole configuration of one run. `peers`: name -> server, for roles that name one as their `peer`."""
 
@@ -247,4 +260,5 @@ class Config(Options):
     peers: dict[str, PeerOptions] = Field(default_factory=dict)
     learner: LearnerOptions = LearnerOptions()
     train: TrainOptions = TrainOptions()
+    trace: TraceOptions = TraceOptions()
     run_dir: str = "runs/latest"

@@ -77,6 +77,14 @@ class Subscription(Protocol):
             BusError: this open subscription does not hold the message.
         """
 
+    async def withdraw(self) -> None:
+        """Take nothing new. What was delivered can still be received, and handled; iterating ends when it is all
+        received. What comes now, or waits for room, goes to the other subscriptions of the address; where there is none
+        it waits until this one ends, as if it had ended now."""
+
+    async def heard(self) -> None:
+        """Wait until those who asked have what was answered here, or for a short while where it is not known."""
+
     def on_abandoned(self, envelope: Envelope, call: Callable[[], object]) -> None:
         """Call once when nobody waits any more for the answer to a request that was received here and not answered:
         its requester was cancelled, its deadline passed, or the bus closed. Never called for one-way messages."""

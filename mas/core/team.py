@@ -13,11 +13,14 @@ from mas.core.joins import ALL, JoinSpec, parse_join
 from mas.core.messages import PAYLOADS
 from mas.core.naming import scoped
 from mas.core.policy import Budgets, Policy, Price
+from mas.core.replicas import Replicas
 
 START = "start"
 """Every team begins at this node."""
 DONE = "done"
 """A live token here commits the team's action."""
+COORDINATOR = "coordinator"
+"""The principal of whoever plays a team whose agents are processes on a bus; agents end on its word alone."""
 MAX_DEPTH = 8
 """How many teams may stand in each other, the outermost included."""
 USUAL_ITEMS = 8
@@ -136,6 +139,8 @@ class TeamSpec(_Frozen):
         seat: the environment's seat that the team plays.
         policies: agent -> limits, retries, and what its failure means; an agent without one is asked once.
         budget: what a turn, an episode and a run may spend.
+        replicas: agent -> how many listeners may share its work; an agent without an entry has one in one process, and
+            as many processes as come.
         teams: team within this one -> the agent whose last output it sends; made from `agents`.
     """
 
@@ -148,6 +153,7 @@ class TeamSpec(_Frozen):
     seat: str = "team"
     policies: dict[str, Policy] = {}
     budget: Budgets = Budgets()
+    replicas: dict[str, Replicas] = {}
     teams: dict[str, str] = {}
 
     def members(self) -> dict[str, str]:

@@ -12,8 +12,9 @@ from mas.core.role import Role
 from mas.core.team import DONE, START, EdgeSpec, TeamSpec
 from mas.graph.check_joins import join_problems
 from mas.graph.check_maps import map_problems
+from mas.graph.check_replicas import replica_problems
 from mas.graph.meaning import meaning_problems
-from mas.graph.policies import policy_problems
+from mas.graph.policies import perhaps_meant, policy_problems
 from mas.graph.text import edge_text
 
 
@@ -26,14 +27,18 @@ def check_team(spec: TeamSpec, roles: Mapping[str, Role]) -> None:
     Raises:
         GraphError: lists all problems: names, structure, routes, message kinds.
     """
+    # A role that is idle because a policy's name is mistyped is not what is wrong.
+    meant = perhaps_meant(spec)
+    rest = spec.model_copy(update={"roles": {name: role for name, role in spec.roles.items() if name not in meant}})
     problems = [
-        *join_problems(spec),
-        *_name_problems(spec),
-        *_edge_problems(spec),
-        *_structure_problems(spec),
-        *map_problems(spec, roles),
-        *meaning_problems(spec, roles),
+        *join_problems(rest),
+        *_name_problems(rest),
+        *_edge_problems(rest),
+        *_structure_problems(rest),
+        *map_problems(rest, roles),
+        *meaning_problems(rest, roles),
         *policy_problems(spec, roles),
+        *replica_problems(spec),
     ]
     if problems:
         listed = "".join(f"\n  - {problem}" for problem in problems)

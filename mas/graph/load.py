@@ -12,6 +12,7 @@ from mas.core.errors import GraphError
 from mas.core.joins import JoinSpec
 from mas.core.naming import did_you_mean
 from mas.core.policy import Budget, Budgets, Policy, Price, Retries
+from mas.core.replicas import Replicas
 from mas.core.team import MAX_DEPTH, EdgeSpec, RoleSpec, TeamSpec
 
 
@@ -131,6 +132,7 @@ _SECTIONS: dict[str, tuple[type[BaseModel], type[BaseModel]]] = {
     "edges": (EdgeSpec, EdgeSpec),
     "joins": (JoinSpec, JoinSpec),
     "budget": (Budgets, Budget),
+    "replicas": (Replicas, Replicas),
 }
 
 

@@ -24,6 +24,17 @@ def policy_problems(spec: TeamSpec, roles: Mapping[str, Role]) -> list[str]:
     return problems + _price_problems(spec)
 
 
+def perhaps_meant(spec: TeamSpec) -> set[str]:
+    """Roles that take no part, where a policy names nobody: it may have meant one of them; empty where none does."""
+    members = spec.members()
+    named = [name for policy in spec.policies.values() for name in (policy.fallback, policy.compensation) if name]
+    if all(name in members or name in spec.stand_ins() for name in named):
+        return set()
+    used = {name for edge in spec.edges for name in (edge.source, edge.target)} | {spec.output, *spec.joins}
+    taking_part = set(spec.agents.values()) if spec.agents else used | set(spec.policies)
+    return set(spec.roles) - taking_part - set(named)
+
+
 def told(spec: TeamSpec, names: Set[str]) -> set[str]:
     """Whom one of these agents or stand-in roles may hear besides the sources of its own edges: those heard by the
     agents that it stands in for, and those that it compensates."""
@@ -79,10 +90,9 @@ def _compensation_problems(spec: TeamSpec, roles: Mapping[str, Role], agent: str
 
 
 def _unknown(spec: TeamSpec, agent: str, key: str, name: str) -> str:
-    options = [other for other in (*spec.members(), *spec.roles) if other != agent]
-    possible = [other for other in dict.fromkeys(options) if other in spec.members() or other in spec.stand_ins()]
+    possible = {*spec.members(), *spec.stand_ins(), *perhaps_meant(spec)} - {agent}
     return (
-        f"the {key} of agent {agent!r} is {name!r}, which is no other agent and no role that nobody plays. "
+        f"'policies': the {key} of agent {agent!r} is {name!r}, which is no other agent and no role that nobody plays. "
         f"{did_you_mean(name, possible)}"
     )
 

@@ -6,7 +6,8 @@
     ├── samples.jsonl    conversations, each with its step
     ├── team.yaml        the team, as training wrote it down
     ├── checkpoints/     one directory per checkpoint
-    └── tensorboard/     event files
+    ├── tensorboard/     event files
+    └── spans.jsonl      what was traced; only where something is
 
 The lock is `flock` on `.lock`: POSIX only, and the kernel releases it when the process dies.
 """

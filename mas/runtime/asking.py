@@ -19,6 +19,7 @@ from mas.runtime.attempts import OnAttempt, persist
 from mas.runtime.budget import Accounts, Spent, spend
 from mas.runtime.play import Point
 from mas.runtime.pulse import BEATS_PER_SILENCE, Pulse
+from mas.runtime.spans import TeamSpans
 
 Candidates = tuple[Candidate, ...]
 
@@ -28,9 +29,11 @@ class Asking:
 
     Args:
         team: name that goes before the members' addresses; address: where the runtime listens itself.
-        principal: as whom it asks; first_id: what the ids of its messages begin with.
+        principal: as whom it asks; another one than the address where agents are principals of their own.
+        first_id: what the ids of its messages begin with.
         members: agents by name, and stand-ins by the name of their role.
         timeout_s: of an answer whose agent's policy says nothing; None: no limit.
+        spans: told what is asked; None: nothing is traced.
     """
 
     def __init__(
@@ -45,17 +48,26 @@ class Asking:
         policies: Mapping[str, Policy],
         accounts: Accounts,
         timeout_s: float | None,
+        spans: TeamSpans | None = None,
     ) -> None:
-        self.pulse = Pulse()
+        self.pulse = Pulse(is_vouched=principal != address)
         self.notes: dict[str, OnAttempt] = {}
-        self._bus, self._team, self._address = bus, team, address
+        self._team, self._address = team, address
         self._principal, self._first_id = principal, first_id
         self._members, self._policies, self._accounts = members, policies, accounts
         self._timeout_s = timeout_s
+        self._spans = spans
+        self._bus = bus if spans is None else spans.sender(bus)
         self._numbers = count()
 
-    async def ask(self, point: Point, seeds: tuple[int, ...], *, episode: str, temperature: float | None) -> Candidates:
+    def ask(
+        self, point: Point, seeds: tuple[int, ...], *, episode: str, temperature: float | None
+    ) -> Awaitable[Candidates]:
         """One candidate per seed from the agent at a decision point, or from its fallback."""
+        answer = self._ask(point, seeds, episode, temperature)
+        return answer if self._spans is None else self._spans.agent(point, seeds, episode, answer)
+
+    async def _ask(self, point: Point, seeds: tuple[int, ...], episode: str, temperature: float | None) -> Candidates:
         view, agent, turn = point.view, point.agent, point.turn
         policy = policy_of(self._policies, agent)
         if policy is NO_POLICY and not self._accounts.is_limited:
@@ -74,6 +86,13 @@ class Asking:
 
     async def imagine(self, point: Point, seed: int, *, episode: str | None) -> Candidate:
         """What the agent, or its fallback, would say; nothing travels on the bus, so there are no signs of life."""
+        thought = self._imagine(point, seed, episode)
+        if self._spans is not None:
+            thought = self._spans.agent(point, (seed,), episode, thought, is_imagined=True)
+        (candidate,) = await thought
+        return candidate
+
+    async def _imagine(self, point: Point, seed: int, episode: str | None) -> Candidates:
         view, agent = point.view, point.agent
         policy = policy_of(self._policies, agent)
 
@@ -84,11 +103,9 @@ class Asking:
             return await self._spending(name, None, view, 1, episode, think)
 
         if policy is NO_POLICY:
-            (candidate,) = await call(agent_of(agent))
-        else:
-            key = (episode or "", point.turn, agent, point.flow.visits(agent), seed)
-            (candidate,) = await persist(policy, point.turn, agent_of(agent), key, call, self._note_of(episode))
-        return candidate
+            return await call(agent_of(agent))
+        key = (episode or "", point.turn, agent, point.flow.visits(agent), seed)
+        return await persist(policy, point.turn, agent_of(agent), key, call, self._note_of(episode))
 
     async def undo(self, point: Point, output: Payload, *, episode: str) -> None:
         """Tell an agent's compensation what the agent said. It is counted in the budgets, and not limited by them:
@@ -181,7 +198,8 @@ class Asking:
         return Spent.of(*tokens_of(candidates), len(candidates), self._members[name].role.spec.price)
 
     def _note_of(self, episode: str | None) -> OnAttempt:
-        return self.notes.get(episode or "", _forget)
+        note = self.notes.get(episode or "", _forget)
+        return note if self._spans is None else self._spans.noting(note)
 
 
 def tokens_of(candidates: Candidates) -> tuple[int, int]:

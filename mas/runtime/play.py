@@ -51,6 +51,8 @@ class Point(msgspec.Struct, frozen=True, kw_only=True):
 Decide = Callable[[Point], Awaitable[Payload]]
 Undo = Callable[[Point, Payload], Awaitable[object]]
 """Compensates what an agent said at a point."""
+OnFlow = Callable[[Flow, bool], None]
+"""Told the flow of a team turn whenever outputs have joined, and (True) after joins whose time is over were expired."""
 
 
 def view_names(plan: Plan) -> dict[str, str]:
@@ -72,6 +74,7 @@ async def play_turn(
     *,
     in_step: bool = False,
     undo: Undo | None = None,
+    on_flow: OnFlow | None = None,
 ) -> Flow:
     """Carry a team turn from `flow` to its end; agents that `flow` finds at work already decide with the first.
 
@@ -82,6 +85,7 @@ async def play_turn(
         in_step: wait for all agents of a wave before the next begins, so that decision points, too, do not depend on
             who was quick.
         undo: compensates an agent's output, for teams that declare it; None: nothing is compensated.
+        on_flow: watches joins; None: nobody does.
 
     Raises:
         AgentFailed: an agent failed, and its failures are not isolated. RunError: nobody is ready or at work, and yet
@@ -91,7 +95,11 @@ async def play_turn(
     try:
         while not playing.flow.finished:
             playing.join(await playing.next_outputs(playing.begin()))
+            if on_flow is not None:
+                on_flow(playing.flow, False)
             playing.expire()
+            if on_flow is not None:
+                on_flow(playing.flow, True)
     except _Fatal as failed:
         await playing.stop()
         raise await playing.failed(failed, undo) from failed.__cause__

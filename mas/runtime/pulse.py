@@ -23,15 +23,22 @@ BEATS_PER_SILENCE = 3
 
 
 class Pulse:
-    """The requester's side: waits for answers as long as beats come."""
+    """The requester's side: waits for answers as long as beats come.
 
-    def __init__(self) -> None:
+    Args:
+        is_vouched: the bus says who sent a beat, and an agent sends as the principal of its address: nobody else's beat
+            counts, whatever source it names. False: the agents are in this process, and the source is believed.
+    """
+
+    def __init__(self, *, is_vouched: bool = False) -> None:
+        self._is_vouched = is_vouched
         self._watched: dict[str, tuple[str, asyncio.Timeout, float]] = {}
 
     async def handle(self, envelope: Envelope) -> None:
         """Take a beat; beats for what nobody waits for, or from elsewhere, mean nothing."""
         target, limit, idle_s = self._watched.get(envelope.correlation or "", ("", None, 0.0))
-        if limit is not None and envelope.source == target and not limit.expired():
+        sender = envelope.principal if self._is_vouched else envelope.source
+        if limit is not None and sender == target and not limit.expired():
             limit.reschedule(asyncio.get_running_loop().time() + idle_s)
 
     async def watch(self, request: Envelope, idle_s: float, answer: Awaitable[T]) -> T:

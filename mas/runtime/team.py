@@ -13,6 +13,7 @@ from mas.core.bus import Bus
 from mas.core.engine import Engine
 from mas.core.environment import Environment, Observation, Step
 from mas.core.errors import RunError
+from mas.core.messages import Payload
 from mas.core.records import Attempt
 from mas.core.role import Role
 from mas.graph.plan import Plan
@@ -24,6 +25,9 @@ from mas.runtime.halt import Gate
 from mas.runtime.human import HumanDesk, person
 from mas.runtime.play import Decide, Point, play_turn, team_action, view_names
 from mas.runtime.pulse import with_pulse
+from mas.runtime.replicas import Troupe
+from mas.runtime.spans import TeamSpans
+from mas.runtime.traced_engine import traced_voice
 
 OnTurn = Callable[[int, Flow, Step], None]
 
@@ -34,7 +38,7 @@ for signs of life."""
 
 _RUNS = count()
 _CREDIT = 65_536
-"""Asks that one agent may have in hand: the engine, not the bus, decides how many run together."""
+"""What the environment and the signs of life may have in hand: neither waits for anything."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +88,7 @@ class TeamRuntime:
             if role.spec.voice == "human":
                 return person(role, desk)
             voice = peers.get(role.name) or Voice(engine=engine, adapter=adapters.get(role.name), chats=chats)
-            return RoleAgent(role, voice)
+            return RoleAgent(role, traced_voice(voice))
 
         self.plan = plan
         self.bus = bus
@@ -95,6 +99,7 @@ class TeamRuntime:
         self._views = view_names(plan)
         self._accounts = Accounts(plan.spec, bus.now)
         self._gate = Gate()
+        self._spans = TeamSpans.of(plan.spec.name, is_spread=place is not None)
         self._asking = Asking(
             bus,
             team=plan.spec.name,
@@ -105,26 +110,38 @@ class TeamRuntime:
             policies=plan.spec.policies,
             accounts=self._accounts,
             timeout_s=timeout_s,
+            spans=self._spans,
+        )
+        self._troupe = Troupe(
+            bus,
+            limits=plan.spec.replicas,
+            addresses={name: self._of(name) for name in self._members if self._hosts(name)},
         )
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
+        async with AsyncExitStack() as stack:
+            await self._listen(stack)
+            stack.push_async_callback(self._troupe.close)
+            for name, member in self._members.items():
+                if self._hosts(name):
+                    # Over processes each is one; whoever plays the team waits for the others.
+                    for _ in range(self._troupe.limits(name).least if self._place is None else 1):
+                        await self._troupe.spawn(name, with_pulse(self.bus, member.handle))
+            self._stack = stack.pop_all()
+        return self
+
+    async def _listen(self, stack: AsyncExitStack) -> None:
+        """Whoever plays the team listens for what the environment is asked, and for signs of life."""
         listeners: dict[str, Handler] = {}
         if self._hosts(ENVIRONMENT):
             listeners[self._of(ENVIRONMENT)] = self.world.handle
             if any(policy.idle_s is not None for policy in self.plan.spec.policies.values()):
                 listeners[self._address] = self._asking.pulse.handle
-        for name, agent in self._members.items():
-            if self._hosts(name):
-                listeners[self._of(name)] = with_pulse(self.bus, agent.handle)
+        # It reads there as the principal that it asks as.
+        principal = None if self._place is None else self._place.principal
         for address, handler in listeners.items():
-            # Whoever plays reads at its addresses as the principal that it asks as.
-            is_players = self._place is not None and address in (self._address, self._of(ENVIRONMENT))
-            principal = self._place.principal if self._place is not None and is_players else None
-            await self._stack.enter_async_context(
-                serve(self.bus, address, handler, concurrency=_CREDIT, principal=principal)
-            )
-        return self
+            await stack.enter_async_context(serve(self.bus, address, handler, concurrency=_CREDIT, principal=principal))
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -136,6 +153,44 @@ class TeamRuntime:
 
     def _hosts(self, name: str) -> bool:
         return self._place is None or name in self._place.hosts
+
+    def at_work(self, agent: str) -> int:
+        """How many listeners share the questions to an agent in this process.
+
+        Raises:
+            RunError: no such agent works here.
+        """
+        return self._troupe.at_work(agent)
+
+    async def spawn(self, agent: str, *, voice: Voice | None = None) -> int:
+        """Let one more listener share the questions to an agent; how many do then.
+
+        Args:
+            voice: what it speaks through; None: what the others of the agent do, one engine for all.
+
+        Raises:
+            RunError: no such agent works here, as many do as the team's `replicas` allow, or the agent is one process
+            of several: start another one instead. ConfigError: as when the runtime was made.
+        """
+        if self._place is not None:
+            raise RunError(f"agent {agent!r} is in processes of its own here: start one more `mas agent {agent}`")
+        self._troupe.check_more(agent)
+        member = self._members[agent] if voice is None else RoleAgent(self._members[agent].role, voice)
+        return await self._troupe.spawn(agent, with_pulse(self.bus, member.handle))
+
+    async def retire(self, agent: str) -> int:
+        """Let the listener of an agent that came last finish what it has in hand, and leave; how many are left.
+
+        What it has not begun goes to the others. Cancelled, it leaves at once, and whoever waits for it gets Closed.
+
+        Raises:
+            RunError: no such agent works here, or no more do than must by the team's `replicas`.
+        """
+        return await self._troupe.retire(agent)
+
+    async def leave(self) -> None:
+        """Let all agents that work here finish what they have in hand, and leave. Nothing new is taken."""
+        await self._troupe.drain()
 
     @property
     def is_draining(self) -> bool:
@@ -210,7 +265,8 @@ class TeamRuntime:
             if on_attempt is not None:
                 self._asking.notes[episode] = on_attempt
             try:
-                await self._play(episode, environment, decide, on_turn, in_step)
+                played = self._play(episode, environment, decide, on_turn, in_step)
+                await (played if self._spans is None else self._spans.episode(episode, played))
             finally:
                 del self.world.episodes[episode]
                 self._asking.notes.pop(episode, None)
@@ -228,7 +284,10 @@ class TeamRuntime:
             self._accounts.begin_turn(episode)
             observations = await self.look(episode, turn)
             begin = Flow.start(plan)
-            flow = await play_turn(begin, environment, observations, turn, decide, in_step=in_step, undo=undo)
+            on_flow = None if self._spans is None else self._spans.joins(episode)
+            flow = await play_turn(
+                begin, environment, observations, turn, decide, in_step=in_step, undo=undo, on_flow=on_flow
+            )
             on_turn(turn, flow, await self.act(episode, turn, {seats[0]: team_action(flow)}))
             turn += 1
 
@@ -236,7 +295,7 @@ class TeamRuntime:
         """What every agent sees, asked over the bus."""
         views = tuple(dict.fromkeys(self._views.values()))
         payload = Look.model_construct(episode=episode, views=views)
-        seen = await self._asking.request(ENVIRONMENT, payload, episode, turn)
+        seen = await self._ask_world(payload, episode, turn)
         if not isinstance(seen, Seen):
             raise RunError(f"the environment answered {seen.kind!r} to 'look'")
         return {agent: seen.observations[view] for agent, view in self._views.items()}
@@ -244,7 +303,11 @@ class TeamRuntime:
     async def act(self, episode: str, turn: int, actions: dict[str, str]) -> Step:
         """Act in the episode's environment over the bus."""
         payload = Act.model_construct(episode=episode, actions=actions)
-        answer = await self._asking.request(ENVIRONMENT, payload, episode, turn)
+        answer = await self._ask_world(payload, episode, turn)
         if not isinstance(answer, Stepped):
             raise RunError(f"the environment answered {answer.kind!r} to 'act'")
         return answer.step
+
+    async def _ask_world(self, payload: Payload, episode: str, turn: int) -> Payload:
+        answer = self._asking.request(ENVIRONMENT, payload, episode, turn)
+        return await (answer if self._spans is None else self._spans.world(payload.kind, episode, turn, answer))

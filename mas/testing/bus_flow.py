@@ -227,6 +227,27 @@ class FlowContract(BusSuite):
                     await bus.publish(sender.new("b", Note(text=text)))
             assert sorted([await next_text(stays) for _ in range(4)]) == list("1234")
 
+    async def test_who_withdraws_handles_what_it_has_and_the_others_take_what_comes(
+        self, bus: Bus, sender: EnvelopeFactory
+    ) -> None:
+        async with bus.subscribe("b", credit=1) as stays, AsyncExitStack() as leaving:
+            leaves = await leaving.enter_async_context(bus.subscribe("b", credit=1))
+            asked = [start(bus.request(sender.new("b", Note(text=text)))) for text in "12"]
+            held = [await leaves.receive(), await stays.receive()]
+            third = start(bus.request(sender.new("b", Note(text="3"))))
+            assert await self.is_blocked(third)
+            await leaves.withdraw()
+            await bus.reply(held[0], answer_to(held[0]))
+            leaves.done(held[0])
+            assert await self.is_blocked(third), "its credit is not used again"
+            assert [envelope async for envelope in leaves] == []
+            await leaving.aclose()
+            for number in range(2):
+                envelope = held[1] if number == 0 else await stays.receive()
+                await bus.reply(envelope, answer_to(envelope))
+                stays.done(envelope)
+            assert sorted([(await task).payload.content for task in (*asked, third)]) == list("123")
+
     async def test_at_least_once_delivers_again_what_was_not_done(self, bus: Bus, sender: EnvelopeFactory) -> None:
         leaving = AsyncExitStack()
         leaves = await leaving.enter_async_context(bus.subscribe("b", credit=1))

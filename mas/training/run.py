@@ -26,13 +26,17 @@ from mas.serving.model import BaseModel, load_base
 from mas.serving.peft_files import to_files
 from mas.training.checkpoint import list_checkpoints
 from mas.training.crew import check_engine, check_trainable
+from mas.training.traced import traced_run
 from mas.training.trainer import Outcome, Trainer
 from mas.training.warm_start import tiny_base
 from mas.training.watch import RunWatcher
 
-MAY_DIFFER = ("run_dir", "algorithm.team", "engine.remote", "train.steps", "train.token_budget", "train.target")
-"""What a resumed run may change: where it, its team file and its server are, and when it ends. Teams are compared by
-content."""
+MAY_DIFFER = (
+    *("run_dir", "algorithm.team", "engine.remote", "trace"),
+    *("train.steps", "train.token_budget", "train.target"),
+)
+"""What a resumed run may change: where it, its team file and its server are, what is traced, and when it ends. Teams
+are compared by content."""
 
 Note = Callable[[str], None]
 
@@ -86,7 +90,8 @@ def _train(trainer: Trainer, run: RunDirectory, step: int | None, console: Conso
         samples.truncate_after(kept)
         if run.is_resumed:
             console.print(f"resuming {run.path} at step {step or 0}", style="dim", highlight=False)
-        with RunWatcher(trainer.config, trainer.scenario.name, metrics, samples, console) as watcher:
+        watching = RunWatcher(trainer.config, trainer.scenario.name, metrics, samples, console)
+        with watching as watcher, traced_run(trainer.config.trace, run.path):
             return asyncio.run(trainer.run(watcher))
 
 

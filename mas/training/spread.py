@@ -1,22 +1,28 @@
 """A team spread over processes that share a bus: one for each agent, and one that plays the team."""
 
 import asyncio
-import signal
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 from mas.bus.mqtt import MqttBus
+from mas.bus.mqtt_claims import claim
+from mas.bus.mqtt_orders import obey
+from mas.bus.mqtt_topics import Peer
 from mas.config.options import Config
 from mas.core.engine import AdapterRef, Generation, Request, Tokenizer
 from mas.core.errors import ConfigError, EngineError, NoRoute
-from mas.core.naming import did_you_mean, listed
+from mas.core.naming import listed
 from mas.core.scenario import Scenario
+from mas.core.team import COORDINATOR, TeamSpec
 from mas.graph.find import find_team
 from mas.graph.plan import compile_team
 from mas.roles import build_roles
 from mas.runtime.agents import TEAM_PAYLOADS
 from mas.runtime.human import HumanDesk
+from mas.runtime.joining import agent_principal, check_room, check_user, listening, share_of
+from mas.runtime.leaving import Told, leave_in_order
+from mas.runtime.replicas import USUAL
 from mas.runtime.team import ENVIRONMENT, Place, TeamRuntime
 from mas.serving.model import ModelText
 from mas.training.crew import Players, Shared
@@ -76,6 +82,7 @@ async def open_spread(
     config: Config,
     scenario: Scenario,
     url: str,
+    note: Note,
     *,
     ca_file: Path | None = None,
     desk: HumanDesk | None = None,
@@ -89,9 +96,9 @@ async def open_spread(
     team = find_team(scenario, config.algorithm.team)
     plan = compile_team(team, build_roles(team))
     text = model_text(config.model)
-    async with MqttBus.connect(url, payloads=TEAM_PAYLOADS, ca_file=ca_file) as bus:
-        _check_alone(bus, f"{team.name}/{ENVIRONMENT}")
-        await _everybody(bus, team.name, (*plan.roles, *plan.stand_ins))
+    async with AsyncExitStack() as stack:
+        bus = await stack.enter_async_context(MqttBus.connect(url, payloads=TEAM_PAYLOADS, ca_file=ca_file))
+        watch_connection(bus, note)
         runtime = TeamRuntime(
             plan,
             Elsewhere(text),
@@ -102,43 +109,63 @@ async def open_spread(
             desk=desk,
             place=Place(hosts=frozenset((ENVIRONMENT,)), principal=bus.me.principal, process=bus.me.process),
         )
-        async with runtime:
-            yield Players(scenario=scenario, plan=plan, runtime=runtime)
+        async with claim(bus, f"{team.name}/{ENVIRONMENT}", most=1) as first:
+            _check_alone(first)
+            await stack.enter_async_context(runtime)
+        await _everybody(bus, team, note)
+        yield Players(scenario=scenario, plan=plan, runtime=runtime)
 
 
-def _check_alone(bus: MqttBus, environment: str) -> None:
-    """Refuse to play beside somebody who does: they would share one address for two worlds.
+def _check_alone(first: Sequence[Peer]) -> None:
+    """Refuse to play beside somebody who does, or who comes first: they would share one address for two worlds.
 
     Raises:
         ConfigError: another process plays this team here.
     """
-    others = [peer for peer, card in bus.processes().items() if environment in card.addresses]
-    if others:
+    if first:
         raise ConfigError(
-            f"process {others[0].process!r} plays this team on this bus; wait until it has ended (a few seconds longer "
+            f"process {first[0].process!r} plays this team on this bus; wait until it has ended (a few seconds longer "
             "if it was killed), or use another space"
         )
 
 
-async def _everybody(bus: MqttBus, team: str, names: Iterable[str]) -> None:
-    """Wait until all members listen.
+def watch_connection(bus: MqttBus, note: Note) -> None:
+    """Say once when the broker is lost, and once when it is back."""
+
+    def say(is_up: bool) -> None:
+        note("the broker is back" if is_up else "the connection to the broker is lost; waiting for it to come back")
+
+    bus.on_connection(say)
+
+
+async def _everybody(bus: MqttBus, team: TeamSpec, note: Note) -> None:
+    """Wait until as many listen for each member as must, and say for whom.
 
     Raises:
         NoRoute: some do not come.
     """
 
     def missing() -> list[str]:
-        there = {address for card in bus.processes().values() for address in card.addresses}
-        return [name for name in names if f"{team}/{name}" not in there]
+        absent = []
+        for name in (*team.members(), *team.stand_ins()):
+            least = team.replicas.get(name, USUAL).least
+            more = least - len(listening(bus, f"{team.name}/{name}"))
+            if more > 0:
+                absent.append(name if least == 1 else f"{name} ({more} more)")
+        return absent
 
+    told: list[str] = []
     try:
         async with asyncio.timeout(WAIT_S):
-            while missing():  # noqa: ASYNC110 - cards come from the network and set no event
+            while absent := missing():
+                if absent != told:
+                    note(f"waiting up to {WAIT_S:g} s for agents to come to the bus: {', '.join(absent)}")
+                    told = absent
                 await asyncio.sleep(_LOOK_S)
     except TimeoutError:
         raise NoRoute(
-            f"after {WAIT_S:g} s nobody speaks for {listed(missing())} of team {team!r} on this bus: start each with "
-            "`mas agent NAME --bus URL`"
+            f"after {WAIT_S:g} s nobody speaks for {listed(missing())} of team {team.name!r} on this bus: start each "
+            "with `mas agent NAME --bus URL`"
         ) from None
 
 
@@ -153,42 +180,38 @@ async def serve_agent(
     ca_file: Path | None = None,
     desk: HumanDesk | None = None,
 ) -> None:
-    """Speak for one agent (or stand-in) of the configured team on the bus at `url`, until SIGINT or SIGTERM.
+    """Speak for one agent (or stand-in) of the configured team on the bus at `url`, until SIGINT, SIGTERM or
+    `mas stop`.
 
-    Several processes may speak for one agent: they share its work. Whoever waits for an answer when
-    one ends gets Closed.
+    Several processes may speak for one agent, as many as the team's `replicas` allow where it has limits: they share
+    its work. Told to end, it finishes what it has in hand and takes nothing new; told again, it stops at once, and
+    whoever waits for an answer gets Closed.
 
     Raises:
-        ConfigError: the team has no such agent, or the URL's user is not the agent's principal. Otherwise as
-        `open_players` and `MqttBus.connect`.
+        ConfigError: the team has no such agent, as many as may be speak for it, or the URL's user is not the agent's
+        principal. Otherwise as `open_players` and `MqttBus.connect`.
     """
     team = find_team(scenario, config.algorithm.team)
-    names = (*team.members(), *team.stand_ins())
-    if name not in names:
-        raise ConfigError(f"team {team.name!r} has no agent {name!r}. {did_you_mean(name, names)}")
+    principal = agent_principal(team, name)
+    check_user(url, principal, ca_file=ca_file)
     connection = MqttBus.connect(url, payloads=TEAM_PAYLOADS, ca_file=ca_file)
-    principal = f"{team.name}/{name}"
-    if connection.me.principal != principal:
-        raise ConfigError(
-            f"the bus's URL names the user {connection.me.principal!r}; agent {name!r} is {principal!r} there: write "
-            f"{principal.replace('/', '%2F')}@ before the host"
-        )
+    watch_connection(connection, note)
     place = Place(hosts=frozenset((name,)), principal=principal, process=connection.me.process)
     # The base is loaded here, before the broker expects to hear of this process.
-    players = open_players(config, scenario, run, note, desk, shared=Shared(bus=connection, place=place))
-    async with connection, players:
-        note(f"{principal} speaks on the bus as {connection.me.process}; Ctrl-C ends it")
-        await _until_told()
-
-
-async def _until_told() -> None:
-    """Wait for SIGINT or SIGTERM."""
-    told, loop = asyncio.Event(), asyncio.get_running_loop()
-    signals = (signal.SIGINT, signal.SIGTERM)
-    for one in signals:
-        loop.add_signal_handler(one, told.set)
-    try:
-        await told.wait()
-    finally:
-        for one in signals:
-            loop.remove_signal_handler(one)
+    opening = open_players(config, scenario, run, note, desk, shared=Shared(bus=connection, place=place))
+    limits = team.replicas.get(name)
+    async with AsyncExitStack() as stack:
+        bus = await stack.enter_async_context(connection)
+        if limits is None:
+            players = await stack.enter_async_context(opening)
+        else:
+            async with claim(bus, principal, most=limits.most) as first:
+                check_room(principal, first, limits)
+                players = await stack.enter_async_context(opening)
+        obey(bus, COORDINATOR)
+        note(f"{principal} speaks on the bus as {bus.me.process}{share_of(bus, principal, limits)}; Ctrl-C ends it")
+        told = Told(bus)
+        with told.by_signals():
+            await told.until(1)
+            note("leaving: what is in hand is finished, nothing new is taken; Ctrl-C again stops at once")
+            await leave_in_order(players.runtime, told)

@@ -16,6 +16,7 @@ from mas.core.records import Episode, Turn
 from mas.core.scenario import Scenario
 from mas.core.seeds import derive_seed
 from mas.core.together import together
+from mas.core.tracing import phase
 from mas.graph.find import find_team
 from mas.serving.model import BaseModel
 from mas.serving.publication import Publication
@@ -32,6 +33,7 @@ from mas.training.losses.penalty import kl_penalty
 from mas.training.sampling.parallel import ParallelSampler
 from mas.training.sampling.tree import TreeSampler
 from mas.training.summary import step_metrics
+from mas.training.traced import traced_rollout, traced_step
 
 Metrics = dict[str, Any]
 
@@ -109,7 +111,8 @@ class Trainer:
             if self.progress.step == 0:
                 await self._evaluate(crew, watcher)
             while not self._end():
-                history.append(await self._step(crew, watcher))
+                with traced_step(self.progress.step + 1, self.config.trace):
+                    history.append(await self._step(crew, watcher))
                 ended = bool(self._end())
                 if ended or _is_due(self.progress.step, train.eval_every):
                     await self._evaluate(crew, watcher)
@@ -147,16 +150,19 @@ class Trainer:
 
     async def _step(self, crew: Crew, watcher: Watcher) -> Metrics:
         began = time.perf_counter()
-        episodes = await self._sample(crew)
+        with traced_rollout(self.config.trace):
+            episodes = await self._sample(crew)
         sampled = time.perf_counter()
         algorithm = self.config.algorithm
         turns = [turn for episode in episodes for turn in episode.turns]
         advantages, rows = self._rows(turns, crew.adapter_of)
-        learned = self.learner.step(rows, lr_scale=self._lr_scale())
+        with phase("update"):
+            learned = self.learner.step(rows, lr_scale=self._lr_scale())
         taught = time.perf_counter()
         if self.config.train.canary:
             check_sampled(learned, self.base.options.dtype)
-        published = await self._publish(crew.engine.store, learned, rows)
+        with phase("publish"):
+            published = await self._publish(crew.engine.store, learned, rows)
         step = self.progress.step + 1
         self.progress = replace(
             self.progress,

@@ -7,13 +7,15 @@ from collections.abc import Iterator
 from importlib.util import find_spec
 
 import pytest
+from mosquitto import needs_mosquitto
 
 from mas.bench.bus import field, run
 from mas.bench.bus.agents import Agents
 from mas.bench.bus.field import Field
 from mas.bench.bus.graph import EPISODE, FLOW, check_digit, say
 from mas.bench.bus.messages import OURS, Arrivals, check_echo, open_fan_out, open_requests
-from mas.bench.bus.options import AUTOGEN, LANGGRAPH, WORKLOADS, Amounts, BusBench
+from mas.bench.bus.mqtt import OVER_MQTT
+from mas.bench.bus.options import AIOMQTT, AUTOGEN, LANGGRAPH, WORKLOADS, Amounts, BusBench
 from mas.bench.bus.rollout import PLAIN, ROLLOUT, open_rollouts
 from mas.bench.result import Result
 from mas.bench.rounds import Timing
@@ -23,16 +25,17 @@ from mas.core.messages import Action
 SMALL = Amounts(
     requests=8, in_flight=4, messages=8, receivers=2, payload_bytes=16, runs=3, agents=(2, 4), tasks=2, call_s=0.001
 )
+HERE = tuple(name for name in WORKLOADS if name not in run.MQTT)
 CALLS = 2 * (1 + 4 + 1)
 """Of two tasks: the planner's question, the executor once per distinct plan (four keys), the executor's question."""
 
 
 @pytest.fixture(scope="module")
 def result() -> Iterator[Result]:
-    """A whole run without the others."""
+    """A run of all that needs no broker, without the others."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(field, "find_spec", lambda name: None)
-        yield asyncio.run(run.bench_bus(BusBench(repeats=2, amounts=SMALL), lambda text: None))
+        yield asyncio.run(run.bench_bus(BusBench(workloads=HERE, repeats=2, amounts=SMALL), lambda text: None))
 
 
 def test_every_workload_counts_what_was_done(result: Result) -> None:
@@ -49,7 +52,7 @@ def test_every_workload_counts_what_was_done(result: Result) -> None:
         ("agents", "mas, 2 agents"): 4,
         ("agents", "mas, 4 agents"): 4,
     }
-    assert {row.size: row.unit for row in result.rows} == WORKLOADS
+    assert {row.size: row.unit for row in result.rows} == {name: WORKLOADS[name] for name in HERE}
 
 
 def test_who_is_missing_is_said_with_the_line_that_installs_it(result: Result) -> None:
@@ -74,6 +77,26 @@ def test_without_the_others_only_what_mas_promises_alone_is_a_target(result: Res
         ("agents: mas, 4 agents / mas, 2 agents, memory of one", 1.5),
         (f"rollout: time beyond the {PLAIN}'s, share", 0.05),
     ]
+
+
+@needs_mosquitto
+async def test_bus_and_bare_clients_do_the_same_work_over_one_broker() -> None:
+    result = await run.bench_bus(BusBench(workloads=run.MQTT, repeats=1, amounts=SMALL), lambda text: None)
+    assert {(row.size, row.name): row.tokens for row in result.rows} == {
+        (size, name): 8 for size in run.MQTT for name in (OVER_MQTT, AIOMQTT)
+    }
+    assert [(target.name, target.goal) for target in result.targets] == [
+        (f"{size}: {OVER_MQTT} / {AIOMQTT}", 0.85) for size in run.MQTT
+    ]
+
+
+async def test_without_a_broker_its_rows_say_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run, "mosquitto", lambda: None)
+    result = await run.bench_bus(BusBench(workloads=run.MQTT, repeats=1, amounts=SMALL), lambda text: None)
+    assert [(row.size, row.name, row.note) for row in result.rows] == [
+        (size, name, "needs mosquitto: make mosquitto") for size in run.MQTT for name in (OVER_MQTT, AIOMQTT)
+    ]
+    assert result.targets == ()
 
 
 def test_left_out_is_not_missing() -> None:

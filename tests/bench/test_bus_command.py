@@ -82,7 +82,10 @@ def test_options_arrive(asked: list[BusBench], mas: Mas) -> None:
 @pytest.mark.parametrize(
     ("words", "text"),
     [
-        (("--workload", "requests"), "--workload requests: no such workload. Did you mean 'request'?"),
+        (
+            ("--workload", "requests"),
+            "--workload requests: no such workload. Did you mean 'request' or 'mqtt_request'?",
+        ),
         (("--without", "autogn"), "--without autogn: nothing to leave out. Did you mean 'autogen'?"),
         (("--json", "none/found.json"), "none/found.json cannot be written"),
         (("--plot", "found.pdf"), "--plot found.pdf: a picture ends with .svg or .png"),

@@ -33,6 +33,7 @@ def test_every_file_is_for_its_owner_alone_from_the_first_moment(tmp_path: Path)
         "mosquitto.conf",
         "acl",
         "users",
+        ".gitignore",
         "passwords/plan_execute.planner.env",
         "passwords/plan_execute.executor.env",
         "passwords/coordinator.env",
@@ -41,6 +42,24 @@ def test_every_file_is_for_its_owner_alone_from_the_first_moment(tmp_path: Path)
     for path in (tmp_path / "broker", *(tmp_path / "broker").rglob("*")):
         assert stat.S_IMODE(path.stat().st_mode) == (0o700 if path.is_dir() else 0o600), path
     assert files.conf == tmp_path / "broker" / "mosquitto.conf"
+
+
+def test_git_leaves_the_directory_of_passwords_alone(tmp_path: Path) -> None:
+    write(tmp_path / "broker")
+    assert (tmp_path / "broker" / ".gitignore").read_text() == "*\n"
+    (tmp_path / "broker" / ".gitignore").unlink()
+    write(tmp_path / "broker")
+    assert (tmp_path / "broker" / ".gitignore").read_text() == "*\n"
+
+
+def test_a_directory_that_holds_other_things_or_ignores_already_is_not_hidden_from_git(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("mine")
+    write(tmp_path)
+    assert not (tmp_path / ".gitignore").exists()
+    (tmp_path / "notes.txt").unlink()
+    (tmp_path / ".gitignore").write_text("passwords\n")
+    write(tmp_path)
+    assert (tmp_path / ".gitignore").read_text() == "passwords\n"
 
 
 def test_a_host_gets_what_its_principal_needs_and_no_other_file_has_the_password(tmp_path: Path) -> None:

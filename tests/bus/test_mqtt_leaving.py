@@ -1,5 +1,7 @@
 """What becomes of messages whose listener leaves or dies, with a real broker between processes."""
 
+import asyncio
+
 from between import ASK, QUICK, processes, until, vanish
 from mosquitto import needs_mosquitto
 
@@ -68,6 +70,37 @@ async def test_what_a_leaving_process_has_not_done_goes_to_another_one(url):
             second.done(envelope)
         await until(lambda: sends.statistics().outbox == 0)
         assert stays.statistics().waiting == 0
+
+
+async def test_what_a_draining_process_has_in_hand_is_done_there_and_nowhere_else(url):
+    async with processes(url, 3) as (drains, stays, sends):
+        async with drains.subscribe("b") as first:
+            asked = start(sends.request(ASK.new("b", Note(text="1"))))
+            request = await first.receive()
+            async with stays.subscribe("b") as second:
+                await until(lambda: sends.processes()[stays.me].takes("b"))
+                await first.withdraw()
+                await until(lambda: not sends.processes()[drains.me].takes("b"))
+                await asyncio.sleep(4 * QUICK.ack_s)  # the sender asks who has it, several times
+                next_one = start(sends.request(ASK.new("b", Note(text="2"))))
+                other = await second.receive()
+                assert other.payload.content == "2"
+                await drains.reply(request, answer_to(request))
+                first.done(request)
+                assert (await asked).payload.content == "1"
+                await stays.reply(other, answer_to(other))
+                second.done(other)
+                assert (await next_one).payload.content == "2"
+        assert sends.statistics().resent == 0
+
+
+async def test_who_withdrew_may_listen_again(url):
+    async with processes(url, 2) as (bus, sends), bus.subscribe("b") as first:
+        await first.withdraw()
+        async with bus.subscribe("b") as second:
+            assert bus.card().takes("b")
+            await sends.publish(ASK.new("b", Note(text="x")))
+            assert await next_text(second) == "x"
 
 
 async def test_what_another_process_did_is_not_done_again_where_it_was_left(url):

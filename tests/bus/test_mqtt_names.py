@@ -77,12 +77,20 @@ def test_mqtts_means_tls_with_verified_certificates(monkeypatch):
         ("mqtt://alice@h:port/lab", "is none"),
         ("mqtt://alice@h/lab?tls=1", "has a query"),
         ("mqtt://alice:secret@h/lab", "holds a password.*MAS_BUS_PASSWORD"),
+        ("mqtt://relay/planner:secret@h/lab", "holds a password.*MAS_BUS_PASSWORD"),
+        ("mqtt://relay/planner@h", "needs one space"),
     ],
 )
 def test_a_wrong_url_is_one_clear_error(url, said):
     with pytest.raises(ConfigError, match=said) as caught:
         parse_broker(url)
     assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("user", ["relay%2Fplanner", "relay/planner"])
+def test_a_slash_in_the_users_name_is_understood_with_and_without_escape(user):
+    broker = parse_broker(f"mqtt://{user}@bus.lan:1884/lab")
+    assert (broker.principal, broker.host, broker.port, broker.space) == ("relay/planner", "bus.lan", 1884, "lab")
 
 
 def test_a_file_of_certificates_must_be_one_and_be_of_use(tmp_path: Path):

@@ -37,13 +37,24 @@ def problem(team: dict[str, object]) -> str:
         ),
         (
             TEAM | {"policies": {"planner": {"fallback": "plannner"}}},
-            "the fallback of agent 'planner' is 'plannner', which is no other agent and no role that nobody plays. "
-            "Possible: 'executor'.",
+            "'policies': the fallback of agent 'planner' is 'plannner', which is no other agent and no role that "
+            "nobody plays. Possible: 'executor'.",
         ),
         (
             TEAM | {"policies": {"planner": {"fallback": "planner"}}},
-            "the fallback of agent 'planner' is 'planner', which is no other agent and no role that nobody plays. "
-            "Possible: 'executor'.",
+            "'policies': the fallback of agent 'planner' is 'planner', which is no other agent and no role that "
+            "nobody plays. Possible: 'executor'.",
+        ),
+        (
+            with_backup({"planner": {"fallback": "bakcup"}}, type="planner"),
+            "'policies': the fallback of agent 'planner' is 'bakcup', which is no other agent and no role that nobody "
+            "plays. Did you mean 'backup'? Possible: 'backup', 'executor'.",
+        ),
+        (
+            with_backup({"planner": {"compensation": "bakcup"}, "executor": {"on_failure": "compensate"}})
+            | {"agents": {"planner": "planner", "executor": "executor"}},
+            "'policies': the compensation of agent 'planner' is 'bakcup', which is no other agent and no role that "
+            "nobody plays. Did you mean 'backup'? Possible: 'backup', 'executor'.",
         ),
         (
             TEAM | {"policies": {"planner": {"fallback": "executor"}}},

@@ -8,6 +8,7 @@ from mas.bench.bus.options import Amounts
 from mas.bus.envelopes import EnvelopeFactory
 from mas.bus.memory import MemoryBus
 from mas.bus.serve import serve
+from mas.core.bus import Bus
 from mas.core.errors import RunError
 from mas.core.messages import Envelope, Note, Payload
 from mas.core.together import together
@@ -18,9 +19,8 @@ OURS = "mas MemoryBus"
 class Requests:
     """`in_flight` askers, each asks again as soon as it is answered; a handler answers with what it was sent."""
 
-    name = OURS
-
-    def __init__(self, bus: MemoryBus, amounts: Amounts, in_flight: int) -> None:
+    def __init__(self, bus: Bus, amounts: Amounts, in_flight: int, name: str = OURS) -> None:
+        self.name = name
         self._bus = bus
         self._each = amounts.requests // in_flight
         self._in_flight = in_flight

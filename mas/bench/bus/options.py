@@ -7,6 +7,7 @@ from mas.core.naming import did_you_mean
 
 AUTOGEN = "autogen-core"
 LANGGRAPH = "langgraph"
+AIOMQTT = "aiomqtt"
 
 WORKLOADS = {
     "request": "answers",
@@ -15,6 +16,8 @@ WORKLOADS = {
     "graph": "runs",
     "agents": "agents",
     "rollout": "engine calls",
+    "mqtt_request": "answers",
+    "mqtt_one_way": "messages",
 }
 """Name -> what is counted as work."""
 
@@ -27,7 +30,7 @@ class Amounts:
     """How much work one round holds.
 
     Attributes:
-        requests: of `request` and `one_by_one`; a multiple of `in_flight`.
+        requests: of `request` and `one_by_one`, and messages of both over MQTT; a multiple of `in_flight`.
         in_flight: requests, and messages of `fan_out`, that are on their way at the same time.
         messages: of `fan_out`; a multiple of `in_flight`. `receivers`: each of them gets every message.
         payload_bytes: length of every payload's text, which is ASCII.

@@ -1,14 +1,22 @@
 """Running `mas bench bus`: every workload in turn, its competitors side by side."""
 
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import asdict
 
 from mas.bench.bus.agents import Agents
 from mas.bench.bus.field import Field, absent_rows, why_absent
 from mas.bench.bus.graph import FLOW, TokenFlow, open_episode
 from mas.bench.bus.messages import OURS, open_fan_out, open_requests
-from mas.bench.bus.options import AUTOGEN, LANGGRAPH, WORKLOADS, Amounts, BusBench
+from mas.bench.bus.mosquitto import mosquitto, open_mosquitto
+from mas.bench.bus.mqtt import (
+    OVER_MQTT,
+    open_bare_one_way,
+    open_bare_requests,
+    open_mqtt_one_way,
+    open_mqtt_requests,
+)
+from mas.bench.bus.options import AIOMQTT, AUTOGEN, LANGGRAPH, WORKLOADS, Amounts, BusBench
 from mas.bench.bus.rollout import PLAIN, ROLLOUT, open_rollouts
 from mas.bench.machine import describe, load
 from mas.bench.result import Result, Row, Target
@@ -17,6 +25,7 @@ from mas.bench.rounds import Competitor, Timing, ratio, take_turns
 Tell = Callable[[str], None]
 Timings = Mapping[str, Timing]
 
+MQTT = ("mqtt_request", "mqtt_one_way")
 CPU = "cpu_us"
 """Measure: CPU microseconds of this process per unit of work, median over rounds."""
 BYTES = "bytes"
@@ -26,6 +35,7 @@ REQUEST_CPU_GOAL = 25.0
 AUTOGEN_GOAL = 5.0
 GRAPH_CPU_GOAL = 60.0
 LANGGRAPH_GOAL = 8.0
+AIOMQTT_GOAL = 0.85
 GROWTH_GOAL = 1.5
 """An agent among the most / one among a tenth as many: time, and memory."""
 OVERHEAD_GOAL = 0.05
@@ -43,12 +53,12 @@ async def bench_bus(options: BusBench, tell: Tell) -> Result:
     for name in options.workloads:
         tell(f"{name}:")
         async with open_field(name, options) as field:
-            timings = await take_turns(field.competitors, options.repeats, tell)
+            timings = await take_turns(field.competitors, options.repeats, tell) if field.competitors else {}
         rows += _rows(name, field, timings)
         targets += _targets(name, field, timings)
     return Result(
         bench="bus",
-        machine=describe(load_before=load_before, threads=0, device="cpu", packages=(AUTOGEN, LANGGRAPH)),
+        machine=describe(load_before=load_before, threads=0, device="cpu", packages=(AUTOGEN, LANGGRAPH, AIOMQTT)),
         workload={"workloads": list(options.workloads)} | asdict(options.amounts),
         rows=tuple(rows),
         targets=tuple(targets),
@@ -66,6 +76,8 @@ async def open_field(workload: str, options: BusBench) -> AsyncIterator[Field]:
             yield Field(competitors=await stack.enter_async_context(open_rollouts(amounts)))
         elif workload == "graph":
             yield await _graph(options, stack)
+        elif workload in MQTT:
+            yield await _mqtt(workload, amounts, stack)
         else:
             yield await _messages(workload, options, stack)
 
@@ -85,6 +97,19 @@ async def _messages(workload: str, options: BusBench, stack: AsyncExitStack) -> 
     return Field(competitors=found, absent=absent_rows(AUTOGEN, options))
 
 
+async def _mqtt(workload: str, amounts: Amounts, stack: AsyncExitStack) -> Field:
+    path = mosquitto()
+    if path is None:
+        return Field(competitors=(), absent=dict.fromkeys((OVER_MQTT, AIOMQTT), "needs mosquitto: make mosquitto"))
+    port = await stack.enter_async_context(open_mosquitto(path))
+    openings: tuple[AbstractAsyncContextManager[Competitor], ...] = (
+        (open_mqtt_requests(amounts, port), open_bare_requests(amounts, port))
+        if workload == "mqtt_request"
+        else (open_mqtt_one_way(amounts, port), open_bare_one_way(amounts, port))
+    )
+    return Field(competitors=[await stack.enter_async_context(opening) for opening in openings])
+
+
 async def _graph(options: BusBench, stack: AsyncExitStack) -> Field:
     runs = options.amounts.runs
     found: list[Competitor] = [TokenFlow(runs), await stack.enter_async_context(open_episode(runs))]
@@ -102,10 +127,16 @@ async def _agents(amounts: Amounts) -> Field:
 
 def _rows(workload: str, field: Field, timings: Timings) -> list[Row]:
     """Everybody who was asked for; ratios are to the first."""
-    unit, reference = WORKLOADS[workload], timings[field.competitors[0].name]
+    unit = WORKLOADS[workload]
     ran = [
         Row.measured(
-            name, workload, 0, timing, reference, {CPU: timing.cpu_us} | dict(field.measures.get(name, {})), unit
+            name,
+            workload,
+            0,
+            timing,
+            timings[field.competitors[0].name],
+            {CPU: timing.cpu_us} | dict(field.measures.get(name, {})),
+            unit,
         )
         for name, timing in timings.items()
     ]
@@ -122,6 +153,8 @@ def _targets(workload: str, field: Field, timings: Timings) -> list[Target]:
         return [Target.at_most(f"rollout: time beyond the {PLAIN}'s, share", overhead, OVERHEAD_GOAL)]
     if workload == "agents":
         return _growth(field, timings)
+    if workload in MQTT:
+        return [_times(workload, OVER_MQTT, AIOMQTT, timings, AIOMQTT_GOAL)] if timings else []
     found = []
     if workload == "request":
         found.append(_cpu(workload, OURS, timings, REQUEST_CPU_GOAL))

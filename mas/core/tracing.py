@@ -1,0 +1,109 @@
+"""Spans: what happened, when, and inside what. The contract of tracers, and which one is on.
+
+Nothing is traced unless a program enters `tracing`; what is built inside it (services, runtimes) then tells the tracer.
+The tracer that writes OpenTelemetry spans is in `mas.observe.tracing`; nothing of it is imported here.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextvars import ContextVar
+from types import MappingProxyType
+from typing import Literal, Protocol
+
+Value = str | bool | int | float | Sequence[str] | Sequence[int]
+Attributes = Mapping[str, Value | None]
+"""What a span is told; None values are left out."""
+
+Kind = Literal["internal", "client", "producer", "consumer"]
+NOTHING: Attributes = MappingProxyType({})
+
+
+class Span(Protocol):
+    """One thing that takes time."""
+
+    @property
+    def traceparent(self) -> str:
+        """Its W3C trace context, for an envelope: whoever gets it can go on with the trace."""
+
+    def set(self, attributes: Attributes) -> None:
+        """Add attributes."""
+
+    def event(self, name: str, attributes: Attributes = NOTHING) -> None:
+        """Something happened now."""
+
+    def end(self, error: BaseException | None = None) -> None:
+        """It is over; `error`: what it failed with. A cancellation is an event, and no failure."""
+
+
+class Tracer(Protocol):
+    """Begins spans.
+
+    Attributes:
+        shows_content: whether prompts, texts and messages of errors may be recorded. They are private to their readers.
+    """
+
+    shows_content: bool
+
+    def begin(
+        self,
+        name: str,
+        attributes: Attributes = NOTHING,
+        *,
+        kind: Kind = "internal",
+        within: Span | str | None = None,
+        is_root: bool = False,
+        is_episode: bool = False,
+    ) -> Span:
+        """A span that the caller ends.
+
+        Args:
+            within: the span that it belongs to, or the trace context of one elsewhere; None: the current one.
+            is_root: it begins a trace of its own, whatever is current.
+            is_episode: inside `episodes` it is a trace of its own, linked to the span that gathers them.
+        """
+
+    def span(
+        self,
+        name: str,
+        attributes: Attributes = NOTHING,
+        *,
+        kind: Kind = "internal",
+        within: Span | str | None = None,
+        is_root: bool = False,
+        is_episode: bool = False,
+    ) -> AbstractContextManager[Span]:
+        """A span around a block, current inside it; see `begin`."""
+
+    def event(self, name: str, attributes: Attributes = NOTHING) -> None:
+        """Something happened now, in the current span."""
+
+    def episodes(self, most: int) -> AbstractContextManager[None]:
+        """Inside the block so many episodes are recorded, at most, each as a trace linked with the current span; none
+        where that is not recorded."""
+
+    def silent(self) -> AbstractContextManager[None]:
+        """Inside the block only spans that begin a trace of their own, and those within them, are recorded."""
+
+
+_on: ContextVar[Tracer | None] = ContextVar("tracer", default=None)
+
+
+def current_tracer() -> Tracer | None:
+    """The tracer that is on here; None: nothing is traced."""
+    return _on.get()
+
+
+@contextmanager
+def tracing(tracer: Tracer) -> Iterator[None]:
+    """Trace what is built and done inside the block."""
+    token = _on.set(tracer)
+    try:
+        yield
+    finally:
+        _on.reset(token)
+
+
+def phase(name: str) -> AbstractContextManager[Span | None]:
+    """A span around a block, where a tracer is on; else nothing."""
+    tracer = _on.get()
+    return nullcontext() if tracer is None else tracer.span(name)

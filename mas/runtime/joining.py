@@ -1,0 +1,76 @@
+"""What can be wrong with joining a bus that processes share, found before anything slow begins."""
+
+from collections.abc import Collection
+from pathlib import Path
+
+from mas.bus.mqtt import MqttBus
+from mas.bus.mqtt_topics import Peer
+from mas.bus.mqtt_url import parse_broker
+from mas.core.errors import ConfigError
+from mas.core.naming import did_you_mean
+from mas.core.replicas import Replicas
+from mas.core.team import TeamSpec
+from mas.runtime.agents import TEAM_PAYLOADS
+
+
+def agent_principal(team: TeamSpec, name: str) -> str:
+    """As whom an agent, or a stand-in, is on a bus; also its address.
+
+    Raises:
+        ConfigError: the team has none of that name.
+    """
+    names = (*team.members(), *team.stand_ins())
+    if name not in names:
+        raise ConfigError(f"team {team.name!r} has no agent {name!r}. {did_you_mean(name, names)}")
+    return f"{team.name}/{name}"
+
+
+def check_user(url: str, principal: str, *, ca_file: Path | None = None) -> None:
+    """Refuse a URL that is none, or that names somebody else.
+
+    Raises:
+        ConfigError: such a URL; or `ca_file` cannot be used.
+    """
+    user = parse_broker(url, ca_file=ca_file).principal
+    if user != principal:
+        raise ConfigError(
+            f"the bus's URL names the user {user!r}; agent {principal.rpartition('/')[2]!r} is {principal!r} there: "
+            f"write {principal.replace('/', '%2F')}@ before the host"
+        )
+
+
+def check_room(principal: str, first: Collection[Peer], limits: Replicas | None) -> None:
+    """Refuse to speak for an agent beside as many as may; `first`: those that do. None: there is no limit.
+
+    Raises:
+        ConfigError: there is no room.
+    """
+    if limits is not None and len(first) >= limits.most:
+        names = ", ".join(sorted(peer.process for peer in first))
+        raise ConfigError(
+            f"{principal!r} is spoken for by {names}, and {limits.most} may be at most: end one with Ctrl-C, or raise "
+            "'most' under 'replicas' of the team"
+        )
+
+
+def listening(bus: MqttBus, principal: str) -> list[Peer]:
+    """The processes that speak for an agent; not those that only finish what they have in hand."""
+    return [peer for peer, card in bus.processes().items() if card.takes(principal)]
+
+
+def share_of(bus: MqttBus, principal: str, limits: Replicas | None) -> str:
+    """How many speak for an agent, this process included, for people; empty where there is no limit."""
+    return "" if limits is None else f", {len(listening(bus, principal))} of at most {limits.most}"
+
+
+async def try_connection(
+    url: str, *, ca_file: Path | None = None, principal: str = "", limits: Replicas | None = None
+) -> None:
+    """Come to the bus, look whether there is room for one more of an agent, and leave again.
+
+    Raises:
+        ConfigError: the URL or `ca_file` is wrong. Unreachable: no broker answers, or it refuses user or password.
+        Denied: the broker does not let this principal listen to what is meant for it.
+    """
+    async with MqttBus.connect(url, payloads=TEAM_PAYLOADS, ca_file=ca_file) as bus:
+        check_room(principal, listening(bus, principal), limits)

@@ -1,0 +1,49 @@
+"""With the rights that `mas broker` writes, nobody but whoever plays can tell an agent to end."""
+
+import asyncio
+from pathlib import Path
+
+import msgspec
+import pytest
+from between import QUICK, until
+from brokers import Broker, broker, card_topic, needs_mosquitto
+
+from mas.bus.mqtt import MqttBus
+from mas.bus.mqtt_cards import Card
+from mas.bus.mqtt_orders import dismiss, obey, ordered
+from mas.core.team import COORDINATOR
+
+pytestmark = needs_mosquitto
+
+
+def bus_of(running: Broker, principal: str, monkeypatch: pytest.MonkeyPatch) -> MqttBus:
+    monkeypatch.setenv("MAS_BUS_PASSWORD", running.password(principal))
+    user = principal.replace("/", "%2F")
+    return MqttBus.connect(f"mqtt://{user}@127.0.0.1:{running.port}/default", options=QUICK)
+
+
+async def test_another_role_cannot_tell_an_agent_to_end_and_whoever_plays_can(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with broker("relay", tmp_path / "broker") as running:
+        async with (
+            bus_of(running, "relay/planner", monkeypatch) as planner,
+            bus_of(running, COORDINATOR, monkeypatch) as plays,
+        ):
+            obey(planner, COORDINATOR)
+            await planner.flush()
+            order = Card(since=1.0, addresses={}, dismisses={planner.me.process: True})
+            forged = msgspec.json.encode(order)
+            for thief in ("relay/executor", "operator"):
+                async with running.client(thief) as client:
+                    for claimed in (COORDINATOR, "relay/planner", thief):
+                        topic = card_topic("default", claimed, "forged")
+                        await client.publish(topic, forged, qos=1, retain=True)
+            await plays.flush()
+            await planner.flush()
+            assert {peer.principal for peer in planner.processes() if peer.process == "forged"} <= {"relay/executor"}
+            assert ordered(planner) is None
+            telling = asyncio.create_task(dismiss(plays, lambda text: None, at_once=False), name="tell")
+            await until(lambda: ordered(planner) is False)
+            await planner.close()
+            await telling
