@@ -148,8 +148,8 @@ class MqttBus:
 
         Raises:
             As `Bus.publish`; Malformed: it cannot travel; RemoteError: the processes that may have had it died with it,
-            as often as it may be tried. JournalError: the journal cannot be written, or an earlier life sent the id with
-            another payload.
+            as often as it may be tried; JournalError: the journal cannot be written, or an earlier life sent the id
+            with another payload.
         """
         await self._node.carry(envelope, "tell" if wait else "try", envelope.deadline)
 
