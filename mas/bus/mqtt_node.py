@@ -124,8 +124,10 @@ class Node:
 
         Raises:
             Unreachable: no broker answers, or it refuses user or password.
-            Denied: this principal may not listen to what is meant for it.
+            Denied: this principal may not listen to what is meant for it. JournalError: the disk has failed.
         """
+        if self._store is not None:
+            await self._store.journal.flush()
         await self.link.open()
         try:
             await self.link.subscribe(self._topics.inbox(self.me))

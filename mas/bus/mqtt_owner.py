@@ -23,7 +23,7 @@ class Owner(msgspec.Struct, frozen=True):
 
 
 def claim(journal: Journal, *, principal: str, space: str, process: str | None, new: str) -> Owner:
-    """Begin another life of the process that has the journal.
+    """Begin another life of the process that has the journal; it must be on the disk before the process says anything.
 
     Args:
         process: what it is called; None: as before, or `new` in its first life.
@@ -31,19 +31,18 @@ def claim(journal: Journal, *, principal: str, space: str, process: str | None, 
     Raises:
         JournalError: it is the journal of another process, or of a bus in memory, or cannot be used.
     """
-    connection = journal.connection
     with failing(journal.path, "claimed"):
-        before = owner_of(connection)
-        if before is None:
-            if journal.last:
-                raise JournalError(f"the journal {journal.path} is that of a bus in memory; name a new file")
-            owner = Owner(principal, space, process or new, secrets.token_hex(12), 1)
-            connection.execute("INSERT INTO owner VALUES (?, ?, ?, ?, ?)", msgspec.structs.astuple(owner))
-        else:
-            owner = Owner(*before)
-            _check(journal, owner, {"principal": principal, "space": space, "process": process or owner.process})
-            owner = msgspec.structs.replace(owner, life=owner.life + 1)
-            connection.execute("UPDATE owner SET life = ?", (owner.life,))
+        before = owner_of(journal.connection)
+    if before is None:
+        if journal.last:
+            raise JournalError(f"the journal {journal.path} is that of a bus in memory; name a new file")
+        owner = Owner(principal, space, process or new, secrets.token_hex(12), 1)
+        journal.write(("INSERT INTO owner VALUES (?, ?, ?, ?, ?)", msgspec.structs.astuple(owner)))
+    else:
+        owner = Owner(*before)
+        _check(journal, owner, {"principal": principal, "space": space, "process": process or owner.process})
+        owner = msgspec.structs.replace(owner, life=owner.life + 1)
+        journal.write(("UPDATE owner SET life = ?", (owner.life,)))
     journal.is_shared = True
     return owner
 
