@@ -4,20 +4,20 @@ The event loop never waits for the disk: a thread writes (`mas.bus.writer`). The
 dropped beyond `keep` messages. Leaves out on purpose: several writers; one bus has the journal at a time.
 """
 
-import fcntl
 import os
 import sqlite3
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Literal, Self
+from typing import Self
 
-from mas.bus.record import SCHEMA, VERSION, Record, State, Way, check_version, failing, lost, select
+from mas.bus.journal_file import Durability, check_options, opened, take_lock
+from mas.bus.record import Record, State, Way, failing, lost, owner_of, select
 from mas.bus.writer import Step, Writer
 from mas.core.errors import JournalError
 from mas.core.messages import Delivery, Envelope
-
-Durability = Literal["async", "group"]
 
 _ACCEPT = (
     "INSERT INTO record (seq, id, way, promised, frame, at, deadline, state, attempt, ended, ended_at) "
@@ -40,10 +40,16 @@ _DROP_DEAD = (
     "WHERE state IN ('dead', 'expired') ORDER BY seq DESC LIMIT 1 OFFSET ?)"
 )
 _DROP_SEEN = "DELETE FROM seen WHERE seq <= (SELECT seq FROM seen ORDER BY seq DESC LIMIT 1 OFFSET ?)"
+_DROP_TAKEN = "DELETE FROM taken WHERE seq <= (SELECT seq FROM taken ORDER BY seq DESC LIMIT 1 OFFSET ?)"
 
 
 class Journal:
-    """Made by `Journal.open`; given to `MemoryBus`. Close it after its bus, or use it as a context manager."""
+    """Made by `Journal.open`; given to a bus. Close it after that bus, or use it as a context manager.
+
+    Attributes:
+        connection: for a bus that begins, before it writes anything down; later only the writing thread uses it.
+        is_shared: its bus is one process of several (`mas.bus.mqtt_store`).
+    """
 
     def __init__(
         self,
@@ -60,15 +66,17 @@ class Journal:
     ) -> None:
         self.path = path
         self.durability = durability
-        self._connection = connection
+        self.connection = connection
+        self.is_shared = False
         self._lock = lock
-        self._keep = keep
+        self.keep = keep
         self._keep_s = keep_s
         self._keep_ids = keep_ids
         self._keep_dead = keep_dead
         self._backlog = backlog
         self._has_bus = False
         self._is_closed = False
+        self._batch: list[Step] | None = None
         self._steps_since = 0
         self._last: int = connection.execute(
             "SELECT max(ifnull((SELECT max(seq) FROM record), 0), ifnull((SELECT max(seq) FROM seen), 0))"
@@ -102,12 +110,12 @@ class Journal:
             ValueError: a number is negative, or an unknown durability.
             JournalError: the file cannot be used, is none, or another process has it open.
         """
-        _check_options(durability, keep=keep, keep_s=keep_s, keep_ids=keep_ids, keep_dead=keep_dead, backlog=backlog)
+        check_options(durability, keep=keep, keep_s=keep_s, keep_ids=keep_ids, keep_dead=keep_dead, backlog=backlog)
         place = Path(path)
-        lock = _take_lock(place)
+        lock = take_lock(place)
         try:
             with failing(place, "opened"):
-                connection = _opened(place, durability)
+                connection = opened(place, durability)
         except OSError as error:
             os.close(lock)
             raise JournalError(f"the journal {place} cannot be opened: {error.strerror}. Choose another.") from error
@@ -146,28 +154,38 @@ class Journal:
         try:
             self._writer.close()
         finally:
-            self._connection.close()
+            self.connection.close()
             os.close(self._lock)
 
     def attach(self) -> tuple[list[Record], list[Record], list[tuple[str, str]], int]:
-        """What a bus that begins needs: open messages, dead letters, ids seen, number of dead letters dropped.
+        """What a bus that begins needs: messages to deliver, dead letters, ids seen, number of dead letters dropped.
+
+        What it sent to other processes is not among them.
 
         Raises:
-            JournalError: a bus has this journal already, or it cannot be read.
+            JournalError: a bus has this journal already, it is that of another kind of bus, or it cannot be read.
         """
         if self._has_bus:
             raise JournalError(f"the journal {self.path} belongs to another bus of this process")
-        self._has_bus = True
         with failing(self.path, "read"):
-            connection = self._connection
+            connection = self.connection
+            if not self.is_shared and (owner := owner_of(connection)) is not None:
+                raise JournalError(
+                    f"the journal {self.path} is that of process {owner[2]!r} of {owner[0]!r} in space {owner[1]!r}: "
+                    "give it to MqttBus.connect, and a bus in memory another one"
+                )
+            self._has_bus = True
             seen = connection.execute("SELECT target, id FROM seen ORDER BY seq").fetchall()
-            dead = select(connection, (State.DEAD, State.EXPIRED))
-            return select(connection, (State.OPEN,)), dead, seen, lost(connection, "dead letters")
+            dead = [record for record in select(connection, (State.DEAD, State.EXPIRED)) if record.way == "one_way"]
+            left = [record for record in select(connection, (State.OPEN,)) if record.way == "one_way"]
+            return left, dead, seen, lost(connection, "dead letters")
 
-    def accepted(self, frame: bytes, envelope: Envelope, *, way: Way, expires_in_s: float | None) -> int:
-        """Write a message down; returns its position."""
+    def accepted(
+        self, frame: bytes, envelope: Envelope, *, way: Way, expires_in_s: float | None, is_kept: bool = True
+    ) -> int:
+        """Write a message down; returns its position. `is_kept` False: its sender has it until it is done."""
         self._last += 1
-        is_promised = way == "one_way" and envelope.delivery is not Delivery.BEST_EFFORT
+        is_promised = is_kept and way in ("one_way", "sent") and envelope.delivery is not Delivery.BEST_EFFORT
         is_over = way == "answer"
         now = time.time()
         row: Step = (
@@ -186,10 +204,10 @@ class Journal:
                 now if is_over else None,
             ),
         )
-        if not is_over and envelope.delivery is Delivery.EFFECTIVELY_ONCE:
-            self._writer.add(row, (_SEE, (envelope.target, envelope.id, self._last)))
+        if way in ("one_way", "request") and envelope.delivery is Delivery.EFFECTIVELY_ONCE:
+            self.write(row, (_SEE, (envelope.target, envelope.id, self._last)))
         else:
-            self._writer.add(row)
+            self.write(row)
         return self._last
 
     def answered(self, frame: bytes, answer: Envelope) -> None:
@@ -198,15 +216,39 @@ class Journal:
 
     def settled(self, seq: int, state: State, cause: str, *, tries: int, effect: bytes | None) -> None:
         """Write down what became of a message; the first outcome counts."""
-        self._writer.add((_SETTLE, (state, cause, tries, effect, self._last, time.time(), seq)))
+        self.write((_SETTLE, (state, cause, tries, effect, self._last, time.time(), seq)))
 
     def renewed(self, seq: int, attempt: int, tries: int) -> None:
         """Write down that a message is to be delivered again; what was dead loses its deadline."""
-        self._writer.add((_RENEW, (attempt, tries, seq)))
+        self.write((_RENEW, (attempt, tries, seq)))
 
     def forgot(self, target: str, message_id: str) -> None:
         """An id may be accepted again."""
-        self._writer.add((_FORGET, (target, message_id)))
+        self.write((_FORGET, (target, message_id)))
+
+    def write(self, *steps: Step) -> None:
+        """Have statements carried out soon, in one transaction."""
+        if self._batch is None:
+            self._writer.add(*steps)
+        else:
+            self._batch += steps
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """What is written down inside, without waiting in between, is one transaction."""
+        batch: list[Step] = []
+        self._batch = batch
+        try:
+            yield
+        finally:
+            self._batch = None
+            if batch:
+                self._writer.add(*batch)
+
+    @property
+    def last(self) -> int:
+        """The position of the latest message."""
+        return self._last
 
     def check(self) -> None:
         """Refuse to go on without a record.
@@ -239,58 +281,14 @@ class Journal:
         if self._steps_since < 4_000:
             return
         self._steps_since = 0
-        execute = self._connection.execute
+        execute = self.connection.execute
         execute("BEGIN IMMEDIATE")
-        dropped = 0 if self._keep is None else execute(_DROP, (self._last - self._keep,)).rowcount
+        dropped = 0 if self.keep is None else execute(_DROP, (self._last - self.keep,)).rowcount
         if self._keep_s is not None:
             dropped += execute(_DROP_OLD, (time.time() - self._keep_s,)).rowcount
         dead = execute(_DROP_DEAD, (self._keep_dead,)).rowcount
         execute(_DROP_SEEN, (self._keep_ids,))
+        execute(_DROP_TAKEN, (self._keep_ids,))
         execute("UPDATE lost SET number = number + iif(what = 'records', ?, ?)", (dropped, dead))
         execute("COMMIT")
         execute("PRAGMA incremental_vacuum").fetchall()
-
-
-def _check_options(durability: str, **least_zero: float | None) -> None:
-    if durability not in ("async", "group"):
-        raise ValueError(f"durability is {durability!r}; possible: 'async', 'group'; for none leave the journal out")
-    for name, number in least_zero.items():
-        if number is not None and not number >= 0:
-            raise ValueError(f"{name} is {number}; it must be 0 or more")
-
-
-def _take_lock(path: Path) -> int:
-    """One process per journal; the system gives the lock back however the process ends."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        lock = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT, 0o644)
-    except OSError as error:
-        raise JournalError(f"the journal {path} cannot be opened: {error.strerror}. Choose another path.") from error
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(lock)
-        raise JournalError(f"the journal {path} is open already, here or in another process; close it there") from None
-    return lock
-
-
-def _opened(path: Path, durability: Durability) -> sqlite3.Connection:
-    os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))  # payloads may be private
-    connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=10.0)
-    try:
-        if not connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
-            connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
-            connection.execute("PRAGMA journal_mode = WAL")
-            connection.executescript(f"BEGIN; {SCHEMA} PRAGMA user_version = {VERSION}; COMMIT;")
-        check_version(connection, path)
-        connection.execute(f"PRAGMA synchronous = {'FULL' if durability == 'group' else 'NORMAL'}")
-        connection.execute("PRAGMA journal_size_limit = 4194304")
-        connection.execute(
-            "UPDATE record SET state = 'failed', cause = 'its process ended first', ended_at = ?, "
-            "ended = (SELECT max(seq) FROM record) WHERE state = 'open' AND NOT promised",
-            (time.time(),),
-        )
-    except BaseException:
-        connection.close()
-        raise
-    return connection

@@ -99,6 +99,7 @@ class Ledger:
                 slot.envelope,
                 way="request" if slot.is_request else "one_way",
                 expires_in_s=None if deadline is None else deadline - self._clock(),
+                is_kept=slot.watch is None,
             )
         if not slot.is_request:
             slot.settle(None)
@@ -266,9 +267,13 @@ class Ledger:
     def _unremember(self, slot: Slot) -> None:
         envelope = slot.envelope
         if envelope.delivery is _ONCE:
-            self.seen.pop((envelope.target, envelope.id), None)
-            if self._journal is not None:
-                self._journal.forgot(envelope.target, envelope.id)
+            self.forget(envelope.target, envelope.id)
+
+    def forget(self, target: str, message_id: str) -> None:
+        """Accept a message with this id again."""
+        self.seen.pop((target, message_id), None)
+        if self._journal is not None:
+            self._journal.forgot(target, message_id)
 
     def _wait_for_deadline(self, mailbox: Mailbox, slot: Slot) -> None:
         """At the deadline give up; the timer runs in real time, the clock decides."""

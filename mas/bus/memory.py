@@ -246,6 +246,10 @@ class MemoryBus:
             raise Closed("the bus is closed: nothing can be delivered again")
         return self._redelivery.redrive(message_id)
 
+    def forget(self, address: str, message_id: str) -> None:
+        """Accept a message with this id again: whoever waited for it is gone."""
+        self._ledger.forget(address, message_id)
+
     async def close(self) -> None:
         """Stop accepting; see `Bus.close`. One-way messages already in a queue can still be received.
 

@@ -20,6 +20,7 @@ import msgspec
 from mas.bus.blobs import BlobStore
 from mas.bus.counters import DetailedStatistics
 from mas.bus.dead import DeadLetter
+from mas.bus.journal import Journal
 from mas.bus.limits import Limits
 from mas.bus.memory import MemoryBus
 from mas.bus.mqtt_cards import Card
@@ -27,6 +28,8 @@ from mas.bus.mqtt_frames import Codec
 from mas.bus.mqtt_inbox import MqttInbox
 from mas.bus.mqtt_node import Node
 from mas.bus.mqtt_options import MqttOptions
+from mas.bus.mqtt_owner import claim
+from mas.bus.mqtt_store import Store
 from mas.bus.mqtt_topics import Peer
 from mas.bus.mqtt_url import Broker, parse_broker
 from mas.bus.parts import PartStream
@@ -67,19 +70,36 @@ class MqttBus:
     What it sends, it sends as one principal, its user at the broker: envelopes that name another one are Denied, those
     that name none arrive with it. A message that a process had accepted and not done when it vanished is given to
     another listener, unless it is best effort. A tap sees what this process receives and answers.
+
+    With a journal the process comes back as itself when it is killed: what an earlier life sent under an id is not sent
+    again under it, and a request gets the answer of its first asking; see docs/bus.md.
+
+    Attributes:
+        me: this process, in all its lives.
+        life: how often the process has begun, this time included; 1 without a journal.
     """
 
     def __init__(
-        self, broker: Broker, codec: Codec, options: MqttOptions, *, process: str, store: BlobStore | None = None
+        self,
+        broker: Broker,
+        codec: Codec,
+        options: MqttOptions,
+        *,
+        process: str,
+        store: BlobStore | None = None,
+        journal: Store | None = None,
     ) -> None:
         self.me = Peer(broker.principal, process)
+        self.life = 1 if journal is None else journal.owner.life
         limits = Limits(
             remembered=options.remembered,
             max_attempts=options.max_attempts,
             dead_letters=options.dead_letters,
         )
-        self._local = MemoryBus(limits=limits)
-        self._node = Node(broker, local=self._local, codec=codec, options=options, process=process, store=store)
+        self._local = MemoryBus(limits=limits, journal=None if journal is None else journal.journal)
+        self._node = Node(
+            broker, local=self._local, codec=codec, options=options, process=process, store=store, journal=journal
+        )
 
     @classmethod
     def connect(
@@ -91,6 +111,7 @@ class MqttBus:
         ca_file: Path | None = None,
         store: str | None = None,
         options: MqttOptions | None = None,
+        journal: Journal | None = None,
     ) -> "MqttBus":
         """The bus at `mqtt://USER@HOST:PORT/SPACE` (`mqtts://`: with TLS), connected while it is entered.
 
@@ -98,15 +119,20 @@ class MqttBus:
 
         Args:
             payloads: kind -> class of all that may travel; a team's are `mas.runtime.agents.TEAM_PAYLOADS`.
-            process: this process's name, never used by two that live; None: made of host, process id and chance.
+            process: this process's name, never used by two that live; None: the journal's, or made of host, process id
+                and chance.
             ca_file: certificates that vouch for the broker; None: those that the system trusts.
             store: URL of a place that every process of the bus reaches, for payloads longer than `inline_bytes`:
                 `file:///shared/payloads`, or any other that fsspec opens. None: they are Malformed where they are
                 longer than a message may be.
             options: None: the defaults.
+            journal: what the process comes back with as itself when it was killed; the caller closes it, after the bus.
+                None: what it sent and nobody had done is lost with it.
 
         Raises:
             ConfigError: the URL, `ca_file`, `store` or `payloads` are wrong.
+            JournalError: the journal is that of another process, or of a bus in memory, or cannot be used.
+            Malformed: it holds a message whose payload's class was not imported.
             On entry: Unreachable: no broker answers, or it refuses user or password. Denied: it refuses to let this
             principal listen to what is meant for it.
         """
@@ -115,7 +141,11 @@ class MqttBus:
         name = process or f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
         codec = Codec(payloads, max_bytes=options.max_frame_bytes)
         blobs = None if store is None else BlobStore(store, keep_s=options.keep_s)
-        return cls(broker, codec, options, process=name, store=blobs)
+        if journal is None:
+            return cls(broker, codec, options, process=name, store=blobs)
+        owner = claim(journal, principal=broker.principal, space=broker.space, process=process, new=name)
+        books = Store(journal, owner, payloads)
+        return cls(broker, codec, options, process=owner.process, store=blobs, journal=books)
 
     async def __aenter__(self) -> Self:
         await self._node.open()
@@ -137,12 +167,16 @@ class MqttBus:
 
         Raises:
             As `Bus.publish`; Malformed: it cannot travel; RemoteError: the processes that may have had it died with it,
-            as often as it may be tried.
+            as often as it may be tried; JournalError: the journal cannot be written, or an earlier life sent the id
+            with another payload.
         """
         await self._node.carry(envelope, "tell" if wait else "try", envelope.deadline)
 
     async def request(self, envelope: Envelope, *, timeout_s: float | None = None) -> Envelope:
-        """Deliver and wait for the answer; see `Bus.request`. Malformed: it, or its answer, cannot travel."""
+        """Deliver and wait for the answer; see `Bus.request`. Malformed: it, or its answer, cannot travel.
+
+        JournalError: as `publish`.
+        """
         return await self._ask(envelope, timeout_s, None)
 
     def stream(self, envelope: Envelope, *, timeout_s: float | None = None, queue: int = 256) -> PartStream:
@@ -203,7 +237,7 @@ class MqttBus:
         )
 
     def dead_letters(self) -> tuple[DeadLetter, ...]:
-        """What this process took and gave up on, then what it sent and only it still has."""
+        """What this process took and gave up on, then what it sent in this life and only it still has."""
         return self._local.dead_letters() + self._node.outbox.letters.all()
 
     def redrive(self, message_id: str | None = None) -> int:
@@ -255,5 +289,7 @@ class MqttBus:
 
     async def close(self) -> None:
         """Stop accepting; see `Bus.close`. Takes the card away, so that others do not wait for this process."""
-        await self._local.close()
-        await self._node.close()
+        try:
+            await self._local.close()
+        finally:
+            await self._node.close()

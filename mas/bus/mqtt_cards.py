@@ -2,7 +2,8 @@
 
 A process that leaves says so and is gone at once. One that vanishes (the broker published its will, or nobody listens
 where it should) is a suspect for a while first: it may only have lost its connection, as all do when the broker
-restarts, and what it holds must not be done elsewhere as well. The heartbeat is MQTT's own.
+restarts, and what it holds must not be done elsewhere as well. The heartbeat is MQTT's own. A process with a journal
+that is gone may come back as itself: it is away for as long as its card says.
 """
 
 from collections import deque
@@ -15,6 +16,8 @@ from mas.bus.mqtt_topics import Peer
 from mas.core.errors import Malformed
 
 _VANISHED = 256
+_LONGEST_S = 86_400.0
+"""How long a process may be away at most, whatever its card says."""
 
 
 class Card(msgspec.Struct, frozen=True, kw_only=True):
@@ -24,6 +27,7 @@ class Card(msgspec.Struct, frozen=True, kw_only=True):
         since: when it came to the bus, in seconds since 1970.
         addresses: what it listens at -> the principal that reads there.
         is_leaving: it goes now and takes nothing more.
+        away_s: how long it may be gone and come back with what it had sent; 0: it does not.
         draining: those of the addresses where it takes nothing new and has something in hand.
         claims: addresses that it wants to listen at, where only so many may; see `mas.bus.mqtt_claims`.
         obeys: principals on whose word it ends; see `mas.bus.mqtt_orders`.
@@ -33,6 +37,7 @@ class Card(msgspec.Struct, frozen=True, kw_only=True):
     since: float
     addresses: dict[str, str]
     is_leaving: bool = False
+    away_s: float = 0.0
     draining: tuple[str, ...] = ()
     claims: tuple[str, ...] = ()
     obeys: tuple[str, ...] = ()
@@ -64,12 +69,27 @@ class Cards:
         clock: seconds, for how long a process has been a suspect.
         absent_s: how long it stays one before it is gone.
         gone: called with a process that left or was given up, and the card that it had last.
+        back: called with one that was away and came back; forgotten: with one that did not in time.
+        changed: called with each card that came, and with None for one that is gone.
     """
 
-    def __init__(self, *, clock: Callable[[], float], absent_s: float, gone: Callable[[Peer, Card], None]) -> None:
+    def __init__(
+        self,
+        *,
+        clock: Callable[[], float],
+        absent_s: float,
+        gone: Callable[[Peer, Card], None],
+        back: Callable[[Peer], None],
+        forgotten: Callable[[Peer], None],
+        changed: Callable[[Peer, Card | None], None],
+    ) -> None:
         self._clock = clock
         self._absent_s = absent_s
         self._gone = gone
+        self._back = back
+        self._forgotten = forgotten
+        self._changed = changed
+        self._away: dict[Peer, float] = {}
         self._cards: dict[Peer, Card] = {}
         self._suspects: dict[Peer, float] = {}
         self.vanished: deque[Peer] = deque(maxlen=_VANISHED)
@@ -92,7 +112,15 @@ class Cards:
             self._remove(peer, card)
         else:
             self._cards[peer] = card
+            self._changed(peer, card)
             self.heard(peer)
+            if self._away.pop(peer, None) is not None:
+                self._back(peer)
+
+    def remember(self, peer: Peer, card: Card) -> None:
+        """A process was there in an earlier life of this one: it may still be."""
+        self._cards[peer] = card
+        self.suspect(peer)
 
     def heard(self, peer: Peer) -> None:
         """The process is there."""
@@ -120,6 +148,11 @@ class Cards:
         """Those that should be asked whether they are there."""
         return tuple(self._suspects)
 
+    def stood_still(self, gap_s: float) -> None:
+        """This process did not run for so long, and has not heard what the others said meanwhile."""
+        now = self._clock()
+        self._suspects = {peer: min(now, since + gap_s) for peer, since in self._suspects.items()}
+
     def give_up(self) -> None:
         """Let those go that have been suspects for too long."""
         if self._suspects:
@@ -127,6 +160,11 @@ class Cards:
             for peer in [peer for peer, since in self._suspects.items() if since <= limit]:
                 self._remove(peer)
                 self.vanished.append(peer)
+        if self._away:
+            now = self._clock()
+            for peer in [peer for peer, until in self._away.items() if until <= now]:
+                del self._away[peer]
+                self._forgotten(peer)
 
     def knows(self, peer: Peer) -> bool:
         """Whether it is there, suspects included."""
@@ -147,5 +185,9 @@ class Cards:
     def _remove(self, peer: Peer, leaving: Card | None = None) -> None:
         self._suspects.pop(peer, None)
         last = self._cards.pop(peer, None)
-        if last is not None:
-            self._gone(peer, leaving or last)
+        if last is None:
+            return
+        self._changed(peer, None)
+        if last.away_s > 0:
+            self._away[peer] = self._clock() + min(last.away_s, _LONGEST_S)
+        self._gone(peer, leaving or last)

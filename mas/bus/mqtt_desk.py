@@ -6,16 +6,19 @@ again, and a message that comes twice gets the same word twice.
 
 import asyncio
 import sys
-from collections import OrderedDict, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Final
 
 import msgspec
 
+from mas.bus.behind import Behind
 from mas.bus.memory import MemoryBus
-from mas.bus.mqtt_frames import Answer, Codec, Failed, Find, Mode, Send, Standing, Status, Word
+from mas.bus.mqtt_case import Case, Key, Over
+from mas.bus.mqtt_frames import Answer, Codec, Failed, Find, Send, Standing, Status, Word
 from mas.bus.mqtt_parts import way_to
+from mas.bus.mqtt_store import Store
 from mas.bus.mqtt_topics import Peer
 from mas.bus.parts import Take
 from mas.bus.references import References
@@ -23,53 +26,7 @@ from mas.bus.watch import Fate
 from mas.core.errors import Closed, Malformed, MasError, NoRoute
 from mas.core.messages import Delivery, Envelope
 
-Key = tuple[Peer, str]
 _OVER: Final = frozenset({"done", "dead", "left", "unknown"})
-
-
-class Case:
-    """One message of another process; follows it through the local bus.
-
-    Args:
-        key: its sender and ticket.
-        attempt: the latest one seen; with the standing `unknown`, all up to it are refused.
-        standing: what its sender is told; `reply` (bytes) instead, once there is an answer or an error.
-        tries: how often a receiver, here or elsewhere, had it and did not finish.
-        heard: told of each of its fates in the local bus.
-
-    Attributes:
-        due: it is not to be delivered again before, on the local bus's clock.
-        task: hands it over; None once that is over.
-    """
-
-    __slots__ = ("_heard", "attempt", "delivery", "due", "key", "mode", "reply", "standing", "task", "tries")
-
-    def __init__(
-        self,
-        key: Key,
-        attempt: int,
-        standing: Standing,
-        *,
-        heard: Callable[["Case", Fate], None],
-        mode: Mode = "tell",
-        delivery: Delivery | None = None,
-        tries: int = 0,
-    ) -> None:
-        self.key = key
-        self.attempt = attempt
-        self.standing: Standing = standing
-        self.mode = mode
-        self.delivery = delivery
-        self.tries = tries
-        self.due = 0.0
-        self.reply: bytes | None = None
-        self.task: asyncio.Task[None] | None = None
-        self._heard = heard
-
-    def became(self, fate: Fate, tries: int, due: float) -> None:
-        """See `mas.bus.watch.Watch`."""
-        self.tries, self.due = tries, due
-        self._heard(self, fate)
 
 
 class Desk:
@@ -81,8 +38,9 @@ class Desk:
         say: sends bytes to a process.
         pass_on: sends bytes that need not arrive; False: they are dropped.
         listens: whether this process listens at an address.
-        remembered: cases that are over and kept, at most.
+        remembered: cases that are over and kept, at most; as many again of senders that are away and may come back.
         references: fetches and stores payloads that travel by reference.
+        store: has what is done before its sender hears of it; None: nothing does.
     """
 
     def __init__(
@@ -96,6 +54,7 @@ class Desk:
         listens: Callable[[str], bool],
         remembered: int,
         references: References,
+        store: Store | None = None,
     ) -> None:
         self.repeated = 0
         self._local = local
@@ -104,11 +63,17 @@ class Desk:
         self._say = say
         self._way_to = partial(way_to, process=process, codec=codec, pass_on=pass_on, counters=local.parts.counters)
         self._listens = listens
-        self._remembered = remembered
         self._references = references
         self._cases: dict[Key, Case] = {}
-        self._over: OrderedDict[Key, None] = OrderedDict()
+        self._over = Over(remembered, forget=lambda key: self._cases.pop(key, None))
         self._words: defaultdict[Peer, dict[str, Word]] = defaultdict(dict)
+        self._store = store
+        written = None if store is None else store.journal.flush
+        self._writing = Behind(written, failed=lambda _: None, name="mqtt journal: done")
+        for key, attempt, reply in () if store is None else store.taken():
+            self._cases[key] = Case(key, attempt, "done", heard=self._became)
+            self._cases[key].reply = reply
+            self._over.add(key)
 
     def send(self, sender: Peer, frame: Send) -> None:
         """A message came; its envelope says who sent it, and when it expires on this process's clock."""
@@ -118,7 +83,7 @@ class Desk:
             self.repeated += 1
             self._tell(case, frame.attempt)
             return
-        self._over.pop(key, None)
+        self._over.discard(key)
         envelope = frame.envelope
         case = self._cases[key] = Case(
             key,
@@ -129,6 +94,7 @@ class Desk:
             delivery=envelope.delivery,
             tries=frame.tries,
         )
+        case.handed = (envelope.target, envelope.id)
         if frame.tries >= envelope.attempt:
             envelope = msgspec.structs.replace(envelope, attempt=frame.tries + 1)
         take = self._way_to(*key, frame.attempt) if frame.is_streamed else None
@@ -166,12 +132,29 @@ class Desk:
             case = self._cases.get((sender, ticket))
             if case is not None and case.reply is not None:
                 case.reply, case.standing = None, "done"
+                if self._store is not None:
+                    self._store.got(case.key)
 
     def lost(self, sender: Peer) -> None:
         """A sender is gone: nobody waits for what it asked."""
         for (peer, _), case in tuple(self._cases.items()):
             if peer == sender and case.task is not None:
                 case.task.cancel()
+                if case.mode == "ask" and case.handed is not None:
+                    self._local.forget(*case.handed)  # if it comes back, it may ask again
+
+    def away(self, sender: Peer) -> None:
+        """A sender is gone that may come back: what becomes of its messages is kept for it."""
+        self._over.away(sender)
+
+    def back(self, sender: Peer) -> None:
+        """It came back, and will ask soon."""
+        self._over.back(sender)
+
+    def forgotten(self, sender: Peer) -> None:
+        """It did not come back in time."""
+        self._over.forgotten(sender)
+        self.lost(sender)
 
     @property
     def is_heard(self) -> bool:
@@ -187,9 +170,12 @@ class Desk:
         tasks = [case.task for case in self._cases.values() if case.task is not None]
         if tasks:
             await asyncio.wait(tasks)
+        await self._writing.idle()
         for case in tuple(self._cases.values()):
             if case.mode != "ask" and case.standing in ("accepted", "taken"):
                 case.tries += case.standing == "taken"
+                if self._store is not None and case.standing == "accepted" and case.handed is not None:
+                    self._store.adopt(case.handed[1])
                 case.standing = "left" if case.standing == "taken" else "done"
                 self._moved(case)
         self._speak()
@@ -201,6 +187,8 @@ class Desk:
                 answer = await self._local.request(envelope, watch=case, take=take)
                 timeless = msgspec.structs.replace(answer, deadline=None)  # it would be on this process's clock
                 self._reply(case, Answer(self._process, case.key[1], await self._references.stow(timeless)))
+                if self._store is not None:
+                    self._store.took(case.key, case.attempt, case.reply)
             else:
                 await self._publish(case, envelope)
         except MasError as error:
@@ -212,7 +200,7 @@ class Desk:
         if is_cancelled and (case.mode == "ask" or case.standing == "held"):
             case.standing = "unknown"
         if case.mode == "ask" or case.standing not in ("accepted", "taken"):
-            self._finish(case.key)
+            self._over.add(case.key)
 
     async def _publish(self, case: Case, envelope: Envelope) -> None:
         """Into a queue; from then on the local bus says what becomes of it, unless nothing was promised."""
@@ -234,7 +222,14 @@ class Desk:
             if fate in ("taken", "back"):
                 case.standing = "taken" if fate == "taken" else "held"
             return
-        case.standing = "accepted" if fate == "back" else fate
+        if self._store is not None and fate in ("done", "dead"):
+            self._store.took(case.key, case.attempt, None)
+            self._writing.call(partial(self._moved_to, case, fate))
+        else:
+            self._moved_to(case, "accepted" if fate == "back" else fate)
+
+    def _moved_to(self, case: Case, standing: Standing) -> None:
+        case.standing = standing
         self._moved(case)
 
     def _failed(self, case: Case, envelope: Envelope, error: MasError) -> None:
@@ -258,13 +253,13 @@ class Desk:
     def _refuse(self, key: Key, attempt: int) -> Case:
         """Promise not to take a message that has not come, up to this attempt."""
         case = self._cases[key] = Case(key, attempt, "unknown", heard=self._became)
-        self._finish(key)
+        self._over.add(key)
         return case
 
     def _moved(self, case: Case) -> None:
         """A message has moved on here, or is over."""
         if case.standing in _OVER:
-            self._finish(case.key)
+            self._over.add(case.key)
         self._tell(case, case.attempt)
 
     def _tell(self, case: Case, attempt: int) -> None:
@@ -282,11 +277,3 @@ class Desk:
         words, self._words = self._words, defaultdict(dict)
         for peer, told in words.items():
             self._say(peer, self._codec.encode(Status(self._process, list(told.values()))))
-
-    def _finish(self, key: Key) -> None:
-        """Keep what became of it for a while."""
-        self._over[key] = None
-        self._over.move_to_end(key)
-        if len(self._over) > self._remembered:
-            oldest, _ = self._over.popitem(last=False)
-            self._cases.pop(oldest, None)

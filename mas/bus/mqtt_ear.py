@@ -6,11 +6,13 @@ from typing import Any
 
 import msgspec
 
+from mas.bus.behind import Behind
 from mas.bus.mqtt_cards import Cards, read_card
 from mas.bus.mqtt_desk import Desk
 from mas.bus.mqtt_frames import Answer, Cancel, Codec, Failed, Find, Got, Part, Send, Status
 from mas.bus.mqtt_outbox import Outbox
 from mas.bus.mqtt_speaker import Speaker
+from mas.bus.mqtt_store import Store
 from mas.bus.mqtt_topics import Arrival, Peer, Topics
 from mas.core.errors import Malformed
 
@@ -24,6 +26,7 @@ class Ear:
         clock: seconds that deadlines refer to.
         echoed: called with what this process said to itself.
         parts: called with parts of answers, and who sent them.
+        store: has answers before the others hear that they came; None: nothing does.
     """
 
     def __init__(
@@ -38,6 +41,7 @@ class Ear:
         clock: Callable[[], float],
         echoed: Callable[[str], None],
         parts: Callable[[Peer, Part], None],
+        store: Store | None = None,
     ) -> None:
         self.malformed = 0
         self.forged = 0
@@ -50,6 +54,8 @@ class Ear:
         self._clock = clock
         self._echoed = echoed
         self._answers: dict[Peer, list[str]] = {}
+        written = None if store is None else store.journal.flush
+        self._writing = Behind(written, failed=lambda _: None, name="mqtt journal: answers")
         self._takers: dict[type, Callable[[Peer, Any], None]] = {
             Send: self._take_message,
             Find: desk.find,
@@ -120,6 +126,14 @@ class Ear:
 
     def _take_answer(self, peer: Peer, frame: Answer) -> None:
         self._outbox.answered(frame.ticket, frame.envelope)
+        self._writing.call(lambda: self._came(peer, frame.ticket))
+
+    async def idle(self) -> None:
+        """Wait until the answers that came are written down."""
+        await self._writing.idle()
+
+    def _came(self, peer: Peer, ticket: str) -> None:
+        """An answer is here, and will be in the next life of this process."""
         if not self._answers:
             asyncio.get_running_loop().call_later(_GOT_S, self.say_what_came)
-        self._answers.setdefault(peer, []).append(frame.ticket)
+        self._answers.setdefault(peer, []).append(ticket)

@@ -27,6 +27,7 @@ class Stored(Payload):
     """Travels in the place of a payload that is in a store: the hash and length of its bytes; never where that is."""
 
     kind: ClassVar[str] = "mas/stored"
+    is_reference: ClassVar[bool] = True
     sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
     size: int = Field(ge=1)
 

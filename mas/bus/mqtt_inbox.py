@@ -57,9 +57,15 @@ class MqttInbox:
         """The next message; see `Subscription.receive`."""
         return await self._inbox.receive()
 
-    def done(self, envelope: Envelope) -> None:
-        """Handled; see `Subscription.done`."""
-        self._inbox.done(envelope)
+    def done(self, envelope: Envelope, *, effect: bytes | None = None) -> None:
+        """Handled; see `Subscription.done`. `effect`: see `Inbox.done`; the sender hears of it when it is written down.
+
+        Raises:
+            BusError: this open subscription does not hold the message.
+            JournalError: an effect of a request, or of a message on a bus without a journal.
+        """
+        with self._node.together():
+            self._inbox.done(envelope, effect=effect)
 
     def nack(
         self, envelope: Envelope, *, delay_s: float = 0.0, cause: str = "given back", is_tried: bool = True

@@ -3,6 +3,7 @@
 import asyncio
 import secrets
 import time
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 
 import msgspec
@@ -20,6 +21,7 @@ from mas.bus.mqtt_outbox import Outbox
 from mas.bus.mqtt_parts import PartsIn
 from mas.bus.mqtt_places import Places
 from mas.bus.mqtt_speaker import Speaker
+from mas.bus.mqtt_store import Store
 from mas.bus.mqtt_topics import Peer, Topics
 from mas.bus.mqtt_url import Broker
 from mas.bus.parts import PartStream
@@ -29,6 +31,7 @@ from mas.core.messages import Envelope
 from mas.core.naming import did_you_mean
 
 _LOOK_S = 0.05
+_STILL_S = 0.5
 _HEADER = 1024  # bytes that a packet may hold beside its frame: the topic and what MQTT adds
 
 
@@ -39,6 +42,7 @@ class Node:
         local: the bus of what this process listens to.
         process: this process's name.
         store: holds payloads that travel by reference, None: none do.
+        journal: what it comes back with when it dies; None: it has none, and does not come back.
     """
 
     def __init__(
@@ -50,6 +54,7 @@ class Node:
         options: MqttOptions,
         process: str,
         store: BlobStore | None,
+        journal: Store | None,
     ) -> None:
         self.me = Peer(broker.principal, process)
         self._local = local
@@ -58,15 +63,25 @@ class Node:
         self.references = References(codec, store, options=options, clock=local.now)
         self._topics = topics = Topics(space=broker.space)
         self._shown = Card(since=time.time(), addresses={})
+        self._store = journal
+        self._away_s = 0.0 if journal is None else options.away_s
+        secret = secrets.token_hex(12) if journal is None else journal.owner.client
         self.link = Link(
             broker,
             options,
-            identity=f"mas-{secrets.token_hex(12)}",  # who can guess it can end the connection
+            identity=f"mas-{secret}",  # who can guess it can end the connection
             hear=self._hear,
             connected=self._connected,
             will=topics.card(self.me),
         )
-        self.cards = Cards(clock=local.now, absent_s=options.absent_s, gone=self._gone)
+        self.cards = Cards(
+            clock=local.now,
+            absent_s=options.absent_s,
+            gone=self._gone,
+            back=lambda peer: self.desk.back(peer),
+            forgotten=lambda peer: self.desk.forgotten(peer),
+            changed=self._changed,
+        )
         self.places = Places(
             self.link,
             topics=topics,
@@ -82,6 +97,7 @@ class Node:
             options=options,
             clock=local.now,
             removed=self._room.release,
+            store=journal,
         )
         self.desk = Desk(
             local,
@@ -92,6 +108,7 @@ class Node:
             listens=self.places.__contains__,
             remembered=options.remembered,
             references=self.references,
+            store=journal,
         )
         self.ear = Ear(
             topics=topics,
@@ -103,7 +120,10 @@ class Node:
             clock=local.now,
             echoed=self._on_echo,
             parts=PartsIn(self.outbox.find, local.parts.counters).take,
+            store=journal,
         )
+        for peer, card in () if journal is None else journal.peers():
+            self.cards.remember(peer, card)
         self._echoes: dict[str, asyncio.Future[bool]] = {}
         self._first_echo: str | None = None
         self._is_closed = False
@@ -114,8 +134,10 @@ class Node:
 
         Raises:
             Unreachable: no broker answers, or it refuses user or password.
-            Denied: this principal may not listen to what is meant for it.
+            Denied: this principal may not listen to what is meant for it. JournalError: the disk has failed.
         """
+        if self._store is not None:
+            await self._store.journal.flush()
         await self.link.open()
         try:
             await self.link.subscribe(self._topics.inbox(self.me))
@@ -131,6 +153,7 @@ class Node:
             if isinstance(error, TimeoutError):
                 raise Denied(self._unheard()) from None
             raise
+        self.outbox.resume()
         self._looking = asyncio.create_task(self._look(), name=f"mqtt outbox {self.me.process}")
 
     async def close(self) -> None:
@@ -147,13 +170,17 @@ class Node:
         if self._looking is not None:
             self._looking.cancel()
             await asyncio.wait([self._looking])
+        await self.ear.idle()
         self.ear.say_what_came()
-        leaving = msgspec.json.encode(Card(since=self._shown.since, addresses={}, is_leaving=True))
+        leaving = Card(since=self._shown.since, addresses={}, is_leaving=True, away_s=self._away_s)
         heard: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        self.link.publish(self._topics.card(self.me), leaving)
+        self.link.publish(self._topics.card(self.me), msgspec.json.encode(leaving))
         if self.link.publish(self._topics.card(self.me), b"", retain=True, acknowledge=lambda _: _resolve(heard, True)):
             await asyncio.wait([heard], timeout=self._options.ack_s)
         await self.link.close()
+        if self._store is not None:
+            self._store.close()
+            await self._store.journal.flush()
 
     async def flush(self) -> None:
         """Wait until what this process sent is with the broker's subscribers, and what was sent to it before is heard.
@@ -184,6 +211,13 @@ class Node:
         """
         if self._is_closed:
             raise Closed(f"message {envelope.id!r}: the bus is closed")
+        if self._store is not None:
+            envelope = await self.references.stow(envelope, deadline)  # it is written down as it travels
+            former = self._store.former(envelope, is_request=mode == "ask")
+            if former is not None and former.is_settled:
+                await asyncio.sleep(0)  # a program that repeats itself must not keep this process from hearing others
+                outcome = self._store.outcome(former)
+                return None if outcome is None else await self.references.redeem(outcome, deadline)
         await self._until_room(envelope, mode, deadline)
         try:
             signed = await self.references.stow(self.signed(envelope), deadline)
@@ -201,6 +235,10 @@ class Node:
         if stream is not None:
             stream.sending = post.attempt
         return None if answer is None else await self.references.redeem(answer, deadline)
+
+    def together(self) -> AbstractContextManager[None]:
+        """What is written down inside is one transaction."""
+        return nullcontext() if self._store is None else self._store.journal.together()
 
     def signed(self, envelope: Envelope) -> Envelope:
         """The envelope with this process's principal.
@@ -289,7 +327,14 @@ class Node:
 
     def _gone(self, peer: Peer, card: Card) -> None:
         self.outbox.gone(peer, card.addresses)
-        self.desk.lost(peer)
+        if card.is_leaving or not card.away_s:
+            self.desk.lost(peer)
+        if card.away_s:
+            self.desk.away(peer)
+
+    def _changed(self, peer: Peer, card: Card | None) -> None:
+        if self._store is not None and peer != self.me:
+            self._store.know(peer, card)
 
     def show(self, card: Card) -> None:
         """Say of this process what the card says; what it listens at is added."""
@@ -297,14 +342,22 @@ class Node:
         self._show_card()
 
     def _show_card(self) -> None:
-        places = self.places
-        card = msgspec.structs.replace(self._shown, addresses=places.addresses(), draining=places.draining())
+        card = msgspec.structs.replace(
+            self._shown,
+            addresses=self.places.addresses(),
+            draining=self.places.draining(),
+            away_s=self._away_s,
+        )
         self.cards.take(self.me, card)
         self.link.publish(self._topics.card(self.me), msgspec.json.encode(card), retain=True)
 
     async def _look(self) -> None:
+        looked = self._local.now()
         while True:
             await asyncio.sleep(_LOOK_S)
+            gap_s, looked = self._local.now() - looked, self._local.now()
+            if gap_s > _STILL_S:
+                self.cards.stood_still(gap_s)
             if self.link.is_up and self._first_echo is None:
                 self.cards.give_up()
                 self.outbox.look()

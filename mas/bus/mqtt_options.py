@@ -18,6 +18,8 @@ class MqttOptions:
         ack_s: how long nothing may be heard of a message before its receivers are asked for it.
         poll_s: how often at least the process that holds a message is asked for it.
         absent_s: how long a process that vanished may stay away before its messages go elsewhere.
+        away_s: how long a process with a journal that is gone may stay away before what it asked is stopped, and what
+            became of what it sent is forgotten; the others grant a day at most.
         grace_s: how long after a deadline the receiver's own word is waited for.
         outbox: messages on their way or not yet done, at most; further senders wait. Half of it may wait for listeners.
         remembered: messages that are over and still recognised when they come again, the oldest forgotten first.
@@ -40,6 +42,7 @@ class MqttOptions:
     ack_s: float = 1.0
     poll_s: float = 5.0
     absent_s: float = 5.0
+    away_s: float = 300.0
     grace_s: float = 0.25
     outbox: int = 1024
     remembered: int = 16_384

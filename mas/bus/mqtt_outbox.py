@@ -12,6 +12,7 @@ from collections.abc import Callable, Container
 from functools import partial
 
 from mas.bus import mqtt_refusals as refusals
+from mas.bus.behind import Behind
 from mas.bus.mqtt_cards import Cards
 from mas.bus.mqtt_client import NOBODY, NOT_AUTHORISED
 from mas.bus.mqtt_frames import Mode, Word, error_named
@@ -19,9 +20,10 @@ from mas.bus.mqtt_letters import Letters
 from mas.bus.mqtt_options import MqttOptions
 from mas.bus.mqtt_post import Lanes, Post
 from mas.bus.mqtt_speaker import Speaker
+from mas.bus.mqtt_store import Store
 from mas.bus.mqtt_topics import Peer
 from mas.bus.parts import PartStream
-from mas.core.errors import Closed, Malformed
+from mas.core.errors import Closed, JournalError, Malformed
 from mas.core.messages import Envelope
 
 _RETRY_S = 0.05
@@ -33,6 +35,7 @@ class Outbox:
     Args:
         clock: seconds that deadlines refer to; that of the event loop.
         removed: called when a message is over and there is room for another one.
+        store: has messages before they are sent; None: nothing does.
     """
 
     def __init__(
@@ -43,6 +46,7 @@ class Outbox:
         options: MqttOptions,
         clock: Callable[[], float],
         removed: Callable[[], None],
+        store: Store | None = None,
     ) -> None:
         self.resent = 0
         self.lost = 0
@@ -54,6 +58,9 @@ class Outbox:
         self._removed = removed
         self._posts: dict[str, Post] = {}
         self._lanes = Lanes(cards.listeners, self._go)
+        self._store = store
+        written = None if store is None else store.journal.is_safe
+        self._writing = Behind(written, failed=self._unwritten, name="mqtt journal: sending")
 
     def __len__(self) -> int:
         return len(self._posts)
@@ -63,25 +70,37 @@ class Outbox:
         return self._posts.get(ticket)
 
     def add(self, envelope: Envelope, mode: Mode, deadline: float | None, stream: PartStream | None = None) -> Post:
-        """Send a message; its `future` says what became of it.
+        """Send a message; its `future` says what became of it. If an earlier life sent it, who may have it is asked.
 
         Raises:
-            Malformed: it cannot travel.
+            Malformed: it cannot travel. JournalError: it cannot be written down.
         """
-        loop = asyncio.get_running_loop()
-        post = Post(secrets.token_hex(8), envelope, mode, deadline, loop.create_future(), stream)
+        future = asyncio.get_running_loop().create_future()
+        former = None if self._store is None else self._store.again(envelope, mode)
+        ticket = None if former is None else former.ticket
+        post = Post(ticket or secrets.token_hex(8), envelope, mode, deadline, future, stream)
         self._speaker.check(post)
-        self._posts[post.ticket] = post
-        if deadline is not None:
-            post.timer = loop.call_later(max(0.0, deadline - self._clock()), self._at_deadline, post)
-        self._lanes.join(post)
+        if self._store is not None and post.may_repeat:
+            self._store.sent(post, former, expires_in_s=None if deadline is None else deadline - self._clock())
+            post.is_written = False
+        self._join(post)
+        if not post.is_written:
+            self._writing.call(partial(self._written, post))
         return post
+
+    def resume(self) -> None:
+        """Take over what earlier lives of this process did not see done. Whoever is there must be known."""
+        if self._store is not None:
+            for post in self._store.posts(self._clock()):
+                self._join(post)
 
     def cancel(self, post: Post) -> None:
         """Nobody waits for it any more."""
         if post.ticket not in self._posts:
             return
         peers = {post.holder} if post.holder else set(self._cards.listeners(post.envelope.target))
+        if self._store is not None:
+            self._store.cancelled(post)
         self._remove(post)
         if post.is_sent:
             self._speaker.cancel(post.ticket, peers)
@@ -115,7 +134,7 @@ class Outbox:
         if post is not None and name == Closed.__name__ and post.future.done() and post.holder in (None, peer):
             self._leave_to_others(post, peer)
         elif post is not None:
-            self._fail(post, error_named(name, text))
+            self._fail(post, error_named(name, text), is_told=True)
 
     def gone(self, peer: Peer, addresses: Container[str]) -> None:
         """A process is there no more, and had not left these addresses in good order: it may have died of a message."""
@@ -124,7 +143,8 @@ class Outbox:
                 post.tries += post.is_taken
                 self._leave_to_others(post, peer)
             else:
-                post.tries += post.may_be_with(peer) and post.envelope.target in addresses
+                if post.may_be_with(peer) and post.envelope.target in addresses:
+                    post.may_have_died()
                 self._is_without(post, peer)
 
     def appeared(self, peer: Peer) -> None:
@@ -154,23 +174,51 @@ class Outbox:
             self._speaker.ask(peer, tickets, partial(self._cards.found, peer))
 
     def close(self) -> None:
-        """Wake all senders with Closed."""
+        """Wake all senders with Closed. What was accepted stays in the journal, if there is one, for the next life."""
         for post in tuple(self._posts.values()):
-            self.lost += post.future.done()
-            self._end(post, refusals.closed(post))
+            self.lost += post.future.done() and post.record is None
+            if self._store is not None:
+                self._store.interrupted(post)
+            post.settle(refusals.closed(post))
+            self._remove(post)
 
     def redrive(self, message_id: str | None) -> int:
         """Send the dead letters with this id again, None: all of them; returns how many."""
         for post in (posts := self.letters.take(message_id)):
             post.revive(self._clock())
-            self._posts[post.ticket] = post
-            self._lanes.join(post)
+            if self._store is not None:
+                self._store.redriven(post)
+            self._join(post)
         return len(posts)
+
+    def _join(self, post: Post) -> None:
+        self._posts[post.ticket] = post
+        if post.deadline is not None:
+            remaining = max(0.0, post.deadline - self._clock())
+            post.timer = asyncio.get_running_loop().call_later(remaining, self._at_deadline, post)
+        self._lanes.join(post)
+
+    def _written(self, post: Post) -> None:
+        """The journal has it."""
+        post.is_written = True
+        if post.ticket in self._posts:
+            self._lanes.advance(post)
+
+    def _unwritten(self, error: JournalError) -> None:
+        """The disk has failed: what it does not have is not sent."""
+        for post in [post for post in self._posts.values() if not post.is_written]:
+            self._fail(post, error)
 
     def _go(self, post: Post) -> None:
         """It is its turn, though perhaps not yet its time."""
+        if not post.is_written:
+            return
         if post.not_before > self._clock():
             post.due = post.not_before
+            return
+        if post.is_resumed and post.attempt == 0 and self._store is not None:  # who may have it is asked first
+            post.attempt, post.is_sent = self._store.first_attempt, True
+            post.due, post.pause_s = self._clock(), self._options.ack_s
             return
         post.attempt = max(1, post.attempt)
         self._send(post)
@@ -242,6 +290,7 @@ class Outbox:
     def _is_without(self, post: Post, peer: Peer) -> None:
         """A process does not have it and will not take this attempt."""
         if post.holder == peer:
+            post.tries += post.is_taken  # it has begun anew since
             self._again(post)
         elif post.asked is not None and peer in post.asked:
             post.asked.remove(peer)
@@ -275,7 +324,7 @@ class Outbox:
                 post.begin_again(self._clock() + 2 * self._options.ack_s)
                 return
             self.lost += 1
-        self._end(post, refusals.nobody_left(post))
+        self._end(post, refusals.nobody_left(post), is_told=False)
 
     def _at_deadline(self, post: Post) -> None:
         """Wait a little for the receiver's own word, where it may have one."""
@@ -286,13 +335,16 @@ class Outbox:
 
     def _expire(self, post: Post) -> None:
         end = self._fail if post.holder is None else self._end
-        end(post, refusals.late(post))
+        end(post, refusals.late(post), is_told=False)
 
-    def _fail(self, post: Post, error: Exception) -> None:
+    def _fail(self, post: Post, error: Exception, *, is_told: bool = False) -> None:
         self.letters.add(post, str(error))
-        self._end(post, error)
+        self._end(post, error, is_told=is_told)
 
-    def _end(self, post: Post, outcome: Envelope | Exception | None) -> None:
+    def _end(self, post: Post, outcome: Envelope | Exception | None, *, is_told: bool = True) -> None:
+        """`is_told`: a process said so; else one may still have it."""
+        if self._store is not None:
+            self._store.over(post, outcome, is_told=is_told)
         post.settle(outcome)
         self._remove(post)
 

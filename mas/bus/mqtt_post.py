@@ -25,10 +25,14 @@ class Post:
         holder: the process that said that it has it.
         asked: processes that may have it and have not said so yet; None: nobody was asked.
         shunned: processes that had it and left it.
-        tries: how often a receiver had it and did not finish.
+        tries: how often a receiver had it and did not finish; counted: the latest attempt that is among them though
+            nothing was heard of it.
         is_taken: a receiver at its holder has it now.
         is_orphan: it waits for somebody to listen; whoever was to do it has left or died.
         is_sent: it went to the broker, which has not said that nobody listens.
+        is_written: it may go; False: the journal must have it first.
+        is_resumed: an earlier life of this process sent it, and some process may have it.
+        record: its position in the journal; None: it is in none.
         unrouted_since: when the broker first said that nobody listens; None: it did not, or took it since.
         not_before: when it may be given to the address again, on this process's clock.
         has_room: it takes room in the outbox.
@@ -40,6 +44,7 @@ class Post:
     __slots__ = (
         "asked",
         "attempt",
+        "counted",
         "deadline",
         "due",
         "envelope",
@@ -47,12 +52,15 @@ class Post:
         "has_room",
         "holder",
         "is_orphan",
+        "is_resumed",
         "is_sent",
         "is_taken",
+        "is_written",
         "lane",
         "mode",
         "not_before",
         "pause_s",
+        "record",
         "shunned",
         "stream",
         "ticket",
@@ -83,8 +91,12 @@ class Post:
         self.asked: set[Peer] | None = None
         self.shunned: set[Peer] = set()
         self.tries = 0
+        self.counted = 0
         self.is_taken = False
         self.is_sent = False
+        self.is_written = True
+        self.is_resumed = False
+        self.record: int | None = None
         self.is_orphan = False
         self.unrouted_since: float | None = None
         self.not_before = -math.inf
@@ -102,6 +114,11 @@ class Post:
     def may_be_with(self, peer: Peer) -> bool:
         """Whether a process may have it that has not said so."""
         return self.is_sent and self.holder is None and (self.asked is None or peer in self.asked)
+
+    def may_have_died(self) -> None:
+        """A process is gone that may have had it: of all that may have had one attempt, one did."""
+        self.tries += self.counted < self.attempt
+        self.counted = self.attempt
 
     def let_go(self) -> None:
         """Nobody has it: the next attempt may go when it is its turn."""

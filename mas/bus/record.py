@@ -1,7 +1,8 @@
 """The file of a journal: its tables, and what is read from them.
 
 One row of `record` per message that was accepted, in the order of acceptance; `seen` holds the ids of messages that
-are not accepted again.
+are not accepted again. The other tables are those of a process on a broker, see `mas.bus.mqtt_store`: who it is
+(`owner`), the tickets of what it sent (`post`), what of others it has done (`taken`), and whom it knew (`peer`).
 """
 
 import sqlite3
@@ -21,8 +22,9 @@ from mas.core.messages import Envelope
 JOURNAL_NAME = "bus.sqlite"
 """The journal's file in a run directory."""
 
-VERSION = 1
-Way = Literal["one_way", "request", "answer"]
+VERSION = 2
+Way = Literal["one_way", "request", "answer", "sent", "asked"]
+"""Received one way, as a request, or as its answer; sent to other processes one way, or as a request."""
 
 SCHEMA = """
 CREATE TABLE record (
@@ -48,6 +50,19 @@ CREATE INDEX seen_seq ON seen (seq);
 CREATE TABLE lost (what TEXT PRIMARY KEY, number INTEGER NOT NULL) WITHOUT ROWID;
 INSERT INTO lost VALUES ('records', 0), ('dead letters', 0);
 """
+
+SHARED_SCHEMA = """
+CREATE TABLE owner (principal TEXT, space TEXT, process TEXT, client TEXT, life INTEGER NOT NULL);
+CREATE TABLE post (seq INTEGER PRIMARY KEY, target TEXT NOT NULL, id TEXT NOT NULL, ticket TEXT);
+CREATE TRIGGER post_dropped AFTER DELETE ON record BEGIN DELETE FROM post WHERE seq = old.seq; END;
+CREATE TABLE taken (
+    principal TEXT, process TEXT, ticket TEXT, attempt INTEGER NOT NULL, reply BLOB, seq INTEGER NOT NULL,
+    PRIMARY KEY (principal, process, ticket)
+) WITHOUT ROWID;
+CREATE INDEX taken_seq ON taken (seq);
+CREATE TABLE peer (principal TEXT, process TEXT, card BLOB NOT NULL, PRIMARY KEY (principal, process)) WITHOUT ROWID;
+"""
+"""What version 2 has beside version 1."""
 
 
 class State(StrEnum):
@@ -77,8 +92,9 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
         deadline: seconds since 1970, None: never.
         attempt: of its latest delivery, from 1; tries: attempts to handle it that failed.
         cause: why it failed, expired or died.
-        effect: what its receiver left with `done`.
+        effect: what its receiver left with `done`; of a request sent to another process: its outcome, as a frame.
         ended: the position of the last message that was accepted before it got its state, None while open.
+        promised: while it is open, the next bus that opens the journal delivers it.
     """
 
     seq: int
@@ -134,15 +150,25 @@ def connect(path: Path, *, is_writable: bool = False) -> sqlite3.Connection:
     return connection
 
 
-def check_version(connection: sqlite3.Connection, path: Path) -> None:
-    """Refuse what this module cannot read.
+def check_version(connection: sqlite3.Connection, path: Path) -> int:
+    """The version of a journal, which this module can read.
 
     Raises:
         JournalError: the file is no journal, or of another version.
     """
-    (version,) = connection.execute("PRAGMA user_version").fetchone()
-    if version != VERSION:
-        raise JournalError(f"{path} is no journal of version {VERSION}: it says {version}. Name another file.")
+    version: int = connection.execute("PRAGMA user_version").fetchone()[0]
+    if version not in (1, VERSION):
+        raise JournalError(f"{path} is no journal of version 1 or {VERSION}: it says {version}. Name another file.")
+    return version
+
+
+def owner_of(connection: sqlite3.Connection) -> tuple[str, str, str, str, int] | None:
+    """Principal, space, process, client id and number of lives of the bus over MQTT that has a journal; None: no such
+    bus has it."""
+    if connection.execute("PRAGMA user_version").fetchone()[0] < VERSION:
+        return None
+    found: tuple[str, str, str, str, int] | None = connection.execute("SELECT * FROM owner").fetchone()
+    return found
 
 
 @contextmanager
@@ -188,8 +214,8 @@ def redrive(path: Path, message_id: str | None = None) -> int:
     with closing(connect(path, is_writable=True)) as connection, failing(path, "written"):
         chosen = "" if message_id is None else " AND id = ?"
         cursor = connection.execute(
-            "UPDATE record SET state = 'open', tries = 0, cause = '', deadline = NULL, ended = NULL, ended_at = NULL "
-            f"WHERE state IN ('dead', 'expired'){chosen}",
+            "UPDATE record SET state = 'open', promised = 1, tries = 0, cause = '', deadline = NULL, ended = NULL, "
+            f"ended_at = NULL WHERE state IN ('dead', 'expired'){chosen}",
             () if message_id is None else (message_id,),
         )
         return cursor.rowcount

@@ -15,7 +15,7 @@ import msgspec
 
 from mas.bus.memory import MemoryBus
 from mas.bus.parts import Take
-from mas.bus.record import Record, State, connect, failing, lost, select
+from mas.bus.record import Record, State, connect, failing, lost, owner_of, select
 from mas.bus.watch import Watch
 from mas.bus.wire import decode, encode, read_plain
 from mas.core import errors
@@ -148,12 +148,15 @@ def fork(path: str | Path, *, at: str, new: str | Path) -> int:
         at: id of the last message of the copy; of several with this id the first.
 
     Raises:
-        JournalError: there is no such journal or message, or the new file exists or cannot be written.
+        JournalError: there is no such journal or message, it is that of a bus over MQTT, or the new file exists or
+            cannot be written.
     """
     source, target = Path(path), Path(new)
     if target.exists():
         raise JournalError(f"{target} exists; name a new file for the fork")
     with closing(connect(source)) as old, failing(source, "read"):
+        if owner_of(old) is not None:
+            raise JournalError(f"the journal {source} is that of one process of several, which cannot go on twice")
         (cut,) = old.execute("SELECT min(seq) FROM record WHERE id = ?", (at,)).fetchone()
         if cut is None:
             raise JournalError(f"the journal {source} has no message {at!r}")

@@ -41,7 +41,7 @@ def decode(frame: bytes) -> Envelope:
         envelope = _decoder.decode(frame)
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
         raise Malformed(f"{len(frame)} bytes are no message: {error}") from error
-    if envelope.kind != envelope.payload.kind:
+    if envelope.kind != envelope.payload.kind and not envelope.payload.is_reference:
         raise Malformed(
             f"message {envelope.id!r} says that it holds {envelope.kind!r} and holds {envelope.payload.kind!r}"
         )

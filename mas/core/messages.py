@@ -24,10 +24,14 @@ class Delivery(StrEnum):
 
 
 class Payload(BaseModel):
-    """Base of everything an envelope can hold. Frozen; `kind` is its name in teams and on the wire."""
+    """Base of everything an envelope can hold. Frozen; `kind` is its name in teams and on the wire.
+
+    `is_reference`: it says where a payload of the envelope's kind is.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     kind: ClassVar[str] = "payload"
+    is_reference: ClassVar[bool] = False
 
     @property
     def route(self) -> str | None:

@@ -1,9 +1,14 @@
-"""A broker for the tests of a module, and a space of its own on it for each."""
+"""A broker for the tests of a module, a space of its own on it for each, and processes there."""
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 
 import pytest
+from between import QUICK, as_user
+from lives import Lives, lives
 from mosquitto import Mosquitto, running_mosquitto
+
+from mas.bus.mqtt import MqttBus
 
 
 @pytest.fixture(scope="module")
@@ -16,3 +21,17 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mosquitto]:
 def url(broker: Mosquitto, request: pytest.FixtureRequest) -> str:
     """A space of its own for each test."""
     return broker.url("alice", str(abs(hash(request.node.name))))
+
+
+@pytest.fixture
+async def process(url: str, tmp_path: Path) -> AsyncIterator[Lives]:
+    """A process with a journal."""
+    async with lives(url, tmp_path / "alice.sqlite") as process:
+        yield process
+
+
+@pytest.fixture
+async def other(url: str) -> AsyncIterator[MqttBus]:
+    """A process of somebody else, without a journal."""
+    async with MqttBus.connect(as_user(url, "bob"), options=QUICK) as bus:
+        yield bus

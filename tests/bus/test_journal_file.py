@@ -11,9 +11,10 @@ import pytest
 from mas.bus.envelopes import EnvelopeFactory
 from mas.bus.journal import Journal
 from mas.bus.memory import MemoryBus
-from mas.bus.record import read_records
+from mas.bus.record import SCHEMA, read_records
 from mas.core.errors import JournalError
 from mas.core.messages import Envelope, Note
+from mas.testing.bus_suite import answer_to
 
 
 @pytest.fixture
@@ -61,12 +62,48 @@ def test_a_file_that_is_no_journal_is_refused_and_left_as_it_was(path, tmp_path)
     assert path.read_bytes() == b"something else" * 100
     with closing(sqlite3.connect(tmp_path / "other.sqlite")) as other:
         other.execute("CREATE TABLE x (y)")
-    with pytest.raises(JournalError, match="no journal of version 1"):
+    with pytest.raises(JournalError, match="no journal of version 1 or 2"):
         Journal.open(tmp_path / "other.sqlite")
     with pytest.raises(JournalError, match="there is no journal"):
         read_records(tmp_path / "none.sqlite")
     with pytest.raises(JournalError, match="cannot be opened"):
         Journal.open(path / "below a file")
+
+
+async def test_a_journal_of_version_1_goes_on(path, sender):
+    path.touch()
+    with closing(sqlite3.connect(path)) as old:
+        old.executescript(f"PRAGMA journal_mode = WAL; BEGIN; {SCHEMA} PRAGMA user_version = 1; COMMIT;")
+    assert read_records(path) == []
+    with Journal.open(path) as journal:
+        bus = MemoryBus(journal=journal)
+        async with bus.subscribe("b"):
+            await bus.publish(note(sender, "1"))
+    with closing(sqlite3.connect(path)) as new:
+        assert new.execute("PRAGMA user_version").fetchone() == (2,)
+        assert new.execute("SELECT count(*) FROM post").fetchone() == (0,)
+    assert states(path) == [("1", "open")]
+
+
+async def test_a_request_that_was_not_answered_before_the_kill_may_be_made_again(path, sender):
+    asked = note(sender, "1")
+    with Journal.open(path) as journal:
+        bus = MemoryBus(journal=journal)
+        async with bus.subscribe("b") as inbox:
+            asking = asyncio.create_task(bus.request(asked))
+            await inbox.receive()
+            await journal.flush()
+            copy = path.with_name("copy.sqlite")  # what a kill leaves
+            with closing(sqlite3.connect(path)) as now, closing(sqlite3.connect(copy)) as left:
+                now.backup(left)
+            asking.cancel()
+    with Journal.open(copy) as journal:
+        bus = MemoryBus(journal=journal)
+        async with bus.subscribe("b") as inbox:
+            asking = asyncio.create_task(bus.request(asked))
+            request = await inbox.receive()
+            await bus.reply(request, answer_to(request))
+            await asking
 
 
 async def test_a_disk_that_fails_is_an_error_of_the_sender_and_nothing_is_written_behind_the_gap(path, sender):

@@ -2,12 +2,14 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractAsyncContextManager
+from pathlib import Path
 from typing import ClassVar
 
 import msgspec
 import pytest
 from mosquitto import Mosquitto, needs_mosquitto, running_mosquitto
 
+from mas.bus.journal import Journal
 from mas.bus.mqtt import MqttBus
 from mas.core.bus import Bus, BusStatistics, PartStatistics, Stream, Subscription
 from mas.core.messages import Envelope, Payload
@@ -42,6 +44,16 @@ class OverMqtt(BusContract, RedeliveryContract):
 class TestMqttBus(OverMqtt):
     async def make_bus(self) -> Bus:
         return await MqttBus.connect(self.broker.url("tester")).__aenter__()
+
+
+class TestMqttBusWithJournal(OverMqtt):
+    @pytest.fixture(autouse=True)
+    def _journal(self, tmp_path: Path) -> Iterator[None]:
+        with Journal.open(tmp_path / "bus.sqlite") as self.journal:
+            yield
+
+    async def make_bus(self) -> Bus:
+        return await MqttBus.connect(self.broker.url("tester"), journal=self.journal).__aenter__()
 
 
 class Between:

@@ -35,6 +35,12 @@ def test_the_two_programs_and_the_broker_of_the_page_work(tmp_path: Path) -> Non
                 asked = [sys.executable, "asker.py"]
                 done = subprocess.run(asked, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
                 assert done.stdout == "HELLO says worker\n", done.stderr
+                again = [sys.executable, "again.py"]
+                for life in (1, 2):
+                    done = subprocess.run(
+                        again, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+                    )
+                    assert done.stdout == f"HELLO in life {life}\n", done.stderr
             finally:
                 worker.kill()
     finally:

@@ -1,0 +1,118 @@
+"""A sender with a journal that is gone may come back: what became of its messages is kept for it, for a while."""
+
+from desks import ALICE, Heard
+
+from mas.bus.mqtt_cards import Card, Cards
+from mas.bus.mqtt_frames import Find
+from mas.bus.mqtt_topics import Peer
+from mas.testing.bus_suite import answer_to
+
+
+class Watched:
+    """The cards of a space, a clock that the test moves, and what was told of processes."""
+
+    def __init__(self) -> None:
+        self.time_s = 0.0
+        self.told: list[tuple[str, str]] = []
+        self.cards = Cards(
+            clock=lambda: self.time_s,
+            absent_s=5.0,
+            gone=lambda peer, card: self.told.append(("gone", peer.process)),
+            back=lambda peer: self.told.append(("back", peer.process)),
+            forgotten=lambda peer: self.told.append(("forgotten", peer.process)),
+            changed=lambda peer, card: self.told.append(("came" if card else "went", peer.process)),
+        )
+
+    def at(self, time_s: float) -> list[tuple[str, str]]:
+        """What is told by then."""
+        self.time_s = time_s
+        self.cards.give_up()
+        told, self.told = self.told, []
+        return told
+
+
+def card(away_s: float) -> Card:
+    return Card(since=0.0, addresses={}, away_s=away_s)
+
+
+def test_a_process_is_away_for_as_long_as_its_card_says_and_a_day_at_most():
+    watched = Watched()
+    for process, away_s in (("stays", 0.0), ("short", 10.0), ("long", 1e9)):
+        watched.cards.take(Peer("alice", process), card(away_s))
+        watched.cards.take(Peer("alice", process), None)
+    watched.told.clear()
+    assert [word for word in watched.at(5.0) if word[0] == "gone"] == [
+        ("gone", "stays"),
+        ("gone", "short"),
+        ("gone", "long"),
+    ]
+    assert watched.at(14.9) == []
+    assert watched.at(15.0) == [("forgotten", "short")]
+    assert watched.at(86_404.9) == []
+    assert watched.at(86_405.0) == [("forgotten", "long")]
+
+
+def test_a_process_that_comes_back_in_time_is_not_forgotten():
+    watched, peer = Watched(), Peer("alice", "p")
+    watched.cards.take(peer, card(10.0))
+    watched.cards.take(peer, Card(since=0.0, addresses={}, is_leaving=True, away_s=10.0))
+    watched.at(9.0)
+    watched.cards.take(peer, card(10.0))
+    assert watched.at(100.0) == [("came", "p"), ("back", "p")]
+
+
+def test_what_others_said_while_this_process_stood_still_counts():
+    watched, peer = Watched(), Peer("alice", "p")
+    watched.cards.take(peer, card(0.0))
+    watched.cards.take(peer, None)
+    watched.at(3.0)
+    watched.time_s = 60.0
+    watched.cards.stood_still(57.0)
+    assert [word for word in watched.at(61.9) if word[0] == "gone"] == []
+    assert [word for word in watched.at(62.0) if word[0] == "gone"] == [("gone", "p")]
+
+
+async def test_what_became_of_an_absent_senders_messages_outlives_those_of_others():
+    heard = Heard(remembered=2)
+    async with heard.bus.subscribe("b") as inbox:
+        heard.send("kept")
+        inbox.done(await inbox.receive())
+        await heard.standings()
+        heard.desk.away(ALICE)
+        for number in range(5):
+            heard.desk.find(Peer("bob", "q"), Find("q", [(str(number), 1)]))
+        heard.desk.find(ALICE, Find("p", [("kept", 1)]))
+        assert ("kept", 1, "done") in await heard.standings()
+        heard.desk.back(ALICE)
+        heard.desk.find(Peer("bob", "q"), Find("q", [("5", 1)]))
+        heard.desk.find(ALICE, Find("p", [("kept", 1)]))
+        assert ("kept", 1, "done") in await heard.standings()
+
+
+async def test_of_absent_senders_no_more_is_kept_than_of_present_ones():
+    heard = Heard(remembered=2)
+    heard.desk.away(ALICE)
+    heard.desk.find(ALICE, Find("p", [(str(number), 1) for number in range(5)]))
+    assert len(heard.desk._cases) == 2
+    heard.desk.forgotten(ALICE)
+    assert heard.desk._cases == {}
+
+
+async def test_a_request_goes_on_while_its_sender_is_away_and_is_stopped_when_that_is_forgotten():
+    heard = Heard()
+    async with heard.bus.subscribe("b") as inbox:
+        for ticket in "12":
+            heard.send(ticket, mode="ask")
+        first, second = await inbox.receive(), await inbox.receive()
+        stopped: list[str] = []
+        inbox.on_abandoned(second, lambda: stopped.append("2"))
+        heard.desk.away(ALICE)
+        await heard.bus.reply(first, answer_to(first))
+        await heard.standings()
+        heard.desk.find(ALICE, Find("p", [("1", 1)]))
+        assert len(heard.said) == 2, "the answer, and again when it was asked for"
+        assert stopped == []
+        heard.desk.forgotten(ALICE)
+        await heard.standings()
+        assert stopped == ["2"]
+        assert set(heard.desk._over) == {(ALICE, "2")}
