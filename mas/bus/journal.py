@@ -12,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Literal, Self
 
-from mas.bus.record import SCHEMA, VERSION, Record, State, Way, check_version, failing, lost, select
+from mas.bus.record import PLAYS_SCHEMA, SCHEMA, VERSION, Record, State, Way, check_version, failing, lost, select
 from mas.bus.writer import Step, Writer
 from mas.core.errors import JournalError
 from mas.core.messages import Delivery, Envelope
@@ -61,8 +61,8 @@ class Journal:
         self.path = path
         self.durability = durability
         self._connection = connection
+        self.keep = keep
         self._lock = lock
-        self._keep = keep
         self._keep_s = keep_s
         self._keep_ids = keep_ids
         self._keep_dead = keep_dead
@@ -208,6 +208,10 @@ class Journal:
         """An id may be accepted again."""
         self._writer.add((_FORGET, (target, message_id)))
 
+    def write(self, *steps: Step) -> None:
+        """Have something else of this file written, in order with the messages, in one transaction."""
+        self._writer.add(*steps)
+
     def check(self) -> None:
         """Refuse to go on without a record.
 
@@ -241,7 +245,7 @@ class Journal:
         self._steps_since = 0
         execute = self._connection.execute
         execute("BEGIN IMMEDIATE")
-        dropped = 0 if self._keep is None else execute(_DROP, (self._last - self._keep,)).rowcount
+        dropped = 0 if self.keep is None else execute(_DROP, (self._last - self.keep,)).rowcount
         if self._keep_s is not None:
             dropped += execute(_DROP_OLD, (time.time() - self._keep_s,)).rowcount
         dead = execute(_DROP_DEAD, (self._keep_dead,)).rowcount
@@ -285,6 +289,7 @@ def _opened(path: Path, durability: Durability) -> sqlite3.Connection:
         check_version(connection, path)
         connection.execute(f"PRAGMA synchronous = {'FULL' if durability == 'group' else 'NORMAL'}")
         connection.execute("PRAGMA journal_size_limit = 4194304")
+        connection.executescript(PLAYS_SCHEMA)
         connection.execute(
             "UPDATE record SET state = 'failed', cause = 'its process ended first', ended_at = ?, "
             "ended = (SELECT max(seq) FROM record) WHERE state = 'open' AND NOT promised",

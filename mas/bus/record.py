@@ -1,7 +1,7 @@
 """The file of a journal: its tables, and what is read from them.
 
 One row of `record` per message that was accepted, in the order of acceptance; `seen` holds the ids of messages that
-are not accepted again.
+are not accepted again. The tables of `PLAYS_SCHEMA` are those of `mas.bus.plays`.
 """
 
 import sqlite3
@@ -48,6 +48,25 @@ CREATE INDEX seen_seq ON seen (seq);
 CREATE TABLE lost (what TEXT PRIMARY KEY, number INTEGER NOT NULL) WITHOUT ROWID;
 INSERT INTO lost VALUES ('records', 0), ('dead letters', 0);
 """
+
+PLAYS_SCHEMA = """
+CREATE TABLE IF NOT EXISTS play (
+    id TEXT PRIMARY KEY,
+    team TEXT NOT NULL,
+    episode TEXT NOT NULL,
+    frame BLOB NOT NULL,
+    at REAL NOT NULL,
+    clock_s REAL NOT NULL DEFAULT 0,
+    lives INTEGER NOT NULL DEFAULT 0,
+    ended INTEGER,
+    failure TEXT,
+    UNIQUE (team, episode)
+);
+CREATE TABLE IF NOT EXISTS event (seq INTEGER PRIMARY KEY, play TEXT NOT NULL, frame BLOB NOT NULL);
+CREATE INDEX IF NOT EXISTS event_play ON event (play);
+CREATE TABLE IF NOT EXISTS reply (question TEXT PRIMARY KEY, text TEXT NOT NULL);
+"""
+"""Made where they are missing: a journal need not have any plays."""
 
 
 class State(StrEnum):
@@ -152,6 +171,11 @@ def failing(path: Path, verb: str) -> Iterator[None]:
         yield
     except sqlite3.Error as error:
         raise JournalError(f"the journal {path} cannot be {verb}: {error}") from error
+
+
+def journal_at(path: Path) -> Path:
+    """The journal that a user means by a path: the file, or the one in a directory."""
+    return path / JOURNAL_NAME if path.is_dir() else path
 
 
 def read_records(path: Path, states: tuple[State, ...] = tuple(State)) -> list[Record]:

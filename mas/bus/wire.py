@@ -63,6 +63,33 @@ def read_plain(frame: bytes) -> dict[str, Any]:
     raise Malformed(f"{len(frame)} bytes are no message: it has no {'id'!r}, kind, source, target or payload")
 
 
+def pack(value: msgspec.Struct) -> bytes:
+    """A struct that may hold payloads as bytes.
+
+    Raises:
+        Malformed: it holds something that cannot be written, or a payload whose kind is another class's.
+    """
+    try:
+        return _encoder.encode(value)
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise Malformed(f"a {type(value).__name__} cannot be written: {error}") from error
+
+
+def unpack(frame: bytes, kind: Any) -> Any:
+    """The value that `pack` made bytes of, every field checked.
+
+    Args:
+        kind: its type, or a union of tagged structs.
+
+    Raises:
+        Malformed: the bytes are none, or a payload's class is unknown here or does not fit.
+    """
+    try:
+        return msgspec.msgpack.decode(frame, type=kind, dec_hook=_read)
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
+        raise Malformed(f"{len(frame)} bytes are no such record: {error}") from error
+
+
 def _payload_class(kind: object) -> type[Payload]:
     """The imported class of a kind.
 

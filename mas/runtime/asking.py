@@ -1,14 +1,15 @@
 """Asking the members of a team: under their policies, within their budgets, over the bus or in imagination."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from itertools import count
+from typing import Protocol
 
 import msgspec
 
 from mas.core.bus import Bus
-from mas.core.errors import Expired, MasError, RemoteError, RunError
-from mas.core.messages import Envelope, Payload
+from mas.core.errors import Expired, JournalError, MasError, RemoteError, ReplayError, RunError
+from mas.core.messages import Delivery, Envelope, Payload
 from mas.core.naming import agent_of
 from mas.core.policy import NO_POLICY, Policy, policy_of
 from mas.core.records import Attempt
@@ -16,8 +17,10 @@ from mas.core.role import Message, View
 from mas.core.seeds import Part, derive_seed
 from mas.runtime.agents import Answer, Ask, Candidate, Member
 from mas.runtime.attempts import OnAttempt, persist
-from mas.runtime.budget import Accounts, Spent, spend
+from mas.runtime.budget import Accounts, Bill, Purse, Spent, spend
+from mas.runtime.events import fingerprint
 from mas.runtime.play import Point
+from mas.runtime.playlog import Call, PlayLog
 from mas.runtime.pulse import BEATS_PER_SILENCE, Pulse
 
 Candidates = tuple[Candidate, ...]
@@ -48,6 +51,7 @@ class Asking:
     ) -> None:
         self.pulse = Pulse()
         self.notes: dict[str, OnAttempt] = {}
+        self.logs: dict[str, PlayLog] = {}
         self._bus, self._team, self._address = bus, team, address
         self._principal, self._first_id = principal, first_id
         self._members, self._policies, self._accounts = members, policies, accounts
@@ -58,19 +62,32 @@ class Asking:
         """One candidate per seed from the agent at a decision point, or from its fallback."""
         view, agent, turn = point.view, point.agent, point.turn
         policy = policy_of(self._policies, agent)
-        if policy is NO_POLICY and not self._accounts.is_limited:
+        log = self.logs.get(episode)
+        if policy is NO_POLICY and not self._accounts.is_limited and log is None:
             return await self._asked(agent_of(agent), policy, view, seeds, episode, turn, temperature)
+        visit = point.flow.visits(agent)
 
         async def call(name: str) -> Candidates:
-            async def request() -> Candidates:
-                return await self._asked(name, policy, view, seeds, episode, turn, temperature)
+            async def make(message_id: str | None = None, bill: Bill | None = None) -> Candidates:
+                async def request() -> Candidates:
+                    return await self._asked(name, policy, view, seeds, episode, turn, temperature, message_id)
 
-            return await self._spending(name, agent, view, len(seeds), episode, request)
+                return await self._spending(name, agent, view, len(seeds), episode, request, bill)
+
+            if log is None:
+                return await make()
+            asked = fingerprint(view, seeds, temperature)
+            purses = self._accounts.purses(episode, agent) if self._accounts.is_limited else []
+            return await _kept(log.of_turn(turn).call(agent, visit, name, asked), purses, make)
+
+        async def pause(seconds: float) -> None:
+            if log is None or not log.of_turn(turn).knows_next(agent, visit):
+                await asyncio.sleep(seconds)
 
         if policy is NO_POLICY:
             return await call(agent_of(agent))
-        key: tuple[Part, ...] = (episode, turn, agent, point.flow.visits(agent), *seeds)
-        return await persist(policy, turn, agent_of(agent), key, call, self._note_of(episode))
+        key: tuple[Part, ...] = (episode, turn, agent, visit, *seeds)
+        return await persist(policy, turn, agent_of(agent), key, call, self._note_of(episode), pause)
 
     async def imagine(self, point: Point, seed: int, *, episode: str | None) -> Candidate:
         """What the agent, or its fallback, would say; nothing travels on the bus, so there are no signs of life."""
@@ -97,11 +114,20 @@ class Asking:
         name = policy_of(self._policies, agent).compensation
         assert name is not None
         view = View(observation=point.observations[agent_of(agent)], messages=(Message(agent, output),))
-        seed = derive_seed("undo", episode, turn, agent, point.flow.visits(agent))
+        visit, log = point.flow.visits(agent), self.logs.get(episode)
+        seed = derive_seed("undo", episode, turn, agent, visit)
         policy, note = policy_of(self._policies, name), self._note_of(episode)
         attempt = Attempt(turn=turn, agent=agent, asked=name, number=1, purpose="compensation", cause=None)
+
+        async def make(message_id: str | None = None, bill: Bill | None = None) -> Candidates:
+            return await self._asked(name, policy, view, (seed,), episode, turn, None, message_id)
+
         try:
-            candidates = await self._asked(name, policy, view, (seed,), episode, turn, None)
+            if log is None:
+                candidates = await make()
+            else:
+                call = log.of_turn(turn).call(f"{agent}/undo", visit, name, fingerprint(view, seed))
+                candidates = await _kept(call, [], make)
         except MasError as error:
             note(msgspec.structs.replace(attempt, cause=f"{type(error).__name__}: {error}"))
             raise
@@ -111,16 +137,27 @@ class Asking:
         note(msgspec.structs.replace(attempt, prompt_tokens=prompt, completion_tokens=completion))
 
     async def request(
-        self, name: str, payload: Payload, episode: str, turn: int, policy: Policy = NO_POLICY
+        self,
+        name: str,
+        payload: Payload,
+        episode: str,
+        turn: int,
+        policy: Policy = NO_POLICY,
+        message_id: str | None = None,
     ) -> Payload:
-        """The answer of a member, or of the team's environment; only the two can read what travels."""
+        """The answer of a member, or of the team's environment; only the two can read what travels.
+
+        Args:
+            message_id: the same whenever this is asked, so that it may be sent and handled again; None: a new one.
+        """
         target = f"{self._team}/{name}"
         envelope = Envelope(
-            id=f"{self._first_id}/{next(self._numbers)}",
+            id=message_id or self._new_id(episode),
             kind=payload.kind,
             source=self._address,
             target=target,
             payload=payload,
+            delivery=Delivery.EFFECTIVELY_ONCE if message_id is None else Delivery.AT_LEAST_ONCE,
             visibility=frozenset((target, self._principal)),
             episode=episode,
             turn=turn,
@@ -129,6 +166,10 @@ class Asking:
         if policy.idle_s is None:
             return (await answer).payload
         return (await self.pulse.watch(envelope, policy.idle_s, answer)).payload
+
+    def _new_id(self, episode: str) -> str:
+        log = self.logs.get(episode)
+        return f"{self._first_id}/{next(self._numbers)}" if log is None else log.look_id()
 
     async def _asked(
         self,
@@ -139,10 +180,11 @@ class Asking:
         episode: str,
         turn: int,
         temperature: float | None,
+        message_id: str | None = None,
     ) -> Candidates:
         beat_s = None if policy.idle_s is None else policy.idle_s / BEATS_PER_SILENCE
         payload = Ask.model_construct(view=view, seeds=seeds, temperature=temperature, beat_s=beat_s)
-        answer = await self.request(name, payload, episode, turn, policy)
+        answer = await self.request(name, payload, episode, turn, policy, message_id)
         if not isinstance(answer, Answer):
             raise RunError(f"agent {name!r} answered {answer.kind!r} to 'ask'")
         return answer.candidates
@@ -168,6 +210,7 @@ class Asking:
         candidates: int,
         episode: str | None,
         call: Callable[[], Awaitable[Candidates]],
+        bill: Bill | None = None,
     ) -> Candidates:
         if not self._accounts.is_limited:
             return await call()  # prompts need not be made twice
@@ -175,13 +218,36 @@ class Asking:
         prompt, completion = member.most(view, candidates)
         most = Spent.of(prompt, completion, candidates, member.role.spec.price)
         purses = self._accounts.purses(episode, agent)
-        return await spend(purses, most, call, lambda answer: self._cost(name, answer))
+        return await spend(purses, most, call, lambda answer: self._cost(name, answer), bill)
 
     def _cost(self, name: str, candidates: Candidates) -> Spent:
         return Spent.of(*tokens_of(candidates), len(candidates), self._members[name].role.spec.price)
 
     def _note_of(self, episode: str | None) -> OnAttempt:
         return self.notes.get(episode or "", _forget)
+
+
+class _Make(Protocol):
+    """Makes a call. `message_id` and `bill` as in `Asking.request` and `spend`."""
+
+    def __call__(self, message_id: str, bill: Bill) -> Awaitable[Candidates]: ...
+
+
+async def _kept(call: Call, purses: Sequence[Purse], make: _Make) -> Candidates:
+    """What is recorded of a call, or what comes of it now, which is then recorded."""
+    known = await call.known(purses)
+    if known is not None:
+        return known.outcome()
+    bill = Bill()
+    try:
+        candidates = await make(call.id, bill)
+    except (JournalError, ReplayError):  # no outcome of the call
+        raise
+    except MasError as error:
+        await call.failed(error, bill.spent)
+        raise
+    await call.answered(candidates, bill.spent)
+    return candidates
 
 
 def tokens_of(candidates: Candidates) -> tuple[int, int]:

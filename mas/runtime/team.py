@@ -19,11 +19,14 @@ from mas.graph.plan import Plan
 from mas.runtime.agents import Act, Candidate, EnvironmentAgent, Look, Member, RoleAgent, Seen, Stepped, Voice
 from mas.runtime.asking import Asking
 from mas.runtime.budget import Accounts, Remaining
+from mas.runtime.events import Setting
 from mas.runtime.flow import Flow
 from mas.runtime.halt import Gate
 from mas.runtime.human import HumanDesk, person
 from mas.runtime.play import Decide, Point, play_turn, team_action, view_names
+from mas.runtime.playlog import PlayLog, restored
 from mas.runtime.pulse import with_pulse
+from mas.runtime.runlog import RunLog
 
 OnTurn = Callable[[int, Flow, Step], None]
 
@@ -62,6 +65,7 @@ class TeamRuntime:
         peers: role name -> voice, for roles that speak through something other than the engine.
         desk: where the questions to people lie; needed by teams with a role that a person plays.
         place: what of the team is in this process; None: all of it.
+        log: where every play is written down, so that it can go on after a kill; None: it ends with the process.
 
     Raises:
         ConfigError: there is such a role and no desk, or a stop text that is not one token.
@@ -79,6 +83,7 @@ class TeamRuntime:
         peers: Mapping[str, Voice] = MappingProxyType({}),
         desk: HumanDesk | None = None,
         place: Place | None = None,
+        log: RunLog | None = None,
     ) -> None:
         def member(role: Role) -> Member:
             if role.spec.voice == "human":
@@ -91,7 +96,8 @@ class TeamRuntime:
         self.world = EnvironmentAgent()
         self._members = {name: member(role) for name, role in (*plan.roles.items(), *plan.stand_ins.items())}
         self._place = place
-        self._address = f"run/{plan.spec.name}/{next(_RUNS)}" if place is None else f"{plan.spec.name}/{RUN}"
+        number = next(_RUNS)
+        self._address = f"run/{plan.spec.name}/{number}" if place is None else f"{plan.spec.name}/{RUN}"
         self._views = view_names(plan)
         self._accounts = Accounts(plan.spec, bus.now)
         self._gate = Gate()
@@ -100,12 +106,13 @@ class TeamRuntime:
             team=plan.spec.name,
             address=self._address,
             principal=self._address if place is None else place.principal,
-            first_id=self._address if place is None else f"{self._address}/{place.process}",
+            first_id=self._address if place is None else f"{self._address}/{place.process}/{number}",
             members=self._members,
             policies=plan.spec.policies,
             accounts=self._accounts,
             timeout_s=timeout_s,
         )
+        self._log = log
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
@@ -192,17 +199,24 @@ class TeamRuntime:
         *,
         on_attempt: Callable[[Attempt], None] | None = None,
         in_step: bool = False,
+        settings: Mapping[str, Setting] = MappingProxyType({}),
     ) -> None:
         """Play an environment that was reset to its end; it takes part through the bus like an agent.
+
+        With a log an episode that was begun before is played again from the record, as far as it goes: nobody is asked
+        what was answered, and the environment takes the states that it had without making a step. `decide` and
+        `on_turn` are called as then.
 
         Args:
             on_turn: told every team turn after it was committed.
             on_attempt: told every try at an agent that did not answer at the first one, and every compensation.
             in_step: see `play_turn`.
+            settings: what else the play depends on, such as a seed; it goes on only with the same. For the log.
 
         Raises:
             AgentFailed: an agent failed, and its failures are not isolated. Halted: the team was drained or cancelled.
-            RunError: a seat other than the team's has to move.
+            RunError: a seat other than the team's has to move. JournalError: the log has another play of this name, or
+            cannot be written. ReplayError: this play does something else than the recorded one.
         """
         self._gate.check(f"episode {episode!r}")
         async with self._gate.passing(f"episode {episode!r}"):
@@ -210,14 +224,44 @@ class TeamRuntime:
             if on_attempt is not None:
                 self._asking.notes[episode] = on_attempt
             try:
-                await self._play(episode, environment, decide, on_turn, in_step)
+                if self._log is None:
+                    await self._play(episode, environment, decide, on_turn, in_step, None)
+                else:
+                    await self._record(self._log, episode, environment, decide, on_turn, in_step, settings)
             finally:
                 del self.world.episodes[episode]
                 self._asking.notes.pop(episode, None)
                 self._accounts.end(episode)
 
+    async def _record(
+        self,
+        log: RunLog,
+        episode: str,
+        environment: Environment,
+        decide: Decide,
+        on_turn: OnTurn,
+        in_step: bool,
+        settings: Mapping[str, Setting],
+    ) -> None:
+        """Play with a log."""
+        is_timed = bool(self.plan.timeouts) or self._accounts.is_timed
+        every = {**settings, "in_step": in_step}
+        async with log.play(self.plan, episode, environment, every, ticks=is_timed) as play:
+            self._asking.logs[episode] = play
+            try:
+                await self._play(episode, environment, decide, on_turn, in_step, play)
+                await play.end()
+            finally:
+                del self._asking.logs[episode]
+
     async def _play(
-        self, episode: str, environment: Environment, decide: Decide, on_turn: OnTurn, in_step: bool
+        self,
+        episode: str,
+        environment: Environment,
+        decide: Decide,
+        on_turn: OnTurn,
+        in_step: bool,
+        play: PlayLog | None,
     ) -> None:
         undo = partial(self._asking.undo, episode=episode)
         turn, plan = 0, self.plan
@@ -227,9 +271,19 @@ class TeamRuntime:
             self._gate.check(f"turn {turn} of episode {episode!r}")
             self._accounts.begin_turn(episode)
             observations = await self.look(episode, turn)
-            begin = Flow.start(plan)
-            flow = await play_turn(begin, environment, observations, turn, decide, in_step=in_step, undo=undo)
-            on_turn(turn, flow, await self.act(episode, turn, {seats[0]: team_action(flow)}))
+            begin, log = Flow.start(plan), None if play is None else play.of_turn(turn)
+            if log is not None:
+                await log.begin(observations)
+            flow = await play_turn(begin, environment, observations, turn, decide, in_step=in_step, undo=undo, log=log)
+            actions = {seats[0]: team_action(flow)}
+            if log is None:
+                step = await self.act(episode, turn, actions)
+            elif log.committed is not None:
+                step = restored(log.committed, actions, environment)
+            else:
+                step = await self.act(episode, turn, actions)
+                await log.commit(actions, step, environment)
+            on_turn(turn, flow, step)
             turn += 1
 
     async def look(self, episode: str, turn: int) -> Mapping[str, Observation]:

@@ -20,9 +20,7 @@ class JoinTimers:
         self._until = {name: self._until.get(name, now_s + limits[name]) for name in waiting}
         return min(self._until.values()) - now_s if self._until else None
 
-    def expired(self, flow: Flow, now_s: float) -> Flow:
-        """The flow after every limit that is over, the longest over first."""
-        for name, until in sorted(self._until.items(), key=lambda limit: limit[1]):
-            if until <= now_s:
-                flow = flow.expire(name)
-        return flow
+    def over(self, now_s: float) -> tuple[str, ...]:
+        """The joins whose limit is over, the longest over first."""
+        limits = sorted(self._until.items(), key=lambda limit: limit[1])
+        return tuple(name for name, until in limits if until <= now_s)

@@ -17,6 +17,7 @@ from mas.graph.plan import compile_team
 from mas.roles import build_roles
 from mas.runtime.agents import TEAM_PAYLOADS
 from mas.runtime.human import HumanDesk
+from mas.runtime.runlog import RunLog
 from mas.runtime.team import ENVIRONMENT, Place, TeamRuntime
 from mas.serving.model import ModelText
 from mas.training.crew import Players, Shared
@@ -79,8 +80,12 @@ async def open_spread(
     *,
     ca_file: Path | None = None,
     desk: HumanDesk | None = None,
+    log: RunLog | None = None,
 ) -> AsyncIterator[Players]:
     """The configured team, whose agents are processes of `serve_agent` on the bus at `url`. No weights are loaded here.
+
+    Args:
+        log: where every play is written down; None: nowhere.
 
     Raises:
         ConfigError: somebody plays this team on this bus. NoRoute: an agent is not on it. Otherwise as
@@ -101,6 +106,7 @@ async def open_spread(
             timeout_s=config.train.answer_timeout_s,
             desk=desk,
             place=Place(hosts=frozenset((ENVIRONMENT,)), principal=bus.me.principal, process=bus.me.process),
+            log=log,
         )
         async with runtime:
             yield Players(scenario=scenario, plan=plan, runtime=runtime)
