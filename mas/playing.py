@@ -36,7 +36,7 @@ def run(
         Path | None,
         typer.Option(
             metavar="JOURNAL",
-            help=f"write the play down in this file or a directory's {JOURNAL_NAME}; the same command goes on after a kill",
+            help=f"write it down in this file or a directory's {JOURNAL_NAME}; after a kill the same command goes on",
         ),
     ] = None,
 ) -> None:

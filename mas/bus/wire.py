@@ -4,7 +4,7 @@ A payload may hold what msgspec knows (numbers, texts, containers, dataclasses, 
 payloads. A kind is known once the class that bears it was imported.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -75,19 +75,22 @@ def pack(value: msgspec.Struct) -> bytes:
         raise Malformed(f"a {type(value).__name__} cannot be written: {error}") from error
 
 
-def unpack(frame: bytes, kind: Any) -> Any:
-    """The value that `pack` made bytes of, every field checked.
+def unpacker(kind: Any) -> Callable[[bytes], Any]:
+    """A function that gives the value that `pack` made bytes of, every field checked. It raises Malformed where the
+    bytes are none, or hold a payload whose class is unknown here or does not fit.
 
     Args:
-        kind: its type, or a union of tagged structs.
-
-    Raises:
-        Malformed: the bytes are none, or a payload's class is unknown here or does not fit.
+        kind: the value's type, or a union of tagged structs.
     """
-    try:
-        return msgspec.msgpack.decode(frame, type=kind, dec_hook=_read)
-    except (msgspec.DecodeError, ValueError, RecursionError) as error:
-        raise Malformed(f"{len(frame)} bytes are no such record: {error}") from error
+    decoder = msgspec.msgpack.Decoder(kind, dec_hook=_read)
+
+    def unpack(frame: bytes) -> Any:
+        try:
+            return decoder.decode(frame)
+        except (msgspec.DecodeError, ValueError, RecursionError) as error:
+            raise Malformed(f"{len(frame)} bytes are no such record: {error}") from error
+
+    return unpack
 
 
 def _payload_class(kind: object) -> type[Payload]:

@@ -1,15 +1,14 @@
 """What is written down of a play while it goes on: enough to go on with it in another process. As data."""
 
-from collections.abc import Mapping
+from collections.abc import Callable
 from hashlib import blake2b
 
 import msgspec
 
 from mas.bus.mqtt_frames import error_named
-from mas.bus.wire import pack, unpack
+from mas.bus.wire import pack, unpacker
 from mas.core.environment import Step
 from mas.core.errors import MasError
-from mas.core.role import View
 from mas.runtime.agents import Candidate
 from mas.runtime.budget import Spent
 
@@ -113,17 +112,12 @@ class Over(msgspec.Struct, frozen=True, kw_only=True, tag="over"):
 Event = TurnBegan | Called | Round | GaveUp | Committed | Over
 
 
-def read_event(frame: bytes) -> Event:
-    """The event of `pack`.
-
-    Raises:
-        Malformed: the bytes are none, or hold a payload that is unknown here.
-    """
-    event: Event = unpack(frame, Event)
-    return event
+read_event: Callable[[bytes], Event] = unpacker(Event)
+"""The event that `pack` made bytes of; Malformed where they are none, or hold a payload that is unknown here."""
+read_beginning: Callable[[bytes], Beginning] = unpacker(Beginning)
 
 
-def fingerprint(*parts: View | Mapping[str, object] | object) -> str:
+def fingerprint(*parts: object) -> str:
     """Equal for equal parts, 32 hexadecimal digits."""
     return blake2b(pack(_Parts(parts)), digest_size=16).hexdigest()
 

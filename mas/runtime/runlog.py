@@ -18,11 +18,11 @@ import msgspec
 
 from mas.bus.journal import Journal
 from mas.bus.plays import PlayRow, Plays
-from mas.bus.wire import pack, unpack
+from mas.bus.wire import pack
 from mas.core.environment import Environment
 from mas.core.errors import JournalError, MasError
 from mas.graph.plan import Plan
-from mas.runtime.events import Beginning, Setting
+from mas.runtime.events import Beginning, Setting, read_beginning
 from mas.runtime.playlog import PlayLog
 
 _TICK_S = 1.0
@@ -179,7 +179,7 @@ def _check(plays: Plays, row: PlayRow, now: Beginning) -> None:
     Raises:
         JournalError: says what differs.
     """
-    then: Beginning = unpack(row.frame, Beginning)
+    then = read_beginning(row.frame)
     began = datetime.fromtimestamp(row.at, UTC).isoformat(sep=" ", timespec="seconds")[:19]
     text = f"episode {row.episode!r} of team {row.team!r} was begun at {began} UTC in the journal {plays.path} "
     hint = "Go on with what it was begun with, or name another journal."
@@ -197,7 +197,7 @@ def _check(plays: Plays, row: PlayRow, now: Beginning) -> None:
 
 
 def _play(row: PlayRow) -> Play:
-    beginning: Beginning = unpack(row.frame, Beginning)
+    beginning = read_beginning(row.frame)
     return Play(
         id=row.id,
         team=row.team,

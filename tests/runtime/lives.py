@@ -1,18 +1,16 @@
-"""A team that is played in several lives: each a runtime of its own on one journal, in virtual time."""
+"""A team that is played in several lives: each a runtime of its own on one record, in virtual time."""
 
 import asyncio
-import shutil
-import sqlite3
 from collections.abc import Callable, Mapping
-from contextlib import closing
+from copy import deepcopy
 from pathlib import Path
 from typing import ClassVar
 
 import msgspec
 from virtual_time import play
 
-from mas.bus.journal import Journal
 from mas.bus.memory import MemoryBus
+from mas.bus.plays import PlayRow, Plays
 from mas.core.engine import Generation, Request
 from mas.core.environment import EnvironmentSpec, Step, Task
 from mas.core.messages import Payload
@@ -21,6 +19,7 @@ from mas.core.seeds import derive_seed
 from mas.graph import Plan
 from mas.runtime.events import Event, read_event
 from mas.runtime.flow import Flow
+from mas.runtime.human import HumanDesk
 from mas.runtime.play import Point, view_names
 from mas.runtime.runlog import RunLog
 from mas.runtime.team import TeamRuntime
@@ -93,11 +92,82 @@ class Voices(ScriptedEngine):
         return answer
 
 
+class MemoryPlays(Plays):
+    """The plays of a journal without its file: a test can have hundreds."""
+
+    def __init__(self) -> None:
+        self.path = Path("bus.sqlite")
+        self.held: dict[str, PlayRow] = {}
+        self.frames: list[tuple[str, bytes]] = []
+        self.said: dict[str, str] = {}
+
+    def rows(self) -> list[PlayRow]:
+        return list(self.held.values())
+
+    def events(self, play: str) -> list[bytes]:
+        return [frame for name, frame in self.frames if name == play]
+
+    def replies(self) -> dict[str, str]:
+        return dict(self.said)
+
+    def begin(self, play: str, team: str, episode: str, frame: bytes) -> None:
+        self.held[play] = PlayRow(
+            id=play, team=team, episode=episode, frame=frame, at=0, clock_s=0, lives=0, ended=None, failure=None
+        )
+
+    def live(self, play: str) -> None:
+        self._change(play, lives=self.held[play].lives + 1, failure=None)
+
+    def add(self, play: str, frame: bytes) -> None:
+        self.frames.append((play, frame))
+
+    def tick(self, play: str, clock_s: float) -> None:
+        self._change(play, clock_s=clock_s)
+
+    def fail(self, play: str, failure: str) -> None:
+        self._change(play, failure=failure)
+
+    def end(self, play: str) -> None:
+        self._change(play, ended=len(self.frames))
+
+    def reply(self, question: str, text: str) -> None:
+        self.said[question] = text
+
+    async def is_safe(self) -> None:
+        return None
+
+    async def flush(self) -> None:
+        return None
+
+    def written(self) -> list[Event]:
+        """What is written down, in order."""
+        return [read_event(frame) for _, frame in self.frames]
+
+    def cut(self, number: int) -> "MemoryPlays":
+        """A copy as a kill would have left it after so many events."""
+        copy = deepcopy(self)
+        del copy.frames[number:]
+        for name in copy.held:
+            copy._change(name, ended=None, failure=None, clock_s=0.0)
+        return copy
+
+    def _change(self, play: str, **fields: object) -> None:
+        self.held[play] = msgspec.structs.replace(self.held[play], **fields)
+
+
+class MemoryLog(RunLog):
+    """A log of `MemoryPlays`."""
+
+    def __init__(self, plays: MemoryPlays) -> None:
+        self.path, self._plays, self._replies = plays.path, plays, plays.replies()
+        self._open, self._is_behind = set(), False
+
+
 class Life:
     """One life of a play, and what its player saw."""
 
-    def __init__(self, plan: Plan, path: Path, takes: Takes, says: Says, *, task: str = "task") -> None:
-        self.plan, self.path = plan, path
+    def __init__(self, plan: Plan, plays: MemoryPlays, takes: Takes, says: Says, *, task: str = "task") -> None:
+        self.plan, self.plays = plan, plays
         self.engine = Voices(takes, says)
         self.world = World(plan, task=task)
         self.turns: list[tuple[str, object, Step]] = []
@@ -106,6 +176,7 @@ class Life:
         self.ids: list[str] = []
         self.error: Exception | None = None
         self.seconds = 0.0
+        self.desk = HumanDesk(log=MemoryLog(plays))
 
     @property
     def saw(self) -> tuple[object, ...]:
@@ -118,26 +189,19 @@ class Life:
         return self
 
     async def _run(self, until_s: float | None, settings: dict[str, int]) -> None:
-        with Journal.open(self.path, durability="async") as journal:
-            bus = MemoryBus(clock=asyncio.get_running_loop().time)
-            bus.tap(lambda envelope: self.ids.append(envelope.id) if envelope.kind == "ask" else None)
-            runtime = TeamRuntime(self.plan, self.engine, bus, adapters={}, log=RunLog(journal))
-            async with runtime:
-                self.runtime = runtime
-                try:
-                    async with asyncio.timeout(until_s):
-                        await runtime.play(
-                            "e",
-                            self.world,
-                            self.decide,
-                            self.on_turn,
-                            on_attempt=self.attempts.append,
-                            settings=settings,
-                        )
-                except Exception as error:  # noqa: BLE001 - looked at by the test
-                    self.error = error
-                self.seconds = asyncio.get_running_loop().time()
-            await bus.close()
+        bus = MemoryBus(clock=asyncio.get_running_loop().time)
+        bus.tap(lambda envelope: self.ids.append(envelope.id) if envelope.kind == "ask" else None)
+        log = MemoryLog(self.plays)
+        async with TeamRuntime(self.plan, self.engine, bus, adapters={}, log=log, desk=self.desk) as self.runtime:
+            try:
+                async with asyncio.timeout(until_s):
+                    await self.runtime.play(
+                        "e", self.world, self.decide, self.on_turn, on_attempt=self.attempts.append, settings=settings
+                    )
+            except Exception as error:  # noqa: BLE001 - looked at by the test
+                self.error = error
+            self.seconds = asyncio.get_running_loop().time()
+        await bus.close()
 
     async def decide(self, point: Point) -> Payload:
         visit = point.flow.visits(point.agent)
@@ -148,19 +212,3 @@ class Life:
 
     def on_turn(self, turn: int, flow: Flow, step: Step) -> None:
         self.turns.append((flow.key(), flow.outputs, step))
-
-
-def events(path: Path) -> list[Event]:
-    """What is written down of the plays of a journal."""
-    with closing(sqlite3.connect(path)) as connection:
-        return [read_event(frame) for (frame,) in connection.execute("SELECT frame FROM event ORDER BY seq")]
-
-
-def cut(path: Path, number: int) -> Path:
-    """A copy of a journal as a kill would have left it after so many events."""
-    copy = path.with_name(f"{path.stem}-{number}.sqlite")
-    shutil.copy(path, copy)
-    with closing(sqlite3.connect(copy)) as connection, connection:
-        connection.execute("DELETE FROM event WHERE seq > ?", (number,))
-        connection.execute("UPDATE play SET ended = NULL, failure = NULL, clock_s = 0")
-    return copy
