@@ -77,8 +77,11 @@ class Asking:
             if log is None:
                 return await make()
             asked = fingerprint(view, seeds, temperature)
-            purses = self._accounts.purses(episode, agent) if self._accounts.is_limited else []
-            return await _kept(log.of_turn(turn).call(agent, visit, name, asked), purses, make)
+            recorded = log.of_turn(turn).call(agent, visit, name, asked)
+            if not self._accounts.is_limited:
+                return await _kept(recorded, make)
+            purses, most = self._accounts.purses(episode, agent), self._most(name, view, len(seeds))
+            return await _kept(recorded, make, purses, most)
 
         async def pause(seconds: float) -> None:
             if log is None or not log.of_turn(turn).knows_next(agent, visit):
@@ -127,7 +130,7 @@ class Asking:
                 candidates = await make()
             else:
                 call = log.of_turn(turn).call(f"{agent}/undo", visit, name, fingerprint(view, seed))
-                candidates = await _kept(call, [], make)
+                candidates = await _kept(call, make)
         except MasError as error:
             note(msgspec.structs.replace(attempt, cause=f"{type(error).__name__}: {error}"))
             raise
@@ -214,11 +217,14 @@ class Asking:
     ) -> Candidates:
         if not self._accounts.is_limited:
             return await call()  # prompts need not be made twice
+        purses, most = self._accounts.purses(episode, agent), self._most(name, view, candidates)
+        return await spend(purses, most, call, lambda answer: self._cost(name, answer), bill)
+
+    def _most(self, name: str, view: View, candidates: int) -> Spent:
+        """What a call can cost at most."""
         member = self._members[name]
         prompt, completion = member.most(view, candidates)
-        most = Spent.of(prompt, completion, candidates, member.role.spec.price)
-        purses = self._accounts.purses(episode, agent)
-        return await spend(purses, most, call, lambda answer: self._cost(name, answer), bill)
+        return Spent.of(prompt, completion, candidates, member.role.spec.price)
 
     def _cost(self, name: str, candidates: Candidates) -> Spent:
         return Spent.of(*tokens_of(candidates), len(candidates), self._members[name].role.spec.price)
@@ -233,9 +239,12 @@ class _Make(Protocol):
     def __call__(self, message_id: str, bill: Bill) -> Awaitable[Candidates]: ...
 
 
-async def _kept(call: Call, purses: Sequence[Purse], make: _Make) -> Candidates:
+_NOTHING = Spent()
+
+
+async def _kept(call: Call, make: _Make, purses: Sequence[Purse] = (), most: Spent = _NOTHING) -> Candidates:
     """What is recorded of a call, or what comes of it now, which is then recorded."""
-    known = await call.known(purses)
+    known = await call.known(purses, most)
     if known is not None:
         return known.outcome()
     bill = Bill()

@@ -202,6 +202,8 @@ class _TeamTurn:
         limits = self.flow.plan.timeouts
         left_s = self._timers.watch(self.flow, self._now_s()) if limits else None
         recorded = None if self._log is None else self._log.peek()
+        if self._log is not None and limits:  # a wait that was recorded may be over only now
+            left_s = self._timers.watch(self.flow, self._now_s())
         if self._log is not None and recorded is not None:
             if recorded.spoke:
                 await asyncio.wait([self._task(agent) for agent in recorded.spoke])

@@ -267,8 +267,10 @@ class TurnLog:
         number = self._made[key] = self._made.get(key, 0) + 1
         return Call(self, key, number, name, asked)
 
-    async def recorded(self, key: tuple[Visit, int]) -> Called | None:
+    async def recorded(self, key: tuple[Visit, int], purses: Sequence[Purse], most: Spent) -> Called | None:
         """What came of a call, as soon as it is its turn; None: nothing is known of it, and it is to be made now.
+
+        What is not known was reserved nevertheless; if it is cancelled here, as it was then, that stays spent.
 
         Raises:
             ReplayError: the record goes on without it.
@@ -282,7 +284,11 @@ class TurnLog:
                     f"agent {agent!r} is asked in turn {self.turn} of play {self.play.id!r} what it was not asked when "
                     "it was recorded: whoever decides is not deterministic, or of another version"
                 )
+            for purse in purses:
+                purse.take(most)
             await self._live.wait()
+            for purse in purses:
+                purse.give_back(most, Spent())
             return None
         if key in self._before:
             await self._before[key].wait()
@@ -303,13 +309,16 @@ class Call:
         self._name, self._asked = name, asked
         self._began = 0.0
 
-    async def known(self, purses: Sequence[Purse]) -> Called | None:
+    async def known(self, purses: Sequence[Purse], most: Spent) -> Called | None:
         """What is recorded of it, None where it is to be made now; what was spent is taken from the purses.
+
+        Args:
+            most: what it reserves there when it is made.
 
         Raises:
             ReplayError: something else was asked.
         """
-        play, known = self._turn.play, await self._turn.recorded((self._visit, self._number))
+        play, known = self._turn.play, await self._turn.recorded((self._visit, self._number), purses, most)
         for call in (*self._turn.lost(self._visit), *(() if known is None else (known,))):
             for purse in purses:
                 purse.take(call.spent, ago_s=play.clock_s() - call.began)

@@ -190,7 +190,8 @@ class Life:
 
     async def _run(self, until_s: float | None, settings: dict[str, int]) -> None:
         bus = MemoryBus(clock=asyncio.get_running_loop().time)
-        bus.tap(lambda envelope: self.ids.append(envelope.id) if envelope.kind == "ask" else None)
+        addresses = {f"{self.plan.spec.name}/{name}" for name in (*self.plan.roles, *self.plan.stand_ins)}
+        bus.tap(lambda envelope: self.ids.append(envelope.id) if envelope.target in addresses else None)
         log = MemoryLog(self.plays)
         async with TeamRuntime(self.plan, self.engine, bus, adapters={}, log=log, desk=self.desk) as self.runtime:
             try:
