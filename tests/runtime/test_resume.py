@@ -5,6 +5,8 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 from lives import Life, MemoryLog, MemoryPlays, Says, Takes, World
+from test_human import TWO_PEOPLE
+from test_policies import PAIR
 from virtual_time import play
 
 from mas.bus.memory import MemoryBus
@@ -12,10 +14,12 @@ from mas.core.errors import AgentFailed, Halted, JournalError, RemoteError, Repl
 from mas.core.messages import Note, Payload
 from mas.core.policy import Budget, Budgets, Policy, Retries
 from mas.core.seeds import derive_seed
-from mas.graph import Plan, compile_team
+from mas.graph import Plan, compile_team, load_team
+from mas.roles import build_roles
 from mas.runtime.events import Called, Committed, GaveUp, Round
+from mas.runtime.human import HumanDesk, Question
 from mas.runtime.play import Point
-from mas.runtime.team import TeamRuntime
+from mas.runtime.team import Place, TeamRuntime
 from mas.testing.scripted import ScriptedEngine
 from mas.testing.teams import Speaker, plan_of, team_of
 
@@ -321,9 +325,62 @@ def test_an_answer_that_cannot_be_kept_ends_the_play() -> None:
     assert "Nameless" in str(life.error)
 
 
-async def test_two_runtimes_of_one_place_send_messages_with_ids_of_their_own() -> None:
-    from mas.runtime.team import Place
+class Crowd:
+    """People: each answers as soon as it is asked, those without an answer never."""
 
+    def __init__(self, plays: MemoryPlays, **answers: str) -> None:
+        self.answers, self.asked = answers, dict[str, str]()
+        self.desk = HumanDesk(self.on_question, log=MemoryLog(plays))
+
+    def on_question(self, question: Question) -> None:
+        self.asked[question.agent] = question.id
+        if question.agent in self.answers:
+            asyncio.get_running_loop().call_soon(self.desk.answer, question.id, self.answers[question.agent])
+
+
+def with_people(plays: MemoryPlays, crowd: Crowd) -> Life:
+    spec = load_team(PAIR | TWO_PEOPLE)
+    life = Life(compile_team(spec, build_roles(spec)), plays, second, lambda role, seed: "yes")
+    life.desk = crowd.desk
+    return life
+
+
+def test_the_same_question_is_open_again_and_the_answered_one_is_not() -> None:
+    plays = MemoryPlays()
+    before = Crowd(plays, b="here")
+    assert isinstance(with_people(plays, before).run(until_s=60.0).error, TimeoutError)
+    after = Crowd(plays)
+    life = with_people(plays, after).run(until_s=60.0)
+    assert after.asked == {"a": before.asked["a"]}
+    assert life.lines == [(0, "b", 0, "here")]
+    both = with_people(plays, Crowd(plays, a="there", b="again")).run()
+    assert both.error is None
+    assert both.lines[:3] == [(0, "b", 0, "here"), (0, "a", 0, "there"), (0, "last", 0, "yes")]
+
+
+def test_two_questions_are_open_again_and_both_answers_count() -> None:
+    plays = MemoryPlays()
+    before, between = Crowd(plays), Crowd(plays)
+    with_people(plays, before).run(until_s=60.0)
+    with_people(plays, between).run(until_s=60.0)
+    assert between.asked == before.asked
+    assert len(set(before.asked.values())) == 2
+    life = with_people(plays, Crowd(plays, a="one", b="two")).run()
+    assert sorted(life.lines[:2]) == [(0, "a", 0, "one"), (0, "b", 0, "two")]
+
+
+def test_who_has_answered_is_not_asked_again_when_the_kill_came_before_the_output_was_recorded() -> None:
+    plays = MemoryPlays()
+    before = Crowd(plays, a="one")
+    with_people(plays, before).run(until_s=60.0)
+    (number,) = [at for at, event in enumerate(plays.written()) if isinstance(event, Called)]
+    after = Crowd(plays)
+    life = with_people(plays.cut(number), after).run(until_s=60.0)
+    assert after.asked == {"b": before.asked["b"]}
+    assert life.lines == [(0, "a", 0, "one")]
+
+
+async def test_two_runtimes_of_one_place_send_messages_with_ids_of_their_own() -> None:
     plan, ids, bus = plan_of(CHAIN), [], MemoryBus()
     bus.tap(lambda envelope: ids.append(envelope.id))
     place = Place(hosts=frozenset((*plan.agents, "environment")), principal="me", process="p1")
