@@ -9,7 +9,7 @@ from mas.core.seeds import derive_seed
 from mas.graph import Plan
 from mas.runtime.events import Called, Committed
 
-some = settings(deadline=None, max_examples=15, suppress_health_check=[HealthCheck.too_slow])
+some = settings(deadline=None, max_examples=8, suppress_health_check=[HealthCheck.too_slow])
 
 
 def says(salt: int) -> Says:
