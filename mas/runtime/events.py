@@ -79,6 +79,15 @@ class Round(msgspec.Struct, frozen=True, kw_only=True, tag="round"):
     at: float
 
 
+class Dropped(msgspec.Struct, frozen=True, kw_only=True, tag="dropped"):
+    """An answer came just when nobody waited for it any more."""
+
+    turn: int
+    agent: str
+    visit: int
+    number: int
+
+
 class GaveUp(msgspec.Struct, frozen=True, kw_only=True, tag="gave_up"):
     """The turn failed with an agent: whoever goes on asks it again."""
 
@@ -109,7 +118,7 @@ class Over(msgspec.Struct, frozen=True, kw_only=True, tag="over"):
     at: float
 
 
-Event = TurnBegan | Called | Round | GaveUp | Committed | Over
+Event = TurnBegan | Called | Round | Dropped | GaveUp | Committed | Over
 
 
 read_event: Callable[[bytes], Event] = unpacker(Event)

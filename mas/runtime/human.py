@@ -44,10 +44,12 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Open:
-    """A question with the role that reads the answer, and the agent that waits for it."""
+    """A question with the role that reads the answer, and how many wait for it: it may be asked again before whoever
+    asked it first is known to be gone."""
 
     def __init__(self, question: Question, role: Role) -> None:
         self.question, self.role = question, role
+        self.waiting = 0
         self.answer: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
 
@@ -122,13 +124,17 @@ class HumanDesk:
         known = None if self._log is None else self._log.reply_to(question.id)
         if known is not None:
             return known
-        entry = self._open[question.id] = _Open(question, role)
+        entry = self._open.setdefault(question.id, _Open(question, role))
+        entry.waiting += 1
         try:
-            self._on_question(question)
-            return await entry.answer
+            if entry.waiting == 1:
+                self._on_question(question)
+            return await asyncio.shield(entry.answer)
         finally:
-            del self._open[question.id]
-            self._on_gone(question)
+            entry.waiting -= 1
+            if not entry.waiting:
+                del self._open[question.id]
+                self._on_gone(question)
 
 
 class HumanAgent:

@@ -96,6 +96,8 @@ async def play_turn(
         while not playing.flow.finished:
             playing.join(await playing.next_outputs(playing.begin()))
             playing.expire()
+        if log is not None:
+            await log.catch_up(playing.tasks)
     except _Fatal as failed:
         await playing.stop()
         raise await playing.failed(failed, undo) from failed.__cause__

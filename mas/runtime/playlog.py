@@ -16,11 +16,13 @@ from mas.bus.plays import Plays
 from mas.bus.wire import pack
 from mas.core.environment import Environment, Observation, Step
 from mas.core.errors import JournalError, Malformed, MasError, ReplayError
+from mas.core.messages import Payload
 from mas.runtime.agents import Candidate
 from mas.runtime.budget import Purse, Spent
 from mas.runtime.events import (
     Called,
     Committed,
+    Dropped,
     Event,
     GaveUp,
     Over,
@@ -59,7 +61,8 @@ class PlayLog:
         self.failure: str | None = None
         known = [read_event(frame) for frame in events]
         self.is_known = bool(known)
-        self.played_s = max([played_s, *(event.at for event in known if not isinstance(event, GaveUp))])
+        times = (event.at for event in known if not isinstance(event, Dropped | GaveUp))
+        self.played_s = max([played_s, *times])
         for event in known:
             if isinstance(event, Over):
                 self.is_over = True
@@ -96,19 +99,26 @@ class PlayLog:
         self._looks += 1
         return f"{self.id}/life/{self.life}/{self._looks}"
 
-    async def write(self, event: Event, *, is_awaited: bool = True) -> None:
-        """Write an event down, and wait until it survives.
+    def put(self, event: Event) -> None:
+        """Write an event down, without waiting.
 
         Raises:
-            JournalError: it cannot be written, or the disk has failed.
+            JournalError: it cannot be written.
         """
         try:
             frame = pack(event)
         except Malformed as error:
             raise JournalError(f"play {self.id!r} cannot be kept: {error}") from error
         self._plays.add(self.id, frame)
-        if is_awaited:
-            await self._plays.is_safe()
+
+    async def write(self, event: Event) -> None:
+        """Write an event down, and wait until it survives.
+
+        Raises:
+            JournalError: it cannot be written, or the disk has failed.
+        """
+        self.put(event)
+        await self._plays.is_safe()
 
     async def failed(self, error: MasError) -> None:
         """This life ends with an error. What was compensated is over; everything else can go on."""
@@ -127,7 +137,7 @@ class PlayLog:
         if self.is_over:
             return
         self.go_live()
-        await self.write(Over(failure=failure, at=self.clock_s()), is_awaited=False)
+        self.put(Over(failure=failure, at=self.clock_s()))
         self.is_over = True
         self._plays.end(self.id)
         await self._plays.is_safe()
@@ -146,6 +156,7 @@ class TurnLog:
         self._began: TurnBegan | None = None
         self._rounds: deque[Round] = deque()
         self._calls: dict[tuple[Visit, int], Called] = {}
+        self._dropped: set[tuple[Visit, int]] = set()
         self._lost: defaultdict[Visit, list[Called]] = defaultdict(list)
         self._made: dict[Visit, int] = {}
         self._said: dict[tuple[Visit, int], asyncio.Event] = {}
@@ -163,6 +174,8 @@ class TurnLog:
             self.committed = event
         elif isinstance(event, Called):
             self._calls[(event.turn, event.agent, event.visit), event.number] = event
+        elif isinstance(event, Dropped):
+            self._dropped.add(((event.turn, event.agent, event.visit), event.number))
         elif isinstance(event, GaveUp):
             visit = (event.turn, event.agent, event.visit)
             gone = [key for key in self._calls if key[0] == visit]
@@ -178,7 +191,7 @@ class TurnLog:
         seen = fingerprint(dict(observations))
         if self._began is None:
             self.peek()
-            await self.play.write(TurnBegan(turn=self.turn, seen=seen, at=self.play.clock_s()), is_awaited=False)
+            self.play.put(TurnBegan(turn=self.turn, seen=seen, at=self.play.clock_s()))
         elif self._began.seen != seen:
             raise ReplayError(
                 f"turn {self.turn} of play {self.play.id!r}: its agents see something else than they did when it was "
@@ -191,7 +204,7 @@ class TurnLog:
     def _chain(self) -> None:
         """Let recorded calls return in their order: what is done with their answers then has that order, too."""
         before: asyncio.Event | None = None
-        for key in self._calls:
+        for key in [key for key in self._calls if key not in self._dropped]:
             if before is not None:
                 self._before[key] = before
             before = self._said[key] = asyncio.Event()
@@ -222,6 +235,21 @@ class TurnLog:
         """
         at = self.play.clock_s()
         await self.play.write(Round(turn=self.turn, spoke=tuple(spoke), expired=tuple(expired), at=at))
+
+    async def catch_up(self, tasks: Mapping[str, asyncio.Task[Payload]]) -> None:
+        """Let recorded answers be heard that came too late to change the turn: they were heard then, too.
+
+        Args:
+            tasks: agent -> its work.
+        """
+        unsaid = [(key[0][1], said) for key, said in self._said.items() if not said.is_set()]
+        for agent, said in unsaid:
+            if agent not in tasks:
+                continue
+            saying = asyncio.create_task(said.wait(), name=f"recorded answer of {agent}")
+            await asyncio.wait([saying, tasks[agent]], return_when=asyncio.FIRST_COMPLETED)
+            saying.cancel()
+            await asyncio.wait([saying])
 
     async def failed(self, agent: str, visit: int, *, is_undone: bool) -> None:
         """The turn fails with this agent; whoever goes on asks it again.
@@ -270,7 +298,8 @@ class TurnLog:
     async def recorded(self, key: tuple[Visit, int], purses: Sequence[Purse], most: Spent) -> Called | None:
         """What came of a call, as soon as it is its turn; None: nothing is known of it, and it is to be made now.
 
-        What is not known was reserved nevertheless; if it is cancelled here, as it was then, that stays spent.
+        What is not known was reserved nevertheless, and what was dropped was paid; if it is cancelled here, as it was
+        then, that stays spent.
 
         Raises:
             ReplayError: the record goes on without it.
@@ -284,16 +313,23 @@ class TurnLog:
                     f"agent {agent!r} is asked in turn {self.turn} of play {self.play.id!r} what it was not asked when "
                     "it was recorded: whoever decides is not deterministic, or of another version"
                 )
-            for purse in purses:
-                purse.take(most)
-            await self._live.wait()
-            for purse in purses:
-                purse.give_back(most, Spent())
+            await self._held(purses, most)
             return None
+        if key in self._dropped:
+            await self._held(purses, known.spent)
+            return known
         if key in self._before:
             await self._before[key].wait()
         self._said[key].set()
         return known
+
+    async def _held(self, purses: Sequence[Purse], spent: Spent) -> None:
+        """Wait until the record is played to its end."""
+        for purse in purses:
+            purse.take(spent)
+        await self._live.wait()
+        for purse in purses:
+            purse.give_back(spent, Spent())
 
     def lost(self, visit: Visit) -> list[Called]:
         """Calls that failed for good in an earlier life, once."""
@@ -336,7 +372,12 @@ class Call:
         Raises:
             JournalError: the answer cannot be written.
         """
-        await self._write(spent, candidates, None)
+        try:
+            await self._write(spent, candidates, None)
+        except asyncio.CancelledError:
+            turn, agent, visit = self._visit
+            self._turn.play.put(Dropped(turn=turn, agent=agent, visit=visit, number=self._number))
+            raise
 
     async def failed(self, error: MasError, spent: Spent) -> None:
         """It failed.

@@ -62,7 +62,7 @@ class RunLog:
         self._plays = Plays(journal)
         self._open: set[tuple[str, str]] = set()
         self._replies = self._plays.replies()
-        self._is_behind = False
+        self._has_written = False
 
     async def plays(self) -> list[Play]:
         """All plays, the oldest first; of those that are over the journal keeps the latest.
@@ -127,7 +127,6 @@ class RunLog:
                 log.tick()
         finally:
             self._open.discard(name)
-            self._is_behind = True
             if ticking is not None:
                 ticking.cancel()
                 await asyncio.wait([ticking])
@@ -159,6 +158,7 @@ class RunLog:
             _check(self._plays, row, beginning)
             play, lives = row.id, row.lives
             log = PlayLog(self._plays, play, life=lives + 1, events=self._plays.events(play), played_s=row.clock_s)
+        self._has_written = True
         self._plays.live(play)
         await self._plays.is_safe()
         return log
@@ -167,9 +167,8 @@ class RunLog:
         return next((row for row in await self._rows() if (row.team, row.episode) == (team, episode)), None)
 
     async def _rows(self) -> list[PlayRow]:
-        if self._is_behind:
+        if self._has_written:
             await self._plays.flush()
-            self._is_behind = False
         return self._plays.rows()
 
 

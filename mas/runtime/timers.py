@@ -2,6 +2,9 @@
 
 from mas.runtime.flow import Flow
 
+_RESOLUTION_S = 1e-6
+"""What is less is no time: a clock that is a sum of times may never come nearer."""
+
 
 class JoinTimers:
     """Which joins wait since when. A limit begins with a join's first live branch, and anew in each iteration."""
@@ -23,4 +26,4 @@ class JoinTimers:
     def over(self, now_s: float) -> tuple[str, ...]:
         """The joins whose limit is over, the longest over first."""
         limits = sorted(self._until.items(), key=lambda limit: limit[1])
-        return tuple(name for name, until in limits if until <= now_s)
+        return tuple(name for name, until in limits if until - now_s <= _RESOLUTION_S)

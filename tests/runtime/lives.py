@@ -93,9 +93,10 @@ class Voices(ScriptedEngine):
 
 
 class MemoryPlays(Plays):
-    """The plays of a journal without its file: a test can have hundreds."""
+    """The plays of a journal without its file: a test can have hundreds. `sync_s`: what a sync takes."""
 
-    def __init__(self) -> None:
+    def __init__(self, sync_s: float = 0.0) -> None:
+        self.sync_s, self.syncs = sync_s, 0
         self.path = Path("bus.sqlite")
         self.held: dict[str, PlayRow] = {}
         self.frames: list[tuple[str, bytes]] = []
@@ -134,7 +135,9 @@ class MemoryPlays(Plays):
         self.said[question] = text
 
     async def is_safe(self) -> None:
-        return None
+        if self.sync_s:
+            self.syncs += 1  # who waits first wakes first
+            await asyncio.sleep(self.sync_s + self.syncs * 1e-9)
 
     async def flush(self) -> None:
         return None
@@ -160,7 +163,7 @@ class MemoryLog(RunLog):
 
     def __init__(self, plays: MemoryPlays) -> None:
         self.path, self._plays, self._replies = plays.path, plays, plays.replies()
-        self._open, self._is_behind = set(), False
+        self._open, self._has_written = set(), False
 
 
 class Life:
