@@ -203,7 +203,7 @@ class _TeamTurn:
         """Who has spoken now, or spoke next when the turn was recorded."""
         limits = self.flow.plan.timeouts
         left_s = self._timers.watch(self.flow, self._now_s()) if limits else None
-        recorded = None if self._log is None else self._log.peek()
+        recorded = None if self._log is None else self._log.next_round()
         if self._log is not None and limits:  # a wait that was recorded may be over only now
             left_s = self._timers.watch(self.flow, self._now_s())
         if self._log is not None and recorded is not None:

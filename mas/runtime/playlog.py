@@ -222,6 +222,20 @@ class TurnLog:
             self.play.go_live()
         return None
 
+    def next_round(self) -> Round | None:
+        """As `peek`, where several agents are at work or somebody waits.
+
+        Raises:
+            ReplayError: the recorded turn was over here.
+        """
+        recorded = self.peek()
+        if recorded is None and self.committed is not None:
+            raise ReplayError(
+                f"turn {self.turn} of play {self.play.id!r} goes on where it was over when it was recorded: the record "
+                "is of another version"
+            )
+        return recorded
+
     def take(self) -> Round:
         """The next round of the record is played again."""
         self._at = self._rounds[0].at

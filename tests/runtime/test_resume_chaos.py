@@ -18,7 +18,7 @@ from mas.runtime.events import Called, read_event
 
 WORKER = Path(life_worker.__file__)
 ENVIRONMENT = os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
-KILLS, LINES = 4, 120
+KILLS, LINES = 3, 70
 """An undisturbed run says some 170 lines; a life is killed after 1 to so many."""
 
 
