@@ -262,8 +262,11 @@ class _TeamTurn:
         flow = self.flow
         for join in self.late:
             flow = flow.expire(join)
-        if flow is not self.flow:
-            self.flow, self.is_raced = flow, bool(self.tasks)
+        if flow is self.flow:
+            return
+        self.flow, self.is_raced = flow, True
+        if not self.tasks:
+            self._even_out()
 
     async def stop(self) -> None:
         """Cancel whoever is still at work, and wait until all have left."""
