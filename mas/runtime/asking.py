@@ -18,9 +18,10 @@ from mas.core.seeds import Part, derive_seed
 from mas.runtime.agents import Answer, Ask, Candidate, Member
 from mas.runtime.attempts import OnAttempt, persist
 from mas.runtime.budget import Accounts, Bill, Purse, Spent, spend
+from mas.runtime.calls import Call
 from mas.runtime.events import fingerprint
 from mas.runtime.play import Point
-from mas.runtime.playlog import Call, PlayLog
+from mas.runtime.playlog import PlayLog
 from mas.runtime.pulse import BEATS_PER_SILENCE, Pulse
 
 Candidates = tuple[Candidate, ...]

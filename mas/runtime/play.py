@@ -17,8 +17,8 @@ from mas.core.policy import policy_of
 from mas.core.role import View
 from mas.graph.plan import Plan
 from mas.runtime.flow import Flow
-from mas.runtime.playlog import TurnLog
 from mas.runtime.timers import JoinTimers
+from mas.runtime.turnlog import TurnLog
 from mas.runtime.waves import Heard, heard, in_waves, needs_steps
 
 

@@ -24,9 +24,10 @@ from mas.runtime.flow import Flow
 from mas.runtime.halt import Gate
 from mas.runtime.human import HumanDesk, person
 from mas.runtime.play import Decide, Point, play_turn, team_action, view_names
-from mas.runtime.playlog import PlayLog, restored
+from mas.runtime.playlog import PlayLog
 from mas.runtime.pulse import with_pulse
 from mas.runtime.runlog import RunLog
+from mas.runtime.turnlog import restored
 
 OnTurn = Callable[[int, Flow, Step], None]
 
