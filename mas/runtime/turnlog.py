@@ -1,4 +1,4 @@
-"""The record of one team turn: calls and the order of tokens, played again or written down; see `mas.runtime.playlog`."""
+"""The record of one team turn: calls and the order of its tokens."""
 
 import asyncio
 from collections import defaultdict, deque
