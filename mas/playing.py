@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
+from mas.bus.record import JOURNAL_NAME, journal_at
 from mas.config.load import load_run_config
 from mas.config.options import Config, TraceOptions
 from mas.config.peers import check_peers
@@ -44,6 +45,13 @@ def run(
     store: BusStore = "",
     trace: Trace = None,
     trace_content: TraceContent = False,
+    journal: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="JOURNAL",
+            help=f"write it down in this file or a directory's {JOURNAL_NAME}; after a kill the same command goes on",
+        ),
+    ] = None,
 ) -> None:
     """Play one episode and print the conversation: of a trained run, or without RUN_DIR of an untrained team."""
     run_dir, config, scenario = _played("run", words or [])
@@ -56,29 +64,37 @@ def run(
 
         store = store or os.environ.get(STORE, "")
         asyncio.run(try_connection(bus, ca_file=ca, store=store or None))  # before what takes long to load
+    from mas.bus.journal import Journal
     from mas.runtime.interrupt import drains_on_interrupt
+    from mas.runtime.runlog import RunLog
     from mas.training.players import open_players
-    from mas.training.show import show_episode
+    from mas.training.show import show_episode, tell_what_was
     from mas.training.spread import open_spread
     from mas.training.terminal import TerminalDesk
 
     console = Console()
 
-    async def play() -> None:
-        desk = TerminalDesk(console)
+    async def play(log: RunLog | None) -> None:
+        desk = TerminalDesk(console, log=log)
         opening: AbstractAsyncContextManager[Players]
         if bus:
-            opening = open_spread(config, scenario, bus, console.print, ca_file=ca, store=store or None, desk=desk)
+            opening = open_spread(
+                config, scenario, bus, console.print, ca_file=ca, store=store or None, desk=desk, log=log
+            )
         else:
-            opening = open_players(config, scenario, run_dir, console.print, desk)
+            opening = open_players(config, scenario, run_dir, console.print, desk, log=log)
         async with opening as players:
-            temperature = None if sampled else 0.0
-            seed = config.train.seed
+            held_out, temperature, seed = scenario.task("eval", task), None if sampled else 0.0, config.train.seed
+            if log is not None:
+                await tell_what_was(log, players.plan.spec.name, held_out, console)
+            settings = {"run": None if run_dir is None else str(run_dir), "model.path": config.model.path}
             with drains_on_interrupt(players.runtime):
-                await show_episode(players, scenario.task("eval", task), seed, console, temperature=temperature)
+                await show_episode(players, held_out, seed, console, temperature=temperature, settings=settings)
 
-    with _traced(trace, shows_content=trace_content, process="run", span="run"):
-        asyncio.run(play())
+    with ExitStack() as stack:
+        stack.enter_context(_traced(trace, shows_content=trace_content, process="run", span="run"))
+        log = None if journal is None else RunLog(stack.enter_context(Journal.open(journal_at(journal))))
+        asyncio.run(play(log))
 
 
 def agent(

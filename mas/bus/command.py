@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from mas.bus.record import JOURNAL_NAME, Record, State, read_records, redrive
+from mas.bus.record import JOURNAL_NAME, Record, State, journal_at, read_records, redrive
 from mas.bus.wire import read_plain
 from mas.core.errors import JournalError
 from mas.core.naming import listed
@@ -30,7 +30,7 @@ def deadletters(
     private: Annotated[bool, typer.Option("--private", help="show payloads that not everybody may read, too")] = False,
 ) -> None:
     """List the dead letters of a bus's journal; mark them for delivery by the next bus that opens it."""
-    path = journal / JOURNAL_NAME if journal.is_dir() else journal
+    path = journal_at(journal)
     dead = read_records(path, (State.DEAD, State.EXPIRED))
     if again:
         unknown = set(again) - {record.id for record in dead} - {"all"}

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from typing import Literal
 
-from mas.bus.record import SCHEMA, SHARED_SCHEMA, VERSION, check_version
+from mas.bus.record import PLAYS_SCHEMA, SCHEMA, SHARED_SCHEMA, VERSION, check_version
 from mas.core.errors import JournalError
 
 Durability = Literal["async", "group"]
@@ -54,6 +54,7 @@ def opened(path: Path, durability: Durability) -> sqlite3.Connection:
             connection.executescript(f"BEGIN; {SHARED_SCHEMA} PRAGMA user_version = {VERSION}; COMMIT;")
         connection.execute(f"PRAGMA synchronous = {'FULL' if durability == 'group' else 'NORMAL'}")
         connection.execute("PRAGMA journal_size_limit = 4194304")
+        connection.executescript(PLAYS_SCHEMA)
         connection.execute("BEGIN IMMEDIATE")
         connection.execute(
             "DELETE FROM seen WHERE seq IN (SELECT seq FROM record WHERE state = 'open' AND NOT promised)"

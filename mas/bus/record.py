@@ -2,7 +2,8 @@
 
 One row of `record` per message that was accepted, in the order of acceptance; `seen` holds the ids of messages that
 are not accepted again. The other tables are those of a process on a broker, see `mas.bus.mqtt_store`: who it is
-(`owner`), the tickets of what it sent (`post`), what of others it has done (`taken`), and whom it knew (`peer`).
+(`owner`), the tickets of what it sent (`post`), what of others it has done (`taken`), and whom it knew (`peer`); and
+those of plays (`PLAYS_SCHEMA`), see `mas.bus.plays`.
 """
 
 import sqlite3
@@ -63,6 +64,25 @@ CREATE INDEX taken_seq ON taken (seq);
 CREATE TABLE peer (principal TEXT, process TEXT, card BLOB NOT NULL, PRIMARY KEY (principal, process)) WITHOUT ROWID;
 """
 """What version 2 has beside version 1."""
+
+PLAYS_SCHEMA = """
+CREATE TABLE IF NOT EXISTS play (
+    id TEXT PRIMARY KEY,
+    team TEXT NOT NULL,
+    episode TEXT NOT NULL,
+    frame BLOB NOT NULL,
+    at REAL NOT NULL,
+    clock_s REAL NOT NULL DEFAULT 0,
+    lives INTEGER NOT NULL DEFAULT 0,
+    ended INTEGER,
+    failure TEXT,
+    UNIQUE (team, episode)
+);
+CREATE TABLE IF NOT EXISTS event (seq INTEGER PRIMARY KEY, play TEXT NOT NULL, frame BLOB NOT NULL);
+CREATE INDEX IF NOT EXISTS event_play ON event (play);
+CREATE TABLE IF NOT EXISTS reply (question TEXT PRIMARY KEY, text TEXT NOT NULL);
+"""
+"""Made where they are missing: a journal need not have any plays."""
 
 
 class State(StrEnum):
@@ -178,6 +198,11 @@ def failing(path: Path, verb: str) -> Iterator[None]:
         yield
     except sqlite3.Error as error:
         raise JournalError(f"the journal {path} cannot be {verb}: {error}") from error
+
+
+def journal_at(path: Path) -> Path:
+    """The journal that a user means by a path: the file, or the one in a directory."""
+    return path / JOURNAL_NAME if path.is_dir() else path
 
 
 def read_records(path: Path, states: tuple[State, ...] = tuple(State)) -> list[Record]:

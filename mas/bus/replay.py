@@ -166,6 +166,8 @@ def fork(path: str | Path, *, at: str, new: str | Path) -> int:
             copy.execute("BEGIN")
             copy.execute("DELETE FROM record WHERE seq > ?", (cut,))
             copy.execute("DELETE FROM seen WHERE seq > ?", (cut,))
+            for table in ("play", "event", "reply"):  # what was played is another story than the copy's
+                copy.execute(f"DROP TABLE IF EXISTS {table}")
             copy.execute(
                 "UPDATE record SET state = 'open', tries = 0, cause = '', effect = NULL, ended = NULL, ended_at = NULL "
                 "WHERE ended >= ? AND way <> 'answer'",

@@ -4,7 +4,7 @@ A payload may hold what msgspec knows (numbers, texts, containers, dataclasses, 
 payloads. A kind is known once the class that bears it was imported.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -61,6 +61,36 @@ def read_plain(frame: bytes) -> dict[str, Any]:
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
         raise Malformed(f"{len(frame)} bytes are no message: {error}") from error
     raise Malformed(f"{len(frame)} bytes are no message: it has no {'id'!r}, kind, source, target or payload")
+
+
+def pack(value: msgspec.Struct) -> bytes:
+    """A struct that may hold payloads as bytes.
+
+    Raises:
+        Malformed: it holds something that cannot be written, or a payload whose kind is another class's.
+    """
+    try:
+        return _encoder.encode(value)
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise Malformed(f"a {type(value).__name__} cannot be written: {error}") from error
+
+
+def unpacker(kind: Any) -> Callable[[bytes], Any]:
+    """A function that gives the value that `pack` made bytes of, every field checked. It raises Malformed where the
+    bytes are none, or hold a payload whose class is unknown here or does not fit.
+
+    Args:
+        kind: the value's type, or a union of tagged structs.
+    """
+    decoder = msgspec.msgpack.Decoder(kind, dec_hook=_read)
+
+    def unpack(frame: bytes) -> Any:
+        try:
+            return decoder.decode(frame)
+        except (msgspec.DecodeError, ValueError, RecursionError) as error:
+            raise Malformed(f"{len(frame)} bytes are no such record: {error}") from error
+
+    return unpack
 
 
 def _payload_class(kind: object) -> type[Payload]:

@@ -52,4 +52,5 @@ class PeoplePages:
             self.desk.answer(name, answer.text)
         except RefusedRequest as error:
             raise Refused(400, str(error), param="text") from error
+        await self.desk.kept()
         return JSONResponse({"id": name, "object": "answer"})

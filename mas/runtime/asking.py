@@ -1,15 +1,16 @@
 """Asking the members of a team: under their policies, within their budgets, over the bus or in imagination."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from itertools import count
+from typing import Protocol
 
 import msgspec
 
 from mas.core.bus import Bus
-from mas.core.errors import Expired, MasError, RemoteError, RunError
-from mas.core.messages import Envelope, Payload
+from mas.core.errors import Expired, JournalError, MasError, RemoteError, ReplayError, RunError
+from mas.core.messages import Delivery, Envelope, Payload
 from mas.core.naming import agent_of
 from mas.core.policy import NO_POLICY, Policy, policy_of
 from mas.core.records import Attempt
@@ -18,9 +19,12 @@ from mas.core.seeds import Part, derive_seed
 from mas.runtime.agents import Answer, Ask, Candidate, Member
 from mas.runtime.aloud import ask_aloud, is_heard
 from mas.runtime.attempts import OnAttempt, persist
-from mas.runtime.budget import Accounts, Spent, spend
+from mas.runtime.budget import Accounts, Bill, Purse, Spent, spend
+from mas.runtime.calls import Call
 from mas.runtime.distant import Distant, check_answer, insist
+from mas.runtime.events import fingerprint
 from mas.runtime.play import Point
+from mas.runtime.playlog import PlayLog
 from mas.runtime.pulse import BEATS_PER_SILENCE, Pulse
 from mas.runtime.spans import TeamSpans
 
@@ -36,6 +40,7 @@ class Asking:
         first_id: what the ids of its messages begin with.
         members: agents by name, and stand-ins by the name of their role.
         timeout_s: of an answer whose agent's policy says nothing; None: no limit.
+        comes_back: after a kill the bus has the answers to what was asked before, under the same ids.
         distant: how agents are asked that are elsewhere and trained here; None: they are here, or not trained.
         spans: told what is asked; None: nothing is traced.
     """
@@ -53,15 +58,19 @@ class Asking:
         accounts: Accounts,
         timeout_s: float | None,
         distant: Distant | None = None,
+        comes_back: bool = False,
         spans: TeamSpans | None = None,
     ) -> None:
         self.pulse = Pulse(is_vouched=principal != address)
         self.notes: dict[str, OnAttempt] = {}
+        self.logs: dict[str, PlayLog] = {}
         self._team, self._address = team, address
         self._principal, self._first_id = principal, first_id
         self._members, self._policies, self._accounts = members, policies, accounts
         self._timeout_s = timeout_s
         self._distant = distant
+        # A bus that remembers what it asked joins a second asking to the first; any other one drops it as a duplicate.
+        self._again = Delivery.EFFECTIVELY_ONCE if comes_back else Delivery.AT_LEAST_ONCE
         self._spans = spans
         self._bus = bus if spans is None else spans.sender(bus)
         self._numbers = count()
@@ -76,19 +85,35 @@ class Asking:
     async def _ask(self, point: Point, seeds: tuple[int, ...], episode: str, temperature: float | None) -> Candidates:
         view, agent, turn = point.view, point.agent, point.turn
         policy = policy_of(self._policies, agent)
-        if policy is NO_POLICY and not self._accounts.is_limited:
+        log = self.logs.get(episode)
+        if policy is NO_POLICY and not self._accounts.is_limited and log is None:
             return await self._asked(agent_of(agent), policy, view, seeds, episode, turn, temperature)
+        visit = point.flow.visits(agent)
 
         async def call(name: str) -> Candidates:
-            async def request() -> Candidates:
-                return await self._asked(name, policy, view, seeds, episode, turn, temperature)
+            async def make(message_id: str | None = None, bill: Bill | None = None) -> Candidates:
+                async def request() -> Candidates:
+                    return await self._asked(name, policy, view, seeds, episode, turn, temperature, message_id)
 
-            return await self._spending(name, agent, view, len(seeds), episode, request)
+                return await self._spending(name, agent, view, len(seeds), episode, request, bill)
+
+            if log is None:
+                return await make()
+            asked = fingerprint(view, seeds, temperature)
+            recorded = log.of_turn(turn).call(agent, visit, name, asked)
+            if not self._accounts.is_limited:
+                return await _kept(recorded, make)
+            purses, most = self._accounts.purses(episode, agent), self._most(name, view, len(seeds))
+            return await _kept(recorded, make, purses, most)
+
+        async def pause(seconds: float) -> None:
+            if log is None or not log.of_turn(turn).knows_next(agent, visit):
+                await asyncio.sleep(seconds)
 
         if policy is NO_POLICY:
             return await call(agent_of(agent))
-        key: tuple[Part, ...] = (episode, turn, agent, point.flow.visits(agent), *seeds)
-        return await persist(policy, turn, agent_of(agent), key, call, self._note_of(episode))
+        key: tuple[Part, ...] = (episode, turn, agent, visit, *seeds)
+        return await persist(policy, turn, agent_of(agent), key, call, self._note_of(episode), pause)
 
     async def imagine(self, point: Point, seed: int, *, episode: str | None) -> Candidate:
         """What the agent, or its fallback, would say; nothing travels on the bus, so there are no signs of life.
@@ -125,11 +150,20 @@ class Asking:
         name = policy_of(self._policies, agent).compensation
         assert name is not None
         view = View(observation=point.observations[agent_of(agent)], messages=(Message(agent, output),))
-        seed = derive_seed("undo", episode, turn, agent, point.flow.visits(agent))
+        visit, log = point.flow.visits(agent), self.logs.get(episode)
+        seed = derive_seed("undo", episode, turn, agent, visit)
         policy, note = policy_of(self._policies, name), self._note_of(episode)
         attempt = Attempt(turn=turn, agent=agent, asked=name, number=1, purpose="compensation", cause=None)
+
+        async def make(message_id: str | None = None, bill: Bill | None = None) -> Candidates:
+            return await self._asked(name, policy, view, (seed,), episode, turn, None, message_id)
+
         try:
-            candidates = await self._asked(name, policy, view, (seed,), episode, turn, None)
+            if log is None:
+                candidates = await make()
+            else:
+                call = log.of_turn(turn).call(f"{agent}/undo", visit, name, fingerprint(view, seed))
+                candidates = await _kept(call, make)
         except MasError as error:
             note(msgspec.structs.replace(attempt, cause=f"{type(error).__name__}: {error}"))
             raise
@@ -139,16 +173,27 @@ class Asking:
         note(msgspec.structs.replace(attempt, prompt_tokens=prompt, completion_tokens=completion))
 
     async def request(
-        self, name: str, payload: Payload, episode: str, turn: int, policy: Policy = NO_POLICY
+        self,
+        name: str,
+        payload: Payload,
+        episode: str,
+        turn: int,
+        policy: Policy = NO_POLICY,
+        message_id: str | None = None,
     ) -> Payload:
-        """The answer of a member, or of the team's environment; only the two can read what travels."""
+        """The answer of a member, or of the team's environment; only the two can read what travels.
+
+        Args:
+            message_id: the same whenever this is asked, so that it may be sent and handled again; None: a new one.
+        """
         target = f"{self._team}/{name}"
         envelope = Envelope(
-            id=f"{self._first_id}/{next(self._numbers)}",
+            id=message_id or self._new_id(episode),
             kind=payload.kind,
             source=self._address,
             target=target,
             payload=payload,
+            delivery=Delivery.EFFECTIVELY_ONCE if message_id is None else self._again,
             visibility=frozenset((target, self._principal)),
             episode=episode,
             turn=turn,
@@ -157,6 +202,10 @@ class Asking:
         if policy.idle_s is None:
             return (await answer).payload
         return (await self.pulse.watch(envelope, policy.idle_s, answer)).payload
+
+    def _new_id(self, episode: str) -> str:
+        log = self.logs.get(episode)
+        return f"{self._first_id}/{next(self._numbers)}" if log is None else log.look_id()
 
     async def _asked(
         self,
@@ -167,6 +216,7 @@ class Asking:
         episode: str,
         turn: int,
         temperature: float | None,
+        message_id: str | None = None,
     ) -> Candidates:
         beat_s = None if policy.idle_s is None else policy.idle_s / BEATS_PER_SILENCE
         distant, role = self._distant, self._members[name].role.name
@@ -176,7 +226,7 @@ class Asking:
         )
 
         async def request() -> Payload:
-            return await self.request(name, ask, episode, turn, policy)
+            return await self.request(name, ask, episode, turn, policy, message_id)
 
         if distant is None:
             answer = await request()
@@ -215,14 +265,18 @@ class Asking:
         candidates: int,
         episode: str | None,
         call: Callable[[], Awaitable[Candidates]],
+        bill: Bill | None = None,
     ) -> Candidates:
         if not self._accounts.is_limited:
             return await call()  # prompts need not be made twice
+        purses, most = self._accounts.purses(episode, agent), self._most(name, view, candidates)
+        return await spend(purses, most, call, lambda answer: self._cost(name, answer), bill)
+
+    def _most(self, name: str, view: View, candidates: int) -> Spent:
+        """What a call can cost at most."""
         member = self._members[name]
         prompt, completion = member.most(view, candidates)
-        most = Spent.of(prompt, completion, candidates, member.role.spec.price)
-        purses = self._accounts.purses(episode, agent)
-        return await spend(purses, most, call, lambda answer: self._cost(name, answer))
+        return Spent.of(prompt, completion, candidates, member.role.spec.price)
 
     def _cost(self, name: str, candidates: Candidates) -> Spent:
         return Spent.of(*tokens_of(candidates), len(candidates), self._members[name].role.spec.price)
@@ -230,6 +284,32 @@ class Asking:
     def _note_of(self, episode: str | None) -> OnAttempt:
         note = self.notes.get(episode or "", _forget)
         return note if self._spans is None else self._spans.noting(note)
+
+
+class _Make(Protocol):
+    """Makes a call. `message_id` and `bill` as in `Asking.request` and `spend`."""
+
+    def __call__(self, message_id: str, bill: Bill) -> Awaitable[Candidates]: ...
+
+
+_NOTHING = Spent()
+
+
+async def _kept(call: Call, make: _Make, purses: Sequence[Purse] = (), most: Spent = _NOTHING) -> Candidates:
+    """What is recorded of a call, or what comes of it now, which is then recorded."""
+    known = await call.known(purses, most)
+    if known is not None:
+        return known.outcome()
+    bill = Bill()
+    try:
+        candidates = await make(call.id, bill)
+    except (JournalError, ReplayError):  # no outcome of the call
+        raise
+    except MasError as error:
+        await call.failed(error, bill.spent)
+        raise
+    await call.answered(candidates, bill.spent)
+    return candidates
 
 
 def tokens_of(candidates: Candidates) -> tuple[int, int]:

@@ -11,6 +11,7 @@ from mas.core.errors import (
     Denied,
     Expired,
     Halted,
+    JournalError,
     MasError,
     NoPayload,
     NoRoute,
@@ -26,7 +27,7 @@ OnAttempt = Callable[[Attempt], None]
 
 MAY_PASS = (Expired, RemoteError, Closed, NoRoute, NoPayload)
 """Errors after which asking again may help."""
-FINAL = (Denied, ConfigError, BudgetExceeded, Halted, ReplayError)
+FINAL = (Denied, ConfigError, BudgetExceeded, Halted, JournalError, ReplayError)
 """Errors after which nobody else is asked either."""
 
 
@@ -44,6 +45,7 @@ async def persist(
     key: tuple[Part, ...],
     call: Callable[[str], Awaitable[T]],
     note: OnAttempt,
+    pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
 ) -> T:
     """Ask an agent as often as its policy says, and then its fallback, once.
 
@@ -52,6 +54,7 @@ async def persist(
         key: names the decision, for the jitter's seed.
         call: asks the agent of a name, once.
         note: told every attempt that failed, and the one that then did not.
+        pause: waits so many seconds before another attempt.
 
     Raises:
         MasError: the last attempt's error.
@@ -65,7 +68,7 @@ async def persist(
             if isinstance(error, FINAL):
                 raise
             if isinstance(error, MAY_PASS) and policy.retries is not None and number < attempts:
-                await asyncio.sleep(wait_before(policy.retries, number + 1, *key))
+                await pause(wait_before(policy.retries, number + 1, *key))
                 continue
             if policy.fallback is None:
                 raise

@@ -88,10 +88,11 @@ class Purse:
         """What is said when no seconds are left."""
         return f"the {self.limit.seconds:g} seconds of the budget of the {self.name} have passed"
 
-    def take(self, spent: Spent) -> None:
-        """Count what is or will be spent; its time begins to pass."""
-        if self._began is None:
-            self._began = self._now()
+    def take(self, spent: Spent, *, ago_s: float = 0.0) -> None:
+        """Count what is or will be spent; its time begins to pass, or began so long ago."""
+        began = self._now() - ago_s
+        if self._began is None or began < self._began:
+            self._began = began
         self._tokens += spent.tokens
         self._calls += spent.calls
         self._cost += spent.cost
@@ -103,10 +104,24 @@ class Purse:
         self._cost += actual.cost - most.cost
 
 
+class Bill:
+    """What a call has taken from its purses so far, for a record."""
+
+    def __init__(self) -> None:
+        self.spent = Spent()
+
+
 async def spend(
-    purses: Sequence[Purse], most: Spent, call: Callable[[], Awaitable[T]], actual: Callable[[T], Spent]
+    purses: Sequence[Purse],
+    most: Spent,
+    call: Callable[[], Awaitable[T]],
+    actual: Callable[[T], Spent],
+    bill: Bill | None = None,
 ) -> T:
     """Make a call that fits into every purse.
+
+    Args:
+        bill: told what is taken; None: nobody asks.
 
     Raises:
         BudgetExceeded: it does not fit and was not made, or the time was up and it was stopped.
@@ -115,6 +130,8 @@ async def spend(
         purse.check(most)
     for purse in purses:
         purse.take(most)
+    if bill is not None:
+        bill.spent = most
     times = [(left, purse) for purse in purses if (left := purse.remaining().seconds) is not None]
     seconds, shortest = min(times, key=lambda pair: pair[0], default=(None, None))
     limit = asyncio.timeout(seconds)
@@ -127,6 +144,8 @@ async def spend(
         raise BudgetExceeded(shortest.time_is_up()) from None
     for purse in purses:
         purse.give_back(most, actual(result))
+    if bill is not None:
+        bill.spent = actual(result)
     return result
 
 
@@ -138,6 +157,7 @@ class Accounts:
         budgets = [spec.budget.turn, spec.budget.episode, spec.budget.run]
         budgets += [policy.budget for policy in spec.policies.values()]
         self.is_limited = any(budget != _UNLIMITED for budget in budgets)
+        self.is_timed = any(budget.seconds is not None for budget in budgets)
         self._run = Purse(spec.budget.run, "run", now)
         self._episodes: dict[str, dict[str, Purse]] = {}
 

@@ -1,12 +1,11 @@
 """People as members of a team: their questions lie open on a desk until somebody answers them.
 
-Leaves out on purpose: how people are asked (a terminal, the endpoint), and keeping questions over a restart: a question
-is plain data, and is asked again when its team turn is played again.
+A question is named by the message that asks it, so a play that goes on in another process (`mas.runtime.runlog`) lays
+the same question down again. Leaves out on purpose: how people are asked (a terminal, the endpoint).
 """
 
 import asyncio
 from collections.abc import Callable
-from itertools import count
 from typing import Final
 
 import msgspec
@@ -16,7 +15,9 @@ from mas.core.errors import ConfigError, RefusedRequest, RunError
 from mas.core.messages import Envelope, Failure
 from mas.core.naming import did_you_mean
 from mas.core.role import Role, View
+from mas.core.seeds import digest
 from mas.runtime.agents import Answer, Ask, Candidate
+from mas.runtime.runlog import RunLog
 
 _NOTHING: Final = Generation(token_ids=(), logprobs=(), finish="stop")
 
@@ -25,7 +26,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     """What a person is asked.
 
     Attributes:
-        id: unique on its desk.
+        id: unique on its desk; of a play with a log the same in every process that goes on with it.
         team, agent, role: who would speak; `episode`, `turn`: when.
         instructions: who the person is in the team and how an answer must look; text: what the agent sees.
         choices: the legal answers, empty where they cannot be listed.
@@ -43,10 +44,12 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Open:
-    """A question with the role that reads the answer, and the agent that waits for it."""
+    """A question with the role that reads the answer, and how many wait for it: it may be asked again before whoever
+    asked it first is known to be gone."""
 
     def __init__(self, question: Question, role: Role) -> None:
         self.question, self.role = question, role
+        self.waiting = 0
         self.answer: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
 
@@ -55,16 +58,18 @@ class HumanDesk:
 
     Args:
         on_question: called when a question is laid down, and `on_gone` when it is answered or nobody waits any more.
+        log: keeps answers, so that nobody is asked again what was answered before a kill; None: they are not kept.
     """
 
     def __init__(
         self,
         on_question: Callable[[Question], None] = lambda question: None,
         on_gone: Callable[[Question], None] = lambda question: None,
+        log: RunLog | None = None,
     ) -> None:
         self._on_question, self._on_gone = on_question, on_gone
         self._open: dict[str, _Open] = {}
-        self._numbers = count(1)
+        self._log = log
 
     def questions(self) -> tuple[Question, ...]:
         """All open questions, the oldest first."""
@@ -82,7 +87,18 @@ class HumanDesk:
         parsed = entry.role.parse(text)
         if isinstance(parsed, Failure):
             raise RefusedRequest(f"the answer {text!r} to question {question_id!r} is not legal: {parsed.cause}.")
+        if self._log is not None:
+            self._log.replied(question_id, text)
         entry.answer.set_result(text)
+
+    async def kept(self) -> None:
+        """Wait until the answers so far survive a kill; without a log they do not, and nothing is waited for.
+
+        Raises:
+            JournalError: the log cannot be written.
+        """
+        if self._log is not None:
+            await self._log.is_safe()
 
     def fail(self, error: Exception) -> None:
         """Give all open questions up: nobody is there any more."""
@@ -95,7 +111,7 @@ class HumanDesk:
         instructions, text = role.chat(view)
         team, _, agent = envelope.target.partition("/")
         question = Question(
-            id=str(next(self._numbers)),
+            id=digest(envelope.id),
             team=team,
             agent=agent,
             role=role.name,
@@ -105,13 +121,20 @@ class HumanDesk:
             text=text,
             choices=role.spec.choices,
         )
-        entry = self._open[question.id] = _Open(question, role)
+        known = None if self._log is None else self._log.reply_to(question.id)
+        if known is not None:
+            return known
+        entry = self._open.setdefault(question.id, _Open(question, role))
+        entry.waiting += 1
         try:
-            self._on_question(question)
-            return await entry.answer
+            if entry.waiting == 1:
+                self._on_question(question)
+            return await asyncio.shield(entry.answer)
         finally:
-            del self._open[question.id]
-            self._on_gone(question)
+            entry.waiting -= 1
+            if not entry.waiting:
+                del self._open[question.id]
+                self._on_gone(question)
 
 
 class HumanAgent:

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping
 import msgspec
 
 from mas.core.environment import Environment, Observation
-from mas.core.errors import AgentFailed, Halted, MasError, ReplayError, RunError
+from mas.core.errors import AgentFailed, Halted, JournalError, MasError, ReplayError, RunError
 from mas.core.messages import Failure, Payload
 from mas.core.naming import agent_of, local_name
 from mas.core.policy import policy_of
@@ -18,6 +18,7 @@ from mas.core.role import View
 from mas.graph.plan import Plan
 from mas.runtime.flow import Flow
 from mas.runtime.timers import JoinTimers
+from mas.runtime.turnlog import TurnLog
 from mas.runtime.waves import Heard, heard, in_waves, needs_steps
 
 
@@ -75,6 +76,7 @@ async def play_turn(
     in_step: bool = False,
     undo: Undo | None = None,
     on_flow: OnFlow | None = None,
+    log: TurnLog | None = None,
 ) -> Flow:
     """Carry a team turn from `flow` to its end; agents that `flow` finds at work already decide with the first.
 
@@ -86,12 +88,14 @@ async def play_turn(
             who was quick.
         undo: compensates an agent's output, for teams that declare it; None: nothing is compensated.
         on_flow: watches joins; None: nobody does.
+        log: in what order things happened in an earlier life, which they have again, and where it is written what
+            happens now; None: the turn outlives no process.
 
     Raises:
         AgentFailed: an agent failed, and its failures are not isolated. RunError: nobody is ready or at work, and yet
-            the turn is not over.
+            the turn is not over. ReplayError: the log is another turn's. JournalError: it cannot be written.
     """
-    playing = _TeamTurn(flow, environment, observations, turn, decide, in_step or needs_steps(flow.plan))
+    playing = _TeamTurn(flow, environment, observations, turn, decide, in_step or needs_steps(flow.plan), log)
     try:
         while not playing.flow.finished:
             playing.join(await playing.next_outputs(playing.begin()))
@@ -100,6 +104,8 @@ async def play_turn(
             playing.expire()
             if on_flow is not None:
                 on_flow(playing.flow, True)
+        if log is not None:
+            await log.catch_up(playing.tasks)
     except _Fatal as failed:
         await playing.stop()
         raise await playing.failed(failed, undo) from failed.__cause__
@@ -130,12 +136,13 @@ class _TeamTurn:
         even: the flow when nobody was at work last; said, begun: what happened since then.
         is_uneven: some agent has spoken since then before another that began with it or earlier.
         is_raced: since then timing has decided a join.
+        late: joins whose time was over when somebody spoke last.
         spoken: all points and what was said there, in order, for teams with policies.
     """
 
     __slots__ = (
-        "_decide", "_environment", "_in_step", "_now_s", "_observations", "_timers", "_turn",
-        "begun", "even", "flow", "is_raced", "is_uneven", "said", "spoken", "tasks",
+        "_decide", "_environment", "_in_step", "_log", "_now_s", "_observations", "_timers", "_turn",
+        "begun", "even", "flow", "is_raced", "is_uneven", "late", "said", "spoken", "tasks",
     )  # fmt: skip
 
     def __init__(
@@ -146,6 +153,7 @@ class _TeamTurn:
         turn: int,
         decide: Decide,
         in_step: bool,
+        log: TurnLog | None,
     ) -> None:
         self.flow = self.even = flow
         self._environment, self._observations, self._turn = environment, observations, turn
@@ -154,9 +162,11 @@ class _TeamTurn:
         self.said: dict[str, list[Payload]] = {}
         self.begun: dict[tuple[str, int], Heard] = {}
         self.is_uneven = self.is_raced = False
+        self.late: tuple[str, ...] = ()
         self.spoken: list[tuple[Point, Payload]] = []
         self._timers = JoinTimers()
-        self._now_s = asyncio.get_running_loop().time
+        self._log = log
+        self._now_s = asyncio.get_running_loop().time if log is None else log.now
 
     def begin(self) -> list[Point]:
         """Begin all agents that can; the points of those that were not asked yet, in declared order."""
@@ -184,20 +194,55 @@ class _TeamTurn:
 
         The one place that waits; nothing, where a join's time limit was over first.
         """
-        limits = self.flow.plan.timeouts
-        if len(points) == 1 and not self.tasks and not limits:
+        if len(points) == 1 and not self.tasks and not self.flow.plan.timeouts:
+            if self._log is not None:
+                self._log.peek()
             return [(points[0].agent, await self._speak(points[0]))]
         for point in points:
             self.begun[point.agent, point.flow.visits(point.agent)] = heard(point.flow, point.agent)
             self.tasks[point.agent] = asyncio.create_task(self._speak(point), name=f"decide {point.agent}")
-        until = asyncio.FIRST_EXCEPTION if self._in_step and not limits else asyncio.FIRST_COMPLETED
-        left_s = self._timers.watch(self.flow, self._now_s()) if limits else None
-        await asyncio.wait(self.tasks.values(), timeout=left_s, return_when=until)
-        done = [agent for agent in self.flow.running() if self.tasks[agent].done()]
+        done = await self._wait()
         outputs = [(agent, self.tasks[agent].result()) for agent in done]
         for agent in done:
             del self.tasks[agent]
         return outputs
+
+    async def _wait(self) -> list[str]:
+        """Who has spoken now, or spoke next when the turn was recorded."""
+        limits = self.flow.plan.timeouts
+        left_s = self._timers.watch(self.flow, self._now_s()) if limits else None
+        recorded = None if self._log is None else self._log.next_round()
+        if self._log is not None and limits:  # a wait that was recorded may be over only now
+            left_s = self._timers.watch(self.flow, self._now_s())
+        if self._log is not None and recorded is not None:
+            if recorded.spoke:
+                await asyncio.wait([self._task(agent) for agent in recorded.spoke])
+            self._log.take()
+            self.late = recorded.expired
+            return list(recorded.spoke)
+        until = asyncio.FIRST_EXCEPTION if self._in_step and not limits else asyncio.FIRST_COMPLETED
+        await asyncio.wait(self.tasks.values(), timeout=left_s, return_when=until)
+        done = [agent for agent in self.flow.running() if self.tasks[agent].done()]
+        self.late = self._timers.over(self._now_s()) if limits else ()
+        if self._log is not None and (done or self.late) and all(self._is_settled(agent) for agent in done):
+            await self._log.write(done, self.late)
+        return done
+
+    def _task(self, agent: str) -> "asyncio.Task[Payload]":
+        if agent not in self.tasks:
+            raise ReplayError(
+                f"agent {agent!r} speaks next in the record of turn {self._turn}, at work are {list(self.tasks)}: the "
+                "record is another team's, or of another version"
+            )
+        return self.tasks[agent]
+
+    def _is_settled(self, agent: str) -> bool:
+        """Whether what became of an agent is so for good: whoever goes on asks one again that ended the turn."""
+        error = self.tasks[agent].exception()
+        return error is None or (isinstance(error, _Fatal) and self._is_undone(agent))
+
+    def _is_undone(self, agent: str) -> bool:
+        return policy_of(self.flow.plan.spec.policies, agent).on_failure == "compensate"
 
     def join(self, outputs: list[tuple[str, Payload]]) -> None:
         """Let outputs travel, in the order of waves unless timing has decided."""
@@ -222,9 +267,14 @@ class _TeamTurn:
 
     def expire(self) -> None:
         """Let joins whose time is over wait no longer: timing has decided."""
-        flow = self._timers.expired(self.flow, self._now_s()) if self.flow.plan.timeouts else self.flow
-        if flow is not self.flow:
-            self.flow, self.is_raced = flow, bool(self.tasks)
+        flow = self.flow
+        for join in self.late:
+            flow = flow.expire(join)
+        if flow is self.flow:
+            return
+        self.flow, self.is_raced = flow, True
+        if not self.tasks:
+            self._even_out()
 
     async def stop(self) -> None:
         """Cancel whoever is still at work, and wait until all have left."""
@@ -239,7 +289,9 @@ class _TeamTurn:
         """The one error of the turn; where the team says so, what was said is compensated first, the last first."""
         cause, policies = fatal.__cause__, self.flow.plan.spec.policies
         text = f"agent {fatal.agent!r} failed in turn {self._turn}: {type(cause).__name__}: {cause}"
-        if undo is None or policy_of(policies, fatal.agent).on_failure != "compensate":
+        if self._log is not None:
+            await self._log.failed(fatal.agent, self.flow.visits(fatal.agent), is_undone=self._is_undone(fatal.agent))
+        if undo is None or not self._is_undone(fatal.agent):
             return AgentFailed(text)
         undone = []
         for point, payload in reversed(self.spoken):
@@ -257,7 +309,7 @@ class _TeamTurn:
         policies = point.flow.plan.spec.policies
         try:
             payload = await self._decide(point)
-        except (Halted, ReplayError):  # not the agent's failures
+        except (Halted, JournalError, ReplayError):  # not the agent's failures
             raise
         except MasError as error:
             if policy_of(policies, point.agent).on_failure != "isolate":

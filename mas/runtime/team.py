@@ -22,14 +22,18 @@ from mas.runtime.aloud import OnPart, heard_by
 from mas.runtime.asking import Asking
 from mas.runtime.budget import Accounts, Remaining
 from mas.runtime.distant import Distant
+from mas.runtime.events import Setting
 from mas.runtime.flow import Flow
 from mas.runtime.halt import Gate
 from mas.runtime.human import HumanDesk, person
 from mas.runtime.play import Decide, Point, play_turn, team_action, view_names
+from mas.runtime.playlog import PlayLog
 from mas.runtime.pulse import with_pulse
 from mas.runtime.replicas import Troupe
+from mas.runtime.runlog import RunLog
 from mas.runtime.spans import TeamSpans
 from mas.runtime.traced_engine import traced_voice
+from mas.runtime.turnlog import restored
 
 OnTurn = Callable[[int, Flow, Step], None]
 
@@ -52,12 +56,14 @@ class Place:
         principal: as whom the bus of this process sends.
         process: its name, which goes before the ids of its messages; no two that live have the same.
         distant: how the agents elsewhere are asked by whoever trains them; None: nobody is trained here.
+        comes_back: its bus has a journal, and after a kill the answers to what it had asked.
     """
 
     hosts: frozenset[str]
     principal: str
     process: str
     distant: Distant | None = None
+    comes_back: bool = False
 
 
 class TeamRuntime:
@@ -70,6 +76,7 @@ class TeamRuntime:
         peers: role name -> voice, for roles that speak through something other than the engine.
         desk: where the questions to people lie; needed by teams with a role that a person plays.
         place: what of the team is in this process; None: all of it.
+        log: where every play is written down, so that it can go on after a kill; None: it ends with the process.
 
     Raises:
         ConfigError: there is such a role and no desk, or a stop text that is not one token.
@@ -87,6 +94,7 @@ class TeamRuntime:
         peers: Mapping[str, Voice] = MappingProxyType({}),
         desk: HumanDesk | None = None,
         place: Place | None = None,
+        log: RunLog | None = None,
     ) -> None:
         def member(role: Role) -> Member:
             if role.spec.voice == "human":
@@ -99,7 +107,8 @@ class TeamRuntime:
         self.world = EnvironmentAgent()
         self._members = {name: member(role) for name, role in (*plan.roles.items(), *plan.stand_ins.items())}
         self._place = place
-        self._address = f"run/{plan.spec.name}/{next(_RUNS)}" if place is None else f"{plan.spec.name}/{RUN}"
+        number = next(_RUNS)
+        self._address = f"run/{plan.spec.name}/{number}" if place is None else f"{plan.spec.name}/{RUN}"
         self._views = view_names(plan)
         self._accounts = Accounts(plan.spec, bus.now)
         self._gate = Gate()
@@ -109,12 +118,13 @@ class TeamRuntime:
             team=plan.spec.name,
             address=self._address,
             principal=self._address if place is None else place.principal,
-            first_id=self._address if place is None else f"{self._address}/{place.process}",
+            first_id=self._address if place is None else f"{self._address}/{place.process}/{number}",
             members=self._members,
             policies=plan.spec.policies,
             accounts=self._accounts,
             timeout_s=timeout_s,
             distant=None if place is None else place.distant,
+            comes_back=place is not None and place.comes_back,
             spans=self._spans,
         )
         self._troupe = Troupe(
@@ -122,6 +132,7 @@ class TeamRuntime:
             limits=plan.spec.replicas,
             addresses={name: self._of(name) for name in self._members if self._hosts(name)},
         )
+        self._log = log
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
@@ -262,17 +273,24 @@ class TeamRuntime:
         *,
         on_attempt: Callable[[Attempt], None] | None = None,
         in_step: bool = False,
+        settings: Mapping[str, Setting] = MappingProxyType({}),
     ) -> None:
         """Play an environment that was reset to its end; it takes part through the bus like an agent.
+
+        With a log an episode that was begun before is played again from the record, as far as it goes: nobody is asked
+        what was answered, and the environment takes the states that it had without making a step. `decide` and
+        `on_turn` are called as then.
 
         Args:
             on_turn: told every team turn after it was committed.
             on_attempt: told every try at an agent that did not answer at the first one, and every compensation.
             in_step: see `play_turn`.
+            settings: what else the play depends on, such as a seed; it goes on only with the same. For the log.
 
         Raises:
             AgentFailed: an agent failed, and its failures are not isolated. Halted: the team was drained or cancelled.
-            RunError: a seat other than the team's has to move.
+            RunError: a seat other than the team's has to move. JournalError: the log has another play of this name, or
+            cannot be written. ReplayError: this play does something else than the recorded one.
         """
         self._gate.check(f"episode {episode!r}")
         async with self._gate.passing(f"episode {episode!r}"):
@@ -280,15 +298,45 @@ class TeamRuntime:
             if on_attempt is not None:
                 self._asking.notes[episode] = on_attempt
             try:
-                played = self._play(episode, environment, decide, on_turn, in_step)
+                if self._log is None:
+                    played = self._play(episode, environment, decide, on_turn, in_step, None)
+                else:
+                    played = self._record(self._log, episode, environment, decide, on_turn, in_step, settings)
                 await (played if self._spans is None else self._spans.episode(episode, played))
             finally:
                 del self.world.episodes[episode]
                 self._asking.notes.pop(episode, None)
                 self._accounts.end(episode)
 
+    async def _record(
+        self,
+        log: RunLog,
+        episode: str,
+        environment: Environment,
+        decide: Decide,
+        on_turn: OnTurn,
+        in_step: bool,
+        settings: Mapping[str, Setting],
+    ) -> None:
+        """Play with a log."""
+        is_timed = bool(self.plan.timeouts) or self._accounts.is_timed
+        every = {**settings, "in_step": in_step}
+        async with log.play(self.plan, episode, environment, every, ticks=is_timed) as play:
+            self._asking.logs[episode] = play
+            try:
+                await self._play(episode, environment, decide, on_turn, in_step, play)
+                await play.end()
+            finally:
+                del self._asking.logs[episode]
+
     async def _play(
-        self, episode: str, environment: Environment, decide: Decide, on_turn: OnTurn, in_step: bool
+        self,
+        episode: str,
+        environment: Environment,
+        decide: Decide,
+        on_turn: OnTurn,
+        in_step: bool,
+        play: PlayLog | None,
     ) -> None:
         undo = partial(self._asking.undo, episode=episode)
         turn, plan = 0, self.plan
@@ -298,12 +346,30 @@ class TeamRuntime:
             self._gate.check(f"turn {turn} of episode {episode!r}")
             self._accounts.begin_turn(episode)
             observations = await self.look(episode, turn)
-            begin = Flow.start(plan)
+            begin, log = Flow.start(plan), None if play is None else play.of_turn(turn)
+            if log is not None:
+                await log.begin(observations)
             on_flow = None if self._spans is None else self._spans.joins(episode)
             flow = await play_turn(
-                begin, environment, observations, turn, decide, in_step=in_step, undo=undo, on_flow=on_flow
+                begin,
+                environment,
+                observations,
+                turn,
+                decide,
+                in_step=in_step,
+                undo=undo,
+                on_flow=on_flow,
+                log=log,
             )
-            on_turn(turn, flow, await self.act(episode, turn, {seats[0]: team_action(flow)}))
+            actions = {seats[0]: team_action(flow)}
+            if log is None:
+                step = await self.act(episode, turn, actions)
+            elif log.committed is not None:
+                step = restored(log.committed, actions, environment)
+            else:
+                step = await self.act(episode, turn, actions)
+                await log.commit(actions, step, environment)
+            on_turn(turn, flow, step)
             turn += 1
 
     async def look(self, episode: str, turn: int) -> Mapping[str, Observation]:

@@ -2,6 +2,9 @@
 
 from mas.runtime.flow import Flow
 
+_RESOLUTION_S = 1e-6
+"""What is less is no time: a clock that is a sum of times may never come nearer."""
+
 
 class JoinTimers:
     """Which joins wait since when. A limit begins with a join's first live branch, and anew in each iteration."""
@@ -20,9 +23,7 @@ class JoinTimers:
         self._until = {name: self._until.get(name, now_s + limits[name]) for name in waiting}
         return min(self._until.values()) - now_s if self._until else None
 
-    def expired(self, flow: Flow, now_s: float) -> Flow:
-        """The flow after every limit that is over, the longest over first."""
-        for name, until in sorted(self._until.items(), key=lambda limit: limit[1]):
-            if until <= now_s:
-                flow = flow.expire(name)
-        return flow
+    def over(self, now_s: float) -> tuple[str, ...]:
+        """The joins whose limit is over, the longest over first."""
+        limits = sorted(self._until.items(), key=lambda limit: limit[1])
+        return tuple(name for name, until in limits if until - now_s <= _RESOLUTION_S)

@@ -5,6 +5,7 @@ An agent whose edge has `map` speaks lists: the words of its text.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from mas.core.messages import Failure, Items, Note, Payload
 from mas.core.role import Role, View
@@ -15,6 +16,7 @@ from mas.graph import Plan, compile_team, load_team
 class Says(Note):
     """A note that takes a route; None takes none."""
 
+    kind: ClassVar[str] = "says"
     takes: str | None = None
 
     @property

@@ -21,6 +21,7 @@ from mas.graph.find import find_team
 from mas.graph.plan import Plan, compile_team
 from mas.roles import PromptedRole, build_roles
 from mas.runtime.human import HumanDesk
+from mas.runtime.runlog import RunLog
 from mas.runtime.team import RUN, Place, TeamRuntime
 from mas.serving.model import BaseModel
 from mas.serving.remote_vllm import RemoteVllmEngine
@@ -189,6 +190,7 @@ async def open_crew(
     engine: ServingEngine | None = None,
     desk: HumanDesk | None = None,
     shared: Shared | None = None,
+    log: RunLog | None = None,
 ) -> AsyncIterator[Crew]:
     """Publish the adapters and put the configured team on a bus.
 
@@ -199,6 +201,7 @@ async def open_crew(
         engine: serves them and stays open afterwards; None: one of the crew's own.
         desk: where people are asked; None: a team with a role that a person plays is refused.
         shared: the bus, and what of the team is here; None: all of it, on a bus of its own.
+        log: where every play is written down; None: nowhere.
     """
     team, policy = find_team(scenario, config.algorithm.team), config.algorithm.policy
     plan = compile_team(team, build_roles(team))
@@ -223,6 +226,7 @@ async def open_crew(
             peers=peers,
             desk=desk,
             place=place,
+            log=log,
         )
         async with runtime:
             yield Crew(scenario=scenario, plan=plan, runtime=runtime, engine=serving, adapter_of=adapter_of)
@@ -230,7 +234,12 @@ async def open_crew(
 
 @asynccontextmanager
 async def open_served(
-    config: Config, scenario: Scenario, *, desk: HumanDesk | None = None, shared: Shared | None = None
+    config: Config,
+    scenario: Scenario,
+    *,
+    desk: HumanDesk | None = None,
+    shared: Shared | None = None,
+    log: RunLog | None = None,
 ) -> AsyncIterator[Players]:
     """The configured team as the server of `engine=openai` serves it; no weights are loaded here.
 
@@ -259,6 +268,7 @@ async def open_served(
             peers=peers,
             desk=desk,
             place=place,
+            log=log,
         )
         async with runtime:
             yield Players(scenario=scenario, plan=plan, runtime=runtime)

@@ -6,6 +6,7 @@ from pathlib import Path
 from mas.config.options import Config
 from mas.core.scenario import Scenario
 from mas.runtime.human import HumanDesk
+from mas.runtime.runlog import RunLog
 from mas.training.compare import untrained
 from mas.training.crew import Players, Shared, open_crew, open_served
 from mas.training.run import Note, open_base
@@ -20,17 +21,19 @@ def open_players(
     desk: HumanDesk | None = None,
     *,
     shared: Shared | None = None,
+    log: RunLog | None = None,
 ) -> AbstractAsyncContextManager[Players]:
     """The configured team with the adapters of a run, or without a run untrained; with `engine=openai` the server's.
 
     Args:
         shared: as in `open_crew`; it may be opened after this is called, which loads the base.
+        log: as in `open_crew`.
 
     Raises:
         ModelError: the base cannot be loaded. RunDirectoryError, CheckpointError: see `saved_adapters`.
     """
     if config.engine.name == "openai":
-        return open_served(config, scenario, desk=desk, shared=shared)
+        return open_served(config, scenario, desk=desk, shared=shared, log=log)
     base = open_base(config, scenario, note)
     adapters = untrained(config, scenario, base) if run is None else saved_adapters(run, base.bank)
-    return open_crew(config, scenario, base, adapters, desk=desk, shared=shared)
+    return open_crew(config, scenario, base, adapters, desk=desk, shared=shared, log=log)

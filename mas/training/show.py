@@ -1,5 +1,8 @@
 """One episode for people: the world, and every word that the team's members say, as it goes."""
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
 from rich.console import Console
 from rich.panel import Panel
 from rich.text import Text
@@ -8,8 +11,10 @@ from mas.core.environment import Environment, Step, Task
 from mas.core.messages import Payload
 from mas.core.naming import agent_of
 from mas.core.records import Attempt, Episode, Line
+from mas.runtime.events import Setting
 from mas.runtime.flow import Flow
 from mas.runtime.play import Point, team_action
+from mas.runtime.runlog import RunLog
 from mas.training.crew import Players
 from mas.training.murmur import Murmur
 from mas.training.sampling.ledger import Ledger
@@ -19,14 +24,20 @@ _COLOURS = ("cyan", "yellow", "magenta", "blue", "green", "bright_red")
 
 
 async def show_episode(
-    players: Players, task: Task, seed: int, console: Console, *, temperature: float | None = 0.0
+    players: Players,
+    task: Task,
+    seed: int,
+    console: Console,
+    *,
+    temperature: float | None = 0.0,
+    settings: Mapping[str, Setting] = MappingProxyType({}),
 ) -> Episode:
-    """Play a task and print it; temperature 0 is greedy, None each role's own."""
+    """Play a task and print it; temperature 0 is greedy, None each role's own. `settings`: see `TeamRuntime.play`."""
     environment = players.scenario.environment()
     environment.reset(task)
     story = _Story(console, environment, list(players.plan.spec.members()))
     story.world(f"{players.scenario.name} {task.id}")
-    ledger = Ledger(id=f"{task.id}#shown", task=task.id)
+    ledger = Ledger(id=shown_as(task), task=task.id)
     decide = SingleDecision(players.runtime, ledger, seed, temperature)
 
     murmur = Murmur(console, players.plan, story.colours)
@@ -45,10 +56,25 @@ async def show_episode(
         ledger.on_attempt(attempt)
         story.attempt(attempt)
 
-    await players.runtime.play(ledger.id, environment, decide_aloud, on_turn, on_attempt=on_attempt)
+    every = {**settings, "train.seed": seed, "temperature": temperature}
+    await players.runtime.play(ledger.id, environment, decide_aloud, on_turn, on_attempt=on_attempt, settings=every)
     episode = ledger.close(environment, ())
     story.end(episode)
     return episode
+
+
+def shown_as(task: Task) -> str:
+    """The episode that a task is shown as."""
+    return f"{task.id}#shown"
+
+
+async def tell_what_was(log: RunLog, team: str, task: Task, console: Console) -> None:
+    """Say whether what follows was begun before, and how it stands."""
+    for play in await log.plays():
+        if (play.team, play.episode) == (team, shown_as(task)):
+            state = "was played before: this is its record" if play.is_over else "was begun before: it goes on"
+            failed = f"; it failed with {play.failure}" if play.failure else ""
+            console.print(Text(f"this episode {state}, from {log.path}{failed}", style="dim"), soft_wrap=True)
 
 
 class _Story:

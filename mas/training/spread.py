@@ -23,6 +23,7 @@ from mas.runtime.human import HumanDesk
 from mas.runtime.joining import agent_principal, check_room, check_user, listening, share_of
 from mas.runtime.leaving import Told, leave_in_order
 from mas.runtime.replicas import USUAL
+from mas.runtime.runlog import RunLog
 from mas.runtime.team import ENVIRONMENT, Place, TeamRuntime
 from mas.training.crew import Players, Shared
 from mas.training.players import open_players
@@ -92,8 +93,12 @@ async def open_spread(
     ca_file: Path | None = None,
     store: str | None = None,
     desk: HumanDesk | None = None,
+    log: RunLog | None = None,
 ) -> AsyncIterator[Players]:
     """The configured team, whose agents are processes of `serve_agent` on the bus at `url`. No weights are loaded here.
+
+    Args:
+        log: where every play is written down, and what the bus comes back with after a kill; None: nowhere.
 
     Raises:
         ConfigError: somebody plays this team on this bus. NoRoute: an agent is not on it. Otherwise as
@@ -104,7 +109,13 @@ async def open_spread(
     text = model_text(config.model)
     async with AsyncExitStack() as stack:
         bus = await stack.enter_async_context(
-            MqttBus.connect(url, payloads=TEAM_PAYLOADS, ca_file=ca_file, store=store)
+            MqttBus.connect(
+                url,
+                payloads=TEAM_PAYLOADS,
+                ca_file=ca_file,
+                store=store,
+                journal=None if log is None else log.journal,
+            )
         )
         watch_connection(bus, note)
         runtime = TeamRuntime(
@@ -116,7 +127,13 @@ async def open_spread(
             timeout_s=config.train.answer_timeout_s,
             peers=peers_elsewhere(config, team),
             desk=desk,
-            place=Place(hosts=frozenset((ENVIRONMENT,)), principal=bus.me.principal, process=bus.me.process),
+            place=Place(
+                hosts=frozenset((ENVIRONMENT,)),
+                principal=bus.me.principal,
+                process=bus.me.process,
+                comes_back=log is not None,
+            ),
+            log=log,
         )
         async with claim(bus, f"{team.name}/{ENVIRONMENT}", most=1) as first:
             check_alone(first)

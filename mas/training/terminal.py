@@ -8,6 +8,7 @@ from rich.text import Text
 
 from mas.core.errors import RefusedRequest, RunError
 from mas.runtime.human import HumanDesk, Question
+from mas.runtime.runlog import RunLog
 
 _CHUNK = 65_536
 
@@ -19,10 +20,11 @@ class TerminalDesk(HumanDesk):
 
     Args:
         descriptor: of the file that answers are read from.
+        log: see `HumanDesk`.
     """
 
-    def __init__(self, console: Console, descriptor: int = 0) -> None:
-        super().__init__(self._laid, self._gone)
+    def __init__(self, console: Console, descriptor: int = 0, log: RunLog | None = None) -> None:
+        super().__init__(self._laid, self._gone, log)
         self._console, self._descriptor = console, descriptor
         self._shown: str | None = None
         self._unread = b""

@@ -100,6 +100,16 @@ def test_with_any_the_first_arrival_decides_and_the_other_is_cancelled_at_the_en
         assert said(flow)[slow] == []
 
 
+def test_a_join_whose_time_is_over_just_when_nobody_is_at_work_stays_so() -> None:
+    """`a` speaks at 0.5 s, so `j` waits until 1.5 s; `s` is the only one at work, and speaks in that moment. Then `c`
+    and `d` are quicker than `j` and `b`: the order of waves must not forget that `j` waits no more."""
+    edges = ("start -> a", "start -> s", "s -> b", "s -> c", "c -> d", "a -> j", "b -> j", "j -> done", "d -> done")
+    script = Script(seconds(a=0.5, s=1.4999999, c=1.0, d=0.5, j=2.0, b=5.0))
+    flow = play(script.turn(plan_of(edges, "j", joins={"j": {"timeout_s": 1.0}})))
+    assert script.heard["j", 0] == ["a a0"]
+    assert said(flow) == {"a": ["a0"], "s": ["s0"], "b": ["b0"], "c": ["c0"], "d": ["d0"], "j": ["j0"]}
+
+
 def test_outputs_of_one_moment_join_in_declared_order() -> None:
     edges = ("start -> b", "start -> a", "b -> judge", "a -> judge", "judge -> done")
     script = Script(seconds())

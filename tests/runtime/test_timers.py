@@ -25,8 +25,9 @@ def test_a_limit_begins_with_the_first_live_branch_and_is_over_in_time() -> None
     flow = say(flow, "a")
     assert timers.watch(flow, 103.0) == 5.0
     assert timers.watch(flow, 105.0) == 3.0
-    assert timers.expired(flow, 107.9) is flow
-    assert timers.expired(flow, 108.0).ready() == ("b", "j")
+    assert timers.over(107.9) == ()
+    assert timers.over(108.0) == ("j",)
+    assert flow.expire("j").ready() == ("b", "j")
 
 
 def test_a_limit_ends_with_the_wait_and_begins_anew_with_the_next() -> None:
@@ -47,8 +48,8 @@ def test_of_two_limits_the_first_counts_and_joins_without_one_are_left_alone() -
     flow = said_all(plan_of(edges, "j", joins), ("a", "x"), ("c", "x"))
     timers = JoinTimers()
     assert timers.watch(flow, 0.0) == 3.0
-    assert timers.expired(flow, 4.0).ready() == ("b", "d", "k")
-    assert timers.expired(flow, 6.0).ready() == ("b", "d", "j", "k")
+    assert timers.over(4.0) == ("k",)
+    assert timers.over(6.0) == ("k", "j")
 
 
 async def played(join: object, decide: Decide) -> Flow:

@@ -1,0 +1,136 @@
+"""The plays of a journal: what whoever plays a team writes down of each episode, as bytes, in order.
+
+They lie in the journal's file beside its messages and are written by the same thread, so that both share their syncs.
+Leaves out on purpose: what the bytes mean (`mas.runtime.runlog`).
+"""
+
+import time
+from contextlib import closing
+
+import msgspec
+
+from mas.bus.journal import Journal
+from mas.bus.record import connect, failing
+
+_BEGIN = "INSERT INTO play (id, team, episode, frame, at) VALUES (?, ?, ?, ?, ?)"
+_LIVE = "UPDATE play SET lives = lives + 1, failure = NULL WHERE id = ?"
+_ADD = "INSERT INTO event (play, frame) VALUES (?, ?)"
+_TICK = "UPDATE play SET clock_s = max(clock_s, ?) WHERE id = ?"
+_FAIL = "UPDATE play SET failure = ? WHERE id = ?"
+_END = "UPDATE play SET ended = (SELECT max(seq) FROM event) WHERE id = ?"
+_FORGET_EVENTS = "DELETE FROM event WHERE play = ?"
+_FORGET_PLAY = "DELETE FROM play WHERE id = ?"
+_DROP_EVENTS = "DELETE FROM event WHERE play IN (SELECT id FROM play WHERE ended <= (SELECT max(seq) FROM event) - ?)"
+_DROP_PLAYS = "DELETE FROM play WHERE ended IS NOT NULL AND id NOT IN (SELECT play FROM event)"
+_REPLY = "INSERT OR REPLACE INTO reply (question, text) VALUES (?, ?)"
+_DROP_REPLIES = "DELETE FROM reply WHERE rowid <= (SELECT max(rowid) FROM reply) - ?"
+
+
+class PlayRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One play.
+
+    Attributes:
+        id: drawn by lot when it began, so that no two plays of any journal share one.
+        frame: how it began.
+        at: when it began, seconds since 1970; clock_s: how long it was played, all lives together, as far as known.
+        lives: how often a process has begun to play it.
+        ended: position of its last event, None while it can go on; failure: what its last life failed with.
+    """
+
+    id: str
+    team: str
+    episode: str
+    frame: bytes
+    at: float
+    clock_s: float
+    lives: int
+    ended: int | None
+    failure: str | None
+
+
+_COLUMNS = ", ".join(PlayRow.__struct_fields__)
+
+
+class Plays:
+    """The plays of an open journal."""
+
+    def __init__(self, journal: Journal) -> None:
+        self.path = journal.path
+        self._journal = journal
+        self._keep = journal.keep
+
+    def rows(self) -> list[PlayRow]:
+        """All plays on the disk, the oldest first.
+
+        Raises:
+            JournalError: the file cannot be read.
+        """
+        with closing(connect(self.path)) as connection, failing(self.path, "read"):
+            rows = connection.execute(f"SELECT {_COLUMNS} FROM play ORDER BY at, rowid").fetchall()
+        return [PlayRow(**dict(zip(PlayRow.__struct_fields__, row, strict=True))) for row in rows]
+
+    def events(self, play: str) -> list[bytes]:
+        """What a play has written to the disk, in order.
+
+        Raises:
+            JournalError: the file cannot be read.
+        """
+        with closing(connect(self.path)) as connection, failing(self.path, "read"):
+            rows = connection.execute("SELECT frame FROM event WHERE play = ? ORDER BY seq", (play,)).fetchall()
+        return [frame for (frame,) in rows]
+
+    def replies(self) -> dict[str, str]:
+        """Question -> the answer that a person gave."""
+        with closing(connect(self.path)) as connection, failing(self.path, "read"):
+            return dict(connection.execute("SELECT question, text FROM reply").fetchall())
+
+    def begin(self, play: str, team: str, episode: str, frame: bytes) -> None:
+        """A play begins."""
+        self._journal.write((_BEGIN, (play, team, episode, frame, time.time())))
+
+    def live(self, play: str) -> None:
+        """A process begins to play it, or goes on with it."""
+        self._journal.write((_LIVE, (play,)))
+
+    def add(self, play: str, frame: bytes) -> None:
+        """Something has happened in it."""
+        self._journal.write((_ADD, (play, frame)))
+
+    def tick(self, play: str, clock_s: float) -> None:
+        """It has been played for so long."""
+        self._journal.write((_TICK, (clock_s, play)))
+
+    def fail(self, play: str, failure: str) -> None:
+        """Its life has failed; another may go on."""
+        self._journal.write((_FAIL, (failure, play)))
+
+    def end(self, play: str) -> None:
+        """It is over. Plays that were over long ago are dropped: those whose last event is behind the latest `keep`."""
+        self._journal.write((_END, (play,)))
+        if self._keep is not None:
+            self._journal.write((_DROP_EVENTS, (self._keep,)), (_DROP_PLAYS, ()), (_DROP_REPLIES, (self._keep,)))
+
+    def forget(self, play: str) -> None:
+        """Drop it, over or not."""
+        self._journal.write((_FORGET_EVENTS, (play,)), (_FORGET_PLAY, (play,)))
+
+    def reply(self, question: str, text: str) -> None:
+        """A person has answered a question."""
+        self._journal.write((_REPLY, (question, text)))
+
+    async def is_safe(self) -> None:
+        """Wait until all that was written so far survives; see `Journal.is_safe`.
+
+        Raises:
+            JournalError: the journal is closed, or the disk has failed.
+        """
+        self._journal.check()
+        await self._journal.is_safe()
+
+    async def flush(self) -> None:
+        """Wait until all that was written so far can be read.
+
+        Raises:
+            JournalError: the disk has failed.
+        """
+        await self._journal.flush()

@@ -1,0 +1,90 @@
+"""One call of a play: what is recorded of it, or what is to be; see `mas.runtime.playlog`."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from mas.core.errors import MasError, ReplayError
+from mas.runtime.agents import Candidate
+from mas.runtime.budget import Purse, Spent
+from mas.runtime.events import (
+    Called,
+    Dropped,
+    failure_of,
+)
+
+if TYPE_CHECKING:
+    from mas.runtime.turnlog import TurnLog
+
+Visit = tuple[int, str, int]
+"""Turn, agent, and how often it has spoken before."""
+
+
+class Call:
+    """One question to an agent, or to who stands in for it. `id`: of its message, the same in every life."""
+
+    def __init__(self, turn: "TurnLog", visit: Visit, number: int, name: str, asked: str) -> None:
+        self.id = f"{turn.play.id}/{visit[0]}/{visit[1]}/{visit[2]}/{number}"
+        self._turn, self._visit, self._number = turn, visit, number
+        self._name, self._asked = name, asked
+        self._began = 0.0
+
+    async def known(self, purses: Sequence[Purse], most: Spent) -> Called | None:
+        """What is recorded of it, None where it is to be made now; what was spent is taken from the purses.
+
+        Args:
+            most: what it reserves there when it is made.
+
+        Raises:
+            ReplayError: something else was asked.
+        """
+        play, known = self._turn.play, await self._turn.recorded((self._visit, self._number), purses, most)
+        for call in (*self._turn.lost(self._visit), *(() if known is None else (known,))):
+            for purse in purses:
+                purse.take(call.spent, ago_s=play.clock_s() - call.began)
+        self._began = play.clock_s()
+        if known is not None and (known.asked, known.name) != (self._asked, self._name):
+            raise ReplayError(
+                f"agent {self._visit[1]!r} is asked something else in turn {self._visit[0]} of play {play.id!r} than "
+                "when it was recorded: another seed, temperature or version, or whoever decides is not deterministic"
+            )
+        return known
+
+    async def answered(self, candidates: tuple[Candidate, ...], spent: Spent) -> None:
+        """It was answered.
+
+        Raises:
+            JournalError: the answer cannot be written.
+        """
+        try:
+            await self._write(spent, candidates, None)
+        except asyncio.CancelledError:
+            turn, agent, visit = self._visit
+            self._turn.play.put(Dropped(turn=turn, agent=agent, visit=visit, number=self._number))
+            raise
+
+    async def failed(self, error: MasError, spent: Spent) -> None:
+        """It failed.
+
+        Raises:
+            JournalError: that cannot be written.
+        """
+        await self._write(spent, (), error)
+
+    async def _write(self, spent: Spent, candidates: tuple[Candidate, ...], error: MasError | None) -> None:
+        turn, agent, visit = self._visit
+        await self._turn.play.write(
+            Called(
+                turn=turn,
+                agent=agent,
+                visit=visit,
+                number=self._number,
+                asked=self._asked,
+                name=self._name,
+                began=self._began,
+                at=self._turn.play.clock_s(),
+                spent=spent,
+                candidates=candidates,
+                error=None if error is None else failure_of(error),
+            )
+        )
