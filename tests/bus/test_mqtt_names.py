@@ -128,7 +128,14 @@ class Watched:
     def __init__(self) -> None:
         self.time_s = 0.0
         self.went: list[Peer] = []
-        self.cards = Cards(clock=lambda: self.time_s, absent_s=5.0, gone=lambda peer, card: self.went.append(peer))
+        self.cards = Cards(
+            clock=lambda: self.time_s,
+            absent_s=5.0,
+            gone=lambda peer, card: self.went.append(peer),
+            back=lambda peer: None,
+            forgotten=lambda peer: None,
+            changed=lambda peer, card: None,
+        )
 
 
 ALICE = Peer("alice", "p")

@@ -119,7 +119,7 @@ def test_train_on_a_run_of_another_configuration_names_the_differing_keys(
 
 
 def test_a_team_that_was_stopped_exits_130(mas: Mas, monkeypatch: pytest.MonkeyPatch) -> None:
-    def stopped(*words: object) -> None:
+    def stopped(*words: object, **options: object) -> None:
         raise Halted("turn 3 of episode 'e' does not begin")
 
     monkeypatch.setattr("mas.training.players.open_players", stopped)
