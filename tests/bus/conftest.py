@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 from between import QUICK, as_user
-from lives import Lives, lives
 from mosquitto import Mosquitto, running_mosquitto
+from process_lives import Lives, lives
 
 from mas.bus.mqtt import MqttBus
 

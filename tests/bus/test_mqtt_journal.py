@@ -6,8 +6,8 @@ from contextlib import suppress
 import msgspec
 import pytest
 from between import QUICK, as_user, until, vanish
-from lives import Slow, interrupted, lives, note
 from mosquitto import needs_mosquitto
+from process_lives import Slow, interrupted, lives, note
 
 from mas.bus.mqtt import MqttBus
 from mas.bus.mqtt_cards import Card

@@ -6,8 +6,8 @@ from functools import partial
 
 import pytest
 from between import QUICK, as_user, until
-from lives import Lives, Slow, interrupted, note
 from mosquitto import needs_mosquitto
+from process_lives import Lives, Slow, interrupted, note
 
 from mas.bus.behind import Behind
 from mas.bus.mqtt import MqttBus

@@ -4,8 +4,8 @@ import sqlite3
 
 import pytest
 from between import QUICK, as_user, until, vanish
-from lives import Slow, note
 from mosquitto import needs_mosquitto
+from process_lives import Slow, note
 
 from mas.bus.journal import Journal
 from mas.bus.memory import MemoryBus

@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from between import QUICK, as_user, until
-from lives import lives, note
 from mosquitto import needs_mosquitto
+from process_lives import lives, note
 
 from mas.bus.mqtt import MqttBus
 from mas.bus.serve import serve
