@@ -20,6 +20,7 @@ from rich.text import Text
 from mas.bench.command import bench
 from mas.broker.command import broker
 from mas.bus.command import deadletters
+from mas.bus.record import JOURNAL_NAME, journal_at
 from mas.config.load import load_run_config
 from mas.config.peers import check_peers
 from mas.core.errors import ConfigError, Halted, MasError, RunDirectoryError
@@ -133,6 +134,13 @@ def serve(
     ] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="0: any free one")] = 8000,
     max_waiting: Annotated[int, typer.Option(min=0, help="requests that may wait; more get status 429")] = 1024,
+    journal: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="JOURNAL",
+            help=f"keep requests to the team in this file or a directory's {JOURNAL_NAME}; after a kill they go on",
+        ),
+    ] = None,
 ) -> None:
     """Serve a run's base, adapters and team over an OpenAI-compatible endpoint, until Ctrl-C."""
     config = load_run_config(run_dir, overrides or [])
@@ -143,7 +151,8 @@ def serve(
 
     key = os.environ.get("MAS_API_KEY") or None
     with bind(host, port, has_key=key is not None) as listener:
-        serve_run(run_dir, config, scenario, listener, Console(), key=key, max_waiting=max_waiting)
+        place = None if journal is None else journal_at(journal)
+        serve_run(run_dir, config, scenario, listener, Console(), key=key, max_waiting=max_waiting, journal=place)
 
 
 @app.command()

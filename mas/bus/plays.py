@@ -69,6 +69,17 @@ class Plays:
             rows = connection.execute(f"SELECT {_COLUMNS} FROM play ORDER BY at, rowid").fetchall()
         return [PlayRow(**dict(zip(PlayRow.__struct_fields__, row, strict=True))) for row in rows]
 
+    def row(self, team: str, episode: str) -> PlayRow | None:
+        """The play of an episode on the disk, None: there is none.
+
+        Raises:
+            JournalError: the file cannot be read.
+        """
+        with closing(connect(self.path)) as connection, failing(self.path, "read"):
+            query = f"SELECT {_COLUMNS} FROM play WHERE team = ? AND episode = ?"
+            row = connection.execute(query, (team, episode)).fetchone()
+        return None if row is None else PlayRow(**dict(zip(PlayRow.__struct_fields__, row, strict=True)))
+
     def events(self, play: str) -> list[bytes]:
         """What a play has written to the disk, in order.
 

@@ -8,6 +8,7 @@ from mas.core.engine import AdapterRef
 from mas.core.together import together
 from mas.endpoint.ask import seeds_of, wanted_chat, wanted_completion
 from mas.endpoint.errors import Refused
+from mas.endpoint.kept import KeptRequests, asked_of
 from mas.endpoint.models import Served
 from mas.endpoint.reply import Reply
 from mas.endpoint.shapes import Json, Shape
@@ -27,6 +28,8 @@ class Answering:
     """One request on its way to its answer.
 
     Attributes:
+        key: of a request that is kept, None: the client gave none.
+        kept: keeps the requests to teams; None: they end with their client.
         on_cost: told prompt and generated tokens as they come up.
         on_first_token: told the moment (`time.perf_counter`) of a stream's first token.
     """
@@ -37,6 +40,8 @@ class Answering:
     shape: Shape
     on_cost: Callable[[int, int], None]
     on_first_token: Callable[[float], None]
+    key: str | None = None
+    kept: KeptRequests | None = None
     speaking: set[int] = field(default_factory=set)
     generated: int = 0
 
@@ -101,11 +106,10 @@ class Answering:
             choice |= prompt
 
     async def _team(self, team: TeamModel) -> None:
-        message = _situation(self.request)
-        plays = [team.turn(message, seed, self.request.temperature) for seed in seeds_of(self.request)]
-        turns = await together(plays, "team-turn")
+        turns, is_new = await self._turns(team, _situation(self.request))
         prompt, generated = sum(one.prompt_tokens for one in turns), sum(one.completion_tokens for one in turns)
-        self.on_cost(prompt, generated)
+        if is_new:
+            self.on_cost(prompt, generated)
         if not self.request.stream:
             choices = [_passed(self.shape.choice(index, turn.action, "stop"), turn) for index, turn in enumerate(turns)]
             await self.reply.whole(self.shape.whole(choices, NOBODY, prompt, generated))
@@ -116,6 +120,13 @@ class Answering:
         if self.shape.has_usage:
             await self.reply.event(self.shape.last(NOBODY, prompt, generated))
         await self.reply.done()
+
+    async def _turns(self, team: TeamModel, message: str) -> tuple[list[TeamTurn], bool]:
+        """What the team does, and whether it did so for this request alone."""
+        if self.kept is not None:
+            return await self.kept.turns(asked_of(team, message, self.request, self.key))
+        plays = [team.turn(message, seed, self.request.temperature) for seed in seeds_of(self.request)]
+        return await together(plays, "team-turn"), True
 
 
 def _passed(choice: Json, turn: TeamTurn) -> Json:

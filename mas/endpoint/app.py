@@ -17,6 +17,7 @@ from mas.core.errors import MasError
 from mas.endpoint.errors import Refused
 from mas.endpoint.exchange import MAX_BODY_BYTES, Exchange, Health, check_key
 from mas.endpoint.gate import Gate
+from mas.endpoint.kept import KeptRequests
 from mas.endpoint.metrics import Metrics
 from mas.endpoint.models import Served
 from mas.endpoint.people import PeoplePages
@@ -38,6 +39,7 @@ def build_app(
     max_waiting: int = MAX_WAITING,
     max_body: int = MAX_BODY_BYTES,
     desk: HumanDesk | None = None,
+    kept: KeptRequests | None = None,
 ) -> Starlette:
     """The endpoint for an engine that runs already; closing it and the teams' runtimes is the caller's.
 
@@ -46,6 +48,7 @@ def build_app(
         max_running: requests that run at the same time; `max_waiting` more wait, and others get status 429.
         max_body: of a request, in bytes.
         desk: of the teams' runtimes, where questions to people lie; None: there are none.
+        kept: keeps the requests to the teams, entered by the caller; None: they end with their client.
     """
     gate, health = Gate(running=max_running, waiting=max_waiting), Health()
     metrics = Metrics(served.engine, gate)
@@ -54,7 +57,9 @@ def build_app(
     people = PeoplePages(desk or HumanDesk(), max_body)
 
     def exchange(kind: type[CompletionRequest] | type[ChatRequest]) -> Exchange:
-        return Exchange(kind=kind, served=served, gate=gate, metrics=metrics, health=health, max_body=max_body)
+        return Exchange(
+            kind=kind, served=served, gate=gate, metrics=metrics, health=health, max_body=max_body, kept=kept
+        )
 
     app = Starlette(
         routes=[

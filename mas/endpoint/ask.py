@@ -48,7 +48,12 @@ def chat_prompt(tokenizer: Tokenizer, speaker: Speaker, messages: Sequence[ChatM
 def seeds_of(request: Sampled) -> tuple[int, ...]:
     """One seed per completion: that of the request and those after it, or a random one."""
     first = secrets.randbits(63) if request.seed is None else request.seed
-    return tuple((first + index) % 2**64 for index in range(request.n))
+    return seeds_from(first, request.n)
+
+
+def seeds_from(first: int, count: int) -> tuple[int, ...]:
+    """A seed and those after it."""
+    return tuple((first + index) % 2**64 for index in range(count))
 
 
 def _wanted(

@@ -7,20 +7,26 @@ import signal
 import socket
 import time
 from collections import defaultdict
+from collections.abc import AsyncIterator, Mapping
+from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
 
 from rich.console import Console
 from rich.text import Text
 
+from mas.bus.journal import Journal
 from mas.config.options import Config
 from mas.core.environment import Observation
 from mas.core.role import Role, View
 from mas.core.scenario import Scenario
 from mas.endpoint.app import build_app
+from mas.endpoint.kept import KeptRequests
 from mas.endpoint.models import Served, Speaker
 from mas.endpoint.server import running
 from mas.endpoint.teams import TeamModel
+from mas.runtime.events import Setting
 from mas.runtime.human import HumanDesk
+from mas.runtime.runlog import RunLog
 from mas.serving.model import BaseModel
 from mas.training.crew import Crew, open_crew
 from mas.training.run import open_base
@@ -36,28 +42,52 @@ def serve_run(
     *,
     key: str | None,
     max_waiting: int,
+    journal: Path | None = None,
 ) -> None:
     """Serve a run until SIGINT or SIGTERM comes; what is in flight then may end.
+
+    Args:
+        journal: keeps the requests to the team, which go on with the next process; None: they end with this one.
 
     Raises:
         RunDirectoryError: the run has no adapters yet.
         ModelError, CheckpointError: the base or an adapter cannot be loaded.
+        JournalError: the journal cannot be used, or has plays of something else.
     """
-    base = open_base(config, scenario, console.print)
-    adapters = saved_adapters(run_dir, base.bank)
+    of = {"run": str(run_dir.resolve()), "model.path": config.model.path}
 
-    async def serve() -> None:
-        desk = HumanDesk()
-        async with open_crew(config, scenario, base, adapters, desk=desk) as crew:
+    async def serve(log: RunLog | None) -> None:
+        desk = HumanDesk(log=log)
+        async with open_crew(config, scenario, base, adapters, desk=desk, log=log) as crew:
             served = served_crew(crew, base, config)
-            app = build_app(served, key=key, max_waiting=max_waiting, desk=desk)
-            stopped = _on_signal()
-            async with running(app, listener) as address:
-                console.print(Text(_greeting(f"the run in {run_dir}", address, served, key)), soft_wrap=True)
-                await stopped.wait()
-                console.print("closing: requests in flight may end, nobody else is let in", style="dim")
+            async with _keeping(log, served, of, console) as kept:
+                app = build_app(served, key=key, max_waiting=max_waiting, desk=desk, kept=kept)
+                stopped = _on_signal()
+                async with running(app, listener) as address:
+                    console.print(Text(_greeting(f"the run in {run_dir}", address, served, key)), soft_wrap=True)
+                    await stopped.wait()
+                    console.print("closing: requests in flight may end, nobody else is let in", style="dim")
 
-    asyncio.run(serve())
+    with ExitStack() as stack:
+        log = None if journal is None else RunLog(stack.enter_context(Journal.open(journal)))
+        base = open_base(config, scenario, console.print)
+        adapters = saved_adapters(run_dir, base.bank)
+        asyncio.run(serve(log))
+
+
+@asynccontextmanager
+async def _keeping(
+    log: RunLog | None, served: Served, of: Mapping[str, Setting], console: Console
+) -> AsyncIterator[KeptRequests | None]:
+    """The requests that a log keeps, None without one; says how many go on."""
+    if log is None:
+        yield None
+        return
+    async with KeptRequests(log, served.teams, of=of) as kept:
+        if kept.under_way:
+            text = f"requests from before that go on, from {log.path}: {kept.under_way}"
+            console.print(Text(text, style="dim"), soft_wrap=True)
+        yield kept
 
 
 def served_crew(crew: Crew, base: BaseModel, config: Config) -> Served:

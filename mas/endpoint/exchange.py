@@ -11,6 +11,7 @@ from starlette.types import Receive, Scope, Send
 from mas.endpoint.answer import Answering
 from mas.endpoint.errors import Refused, refusal
 from mas.endpoint.gate import Disconnected, Gate
+from mas.endpoint.kept import KEY_HEADER, KeptRequests, check_key_header
 from mas.endpoint.metrics import Metrics
 from mas.endpoint.models import Served
 from mas.endpoint.reply import Reply
@@ -33,7 +34,7 @@ class Health:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exchange:
-    """An ASGI application for one kind of request. `max_body`: bytes."""
+    """An ASGI application for one kind of request. `max_body`: bytes; `kept` None: requests end with their client."""
 
     kind: type[CompletionRequest] | type[ChatRequest]
     served: Served
@@ -41,6 +42,7 @@ class Exchange:
     metrics: Metrics
     health: Health
     max_body: int
+    kept: KeptRequests | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         reply, began = Reply(send), time.perf_counter()
@@ -73,7 +75,9 @@ class _Call:
     async def answer(self, scope: Scope, receive: Receive) -> None:
         """Read it, wait for a place, and answer it while the client is there."""
         served, metrics, gate = self.exchange.served, self.exchange.metrics, self.exchange.gate
-        body = await read_body(Request(scope, receive), self.exchange.max_body)
+        http, kept = Request(scope, receive), self.exchange.kept
+        key = None if kept is None else check_key_header(http.headers.getlist(KEY_HEADER))
+        body = await read_body(http, self.exchange.max_body)
         request = read_request(body, self.exchange.kind)
         served.find(request.model)
         self.model = request.model
@@ -84,6 +88,8 @@ class _Call:
             shape=Shape(request, served.engine.tokenizer),
             on_cost=lambda prompt, generated: metrics.tokens(self.model, prompt, generated),
             on_first_token=lambda moment: metrics.first_token(self.model, moment - self.began),
+            key=key,
+            kept=kept,
         )
         async with gate.connected(receive), gate.place():
             await answering.run()

@@ -6,21 +6,23 @@ member is shown those of its own view; or plain text, shown to everybody as the 
 
 import json
 import logging
+import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import count
+from types import MappingProxyType
 from typing import ClassVar
 
 import msgspec
 
 from mas.core.environment import EnvironmentSpec, Step, Task
-from mas.core.errors import MasError, RefusedRequest
+from mas.core.errors import Halted, JournalError, MasError, RefusedRequest, ReplayError
 from mas.core.naming import did_you_mean
 from mas.core.scenario import Scenario
 from mas.endpoint.errors import Refused
 from mas.endpoint.wire import read_json
 from mas.graph.plan import Plan
 from mas.graph.template import parse_template
+from mas.runtime.events import Setting
 from mas.runtime.flow import Flow
 from mas.runtime.play import team_action, view_names
 from mas.runtime.team import TeamRuntime
@@ -32,7 +34,8 @@ TEXT_FIELD = "task"
 """The observation field that a plain text is shown as."""
 Views = Mapping[str, Mapping[str, str]]
 """View -> its fields."""
-_NUMBERS = count()
+UNFINISHED = "unfinished"
+"""The code of a failure that is none of the team's: in another process the turn may go on."""
 _log = logging.getLogger(__name__)
 
 
@@ -132,14 +135,26 @@ class TeamModel:
             raise self._refused("The members of this team read fields, not plain text.")
         return Situation(seat, {view: {TEXT_FIELD: text} for view in self._shown})
 
-    async def turn(self, message: str, seed: int, temperature: float | None) -> TeamTurn:
-        """Play one team turn. `temperature` 0: greedy; None: each role's own.
+    async def turn(
+        self,
+        message: str,
+        seed: int,
+        temperature: float | None,
+        *,
+        episode: str | None = None,
+        settings: Mapping[str, Setting] = MappingProxyType({}),
+    ) -> TeamTurn:
+        """Play one team turn, or on a runtime with a log go on with it. `temperature` 0: greedy; None: each role's own.
+
+        Args:
+            episode: its name; None: one that no other turn has.
+            settings: see `TeamRuntime.play`.
 
         Raises:
             Refused: the message is no situation, a member could not be asked, or the turn failed.
         """
         situation = self.situation(message)
-        ledger = Ledger(id=f"{self.name}/{next(_NUMBERS)}", task="situation")
+        ledger = Ledger(id=episode or f"{self.name}/{secrets.token_hex(8)}", task="situation")
         actions: list[str] = []
 
         def on_turn(turn: int, flow: Flow, step: Step) -> None:
@@ -147,12 +162,16 @@ class TeamModel:
 
         try:
             decide = SingleDecision(self.runtime, ledger, seed, temperature)
-            await self.runtime.play(ledger.id, situation, decide, on_turn, on_attempt=ledger.on_attempt)
+            await self.runtime.play(
+                ledger.id, situation, decide, on_turn, on_attempt=ledger.on_attempt, settings=settings
+            )
         except MasError as error:
             if isinstance(error.__cause__, RefusedRequest):
                 raise Refused(400, f"a member of team {self.name!r} could not be asked: {error.__cause__}") from error
             _log.error("team %r could not play a turn: %s: %s", self.name, type(error).__name__, error)
-            raise Refused(500, f"team {self.name!r} could not play this turn ({type(error).__name__})") from error
+            code = UNFINISHED if isinstance(error, Halted | JournalError | ReplayError) else None
+            why = f"team {self.name!r} could not play this turn ({type(error).__name__})"
+            raise Refused(500, why, code=code) from error
         return TeamTurn(
             action=actions[0], prompt_tokens=ledger.prompt_tokens, completion_tokens=ledger.completion_tokens
         )

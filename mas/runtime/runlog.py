@@ -33,6 +33,7 @@ class Play(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         id: its messages' ids begin with it.
+        plan: digest of the team that it was begun with.
         began_at: seconds since 1970; played_s: how long it was played, waits for a process not counted.
         settings: see `TeamRuntime.play`.
         lives: how often a process has begun to play it.
@@ -41,6 +42,7 @@ class Play(msgspec.Struct, frozen=True, kw_only=True):
 
     id: str
     team: str
+    plan: str
     episode: str
     began_at: float
     played_s: float
@@ -71,7 +73,8 @@ class RunLog:
         Raises:
             JournalError: the disk has failed.
         """
-        return [_play(row) for row in await self._rows()]
+        await self._written()
+        return [_play(row) for row in self._plays.rows()]
 
     async def unfinished(self) -> list[Play]:
         """The plays that can go on, the oldest first.
@@ -80,6 +83,15 @@ class RunLog:
             JournalError: the disk has failed.
         """
         return [play for play in await self.plays() if not play.is_over]
+
+    async def find(self, team: str, episode: str) -> Play | None:
+        """The play of an episode, None: there is none.
+
+        Raises:
+            JournalError: the disk has failed.
+        """
+        row = await self._find(team, episode)
+        return None if row is None else _play(row)
 
     async def forget(self, team: str, episode: str) -> bool:
         """Drop what is known of a play, so that the episode can be played anew; False: nothing was.
@@ -165,12 +177,12 @@ class RunLog:
         return log
 
     async def _find(self, team: str, episode: str) -> PlayRow | None:
-        return next((row for row in await self._rows() if (row.team, row.episode) == (team, episode)), None)
+        await self._written()
+        return self._plays.row(team, episode)
 
-    async def _rows(self) -> list[PlayRow]:
+    async def _written(self) -> None:
         if self._has_written:
             await self._plays.flush()
-        return self._plays.rows()
 
 
 def _check(plays: Plays, row: PlayRow, now: Beginning) -> None:
@@ -201,6 +213,7 @@ def _play(row: PlayRow) -> Play:
     return Play(
         id=row.id,
         team=row.team,
+        plan=beginning.plan,
         episode=row.episode,
         began_at=row.at,
         played_s=row.clock_s,

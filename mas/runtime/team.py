@@ -132,7 +132,7 @@ class TeamRuntime:
             limits=plan.spec.replicas,
             addresses={name: self._of(name) for name in self._members if self._hosts(name)},
         )
-        self._log = log
+        self.log = log
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
@@ -298,10 +298,10 @@ class TeamRuntime:
             if on_attempt is not None:
                 self._asking.notes[episode] = on_attempt
             try:
-                if self._log is None:
+                if self.log is None:
                     played = self._play(episode, environment, decide, on_turn, in_step, None)
                 else:
-                    played = self._record(self._log, episode, environment, decide, on_turn, in_step, settings)
+                    played = self._record(self.log, episode, environment, decide, on_turn, in_step, settings)
                 await (played if self._spans is None else self._spans.episode(episode, played))
             finally:
                 del self.world.episodes[episode]

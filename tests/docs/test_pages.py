@@ -15,15 +15,17 @@ from conftest import BaseFor
 from pages import PAGES, ROOT, blocks, prose, read
 from pydantic import BaseModel
 
+from mas.bus.journal import Journal
 from mas.config.load import load_config
 from mas.config.options import Config
 from mas.config.servers import PeerOptions, RemoteOptions
 from mas.core.team import RoleSpec, TeamSpec
-from mas.endpoint import build_app, running
+from mas.endpoint import KeptRequests, build_app, running
 from mas.endpoint.command import served_crew
 from mas.graph import compile_team, load_team
 from mas.observe.metrics import read_metrics
 from mas.roles import build_roles
+from mas.runtime.runlog import RunLog
 from mas.scenarios import build_scenario
 from mas.training.compare import untrained
 from mas.training.crew import open_crew
@@ -148,26 +150,39 @@ def test_the_examples_of_the_page_on_delivery_run() -> None:
 
 
 async def test_the_examples_of_the_page_on_the_endpoint_run(
-    base_for: BaseFor, capfd: pytest.CaptureFixture[str]
+    base_for: BaseFor, capfd: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     base = base_for("relay")
     config = load_config(["scenario=relay"])
     scenario = build_scenario(config.scenario)
-    asking, embedding = [block.text for block in blocks("docs/endpoint.md", "python")]
+    *asking, embedding = [block.text for block in blocks("docs/endpoint.md", "python")]
     curls = [line for block in blocks("docs/endpoint.md", "bash") for line in block.text.splitlines() if "curl" in line]
-    async with (
-        open_crew(config, scenario, base, untrained(config, scenario, base)) as crew,
-        running(build_app(served_crew(crew, base, config))) as address,
-    ):
-        code = compile(asking.replace("http://127.0.0.1:8000", address), "docs/endpoint.md", "exec")
+    with Journal.open(tmp_path / "bus.sqlite") as journal:
+        log = RunLog(journal)
+        async with (
+            open_crew(config, scenario, base, untrained(config, scenario, base), log=log) as crew,
+            KeptRequests(log, (served := served_crew(crew, base, config)).teams) as kept,
+            running(build_app(served, kept=kept)) as address,
+        ):
+            await ask_as_shown(asking, curls, address)
+        given = [play.settings["asked.is_own"] for play in await log.plays()]
+    assert given.count(False) == 1, "one example has a key"
+    await asyncio.to_thread(exec, compile(embedding, "docs/endpoint.md", "exec"), {"__name__": "example"})
+    assert len(asking) == 2
+    assert len(curls) == 3
+    assert "planner heard hello" in capfd.readouterr().out
+
+
+async def ask_as_shown(examples: list[str], curls: list[str], address: str) -> None:
+    """Ask a server what the page asks."""
+    for example in examples:
+        code = compile(example.replace("http://127.0.0.1:8000", address), "docs/endpoint.md", "exec")
         await asyncio.to_thread(exec, code, {})
-        for line in curls if shutil.which("curl") else []:
+    if shutil.which("curl"):
+        for line in curls:
             words = shlex.split(line.replace("http://127.0.0.1:8000", address))
             done = await asyncio.create_subprocess_exec(*words, "--silent", "--fail-with-body")
             assert await done.wait() == 0, line
-    await asyncio.to_thread(exec, compile(embedding, "docs/endpoint.md", "exec"), {"__name__": "example"})
-    assert len(curls) == 3
-    assert "planner heard hello" in capfd.readouterr().out
 
 
 SMALLER = """"model": {"tiny": {"steps": 5, "habit_steps": 5, "hidden": 32}}, "train": {"steps": 1, "eval_tasks": 2}"""

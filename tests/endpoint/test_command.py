@@ -18,6 +18,7 @@ import pytest
 from conftest import BaseFor
 from rich.console import Console
 
+from mas.bus.journal import Journal
 from mas.config.load import load_config
 from mas.endpoint import Speaker
 from mas.endpoint.command import served_crew, speakers
@@ -102,6 +103,18 @@ def test_the_curl_line_that_is_printed_works_as_it_stands_and_ctrl_c_ends_the_se
         check_end(served, signal.SIGINT)
 
 
+@pytest.mark.slow
+def test_a_server_that_was_killed_has_the_result_when_it_is_started_again(run: Path, tmp_path: Path) -> None:
+    team = {"model": "team:relay", "messages": [{"role": "user", "content": '{"goal": "A", "table": "0123"}'}]}
+    answers = []
+    for _ in range(2):
+        with serving(str(run), "--port", "0", "--journal", str(tmp_path)) as served:
+            place, key = f"{served.address}/v1/chat/completions", {"Idempotency-Key": "one"}
+            answers.append(httpx.post(place, json=team, headers=key).json()["choices"])
+            served.process.kill()
+    assert answers[0] == answers[1], "drawn without a seed"
+
+
 def check_end(served: Serving, number: signal.Signals) -> None:
     """The signal ends the command as it should."""
     served.process.send_signal(number)
@@ -117,13 +130,15 @@ def test_what_cannot_be_served_is_one_line_and_exit_code_2(
     untrained_run = tmp_path / "untrained"
     untrained_run.mkdir()
     (untrained_run / "config.yaml").write_text((run / "config.yaml").read_text())
-    with socket.create_server(("127.0.0.1", 0)) as taken:
+    journal = str(tmp_path / "bus.sqlite")
+    with socket.create_server(("127.0.0.1", 0)) as taken, Journal.open(journal):
         port = str(taken.getsockname()[1])
         for words, text in (
             ((str(tmp_path / "none"),), "holds no run"),
             ((str(untrained_run), "--port", "0"), "holds no trained adapters yet"),
             ((str(run), "--host", "0.0.0.0"), "there is no key"),
             ((str(run), "--port", port), "cannot be listened at"),
+            ((str(run), "--port", "0", "--journal", journal), "is open already, here or in another process"),
             ((str(run), "learner.lr=0.1"), "has no effect on `mas serve`"),
             ((str(run), "train.seed=1"), "has no effect on `mas serve`"),
         ):

@@ -105,6 +105,9 @@ class MemoryPlays(Plays):
     def rows(self) -> list[PlayRow]:
         return list(self.held.values())
 
+    def row(self, team: str, episode: str) -> PlayRow | None:
+        return next((row for row in self.rows() if (row.team, row.episode) == (team, episode)), None)
+
     def events(self, play: str) -> list[bytes]:
         return [frame for name, frame in self.frames if name == play]
 
