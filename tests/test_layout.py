@@ -4,6 +4,8 @@ import ast
 import shutil
 import subprocess
 import sys
+import tomllib
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,10 @@ import mas
 ROOT = Path(__file__).parents[1]
 PACKAGE = Path(mas.__file__).parent
 LINKS = ("roles", "protocols", "training", "scenarios")
+IMPORTABLE = {
+    Path(folder).name
+    for folder in tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["pytest"]["ini_options"]["pythonpath"]
+}
 SOURCES = sorted(path for folder in ("mas", "tests") for path in (ROOT / folder).rglob("*.py"))
 
 
@@ -54,6 +60,19 @@ def test_every_module_has_a_docstring() -> None:
         if PACKAGE in path.parents and not ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
     ]
     assert without == []
+
+
+def test_what_tests_import_from_each_other_has_one_place() -> None:
+    """The folders of tests are one namespace: of two modules of a name only the first can be imported."""
+    tests = [path for path in SOURCES if ROOT / "tests" in path.parents]
+    imported = {
+        node.module
+        for path in tests
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ImportFrom) and node.module is not None
+    }
+    found = Counter(path.stem for path in tests if path.stem in imported and path.parent.name in IMPORTABLE)
+    assert [name for name, number in found.items() if number > 1 and name != "conftest"] == []
 
 
 def test_every_folder_of_modules_is_a_package() -> None:

@@ -118,6 +118,8 @@ class Desk:
         """Nobody waits for the message any more; if it is still to come, it is refused."""
         key = (sender, ticket)
         case = self._cases.get(key)
+        if case is not None and case.mode == "ask" and case.standing == "taken" and case.handed is not None:
+            self._local.forget(*case.handed)  # it may be asked anew
         if case is None:
             self._refuse(key, sys.maxsize)
         elif case.task is not None:

@@ -71,6 +71,7 @@ class Asking:
         self._distant = distant
         # A bus that remembers what it asked joins a second asking to the first; any other one drops it as a duplicate.
         self._again = Delivery.EFFECTIVELY_ONCE if comes_back else Delivery.AT_LEAST_ONCE
+        self._comes_back = comes_back
         self._spans = spans
         self._bus = bus if spans is None else spans.sender(bus)
         self._numbers = count()
@@ -221,8 +222,10 @@ class Asking:
         beat_s = None if policy.idle_s is None else policy.idle_s / BEATS_PER_SILENCE
         distant, role = self._distant, self._members[name].role.name
         pinned = None if distant is None else distant.pinned(role)
+        # What is joined to its first asking must be the same question, whether or not somebody listens in this life.
+        aloud = is_heard() or (self._comes_back and message_id is not None)
         ask = Ask.model_construct(
-            view=view, seeds=seeds, temperature=temperature, beat_s=beat_s, is_heard=is_heard(), adapter=pinned
+            view=view, seeds=seeds, temperature=temperature, beat_s=beat_s, is_heard=aloud, adapter=pinned
         )
 
         async def request() -> Payload:

@@ -191,7 +191,9 @@ class TeamRuntime:
         if self._place is not None:
             raise RunError(f"agent {agent!r} is in processes of its own here: start one more `mas agent {agent}`")
         self._troupe.check_more(agent)
-        member = self._members[agent] if voice is None else RoleAgent(self._members[agent].role, traced_voice(voice))
+        member = self._members[agent]
+        if voice is not None:
+            member = RoleAgent(member.role, traced_voice(voice), self.bus.part)
         return await self._troupe.spawn(agent, with_pulse(self.bus, member.handle))
 
     async def retire(self, agent: str) -> int:

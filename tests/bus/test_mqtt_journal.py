@@ -221,6 +221,18 @@ async def test_a_cancelled_request_of_an_earlier_life_is_not_joined(process, oth
         assert process.bus._node._store.former(note("1"), is_request=True) is None
 
 
+async def test_a_cancelled_request_of_an_earlier_life_is_made_anew(process, other):
+    slow = Slow()
+    async with serve(other, "b", slow):
+        asked = start((await process.begin()).request(note("1")))
+        await until(lambda: slow.begun == ["1"])
+        await interrupted(asked)
+        await process.end()
+        slow.may_answer.set()
+        assert (await (await process.begin()).request(note("1"))).payload.content == "answer to 1"
+    assert (slow.begun, slow.stopped) == (["1", "1"], ["1"])
+
+
 async def test_an_id_of_an_earlier_life_with_another_payload_is_refused(process, other):
     async with other.subscribe("b") as inbox:
         await (await process.begin()).publish(note("1"))

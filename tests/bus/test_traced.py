@@ -18,7 +18,7 @@ from mas.bus.serve import serve
 from mas.bus.traced import TracedSender, traced_handler
 from mas.bus.wire import decode, encode
 from mas.core.errors import RemoteError
-from mas.core.messages import Beat, Envelope, Note
+from mas.core.messages import Beat, Envelope, Note, Payload
 from mas.core.tracing import phase
 from mas.observe.tracing import open_tracing
 
@@ -68,6 +68,34 @@ async def test_a_handler_goes_on_with_the_trace_of_the_message(tmp_path: Path) -
     }
     assert handled[0].attributes[names.MESSAGING_OPERATION_TYPE] == names.MessagingOperationTypeValues.PROCESS.value
     assert "hello" not in (tmp_path / "spans.jsonl").read_text()
+
+
+async def test_an_answer_in_parts_is_one_span_until_it_is_read(tmp_path: Path) -> None:
+    bus = MemoryBus()
+
+    async def speak(envelope: Envelope) -> Payload:
+        bus.part(envelope, Note(text="secret"))
+        return await answer(envelope)
+
+    with open_tracing(tmp_path, process="p", most=99) as tracer:
+        sender = TracedSender(bus, tracer)
+        async with serve(bus, "work", speak):
+            with tracer.span("asking"):
+                async with sender.stream(ASK.new("work", Note(text="whole"))) as stream:
+                    parts = [part.payload.content async for part in stream if isinstance(part, Envelope)]
+                    with phase("reading"):
+                        whole = await stream.answer()
+            with pytest.raises(RemoteError):
+                async with sender.stream(ASK.new("work", Note(text="fail"))) as stream:
+                    await stream.answer()
+    await bus.close()
+    assert (parts, whole.payload) == (["secret"], Note(text="whole"))
+    assert tree_of(tmp_path)[:5] == [
+        *("asking", "  send work", "    process work", "      inside", "    reading"),
+    ]
+    spans = spans_in(tmp_path)
+    assert [span.error for span in spans if span.name == "send work"] == [None, "RemoteError"]
+    assert "secret" not in (tmp_path / "spans.jsonl").read_text()
 
 
 async def test_signs_of_life_are_not_traced(tmp_path: Path) -> None:

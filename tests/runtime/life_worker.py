@@ -12,7 +12,7 @@ import json
 import random
 import sys
 
-from lives import World
+from play_lives import World
 
 from mas.bus.journal import Journal
 from mas.bus.memory import MemoryBus

@@ -1,11 +1,13 @@
 """Agents that are heard while they speak say what they say unheard, over both buses."""
 
+import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 from mosquitto import needs_mosquitto, running_mosquitto
+from spans import spans_in
 
 from mas.bus.envelopes import EnvelopeFactory
 from mas.bus.memory import MemoryBus
@@ -19,8 +21,10 @@ from mas.core.messages import Envelope, Note
 from mas.core.seeds import derive_seed
 from mas.graph.load import load_team
 from mas.graph.plan import compile_team
+from mas.observe.tracing import open_tracing
 from mas.roles import build_roles
 from mas.runtime.agents import TEAM_PAYLOADS, Answer, Ask
+from mas.runtime.agents import Voice as TeamVoice
 from mas.runtime.aloud import Piece, ask_aloud, heard_by
 from mas.runtime.flow import Flow
 from mas.runtime.play import Point, look
@@ -130,6 +134,31 @@ async def test_whoever_listens_around_a_question_hears_it_and_nothing_imagined()
             assert not told
             (candidate,) = await runtime.ask(point, (1,), episode="e")
     assert text_of(told) == candidate.text
+
+
+async def test_a_traced_team_is_heard_as_well_and_what_it_says_is_in_no_span(tmp_path: Path):
+    told: Told = []
+    retries = {"solo": {"retries": {"attempts": 2, "wait_s": 0}}}
+    with open_tracing(tmp_path, process="p", most=99):
+        async with team(MemoryBus(), Voice(broken=1), policies=retries) as (runtime, point):
+            (candidate,) = await runtime.ask(point, (1,), episode="e", on_part=told.append)
+    assert text_of(told[told.index(Restart()) :]) == candidate.text
+    spans = spans_in(tmp_path)
+    assert [span.error for span in spans if span.name == "send solo/solo"] == ["RemoteError", None]
+    assert [span.attributes.get("gen_ai.request.stream") for span in spans if "completion" in span.name] == [True] * 2
+    assert candidate.text not in (tmp_path / "spans.jsonl").read_text()
+
+
+async def test_one_more_agent_with_a_voice_of_its_own_is_heard_as_well():
+    told: tuple[Told, Told] = ([], [])
+    first, second = Voice(), Voice()
+    replicas = {"solo": {"most": 2, "concurrency": 1}}
+    async with team(MemoryBus(), first, replicas=replicas) as (runtime, point):
+        await runtime.spawn("solo", voice=TeamVoice(engine=second))
+        asking = [runtime.ask(point, (seed,), episode="e", on_part=told[seed].append) for seed in (0, 1)]
+        said = [candidate.text for (candidate,) in await asyncio.gather(*asking)]
+    assert (first.streams, second.streams) == (1, 1)
+    assert [text_of(one) for one in told] == said
 
 
 async def test_a_part_that_is_no_piece_of_text_is_a_gap():

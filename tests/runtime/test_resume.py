@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 
 import pytest
-from lives import Life, MemoryLog, MemoryPlays, Says, Takes, World
+from play_lives import Life, MemoryLog, MemoryPlays, Says, Takes, World
 from test_human import TWO_PEOPLE
 from test_policies import PAIR
 from virtual_time import play

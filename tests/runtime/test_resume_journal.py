@@ -5,7 +5,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from lives import World
+from play_lives import World
 
 from mas.bus.journal import Journal
 from mas.bus.memory import MemoryBus

@@ -2,7 +2,7 @@
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from lives import Life, MemoryPlays, Says, Takes
+from play_lives import Life, MemoryPlays, Says, Takes
 from test_flow_properties import WORDS, plans
 
 from mas.core.seeds import derive_seed

@@ -58,17 +58,22 @@ def test_training_over_processes_and_in_one_ends_with_the_same_bits(
     # Alone in its batch, a completion does not depend on what comes at the same time, not even by rounding.
     playing = ("scenario=relay", *small_overrides, "model.max_batch=1")
     words = (*playing, *SHORT)
-    here, there = tmp_path / "here", tmp_path / "there"
+    here, there, payloads = tmp_path / "here", tmp_path / "there", tmp_path / "payloads"
     assert mas("train", *words, "train.steps=3", f"run_dir={here}").code == 0
-    with broker("relay", tmp_path / "bus") as running, agents(running, playing) as team:
+    store = ("--store", payloads.as_uri())
+    small = MqttOptions(inline_bytes=4096)  # adapters travel by reference, questions do not
+    monkeypatch.setattr("mas.training.over_bus.MqttOptions", lambda: small)
+    with broker("relay", tmp_path / "bus") as running, agents(running, (*playing, *store)) as team:
         team.start("planner")
         team.start("executor")
         for name, value in read_env(running.directory / "passwords" / "coordinator.env").items():
             monkeypatch.setenv(name, value)
         bus = ("--bus", os.environ["MAS_BUS_URL"])
         for steps in (2, 3):  # the second command goes on from the checkpoint of the first
-            ran = mas("train", *words, f"train.steps={steps}", f"run_dir={there}", *bus)
+            ran = mas("train", *words, f"train.steps={steps}", f"run_dir={there}", *bus, *store)
             assert ran.code == 0, ran.err
+    # Two roles, untrained and after each of three steps; what is published again is the same file.
+    assert len([path for path in payloads.rglob("*") if path.is_file()]) == 8
     assert adapters(there) == adapters(here)
     same = [line for line in measured(here) if "reward" in line]
     assert [line for line in measured(there) if "reward" in line] == same

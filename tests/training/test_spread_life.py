@@ -1,6 +1,7 @@
 """Agents in processes of their own come and go: within limits, in good order, and when they are told."""
 
 import asyncio
+import io
 import os
 import signal
 from collections.abc import Iterator
@@ -9,12 +10,17 @@ from pathlib import Path
 
 import pytest
 from between import QUICK, until, vanish
+from lives import interrupted
 from mosquitto import Mosquitto, needs_mosquitto, running_mosquitto
+from rich.console import Console
 from spreading import CONFIG, Held, asked, relay, serving, with_replicas, without_a_base
 
+from mas.bus.journal import Journal
 from mas.bus.mqtt import MqttBus
 from mas.bus.mqtt_orders import dismiss
 from mas.core.errors import Closed, ConfigError, Halted, NoRoute
+from mas.runtime.runlog import RunLog
+from mas.training.show import show_episode
 from mas.training.spread import open_spread
 
 pytestmark = needs_mosquitto
@@ -249,3 +255,26 @@ async def test_a_name_of_nobody_is_refused_before_anything(broker: Mosquitto) ->
     async with serving("plannr", broker) as task:
         with pytest.raises(ConfigError, match="no agent 'plannr'"):
             await task
+
+
+async def test_who_plays_with_a_journal_comes_back_at_once_and_joins_what_it_had_asked(
+    broker: Mosquitto, engines: Engines, tmp_path: Path
+) -> None:
+    task, console = relay().task("eval", 0), Console(file=io.StringIO())
+    async with serving("planner", broker), serving("executor", broker):
+        (held,), (executor,) = engines["planner"], engines["executor"]
+        held.let.clear()
+        with Journal.open(tmp_path / "bus.sqlite") as journal:
+            killed = open_spread(CONFIG, relay(), broker.url("coordinator"), str, log=RunLog(journal))
+            players = await killed.__aenter__()
+            showing = asyncio.create_task(show_episode(players, task, 7, console), name="first life")
+            await until(lambda: held.begun == 1)
+            assert isinstance(players.runtime.bus, MqttBus)
+            await vanish(players.runtime.bus)
+        with Journal.open(tmp_path / "bus.sqlite") as journal:
+            async with open_spread(CONFIG, relay(), broker.url("coordinator"), str, log=RunLog(journal)) as again:
+                held.let.set()
+                episode = await show_episode(again, task, 7, console)
+        await interrupted(showing)
+    assert [line.text for line in episode.lines] == ["a", "7"]
+    assert (held.begun, held.ended, held.cancelled, executor.begun) == (1, 1, 0, 1)
