@@ -241,9 +241,9 @@ class Desk:
 
     def _failed(self, case: Case, envelope: Envelope, error: MasError) -> None:
         """Tell the error, or, where the local listeners left, that another process may take it."""
-        is_left = isinstance(error, NoRoute) or (isinstance(error, Closed) and case.delivery is Delivery.AT_LEAST_ONCE)
-        is_new = isinstance(error, Closed) and case.standing == "held"  # the bus was closed before anybody took it
-        if is_new or (is_left and not self._listens(envelope.target)):
+        is_spare = case.delivery is Delivery.AT_LEAST_ONCE or case.standing == "held"  # "held": nobody has taken it
+        is_left = isinstance(error, NoRoute) or (isinstance(error, Closed) and is_spare)
+        if is_left and not self._listens(envelope.target):
             case.tries += case.standing == "taken"
             case.standing = "left"
             self._tell(case, case.attempt)
