@@ -89,6 +89,11 @@ class Slot:
         return not self.is_request and self.is_admitted and self.envelope.delivery is not Delivery.BEST_EFFORT
 
     @property
+    def is_queued(self) -> bool:
+        """A subscription has it in its queue, and can still receive it."""
+        return self.inbox is not None and self.place is self.inbox.queue
+
+    @property
     def is_settled(self) -> bool:
         """The sender has its outcome, or was cancelled."""
         return self.future is not None and self.future.done()
@@ -141,6 +146,7 @@ class Inbox:
         finish: told of every message that is `done`, with its effect; gives its credit back.
         give_back: told of every message that is not, with the delay, the cause, and whether that was an attempt;
             a delay of None: never again.
+        withdrawn: called when it takes nothing new.
 
     Raises:
         ValueError: credit is below 1.
@@ -158,6 +164,7 @@ class Inbox:
         release: Callable[[Slot], None],
         finish: Callable[[Slot, bytes | None], None],
         give_back: Callable[[Slot, float | None, str, bool], bool],
+        withdrawn: Callable[["Inbox"], None],
     ) -> None:
         if credit < 1:
             raise ValueError(f"credit of the subscription at {address!r} is {credit}; it must be 1 or more")
@@ -176,6 +183,7 @@ class Inbox:
         self._release = release
         self._finish = finish
         self._give_back = give_back
+        self._withdrawn = withdrawn
 
     async def __aenter__(self) -> Self:
         self._enter(self)
@@ -264,6 +272,7 @@ class Inbox:
         """Take nothing new; see `Subscription.withdraw`."""
         self.credit = 0
         self.close()
+        self._withdrawn(self)
 
     async def heard(self) -> None:
         """In one process an answer is heard at once; see `Subscription.heard`."""

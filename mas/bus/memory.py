@@ -211,6 +211,7 @@ class MemoryBus:
             release=self._release,
             finish=self._finish,
             give_back=self._redelivery.give_back,
+            withdrawn=self._redelivery.withdrawn,
         )
 
     def tap(self, watch: Callable[[Envelope], None], *, principal: str | None = None) -> Callable[[], None]:

@@ -47,7 +47,7 @@ class MqttStatistics(DetailedStatistics, frozen=True, kw_only=True):
             sender, closed; or that too many others waited with for somebody to listen.
         given_up: one-way messages sent from here that were accepted and became dead letters, here or elsewhere.
         malformed: frames that were none.
-        forged: frames whose envelope names another principal than sent them.
+        forged: frames whose envelope names another principal than sent them, or another address than they were sent to.
         reconnects: connections after the first.
         stored: payloads put into the store, to travel by reference; fetched: those taken from it.
     """

@@ -8,6 +8,7 @@ that is gone may come back as itself: it is away for as long as its card says.
 
 from collections import deque
 from collections.abc import Callable, Iterator
+from typing import Annotated
 
 import msgspec
 
@@ -37,7 +38,7 @@ class Card(msgspec.Struct, frozen=True, kw_only=True):
     since: float
     addresses: dict[str, str]
     is_leaving: bool = False
-    away_s: float = 0.0
+    away_s: Annotated[float, msgspec.Meta(ge=0)] = 0.0
     draining: tuple[str, ...] = ()
     claims: tuple[str, ...] = ()
     obeys: tuple[str, ...] = ()
@@ -173,6 +174,11 @@ class Cards:
     def listeners(self, address: str) -> list[Peer]:
         """The processes that listen at an address, suspects included."""
         return [peer for peer, card in self._cards.items() if address in card.addresses]
+
+    def is_draining(self, address: str) -> bool:
+        """Whether processes listen at an address and none of them takes what comes."""
+        cards = [card for card in self._cards.values() if address in card.addresses]
+        return bool(cards) and not any(card.takes(address) for card in cards)
 
     def readers(self, address: str) -> set[str]:
         """The principals that read at an address."""

@@ -27,9 +27,23 @@ class Case:
         due: it is not to be delivered again before, on the local bus's clock.
         handed: the address and the id of a message that came.
         task: hands it over; None once that is over.
+        is_stowing: its answer is being put into the store.
     """
 
-    __slots__ = ("_heard", "attempt", "delivery", "due", "handed", "key", "mode", "reply", "standing", "task", "tries")
+    __slots__ = (
+        "_heard",
+        "attempt",
+        "delivery",
+        "due",
+        "handed",
+        "is_stowing",
+        "key",
+        "mode",
+        "reply",
+        "standing",
+        "task",
+        "tries",
+    )
 
     def __init__(
         self,
@@ -52,6 +66,7 @@ class Case:
         self.handed: tuple[str, str] | None = None
         self.reply: bytes | None = None
         self.task: asyncio.Task[None] | None = None
+        self.is_stowing = False
         self._heard = heard
 
     def became(self, fate: Fate, tries: int, due: float) -> None:

@@ -80,6 +80,8 @@ class Client(aiomqtt.Client):
                 self._client.loop_read()
                 if self._heard == heard and not _is_pending(sock):
                     return
+            if _is_pending(self._client.socket()):  # the socket has nothing more to wake the event loop with
+                self._loop.call_soon(self._read)
         except Exception as error:  # noqa: BLE001 - whatever it is, this connection is over
             if not self._disconnected.done():
                 self._disconnected.set_exception(error)

@@ -5,7 +5,6 @@ again, and a message that comes twice gets the same word twice.
 """
 
 import asyncio
-import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -16,7 +15,7 @@ import msgspec
 from mas.bus.behind import Behind
 from mas.bus.memory import MemoryBus
 from mas.bus.mqtt_case import Case, Key, Over
-from mas.bus.mqtt_frames import Answer, Codec, Failed, Find, Send, Standing, Status, Word
+from mas.bus.mqtt_frames import LAST, Answer, Codec, Failed, Find, Send, Standing, Status, Word
 from mas.bus.mqtt_parts import way_to
 from mas.bus.mqtt_store import Store
 from mas.bus.mqtt_topics import Peer
@@ -26,6 +25,8 @@ from mas.bus.watch import Fate
 from mas.core.errors import Closed, Malformed, MasError, NoRoute
 from mas.core.messages import Delivery, Envelope
 
+_WORDS = 500
+"""In one frame: so that it is short enough for any broker, whatever came at once."""
 _OVER: Final = frozenset({"done", "dead", "left", "unknown"})
 
 
@@ -121,12 +122,12 @@ class Desk:
         if case is not None and case.mode == "ask" and case.standing == "taken" and case.handed is not None:
             self._local.forget(*case.handed)  # it may be asked anew
         if case is None:
-            self._refuse(key, sys.maxsize)
+            self._refuse(key, LAST)
         elif case.task is not None:
-            case.attempt = sys.maxsize
+            case.attempt = LAST
             case.task.cancel()
         elif case.standing in ("left", "unknown"):
-            case.attempt = sys.maxsize
+            case.attempt = LAST
 
     def got(self, sender: Peer, tickets: Iterable[str]) -> None:
         """Answers arrived: only remember that there was one."""
@@ -161,7 +162,12 @@ class Desk:
     @property
     def is_heard(self) -> bool:
         """Whether all answers that are remembered were confirmed by whoever asked. Errors never are."""
-        return all(case.reply is None for case in self._cases.values())
+        return all(case.reply is None and not case.is_stowing for case in self._cases.values())
+
+    @property
+    def is_stowing(self) -> bool:
+        """Whether an answer is on its way into the store."""
+        return any(case.is_stowing for case in self._cases.values())
 
     async def close(self) -> None:
         """Wait for what is being handed over, and say what becomes of the rest; the local bus must be closed.
@@ -188,6 +194,7 @@ class Desk:
             if case.mode == "ask":
                 answer = await self._local.request(envelope, watch=case, take=take)
                 timeless = msgspec.structs.replace(answer, deadline=None)  # it would be on this process's clock
+                case.is_stowing = True
                 self._reply(case, Answer(self._process, case.key[1], await self._references.stow(timeless)))
                 if self._store is not None:
                     self._store.took(case.key, case.attempt, case.reply)
@@ -198,7 +205,7 @@ class Desk:
 
     def _handed_over(self, case: Case, *, is_cancelled: bool) -> None:
         """The task ended, or was cancelled before it began."""
-        case.task = None
+        case.task, case.is_stowing = None, False
         if is_cancelled and (case.mode == "ask" or case.standing == "held"):
             case.standing = "unknown"
         if case.mode == "ask" or case.standing not in ("accepted", "taken"):
@@ -236,7 +243,8 @@ class Desk:
 
     def _failed(self, case: Case, envelope: Envelope, error: MasError) -> None:
         """Tell the error, or, where the local listeners left, that another process may take it."""
-        is_left = isinstance(error, NoRoute) or (isinstance(error, Closed) and case.delivery is Delivery.AT_LEAST_ONCE)
+        is_spare = case.delivery is Delivery.AT_LEAST_ONCE or case.standing == "held"  # "held": nobody has taken it
+        is_left = isinstance(error, NoRoute) or (isinstance(error, Closed) and is_spare)
         if is_left and not self._listens(envelope.target):
             case.tries += case.standing == "taken"
             case.standing = "left"
@@ -278,4 +286,6 @@ class Desk:
     def _speak(self) -> None:
         words, self._words = self._words, defaultdict(dict)
         for peer, told in words.items():
-            self._say(peer, self._codec.encode(Status(self._process, list(told.values()))))
+            news = list(told.values())
+            for begin in range(0, len(news), _WORDS):
+                self._say(peer, self._codec.encode(Status(self._process, news[begin : begin + _WORDS])))

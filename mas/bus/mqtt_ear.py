@@ -9,7 +9,7 @@ import msgspec
 from mas.bus.behind import Behind
 from mas.bus.mqtt_cards import Cards, read_card
 from mas.bus.mqtt_desk import Desk
-from mas.bus.mqtt_frames import Answer, Cancel, Codec, Failed, Find, Got, Part, Send, Status
+from mas.bus.mqtt_frames import Answer, Cancel, Codec, Failed, Find, Frame, Got, Part, Send, Status
 from mas.bus.mqtt_outbox import Outbox
 from mas.bus.mqtt_speaker import Speaker
 from mas.bus.mqtt_store import Store
@@ -54,6 +54,7 @@ class Ear:
         self._clock = clock
         self._echoed = echoed
         self._answers: dict[Peer, list[str]] = {}
+        self._store = store
         written = None if store is None else store.journal.flush
         self._writing = Behind(written, failed=lambda _: None, name="mqtt journal: answers")
         self._takers: dict[type, Callable[[Peer, Any], None]] = {
@@ -101,7 +102,7 @@ class Ear:
         if (arrival.kind == "to") is not isinstance(frame, Send):
             raise Malformed(f"a {type(frame).__name__} frame came {arrival.kind!r}")
         peer = Peer(arrival.sender, frame.process)
-        if isinstance(frame, Send | Answer) and frame.envelope.principal != peer.principal:
+        if _is_forged(frame, arrival):
             self.forged += 1
             return
         self._cards.heard(peer)
@@ -125,6 +126,8 @@ class Ear:
             self._outbox.heard(peer, word)
 
     def _take_answer(self, peer: Peer, frame: Answer) -> None:
+        if self._store is not None and self._store.may_ask_again(frame.ticket):
+            return  # it was asked in an earlier life: whoever answered keeps it until it is asked again
         self._outbox.answered(frame.ticket, frame.envelope)
         self._writing.call(lambda: self._came(peer, frame.ticket))
 
@@ -137,3 +140,12 @@ class Ear:
         if not self._answers:
             asyncio.get_running_loop().call_later(_GOT_S, self.say_what_came)
         self._answers.setdefault(peer, []).append(ticket)
+
+
+def _is_forged(frame: Frame, arrival: Arrival) -> bool:
+    """Whether an envelope says that somebody else sends it, or that it goes elsewhere: both the broker has checked on
+    the topic only."""
+    if not isinstance(frame, Send | Answer):
+        return False
+    is_elsewhere = isinstance(frame, Send) and frame.envelope.target != arrival.address
+    return is_elsewhere or frame.envelope.principal != arrival.sender

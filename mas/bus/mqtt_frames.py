@@ -7,18 +7,24 @@ Only kinds that were named are made, from fields whose types are checked: nothin
 frame is one byte of version and one array. Leaves out on purpose: compression.
 """
 
+import hashlib
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 from pydantic import BaseModel, Field, ValidationError
 
+from mas.bus.mqtt_topics import MOST_LETTERS
 from mas.core import errors
 from mas.core.errors import ConfigError, Malformed, MasError, RemoteError
 from mas.core.messages import PAYLOADS, Envelope, Payload
 
 VERSION = b"\x01"
-Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
+LAST = 2**53
+"""The highest number in a frame: a file of a journal holds it, and so does every reader of JSON."""
+Count = Annotated[int, msgspec.Meta(ge=0, le=LAST)]
+Ticket = Annotated[str, msgspec.Meta(max_length=64)]
+Process = Annotated[str, msgspec.Meta(min_length=1, max_length=MOST_LETTERS)]
 Mode = Literal["tell", "try", "ask"]
 Standing = Literal["held", "accepted", "taken", "done", "dead", "left", "unknown"]
 
@@ -30,6 +36,11 @@ class Stored(Payload):
     is_reference: ClassVar[bool] = True
     sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
     size: int = Field(ge=1)
+
+
+def stored(packed: bytes) -> Stored:
+    """What travels in the place of a payload of these bytes."""
+    return Stored(sha256=hashlib.sha256(packed).hexdigest(), size=len(packed))
 
 
 class Send(msgspec.Struct, frozen=True, array_like=True, tag="s"):
@@ -46,36 +57,36 @@ class Send(msgspec.Struct, frozen=True, array_like=True, tag="s"):
         is_streamed: the sender reads the parts of the answer.
     """
 
-    process: str
-    ticket: str
-    attempt: int
+    process: Process
+    ticket: Ticket
+    attempt: Count
     mode: Mode
     remaining_s: float | None
     eager: bool
     envelope: Envelope
-    tries: int = 0
+    tries: Count = 0
     is_streamed: bool = False
 
 
 class Find(msgspec.Struct, frozen=True, array_like=True, tag="f"):
     """Asks one process what became of these (ticket, attempt); an empty list asks whether it is there."""
 
-    process: str
-    tickets: list[tuple[str, int]]
+    process: Process
+    tickets: list[tuple[Ticket, Count]]
 
 
 class Cancel(msgspec.Struct, frozen=True, array_like=True, tag="c"):
     """Nobody waits for this message any more: do not hand it out, stop its handler."""
 
-    process: str
-    ticket: str
+    process: Process
+    ticket: Ticket
 
 
 class Got(msgspec.Struct, frozen=True, array_like=True, tag="g"):
     """The answers of these tickets arrived and need not be kept."""
 
-    process: str
-    tickets: list[str]
+    process: Process
+    tickets: list[Ticket]
 
 
 class Word(msgspec.Struct, frozen=True, array_like=True):
@@ -88,25 +99,25 @@ class Word(msgspec.Struct, frozen=True, array_like=True):
         delay_s: what was left is not to be delivered again before; None: at once.
     """
 
-    ticket: str
-    attempt: int
+    ticket: Ticket
+    attempt: Count
     standing: Standing
-    tries: int = 0
+    tries: Count = 0
     delay_s: float | None = None
 
 
 class Status(msgspec.Struct, frozen=True, array_like=True, tag="t"):
     """What became of messages."""
 
-    process: str
+    process: Process
     words: list[Word]
 
 
 class Answer(msgspec.Struct, frozen=True, array_like=True, tag="a"):
     """The answer to a request."""
 
-    process: str
-    ticket: str
+    process: Process
+    ticket: Ticket
     envelope: Envelope
 
 
@@ -118,8 +129,8 @@ class Part(msgspec.Struct, frozen=True, array_like=True, tag="p"):
         sequence: from 0 in each of them.
     """
 
-    process: str
-    ticket: str
+    process: Process
+    ticket: Ticket
     attempt: Count
     again: Count
     sequence: Count
@@ -129,8 +140,8 @@ class Part(msgspec.Struct, frozen=True, array_like=True, tag="p"):
 class Failed(msgspec.Struct, frozen=True, array_like=True, tag="e"):
     """The error that ended a message: the name of its class in `mas.core.errors`, and its text."""
 
-    process: str
-    ticket: str
+    process: Process
+    ticket: Ticket
     error: str
     text: str
 
@@ -202,7 +213,7 @@ class Codec:
         except (msgspec.MsgspecError, ValueError, TypeError, RecursionError, MemoryError) as error:
             raise Malformed(f"not a frame: {str(error)[:300]}") from error
         if isinstance(frame, Send | Answer):
-            self._check_kind(frame.envelope)
+            self._check_envelope(frame.envelope)
         elif isinstance(frame, Part) and isinstance(frame.payload, Stored):
             raise Malformed("a part of an answer travels by reference")
         return frame
@@ -229,7 +240,9 @@ class Codec:
         except (msgspec.MsgspecError, ValueError, TypeError, RecursionError, MemoryError) as error:
             raise Malformed(f"not a payload: {str(error)[:300]}") from error
 
-    def _check_kind(self, envelope: Envelope) -> None:
+    def _check_envelope(self, envelope: Envelope) -> None:
+        if not 0 <= envelope.attempt <= LAST:
+            raise Malformed(f"an envelope of attempt {envelope.attempt}")
         if isinstance(envelope.payload, Stored):
             if envelope.kind == Stored.kind or envelope.kind not in self._payloads:
                 raise Malformed(f"unknown kind {envelope.kind[:80]!r}; possible: {sorted(self._payloads)}")

@@ -19,6 +19,7 @@ from mas.bus.mqtt_url import PASSWORD, Broker
 from mas.core.errors import Denied, Unreachable
 
 _BEHIND = 1_000  # packets
+_LONGEST_S = 2**32 - 1  # that MQTT can say
 _BAD_LOGIN = frozenset({134, NOT_AUTHORISED})
 
 
@@ -100,7 +101,7 @@ class Link:
         `qos`: 1, or 0 for what its receiver asks for again when it does not come.
         `remaining_s`: after this many seconds the broker need not deliver it any more; None: it always does.
         """
-        expiry_s = None if remaining_s is None else max(1, math.ceil(remaining_s))
+        expiry_s = None if remaining_s is None or remaining_s > _LONGEST_S else max(1, math.ceil(remaining_s))
         return self._client is not None and self._client.send(
             topic, payload, qos=qos, retain=retain, expiry_s=expiry_s, acknowledge=acknowledge
         )
@@ -169,8 +170,12 @@ class Link:
             self._notice(is_up=True)
             async for message in client.messages:  # ends with the connection: what comes in is heard before
                 raise AssertionError(f"a message at {message.topic} was not heard where it came in")
-        except aiomqtt.MqttError:
-            return
+        except aiomqtt.MqttError as error:
+            cause = error.__cause__
+            if isinstance(cause, Exception) and not isinstance(cause, aiomqtt.MqttError | OSError):
+                asyncio.get_running_loop().call_exception_handler(
+                    {"message": "what came from the broker broke the connection", "exception": cause}
+                )
 
     def _notice(self, *, is_up: bool) -> None:
         """Say once that the connection is lost, and once that it is there again."""

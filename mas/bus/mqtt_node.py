@@ -256,11 +256,11 @@ class Node:
         return envelope
 
     async def heard(self) -> None:
-        """Wait until others have heard the answers of this process: as long as there is no connection, and then for
-        twice `ack_s` at most."""
+        """Wait until others have heard the answers of this process: as long as there is no connection or an answer is
+        being stored, and then for twice `ack_s` at most."""
         looks = 2 * self._options.ack_s / _LOOK_S
         while looks > 0 and not self._is_closed and not self.desk.is_heard:
-            looks -= self.link.is_up
+            looks -= self.link.is_up and not self.desk.is_stowing
             await asyncio.sleep(_LOOK_S)
 
     async def _until_room(self, envelope: Envelope, mode: Mode, deadline: float | None) -> None:
@@ -339,7 +339,8 @@ class Node:
     def show(self, card: Card) -> None:
         """Say of this process what the card says; what it listens at is added."""
         self._shown = card
-        self._show_card()
+        if not self._is_closed:
+            self._show_card()
 
     def _show_card(self) -> None:
         card = msgspec.structs.replace(

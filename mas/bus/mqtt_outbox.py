@@ -118,7 +118,7 @@ class Outbox:
             self._leave_to_others(post, peer)
         elif word.standing in ("done", "dead"):
             self.letters.given_up += word.standing == "dead"
-            self._end(post, None)
+            self._end(post, refusals.forgotten(post) if post.mode == "ask" else None)
         else:
             self._is_with(post, peer, word)
 
@@ -263,6 +263,9 @@ class Outbox:
         """Nobody listens: at all, or not yet again."""
         now, target = self._clock(), post.envelope.target
         post.is_sent = False
+        if self._can_wait(post):
+            self._wait_for_drained(post)
+            return
         post.unrouted_since = since = now if post.unrouted_since is None else post.unrouted_since
         listeners = self._cards.listeners(target)
         if not listeners or now - since > self._options.absent_s:
@@ -324,7 +327,19 @@ class Outbox:
                 post.begin_again(self._clock() + 2 * self._options.ack_s)
                 return
             self.lost += 1
+        elif self._can_wait(post):
+            self._wait_for_drained(post)
+            return
         self._end(post, refusals.nobody_left(post), is_told=False)
+
+    def _can_wait(self, post: Post) -> bool:
+        """Whether who listens takes nothing new, but has not ended yet."""
+        return post.may_repeat and post.mode != "try" and self._cards.is_draining(post.envelope.target)
+
+    def _wait_for_drained(self, post: Post) -> None:
+        """As in one process, until they have ended or somebody else listens."""
+        post.begin_again(self._clock() + self._options.ack_s)
+        post.is_orphan = False
 
     def _at_deadline(self, post: Post) -> None:
         """Wait a little for the receiver's own word, where it may have one."""

@@ -52,6 +52,13 @@ def tried_enough(post: Post) -> RemoteError:
     )
 
 
+def forgotten(post: Post) -> Closed:
+    """Who answered does not have the answer any more."""
+    return Closed(
+        f"request {post.envelope.id!r}: {post.envelope.target!r} has answered it, and keeps the answer no more"
+    )
+
+
 def closed(post: Post) -> Closed:
     """This process ends."""
     return Closed(f"message {post.envelope.id!r}: the bus was closed")

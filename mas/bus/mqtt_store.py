@@ -17,7 +17,7 @@ import msgspec
 
 from mas.bus.journal import Journal
 from mas.bus.mqtt_cards import Card, read_card
-from mas.bus.mqtt_frames import Answer, Codec, Failed, Mode, error_named
+from mas.bus.mqtt_frames import Answer, Codec, Failed, Mode, Stored, error_named, stored
 from mas.bus.mqtt_owner import Owner
 from mas.bus.mqtt_post import Post
 from mas.bus.mqtt_topics import Peer
@@ -78,6 +78,11 @@ class Store:
             for target, message_id, ticket, seq, state, way in journal.connection.execute(_FORMER):
                 self._former[way, target, message_id] = Former(ticket, seq, State(state), way)
                 tickets[seq] = ticket
+            self._unasked = {
+                former.ticket
+                for former in self._former.values()
+                if former.way == "asked" and former.state is not State.ANSWERED
+            }
             left = [record for record in select(journal.connection, (State.OPEN,)) if record.way == "sent"]
         self._left = [(record, record.envelope, tickets[record.seq]) for record in left]
 
@@ -112,7 +117,7 @@ class Store:
         frame = None if former is None else self._read(former.seq, "frame")
         if former is None or frame is None:
             return None
-        if decode(frame).payload != envelope.payload:
+        if not self._is_same(decode(frame).payload, envelope.payload):
             raise JournalError(
                 f"message {envelope.id!r} to {envelope.target!r} was sent by an earlier life of this process with "
                 "another payload: give each message an id of its own, for instance with `bus.life` in it"
@@ -124,7 +129,12 @@ class Store:
         former = self.former(envelope, is_request=mode == "ask")
         if former is not None:
             del self._former[former.way, envelope.target, envelope.id]
+            self._unasked.discard(former.ticket)
         return former
+
+    def may_ask_again(self, ticket: str) -> bool:
+        """Whether an earlier life asked this without hearing the answer, and this one has not asked it yet."""
+        return ticket in self._unasked
 
     def outcome(self, former: Former) -> Envelope | None:
         """What became of a settled message; None for one that went one way.
@@ -240,6 +250,15 @@ class Store:
             self.journal.write((_NO_CARD, peer))
         else:
             self.journal.write((_CARD, (*peer, msgspec.json.encode(card))))
+
+    def _is_same(self, before: Payload, now: Payload) -> bool:
+        """Whether two payloads are one, though one of them may travel by reference: lives may differ in their store."""
+        if isinstance(before, Stored) is isinstance(now, Stored):
+            return before == now
+        return self._referred(before) == self._referred(now)
+
+    def _referred(self, payload: Payload) -> Payload:
+        return payload if isinstance(payload, Stored) else stored(self._codec.pack(payload))
 
     def _over(self, seq: int, state: State, cause: str = "", *, effect: bytes | None = None, tries: int = 0) -> None:
         self.journal.write((_OVER, (state, cause, effect, tries, self.journal.last, time.time(), seq)))

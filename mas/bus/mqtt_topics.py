@@ -15,6 +15,9 @@ import msgspec
 
 from mas.bus.mqtt_group import share_group
 
+MOST_LETTERS = 1_024
+"""Of a name: percent-encoded, three of them must fit into a topic."""
+
 
 class Peer(NamedTuple):
     """One process of one principal."""
@@ -28,17 +31,20 @@ class Arrival(NamedTuple):
 
     kind: str
     sender: str
-    process: str
+    process: str = ""
+    address: str = ""
 
 
 def level(name: str) -> str:
     """A name as one level of a topic. Letters, digits and `_.-~` stay as they are.
 
     Raises:
-        ValueError: the name is empty.
+        ValueError: the name is empty or has more than `MOST_LETTERS`.
     """
     if not name:
         raise ValueError("an empty name cannot be a level of a topic")
+    if len(name) > MOST_LETTERS:
+        raise ValueError(f"a name of {len(name):,} letters cannot be a level of a topic; {MOST_LETTERS:,} are possible")
     return quote(name, safe="")
 
 
@@ -82,16 +88,19 @@ class Topics(msgspec.Struct, frozen=True):
         return f"{self.root}/card/+/+"
 
     def arrival(self, topic: str) -> Arrival | None:
-        """What the topic of something received says, None: it is no topic of this space."""
+        """What the topic of something received says, None: it is no topic of this space, or names what none can be."""
         root = f"{self.root}/"
         if not topic.startswith(root):
             return None
-        match topic[len(root) :].split("/"):
-            case ["to", _, sender]:
-                return Arrival("to", unquote(sender), "")
+        kind, *names = map(unquote, topic[len(root) :].split("/"))
+        if not all(0 < len(name) <= MOST_LETTERS for name in names):
+            return None
+        match kind, *names:
+            case ["to", address, sender]:
+                return Arrival("to", sender, address=address)
             case ["back", _, process, sender]:
-                return Arrival("back", unquote(sender), unquote(process))
+                return Arrival("back", sender, process)
             case ["card", principal, process]:
-                return Arrival("card", unquote(principal), unquote(process))
+                return Arrival("card", principal, process)
             case _:
                 return None

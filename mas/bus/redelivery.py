@@ -58,7 +58,22 @@ class Redelivery:
             return False
         mailbox.give_back(slot, slot.due)
         self._resume(mailbox, delay_s or 0.0)
+        self._give_up_waiting(mailbox)
         return True
+
+    def withdrawn(self, inbox: Inbox) -> None:
+        """A subscription takes nothing new."""
+        mailbox = self._mailboxes.get(inbox.address)
+        if mailbox is not None:
+            self._give_up_waiting(mailbox)
+
+    def _give_up_waiting(self, mailbox: Mailbox) -> None:
+        """Where nobody takes anything new, what is watched and in no queue goes back to its sender, who has kept it."""
+        if not all(inbox.closed for inbox in mailbox.inboxes):
+            return
+        for slot in [slot for slot in mailbox.slots() if slot.watch is not None and not slot.is_queued]:
+            mailbox.withdraw(slot)
+            self._ledger.forgo(slot)
 
     def leave(self, inbox: Inbox, *, has_others: bool) -> list[Slot]:
         """Count what a subscription that leaves received and did not finish; returns what must be delivered again."""
@@ -106,8 +121,7 @@ class Redelivery:
         """The bus is closed: orphans die, or stay in the journal; what was given back goes to a sender that kept it."""
         for mailbox in tuple(self._mailboxes.values()):
             for slot in [slot for slot in mailbox.slots() if slot.watch is not None]:
-                is_queued = slot.inbox is not None and slot.place is slot.inbox.queue
-                if slot.is_renewed or not is_queued:
+                if slot.is_renewed or not slot.is_queued:
                     mailbox.withdraw(slot)
                     self._ledger.forgo(slot)
         for address, slots in tuple(self._orphans.items()):

@@ -27,7 +27,7 @@ class Writer:
         self._tidy = tidy
         self._steps: list[Step] = []
         self._written = 0
-        self._failure: sqlite3.Error | None = None
+        self._failure: Exception | None = None
         self._waiting: list[tuple[int, asyncio.AbstractEventLoop, asyncio.Future[None]]] = []
         self._is_closing = False
         self._changed = threading.Condition()
@@ -94,7 +94,7 @@ class Writer:
         if self._is_closing:
             raise JournalError(f"the journal {self._name} is closed: close it after its bus")
 
-    def _error(self, failure: sqlite3.Error) -> JournalError:
+    def _error(self, failure: Exception) -> JournalError:
         error = JournalError(f"the journal {self._name} cannot be written: {failure}")
         error.__cause__ = failure
         return error
@@ -109,7 +109,7 @@ class Writer:
                 return
             try:
                 self._write(steps)
-            except sqlite3.Error as failure:
+            except Exception as failure:  # noqa: BLE001 - whatever it is, whoever waits must hear of it
                 self._failure = failure
             self._wake(len(steps))
 
@@ -123,7 +123,7 @@ class Writer:
             for sql, parameters in steps:
                 execute(sql, parameters)
             execute("COMMIT")
-        except sqlite3.Error:
+        except BaseException:
             if self._connection.in_transaction:
                 execute("ROLLBACK")
             raise

@@ -4,11 +4,11 @@ import asyncio
 from collections import Counter
 
 import pytest
-from desks import ALICE, Heard
+from desks import ALICE, CODEC, Heard
 
-from mas.bus.mqtt_frames import Answer, Failed, Find, Send
+from mas.bus.mqtt_frames import Answer, Failed, Find, Send, Status
 from mas.core.messages import Delivery
-from mas.testing.bus_suite import answer_to
+from mas.testing.bus_suite import LoopTurn, answer_to
 
 
 async def test_an_attempt_that_was_given_up_is_never_taken_and_the_next_one_is():
@@ -118,3 +118,13 @@ async def test_an_error_is_told_by_its_name():
     (failed,) = heard.said
     assert isinstance(failed, Failed)
     assert failed.error == "Dropped"
+
+
+async def test_words_on_many_messages_go_in_frames_that_any_broker_takes():
+    heard = Heard(remembered=2_000)
+    heard.desk.find(ALICE, Find("p", [(f"{number:016}", 1) for number in range(1_100)]))
+    await LoopTurn()
+    await LoopTurn()
+    frames = [frame for frame in heard.said if isinstance(frame, Status)]
+    assert [len(frame.words) for frame in frames] == [500, 500, 100]
+    assert all(len(CODEC.encode(frame)) < 20_000 for frame in frames)

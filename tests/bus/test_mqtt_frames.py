@@ -26,6 +26,7 @@ counts = st.integers(0, 2**53)
 ids = st.lists(st.integers(0, 200_000), max_size=4).map(tuple)
 floats = st.floats(allow_nan=False)
 names = st.none() | texts
+processes = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12)
 plain = st.one_of(
     st.builds(Note, text=texts),
     st.builds(Plan, text=texts),
@@ -93,36 +94,36 @@ def envelopes(draw: st.DrawFn) -> Envelope:
 frames = st.one_of(
     st.builds(
         Send,
-        process=texts,
+        process=processes,
         ticket=texts,
-        attempt=ints,
+        attempt=counts,
         mode=st.sampled_from(["tell", "try", "ask"]),
         remaining_s=st.none() | floats,
         eager=st.booleans(),
         is_streamed=st.booleans(),
         envelope=envelopes(),
     ),
-    st.builds(Answer, process=texts, ticket=texts, envelope=envelopes()),
-    st.builds(Find, process=texts, tickets=st.lists(st.tuples(texts, ints), max_size=3)),
-    st.builds(Cancel, process=texts, ticket=texts),
-    st.builds(Got, process=texts, tickets=st.lists(texts, max_size=3)),
+    st.builds(Answer, process=processes, ticket=texts, envelope=envelopes()),
+    st.builds(Find, process=processes, tickets=st.lists(st.tuples(texts, counts), max_size=3)),
+    st.builds(Cancel, process=processes, ticket=texts),
+    st.builds(Got, process=processes, tickets=st.lists(texts, max_size=3)),
     st.builds(
         Status,
-        process=texts,
+        process=processes,
         words=st.lists(
             st.builds(
                 Word,
                 ticket=texts,
-                attempt=ints,
+                attempt=counts,
                 standing=st.sampled_from(["held", "accepted", "taken", "done", "dead", "left", "unknown"]),
-                tries=ints,
+                tries=counts,
                 delay_s=st.none() | st.floats(allow_nan=False, allow_infinity=False),
             ),
             max_size=3,
         ),
     ),
-    st.builds(Failed, process=texts, ticket=texts, error=texts, text=texts),
-    st.builds(Part, process=texts, ticket=texts, attempt=counts, again=counts, sequence=counts, payload=plain),
+    st.builds(Failed, process=processes, ticket=texts, error=texts, text=texts),
+    st.builds(Part, process=processes, ticket=texts, attempt=counts, again=counts, sequence=counts, payload=plain),
 )
 
 

@@ -39,9 +39,9 @@ def test_no_name_reaches_beyond_its_level_and_each_is_read_back(space, principal
     for topic, levels in ((topics.back(peer, sender), 6), (topics.card(peer), 5), (topics.to(process, sender), 5)):
         assert not set("+#$") & set(topic)
         assert len(topic.split("/")) == levels
-    assert topics.arrival(topics.back(peer, sender)) == ("back", sender, process)
-    assert topics.arrival(topics.card(peer)) == ("card", principal, process)
-    assert topics.arrival(topics.to(process, sender)) == ("to", sender, "")
+    assert topics.arrival(topics.back(peer, sender)) == ("back", sender, process, "")
+    assert topics.arrival(topics.card(peer)) == ("card", principal, process, "")
+    assert topics.arrival(topics.to(process, sender)) == ("to", sender, "", process)
 
 
 @pytest.mark.parametrize("topic", ["mas/other/to/a/b", "mas/lab/to/a", "mas/lab/back/a/b/c/d", "mas/lab/what/a/b", ""])
