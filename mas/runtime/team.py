@@ -2,8 +2,6 @@
 
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
-from functools import partial
 from itertools import count
 from types import MappingProxyType, TracebackType
 from typing import Self
@@ -11,59 +9,30 @@ from typing import Self
 from mas.bus.serve import Handler, serve
 from mas.core.bus import Bus
 from mas.core.engine import Engine
-from mas.core.environment import Environment, Observation, Step
+from mas.core.environment import Environment
 from mas.core.errors import RunError
-from mas.core.messages import Payload
 from mas.core.records import Attempt
 from mas.core.role import Role
 from mas.graph.plan import Plan
-from mas.runtime.agents import Act, Candidate, EnvironmentAgent, Look, Member, RoleAgent, Seen, Stepped, Voice
+from mas.runtime.agents import Candidate, Member, RoleAgent, Voice
 from mas.runtime.aloud import OnPart, heard_by
 from mas.runtime.asking import Asking
 from mas.runtime.budget import Accounts, Remaining
-from mas.runtime.distant import Distant
+from mas.runtime.episodes import Episodes, OnTurn
 from mas.runtime.events import Setting
-from mas.runtime.flow import Flow
 from mas.runtime.halt import Gate
 from mas.runtime.human import HumanDesk, person
-from mas.runtime.play import Decide, Point, play_turn, team_action, view_names
-from mas.runtime.playlog import PlayLog
+from mas.runtime.place import ENVIRONMENT, RUN, Place
+from mas.runtime.play import Decide, Point
 from mas.runtime.pulse import with_pulse
 from mas.runtime.replicas import Troupe
 from mas.runtime.runlog import RunLog
 from mas.runtime.spans import TeamSpans
 from mas.runtime.traced_engine import traced_voice
-from mas.runtime.turnlog import restored
-
-OnTurn = Callable[[int, Flow, Step], None]
-
-ENVIRONMENT = "environment"
-RUN = "run"
-"""Names, after the team's, of the addresses where whoever plays a team listens: for what the environment is asked, and
-for signs of life."""
 
 _RUNS = count()
 _CREDIT = 65_536
 """What the environment and the signs of life may have in hand: neither waits for anything."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
-    """What one process does for a team that is spread over several.
-
-    Attributes:
-        hosts: the agents and stand-ins that listen here, and `environment` for whoever plays the team.
-        principal: as whom the bus of this process sends.
-        process: its name, which goes before the ids of its messages; no two that live have the same.
-        distant: how the agents elsewhere are asked by whoever trains them; None: nobody is trained here.
-        comes_back: its bus has a journal, and after a kill the answers to what it had asked.
-    """
-
-    hosts: frozenset[str]
-    principal: str
-    process: str
-    distant: Distant | None = None
-    comes_back: bool = False
 
 
 class TeamRuntime:
@@ -104,15 +73,13 @@ class TeamRuntime:
 
         self.plan = plan
         self.bus = bus
-        self.world = EnvironmentAgent()
         self._members = {name: member(role) for name, role in (*plan.roles.items(), *plan.stand_ins.items())}
         self._place = place
         number = next(_RUNS)
         self._address = f"run/{plan.spec.name}/{number}" if place is None else f"{plan.spec.name}/{RUN}"
-        self._views = view_names(plan)
         self._accounts = Accounts(plan.spec, bus.now)
         self._gate = Gate()
-        self._spans = TeamSpans.of(plan.spec.name, is_spread=place is not None)
+        spans = TeamSpans.of(plan.spec.name, is_spread=place is not None)
         self._asking = Asking(
             bus,
             team=plan.spec.name,
@@ -125,7 +92,7 @@ class TeamRuntime:
             timeout_s=timeout_s,
             distant=None if place is None else place.distant,
             comes_back=place is not None and place.comes_back,
-            spans=self._spans,
+            spans=spans,
         )
         self._troupe = Troupe(
             bus,
@@ -133,6 +100,10 @@ class TeamRuntime:
             addresses={name: self._of(name) for name in self._members if self._hosts(name)},
         )
         self.log = log
+        self._episodes = Episodes(
+            plan, asking=self._asking, accounts=self._accounts, gate=self._gate, spans=spans, log=log
+        )
+        self.world = self._episodes.world
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
@@ -294,103 +265,6 @@ class TeamRuntime:
             RunError: a seat other than the team's has to move. JournalError: the log has another play of this name, or
             cannot be written. ReplayError: this play does something else than the recorded one.
         """
-        self._gate.check(f"episode {episode!r}")
-        async with self._gate.passing(f"episode {episode!r}"):
-            self.world.episodes[episode] = environment
-            if on_attempt is not None:
-                self._asking.notes[episode] = on_attempt
-            try:
-                if self.log is None:
-                    played = self._play(episode, environment, decide, on_turn, in_step, None)
-                else:
-                    played = self._record(self.log, episode, environment, decide, on_turn, in_step, settings)
-                await (played if self._spans is None else self._spans.episode(episode, played))
-            finally:
-                del self.world.episodes[episode]
-                self._asking.notes.pop(episode, None)
-                self._accounts.end(episode)
-
-    async def _record(
-        self,
-        log: RunLog,
-        episode: str,
-        environment: Environment,
-        decide: Decide,
-        on_turn: OnTurn,
-        in_step: bool,
-        settings: Mapping[str, Setting],
-    ) -> None:
-        """Play with a log."""
-        is_timed = bool(self.plan.timeouts) or self._accounts.is_timed
-        every = {**settings, "in_step": in_step}
-        async with log.play(self.plan, episode, environment, every, ticks=is_timed) as play:
-            self._asking.logs[episode] = play
-            try:
-                await self._play(episode, environment, decide, on_turn, in_step, play)
-                await play.end()
-            finally:
-                del self._asking.logs[episode]
-
-    async def _play(
-        self,
-        episode: str,
-        environment: Environment,
-        decide: Decide,
-        on_turn: OnTurn,
-        in_step: bool,
-        play: PlayLog | None,
-    ) -> None:
-        undo = partial(self._asking.undo, episode=episode)
-        turn, plan = 0, self.plan
-        while seats := environment.to_move():
-            if seats != (plan.spec.seat,):
-                raise RunError(f"team {plan.spec.name!r} plays seat {plan.spec.seat!r}, to move: {seats}")
-            self._gate.check(f"turn {turn} of episode {episode!r}")
-            self._accounts.begin_turn(episode)
-            observations = await self.look(episode, turn)
-            begin, log = Flow.start(plan), None if play is None else play.of_turn(turn)
-            if log is not None:
-                await log.begin(observations)
-            on_flow = None if self._spans is None else self._spans.joins(episode)
-            flow = await play_turn(
-                begin,
-                environment,
-                observations,
-                turn,
-                decide,
-                in_step=in_step,
-                undo=undo,
-                on_flow=on_flow,
-                log=log,
-            )
-            actions = {seats[0]: team_action(flow)}
-            if log is None:
-                step = await self.act(episode, turn, actions)
-            elif log.committed is not None:
-                step = restored(log.committed, actions, environment)
-            else:
-                step = await self.act(episode, turn, actions)
-                await log.commit(actions, step, environment)
-            on_turn(turn, flow, step)
-            turn += 1
-
-    async def look(self, episode: str, turn: int) -> Mapping[str, Observation]:
-        """What every agent sees, asked over the bus."""
-        views = tuple(dict.fromkeys(self._views.values()))
-        payload = Look.model_construct(episode=episode, views=views)
-        seen = await self._ask_world(payload, episode, turn)
-        if not isinstance(seen, Seen):
-            raise RunError(f"the environment answered {seen.kind!r} to 'look'")
-        return {agent: seen.observations[view] for agent, view in self._views.items()}
-
-    async def act(self, episode: str, turn: int, actions: dict[str, str]) -> Step:
-        """Act in the episode's environment over the bus."""
-        payload = Act.model_construct(episode=episode, actions=actions)
-        answer = await self._ask_world(payload, episode, turn)
-        if not isinstance(answer, Stepped):
-            raise RunError(f"the environment answered {answer.kind!r} to 'act'")
-        return answer.step
-
-    async def _ask_world(self, payload: Payload, episode: str, turn: int) -> Payload:
-        answer = self._asking.request(ENVIRONMENT, payload, episode, turn)
-        return await (answer if self._spans is None else self._spans.world(payload.kind, episode, turn, answer))
+        await self._episodes.play(
+            episode, environment, decide, on_turn, on_attempt=on_attempt, in_step=in_step, settings=settings
+        )

@@ -21,8 +21,9 @@ from mas.graph.find import find_team
 from mas.graph.plan import Plan, compile_team
 from mas.roles import PromptedRole, build_roles
 from mas.runtime.human import HumanDesk
+from mas.runtime.place import RUN, Place
 from mas.runtime.runlog import RunLog
-from mas.runtime.team import RUN, Place, TeamRuntime
+from mas.runtime.team import TeamRuntime
 from mas.serving.model import BaseModel
 from mas.serving.remote_vllm import RemoteVllmEngine
 from mas.serving.store import ServingEngine

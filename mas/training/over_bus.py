@@ -28,7 +28,8 @@ from mas.graph.plan import Plan, compile_team
 from mas.roles import build_roles
 from mas.runtime.agents import TEAM_PAYLOADS
 from mas.runtime.distant import Distant
-from mas.runtime.team import ENVIRONMENT, RUN, Place, TeamRuntime
+from mas.runtime.place import ENVIRONMENT, RUN, Place
+from mas.runtime.team import TeamRuntime
 from mas.serving.model import BaseModel
 from mas.training.agents_engine import AgentsEngine
 from mas.training.crew import Crew, Opening, spoken, trainable_adapters

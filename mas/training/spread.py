@@ -22,9 +22,10 @@ from mas.runtime.agents import TEAM_PAYLOADS, Voice
 from mas.runtime.human import HumanDesk
 from mas.runtime.joining import agent_principal, check_room, check_user, listening, share_of
 from mas.runtime.leaving import Told, leave_in_order
+from mas.runtime.place import ENVIRONMENT, Place
 from mas.runtime.replicas import USUAL
 from mas.runtime.runlog import RunLog
-from mas.runtime.team import ENVIRONMENT, Place, TeamRuntime
+from mas.runtime.team import TeamRuntime
 from mas.training.crew import Players, Shared
 from mas.training.players import open_players
 from mas.training.run import Note

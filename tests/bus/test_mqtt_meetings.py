@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 from between import ASK, QUICK, as_user, echo, processes, until
-from lives import Slow, interrupted, lives, note
 from mosquitto import needs_mosquitto
+from process_lives import Slow, interrupted, lives, note
 
 from mas.bus.blobs import BlobStore
 from mas.bus.mqtt import MqttBus

@@ -18,9 +18,10 @@ from mas.core.seeds import derive_seed
 from mas.graph import Plan
 from mas.runtime.agents import TEAM_PAYLOADS
 from mas.runtime.aloud import OnPart
+from mas.runtime.place import ENVIRONMENT, Place
 from mas.runtime.play import Point
 from mas.runtime.runlog import RunLog
-from mas.runtime.team import ENVIRONMENT, Place, TeamRuntime
+from mas.runtime.team import TeamRuntime
 from mas.testing.scripted import ScriptedEngine
 from mas.testing.teams import Says, plan_of
 

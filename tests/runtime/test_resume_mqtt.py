@@ -18,7 +18,8 @@ from mas.core.engine import Generation, Request
 from mas.core.errors import Halted
 from mas.core.seeds import derive_seed
 from mas.graph import Plan
-from mas.runtime.team import Place, TeamRuntime
+from mas.runtime.place import Place
+from mas.runtime.team import TeamRuntime
 from mas.testing.scripted import ScriptedEngine
 from mas.testing.teams import plan_of
 

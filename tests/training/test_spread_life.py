@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 from between import QUICK, until, vanish
-from lives import interrupted
 from mosquitto import Mosquitto, needs_mosquitto, running_mosquitto
+from process_lives import interrupted
 from rich.console import Console
 from spreading import CONFIG, Held, asked, relay, serving, with_replicas, without_a_base
 

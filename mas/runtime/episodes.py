@@ -1,0 +1,165 @@
+"""Playing the episodes of a team: turn after turn, with an environment that listens on the bus like an agent."""
+
+from collections.abc import Callable, Mapping
+from functools import partial
+
+from mas.core.environment import Environment, Observation, Step
+from mas.core.errors import RunError
+from mas.core.messages import Payload
+from mas.core.records import Attempt
+from mas.graph.plan import Plan
+from mas.runtime.agents import Act, EnvironmentAgent, Look, Seen, Stepped
+from mas.runtime.asking import Asking
+from mas.runtime.budget import Accounts
+from mas.runtime.events import Setting
+from mas.runtime.flow import Flow
+from mas.runtime.halt import Gate
+from mas.runtime.place import ENVIRONMENT
+from mas.runtime.play import Decide, play_turn, team_action, view_names
+from mas.runtime.playlog import PlayLog
+from mas.runtime.runlog import RunLog
+from mas.runtime.spans import TeamSpans
+from mas.runtime.turnlog import restored
+
+OnTurn = Callable[[int, Flow, Step], None]
+
+
+class Episodes:
+    """What `TeamRuntime.play` plays.
+
+    Args:
+        asking: how agents and the environment are asked; accounts: what they may spend; gate: whether they may begin.
+        spans: of what happens; None: nobody traces it. log: where it is written down; None: nowhere.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        *,
+        asking: Asking,
+        accounts: Accounts,
+        gate: Gate,
+        spans: TeamSpans | None,
+        log: RunLog | None,
+    ) -> None:
+        self.world = EnvironmentAgent()
+        self.plan = plan
+        self._asking = asking
+        self._accounts = accounts
+        self._gate = gate
+        self._spans = spans
+        self._log = log
+        self._views = view_names(plan)
+
+    async def play(
+        self,
+        episode: str,
+        environment: Environment,
+        decide: Decide,
+        on_turn: OnTurn,
+        *,
+        on_attempt: Callable[[Attempt], None] | None,
+        in_step: bool,
+        settings: Mapping[str, Setting],
+    ) -> None:
+        """See `TeamRuntime.play`."""
+        self._gate.check(f"episode {episode!r}")
+        async with self._gate.passing(f"episode {episode!r}"):
+            self.world.episodes[episode] = environment
+            if on_attempt is not None:
+                self._asking.notes[episode] = on_attempt
+            try:
+                if self._log is None:
+                    played = self._play(episode, environment, decide, on_turn, in_step, None)
+                else:
+                    played = self._record(self._log, episode, environment, decide, on_turn, in_step, settings)
+                await (played if self._spans is None else self._spans.episode(episode, played))
+            finally:
+                del self.world.episodes[episode]
+                self._asking.notes.pop(episode, None)
+                self._accounts.end(episode)
+
+    async def _record(
+        self,
+        log: RunLog,
+        episode: str,
+        environment: Environment,
+        decide: Decide,
+        on_turn: OnTurn,
+        in_step: bool,
+        settings: Mapping[str, Setting],
+    ) -> None:
+        """Play with a log."""
+        is_timed = bool(self.plan.timeouts) or self._accounts.is_timed
+        every = {**settings, "in_step": in_step}
+        async with log.play(self.plan, episode, environment, every, ticks=is_timed) as play:
+            self._asking.logs[episode] = play
+            try:
+                await self._play(episode, environment, decide, on_turn, in_step, play)
+                await play.end()
+            finally:
+                del self._asking.logs[episode]
+
+    async def _play(
+        self,
+        episode: str,
+        environment: Environment,
+        decide: Decide,
+        on_turn: OnTurn,
+        in_step: bool,
+        play: PlayLog | None,
+    ) -> None:
+        undo = partial(self._asking.undo, episode=episode)
+        turn, plan = 0, self.plan
+        while seats := environment.to_move():
+            if seats != (plan.spec.seat,):
+                raise RunError(f"team {plan.spec.name!r} plays seat {plan.spec.seat!r}, to move: {seats}")
+            self._gate.check(f"turn {turn} of episode {episode!r}")
+            self._accounts.begin_turn(episode)
+            observations = await self.look(episode, turn)
+            begin, log = Flow.start(plan), None if play is None else play.of_turn(turn)
+            if log is not None:
+                await log.begin(observations)
+            on_flow = None if self._spans is None else self._spans.joins(episode)
+            flow = await play_turn(
+                begin,
+                environment,
+                observations,
+                turn,
+                decide,
+                in_step=in_step,
+                undo=undo,
+                on_flow=on_flow,
+                log=log,
+            )
+            actions = {seats[0]: team_action(flow)}
+            if log is None:
+                step = await self.act(episode, turn, actions)
+            elif log.committed is not None:
+                step = restored(log.committed, actions, environment)
+            else:
+                step = await self.act(episode, turn, actions)
+                await log.commit(actions, step, environment)
+            on_turn(turn, flow, step)
+            turn += 1
+
+    async def look(self, episode: str, turn: int) -> Mapping[str, Observation]:
+        """What every agent sees, asked over the bus."""
+        views = tuple(dict.fromkeys(self._views.values()))
+        payload = Look.model_construct(episode=episode, views=views)
+        seen = await self._ask_world(payload, episode, turn)
+        if not isinstance(seen, Seen):
+            raise RunError(f"the environment answered {seen.kind!r} to 'look'")
+        return {agent: seen.observations[view] for agent, view in self._views.items()}
+
+    async def act(self, episode: str, turn: int, actions: dict[str, str]) -> Step:
+        """Act in the episode's environment over the bus."""
+        payload = Act.model_construct(episode=episode, actions=actions)
+        answer = await self._ask_world(payload, episode, turn)
+        if not isinstance(answer, Stepped):
+            raise RunError(f"the environment answered {answer.kind!r} to 'act'")
+        return answer.step
+
+    async def _ask_world(self, payload: Payload, episode: str, turn: int) -> Payload:
+        answer = self._asking.request(ENVIRONMENT, payload, episode, turn)
+        return await (answer if self._spans is None else self._spans.world(payload.kind, episode, turn, answer))
