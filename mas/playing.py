@@ -2,13 +2,14 @@
 
 import asyncio
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractAsyncContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
+from rich.text import Text
 
 from mas.bus.record import JOURNAL_NAME, journal_at
 from mas.config.load import load_run_config
@@ -60,9 +61,10 @@ def run(
     if store and not bus:
         raise ConfigError("--store is for payloads that are too long for --bus, which is not given")
     if bus:
-        from mas.runtime.joining import try_connection
+        from mas.runtime.joining import check_player, try_connection
 
         store = store or os.environ.get(STORE, "")
+        check_player(bus, find_team(scenario, config.algorithm.team), ca_file=ca)
         asyncio.run(try_connection(bus, ca_file=ca, store=store or None))  # before what takes long to load
     from mas.bus.journal import Journal
     from mas.runtime.interrupt import drains_on_interrupt
@@ -79,10 +81,10 @@ def run(
         opening: AbstractAsyncContextManager[Players]
         if bus:
             opening = open_spread(
-                config, scenario, bus, console.print, ca_file=ca, store=store or None, desk=desk, log=log
+                config, scenario, bus, _teller(console), ca_file=ca, store=store or None, desk=desk, log=log
             )
         else:
-            opening = open_players(config, scenario, run_dir, console.print, desk, log=log)
+            opening = open_players(config, scenario, run_dir, _teller(console), desk, log=log)
         async with opening as players:
             held_out, temperature, seed = scenario.task("eval", task), None if sampled else 0.0, config.train.seed
             if log is not None:
@@ -110,6 +112,8 @@ def agent(
 
     Told to end, it finishes what it has in hand; a second Ctrl-C stops it at once.
     """
+    if "=" in name:
+        raise ConfigError(f"mas agent needs the agent's name first: mas agent AGENT {name}")
     run_dir, config, scenario = _played("agent", words or [])
     if not bus:
         raise ConfigError("mas agent needs a bus: --bus mqtt://TEAM%2FAGENT@HOST:PORT/SPACE, or MAS_BUS_URL")
@@ -122,15 +126,15 @@ def agent(
     asyncio.run(
         try_connection(bus, ca_file=ca, store=store or None, principal=principal, limits=team.replicas.get(name))
     )
+    console = Console()
+    note = _teller(console)
+    note(f"the broker lets {principal} in; loading what it speaks through")
     from mas.training.spread import serve_agent
     from mas.training.terminal import TerminalDesk
 
-    console = Console()
     desk = TerminalDesk(console)
     with _traced(trace, shows_content=trace_content, process=name):
-        asyncio.run(
-            serve_agent(name, config, scenario, run_dir, bus, console.print, ca_file=ca, store=store or None, desk=desk)
-        )
+        asyncio.run(serve_agent(name, config, scenario, run_dir, bus, note, ca_file=ca, store=store or None, desk=desk))
 
 
 def stop(
@@ -146,7 +150,7 @@ def stop(
 
     async def tell() -> None:
         async with MqttBus.connect(bus, ca_file=ca) as connection:
-            await dismiss(connection, Console().print, at_once=now)
+            await dismiss(connection, _teller(Console()), at_once=now)
 
     asyncio.run(tell())
 
@@ -165,17 +169,24 @@ def on_bus(
             if value is not None:
                 raise ConfigError(f"{name} is for a bus, and --bus is not given")
         return None
-    from mas.runtime.joining import try_connection
+    from mas.runtime.joining import check_player, try_connection
     from mas.training.over_bus import WAIT_S, over_bus
 
-    def note(text: str) -> None:
-        console.print(text, style="dim", highlight=False)
-
+    check_player(bus, find_team(scenario, config.algorithm.team), ca_file=ca)
     wait_s = WAIT_S if wait_s is None else wait_s
     place = store or os.environ.get(STORE) or None
-    opening = over_bus(config, scenario, bus, note=note, ca_file=ca, store=place, wait_s=wait_s)
+    opening = over_bus(config, scenario, bus, note=_teller(console, "dim"), ca_file=ca, store=place, wait_s=wait_s)
     asyncio.run(try_connection(bus, ca_file=ca, store=place))  # before the base is loaded
     return opening
+
+
+def _teller(console: Console, style: str = "") -> Callable[[str], None]:
+    """Prints what happens as it is, one line each however wide the terminal, so that a log can be searched."""
+
+    def tell(text: str) -> None:
+        console.print(Text(text, style=style), soft_wrap=True)
+
+    return tell
 
 
 def _played(command: str, words: list[str]) -> tuple[Path | None, Config, Scenario]:

@@ -31,6 +31,7 @@ class Client(aiomqtt.Client):
 
     def __init__(self, host: str, port: int, *, hear: Callable[[str, bytes], None], **options: Any) -> None:
         super().__init__(host, port, protocol=aiomqtt.ProtocolVersion.V5, socket_options=(_NO_DELAY,), **options)
+        self._client.disable_logger()  # a lost connection is an error here, and need not be on the terminal as well
         self.longest: int | None = None
         self._hear = hear
         self._acknowledge: dict[int, Acknowledge] = {}

@@ -52,9 +52,10 @@ async def dismiss(bus: MqttBus, note: Callable[[str], None], *, at_once: bool) -
     told = [peer for peer, card in bus.processes().items() if bus.me.principal in card.obeys]
     if not told:
         obeyed = {principal for card in bus.processes().values() for principal in card.obeys}
-        raise NoRoute(
-            f"no process on this bus ends on the word of {bus.me.principal!r}. {did_you_mean(bus.me.principal, obeyed)}"
+        possible = (
+            did_you_mean(bus.me.principal, obeyed) if obeyed else "No agent is on it now: there is nobody to end."
         )
+        raise NoRoute(f"no process on this bus ends on the word of {bus.me.principal!r}. {possible}")
     orders = bus.card().dismisses | {peer.process: at_once for peer in told}
     bus.show(msgspec.structs.replace(bus.card(), dismisses=orders))
     note(f"told to end: {_names(told)}")

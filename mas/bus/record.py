@@ -152,7 +152,9 @@ def connect(path: Path, *, is_writable: bool = False) -> sqlite3.Connection:
         JournalError: there is none, or it is another kind of file or of another version.
     """
     if not path.is_file():
-        raise JournalError(f"there is no journal {path}; a bus makes one: MemoryBus(journal=Journal.open(path))")
+        raise JournalError(
+            f"there is no journal {path}; `mas run --journal FILE` makes one, in Python Journal.open(path)"
+        )
     mode = "rw" if is_writable else "ro"
     with failing(path, "read"):
         connection = sqlite3.connect(

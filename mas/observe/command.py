@@ -32,11 +32,9 @@ def timeline(
     traces = traces_of(log.spans)
     chosen = [one for one in traces if one.id.startswith(trace)]
     if not chosen:
-        wanted = f"trace {trace!r}" if traces else "span"
-        raise RunDirectoryError(
-            f"{', '.join(str(place) for place in places)}: no {wanted} there; "
-            f"the traces are {[one.id[:12] for one in traces[-10:]]}"
-        )
+        latest = ", ".join(repr(one.id[:12]) for one in traces[-10:])
+        problem = f"no trace {trace!r} there; the latest are {latest}" if traces else "no span there"
+        raise RunDirectoryError(f"{', '.join(str(place) for place in places)}: {problem}")
     if html is not None:
         write_page(html, chosen if trace else traces, dropped=log.dropped, most=_PAGE_ROWS if rows is None else rows)
         typer.echo(str(html))

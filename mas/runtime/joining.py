@@ -7,9 +7,9 @@ from mas.bus.mqtt import MqttBus
 from mas.bus.mqtt_topics import Peer
 from mas.bus.mqtt_url import parse_broker
 from mas.core.errors import ConfigError
-from mas.core.naming import did_you_mean
+from mas.core.naming import did_you_mean, listed
 from mas.core.replicas import Replicas
-from mas.core.team import TeamSpec
+from mas.core.team import COORDINATOR, TeamSpec
 from mas.runtime.agents import TEAM_PAYLOADS
 
 
@@ -39,6 +39,20 @@ def check_user(url: str, principal: str, *, ca_file: Path | None = None) -> None
         )
 
 
+def check_player(url: str, team: TeamSpec, *, ca_file: Path | None = None) -> None:
+    """Refuse to play as one of the team's agents, which may not speak for the environment.
+
+    Raises:
+        ConfigError: the URL names such a user, or is none; or `ca_file` cannot be used.
+    """
+    user = parse_broker(url, ca_file=ca_file).principal
+    if user in {f"{team.name}/{name}" for name in (*team.members(), *team.stand_ins())}:
+        raise ConfigError(
+            f"the bus's URL names the user {user!r}, who is an agent of the team; whoever plays or trains it is "
+            f"{COORDINATOR!r}: write {COORDINATOR}@ before the host, and set its password"
+        )
+
+
 def check_room(principal: str, first: Collection[Peer], limits: Replicas | None) -> None:
     """Refuse to speak for an agent beside as many as may; `first`: those that do. None: there is no limit.
 
@@ -56,6 +70,12 @@ def check_room(principal: str, first: Collection[Peer], limits: Replicas | None)
 def listening(bus: MqttBus, principal: str) -> list[Peer]:
     """The processes that speak for an agent; not those that only finish what they have in hand."""
     return [peer for peer, card in bus.processes().items() if card.takes(principal)]
+
+
+def who_is_there(bus: MqttBus) -> str:
+    """The agents that processes speak for, of any team, for people."""
+    cards = [card for card in bus.processes().values() if COORDINATOR in card.obeys]
+    return f"agents there: {listed({address for card in cards for address in card.addresses})}"
 
 
 def share_of(bus: MqttBus, principal: str, limits: Replicas | None) -> str:

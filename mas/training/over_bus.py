@@ -21,6 +21,7 @@ from mas.bus.serve import serve
 from mas.config.options import Config, EngineOptions
 from mas.core.engine import PinnedAdapter
 from mas.core.errors import ConfigError, NoRoute
+from mas.core.naming import listed
 from mas.core.scenario import Scenario
 from mas.core.together import together
 from mas.graph.find import find_team
@@ -28,6 +29,7 @@ from mas.graph.plan import Plan, compile_team
 from mas.roles import build_roles
 from mas.runtime.agents import TEAM_PAYLOADS
 from mas.runtime.distant import Distant
+from mas.runtime.joining import who_is_there
 from mas.runtime.place import ENVIRONMENT, RUN, Place
 from mas.runtime.team import TeamRuntime
 from mas.serving.model import BaseModel
@@ -85,10 +87,9 @@ class Presence:
         there = await together((self.until_there(address) for address in wanted), "presence")
         missing = [address for address, is_there in zip(wanted, there, strict=True) if not is_there]
         if missing:
-            agents = [address.partition("/")[2] for address in missing]
             raise NoRoute(
-                f"after {self._wait_s:g} s nobody speaks for {agents} on this bus: start each with "
-                "`mas agent NAME --bus URL`"
+                f"after {self._wait_s:g} s nobody speaks for {listed(missing)} on this bus "
+                f"({who_is_there(self._bus)}): start each with `mas agent NAME --bus URL`"
             )
 
     def _is_there(self, address: str) -> bool:

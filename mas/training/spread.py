@@ -20,7 +20,7 @@ from mas.graph.plan import compile_team
 from mas.roles import build_roles
 from mas.runtime.agents import TEAM_PAYLOADS, Voice
 from mas.runtime.human import HumanDesk
-from mas.runtime.joining import agent_principal, check_room, check_user, listening, share_of
+from mas.runtime.joining import agent_principal, check_room, check_user, listening, share_of, who_is_there
 from mas.runtime.leaving import Told, leave_in_order
 from mas.runtime.place import ENVIRONMENT, Place
 from mas.runtime.replicas import USUAL
@@ -191,8 +191,8 @@ async def _everybody(bus: MqttBus, team: TeamSpec, note: Note) -> None:
                 await asyncio.sleep(_LOOK_S)
     except TimeoutError:
         raise NoRoute(
-            f"after {WAIT_S:g} s nobody speaks for {listed(missing())} of team {team.name!r} on this bus: start each "
-            "with `mas agent NAME --bus URL`"
+            f"after {WAIT_S:g} s nobody speaks for {listed(missing())} of team {team.name!r} on this bus "
+            f"({who_is_there(bus)}): start each with `mas agent NAME --bus URL`"
         ) from None
 
 

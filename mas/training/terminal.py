@@ -16,7 +16,7 @@ _CHUNK = 65_536
 class TerminalDesk(HumanDesk):
     """A desk whose questions are printed one after the other. The input is read only while a question is printed.
 
-    When the input ends, questions fail with a RunError.
+    When the input ends, questions fail with a RunError. A question that nobody waits for any more is said to be gone.
 
     Args:
         descriptor: of the file that answers are read from.
@@ -27,6 +27,7 @@ class TerminalDesk(HumanDesk):
         super().__init__(self._laid, self._gone, log)
         self._console, self._descriptor = console, descriptor
         self._shown: str | None = None
+        self._answered: str | None = None
         self._unread = b""
         self._is_over = False
 
@@ -39,6 +40,8 @@ class TerminalDesk(HumanDesk):
             return
         self._shown = None
         asyncio.get_running_loop().remove_reader(self._descriptor)
+        if question.id != self._answered and not self._is_over:
+            self._console.print(Text("nobody waits for this answer any more", style="dim"))
         waiting = self.questions()
         if waiting:
             self._show(waiting[0])
@@ -77,6 +80,7 @@ class TerminalDesk(HumanDesk):
         line, _, self._unread = self._unread.partition(b"\n")
         try:
             self.answer(wanted, line.decode(errors="replace"))
+            self._answered = wanted
         except RefusedRequest as error:
             self._console.print(Text(f"{error} Once more:", style="red"))
             self._listen()

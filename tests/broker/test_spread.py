@@ -69,13 +69,13 @@ def test_agents_in_processes_of_their_own_play_as_in_one(
         monkeypatch.setattr("mas.training.spread.WAIT_S", 1.0)
         alone = mas("run", "scenario=relay", *small_overrides, "--bus", url)
         assert alone.code == 2
-        assert "nobody speaks for 'executor' of team 'relay'" in alone.err
+        assert "nobody speaks for 'executor' of team 'relay' on this bus (agents there: 'relay/planner')" in alone.err
         stopped = mas("stop", "--bus", url)
         assert stopped.code == 0, stopped.err
         assert stopped.out.count("relay/planner") == 2
         assert planner.wait(timeout=30) == 0
         nobody = mas("stop", "--now", "--bus", url)
-        assert (nobody.code, "no process on this bus ends on the word of 'coordinator'" in nobody.err) == (2, True)
+        assert (nobody.code, "the word of 'coordinator'. No agent is on it now" in nobody.err) == (2, True)
 
 
 def test_what_is_wrong_with_the_bus_is_said_before_any_weights_are_loaded(
@@ -104,6 +104,11 @@ def test_what_is_wrong_with_the_bus_is_said_before_any_weights_are_loaded(
     ("words", "problem"),
     [
         (("agent", "planner", "scenario=relay"), "mas agent needs a bus: --bus mqtt://"),
+        (("agent", "scenario=relay"), "mas agent needs the agent's name first: mas agent AGENT scenario=relay"),
+        (
+            ("run", "scenario=relay", "--bus", "mqtt://relay%2Fplanner@127.0.0.1/x"),
+            "names the user 'relay/planner', who is an agent of the team; whoever plays or trains it is 'coordinator'",
+        ),
         (("agent", "plannr", "scenario=relay", "--bus", "mqtt://relay%2Fplanner@127.0.0.1/x"), "no agent 'plannr'"),
         (
             ("agent", "planner", "scenario=relay", "--bus", "mqtt://bob@127.0.0.1/x"),

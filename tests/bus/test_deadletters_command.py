@@ -52,6 +52,6 @@ async def test_redriven_letters_are_delivered_by_the_next_bus(mas, run_dir):
 
 async def test_mistakes_are_one_message(mas, run_dir, tmp_path):
     ran = mas("deadletters", str(tmp_path / "nowhere"))
-    assert (ran.code, "there is no journal" in ran.err) == (2, True)
+    assert (ran.code, "there is no journal" in ran.err and "`mas run --journal FILE` makes one" in ran.err) == (2, True)
     ran = mas("deadletters", str(run_dir), "--redrive", "nobody")
     assert (ran.code, "no dead letter 'nobody'" in ran.err) == (2, True)

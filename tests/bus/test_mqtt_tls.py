@@ -61,9 +61,10 @@ async def test_a_certificate_that_nobody_vouches_for_is_refused(secure, tmp_path
     gc.collect()
 
 
-async def test_speaking_plainly_to_a_broker_with_tls_is_one_clear_error(secure):
+async def test_speaking_plainly_to_a_broker_with_tls_is_one_clear_error_and_nothing_else(secure, caplog):
     url, _ = secure
     quick = MqttOptions(patience_s=1.0)
     with pytest.raises(Unreachable, match="does it speak without TLS"):
         async with MqttBus.connect(url.replace("mqtts://", "mqtt://"), options=quick):
             pass
+    assert [record.message for record in caplog.records] == []

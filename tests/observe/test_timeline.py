@@ -71,6 +71,7 @@ def test_a_trace_that_is_not_there_is_an_error_with_those_that_are(tmp_path: Pat
     shown = mas("timeline", str(tmp_path / "here"), "--trace", "zz")
     assert shown.code == 2
     assert one(spans_in(tmp_path / "here"), "run").trace[:12] in shown.err
+    assert "no trace 'zz' there; the latest are '" in shown.err
 
 
 def test_the_command_says_how_many_spans_were_dropped(tmp_path: Path, mas: Mas) -> None:

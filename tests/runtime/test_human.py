@@ -118,6 +118,27 @@ async def test_at_the_terminal_lines_answer_the_oldest_question_until_it_is_righ
     assert "is none of the choices" in " ".join(printed.split())
 
 
+async def test_at_the_terminal_a_question_that_nobody_waits_for_any_more_is_said_to_be_gone(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    end, begin = os.pipe()
+    desk = TerminalDesk(Console(), end)
+    async with table(at_once, {}, desk=desk, **WITH_A_PERSON) as sitting:
+        playing = play(sitting)
+        await lying(desk, 1)
+        os.write(begin, b"left\n")
+        await playing
+        assert "nobody waits" not in capsys.readouterr().out
+    async with table(at_once, {}, desk=desk, **WITH_A_PERSON) as sitting:
+        playing = play(sitting)
+        await lying(desk, 1)
+        playing.cancel()
+        await lying(desk, 0)
+    os.close(begin)
+    os.close(end)
+    assert capsys.readouterr().out.count("nobody waits for this answer any more") == 1
+
+
 async def test_an_input_that_ends_is_the_end_of_the_turn() -> None:
     descriptor = os.open(os.devnull, os.O_RDONLY)
     async with table(at_once, {}, desk=TerminalDesk(Console(quiet=True), descriptor), **WITH_A_PERSON) as sitting:

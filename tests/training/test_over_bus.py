@@ -222,6 +222,7 @@ def test_what_was_sampled_and_served_was_the_learners_all_along(killed: Killed) 
         (("--wait", "3"), "--wait is for a bus, and --bus is not given"),
         (("--bus", "http://coordinator@127.0.0.1/x"), "begins with 'http'"),
         (("--bus", "mqtt://coordinator@127.0.0.1:9/x"), "127.0.0.1:9"),
+        (("--bus", "mqtt://relay%2Fplanner@127.0.0.1:9/x"), "whoever plays or trains it is 'coordinator'"),
         (("engine=vllm", "--bus", "mqtt://coordinator@127.0.0.1:9/x"), "give it to `mas agent`"),
     ],
 )
@@ -240,6 +241,9 @@ def test_without_its_agents_training_says_who_is_missing(
         words = ("scenario=relay", *small_overrides, f"run_dir={tmp_path}/run")
         found = mas("train", *words, "--bus", open_broker.url("coordinator"), "--wait", "0.2")
     assert found.code == 2
-    assert "after 0.2 s nobody speaks for ['planner', 'executor'] on this bus: start each with `mas agent" in found.err
+    missing = (
+        "after 0.2 s nobody speaks for 'relay/executor', 'relay/planner' on this bus (agents there: nobody): start"
+    )
+    assert missing in found.err
     assert "nobody speaks for relay/planner: waiting 0.2 s for `mas agent planner --bus URL`" in found.out
     assert "relay/planner did not come" in found.out
