@@ -13,7 +13,8 @@ A turn ends when nothing can fire any more; with another join at `done` than `al
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from mas.core.errors import RunError
 from mas.core.messages import Failure, Payload
@@ -29,8 +30,7 @@ from mas.runtime.tokens import READY, RUNNING, STALE, WAITING
 _INSTANCE = re.compile(r"(.+)\[(\d+)\]")
 
 
-@dataclass(frozen=True, slots=True)
-class Flow:
+class Flow(msgspec.Struct, frozen=True):
     """The state of one team turn. Every step returns a new flow and shares what did not change.
 
     Attributes:
