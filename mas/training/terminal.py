@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import termios
 
 from rich.console import Console
 from rich.text import Text
@@ -16,7 +17,8 @@ _CHUNK = 65_536
 class TerminalDesk(HumanDesk):
     """A desk whose questions are printed one after the other. The input is read only while a question is printed.
 
-    When the input ends, questions fail with a RunError. A question that nobody waits for any more is said to be gone.
+    When the input ends, questions fail with a RunError. A question that nobody waits for any more is said to be gone,
+    and what was typed for it at a terminal is dropped.
 
     Args:
         descriptor: of the file that answers are read from.
@@ -30,6 +32,7 @@ class TerminalDesk(HumanDesk):
         self._answered: str | None = None
         self._unread = b""
         self._is_over = False
+        self._is_stale = False
 
     def _laid(self, question: Question) -> None:
         if self._shown is None:
@@ -42,11 +45,15 @@ class TerminalDesk(HumanDesk):
         asyncio.get_running_loop().remove_reader(self._descriptor)
         if question.id != self._answered and not self._is_over:
             self._console.print(Text("nobody waits for this answer any more", style="dim"))
+            self._is_stale = os.isatty(self._descriptor)
         waiting = self.questions()
         if waiting:
             self._show(waiting[0])
 
     def _show(self, question: Question) -> None:
+        if self._is_stale:  # what was typed for a question that is gone must not answer this one
+            termios.tcflush(self._descriptor, termios.TCIFLUSH)
+            self._unread, self._is_stale = b"", False
         self._shown = question.id
         self._console.print(Text(f"you are {question.agent}", style="bold"))
         self._console.print(Text(question.instructions, style="dim"))

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import pty
 
 import msgspec
 import pytest
@@ -137,6 +138,24 @@ async def test_at_the_terminal_a_question_that_nobody_waits_for_any_more_is_said
     os.close(begin)
     os.close(end)
     assert capsys.readouterr().out.count("nobody waits for this answer any more") == 1
+
+
+async def test_a_line_that_was_typed_too_late_does_not_answer_the_next_question() -> None:
+    keyboard, end = pty.openpty()
+    desk = TerminalDesk(Console(quiet=True), end)
+    async with table(at_once, {}, desk=desk, **WITH_A_PERSON) as sitting:
+        playing = play(sitting)
+        await lying(desk, 1)
+        playing.cancel()
+        await lying(desk, 0)
+        os.write(keyboard, b"left\n")
+        playing = play(sitting)
+        await lying(desk, 1)
+        os.write(keyboard, b"right\n" * 20)
+        await playing
+        assert all(flow.own("first")[0].content == "right" for flow in sitting.flows)
+    os.close(keyboard)
+    os.close(end)
 
 
 async def test_an_input_that_ends_is_the_end_of_the_turn() -> None:
