@@ -56,6 +56,7 @@ def run(
 ) -> None:
     """Play one episode and print the conversation: of a trained run, or without RUN_DIR of an untrained team."""
     run_dir, config, scenario = _played("run", words or [])
+    console = Console()
     if ca is not None and not bus:
         raise ConfigError("--ca says whom to trust as --bus, which is not given")
     if store and not bus:
@@ -66,6 +67,7 @@ def run(
         store = store or os.environ.get(STORE, "")
         check_player(bus, find_team(scenario, config.algorithm.team), ca_file=ca)
         asyncio.run(try_connection(bus, ca_file=ca, store=store or None))  # before what takes long to load
+        _teller(console)("the broker lets whoever plays in; reading how texts become tokens")
     from mas.bus.journal import Journal
     from mas.runtime.interrupt import drains_on_interrupt
     from mas.runtime.runlog import RunLog
@@ -73,8 +75,6 @@ def run(
     from mas.training.show import show_episode, tell_what_was
     from mas.training.spread import open_spread
     from mas.training.terminal import TerminalDesk
-
-    console = Console()
 
     async def play(log: RunLog | None) -> None:
         desk = TerminalDesk(console, log=log)
