@@ -5,7 +5,7 @@ from collections import OrderedDict
 
 import msgspec
 
-from mas.bus.inbox import Slot
+from mas.bus.slot import Slot
 from mas.core.messages import Envelope
 
 

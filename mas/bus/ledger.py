@@ -7,11 +7,11 @@ from typing import Final
 
 from mas.bus.counters import Counters
 from mas.bus.dead import DeadLetters
-from mas.bus.inbox import Slot
 from mas.bus.journal import Journal
 from mas.bus.limits import Limits
 from mas.bus.mailbox import Mailbox
 from mas.bus.record import State
+from mas.bus.slot import Slot
 from mas.core.errors import Dropped, Expired, NoRoute, RemoteError
 from mas.core.messages import Delivery, Envelope
 

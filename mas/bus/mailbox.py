@@ -11,7 +11,8 @@ import math
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 
-from mas.bus.inbox import Inbox, Queue, Slot
+from mas.bus.inbox import Inbox
+from mas.bus.slot import Queue, Slot
 
 
 class Lane:

@@ -13,7 +13,7 @@ import msgspec
 
 from mas.bus.counters import DetailedStatistics
 from mas.bus.dead import DeadLetter
-from mas.bus.inbox import Inbox, Slot
+from mas.bus.inbox import Inbox
 from mas.bus.journal import Journal
 from mas.bus.ledger import Ledger
 from mas.bus.limits import Limits
@@ -22,6 +22,7 @@ from mas.bus.parts import Parts, PartStream, Take
 from mas.bus.record import State
 from mas.bus.redelivery import Redelivery
 from mas.bus.restore import restore
+from mas.bus.slot import Slot
 from mas.bus.taps import Taps
 from mas.bus.watch import Watch
 from mas.bus.wire import encode

@@ -8,12 +8,13 @@ from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
 
-from mas.bus.inbox import Inbox, Slot
+from mas.bus.inbox import Inbox
 from mas.bus.journal import Journal
 from mas.bus.ledger import Ledger
 from mas.bus.limits import Limits
 from mas.bus.mailbox import Mailbox
 from mas.bus.record import State
+from mas.bus.slot import Slot
 from mas.core.errors import NoRoute
 from mas.core.messages import Delivery
 

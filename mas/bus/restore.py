@@ -5,11 +5,11 @@ from collections.abc import Callable
 
 import msgspec
 
-from mas.bus.inbox import Slot
 from mas.bus.journal import Journal
 from mas.bus.ledger import Ledger
 from mas.bus.record import Record, State
 from mas.bus.redelivery import Redelivery
+from mas.bus.slot import Slot
 
 
 def restore(

@@ -24,7 +24,8 @@ from mas.graph.plan import Plan
 from mas.graph.template import parse_template
 from mas.runtime.events import Setting
 from mas.runtime.flow import Flow
-from mas.runtime.play import team_action, view_names
+from mas.runtime.play import team_action
+from mas.runtime.point import view_names
 from mas.runtime.team import TeamRuntime
 from mas.scenarios.world import RecordEnvironment
 from mas.training.sampling.ledger import Ledger

@@ -1,15 +1,14 @@
 """Asking the members of a team: under their policies, within their budgets, over the bus or in imagination."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from itertools import count
-from typing import Protocol
 
 import msgspec
 
 from mas.core.bus import Bus
-from mas.core.errors import Expired, JournalError, MasError, RemoteError, ReplayError, RunError
+from mas.core.errors import Expired, MasError, RemoteError, RunError
 from mas.core.messages import Delivery, Envelope, Payload
 from mas.core.naming import agent_of
 from mas.core.policy import NO_POLICY, Policy, policy_of
@@ -19,12 +18,12 @@ from mas.core.seeds import Part, derive_seed
 from mas.runtime.agents import Answer, Ask, Candidate, Member
 from mas.runtime.aloud import ask_aloud, is_heard
 from mas.runtime.attempts import OnAttempt, persist
-from mas.runtime.budget import Accounts, Bill, Purse, Spent, spend
-from mas.runtime.calls import Call
+from mas.runtime.budget import Accounts, Bill, Spent, spend
+from mas.runtime.calls import kept
 from mas.runtime.distant import Distant, check_answer, insist
 from mas.runtime.events import fingerprint
-from mas.runtime.play import Point
 from mas.runtime.playlog import PlayLog
+from mas.runtime.point import Point
 from mas.runtime.pulse import BEATS_PER_SILENCE, Pulse
 from mas.runtime.spans import TeamSpans
 
@@ -103,9 +102,9 @@ class Asking:
             asked = fingerprint(view, seeds, temperature)
             recorded = log.of_turn(turn).call(agent, visit, name, asked)
             if not self._accounts.is_limited:
-                return await _kept(recorded, make)
+                return await kept(recorded, make)
             purses, most = self._accounts.purses(episode, agent), self._most(name, view, len(seeds))
-            return await _kept(recorded, make, purses, most)
+            return await kept(recorded, make, purses, most)
 
         async def pause(seconds: float) -> None:
             if log is None or not log.of_turn(turn).knows_next(agent, visit):
@@ -164,7 +163,7 @@ class Asking:
                 candidates = await make()
             else:
                 call = log.of_turn(turn).call(f"{agent}/undo", visit, name, fingerprint(view, seed))
-                candidates = await _kept(call, make)
+                candidates = await kept(call, make)
         except MasError as error:
             note(msgspec.structs.replace(attempt, cause=f"{type(error).__name__}: {error}"))
             raise
@@ -287,32 +286,6 @@ class Asking:
     def _note_of(self, episode: str | None) -> OnAttempt:
         note = self.notes.get(episode or "", _forget)
         return note if self._spans is None else self._spans.noting(note)
-
-
-class _Make(Protocol):
-    """Makes a call. `message_id` and `bill` as in `Asking.request` and `spend`."""
-
-    def __call__(self, message_id: str, bill: Bill) -> Awaitable[Candidates]: ...
-
-
-_NOTHING = Spent()
-
-
-async def _kept(call: Call, make: _Make, purses: Sequence[Purse] = (), most: Spent = _NOTHING) -> Candidates:
-    """What is recorded of a call, or what comes of it now, which is then recorded."""
-    known = await call.known(purses, most)
-    if known is not None:
-        return known.outcome()
-    bill = Bill()
-    try:
-        candidates = await make(call.id, bill)
-    except (JournalError, ReplayError):  # no outcome of the call
-        raise
-    except MasError as error:
-        await call.failed(error, bill.spent)
-        raise
-    await call.answered(candidates, bill.spent)
-    return candidates
 
 
 def tokens_of(candidates: Candidates) -> tuple[int, int]:

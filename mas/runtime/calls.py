@@ -1,12 +1,12 @@
 """One call of a play: what is recorded of it, or what is to be; see `mas.runtime.playlog`."""
 
 import asyncio
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Sequence
+from typing import TYPE_CHECKING, Protocol
 
-from mas.core.errors import MasError, ReplayError
+from mas.core.errors import JournalError, MasError, ReplayError
 from mas.runtime.agents import Candidate
-from mas.runtime.budget import Purse, Spent
+from mas.runtime.budget import Bill, Purse, Spent
 from mas.runtime.events import (
     Called,
     Dropped,
@@ -88,3 +88,29 @@ class Call:
                 error=None if error is None else failure_of(error),
             )
         )
+
+
+class Make(Protocol):
+    """Makes a call. `message_id` and `bill` as in `Asking.request` and `spend`."""
+
+    def __call__(self, message_id: str, bill: Bill) -> Awaitable[tuple[Candidate, ...]]: ...
+
+
+_NOTHING = Spent()
+
+
+async def kept(call: Call, make: Make, purses: Sequence[Purse] = (), most: Spent = _NOTHING) -> tuple[Candidate, ...]:
+    """What is recorded of a call, or what comes of it now, which is then recorded."""
+    known = await call.known(purses, most)
+    if known is not None:
+        return known.outcome()
+    bill = Bill()
+    try:
+        candidates = await make(call.id, bill)
+    except (JournalError, ReplayError):  # no outcome of the call
+        raise
+    except MasError as error:
+        await call.failed(error, bill.spent)
+        raise
+    await call.answered(candidates, bill.spent)
+    return candidates

@@ -15,8 +15,9 @@ from mas.runtime.events import Setting
 from mas.runtime.flow import Flow
 from mas.runtime.halt import Gate
 from mas.runtime.place import ENVIRONMENT
-from mas.runtime.play import Decide, play_turn, team_action, view_names
+from mas.runtime.play import play_turn, team_action
 from mas.runtime.playlog import PlayLog
+from mas.runtime.point import Decide, view_names
 from mas.runtime.runlog import RunLog
 from mas.runtime.spans import TeamSpans
 from mas.runtime.turnlog import restored

@@ -5,65 +5,18 @@ a sampler draws many and compares them.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
-
-import msgspec
+from collections.abc import Mapping
 
 from mas.core.environment import Environment, Observation
 from mas.core.errors import AgentFailed, Halted, JournalError, MasError, ReplayError, RunError
 from mas.core.messages import Failure, Payload
-from mas.core.naming import agent_of, local_name
+from mas.core.naming import agent_of
 from mas.core.policy import policy_of
-from mas.core.role import View
-from mas.graph.plan import Plan
 from mas.runtime.flow import Flow
+from mas.runtime.point import Decide, OnFlow, Point, Undo
 from mas.runtime.timers import JoinTimers
 from mas.runtime.turnlog import TurnLog
 from mas.runtime.waves import Heard, heard, in_waves, needs_steps
-
-
-class Point(msgspec.Struct, frozen=True, kw_only=True):
-    """A decision point: one agent is about to speak.
-
-    Attributes:
-        agent: its name, `worker[0]` for an instance of a mapped one.
-        flow: the team turn as the agent begins.
-        environment: the world as it stands; shared, not to be changed.
-        observations: what every agent of the team sees.
-        turn: team turn within the episode, from 0.
-    """
-
-    agent: str
-    flow: Flow
-    environment: Environment
-    observations: Mapping[str, Observation]
-    turn: int
-
-    @property
-    def view(self) -> View:
-        """What the agent may know."""
-        return View(
-            observation=self.observations[agent_of(self.agent)],
-            messages=self.flow.messages(self.agent),
-            own=self.flow.own(self.agent),
-        )
-
-
-Decide = Callable[[Point], Awaitable[Payload]]
-Undo = Callable[[Point, Payload], Awaitable[object]]
-"""Compensates what an agent said at a point."""
-OnFlow = Callable[[Flow, bool], None]
-"""Told the flow of a team turn whenever outputs have joined, and (True) after joins whose time is over were expired."""
-
-
-def view_names(plan: Plan) -> dict[str, str]:
-    """Agent -> environment view."""
-    return {agent: role.spec.view or local_name(agent) for agent, role in plan.roles.items()}
-
-
-def look(plan: Plan, environment: Environment) -> dict[str, Observation]:
-    """What every agent of the team sees now."""
-    return {agent: environment.observe(view) for agent, view in view_names(plan).items()}
 
 
 async def play_turn(

@@ -16,7 +16,7 @@ from mas.core.tracing import Attributes, Kind, Span, Tracer, current_tracer
 from mas.runtime.agents import Candidate
 from mas.runtime.attempts import OnAttempt
 from mas.runtime.flow import Flow
-from mas.runtime.play import OnFlow, Point
+from mas.runtime.point import OnFlow, Point
 
 T = TypeVar("T")
 PROVIDER = "mas"

@@ -23,7 +23,7 @@ from mas.runtime.events import Setting
 from mas.runtime.halt import Gate
 from mas.runtime.human import HumanDesk, person
 from mas.runtime.place import ENVIRONMENT, RUN, Place
-from mas.runtime.play import Decide, Point
+from mas.runtime.point import Decide, Point
 from mas.runtime.pulse import with_pulse
 from mas.runtime.replicas import Troupe
 from mas.runtime.runlog import RunLog

@@ -13,7 +13,8 @@ from mas.core.naming import agent_of
 from mas.core.records import Attempt, Episode, Line
 from mas.runtime.events import Setting
 from mas.runtime.flow import Flow
-from mas.runtime.play import Point, team_action
+from mas.runtime.play import team_action
+from mas.runtime.point import Point
 from mas.runtime.runlog import RunLog
 from mas.training.crew import Players
 from mas.training.murmur import Murmur

@@ -20,7 +20,7 @@ from mas.core.messages import Envelope, Note, Payload
 from mas.graph.find import find_team
 from mas.graph.plan import compile_team
 from mas.roles import build_roles
-from mas.runtime.play import Point
+from mas.runtime.point import Point
 from mas.runtime.team import TeamRuntime
 from mas.scenarios import build_scenario
 from mas.testing.bus_suite import next_text, start

@@ -23,7 +23,8 @@ from mas.core.policy import Budget, Budgets
 from mas.core.seeds import derive_seed
 from mas.graph import Plan, compile_team
 from mas.runtime.flow import Flow
-from mas.runtime.play import Point, team_action
+from mas.runtime.play import team_action
+from mas.runtime.point import Point
 from mas.runtime.runlog import RunLog
 from mas.runtime.team import TeamRuntime
 from mas.testing.scripted import ScriptedEngine

@@ -20,7 +20,7 @@ from mas.graph import Plan
 from mas.runtime.events import Event, read_event
 from mas.runtime.flow import Flow
 from mas.runtime.human import HumanDesk
-from mas.runtime.play import Point, view_names
+from mas.runtime.point import Point, view_names
 from mas.runtime.runlog import RunLog
 from mas.runtime.team import TeamRuntime
 from mas.scenarios.world import RecordEnvironment

@@ -19,7 +19,7 @@ from mas.graph import Plan
 from mas.runtime.agents import TEAM_PAYLOADS
 from mas.runtime.aloud import OnPart
 from mas.runtime.place import ENVIRONMENT, Place
-from mas.runtime.play import Point
+from mas.runtime.point import Point
 from mas.runtime.runlog import RunLog
 from mas.runtime.team import TeamRuntime
 from mas.testing.scripted import ScriptedEngine

@@ -27,7 +27,7 @@ from mas.runtime.agents import TEAM_PAYLOADS, Answer, Ask
 from mas.runtime.agents import Voice as TeamVoice
 from mas.runtime.aloud import Piece, ask_aloud, heard_by
 from mas.runtime.flow import Flow
-from mas.runtime.play import Point, look
+from mas.runtime.point import Point, look
 from mas.runtime.team import TeamRuntime
 from mas.scenarios import build_scenario
 from mas.testing.scripted import ScriptedEngine

@@ -21,7 +21,7 @@ from mas.roles import build_roles
 from mas.runtime.agents import Candidate, RoleAgent
 from mas.runtime.distant import ATTEMPTS, Distant, insist
 from mas.runtime.place import ENVIRONMENT, Place
-from mas.runtime.play import Point
+from mas.runtime.point import Point
 from mas.runtime.team import TeamRuntime
 from mas.scenarios import build_scenario
 from mas.testing.scripted import ScriptedEngine

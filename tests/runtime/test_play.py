@@ -17,7 +17,8 @@ from mas.core.policy import Policy
 from mas.core.seeds import derive_seed
 from mas.graph import Plan, compile_team
 from mas.runtime.flow import Flow
-from mas.runtime.play import Point, Undo, play_turn
+from mas.runtime.play import play_turn
+from mas.runtime.point import Point, Undo
 from mas.runtime.waves import needs_steps
 from mas.scenarios.relay.environment import RelayEnvironment
 from mas.testing.teams import plan_of, team_of

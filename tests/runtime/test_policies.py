@@ -35,7 +35,7 @@ from mas.runtime.attempts import wait_before
 from mas.runtime.budget import Accounts, Purse, Spent, spend
 from mas.runtime.flow import Flow
 from mas.runtime.human import HumanDesk
-from mas.runtime.play import Point, look
+from mas.runtime.point import Point, look
 from mas.runtime.team import TeamRuntime
 from mas.scenarios import build_scenario
 from mas.scenarios.relay.environment import RelayEnvironment

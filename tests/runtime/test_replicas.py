@@ -17,7 +17,7 @@ from mas.graph.plan import compile_team
 from mas.roles import build_roles
 from mas.runtime.agents import Candidate, Voice
 from mas.runtime.flow import Flow
-from mas.runtime.play import Point, look
+from mas.runtime.point import Point, look
 from mas.runtime.team import TeamRuntime
 from mas.scenarios import build_scenario
 from mas.testing.scripted import ScriptedEngine

@@ -19,7 +19,7 @@ from mas.roles import build_roles
 from mas.runtime.events import Called, Committed, GaveUp, Round
 from mas.runtime.human import HumanDesk, Question
 from mas.runtime.place import Place
-from mas.runtime.play import Point
+from mas.runtime.point import Point
 from mas.runtime.team import TeamRuntime
 from mas.testing.scripted import ScriptedEngine
 from mas.testing.teams import Speaker, plan_of, team_of

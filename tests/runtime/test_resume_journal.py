@@ -12,7 +12,7 @@ from mas.bus.memory import MemoryBus
 from mas.bus.replay import fork
 from mas.core.errors import JournalError
 from mas.core.messages import Payload
-from mas.runtime.play import Point
+from mas.runtime.point import Point
 from mas.runtime.runlog import RunLog
 from mas.runtime.team import TeamRuntime
 from mas.testing.scripted import ScriptedEngine

@@ -11,7 +11,8 @@ from mas.core.environment import Observation
 from mas.core.errors import RunError
 from mas.core.messages import Note, Payload
 from mas.runtime.flow import Flow
-from mas.runtime.play import Decide, Point, play_turn
+from mas.runtime.play import play_turn
+from mas.runtime.point import Decide, Point
 from mas.runtime.timers import JoinTimers
 from mas.scenarios import build_scenario
 from mas.testing.teams import plan_of

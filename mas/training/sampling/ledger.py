@@ -11,7 +11,7 @@ from mas.core.records import Attempt, Episode, Line, Turn
 from mas.core.reward import Move, Reward
 from mas.runtime.agents import Candidate
 from mas.runtime.flow import Flow
-from mas.runtime.play import Point
+from mas.runtime.point import Point
 from mas.training.rewards import FAILURE, OWN
 
 

@@ -19,7 +19,7 @@ from mas.core.seeds import derive_seed, digest
 from mas.core.together import together
 from mas.runtime.agents import Candidate
 from mas.runtime.flow import Flow
-from mas.runtime.play import Point
+from mas.runtime.point import Point
 from mas.runtime.team import TeamRuntime
 from mas.training.rewards import TEAM
 from mas.training.sampling.ledger import Ledger, own_terms, record_turn

@@ -8,7 +8,7 @@ from mas.core.messages import Payload
 from mas.core.records import Episode
 from mas.core.seeds import derive_seed
 from mas.runtime.agents import Candidate
-from mas.runtime.play import Point
+from mas.runtime.point import Point
 from mas.runtime.team import TeamRuntime
 from mas.training.sampling.ledger import Ledger
 

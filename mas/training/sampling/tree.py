@@ -17,7 +17,8 @@ from mas.core.seeds import derive_seed, digest
 from mas.core.together import together
 from mas.runtime.agents import Candidate
 from mas.runtime.flow import Flow
-from mas.runtime.play import Point, look, play_turn, team_action
+from mas.runtime.play import play_turn, team_action
+from mas.runtime.point import Point, look
 from mas.runtime.team import TeamRuntime
 from mas.training.rewards import TEAM, total_reward
 from mas.training.sampling.ledger import Ledger, own_terms, record_turn

@@ -18,7 +18,8 @@ from mas.core.role import Role, View
 from mas.core.team import DONE, START, EdgeSpec, RoleSpec, TeamSpec
 from mas.graph.plan import compile_team
 from mas.runtime.flow import Flow
-from mas.runtime.play import Point, play_turn
+from mas.runtime.play import play_turn
+from mas.runtime.point import Point
 from mas.scenarios import build_scenario
 
 PACKAGE = "mas"
