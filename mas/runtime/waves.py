@@ -31,16 +31,19 @@ def in_waves(start: Flow, said: Mapping[str, Sequence[Payload]], begun: Mapping[
         begun: what each agent had heard at the beginning of each visit since `start`.
 
     Returns:
-        None where an agent would have heard something else than it did: timing has decided.
+        None where an agent would have heard something else than it did, or would not have begun: timing has decided.
     """
     flow, taken = start, dict.fromkeys(said, 0)
+    waiting = set(begun)
     while not flow.finished:
         for agent in flow.ready():
-            known = begun.get((agent, flow.visits(agent)))
+            visit = (agent, flow.visits(agent))
+            known = begun.get(visit)
             if known is None:
                 continue  # it has not begun yet
             if known != heard(flow, agent):
                 return None
+            waiting.discard(visit)
             flow = flow.begin(agent)
         speaking = [agent for agent in flow.running() if taken.get(agent, 0) < len(said.get(agent, ()))]
         if not speaking:
@@ -48,6 +51,8 @@ def in_waves(start: Flow, said: Mapping[str, Sequence[Payload]], begun: Mapping[
         for agent in speaking:
             flow = flow.complete(agent, said[agent][taken[agent]])
             taken[agent] += 1
+    if waiting and not flow.finished:
+        return None
     return flow if all(taken[agent] == len(said[agent]) for agent in said) else None
 
 

@@ -11,7 +11,7 @@ from virtual_time import play
 
 from mas.core.environment import Observation
 from mas.core.errors import AgentFailed, EngineError, Halted
-from mas.core.messages import Failure, Payload
+from mas.core.messages import Failure, Note, Payload
 from mas.core.naming import agent_of
 from mas.core.policy import Policy
 from mas.core.seeds import derive_seed
@@ -19,7 +19,7 @@ from mas.graph import Plan, compile_team
 from mas.runtime.flow import Flow
 from mas.runtime.play import play_turn
 from mas.runtime.point import Point, Undo
-from mas.runtime.waves import needs_steps
+from mas.runtime.waves import in_waves, needs_steps
 from mas.scenarios.relay.environment import RelayEnvironment
 from mas.testing.teams import plan_of, team_of
 
@@ -140,6 +140,17 @@ def test_with_any_joins_every_turn_ends_and_leaves_nobody_at_work(plan: Plan, da
     script = Script(lambda point: float(data.draw(times)))
     script.says = {(agent, visit): data.draw(texts) for agent in plan.agents for visit in range(plan.max_visits(agent))}
     assert play(script.turn(plan)).finished
+
+
+def test_an_order_in_which_somebody_at_work_would_not_have_begun_is_none() -> None:
+    """A turn that took it would wait for ever for whoever it does not know to be at work."""
+    start = Flow.start(plan_of(TWO_PATHS))
+    begun = {("quick", 0): (), ("slow", 0): ()}
+    said = {"quick": [Note(text="now")]}
+    ordered = in_waves(start, said, begun)
+    assert ordered is not None
+    assert ordered.running() == ("slow",)
+    assert in_waves(start, said, begun | {("next", 7): ()}) is None
 
 
 def test_a_loop_that_is_left_while_it_iterates_is_played_in_step() -> None:
