@@ -157,8 +157,8 @@ async def test_an_answer_of_another_role_or_to_another_question_is_refused(
 ) -> None:
     answer = RoleAgent.answer
 
-    async def other(self: RoleAgent, *args: Any) -> tuple[Candidate, ...]:
-        return tuple(msgspec.structs.replace(one, **changed) for one in await answer(self, *args))
+    async def other(self: RoleAgent, *args: Any, **named: Any) -> tuple[Candidate, ...]:
+        return tuple(msgspec.structs.replace(one, **changed) for one in await answer(self, *args, **named))
 
     monkeypatch.setattr(RoleAgent, "answer", other)
     with pytest.raises(AgentFailed, match="RunError: role 'planner' was asked for 1 candidates and answered, as"):

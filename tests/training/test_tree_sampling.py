@@ -162,7 +162,7 @@ async def test_every_token_is_counted_play_outs_included(crew: Crew, monkeypatch
 
 async def test_nothing_is_committed_before_all_were_scored(crew: Crew, monkeypatch: pytest.MonkeyPatch) -> None:
     events: list[tuple[str, str]] = []
-    ask, act, own = crew.runtime.ask, crew.runtime.act, crew.scenario.reward.own
+    ask, act, own = crew.runtime.ask, crew.runtime._episodes.act, crew.scenario.reward.own
 
     async def asking(point, seeds, **options):
         candidates = await ask(point, seeds, **options)
@@ -183,7 +183,7 @@ async def test_nothing_is_committed_before_all_were_scored(crew: Crew, monkeypat
             return own(move)
 
     monkeypatch.setattr(crew.runtime, "ask", asking)
-    monkeypatch.setattr(type(crew.runtime), "act", lambda _, *rest: acting(*rest))
+    monkeypatch.setattr(type(crew.runtime._episodes), "act", lambda _, *rest: acting(*rest))
     object.__setattr__(crew.scenario, "reward", Watching())
     await sample(crew.runtime, crew.scenario, (0,), OPTIONS)
     waiting = Counter()
