@@ -147,7 +147,7 @@ class _TeamTurn:
 
         The one place that waits; nothing, where a join's time limit was over first.
         """
-        if len(points) == 1 and not self.tasks and not self.flow.plan.timeouts:
+        if len(points) == 1 and not self.tasks and not self.is_uneven and not self.flow.plan.timeouts:
             if self._log is not None:
                 self._log.peek()
             return [(points[0].agent, await self._speak(points[0]))]
@@ -210,12 +210,14 @@ class _TeamTurn:
         self.is_uneven = True
         for agent, payload in outputs:
             self.said.setdefault(agent, []).append(payload)
-        ordered = in_waves(self.even, self.said, self.begun) if was_uneven and not self.is_raced else self.flow
-        if ordered is None:
-            self.is_raced = True
-        else:
-            self.flow = ordered
-        if not self.tasks:
+        is_even = self.is_raced
+        if was_uneven and not self.is_raced:
+            replayed = in_waves(self.even, self.said, self.begun)
+            if replayed is None:
+                self.is_raced = is_even = True
+            else:
+                self.flow, is_even = replayed
+        if is_even and not self.tasks:
             self._even_out()
 
     def expire(self) -> None:

@@ -23,7 +23,9 @@ def heard(flow: Flow, agent: str) -> Heard:
     return tuple((message.sender, message.payload) for message in flow.messages(agent))
 
 
-def in_waves(start: Flow, said: Mapping[str, Sequence[Payload]], begun: Mapping[tuple[str, int], Heard]) -> Flow | None:
+def in_waves(
+    start: Flow, said: Mapping[str, Sequence[Payload]], begun: Mapping[tuple[str, int], Heard]
+) -> tuple[Flow, bool] | None:
     """The turn from `start`, at which nobody was at work, if all outputs since then had come wave by wave.
 
     Args:
@@ -31,16 +33,19 @@ def in_waves(start: Flow, said: Mapping[str, Sequence[Payload]], begun: Mapping[
         begun: what each agent had heard at the beginning of each visit since `start`.
 
     Returns:
+        The turn, and whether nobody is left behind: no agent of an earlier wave has yet to speak than one that has.
         None where an agent would have heard something else than it did, or would not have begun: timing has decided.
     """
     flow, taken = start, dict.fromkeys(said, 0)
-    waiting = set(begun)
+    waiting, is_behind = set(begun), False
     while not flow.finished:
+        lagging = 0
         for agent in flow.ready():
             visit = (agent, flow.visits(agent))
             known = begun.get(visit)
             if known is None:
-                continue  # it has not begun yet
+                lagging += 1  # it has not begun yet
+                continue
             if known != heard(flow, agent):
                 return None
             waiting.discard(visit)
@@ -48,12 +53,13 @@ def in_waves(start: Flow, said: Mapping[str, Sequence[Payload]], begun: Mapping[
         speaking = [agent for agent in flow.running() if taken.get(agent, 0) < len(said.get(agent, ()))]
         if not speaking:
             break
+        is_behind = is_behind or lagging > 0 or len(speaking) < len(flow.running())
         for agent in speaking:
             flow = flow.complete(agent, said[agent][taken[agent]])
             taken[agent] += 1
     if waiting and not flow.finished:
         return None
-    return flow if all(taken[agent] == len(said[agent]) for agent in said) else None
+    return (flow, not is_behind) if all(taken[agent] == len(said[agent]) for agent in said) else None
 
 
 @lru_cache(maxsize=256)

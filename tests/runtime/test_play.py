@@ -118,6 +118,14 @@ def test_outputs_of_one_moment_join_in_declared_order() -> None:
     assert script.heard["judge", 0] == ["b b0", "a a0"]
 
 
+def test_who_is_left_behind_by_an_agent_of_its_wave_still_joins_first() -> None:
+    """`quick` speaks when `late`, of the same wave, can begin: nobody is at work, and yet a wave is not complete."""
+    edges = ("start -> a", "a -> late", "start -> b", "b -> quick", "late -> judge", "quick -> judge", "judge -> done")
+    script = Script(seconds(a=2.0, b=1.0, quick=1.0, late=1.0))
+    play(script.turn(plan_of(edges)))
+    assert script.heard["judge", 0] == ["late late0", "quick quick0"]
+
+
 @given(plan=plans(), data=st.data())
 @settings(deadline=None)
 def test_with_all_joins_a_turn_is_equal_for_any_timing(plan: Plan, data: st.DataObject) -> None:
@@ -147,9 +155,9 @@ def test_an_order_in_which_somebody_at_work_would_not_have_begun_is_none() -> No
     start = Flow.start(plan_of(TWO_PATHS))
     begun = {("quick", 0): (), ("slow", 0): ()}
     said = {"quick": [Note(text="now")]}
-    ordered = in_waves(start, said, begun)
-    assert ordered is not None
-    assert ordered.running() == ("slow",)
+    replayed = in_waves(start, said, begun)
+    assert replayed is not None
+    assert replayed[0].running() == ("slow",)
     assert in_waves(start, said, begun | {("next", 7): ()}) is None
 
 
