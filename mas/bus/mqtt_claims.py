@@ -31,8 +31,9 @@ async def claim(bus: MqttBus, address: str, *, most: int) -> AsyncIterator[tuple
     bus.show(msgspec.structs.replace(bus.card(), claims=(*bus.card().claims, address)))
     try:
         await bus.flush()
-        while (first := _first(bus, address, most)) is None:  # noqa: ASYNC110 - cards come from the network
+        while (first := _first(bus, address, most)) is None:
             await asyncio.sleep(_LOOK_S)
+            await bus.flush()  # a bus that was closed meanwhile says so
         yield first
     finally:
         bus.show(msgspec.structs.replace(bus.card(), claims=tuple(one for one in bus.card().claims if one != address)))

@@ -46,7 +46,7 @@ async def dismiss(bus: MqttBus, note: Callable[[str], None], *, at_once: bool) -
         at_once: do not let them finish what they have in hand.
 
     Raises:
-        NoRoute: nobody obeys; or one that vanished did not come back within half a minute.
+        NoRoute: nobody obeys; or one that vanished did not come back within half a minute. Closed: the bus was closed.
     """
     await bus.flush()
     told = [peer for peer, card in bus.processes().items() if bus.me.principal in card.obeys]
@@ -62,6 +62,7 @@ async def dismiss(bus: MqttBus, note: Callable[[str], None], *, at_once: bool) -
     since = dict.fromkeys(told, bus.now())
     while since:
         await asyncio.sleep(_LOOK_S)
+        await bus.flush()  # a bus that was closed meanwhile says so
         there, vanished = bus.processes(), bus.vanished()
         for peer in tuple(since):
             if peer in there:

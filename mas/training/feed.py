@@ -192,8 +192,8 @@ class _Reading:
 
 def _is_first(wanted: Sequence[tuple[int, int]]) -> list[bool]:
     """Whether a token of a reading was not wanted before in the list."""
-    seen: set[tuple[int, int]] = set()
-    return [not (one in seen or seen.add(one)) for one in wanted]  # type: ignore[func-returns-value]
+    first: dict[tuple[int, int], int] = {}
+    return [first.setdefault(one, at) == at for at, one in enumerate(wanted)]
 
 
 def _chosen(

@@ -12,6 +12,7 @@ from mosquitto import needs_mosquitto
 from mas.bus.mqtt import MqttBus
 from mas.bus.mqtt_claims import claim
 from mas.bus.mqtt_topics import Peer
+from mas.core.errors import Closed
 
 pytestmark = needs_mosquitto
 
@@ -68,6 +69,19 @@ async def test_the_older_waits_for_a_younger_one_that_may_not_have_seen_it(url, 
             if gets_in:
                 await stack.enter_async_context(younger.subscribe("b"))
         assert await waiting is not gets_in
+
+
+async def test_who_waits_hears_that_the_bus_was_closed(url):
+    async with processes(url, 2) as (older, younger), AsyncExitStack() as stack:
+        age(older, 1.0)
+        age(younger, 2.0)
+        async with claim(younger, "b", most=1):
+            waiting = asyncio.create_task(listens(older, stack), name="older")
+            await until(lambda: older.card().claims == ("b",))
+            await older.flush()
+            await older.close()
+            with pytest.raises(Closed):
+                await asyncio.wait_for(waiting, 5.0)
 
 
 async def test_of_equal_age_the_name_decides(url):

@@ -10,7 +10,7 @@ from mosquitto import needs_mosquitto
 
 from mas.bus.mqtt import MqttBus
 from mas.bus.mqtt_orders import dismiss, obey, ordered
-from mas.core.errors import NoRoute
+from mas.core.errors import Closed, NoRoute
 
 pytestmark = needs_mosquitto
 
@@ -88,6 +88,16 @@ async def test_whoever_never_comes_back_is_named(url, monkeypatch):
         ):
             await dismiss(tells, lambda text: None, at_once=False)
         back.set()
+
+
+async def test_who_tells_hears_that_its_bus_was_closed(url):
+    async with boss(url) as tells, worker(url) as one:
+        obey(one, "boss")
+        telling = asyncio.create_task(dismiss(tells, lambda text: None, at_once=False), name="tell")
+        await until(lambda: ordered(one) is False)
+        await tells.close()
+        with pytest.raises(Closed):
+            await asyncio.wait_for(telling, 5.0)
 
 
 async def test_nobody_obeys_a_stranger(url):

@@ -5,6 +5,7 @@ Both ends are in this process, so that its CPU time is that of sender and receiv
 
 import asyncio
 import socket
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
 
@@ -27,15 +28,11 @@ _INFLIGHT = 1024
 _TO, _BACK = "echo", "answers"
 
 
-class OneWay:
+class _OneWay(ABC):
     """`in_flight` senders, each sends on as soon as a message is taken; over when all are handled."""
 
-    name = OVER_MQTT
-
-    def __init__(self, bus: MqttBus, amounts: Amounts, arrivals: Arrivals) -> None:
-        self._bus, self._amounts, self._arrivals = bus, amounts, arrivals
-        self._note = Note(text="x" * amounts.payload_bytes)
-        self._envelopes = EnvelopeFactory("speaker")
+    def __init__(self, amounts: Amounts, arrivals: Arrivals) -> None:
+        self._amounts, self._arrivals = amounts, arrivals
 
     async def run(self, number: int) -> int:
         amounts = self._amounts
@@ -43,6 +40,22 @@ class OneWay:
         await together((self._send(amounts.requests // amounts.in_flight) for _ in range(amounts.in_flight)), "send")
         await self._arrivals.all_here()
         return amounts.requests
+
+    @abstractmethod
+    async def _send(self, count: int) -> None:
+        """Send that many, one after the other."""
+
+
+class OneWay(_OneWay):
+    """Over the bus: a message is taken when its receiver has it."""
+
+    name = OVER_MQTT
+
+    def __init__(self, bus: MqttBus, amounts: Amounts, arrivals: Arrivals) -> None:
+        super().__init__(amounts, arrivals)
+        self._bus = bus
+        self._note = Note(text="x" * amounts.payload_bytes)
+        self._envelopes = EnvelopeFactory("speaker")
 
     async def _send(self, count: int) -> None:
         for _ in range(count):
@@ -79,21 +92,15 @@ class BareRequests:
             self._waiting.pop(int(number)).set_result(text)
 
 
-class BareOneWay:
-    """The same messages by two of aiomqtt's clients."""
+class BareOneWay(_OneWay):
+    """By two of aiomqtt's clients: a message is taken when the broker has it."""
 
     name = AIOMQTT
 
     def __init__(self, client: aiomqtt.Client, amounts: Amounts, arrivals: Arrivals) -> None:
-        self._client, self._amounts, self._arrivals = client, amounts, arrivals
+        super().__init__(amounts, arrivals)
+        self._client = client
         self._text = "x" * amounts.payload_bytes
-
-    async def run(self, number: int) -> int:
-        amounts = self._amounts
-        self._arrivals.expect(amounts.requests)
-        await together((self._send(amounts.requests // amounts.in_flight) for _ in range(amounts.in_flight)), "send")
-        await self._arrivals.all_here()
-        return amounts.requests
 
     async def _send(self, count: int) -> None:
         for _ in range(count):
