@@ -1,10 +1,11 @@
 """One connection to an MQTT 5 broker, driven by aiomqtt in the event loop."""
 
 import asyncio
+import math
 import socket
 import ssl
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
 
 import aiomqtt
 from paho.mqtt.client import Client as Paho
@@ -19,6 +20,7 @@ NOBODY, REFUSED, NOT_AUTHORISED = 16, 128, 135
 _NO_DELAY = (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 _READS = 64
 """Messages that are taken at once before others have their turn."""
+T = TypeVar("T")
 
 
 class Client(aiomqtt.Client):
@@ -72,6 +74,16 @@ class Client(aiomqtt.Client):
     def drop(self) -> None:
         """Close the socket, which aiomqtt leaves open after a failed connection."""
         self._client._sock_close()
+
+    async def _wait_for(self, fut: Awaitable[T], timeout: float | None) -> T:  # noqa: ASYNC109 - aiomqtt's own
+        """As aiomqtt's own, but a cancellation that comes together with the broker's answer counts: `asyncio.wait_for`
+        of Python 3.11 forgets it, and whoever cancelled waits for ever."""
+        limit_s = self.timeout if timeout is None else timeout
+        try:
+            async with asyncio.timeout(None if limit_s == math.inf else limit_s):
+                return await fut
+        except TimeoutError:
+            raise aiomqtt.MqttError("the broker does not answer in time") from None
 
     def _read(self) -> None:
         """Take all that has come, up to a bound: what it makes this process say then goes together."""

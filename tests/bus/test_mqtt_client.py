@@ -4,6 +4,9 @@ import asyncio
 import ssl
 from typing import Any
 
+import pytest
+from mosquitto import needs_mosquitto
+
 from mas.bus.mqtt_client import Client
 from mas.testing.bus_suite import LoopTurn
 
@@ -32,3 +35,19 @@ async def test_more_messages_than_are_taken_at_once_do_not_wait_in_the_tls_layer
     async with asyncio.timeout(5.0):
         while layer.left:
             await LoopTurn()
+
+
+@needs_mosquitto
+@pytest.mark.parametrize("call", ["subscribe", "unsubscribe"])
+async def test_a_cancellation_that_comes_together_with_the_brokers_answer_is_not_forgotten(broker, call):
+    async with Client("127.0.0.1", broker.port, hear=lambda topic, payload: None, timeout=5.0) as client:
+        answered = getattr(client._client, f"on_{call}")
+
+        def answer(*more: Any) -> None:
+            answered(*more)
+            task.cancel()
+
+        setattr(client._client, f"on_{call}", answer)
+        task = asyncio.create_task(getattr(client, call)("a"), name=call)
+        await asyncio.wait([task])
+        assert task.cancelled()

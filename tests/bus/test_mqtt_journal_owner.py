@@ -1,6 +1,7 @@
 """Whose a journal is, and what a receiver on a broker that was killed knows when it comes back."""
 
 import sqlite3
+from contextlib import suppress
 
 import pytest
 from between import QUICK, as_user, until, vanish
@@ -13,7 +14,7 @@ from mas.bus.mqtt import MqttBus
 from mas.bus.record import State, read_records, redrive
 from mas.bus.replay import fork
 from mas.bus.serve import serve
-from mas.core.errors import JournalError
+from mas.core.errors import Closed, JournalError
 from mas.testing.bus_suite import next_text, start
 
 pytestmark = needs_mosquitto
@@ -69,7 +70,8 @@ async def test_a_receiver_that_comes_back_answers_what_it_had_answered(process, 
     slow.may_answer.set()
     receiver = await process.begin()
     receiver._node.desk._say = lambda peer, frame: None
-    await serve(receiver, "b", slow).__aenter__()
+    answers = serve(receiver, "b", slow)
+    await answers.__aenter__()
     asked = start(other.request(note("1")))
     await until(lambda: receiver.statistics().processed == 2)
     await process.journal.flush()
@@ -77,6 +79,8 @@ async def test_a_receiver_that_comes_back_answers_what_it_had_answered(process, 
     async with serve(receiver, "b", slow):
         assert (await asked).payload.content == "answer to 1"
     assert slow.begun == ["1"]
+    with suppress(Closed):
+        await answers.__aexit__(None, None, None)
 
 
 async def test_a_receiver_that_ends_keeps_what_lies_in_its_queue(process, other):

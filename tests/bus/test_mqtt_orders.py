@@ -44,6 +44,7 @@ async def test_all_that_obey_are_told_and_those_that_come_later_are_not(url, at_
     async with boss(url) as tells, worker(url) as one, worker(url) as other, worker(url) as deaf:
         for bus in (one, other):
             obey(bus, "boss")
+            await bus.flush()
             assert ordered(bus) is None
         telling = asyncio.create_task(dismiss(tells, said.append, at_once=at_once), name="tell")
         await until(lambda: ordered(one) is at_once and ordered(other) is at_once)
@@ -93,6 +94,7 @@ async def test_whoever_never_comes_back_is_named(url, monkeypatch):
 async def test_who_tells_hears_that_its_bus_was_closed(url):
     async with boss(url) as tells, worker(url) as one:
         obey(one, "boss")
+        await one.flush()
         telling = asyncio.create_task(dismiss(tells, lambda text: None, at_once=False), name="tell")
         await until(lambda: ordered(one) is False)
         await tells.close()
