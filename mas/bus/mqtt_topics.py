@@ -8,6 +8,7 @@
 a receiver knows who sent a frame from where it came in.
 """
 
+from functools import lru_cache
 from typing import NamedTuple
 from urllib.parse import quote, unquote
 
@@ -35,6 +36,7 @@ class Arrival(NamedTuple):
     address: str = ""
 
 
+@lru_cache(maxsize=4096)
 def level(name: str) -> str:
     """A name as one level of a topic. Letters, digits and `_.-~` stay as they are.
 

@@ -7,11 +7,14 @@ Part = str | int
 
 def derive_seed(*parts: Part) -> int:
     """A 63-bit seed that depends on every part and its position; equal parts give equal seeds on every machine."""
-    text = "\x1f".join(f"{type(part).__name__}:{part}" for part in parts)
-    return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "big") >> 1
+    return int.from_bytes(_hashed(parts).digest(), "big") >> 1
 
 
 def digest(*parts: Part) -> str:
     """A 16-digit hexadecimal fingerprint of the parts, for keys and identities."""
-    text = "\x1f".join(f"{type(part).__name__}:{part}" for part in parts)
-    return blake2b(text.encode(), digest_size=8).hexdigest()
+    return _hashed(parts).hexdigest()
+
+
+def _hashed(parts: tuple[Part, ...]) -> blake2b:
+    text = "\x1f".join([f"{type(part).__name__}:{part}" for part in parts])
+    return blake2b(text.encode(), digest_size=8)

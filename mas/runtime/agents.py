@@ -187,10 +187,28 @@ class RoleAgent:
             generations = await self.engine.generate(request)
         else:
             generations = await generate_aloud(self.engine, request, tell)
-        return tuple(
-            self._candidate(prompt, prompt_ids, generation, sampling.temperature, seed)
-            for generation, seed in zip(generations, seeds, strict=True)
-        )
+        read: dict[tuple[int, ...], tuple[str, Payload]] = {}  # candidates are often equal
+        candidates = []
+        for generation, seed in zip(generations, seeds, strict=True):
+            ids = generation.token_ids[:-1] if generation.finish == "stop" else generation.token_ids
+            if ids not in read:
+                text = self.engine.tokenizer.decode(ids)
+                read[ids] = text, self.role.parse(text)
+            text, payload = read[ids]
+            candidates.append(
+                Candidate(
+                    role=self.role.name,
+                    prompt=prompt,
+                    prompt_ids=prompt_ids,
+                    text=text,
+                    payload=payload,
+                    generation=generation,
+                    temperature=sampling.temperature,
+                    seed=seed,
+                    choices=self._choices,
+                )
+            )
+        return tuple(candidates)
 
     def most(self, view: View, candidates: int) -> tuple[int, int]:
         """Prompt and completion tokens that candidates can cost at most."""
@@ -202,23 +220,6 @@ class RoleAgent:
             return prompt, self.engine.tokenizer.begin + self.engine.tokenizer.encode(prompt)
         system, user = self.role.chat(view)
         return f"{system}\n\n{user}", self.engine.tokenizer.chat(system, user)
-
-    def _candidate(
-        self, prompt: str, prompt_ids: tuple[int, ...], generation: Generation, temperature: float, seed: int
-    ) -> Candidate:
-        is_stopped = generation.finish == "stop"
-        text = self.engine.tokenizer.decode(generation.token_ids[:-1] if is_stopped else generation.token_ids)
-        return Candidate(
-            role=self.role.name,
-            prompt=prompt,
-            prompt_ids=prompt_ids,
-            text=text,
-            payload=self.role.parse(text),
-            generation=generation,
-            temperature=temperature,
-            seed=seed,
-            choices=self._choices,
-        )
 
 
 def _stop_id(role: Role, text: str, ids: tuple[int, ...]) -> int:

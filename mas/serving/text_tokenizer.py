@@ -24,10 +24,10 @@ class CharacterTokenizer:
         self.has_chat = has_chat
 
     def encode(self, text: str) -> tuple[int, ...]:
-        return tuple(ord(character) + 1 for character in text)
+        return tuple([ord(character) + 1 for character in text])
 
     def decode(self, token_ids: Sequence[int]) -> str:
-        return "".join(chr(token - 1) for token in token_ids if END < token < CHARACTERS)
+        return "".join([chr(token - 1) for token in token_ids if END < token < CHARACTERS])
 
     def chat(self, system: str, user: str) -> tuple[int, ...]:
         return self.chat_messages((("system", system), ("user", user)))

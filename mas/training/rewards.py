@@ -14,10 +14,10 @@ def total_reward(terms: Mapping[str, float], options: RewardOptions) -> float:
     Names are `team.NAME` and `own.NAME`; a weight is looked up by NAME and is 1 unless given.
     Source: AT-GRPO, arXiv 2510.11062: r = alpha r_team + r_loc.
     """
-    team = sum(_weight(name, TEAM, options) * value for name, value in terms.items() if name.startswith(TEAM))
-    own = sum(_weight(name, OWN, options) * value for name, value in terms.items() if name.startswith(OWN))
+    team = own = 0.0
+    for name, value in terms.items():
+        if name.startswith(TEAM):
+            team += options.weights.get(name.removeprefix(TEAM), 1.0) * value
+        elif name.startswith(OWN):
+            own += options.weights.get(name.removeprefix(OWN), 1.0) * value
     return options.alpha * team + own
-
-
-def _weight(name: str, prefix: str, options: RewardOptions) -> float:
-    return options.weights.get(name.removeprefix(prefix), 1.0)

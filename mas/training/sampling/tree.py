@@ -110,6 +110,8 @@ class _TreePlay:
         """Team and own terms of one candidate, averaged over its play-outs."""
         numbers = range(self.sampler.options.continuations)
         outcomes = await together((self._play_out(point, candidate, n) for n in numbers), "play-out")
+        if len(outcomes) == 1:
+            return outcomes[0]
         names = dict.fromkeys(name for terms in outcomes for name in terms)
         return {name: sum(terms.get(name, 0.0) for terms in outcomes) / len(outcomes) for name in names}
 
