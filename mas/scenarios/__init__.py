@@ -1,7 +1,8 @@
 """Where teams work: one folder each."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib.metadata import entry_points
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from pydantic import ValidationError
@@ -14,16 +15,28 @@ from mas.scenarios import plan_path, relay, two_hop
 
 
 class Entry(NamedTuple):
-    """One scenario: its option model and how to build it."""
+    """One scenario: its option model, how to build it, and what kind of task it is.
+
+    Attributes:
+        family: what it has in common with others, as `cooperative planning`.
+        sizes: options of its sizes by name, the smallest first; the defaults of the options are the smallest.
+    """
 
     options: type[Options]
     build: Callable[[Any], Scenario]
+    family: str = "other"
+    sizes: Mapping[str, Mapping[str, Any]] = MappingProxyType({"small": MappingProxyType({})})
 
 
 SCENARIOS: dict[str, Entry] = {
-    "relay": Entry(relay.RelayOptions, relay.build),
-    "two_hop": Entry(two_hop.TwoHopOptions, two_hop.build),
-    "plan_path": Entry(plan_path.PathOptions, plan_path.build),
+    "relay": Entry(relay.RelayOptions, relay.build, "communication"),
+    "two_hop": Entry(two_hop.TwoHopOptions, two_hop.build, "communication"),
+    "plan_path": Entry(
+        plan_path.PathOptions,
+        plan_path.build,
+        "cooperative planning",
+        {"small": {}, "medium": {"size": 6, "walls": 7}, "large": {"size": 10, "walls": 20}},
+    ),
 }
 
 

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
+from typing import Any
 
 from mas.core.environment import Environment, Task
 from mas.core.reward import Move, Reward
@@ -31,6 +32,8 @@ class FolderScenario:
         options_key: all options as text, part of the fingerprint.
         make_environment: a fresh environment. content: what tells two tasks apart, given the task's generator.
         demonstrate: endless (prompt, completion) pairs from a generator and a skill. skill: that of a novice.
+        expert: the best play that is known, with the whole state in sight: what each seat that must move does, drawing
+            from a generator among equals. None: nobody wrote one.
     """
 
     name: str
@@ -41,6 +44,7 @@ class FolderScenario:
     demonstrate: Callable[[Random, float], Iterator[tuple[str, str]]]
     skill: float
     reward: Reward = field(default_factory=NoOwnTerms)
+    expert: Callable[[Any, Random], Mapping[str, str]] | None = None
     teams: Mapping[str, TeamSpec] = field(init=False)
 
     def __post_init__(self) -> None:

@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 from mas.config.options import Options
 from mas.scenarios.folder import FolderScenario
 from mas.scenarios.plan_path.environment import PathEnvironment, PathRules
-from mas.scenarios.plan_path.experts import demonstrations
+from mas.scenarios.plan_path.experts import demonstrations, expert
 from mas.scenarios.plan_path.grid import make_grid
 from mas.scenarios.plan_path.reward import PathReward
 
@@ -49,6 +49,7 @@ def build(options: PathOptions) -> FolderScenario:
         demonstrate=partial(demonstrations, size=size, walls=walls),
         skill=options.skill,
         reward=PathReward(),
+        expert=expert,
     )
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from random import Random
 
 from mas.scenarios.novice import Novice
-from mas.scenarios.plan_path.environment import OPEN, VISITED, PathState
+from mas.scenarios.plan_path.environment import OPEN, VISITED, PathEnvironment, PathState
 from mas.scenarios.plan_path.grid import BACK, MOVES, Cell, Grid, make_grid, manhattan, neighbour
 
 
@@ -30,6 +30,14 @@ def team_move(state: PathState, random: Random) -> str:
     move = towards(state.cell, state.goal, state.last, random)
     sensible = sensible_moves(state.around())
     return move if move in sensible or not sensible else random.choice(sensible)
+
+
+def expert(environment: PathEnvironment, random: Random) -> dict[str, str]:
+    """A step of a shortest path, which nobody in the team can see whole."""
+    state = environment.state
+    left = state.grid.distances(state.goal)
+    ways = [move for move in MOVES if left.get(neighbour(state.cell, move), len(left)) < left[state.cell]]
+    return {"team": random.choice(ways)}
 
 
 def demonstrations(random: Random, skill: float, *, size: int, walls: int) -> Iterator[tuple[str, str]]:
