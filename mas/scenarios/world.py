@@ -24,8 +24,8 @@ EVAL_SHARE = 5
 """One task content in so many belongs to the evaluation split."""
 
 
-class RecordEnvironment(ABC, Generic[State]):
-    """An environment with one seat. Subclasses give the rules as functions from record to record."""
+class RecordWorld(ABC, Generic[State]):
+    """What environments of one seat and of several have in common."""
 
     state_type: ClassVar[type[msgspec.Struct]]
 
@@ -42,12 +42,12 @@ class RecordEnvironment(ABC, Generic[State]):
         """The fields that a view sees."""
 
     @abstractmethod
-    def act(self, state: State, action: str) -> tuple[State, dict[str, float], bool]:
-        """New state, rewards by term, and whether the action was legal."""
+    def moving(self, state: State) -> tuple[str, ...]:
+        """Seats that must act; empty when nobody moves any more."""
 
     @abstractmethod
-    def is_over(self, state: State) -> bool:
-        """Whether nobody moves any more."""
+    def advance(self, state: State, actions: Mapping[str, str]) -> tuple[State, Step]:
+        """New state, and what it paid; `actions` are those of the seats that must act."""
 
     @abstractmethod
     def is_solved(self, state: State) -> bool:
@@ -68,7 +68,7 @@ class RecordEnvironment(ABC, Generic[State]):
         self._state = self.initial(task)
 
     def to_move(self) -> tuple[str, ...]:
-        return () if self.is_over(self.state) else self.spec.seats
+        return self.moving(self.state)
 
     def observe(self, view: str) -> Observation:
         if view not in self.spec.views:
@@ -81,9 +81,8 @@ class RecordEnvironment(ABC, Generic[State]):
             raise EnvironmentFault(f"{self.spec.name}: the episode is over, call reset(task) to begin another")
         if set(actions) != set(moving):
             raise EnvironmentFault(f"{self.spec.name}: seats {sorted(actions)} acted, to move are {sorted(moving)}")
-        (seat,) = moving
-        self._state, terms, legal = self.act(self.state, actions[seat])
-        return Step(rewards={seat: terms}, illegal=() if legal else (seat,))
+        self._state, step = self.advance(self.state, actions)
+        return step
 
     def success(self) -> bool:
         return self.is_solved(self.state)
@@ -104,6 +103,26 @@ class RecordEnvironment(ABC, Generic[State]):
 
     def state_key(self) -> str:
         return digest(self.snapshot().decode())
+
+
+class RecordEnvironment(RecordWorld[State]):
+    """An environment with one seat. Subclasses give the rules as functions from record to record."""
+
+    @abstractmethod
+    def act(self, state: State, action: str) -> tuple[State, dict[str, float], bool]:
+        """New state, rewards by term, and whether the action was legal."""
+
+    @abstractmethod
+    def is_over(self, state: State) -> bool:
+        """Whether nobody moves any more."""
+
+    def moving(self, state: State) -> tuple[str, ...]:
+        return () if self.is_over(state) else self.spec.seats
+
+    def advance(self, state: State, actions: Mapping[str, str]) -> tuple[State, Step]:
+        (seat,) = actions
+        after, terms, legal = self.act(state, actions[seat])
+        return after, Step(rewards={seat: terms}, illegal=() if legal else (seat,))
 
 
 @lru_cache(maxsize=200_000)
