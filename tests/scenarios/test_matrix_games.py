@@ -24,6 +24,7 @@ from mas.scenarios.matrix_games.environment import (
     MatrixState,
     best_value,
     by_habit,
+    chance_value,
 )
 from mas.scenarios.matrix_games.games import GAMES, external_regret
 from mas.scenarios.world import RecordWorld
@@ -97,12 +98,12 @@ class TestOneSeatAgainstChance(TestOneSeatOfIt):
 @pytest.mark.parametrize("name", GAMES)
 def test_the_expert_earns_what_the_best_play_does_and_no_other_play_earns_more(name: str) -> None:
     scenario = build_scenario(ScenarioOptions(name="matrix_games", options={"game": name}))
-    for index in range(20):
+    for index in range(8):
         environment = scenario.environment()
         environment.reset(scenario.task("eval", index))
         game = environment.game
         best = best_value(game.rules, game.state)
-        others = [environment.clone() for _ in range(30)]
+        others = [environment.clone() for _ in range(8)]
         while environment.to_move():
             environment.step(scenario.expert(environment, Random(index)))
         assert environment.earned == pytest.approx(best)
@@ -157,6 +158,8 @@ def test_the_best_play_against_a_copycat_looks_ahead() -> None:
     state = MatrixState(Habit("copycat", "AAA"), 4)
     # Silence is answered with silence, so only the last round is for betrayal: 0.6, 0.6, 0.6, 1.0.
     assert best_value(rules, state) == pytest.approx((3 * 0.6 + 1.0) / 4)
+    # The first round is against silence: 0.6 or 1.0. In the others both actions of both are as likely.
+    assert chance_value(rules, state) == pytest.approx((0.8 + 3 * (0.6 + 0.0 + 1.0 + 0.2) / 4) / 4)
 
 
 @given(st.lists(st.tuples(st.sampled_from("ABC"), st.sampled_from("ABC")), max_size=30), st.randoms())

@@ -1,7 +1,8 @@
 """The game of two seats, and opponents of habit that play the second one."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from random import Random
+from statistics import fmean
 from typing import ClassVar, Literal
 
 import msgspec
@@ -13,7 +14,10 @@ from mas.scenarios.world import RecordWorld
 ROW, COLUMN = "row", "column"
 SHOWN = 3
 """Rounds that a player remembers."""
+TOTAL = (8, 11)
+"""The fewest and the most rounds of a game."""
 NONE = "-"
+Fold = Callable[[list[float]], float]
 Kind = Literal["pattern", "copycat", "counter"]
 KINDS: tuple[Kind, ...] = ("pattern", "copycat", "counter")
 
@@ -47,7 +51,7 @@ class MatrixState(msgspec.Struct, frozen=True):
 def make(random: Random, game: MatrixGame) -> MatrixState:
     """An opponent, and how many rounds there are."""
     pattern = "".join(random.choice(game.actions) for _ in range(SHOWN))
-    return MatrixState(Habit(random.choice(KINDS), pattern), random.randint(6, 9))
+    return MatrixState(Habit(random.choice(KINDS), pattern), random.randint(*TOTAL))
 
 
 class MatrixEnvironment(RecordWorld[MatrixState]):
@@ -65,7 +69,7 @@ class MatrixEnvironment(RecordWorld[MatrixState]):
                 name=name,
                 seats=(ROW, COLUMN),
                 views=(ROW, COLUMN),
-                max_turns=9,
+                max_turns=TOTAL[1],
                 terms=("payoff",),
                 dynamics="simultaneous",
             )
@@ -98,8 +102,12 @@ class MatrixEnvironment(RecordWorld[MatrixState]):
         return after, Step(rewards=rewards, illegal=illegal)
 
     def is_solved(self, state: MatrixState) -> bool:
-        """Whether row earned three quarters of what the best play against this opponent does."""
-        return len(state.rounds) == state.total and self.earned(state) >= 0.75 * best_value(self.rules, state)
+        """Whether row earned at least as much as lies midway between the best play against this opponent and play by
+        chance."""
+        if len(state.rounds) < state.total:
+            return False
+        best, chance = best_value(self.rules, state), chance_value(self.rules, state)
+        return self.earned(state) >= (best + chance) / 2 - 1e-9
 
     def earned(self, state: MatrixState) -> float:
         """Row's mean payoff of the rounds so far, over all rounds that there are."""
@@ -129,28 +137,38 @@ def by_habit(environment: Environment, seat: str, random: Random) -> str:
 
 def best_moves(rules: MatrixGame, state: MatrixState) -> str:
     """Row's actions now that lead to most over the rounds that are left, against the habit as it is."""
-    values = {mine: _value(rules, state, mine) for mine in rules.actions}
-    best = max(values.values())
-    return "".join(mine for mine, value in values.items() if value > best - 1e-9)
+    values = _values(rules, state, max)
+    return "".join(mine for mine, value in values.items() if value > max(values.values()) - 1e-9)
 
 
 def best_value(rules: MatrixGame, state: MatrixState) -> float:
     """Row's mean payoff of the best play from the first round on."""
-    start = msgspec.structs.replace(state, rounds=())
-    return max(_value(rules, start, mine) for mine in rules.actions) / state.total
+    return max(_from_the_start(rules, state, max)) / state.total
 
 
-def _value(rules: MatrixGame, state: MatrixState, mine: str) -> float:
-    """Sum of row's payoffs from this action on. What an opponent does next depends on nothing but the number of rounds
-    and row's last action, so the rounds are gone through once from the end."""
-    last = len(state.rounds)
+def chance_value(rules: MatrixGame, state: MatrixState) -> float:
+    """Row's expected mean payoff where each of its actions is as likely, from the first round on."""
+    return fmean(_from_the_start(rules, state, fmean)) / state.total
+
+
+def _from_the_start(rules: MatrixGame, state: MatrixState, fold: Fold) -> tuple[float, ...]:
+    return tuple(_values(rules, msgspec.structs.replace(state, rounds=()), fold).values())
+
+
+def _values(rules: MatrixGame, state: MatrixState, fold: Fold) -> dict[str, float]:
+    """Sum of row's payoffs from each action on; `fold` makes one number of those of a later round's actions.
+
+    What an opponent does next depends on nothing but the number of rounds and row's last action, so the rounds are gone
+    through once, from the end.
+    """
     later = dict.fromkeys(rules.actions, 0.0)
-    for at in range(state.total - 1, last, -1):
+    for at in range(state.total - 1, len(state.rounds), -1):
         later = {
-            before: max(rules.pays(now, _reply(rules, state.habit, at, before)) + later[now] for now in rules.actions)
+            before: fold([rules.pays(now, _reply(rules, state.habit, at, before)) + later[now] for now in later])
             for before in rules.actions
         }
-    return rules.pays(mine, state.habit.next(rules, state.rounds)) + later[mine]
+    theirs = state.habit.next(rules, state.rounds)
+    return {mine: rules.pays(mine, theirs) + later[mine] for mine in rules.actions}
 
 
 def _reply(rules: MatrixGame, habit: Habit, at: int, before: str) -> str:
