@@ -2,7 +2,6 @@
 
 import asyncio
 import importlib
-import sys
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from random import Random
@@ -80,6 +79,9 @@ def play(
     config, scenario = _configured(asked)
     environment = scenario.environment()
     if len(environment.spec.seats) > 1:
+        if "/" in name:
+            raise ConfigError(f"{name}: people take seats of {scenario.name}, not roles of a team; name no team")
+        check_used("play", asked.words, ("scenario.options",))
         environment.reset(scenario.task("eval", task))
         _play_game(asked, environment, expert_of(scenario))
     else:
@@ -104,9 +106,7 @@ def _configured(asked: Asked) -> tuple[Config, Scenario]:
         if config.scenario.name != name or (team and team != config.algorithm.team):
             raise ConfigError(f"run {asked.run_dir} trained {trained}, not {asked.name}")
     check_used("play", asked.words, _WORLD if asked.others in ("random", "expert") else _SPOKEN)
-    scenario = build_scenario(config.scenario)
-    check_peers(config, find_team(scenario, config.algorithm.team))
-    return config, scenario
+    return config, build_scenario(config.scenario)
 
 
 def _bridged(asked: Asked) -> tuple[Environment, Policy | None]:
@@ -141,8 +141,9 @@ def _play_game(asked: Asked, environment: Environment, expert: Policy | None) ->
     _check_needed(asked, are_others=len(people) < len(environment.spec.seats))
     others = random_policy if asked.others != "expert" else _expert(environment.spec.name, expert)
     random = Random(derive_seed("others", asked.seed))
-    playing = SeatPlay(environment, people, others, random, Console(), sys.stdin.readline)
-    is_over = playing.play()
+    with open(0, encoding="utf-8", errors="replace", closefd=False) as lines:
+        playing = SeatPlay(environment, people, others, random, Console(), lines.readline)
+        is_over = playing.play()
     playing.tell_end(is_over=is_over, reveal=asked.reveal)
 
 
@@ -165,6 +166,7 @@ def _play_team(asked: Asked, config: Config, scenario: Scenario) -> None:
     from mas.person.team import PartnerDesk, play_team, tell_end, without_model
 
     team = find_team(scenario, config.algorithm.team)
+    check_peers(config, team)
     people = people_of(team, asked.people)
     rest = [name for name in (*dict.fromkeys(team.members().values()), *team.stand_ins()) if name not in people]
     _check_needed(asked, are_others=bool(rest))
