@@ -27,8 +27,10 @@ from mas.core.errors import ConfigError, Halted, MasError, RunDirectoryError
 from mas.graph.find import find_team
 from mas.observe.command import timeline
 from mas.overrides import PLAYING, Overrides, RunDir, Sampled, check_used, configured
+from mas.person.command import play
 from mas.playing import BUS_HELP, BusCa, BusStore, agent, on_bus, run, stop
 from mas.scenarios import SCENARIOS, build_scenario
+from mas.scenarios.command import scenarios
 from mas.scenarios.named import named_team
 from mas.study.options import load_study
 
@@ -49,7 +51,9 @@ app.command()(broker)
 app.command()(run)
 app.command()(agent)
 app.command()(timeline)
+app.command()(play)
 app.command()(stop)
+app.command()(scenarios)
 
 StudyName = Annotated[str, typer.Argument(metavar="STUDY", help="a preset: demo or full")]
 StudyDir = Annotated[Path, typer.Option("--out", help="directory of the study")]

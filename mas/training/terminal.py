@@ -23,6 +23,9 @@ class TerminalDesk(HumanDesk):
     Args:
         descriptor: of the file that answers are read from.
         log: see `HumanDesk`.
+
+    Attributes:
+        is_over: whether the input has ended.
     """
 
     def __init__(self, console: Console, descriptor: int = 0, log: RunLog | None = None) -> None:
@@ -31,7 +34,7 @@ class TerminalDesk(HumanDesk):
         self._shown: str | None = None
         self._answered: str | None = None
         self._unread = b""
-        self._is_over = False
+        self.is_over = False
         self._is_stale = False
 
     def _laid(self, question: Question) -> None:
@@ -43,7 +46,7 @@ class TerminalDesk(HumanDesk):
             return
         self._shown = None
         asyncio.get_running_loop().remove_reader(self._descriptor)
-        if question.id != self._answered and not self._is_over:
+        if question.id != self._answered and not self.is_over:
             self._console.print(Text("nobody waits for this answer any more", style="dim"))
             self._is_stale = os.isatty(self._descriptor)
         waiting = self.questions()
@@ -64,7 +67,7 @@ class TerminalDesk(HumanDesk):
     def _listen(self) -> None:
         """Take the next line if it is there already, else wait for it."""
         loop = asyncio.get_running_loop()
-        if self._is_over:
+        if self.is_over:
             self.fail(RunError("the input ended before the question to a person was answered"))
         elif b"\n" in self._unread:
             loop.call_soon(self._take, self._shown)
@@ -77,7 +80,7 @@ class TerminalDesk(HumanDesk):
     def _read(self) -> None:
         chunk = os.read(self._descriptor, _CHUNK)
         self._unread += chunk
-        self._is_over = not chunk
+        self.is_over = not chunk
         asyncio.get_running_loop().remove_reader(self._descriptor)
         self._listen()
 

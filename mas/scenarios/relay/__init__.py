@@ -26,4 +26,5 @@ def build(options: RelayOptions) -> FolderScenario:
         content=environment.content,
         demonstrate=environment.demonstrations,
         skill=options.skill,
+        expert=environment.expert,
     )

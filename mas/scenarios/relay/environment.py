@@ -15,7 +15,7 @@ SIGNALS = "abcd"
 
 
 class RelayState(msgspec.Struct, frozen=True):
-    """`table[i]` is the digit of key i."""
+    """`table[i]` is the digit of key i; `answer` is empty after a pass and after what was not legal."""
 
     goal: int
     table: str
@@ -56,8 +56,9 @@ class RelayEnvironment(RecordEnvironment[RelayState]):
         return tuple(self.state.table)
 
     def act(self, state: RelayState, action: str) -> tuple[RelayState, dict[str, float], bool]:
-        after = msgspec.structs.replace(state, answer=action)
-        return after, {"right": float(self.is_solved(after))}, action in ("", *state.table)
+        legal = action in ("", *state.table)
+        after = msgspec.structs.replace(state, answer=action if legal else "")
+        return after, {"right": float(self.is_solved(after))}, legal
 
     def is_over(self, state: RelayState) -> bool:
         return state.answer is not None
@@ -69,6 +70,12 @@ class RelayEnvironment(RecordEnvironment[RelayState]):
         state = self.state
         pairs = ", ".join(f"{key}={digit}" for key, digit in zip(KEYS, state.table, strict=True))
         return f"goal {KEYS[state.goal]}; table {pairs}; answer {state.answer or '-'}"
+
+
+def expert(environment: RelayEnvironment, random: Random) -> dict[str, str]:
+    """The digit of the goal key."""
+    state = environment.state
+    return {"team": state.table[state.goal]}
 
 
 def demonstrations(random: Random, skill: float) -> Iterator[tuple[str, str]]:

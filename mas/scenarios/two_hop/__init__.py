@@ -26,4 +26,5 @@ def build(options: TwoHopOptions) -> FolderScenario:
         content=environment.content,
         demonstrate=environment.demonstrations,
         skill=options.skill,
+        expert=environment.expert,
     )

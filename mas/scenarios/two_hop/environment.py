@@ -14,7 +14,10 @@ SYMBOLS = "abcdef"
 
 
 class TwoHopState(msgspec.Struct, frozen=True):
-    """`table[i]` is f of the i-th symbol; `x` is where to start."""
+    """`table[i]` is f of the i-th symbol; `x` is where to start.
+
+    `answer` is empty after a pass and after what was not legal.
+    """
 
     x: str
     table: str
@@ -60,8 +63,9 @@ class TwoHopEnvironment(RecordEnvironment[TwoHopState]):
         return tuple(SYMBOLS)
 
     def act(self, state: TwoHopState, action: str) -> tuple[TwoHopState, dict[str, float], bool]:
-        after = msgspec.structs.replace(state, answer=action)
-        return after, {"right": float(self.is_solved(after))}, action in ("", *SYMBOLS)
+        legal = action in ("", *SYMBOLS)
+        after = msgspec.structs.replace(state, answer=action if legal else "")
+        return after, {"right": float(self.is_solved(after))}, legal
 
     def is_over(self, state: TwoHopState) -> bool:
         return state.answer is not None
@@ -73,6 +77,12 @@ class TwoHopEnvironment(RecordEnvironment[TwoHopState]):
         state = self.state
         pairs = ", ".join(f"f({s})={v}" for s, v in zip(SYMBOLS, state.table, strict=True))
         return f"{pairs}; asked f(f({state.x})); answer {state.answer or '-'}"
+
+
+def expert(environment: TwoHopEnvironment, random: Random) -> dict[str, str]:
+    """Both hops at once."""
+    state = environment.state
+    return {"team": state.hop(state.hop(state.x))}
 
 
 def demonstrations(random: Random, skill: float) -> Iterator[tuple[str, str]]:

@@ -1,0 +1,128 @@
+"""Who plays which role: people, partners that need no model, or the configured engine."""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import Any, Literal
+
+from mas.core.environment import Environment, Task
+from mas.core.errors import ConfigError
+from mas.core.messages import Verdict
+from mas.core.naming import did_you_mean, listed
+from mas.core.reward import Reward
+from mas.core.role import Role
+from mas.core.scenario import Scenario, Split
+from mas.core.seeds import derive_seed
+from mas.core.team import TeamSpec
+from mas.roles import build_roles
+from mas.roles.chance import random_answer
+from mas.scenarios.policies import Policy
+
+Others = Literal["model", "random", "expert"]
+
+_ASKED: Mapping[str, Any] = {"voice": "human", "trainable": False, "adapter": None, "peer": None}
+"""What a role is like that a desk is asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recast:
+    """A scenario with one team, called `team`, instead of its own ones. Satisfies `mas.core.scenario.Scenario`."""
+
+    scenario: Scenario
+    team: TeamSpec
+
+    @property
+    def name(self) -> str:
+        return self.scenario.name
+
+    @property
+    def reward(self) -> Reward:
+        return self.scenario.reward
+
+    @property
+    def teams(self) -> Mapping[str, TeamSpec]:
+        return {"team": self.team}
+
+    def environment(self) -> Environment:
+        return self.scenario.environment()
+
+    def task(self, split: Split, index: int) -> Task:
+        return self.scenario.task(split, index)
+
+    def demonstrations(self, seed: int, *, expert: bool) -> Iterator[tuple[str, str]]:
+        return self.scenario.demonstrations(seed, expert=expert)
+
+    def fingerprint(self) -> str:
+        return self.scenario.fingerprint()
+
+
+def people_of(team: TeamSpec, wanted: Sequence[str]) -> tuple[str, ...]:
+    """The roles that people play: those wanted, and those that the team itself leaves to people. The only role of a
+    team need not be named.
+
+    Raises:
+        ConfigError: a role that nobody in the team plays, or none is wanted of several.
+    """
+    played = list(dict.fromkeys(team.members().values()))
+    for name in wanted:
+        if name not in played:
+            raise ConfigError(f"--as {name}: team {team.name!r} has no such role. {did_you_mean(name, played)}")
+    left = [name for name in played if team.roles[name].voice == "human"]
+    people = tuple(dict.fromkeys([*wanted, *left])) or tuple(played if len(played) == 1 else ())
+    if not people:
+        choices = " or ".join(f"--as {name}" for name in played)
+        raise ConfigError(f"say which role of team {team.name!r} you play: {choices}; --as may be repeated")
+    return people
+
+
+def recast(team: TeamSpec, asked: Collection[str]) -> TeamSpec:
+    """The team with a desk asked for these roles."""
+    roles = {name: role.model_copy(update=_ASKED) if name in asked else role for name, role in team.roles.items()}
+    return team.model_copy(update={"roles": roles})
+
+
+class Partners:
+    """Players of roles that need no model.
+
+    `random`: every role says one of its choices. `expert`: whoever decides the team's action does what the scenario's
+    expert would do, with the whole state in sight; who gives verdicts accepts; the rest says one of its choices.
+
+    Args:
+        roles: those that they play.
+        environment: the world that is played in, reset; looked at whenever somebody speaks.
+        expert: None: everybody draws.
+
+    Raises:
+        ConfigError: a role has no choices to draw from.
+    """
+
+    def __init__(
+        self, team: TeamSpec, roles: Collection[str], environment: Environment, seed: int, expert: Policy | None
+    ) -> None:
+        self.roles = frozenset(roles)
+        self._seat = team.seat
+        self._output = team.members()[team.output]
+        self._environment = environment
+        self._expert = expert
+        self._random = Random(derive_seed("partners", seed))
+        built = build_roles(team)
+        silent = [name for name in roles if self._draw(built[name]) is None and not self._is_told(built[name])]
+        if silent:
+            raise ConfigError(
+                f"nobody can play {listed(silent)} without a model: no choices are declared to draw from. Play them "
+                "yourself, with --as, or leave --others out"
+            )
+
+    def answer(self, role: Role) -> str:
+        """What a role says now."""
+        if self._expert is not None and role.name == self._output:
+            return (self._expert(self._environment, self._random) or {})[self._seat]
+        if self._is_told(role):
+            return role.spec.accept_text
+        return self._draw(role) or ""
+
+    def _is_told(self, role: Role) -> bool:
+        return self._expert is not None and (role.name == self._output or role.emits == Verdict.kind)
+
+    def _draw(self, role: Role) -> str | None:
+        return random_answer(role, self._random, self._environment.legal(self._seat) or ())

@@ -1,0 +1,158 @@
+"""What there is to know about a scenario before anybody plays it: for people, and as JSON."""
+
+import inspect
+from collections.abc import Mapping
+from importlib.metadata import entry_points
+from typing import Any
+
+import msgspec
+
+from mas.config.options import Options, ScenarioOptions
+from mas.core.errors import ConfigError
+from mas.core.naming import did_you_mean
+from mas.core.scenario import Scenario
+from mas.scenarios import SCENARIOS, Entry, build_scenario, find_scenario
+from mas.scenarios.folder import FolderScenario
+from mas.scenarios.policies import expert_of
+
+_BOUNDS = {"minimum": ">=", "exclusiveMinimum": ">", "maximum": "<=", "exclusiveMaximum": "<"}
+
+
+class OptionProfile(msgspec.Struct, frozen=True, kw_only=True):
+    """One option of a scenario. `kind`: its type in JSON's words; `bounds`: what it may be, empty for no limit."""
+
+    name: str
+    kind: str
+    default: Any
+    bounds: str
+
+
+class Profile(msgspec.Struct, frozen=True, kw_only=True):
+    """One scenario at one size.
+
+    Attributes:
+        summary: the first paragraph of its README.
+        notes: what the options mean, in their author's words.
+        sizes: the options that each size sets, by name, the smallest first; `size` is the one that the rest is true of.
+        terms: named rewards that the environment pays to seats; `own_terms`: those that roles are paid on top.
+        teams: agent -> role of every team, by name.
+        has_expert: whether the best play that is known is written down.
+    """
+
+    name: str
+    family: str
+    size: str
+    summary: str
+    options: tuple[OptionProfile, ...]
+    notes: str
+    sizes: Mapping[str, Mapping[str, Any]]
+    seats: tuple[str, ...]
+    views: tuple[str, ...]
+    dynamics: str
+    max_turns: int
+    terms: tuple[str, ...]
+    own_terms: tuple[str, ...]
+    teams: Mapping[str, Mapping[str, str]]
+    has_expert: bool
+
+
+def scenario_names() -> list[str]:
+    """All scenarios: those that come with mas, then those that other packages offer."""
+    offered = sorted(point.name for point in entry_points(group="mas.scenarios"))
+    return list(dict.fromkeys([*SCENARIOS, *offered]))
+
+
+def sized(name: str, size: str | None = None) -> ScenarioOptions:
+    """A scenario's options at one of its sizes; None: the smallest.
+
+    Raises:
+        ConfigError: no such scenario, or it has no such size.
+    """
+    sizes = find_scenario(name).sizes
+    chosen = next(iter(sizes)) if size is None else size
+    if chosen not in sizes:
+        raise ConfigError(f"scenario {name!r} has no size {chosen!r}. {did_you_mean(chosen, sizes)}")
+    return ScenarioOptions(name=name, options=dict(sizes[chosen]))
+
+
+def profile(name: str, size: str | None = None) -> Profile:
+    """All that is known of a scenario at one of its sizes; None: the smallest.
+
+    Raises:
+        ConfigError: no such scenario, or it has no such size.
+    """
+    entry, options = find_scenario(name), sized(name, size)
+    scenario = build_scenario(options)
+    world = scenario.environment().spec
+    return Profile(
+        name=name,
+        family=entry.family,
+        size=next(iter(entry.sizes)) if size is None else size,
+        summary=_summary(entry, scenario),
+        options=_options(entry.options),
+        notes=inspect.cleandoc(entry.options.__doc__ or ""),
+        sizes={size: dict(changed) for size, changed in entry.sizes.items()},
+        seats=world.seats,
+        views=world.views,
+        dynamics=world.dynamics,
+        max_turns=world.max_turns,
+        terms=world.terms,
+        own_terms=scenario.reward.terms,
+        teams={team: spec.members() for team, spec in scenario.teams.items()},
+        has_expert=expert_of(scenario) is not None,
+    )
+
+
+def _summary(entry: Entry, scenario: Scenario) -> str:
+    """From the README of the scenario's folder; without one from the docstring of the module that builds it."""
+    readme = scenario.folder / "README.md" if isinstance(scenario, FolderScenario) else None
+    if readme is not None and readme.is_file():
+        return first_paragraph(readme.read_text(encoding="utf-8"))
+    module = inspect.getmodule(entry.build)
+    return first_paragraph(module.__doc__ or "") if module is not None else ""
+
+
+def first_paragraph(page: str) -> str:
+    """The first lines of a Markdown text that are no title, as one line."""
+    lines: list[str] = []
+    for line in page.splitlines():
+        if line.strip() and not line.startswith("#"):
+            lines.append(line.strip())
+        elif lines:
+            break
+    return " ".join(lines)
+
+
+def _options(model: type[Options]) -> tuple[OptionProfile, ...]:
+    schema = model.model_json_schema()
+    shared = schema.get("$defs", {})
+    return tuple(
+        OptionProfile(
+            name=name,
+            kind=" or ".join(_kind(_followed(one, shared)) for one in _alternatives(spec)),
+            default=spec.get("default"),
+            bounds=", ".join(bound for one in _alternatives(spec) for bound in _bounds(_followed(one, shared))),
+        )
+        for name, spec in schema.get("properties", {}).items()
+    )
+
+
+def _alternatives(spec: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The possible shapes of an option, as `int | None` has two."""
+    found: list[Mapping[str, Any]] = spec.get("anyOf", [spec])
+    return found
+
+
+def _followed(spec: Mapping[str, Any], shared: Mapping[str, Any]) -> Mapping[str, Any]:
+    found: Mapping[str, Any] = shared.get(spec.get("$ref", "").rpartition("/")[2], spec)
+    return found
+
+
+def _kind(spec: Mapping[str, Any]) -> str:
+    return str(spec.get("type", "choice" if "enum" in spec or "const" in spec else "any"))
+
+
+def _bounds(spec: Mapping[str, Any]) -> list[str]:
+    limits = [f"{sign} {spec[key]}" for key, sign in _BOUNDS.items() if key in spec]
+    possible = spec.get("enum", [spec["const"]] if "const" in spec else [])
+    return limits + ([f"one of {', '.join(str(value) for value in possible)}"] if possible else [])

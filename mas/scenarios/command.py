@@ -1,0 +1,161 @@
+"""The command `mas scenarios`: which there are, what one is, and what players without a model reach in it."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from mas.core.errors import ConfigError, RunDirectoryError
+from mas.observe.atomic import write_bytes_atomic
+from mas.scenarios import build_scenario, find_scenario
+from mas.scenarios.catalogue import Profile, profile, scenario_names, sized
+from mas.scenarios.measure import Baseline, baselines
+
+EPISODES = 200
+
+
+class Found(msgspec.Struct, frozen=True, kw_only=True):
+    """One scenario as the JSON file has it. `baselines` None: nobody measured; `seed`: what they were measured with."""
+
+    profile: Profile
+    baselines: tuple[Baseline, ...] | None = None
+    seed: int | None = None
+
+
+def scenarios(
+    name: Annotated[str, typer.Argument(metavar="[NAME]", help="one scenario; default: all")] = "",
+    measure: Annotated[
+        bool, typer.Option("--measure", help="play held-out tasks with a random player and the scenario's expert")
+    ] = False,
+    size: Annotated[str | None, typer.Option(help="small, medium, ...; default: the smallest")] = None,
+    episodes: Annotated[int | None, typer.Option(min=1, help=f"tasks of --measure; default {EPISODES}")] = None,
+    seed: Annotated[int | None, typer.Option(help="of the players of --measure; default 0")] = None,
+    json: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="write all of it there, too")] = None,
+) -> None:
+    """List the scenarios, those of other packages included, or say all about one."""
+    for option, value in (("--episodes", episodes), ("--seed", seed)):
+        if value is not None and not measure:
+            raise ConfigError(f"{option} is for --measure, which is not given")
+    if json is not None and not json.absolute().parent.is_dir():
+        raise RunDirectoryError(f"{json} cannot be written: {json.parent} is no directory")
+    names = [name] if name else _with_size(size)
+    found = [_found(one, size, measure, EPISODES if episodes is None else episodes, seed or 0) for one in names]
+    console = Console()
+    if name:
+        _print_profile(console, found[0].profile)
+    elif not measure:
+        console.print(_listed(found))
+    if measure:
+        console.print(_measured(found))
+    if json is not None:
+        _write(json, found)
+
+
+def _with_size(size: str | None) -> list[str]:
+    """All scenarios that have a size.
+
+    Raises:
+        ConfigError: none has.
+    """
+    names = scenario_names()
+    chosen = [name for name in names if size is None or size in find_scenario(name).sizes]
+    if not chosen:
+        known = dict.fromkeys(size for name in names for size in find_scenario(name).sizes)
+        raise ConfigError(f"no scenario has the size {size!r}; there are: {', '.join(known)}")
+    return chosen
+
+
+def _found(name: str, size: str | None, is_measured: bool, episodes: int, seed: int) -> Found:
+    known = profile(name, size)
+    if not is_measured:
+        return Found(profile=known)
+    return Found(profile=known, baselines=baselines(build_scenario(sized(name, size)), episodes, seed), seed=seed)
+
+
+def _listed(found: list[Found]) -> Table:
+    table = Table(title="scenarios", caption="all about one: mas scenarios NAME")
+    for column in ("name", "family", "teams: agents", "sizes", "expert"):
+        table.add_column(column, overflow="fold")
+    for one in sorted(found, key=lambda one: one.profile.family):
+        known = one.profile
+        teams = "\n".join(f"{team}: {', '.join(agents)}" for team, agents in known.teams.items())
+        words = (known.name, known.family, teams, ", ".join(known.sizes), "yes" if known.has_expert else "no")
+        table.add_row(*(Text(word) for word in words))
+    return table
+
+
+def _print_profile(console: Console, known: Profile) -> None:
+    console.print(Text.assemble((known.name, "bold"), f": {known.family}"))
+    if known.summary:
+        console.print(Text(known.summary))
+    table = Table(show_header=False, box=None)
+    table.add_column(style="bold")
+    table.add_column(overflow="fold")
+    for words in _rows(known):
+        table.add_row(*(Text(word) for word in words))
+    console.print(table)
+    if known.options:
+        console.print(_options(known))
+    if known.notes:
+        console.print(Text(known.notes, style="dim"))
+
+
+def _rows(known: Profile) -> list[tuple[str, str]]:
+    moves = "at once" if known.dynamics == "simultaneous" else "one a step"
+    return [
+        ("seats", f"{', '.join(known.seats)} ({moves})" if len(known.seats) > 1 else known.seats[0]),
+        ("views", ", ".join(known.views)),
+        ("turns", f"at most {known.max_turns} at size {known.size}"),
+        ("rewards", ", ".join(known.terms)),
+        ("rewards of roles", ", ".join(known.own_terms) or "none"),
+        *((f"team {team}", _members(agents)) for team, agents in known.teams.items()),
+        *((f"size {size}", _settings(changed) or "the defaults") for size, changed in known.sizes.items()),
+        ("expert", "yes" if known.has_expert else "none"),
+    ]
+
+
+def _members(agents: Mapping[str, str]) -> str:
+    return ", ".join(agent if agent == role else f"{agent} ({role})" for agent, role in agents.items())
+
+
+def _settings(changed: Mapping[str, Any]) -> str:
+    return " ".join(f"scenario.options.{key}={value}" for key, value in changed.items())
+
+
+def _options(known: Profile) -> Table:
+    table = Table(title="scenario.options.…", title_justify="left")
+    for column in ("option", "type", "default", "bounds"):
+        table.add_column(column, overflow="fold")
+    for option in known.options:
+        words = (option.name, option.kind, msgspec.json.encode(option.default).decode(), option.bounds)
+        table.add_row(*(Text(word) for word in words))
+    return table
+
+
+def _measured(found: list[Found]) -> Table:
+    table = Table(title="baselines, held-out tasks", caption="interval: 95 %, Wilson's; reward: every weight 1")
+    for column in ("scenario", "size", "player"):
+        table.add_column(column, overflow="fold")
+    for column in ("episodes", "success", "interval", "mean reward", "turns", "illegal"):
+        table.add_column(column, justify="right")
+    for one in found:
+        for row in one.baselines or ():
+            rewards = [f"{mean:.3f}" if len(row.rewards) == 1 else f"{s} {mean:.3f}" for s, mean in row.rewards.items()]
+            shares = (f"{row.success:.3f}", f"{row.low:.3f} – {row.high:.3f}", ", ".join(rewards))
+            words = (one.profile.name, one.profile.size, row.player, str(row.episodes), *shares)
+            table.add_row(*(Text(word) for word in words), f"{row.turns:.1f}", f"{row.illegal:.3f}")
+        if not one.baselines:
+            table.add_row(one.profile.name, one.profile.size, "none: no expert, and legal actions cannot be listed")
+    return table
+
+
+def _write(path: Path, found: list[Found]) -> None:
+    try:
+        write_bytes_atomic(path, msgspec.json.format(msgspec.json.encode(found), indent=1) + b"\n")
+    except OSError as error:
+        raise RunDirectoryError(f"{path} cannot be written: {error.strerror}. Name another file.") from error

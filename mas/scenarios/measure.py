@@ -1,0 +1,103 @@
+"""What a scenario's tasks are worth to players that need no model: the lower and the upper end of any result."""
+
+from collections.abc import Mapping
+from math import sqrt
+from random import Random
+from statistics import NormalDist, fmean
+
+import msgspec
+
+from mas.core.environment import Task
+from mas.core.scenario import Scenario
+from mas.core.seeds import derive_seed
+from mas.scenarios.policies import Policy, expert_of, random_policy
+
+CONFIDENCE = 0.95
+"""Of the interval around a success rate."""
+
+
+class Baseline(msgspec.Struct, frozen=True, kw_only=True):
+    """One player over held-out tasks.
+
+    Attributes:
+        success: share of tasks that are solved; low, high: its 95 % interval (Wilson's).
+        rewards: mean over episodes of the summed terms, every weight 1, by seat.
+        turns: mean number of steps.
+        illegal: share of steps in which somebody's action was not legal.
+    """
+
+    player: str
+    episodes: int
+    success: float
+    low: float
+    high: float
+    rewards: Mapping[str, float]
+    turns: float
+    illegal: float
+
+
+def baselines(scenario: Scenario, episodes: int, seed: int) -> tuple[Baseline, ...]:
+    """The random player, where legal actions can be listed, and the expert, where there is one; equal for equal
+    arguments."""
+    players = {"random": random_policy, "expert": expert_of(scenario)}
+    found = (measure(scenario, name, policy, episodes, seed) for name, policy in players.items() if policy is not None)
+    return tuple(baseline for baseline in found if baseline is not None)
+
+
+def measure(scenario: Scenario, player: str, policy: Policy, episodes: int, seed: int) -> Baseline | None:
+    """A policy over the first held-out tasks. None: it could not tell what to do."""
+    plays = []
+    for index in range(episodes):
+        task = scenario.task("eval", index)
+        play = _play(scenario, task, policy, Random(derive_seed("baseline", player, seed, task.id)))
+        if play is None:
+            return None
+        plays.append(play)
+    low, high = wilson(sum(play.success for play in plays), episodes)
+    turns = sum(play.turns for play in plays)
+    return Baseline(
+        player=player,
+        episodes=episodes,
+        success=fmean(play.success for play in plays),
+        low=low,
+        high=high,
+        rewards={seat: fmean(play.rewards[seat] for play in plays) for seat in plays[0].rewards},
+        turns=turns / episodes,
+        illegal=sum(play.illegal for play in plays) / max(turns, 1),
+    )
+
+
+def wilson(successes: int, trials: int) -> tuple[float, float]:
+    """The 95 % interval of a share: (p + z²/2n ± z √(p(1-p)/n + z²/4n²)) / (1 + z²/n), within 0 and 1.
+
+    Source: Wilson, Probable inference, the law of succession, and statistical inference, 1927.
+    """
+    z = NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
+    share, scale = successes / trials, 1 + z * z / trials
+    centre = (share + z * z / (2 * trials)) / scale
+    spread = z / scale * sqrt(share * (1 - share) / trials + z * z / (4 * trials * trials))
+    return max(0.0, centre - spread), min(1.0, centre + spread)
+
+
+class _Play(msgspec.Struct, frozen=True, kw_only=True):
+    success: bool
+    rewards: Mapping[str, float]
+    turns: int
+    illegal: int
+
+
+def _play(scenario: Scenario, task: Task, policy: Policy, random: Random) -> _Play | None:
+    environment = scenario.environment()
+    environment.reset(task)
+    rewards = dict.fromkeys(environment.spec.seats, 0.0)
+    turns = illegal = 0
+    while environment.to_move():
+        actions = policy(environment, random)
+        if actions is None:
+            return None
+        step = environment.step(actions)
+        for seat, terms in step.rewards.items():
+            rewards[seat] += sum(terms.values())
+        turns += 1
+        illegal += bool(step.illegal)
+    return _Play(success=environment.success(), rewards=rewards, turns=turns, illegal=illegal)
