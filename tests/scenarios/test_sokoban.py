@@ -47,8 +47,8 @@ def started(scenario: FolderScenario, index: int) -> SokobanEnvironment:
 
 
 def world(level: Level = LEVEL, max_turns: int = 12) -> SokobanEnvironment:
-    environment = SokobanEnvironment(SokobanRules(size=4, walls=0, max_turns=max_turns))
-    environment._state = begin(level)
+    environment = SokobanEnvironment(SokobanRules(max_turns=max_turns), lambda random: level)
+    environment.reset(Task(id="made", seed=0))
     return environment
 
 
@@ -112,7 +112,7 @@ class TestReward(RewardContract):
 @pytest.mark.parametrize("size", ["small", "medium", "large"])
 def test_levels_have_the_dial_s_boxes_and_walls_and_none_is_solved(size: str) -> None:
     scenario, dial = scenario_of(size), {"boxes": 1, "walls": 1, **SCENARIOS["sokoban"].sizes[size]}
-    for index in range(10):
+    for index in range(3):
         level = started(scenario, index).state.level
         assert len(level.boxes) == len(level.targets) == dial["boxes"]
         assert len(level.grid.walls) == dial["walls"]
@@ -148,7 +148,7 @@ def test_a_solver_that_may_not_look_far_finds_nothing() -> None:
     assert solve(LEVEL, positions=1) is None
 
 
-@pytest.mark.parametrize(("size", "tasks"), [("small", 60), ("medium", 10), ("large", 2)])
+@pytest.mark.parametrize(("size", "tasks"), [("small", 30), ("medium", 5), ("large", 1)])
 def test_the_expert_reaches_the_best_score(size: str, tasks: int) -> None:
     scenario, random = scenario_of(size), Random(0)
     assert scenario.expert is not None
@@ -171,12 +171,12 @@ def test_the_expert_comes_back_from_a_detour() -> None:
 
 def test_a_team_that_does_all_right_from_its_own_views_solves_most() -> None:
     scenario, random, solved = scenario_of(), Random(0), 0
-    for index in range(100):
+    for index in range(60):
         environment = started(scenario, index)
         while environment.to_move():
             environment.step({"team": team_move(environment.state, random)})
         solved += environment.success()
-    assert solved >= 90
+    assert solved >= 54
 
 
 def idle(state: SokobanState) -> str:
@@ -208,7 +208,7 @@ def stop_before_the_end(state: SokobanState) -> str:
 def test_no_trick_earns_what_solving_earns(trick: Callable[[SokobanState], str]) -> None:
     scenario, random = scenario_of(), Random(0)
     assert scenario.expert is not None
-    for index in range(15):
+    for index in range(8):
         honest, tricky = started(scenario, index), started(scenario, index)
         far, earned, other = distance(honest.state.level), 0.0, 0.0
         while honest.to_move():

@@ -91,9 +91,9 @@ class TestReward(RewardContract):
                     yield Move(agent=role, role=role, environment=world(), output=output, before=before, after={})
 
 
-@pytest.mark.parametrize(("size", "blanks", "forced"), [(4, 5, True), (4, 10, False), (9, 45, True), (9, 50, False)])
+@pytest.mark.parametrize(("size", "blanks", "forced"), [(4, 4, True), (4, 10, False), (9, 45, True), (9, 50, False)])
 def test_a_puzzle_has_its_blanks_and_one_solution(size: int, blanks: int, forced: bool) -> None:
-    for seed in range(4):
+    for seed in range(2):
         puzzle, solution = make_puzzle(Random(seed), size, blanks, forced=forced)
         assert puzzle.count(BLANK) == blanks
         assert list(solutions(puzzle)) == [solution]
@@ -129,7 +129,7 @@ def test_a_puzzle_with_two_solutions_or_none_is_not_unique() -> None:
     assert is_unique("1234341221434321")
 
 
-@pytest.mark.parametrize(("size", "tasks"), [("small", 100), ("medium", 10), ("large", 5)])
+@pytest.mark.parametrize(("size", "tasks"), [("small", 60), ("medium", 3), ("large", 2)])
 def test_the_expert_reaches_the_best_score_without_a_wasted_turn(size: str, tasks: int) -> None:
     scenario, random = scenario_of(size), Random(0)
     assert scenario.expert is not None
@@ -154,7 +154,7 @@ def test_the_expert_recovers_from_wrong_digits() -> None:
 
 def test_a_team_that_does_all_right_from_its_own_views_solves_every_small_puzzle() -> None:
     scenario, random = scenario_of(), Random(0)
-    for index in range(100):
+    for index in range(60):
         environment = begin(scenario, index)
         while environment.to_move():
             environment.step({"team": team_move(environment.state, random)})
@@ -204,7 +204,7 @@ def test_each_member_sees_its_own_constraint() -> None:
         "written": "a. b. c. d. e. f.",
     }
     assert environment.observe("executor").fields == {"rows": "a12.. b12.. c..34 d..34 e.2.. f...4"}
-    assert environment.observe("verifier").fields == {"around": "a1234 b.2.4 c1234 d.2.4 e1234 f1234"}
+    assert environment.observe("verifier").fields == {"around": "a1234 b.2.4 c1234 d.2.4 e.2.4 f.2.4"}
     # With a wrong 2 in a, nothing is left for b and e: the planner is told, and names what may be wiped.
     environment.step({"team": "a2"})
     assert environment.observe("planner").fields["counts"] == "a- b0 c2 d1 e0 f1"
@@ -321,7 +321,7 @@ def test_wiping_is_valid_and_accepted_where_something_is_written() -> None:
     assert SudokuReward().own(judged) == {"verdict": 0.0}
 
 
-@pytest.mark.parametrize("options", [{"size": 6}, {"blanks": 0}, {"blanks": 11}, {"max_turns": 4}, {"skill": 1.0}])
+@pytest.mark.parametrize("options", [{"size": 6}, {"blanks": 0}, {"blanks": 11}, {"max_turns": 3}, {"skill": 1.0}])
 def test_impossible_options_are_refused(options: dict[str, float]) -> None:
     with pytest.raises(ConfigError, match="scenario 'sudoku'"):
         build_scenario(ScenarioOptions(name="sudoku", options=options))

@@ -1,5 +1,6 @@
 """Sokoban for three roles, with private information split over them."""
 
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -11,7 +12,7 @@ from mas.config.options import Options
 from mas.scenarios.folder import FolderScenario
 from mas.scenarios.sokoban.environment import SokobanEnvironment, SokobanRules
 from mas.scenarios.sokoban.experts import demonstrations, expert
-from mas.scenarios.sokoban.level import make_level
+from mas.scenarios.sokoban.level import Level, make_level
 from mas.scenarios.sokoban.reward import SokobanReward
 
 
@@ -46,21 +47,21 @@ class SokobanOptions(Options):
 
 def build(options: SokobanOptions) -> FolderScenario:
     """The scenario with these options."""
-    dial = {"size": options.size, "boxes": options.boxes, "walls": options.walls, "pulls": options.pulls}
+    make = partial(make_level, size=options.size, boxes=options.boxes, walls=options.walls, pulls=options.pulls)
     turns = options.max_turns or 6 * options.size * options.boxes
     return FolderScenario(
         name="sokoban",
         folder=Path(__file__).parent,
         options_key=options.model_dump_json(),
-        make_environment=partial(SokobanEnvironment, SokobanRules(**dial, max_turns=turns)),
-        content=partial(_content, **dial),
-        demonstrate=partial(demonstrations, **dial),
+        make_environment=partial(SokobanEnvironment, SokobanRules(max_turns=turns), make),
+        content=partial(_content, make=make),
+        demonstrate=partial(demonstrations, make=make),
         skill=options.skill,
         reward=SokobanReward(),
         expert=expert,
     )
 
 
-def _content(random: Random, size: int, boxes: int, walls: int, pulls: int) -> str:
-    level = make_level(random, size, boxes, walls, pulls)
+def _content(random: Random, make: Callable[[Random], Level]) -> str:
+    level = make(random)
     return f"{level.grid.walls}{level.targets}{level.boxes}{level.cell}"

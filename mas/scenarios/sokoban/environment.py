@@ -15,7 +15,7 @@ import msgspec
 
 from mas.core.environment import EnvironmentSpec, Task
 from mas.scenarios.plan_path.grid import MOVES, Cell, neighbour
-from mas.scenarios.sokoban.level import Level, make_level
+from mas.scenarios.sokoban.level import Level
 from mas.scenarios.world import RecordEnvironment
 
 OPEN, VISITED, WALL, BOX = ".", "o", "#", "$"
@@ -74,17 +74,13 @@ class SokobanState(msgspec.Struct, frozen=True):
 
 
 class SokobanRules(msgspec.Struct, frozen=True, kw_only=True):
-    """The dial: size, boxes, walls, pulls, turns allowed, and what the environment pays.
+    """How many turns are allowed, and what the environment pays.
 
     `progress` per unit of distance gained, and taken back when lost (all of it once a box is lost): its sum is bounded
     by the distance at the start. `waste` for a turn without a move, `lost` for a lost box, `solved` for the last box
     on its target, less up to half of it for being late.
     """
 
-    size: int = 5
-    boxes: int = 1
-    walls: int = 1
-    pulls: int = 3
     max_turns: int = 30
     progress: float = 0.1
     waste: float = -0.2
@@ -97,7 +93,8 @@ class SokobanEnvironment(RecordEnvironment[SokobanState]):
 
     state_type: ClassVar[type[msgspec.Struct]] = SokobanState
 
-    def __init__(self, rules: SokobanRules) -> None:
+    def __init__(self, rules: SokobanRules, make: Callable[[Random], Level]) -> None:
+        """`make` draws the level of a task."""
         super().__init__(
             EnvironmentSpec(
                 name="sokoban",
@@ -108,10 +105,10 @@ class SokobanEnvironment(RecordEnvironment[SokobanState]):
             )
         )
         self.rules = rules
+        self._begun = lru_cache(maxsize=1024)(lambda seed: begin(make(Random(seed))))
 
     def initial(self, task: Task) -> SokobanState:
-        rules = self.rules
-        return _initial(task.seed, rules.size, rules.boxes, rules.walls, rules.pulls)
+        return self._begun(task.seed)
 
     def fields(self, state: SokobanState, view: str) -> Mapping[str, str]:
         return look(state, view)
@@ -147,12 +144,6 @@ class SokobanEnvironment(RecordEnvironment[SokobanState]):
         marks |= {level.cell: "@"}
         span = range(level.grid.size)
         return "\n".join("".join(marks.get((row, column), OPEN) for column in span) for row in span)
-
-
-@lru_cache(maxsize=4096)
-def _initial(seed: int, size: int, boxes: int, walls: int, pulls: int) -> SokobanState:
-    level = make_level(Random(seed), size, boxes, walls, pulls)
-    return begin(level)
 
 
 def begin(level: Level) -> SokobanState:

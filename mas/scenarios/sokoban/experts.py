@@ -1,6 +1,6 @@
 """Scripted members of the team: the best that each can do from its own view. They teach the tiny base."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
 from random import Random
 
@@ -16,7 +16,7 @@ from mas.scenarios.sokoban.environment import (
     look,
     played,
 )
-from mas.scenarios.sokoban.level import make_level
+from mas.scenarios.sokoban.level import Level
 from mas.scenarios.sokoban.solver import route
 
 FAR = 99
@@ -65,13 +65,11 @@ def team_move(state: SokobanState, random: Random) -> str:
     return ""
 
 
-def demonstrations(
-    random: Random, skill: float, *, size: int, boxes: int, walls: int, pulls: int
-) -> Iterator[tuple[str, str]]:
+def demonstrations(random: Random, skill: float, *, make: Callable[[Random], Level]) -> Iterator[tuple[str, str]]:
     """Each member's task in turn: right with `skill` (the planner half again as sure), by habit else (see `Novice`)."""
     novice = Novice(random, skill)
     while True:
-        level = make_level(random, size, boxes, walls, pulls)
+        level = make(random)
         state = begin(level)
         for _ in range(4):
             yield from _at(state, random, novice)

@@ -25,7 +25,7 @@ class SudokuOptions(Options):
     """
 
     size: Literal[4, 9] = 4
-    blanks: Annotated[int, Field(ge=1)] = 5
+    blanks: Annotated[int, Field(ge=1)] = 4
     forced: bool = True
     max_turns: Annotated[int, Field(ge=1)] | None = None
     skill: Annotated[float, Field(ge=0, le=0.9)] = 0.25

@@ -96,9 +96,9 @@ class SudokuRules(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     size: int = 4
-    blanks: int = 5
+    blanks: int = 4
     forced: bool = True
-    max_turns: int = 10
+    max_turns: int = 8
     progress: float = 1.0
     waste: float = -0.2
     solved: float = 1.0

@@ -60,9 +60,9 @@ def _partly(state: SudokuState, filled: int, random: Random) -> SudokuState:
     state = msgspec.structs.replace(state, written=written)
     wrong = [action for action in state.actions() if action[1] not in (WIPE, state.answers[NAMES.index(action[0])])]
     if wrong and random.random() < WRONG:
-        name, digit = random.choice(wrong)
-        place = NAMES.index(name)
-        state = msgspec.structs.replace(state, written=written[:place] + digit + written[place + 1 :])
+        action = random.choice(wrong)
+        place = NAMES.index(action[0])
+        state = msgspec.structs.replace(state, written=written[:place] + action[1] + written[place + 1 :])
     return state
 
 
