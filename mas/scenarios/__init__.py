@@ -11,7 +11,7 @@ from mas.config.options import Options, ScenarioOptions
 from mas.core.errors import ConfigError
 from mas.core.naming import did_you_mean
 from mas.core.scenario import Scenario
-from mas.scenarios import matrix_games, plan_path, relay, two_hop
+from mas.scenarios import matrix_games, plan_path, relay, sokoban, sudoku, two_hop
 
 
 class Entry(NamedTuple):
@@ -38,6 +38,22 @@ SCENARIOS: dict[str, Entry] = {
         {"small": {}, "medium": {"size": 6, "walls": 7}, "large": {"size": 10, "walls": 20}},
     ),
     "matrix_games": Entry(matrix_games.MatrixOptions, matrix_games.build, "games of payoffs"),
+    "sokoban": Entry(
+        sokoban.SokobanOptions,
+        sokoban.build,
+        "cooperative planning",
+        {
+            "small": {},
+            "medium": {"size": 6, "boxes": 2, "walls": 4, "pulls": 8},
+            "large": {"size": 8, "boxes": 3, "walls": 8, "pulls": 16},
+        },
+    ),
+    "sudoku": Entry(
+        sudoku.SudokuOptions,
+        sudoku.build,
+        "cooperative planning",
+        {"small": {}, "medium": {"size": 9, "blanks": 20}, "large": {"size": 9, "blanks": 45, "forced": False}},
+    ),
 }
 
 
