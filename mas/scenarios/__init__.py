@@ -11,7 +11,7 @@ from mas.config.options import Options, ScenarioOptions
 from mas.core.errors import ConfigError
 from mas.core.naming import did_you_mean
 from mas.core.scenario import Scenario
-from mas.scenarios import plan_path, relay, two_hop
+from mas.scenarios import leader_follower, plan_path, relay, safe_reply, two_hop
 
 
 class Entry(NamedTuple):
@@ -36,6 +36,22 @@ SCENARIOS: dict[str, Entry] = {
         plan_path.build,
         "cooperative planning",
         {"small": {}, "medium": {"size": 6, "walls": 7}, "large": {"size": 10, "walls": 20}},
+    ),
+    "leader_follower": Entry(
+        leader_follower.ColourOptions,
+        leader_follower.build,
+        "hidden goals",
+        {
+            "small": {},
+            "medium": {"size": 8, "blocks": 4, "switch": 0.08, "quota": 5},
+            "large": {"size": 16, "blocks": 12, "switch": 0.04, "quota": 10},
+        },
+    ),
+    "safe_reply": Entry(
+        safe_reply.ReplyOptions,
+        safe_reply.build,
+        "conversation and feedback",
+        {"small": {}, "medium": {"style": "words"}, "large": {"style": "words", "facts": 6}},
     ),
 }
 
