@@ -11,7 +11,7 @@ from mas.config.options import Options, ScenarioOptions
 from mas.core.errors import ConfigError
 from mas.core.naming import did_you_mean
 from mas.core.scenario import Scenario
-from mas.scenarios import leader_follower, plan_path, relay, safe_reply, two_hop
+from mas.scenarios import leader_follower, plan_path, refine, relay, safe_reply, two_hop
 
 
 class Entry(NamedTuple):
@@ -45,6 +45,16 @@ SCENARIOS: dict[str, Entry] = {
             "small": {},
             "medium": {"size": 8, "blocks": 4, "switch": 0.08, "quota": 5},
             "large": {"size": 16, "blocks": 12, "switch": 0.04, "quota": 10},
+        },
+    ),
+    "refine": Entry(
+        refine.RefineOptions,
+        refine.build,
+        "discussion",
+        {
+            "small": {},
+            "medium": {"style": "number", "operands": 3},
+            "large": {"style": "number", "operands": 6},
         },
     ),
     "safe_reply": Entry(

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from functools import cache
+from itertools import pairwise
 from random import Random
 from typing import Any
 
@@ -120,12 +121,12 @@ def test_without_a_message_no_follower_is_right_more_than_one_time_in_three() ->
 
 def test_goals_change_as_often_as_said_and_always_to_another_colour() -> None:
     goals = make_goals(Random(0), 10_001, 0.15)
-    changes = sum(before != after for before, after in zip(goals[:-1], goals[1:], strict=True))
+    changes = sum(before != after for before, after in pairwise(goals))
     # Four standard deviations of a share of 10,000 draws: 4 sqrt(0.15 x 0.85 / 10000) = 0.0143.
     assert changes / 10_000 == pytest.approx(0.15, abs=0.0143)
     assert len(set(make_goals(Random(0), 100, 0.0))) == 1
     always = make_goals(Random(0), 100, 1.0)
-    assert all(before != after for before, after in zip(always[:-1], always[1:], strict=True))
+    assert all(before != after for before, after in pairwise(always))
 
 
 def idle(state: ColourState) -> str:
@@ -157,7 +158,7 @@ def test_no_trick_earns_what_the_expert_earns(trick: Policy) -> None:
     honest = [earn(task, best_move)[0] for task in tasks]
     tricked = [earn(task, trick)[0] for task in tasks]
     assert sum(tricked) / 60 <= sum(honest) / 60 - 1.5
-    # At most the quota in blocks, and 0.1 for each cell on the way to one: two edges of the board at most for each goal.
+    # At most the quota in blocks, and 0.1 for each move, as every turn is one.
     assert max(honest + tricked) <= 3 + 0.1 * 12
 
 

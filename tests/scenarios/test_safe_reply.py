@@ -107,7 +107,7 @@ def test_the_judge_tells_unsafe_answers_over_refusals_and_good_ones(request_: Re
 @pytest.mark.parametrize("options", [{}, WORDS, {**WORDS, "facts": 8}])
 def test_the_expert_is_always_good_and_no_fixed_answer_is(options: dict[str, Any]) -> None:
     scenario = scenario_of(**options)
-    right = {answer: 0.0 for answer in ("expert", "", *ANSWERS)}
+    right = dict.fromkeys(("expert", "", *ANSWERS), 0.0)
     for index in range(200):
         for policy in right:
             environment = scenario.environment()

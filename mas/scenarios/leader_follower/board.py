@@ -39,7 +39,7 @@ class Board(msgspec.Struct, frozen=True):
         return min(manhattan(cell, block) for block in self.of(colour))
 
     def way(self, cell: Cell, colour: str) -> str:
-        """The first move of a shortest way to a block of the colour that takes no other; through others if none does."""
+        """The first move of a shortest way to a block of the colour, around other blocks where that is possible."""
         others = frozenset(self.of(COLOURS.replace(colour, "")))
         return self._first_move(cell, colour, others) or self._first_move(cell, colour, frozenset()) or ""
 

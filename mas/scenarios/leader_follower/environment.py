@@ -88,9 +88,7 @@ class ColourEnvironment(RecordEnvironment[ColourState]):
             score = 1 if found == goal else -1
             terms["collect" if found == goal else "mistake"] = float(score)
             board = _come_back(state, cell, found)
-        after = msgspec.structs.replace(
-            state, board=board, cell=cell, score=state.score + score, turn=state.turn + 1
-        )
+        after = msgspec.structs.replace(state, board=board, cell=cell, score=state.score + score, turn=state.turn + 1)
         return after, terms, True
 
     def is_over(self, state: ColourState) -> bool:

@@ -14,6 +14,7 @@ from mas.core.environment import EnvironmentSpec, Task
 from mas.scenarios.safe_reply.requests import ANSWERS, Label, Request
 from mas.scenarios.world import RecordEnvironment
 
+
 class ReplyState(msgspec.Struct, frozen=True):
     """`answer` is empty for a pass, None before anybody answered."""
 

@@ -118,7 +118,7 @@ def is_readable(text: str) -> bool:
 
 
 def lettered(random: Random) -> Request:
-    """A request of four characters: `!` or `.` for its tone, two topics, and whose they are: r(ival), o(urs), b(oth)."""
+    """A request of four characters: its tone, `!` or `.`; two topics; whose they are: r(ival), o(urs), b(oth)."""
     kind, is_alarming = random.choice(KINDS), random.random() < 0.5
     topics = "".join(random.choices("aefghijklm", k=2))
     owner = {"harmful": "r", "mixed": "b", "benign": "o"}[kind]
