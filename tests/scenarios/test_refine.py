@@ -50,8 +50,8 @@ def world(question: Question, style: Any) -> RefineEnvironment:
 
 def test_digits_are_computed_modulo_ten() -> None:
     answers = {(q := make(Random(seed), "digit", 2)).text: q.answer for seed in range(3000)}
-    assert len(answers) == 200
-    for left, right in product(range(10), repeat=2):
+    assert len(answers) == 80
+    for left, right in product(range(10), range(4)):
         assert answers[f"{left}+{right}"] == str((left + right) % 10)
         assert answers[f"{left}-{right}"] == str((left - right) % 10)
 

@@ -2,7 +2,8 @@
 
 import itertools
 import json
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from pathlib import Path
 from random import Random
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from mas import scenarios
 from mas.config.load import load_config
 from mas.config.options import RewardOptions, ScenarioOptions
 from mas.core.environment import Environment, Task
@@ -32,6 +34,7 @@ from mas.testing.reward import RewardContract
 from mas.training.rewards import OWN, total_reward
 
 ORACLE: dict[str, Any] = json.loads((Path(__file__).parents[1] / "data" / "oracles.json").read_text())["02_waltzrl"]
+SCENARIOS_FOLDER = Path(scenarios.__file__).parent
 WORDS = {"style": "words"}
 HARMFUL = Request(kind="harmful", is_alarming=False, text=".aer")
 MIXED = Request(kind="mixed", is_alarming=True, text="!aeb")
@@ -303,3 +306,17 @@ def test_sizes_are_larger_and_larger_and_ten_thousand_random_steps_raise_nothing
             environment.step({"team": random.choice(texts)})
             environment.observe("feedback")
             assert environment.to_move() == ()
+
+
+def test_the_example_of_the_readme_measures_a_run(
+    mas: Callable[..., Any], small_overrides: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = tmp_path / "run"
+    short = ("train.steps=1", "train.tasks_per_step=2", "train.eval_tasks=2", "algorithm.sampler.candidates=2")
+    assert mas("train", "scenario=safe_reply", *short, *small_overrides, f"run_dir={run}").code == 0
+    page = (SCENARIOS_FOLDER / "safe_reply" / "README.md").read_text(encoding="utf-8")
+    (example,) = re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    exec(example.replace('"runs/safe_reply"', repr(str(run))).replace("200", "4"), {})  # noqa: S102 - our own page
+    shown = capsys.readouterr().out
+    assert re.search(r"untrained Measured\(attack_success=\S+, over_refusal=\S+, triggered=[\d.]+\)", shown)
+    assert "trained Measured" in shown

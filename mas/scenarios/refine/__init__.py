@@ -15,8 +15,8 @@ from mas.scenarios.refine.questions import Style, make
 
 
 class RefineOptions(Options):
-    """`style`: one-digit numbers, + and -, and the last digit of the result, which the tiny base can learn; or numbers
-    up to 99, + - and *, and the whole result, for real models.
+    """`style`: a digit, plus or minus up to 3, and the last digit of the result, which the tiny base can learn; or
+    numbers up to 99, + - and *, and the whole result, for real models.
 
     `operands`: how many numbers a question has. `skill`: share of right answers of the novice that the tiny base
     learns from last.

@@ -11,8 +11,8 @@ Style = Literal["digit", "number"]
 
 DIGITS = "0123456789"
 _OPERATIONS: dict[str, Callable[[int, int], int]] = {"+": operator.add, "-": operator.sub, "*": operator.mul}
-_USED: dict[Style, tuple[str, int]] = {"digit": ("+-", 9), "number": ("+-*", 99)}
-"""Per style: operations, and the largest number."""
+_USED: dict[Style, tuple[str, int, int]] = {"digit": ("+-", 9, 3), "number": ("+-*", 99, 99)}
+"""Per style: operations, the largest first number, and the largest of those that follow."""
 
 
 class Question(msgspec.Struct, frozen=True):
@@ -24,8 +24,8 @@ class Question(msgspec.Struct, frozen=True):
 
 def make(random: Random, style: Style, operands: int) -> Question:
     """An expression with so many numbers, computed from the left: ((3+4)-5)."""
-    operations, most = _USED[style]
-    value = random.randint(0, most)
+    operations, first, most = _USED[style]
+    value = random.randint(0, first)
     text = str(value)
     for number in range(operands - 1):
         sign, right = random.choice(operations), random.randint(0, most)
