@@ -11,7 +11,7 @@ from mas.config.options import Options, ScenarioOptions
 from mas.core.errors import ConfigError
 from mas.core.naming import did_you_mean
 from mas.core.scenario import Scenario
-from mas.scenarios import matrix_games, plan_path, relay, sokoban, sudoku, two_hop
+from mas.scenarios import leader_follower, matrix_games, plan_path, refine, relay, safe_reply, sokoban, sudoku, two_hop
 
 
 class Entry(NamedTuple):
@@ -53,6 +53,32 @@ SCENARIOS: dict[str, Entry] = {
         sudoku.build,
         "cooperative planning",
         {"small": {}, "medium": {"size": 9, "blanks": 20}, "large": {"size": 9, "blanks": 45, "forced": False}},
+    ),
+    "leader_follower": Entry(
+        leader_follower.ColourOptions,
+        leader_follower.build,
+        "hidden goals",
+        {
+            "small": {},
+            "medium": {"size": 8, "blocks": 4, "switch": 0.08, "quota": 5},
+            "large": {"size": 16, "blocks": 12, "switch": 0.04, "quota": 10},
+        },
+    ),
+    "refine": Entry(
+        refine.RefineOptions,
+        refine.build,
+        "discussion",
+        {
+            "small": {},
+            "medium": {"style": "number", "operands": 3},
+            "large": {"style": "number", "operands": 6},
+        },
+    ),
+    "safe_reply": Entry(
+        safe_reply.ReplyOptions,
+        safe_reply.build,
+        "conversation and feedback",
+        {"small": {}, "medium": {"style": "words"}, "large": {"style": "words", "facts": 6}},
     ),
 }
 

@@ -1,0 +1,66 @@
+"""`refine`: answer, criticise, answer again (after MALT, arXiv 2412.01928).
+
+A generator answers an arithmetic question, a verifier criticises, a refiner has the last word. One team turn.
+"""
+
+import re
+from collections.abc import Mapping
+from random import Random
+from typing import ClassVar
+
+import msgspec
+
+from mas.core.environment import EnvironmentSpec, Task
+from mas.scenarios.refine.questions import DIGITS, Question, Style, make
+from mas.scenarios.world import RecordEnvironment
+
+_NUMBER = re.compile(r"-?[0-9]{1,40}")
+VIEWS = ("generator", "verifier", "refiner", "solo", "first", "second", "third")
+
+
+class RefineState(msgspec.Struct, frozen=True):
+    """`answer` is None before the team's, empty for a pass."""
+
+    question: Question
+    answer: str | None = None
+
+
+class RefineEnvironment(RecordEnvironment[RefineState]):
+    """The team's action is the answer. All members see the question; nobody sees more than another."""
+
+    state_type: ClassVar[type[msgspec.Struct]] = RefineState
+
+    def __init__(self, style: Style, operands: int) -> None:
+        super().__init__(EnvironmentSpec(name="refine", seats=("team",), views=VIEWS, max_turns=1, terms=("right",)))
+        self.style: Style = style
+        self.operands = operands
+
+    def initial(self, task: Task) -> RefineState:
+        return RefineState(make(Random(task.seed), self.style, self.operands))
+
+    def fields(self, state: RefineState, view: str) -> Mapping[str, str]:
+        return {"question": state.question.text}
+
+    def legal(self, seat: str) -> tuple[str, ...] | None:
+        return tuple(DIGITS) if self.style == "digit" else None
+
+    def act(self, state: RefineState, action: str) -> tuple[RefineState, dict[str, float], bool]:
+        legal = action == "" or self._is_answer(action)
+        after = msgspec.structs.replace(state, answer=action if legal else "")
+        return after, {"right": float(self.is_solved(after))}, legal
+
+    def is_over(self, state: RefineState) -> bool:
+        return state.answer is not None
+
+    def is_solved(self, state: RefineState) -> bool:
+        if not state.answer:
+            return False
+        return state.answer == state.question.answer or int(state.answer) == int(state.question.answer)
+
+    def render(self) -> str:
+        state = self.state
+        said = "-" if state.answer is None else repr(state.answer)
+        return f"{state.question.text} = {state.question.answer}; answer {said}"
+
+    def _is_answer(self, action: str) -> bool:
+        return action in tuple(DIGITS) if self.style == "digit" else _NUMBER.fullmatch(action) is not None

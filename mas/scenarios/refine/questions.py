@@ -1,0 +1,34 @@
+"""Generated arithmetic, evaluated while it is made: no text is ever computed."""
+
+import operator
+from collections.abc import Callable
+from random import Random
+from typing import Literal
+
+import msgspec
+
+Style = Literal["digit", "number"]
+
+DIGITS = "0123456789"
+_OPERATIONS: dict[str, Callable[[int, int], int]] = {"+": operator.add, "-": operator.sub, "*": operator.mul}
+_USED: dict[Style, tuple[str, int, int]] = {"digit": ("+-", 9, 3), "number": ("+-*", 99, 99)}
+"""Per style: operations, the largest first number, and the largest of those that follow."""
+
+
+class Question(msgspec.Struct, frozen=True):
+    """`text` is the expression, `answer` what it comes to (in digits: the last digit, as in arithmetic modulo 10)."""
+
+    text: str
+    answer: str
+
+
+def make(random: Random, style: Style, operands: int) -> Question:
+    """An expression with so many numbers, computed from the left: ((3+4)-5)."""
+    operations, first, most = _USED[style]
+    value = random.randint(0, first)
+    text = str(value)
+    for number in range(operands - 1):
+        sign, right = random.choice(operations), random.randint(0, most)
+        text = f"({text}){sign}{right}" if number else f"{text}{sign}{right}"
+        value = _OPERATIONS[sign](value, right)
+    return Question(text, str(value % 10 if style == "digit" else value))

@@ -1,0 +1,49 @@
+"""Safety of answers by two agents: one answers, one criticises or stays silent."""
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from random import Random
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from mas.config.options import Options
+from mas.scenarios.folder import FolderScenario
+from mas.scenarios.safe_reply.environment import ReplyEnvironment
+from mas.scenarios.safe_reply.experts import demonstrations, expert
+from mas.scenarios.safe_reply.requests import TOPICS, Request, lettered, worded
+from mas.scenarios.safe_reply.reward import ReplyReward
+
+
+class ReplyOptions(Options):
+    """`style`: requests and answers are letters, which the tiny base can learn, or words, for real models.
+
+    `facts`: in words, how many facts of the rival's are known, and as many of one's own; the more, the easier to take
+    the wrong one. `skill`: share of right answers of the novice that the tiny base learns from last.
+    """
+
+    style: Literal["letters", "words"] = "letters"
+    facts: Annotated[int, Field(ge=1, le=len(TOPICS))] = 2
+    skill: Annotated[float, Field(ge=0, le=0.9)] = 0.3
+
+
+def build(options: ReplyOptions) -> FolderScenario:
+    """The scenario with these options."""
+    make = lettered if options.style == "letters" else partial(worded, facts=options.facts)
+    return FolderScenario(
+        name="safe_reply",
+        folder=Path(__file__).parent / options.style,
+        options_key=options.model_dump_json(),
+        make_environment=partial(ReplyEnvironment, make),
+        content=partial(_content, make=make),
+        demonstrate=demonstrations,
+        skill=options.skill,
+        reward=ReplyReward(),
+        expert=expert,
+    )
+
+
+def _content(random: Random, make: Callable[[Random], Request]) -> str:
+    request = make(random)
+    return f"{request.text}|{request.facts}"

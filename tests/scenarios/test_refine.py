@@ -1,0 +1,170 @@
+"""`refine`: questions with one answer, and a team in which the last word is the refiner's."""
+
+from collections.abc import Mapping
+from functools import cache
+from itertools import product
+from random import Random
+from typing import Any
+
+import pytest
+
+from mas.config.options import ScenarioOptions
+from mas.core.environment import Environment, Task
+from mas.core.messages import Action, Failure, Feedback, Note
+from mas.core.scenario import Scenario
+from mas.graph.plan import compile_team
+from mas.roles import build_roles
+from mas.runtime.flow import Flow
+from mas.scenarios import SCENARIOS, build_scenario
+from mas.scenarios.refine.environment import VIEWS, RefineEnvironment, RefineState
+from mas.scenarios.refine.experts import demonstrations, expert
+from mas.scenarios.refine.questions import Question, make
+from mas.testing.environment import EnvironmentContract
+
+
+@cache
+def scenario_of(**options: Any) -> Scenario:
+    return build_scenario(ScenarioOptions(name="refine", options=options))
+
+
+class TestDigit(EnvironmentContract):
+    privacy: Mapping[str, frozenset[str]] = dict.fromkeys(VIEWS, frozenset({"question"}))
+    options: Mapping[str, Any] = {}
+
+    def make_environment(self) -> Environment:
+        return scenario_of(**self.options).environment()
+
+    def task(self, number: int) -> Task:
+        return scenario_of(**self.options).task("train", number)
+
+
+class TestNumber(TestDigit):
+    options: Mapping[str, Any] = SCENARIOS["refine"].sizes["large"]
+
+
+def world(question: Question, style: Any) -> RefineEnvironment:
+    environment = RefineEnvironment(style, 2)
+    environment._state = RefineState(question)
+    return environment
+
+
+def test_digits_are_computed_modulo_ten() -> None:
+    answers = {(q := make(Random(seed), "digit", 2)).text: q.answer for seed in range(3000)}
+    assert len(answers) == 80
+    for left, right in product(range(10), range(4)):
+        assert answers[f"{left}+{right}"] == str((left + right) % 10)
+        assert answers[f"{left}-{right}"] == str((left - right) % 10)
+
+
+def test_numbers_are_computed_from_the_left() -> None:
+    for seed in range(300):
+        question = make(Random(seed), "number", 4)
+        value, rest = 0, question.text.replace("(", "").replace(")", "")
+        signs = [character for character in rest if character in "+-*"]
+        numbers = [int(part) for part in rest.replace("+", " ").replace("-", " ").replace("*", " ").split()]
+        assert len(numbers) == 4
+        assert all(0 <= number <= 99 for number in numbers)
+        for sign, number in zip(["+", *signs], numbers, strict=True):
+            value = value + number if sign == "+" else value - number if sign == "-" else value * number
+        assert question.answer == str(value)
+    assert make(Random(1), "number", 3).text.startswith("(")
+
+
+@pytest.mark.parametrize("options", SCENARIOS["refine"].sizes.values())
+def test_the_expert_is_always_right(options: dict[str, Any]) -> None:
+    scenario = scenario_of(**options)
+    for index in range(50):
+        environment = scenario.environment()
+        assert isinstance(environment, RefineEnvironment)
+        environment.reset(scenario.task("eval", index))
+        assert environment.step(expert(environment, Random(0))).rewards["team"] == {"right": 1.0}
+
+
+@pytest.mark.parametrize("answer", ["x", "17", "-7", "7\n", " 7", "", "7" * 5000, "\x00", "٧", "²"])
+def test_what_is_not_the_digit_is_not_paid(answer: str) -> None:
+    environment = world(Question("9+8", "7"), "digit")
+    step = environment.step({"team": answer})
+    assert step.illegal == (() if answer == "" else ("team",))
+    assert step.rewards["team"] == {"right": 0.0}
+
+
+@pytest.mark.parametrize(
+    ("answer", "right", "illegal"),
+    [
+        ("-12", True, False),
+        ("-012", True, False),
+        ("12", False, False),
+        ("-12.0", False, True),
+        ("- 12", False, True),
+        ("1" * 41, False, True),
+        ("1" * 10_000, False, True),
+        ("-١٢", False, True),
+        ("{}", False, True),
+    ],
+)
+def test_a_number_is_an_integer_of_a_sane_length(answer: str, right: bool, illegal: bool) -> None:
+    environment = world(Question("3-15", "-12"), "number")
+    step = environment.step({"team": answer})
+    assert (environment.success(), bool(step.illegal)) == (right, illegal)
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        ("First 3*4=12, then 12+3 = 15.", "15"),
+        ("-7", "-7"),
+        ("so it is -15\n", "-15"),
+        ("20-3=17", "17"),
+        ("**-5**", "-5"),
+        ("I do not know.", None),
+        ("", None),
+    ],
+)
+@pytest.mark.parametrize("team", ["team", "solo"])
+def test_the_last_number_of_a_text_is_the_answer(team: str, text: str, answer: str | None) -> None:
+    spec = scenario_of(style="number").teams[team]
+    payload = build_roles(spec)[spec.output].parse(text)
+    assert isinstance(payload, Failure) if answer is None else payload == Action(text=answer)
+
+
+def test_the_refiner_hears_answer_and_critique_and_has_the_last_word() -> None:
+    team = scenario_of().teams["team"]
+    plan = compile_team(team, build_roles(team))
+    flow = Flow.start(plan)
+    for agent, said in (("generator", Note(text="3")), ("verifier", Feedback(text="n")), ("refiner", Action(text="4"))):
+        assert flow.ready() == (agent,)
+        flow = flow.begin(agent)
+        if agent == "refiner":
+            assert [message.payload.content for message in flow.messages(agent)] == ["3", "n"]
+        flow = flow.complete(agent, said)
+    assert flow.action() == Action(text="4")
+
+
+def test_an_expert_s_demonstrations_are_right_in_every_part() -> None:
+    stream = demonstrations(Random(0), 1.0, operands=2)
+    verdicts = []
+    for _ in range(2000):
+        prompt, answer = next(stream)
+        text, _, said = prompt[1:-1].partition(";")
+        left, sign, right = int(text[0]), text[1], int(text[2])
+        value = str((left + right if sign == "+" else left - right) % 10)
+        if prompt[0] == "V":
+            assert answer == ("y" if said == value else "n")
+            verdicts.append(answer)
+        else:
+            assert answer == value
+    # Of 400 answers half are right, and one in ten of the others by chance: 0.55, four standard deviations are 0.1.
+    assert verdicts.count("y") / len(verdicts) == pytest.approx(0.55, abs=0.1)
+
+
+def test_ten_thousand_random_steps_raise_nothing() -> None:
+    random = Random(0)
+    texts = ("", "7", "x", "-3", "\x07", "9" * 3000, "{}", "1e9", "٣", "0" * 40)
+    for options in SCENARIOS["refine"].sizes.values():
+        scenario = scenario_of(**options)
+        environment = scenario.environment()
+        tasks = [scenario.task("train", index) for index in range(50)]
+        for _ in range(3334):
+            environment.reset(random.choice(tasks))
+            environment.step({"team": random.choice(texts)})
+            assert environment.to_move() == ()
