@@ -11,7 +11,7 @@ from mas.config.options import Options, ScenarioOptions
 from mas.core.errors import ConfigError
 from mas.core.naming import did_you_mean
 from mas.core.scenario import Scenario
-from mas.scenarios import plan_path, relay, two_hop
+from mas.scenarios import plan_path, relay, tool_use, two_hop
 
 
 class Entry(NamedTuple):
@@ -36,6 +36,16 @@ SCENARIOS: dict[str, Entry] = {
         plan_path.build,
         "cooperative planning",
         {"small": {}, "medium": {"size": 6, "walls": 7}, "large": {"size": 10, "walls": 20}},
+    ),
+    "tool_use": Entry(
+        tool_use.ToolUseOptions,
+        tool_use.build,
+        "tool use",
+        {
+            "small": {},
+            "medium": {"calls": "json", "operations": 2, "items": 4, "numbers": 20},
+            "large": {"calls": "json", "operations": 4, "items": 8, "numbers": 99},
+        },
     ),
 }
 

@@ -1,0 +1,48 @@
+"""The own terms of `tool_use`: ToolRL's reward for whoever writes calls, its parts as terms of their own.
+
+They add up to ToolRL's total but for its constant -3, which no comparison inside a group sees.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from mas.core.errors import ToolRefused
+from mas.core.messages import Failure
+from mas.core.reward import Move
+from mas.scenarios.tool_use.environment import ToolEnvironment
+from mas.scenarios.tool_use.tasks import solution
+from mas.tools import ToolCall, tool_score
+
+WRITERS = ("caller", "solo")
+
+
+class ToolReward:
+    """`format`: the output is a call, or for `solo` an answer. `tool_name`, `tool_parameters`, `tool_values`: against
+    the next call that is wanted, or none where all were made."""
+
+    terms: tuple[str, ...] = ("format", "tool_name", "tool_parameters", "tool_values")
+
+    def own(self, move: Move) -> Mapping[str, float]:
+        if move.role not in WRITERS:
+            return {}
+        world = move.environment
+        assert isinstance(world, ToolEnvironment)
+        state = world.state
+        wanted = [call for call, _ in solution(state.puzzle, world.rules)[state.done :][:1]]
+        called: Sequence[ToolCall] = ()
+        text = "" if isinstance(move.output, Failure) else move.output.content
+        readable = move.role == "solo" and world.answer(text) is not None
+        if not readable:
+            try:
+                called, readable = (world.call(text),), True
+            except ToolRefused:
+                called, readable = (), False
+        if not (called or readable):
+            return dict.fromkeys(self.terms, 0.0)
+        score = tool_score(called, wanted, readable=readable)
+        scale = 6 / score.most
+        return {
+            "format": score.format,
+            "tool_name": scale * score.name,
+            "tool_parameters": scale * score.parameters,
+            "tool_values": scale * score.values,
+        }
