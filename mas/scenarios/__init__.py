@@ -11,7 +11,7 @@ from mas.config.options import Options, ScenarioOptions
 from mas.core.errors import ConfigError
 from mas.core.naming import did_you_mean
 from mas.core.scenario import Scenario
-from mas.scenarios import plan_path, relay, tool_use, two_hop
+from mas.scenarios import math_team, plan_path, relay, tool_use, two_hop
 
 
 class Entry(NamedTuple):
@@ -36,6 +36,16 @@ SCENARIOS: dict[str, Entry] = {
         plan_path.build,
         "cooperative planning",
         {"small": {}, "medium": {"size": 6, "walls": 7}, "large": {"size": 10, "walls": 20}},
+    ),
+    "math_team": Entry(
+        math_team.MathOptions,
+        math_team.build,
+        "mathematics and code",
+        {
+            "small": {},
+            "medium": {"calls": "json", "operations": 3, "numbers": 20},
+            "large": {"calls": "json", "operations": 8, "numbers": 99},
+        },
     ),
     "tool_use": Entry(
         tool_use.ToolUseOptions,
