@@ -112,8 +112,10 @@ def _power(base: Fraction, exponent: Fraction) -> Fraction:
         raise ValueError(f"the exponent {exponent} is no whole number")
     if not base and exponent < 0:
         raise ZeroDivisionError("division by zero: a negative power of 0")
-    if abs(base) in (0, 1):
-        return base ** (int(exponent) % 2) if exponent else Fraction(1)
+    if not base:
+        return Fraction(not exponent)
+    if abs(base) == 1:
+        return base ** (int(exponent) % 2)
     if abs(exponent) * (_bits(base) - 1) > MAX_BITS:
         raise ValueError(f"the power is too large: numbers have at most {MAX_BITS} bits")
     return _bounded(base ** int(exponent))

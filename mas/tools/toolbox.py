@@ -17,6 +17,7 @@ from mas.tools.tool import Parameters, Tool
 MAX_CALL = 10_000
 """The longest text of a call, in characters."""
 _SHOWN = 60
+_MOST = 4
 
 
 class ToolCall(msgspec.Struct, frozen=True):
@@ -46,9 +47,8 @@ def read_call(text: str) -> ToolCall:
     try:
         written = msgspec.json.decode(text, type=_Written)
     except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
-        raise ToolRefused(
-            f'this is no tool call: {_short(text)} ({error}). Write {{"name": TOOL, "arguments": {{NAME: VALUE}}}}'
-        ) from error
+        why = f"this is no tool call: {_short(text)} ({str(error)[:200]})"
+        raise ToolRefused(f'{why}. Write {{"name": TOOL, "arguments": {{NAME: VALUE}}}}') from error
     return ToolCall(written.name, written.arguments)
 
 
@@ -114,7 +114,7 @@ class Toolbox:
 
 
 def _problems(error: ValidationError | UnicodeError, tool: Tool[Any]) -> str:
-    """Every wrong parameter, and which there are."""
+    """The first wrong parameters, and which there are."""
     if isinstance(error, UnicodeError):
         return f"an argument is no text: {error}"
     found = []
@@ -126,6 +126,8 @@ def _problems(error: ValidationError | UnicodeError, tool: Tool[Any]) -> str:
             found.append(f"there is no parameter {name}")
         else:
             found.append(f"parameter {name} is {_short(problem['input'])}: {problem['msg']}")
+    if len(found) > _MOST:
+        found[_MOST:] = [f"{len(found) - _MOST} more are wrong"]
     known = ", ".join(repr(name) for name in tool.parameters.model_fields) or "none"
     return f"{'; '.join(found)}. Parameters: {known}"
 

@@ -137,6 +137,9 @@ def test_hostile_actions_are_refused_and_recorded(action: str, compact: bool) ->
     assert result.startswith("!")
     assert max(len(shown), len(result)) <= 200
     assert environment.to_move() == ("team",)
+    again = world(compact=compact)
+    again.restore(environment.snapshot())
+    assert again.state_key() == environment.state_key()
 
 
 @pytest.mark.parametrize("text", ["14", " 28/2 ", "14.0"])

@@ -12,7 +12,9 @@ from mas.core.environment import Environment, Task
 from mas.core.errors import ConfigError
 from mas.core.messages import Action, Failure, Payload, Plan
 from mas.core.reward import Move, Reward
+from mas.graph import compile_team
 from mas.roles import build_roles
+from mas.runtime.flow import Flow
 from mas.scenarios import SCENARIOS, build_scenario
 from mas.scenarios.folder import FolderScenario
 from mas.scenarios.tool_use.environment import ToolEnvironment, ToolState
@@ -118,6 +120,9 @@ def test_hostile_actions_are_refused_and_recorded(action: str, compact: bool) ->
     assert len(line[0]) <= 200
     assert len(line[1]) <= 200
     assert environment.to_move() == ("team",)
+    again = world(compact=compact)
+    again.restore(environment.snapshot())
+    assert again.state_key() == environment.state_key()
 
 
 def test_calls_in_json_are_carried_out_and_refusals_say_why() -> None:
@@ -248,6 +253,19 @@ def test_a_planner_chooses_the_way_and_has_no_terms_of_its_own() -> None:
     planner = build_roles(scenario().teams["team"])["planner"]
     assert [planner.parse(text).route for text in ("t", "+", "=", "nonsense")] == ["call", "call", "answer", "call"]
     assert own("planner", Plan(text="t")) == own("summariser", Action(text="4")) == {}
+
+
+def test_a_team_turn_is_a_call_or_an_answer_as_the_planner_chose() -> None:
+    team = scenario().teams["team"]
+    plan = compile_team(team, build_roles(team))
+    for said in ({"planner": "t", "caller": "tcw"}, {"planner": "=", "summariser": "4"}):
+        flow, fired = Flow.start(plan), []
+        while not flow.finished:
+            (agent,) = flow.ready()
+            flow = flow.begin(agent).complete(agent, plan.roles[agent].parse(said[agent]))
+            fired.append(agent)
+        assert fired == list(said)
+        assert flow.action() == Action(text=list(said.values())[-1])
 
 
 def test_numbers_of_two_digits_need_json() -> None:

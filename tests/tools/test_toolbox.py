@@ -75,10 +75,17 @@ def test_an_unknown_tool_is_refused_with_the_nearest_name() -> None:
 
 
 def test_a_refusal_shows_the_beginning_of_what_is_long() -> None:
-    for text in ("x" * MAX_CALL, f'{{"name": "{"x" * 9000}", "arguments": {{}}}}'):
+    many = ", ".join(f'"{number}": 1' for number in range(800))
+    for text in (
+        "x" * MAX_CALL,
+        f'{{"name": "{"x" * 9000}", "arguments": {{}}}}',
+        f'{{"name": "order", "arguments": {{}}, "{"x" * 9000}": 1}}',
+        f'{{"name": "order", "arguments": {{{many}}}}}',
+        f'{{"name": "order", "arguments": {{"{"x" * 9000}": 1}}}}',
+    ):
         with pytest.raises(ToolRefused) as refused:
             BOX.call(text)
-        assert len(str(refused.value)) < 400
+        assert len(str(refused.value)) < 500
     with pytest.raises(ToolRefused, match=f"{MAX_CALL + 1} characters"):
         BOX.call(" " * (MAX_CALL + 1))
 

@@ -13,13 +13,12 @@ import msgspec
 from mas.core.environment import EnvironmentSpec, Task
 from mas.core.errors import ToolRefused
 from mas.scenarios.math_team.problems import MathRules, Problem, calculated, called, make
-from mas.scenarios.world import RecordEnvironment
+from mas.scenarios.world import RecordEnvironment, kept_text
 from mas.tools import calculate
 
 _COMPACT_ANSWER = re.compile(r"=([0-9])\.?")
 _ANSWER = re.compile(r"-?[0-9]{1,200}(?:[/.][0-9]{1,200})?")
 REFUSED = "!"
-_SHOWN = 200
 
 
 class MathState(msgspec.Struct, frozen=True):
@@ -76,7 +75,7 @@ class MathEnvironment(RecordEnvironment[MathState]):
             expression = called(action, compact=self.rules.compact)
             result = calculated(expression, compact=self.rules.compact)
         except ToolRefused as error:
-            shown = REFUSED if self.rules.compact else f"{REFUSED} {error}"[:_SHOWN]
+            shown = REFUSED if self.rules.compact else f"{REFUSED} {error}"
             return _noted(later, action, shown), {"waste": self.waste}, False
         after = _noted(later, action, result)
         reached = self.reached_by(state, expression, result)
@@ -130,7 +129,7 @@ class MathEnvironment(RecordEnvironment[MathState]):
 
 
 def _noted(state: MathState, action: str, result: str) -> MathState:
-    return msgspec.structs.replace(state, history=(*state.history, (action[:_SHOWN], result)))
+    return msgspec.structs.replace(state, history=(*state.history, (kept_text(action), kept_text(result))))
 
 
 _COMPACT_ACTIONS = (

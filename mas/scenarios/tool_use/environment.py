@@ -25,13 +25,12 @@ from mas.scenarios.tool_use.tasks import (
     solution,
     toolbox,
 )
-from mas.scenarios.world import RecordEnvironment
+from mas.scenarios.world import RecordEnvironment, kept_text
 from mas.tools import ToolCall, read_call
 
 _NUMBER = re.compile(r"-?[0-9]{1,15}")
 _LONG_ANSWER = re.compile(r"=([0-9])\.?")
 REFUSED = "!"
-_SHOWN = 200
 
 
 class ToolState(msgspec.Struct, frozen=True):
@@ -132,12 +131,12 @@ class ToolEnvironment(RecordEnvironment[ToolState]):
         return "\n".join(f"{call} -> {outcome}" for call, outcome in state.history) or "nothing was called yet"
 
     def _refusal(self, error: ToolRefused) -> str:
-        return REFUSED if self.rules.compact else f"{REFUSED} {error}"[:_SHOWN]
+        return REFUSED if self.rules.compact else f"{REFUSED} {error}"
 
     def _noted(self, state: ToolState, action: str, outcome: str) -> ToolState:
         """The state with one more line of history; what is no call is kept as `!` in compact form."""
         shown = action if not self.rules.compact or action[0] in SHORTHAND.tools else REFUSED
-        return msgspec.structs.replace(state, history=(*state.history, (shown[:_SHOWN], outcome)))
+        return msgspec.structs.replace(state, history=(*state.history, (kept_text(shown), kept_text(outcome))))
 
     @cached_property
     def _compact_actions(self) -> tuple[str, ...]:

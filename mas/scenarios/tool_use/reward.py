@@ -28,17 +28,10 @@ class ToolReward:
         assert isinstance(world, ToolEnvironment)
         state = world.state
         wanted = [call for call, _ in solution(state.puzzle, world.rules)[state.done :][:1]]
-        called: Sequence[ToolCall] = ()
-        text = "" if isinstance(move.output, Failure) else move.output.content
-        readable = move.role == "solo" and world.answer(text) is not None
-        if not readable:
-            try:
-                called, readable = (world.call(text),), True
-            except ToolRefused:
-                called, readable = (), False
-        if not (called or readable):
+        called = _called(world, move)
+        if called is None:
             return dict.fromkeys(self.terms, 0.0)
-        score = tool_score(called, wanted, readable=readable)
+        score = tool_score(called, wanted, readable=True)
         scale = 6 / score.most
         return {
             "format": score.format,
@@ -46,3 +39,14 @@ class ToolReward:
             "tool_parameters": scale * score.parameters,
             "tool_values": scale * score.values,
         }
+
+
+def _called(world: ToolEnvironment, move: Move) -> Sequence[ToolCall] | None:
+    """The calls of an output, none in an answer of `solo`; None: it is neither, so that it is worth nothing."""
+    text = "" if isinstance(move.output, Failure) else move.output.content
+    if move.role == "solo" and world.answer(text) is not None:
+        return ()
+    try:
+        return (world.call(text),)
+    except ToolRefused:
+        return None
