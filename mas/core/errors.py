@@ -24,6 +24,7 @@
     ├── RunError               a team run that cannot go on
     │   ├── AgentFailed        an agent of it has no answer; names the agent and the cause
     │   └── Halted             it was told to stop
+    ├── ToolRefused            a call of a tool that cannot be read, is not possible, or failed
     ├── BudgetExceeded         a call that would spend more than a budget holds
     ├── RunDirectoryError      a run directory that cannot be used
     ├── CheckpointError        a checkpoint that is corrupt or of another run
@@ -128,6 +129,10 @@ class AgentFailed(RunError):
 
 class Halted(RunError):
     """The team was drained or cancelled before this could begin or end."""
+
+
+class ToolRefused(MasError):
+    """A tool call that is no call, names no tool, does not fit the tool's parameters, or that the tool cannot do."""
 
 
 class BudgetExceeded(MasError):

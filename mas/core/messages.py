@@ -61,9 +61,14 @@ class Note(Text):
 
 
 class Plan(Text):
-    """What the planner wants done."""
+    """What the planner wants done; its route, where its role has any, is the one that the planner chose."""
 
     kind: ClassVar[str] = "plan"
+    chosen_route: str | None = None
+
+    @property
+    def route(self) -> str | None:
+        return self.chosen_route
 
 
 class Action(Text):

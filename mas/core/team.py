@@ -136,6 +136,7 @@ class TeamSpec(_Frozen):
         edges: from `start` over the agents to `done`.
         joins: how agents (or `done`) with several incoming edges wait; one that is left out waits for `all`.
         output: the agent whose last action is the team's action when the run reaches `done`.
+        else_output: agents whose last action it is in turns in which `output` did not speak: the first that spoke.
         seat: the environment's seat that the team plays.
         policies: agent -> limits, retries, and what its failure means; an agent without one is asked once.
         budget: what a turn, an episode and a run may spend.
@@ -148,6 +149,7 @@ class TeamSpec(_Frozen):
     roles: dict[str, RoleSpec]
     edges: tuple[Annotated[EdgeSpec, BeforeValidator(_parse_edge)], ...]
     output: str
+    else_output: tuple[str, ...] = ()
     agents: dict[str, str] = {}
     joins: dict[str, Annotated[JoinSpec, BeforeValidator(parse_join)]] = {}
     seat: str = "team"
@@ -155,6 +157,11 @@ class TeamSpec(_Frozen):
     budget: Budgets = Budgets()
     replicas: dict[str, Replicas] = {}
     teams: dict[str, str] = {}
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """The agents that may speak for the team, the first that spoke in a turn does."""
+        return (self.output, *self.else_output)
 
     def members(self) -> dict[str, str]:
         """Agent name -> role name."""
@@ -173,7 +180,7 @@ class TeamSpec(_Frozen):
         """Without `agents`, a role is an agent unless only policies name it."""
         if not self.policies:
             return list(self.roles)
-        at_ends = {name for edge in self.edges for name in (edge.source, edge.target)} | {self.output}
+        at_ends = {name for edge in self.edges for name in (edge.source, edge.target)} | set(self.outputs)
         named = self._named()
         return [name for name in self.roles if name in at_ends or name not in named]
 

@@ -59,8 +59,18 @@ def _name_problems(spec: TeamSpec) -> list[str]:
             problems.append(f"{team!r} is the name of an agent and of a team; choose another for one of them")
         if agent not in members:
             problems.append(f"'output' of team {team!r} names the unknown agent {agent!r}. {_near(agent, members)}")
-    if spec.output not in members:
-        problems.append(f"'output' names the unknown agent {spec.output!r}. {did_you_mean(spec.output, members)}")
+    return problems + _output_name_problems(spec, members)
+
+
+def _output_name_problems(spec: TeamSpec, members: Mapping[str, str]) -> list[str]:
+    named = [("output", spec.output), *(("else_output", agent) for agent in spec.else_output)]
+    problems = [
+        f"{key!r} names the unknown agent {agent!r}. {did_you_mean(agent, members)}"
+        for key, agent in named
+        if agent not in members
+    ]
+    if len(set(spec.outputs)) < len(spec.outputs):
+        problems.append(f"'output' and 'else_output' name an agent twice: {', '.join(spec.outputs)}; name each once")
     return problems
 
 

@@ -23,8 +23,11 @@ def map_problems(spec: TeamSpec, roles: Mapping[str, Role]) -> list[str]:
     mapped = mapped_agents(spec)
     problems = [problem for edge in spec.edges if edge.map for problem in _edge_problems(spec, edge)]
     problems += [problem for edge in spec.edges if edge.map for problem in _list_problems(spec, edge, roles)]
-    if spec.output in mapped:
-        problems.append(f"the output agent {spec.output!r} is mapped: it sends a list; add an agent that acts on it")
+    problems += [
+        f"the output agent {agent!r} is mapped: it sends a list; add an agent that acts on it"
+        for agent in spec.outputs
+        if agent in mapped
+    ]
     problems += [
         f"edge '{edge_text(edge)}' has a route, but {edge.source!r} is mapped: its list chooses none; "
         f"remove 'when {edge.when}'"

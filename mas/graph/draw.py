@@ -206,7 +206,7 @@ def _draw_node(axes: Axes, sheet: _Sheet, plan: Plan, node: str) -> None:
     fill = _INK if is_end else _FILLS.get(plan.roles[node].emits, _PAPER)
     height = 0.34 if is_end else _BOX_IN
     corner = f"round,pad=0,rounding_size={height / 2 if is_end else 0.09}"
-    outline = 2.2 if node == plan.spec.output else 1.1
+    outline = 2.2 if node in plan.spec.outputs else 1.1
     axes.add_patch(
         FancyBboxPatch(
             (x - width / 2, y - height / 2),

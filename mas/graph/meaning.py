@@ -113,13 +113,13 @@ def senders_of(spec: TeamSpec, agent: str) -> list[str]:
 
 
 def _output_problems(spec: TeamSpec, cast: Mapping[str, Role]) -> list[str]:
-    role = cast.get(spec.output)
-    if role is None or role.emits == "action" or role.spec.emits is not None:
-        return []
     acting = [agent for agent, other in cast.items() if other.emits == "action"]
+    speaking = [(agent, cast[agent]) for agent in spec.outputs if agent in cast]
     return [
-        f"the output agent {spec.output!r} emits {role.emits!r}, not 'action'; "
+        f"the output agent {agent!r} emits {role.emits!r}, not 'action'; "
         f"choose one that does ({acting or 'there is none'}), or set 'emits' of role {role.name!r} if it is meant"
+        for agent, role in speaking
+        if role.emits != "action" and role.spec.emits is None
     ]
 
 

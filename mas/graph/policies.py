@@ -30,7 +30,7 @@ def perhaps_meant(spec: TeamSpec) -> set[str]:
     named = [name for policy in spec.policies.values() for name in (policy.fallback, policy.compensation) if name]
     if all(name in members or name in spec.stand_ins() for name in named):
         return set()
-    used = {name for edge in spec.edges for name in (edge.source, edge.target)} | {spec.output, *spec.joins}
+    used = {name for edge in spec.edges for name in (edge.source, edge.target)} | {*spec.outputs, *spec.joins}
     taking_part = set(spec.agents.values()) if spec.agents else used | set(spec.policies)
     return set(spec.roles) - taking_part - set(named)
 

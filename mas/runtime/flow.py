@@ -170,10 +170,10 @@ class Flow(msgspec.Struct, frozen=True):
 
     def action(self) -> Payload | None:
         """The team's action; None where nothing was committed, or the output agent's last output did not parse."""
-        last = self.own(self.plan.spec.output)[-1:]
-        if not self.committed or not last or isinstance(last[0], Failure):
+        said = next((said for said in map(self.own, self.plan.spec.outputs) if said), None)
+        if not self.committed or not said or isinstance(said[-1], Failure):
             return None
-        return last[0]
+        return said[-1]
 
     def key(self) -> str:
         """Equal for turns of one team with the same content, different for different ones."""

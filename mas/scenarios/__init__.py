@@ -11,7 +11,19 @@ from mas.config.options import Options, ScenarioOptions
 from mas.core.errors import ConfigError
 from mas.core.naming import did_you_mean
 from mas.core.scenario import Scenario
-from mas.scenarios import leader_follower, matrix_games, plan_path, refine, relay, safe_reply, sokoban, sudoku, two_hop
+from mas.scenarios import (
+    leader_follower,
+    math_team,
+    matrix_games,
+    plan_path,
+    refine,
+    relay,
+    safe_reply,
+    sokoban,
+    sudoku,
+    tool_use,
+    two_hop,
+)
 
 
 class Entry(NamedTuple):
@@ -79,6 +91,26 @@ SCENARIOS: dict[str, Entry] = {
         safe_reply.build,
         "conversation and feedback",
         {"small": {}, "medium": {"style": "words"}, "large": {"style": "words", "facts": 6}},
+    ),
+    "math_team": Entry(
+        math_team.MathOptions,
+        math_team.build,
+        "mathematics and code",
+        {
+            "small": {},
+            "medium": {"calls": "json", "operations": 3, "numbers": 20},
+            "large": {"calls": "json", "operations": 8, "numbers": 99},
+        },
+    ),
+    "tool_use": Entry(
+        tool_use.ToolUseOptions,
+        tool_use.build,
+        "tool use",
+        {
+            "small": {},
+            "medium": {"calls": "json", "operations": 2, "items": 4, "numbers": 20},
+            "large": {"calls": "json", "operations": 4, "items": 8, "numbers": 99},
+        },
     ),
 }
 

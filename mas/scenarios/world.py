@@ -125,6 +125,11 @@ class RecordEnvironment(RecordWorld[State]):
         return after, Step(rewards={seat: terms}, illegal=() if legal else (seat,))
 
 
+def kept_text(text: str, most: int = 200) -> str:
+    """A text of anybody's as a state can keep it: `most` characters, and `?` for what no encoding has."""
+    return text[:most].encode(errors="replace").decode()
+
+
 @lru_cache(maxsize=200_000)
 def _seed_in_split(name: str, split: Split, index: int, content: Callable[[Random], str]) -> int:
     attempt = 0

@@ -220,3 +220,15 @@ def test_all_problems_come_in_one_error() -> None:
     changed = {"planner -> executor": "planner -> exectuor", "feedback -> executor loop 2": "feedback -> executor"}
     found = problems({"output": "executer", "joins": {"x": "any"}}, changed)
     assert len(found) == 4
+
+
+def test_an_unknown_or_repeated_actor_is_a_problem() -> None:
+    assert problems({"else_output": ["plannr"]}) == [
+        "'else_output' names the unknown agent 'plannr'. "
+        "Did you mean 'planner'? Possible: 'executor', 'feedback', 'planner', 'verifier'.",
+    ]
+    assert problems({"else_output": ["executor"]}) == [
+        "'output' and 'else_output' name an agent twice: executor, executor; name each once"
+    ]
+    (problem,) = problems({"else_output": ["planner"]})
+    assert problem.startswith("the output agent 'planner' emits 'plan', not 'action'")

@@ -7,7 +7,10 @@ import pytest
 
 from mas.core.errors import RunError
 from mas.core.messages import Action, Failure, Feedback, Note, Plan, Verdict
+from mas.core.team import TeamSpec
 from mas.graph import Plan as TeamPlan
+from mas.graph import compile_team
+from mas.roles import build_roles
 from mas.runtime.flow import Flow
 from mas.runtime.tokens import HELD, NONE
 from mas.testing.teams import plan_of
@@ -371,3 +374,20 @@ def test_completing_what_has_not_begun_names_what_has() -> None:
         flow.complete("planner", Plan(text="p"))
     with pytest.raises(RunError, match=r"running are: \['planner'\]"):
         flow.begin("planner").complete("executor", Action(text="a"))
+
+
+@pytest.mark.parametrize(("verdict", "actor"), [("accept", "executor"), ("reject", "spare")])
+def test_the_action_is_that_of_the_first_output_agent_that_spoke(verdict: str, actor: str) -> None:
+    edges = ["start -> judge", "judge -> executor when accept", "judge -> spare when reject"]
+    spec = TeamSpec.model_validate(
+        {
+            "name": "either",
+            "roles": {"judge": {"type": "verifier"}, "executor": {"type": "executor"}, "spare": {"type": "executor"}},
+            "edges": [*edges, "executor -> done", "spare -> done"],
+            "output": "executor",
+            "else_output": ["spare"],
+        }
+    )
+    fired, flow = play(compile_team(spec, build_roles(spec)), {"judge": [verdict], "executor": ["a"], "spare": ["b"]})
+    assert fired == ["judge", actor]
+    assert flow.action() == Action(text={"executor": "a", "spare": "b"}[actor])

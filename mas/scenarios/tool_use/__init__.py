@@ -1,0 +1,63 @@
+"""A planner, a caller and a summariser answer questions with tools that the environment carries out."""
+
+from functools import partial
+from pathlib import Path
+from random import Random
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from mas.config.options import Options
+from mas.scenarios.folder import FolderScenario
+from mas.scenarios.tool_use.environment import ToolEnvironment
+from mas.scenarios.tool_use.experts import demonstrations, expert
+from mas.scenarios.tool_use.reward import ToolReward
+from mas.scenarios.tool_use.tasks import ITEMS, ToolRules, make, question, solution
+
+
+class ToolUseOptions(Options):
+    """The dial is `operations` (most in one task), `items` (rows of the table) and `numbers` (the largest).
+
+    `calls`: `compact` for the tiny base, three characters and results of one digit; `json` for models from elsewhere.
+    `skill`: share of right answers of the novice that the tiny base learns from last.
+    """
+
+    calls: Literal["compact", "json"] = "compact"
+    operations: Annotated[int, Field(ge=1, le=5)] = 1
+    items: Annotated[int, Field(ge=1, le=len(ITEMS))] = 3
+    numbers: Annotated[int, Field(ge=3, le=999)] = 9
+    skill: Annotated[float, Field(ge=0, le=0.9)] = 0.4
+
+    @model_validator(mode="after")
+    def _one_digit(self) -> Self:
+        if self.calls == "compact" and self.numbers > 9:
+            raise ValueError(f"numbers={self.numbers} has no one-character form: at most 9, or calls=json")
+        return self
+
+
+def build(options: ToolUseOptions) -> FolderScenario:
+    """The scenario with these options; its teams write calls as the options say."""
+    rules = ToolRules(
+        compact=options.calls == "compact",
+        operations=options.operations,
+        items=options.items,
+        numbers=options.numbers,
+    )
+    folder = Path(__file__).parent
+    return FolderScenario(
+        name="tool_use",
+        folder=folder if rules.compact else folder / "json",
+        options_key=options.model_dump_json(),
+        make_environment=partial(ToolEnvironment, rules),
+        content=partial(_content, rules=rules),
+        demonstrate=partial(demonstrations, rules=ToolRules(operations=options.operations, items=options.items)),
+        skill=options.skill,
+        reward=ToolReward(),
+        expert=expert,
+    )
+
+
+def _content(random: Random, rules: ToolRules) -> str:
+    """The question and its solution: two tasks whose tables differ where nobody looks are one."""
+    puzzle = make(random, rules)
+    return f"{question(puzzle, rules)} {[value for _, value in solution(puzzle, rules)]}"
