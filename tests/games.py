@@ -44,6 +44,11 @@ def babble(environment: Environment, seat: str, random: Random) -> str:
     return random.choice(HOSTILE)
 
 
+def careless(environment: Environment, seat: str, random: Random) -> str:
+    """Three times of ten nothing or nonsense, so that about one decision in forty is forfeited."""
+    return legal(environment, seat, random) if random.random() < 0.7 else random.choice(("", *HOSTILE))
+
+
 def play(environment: Environment, policies: Mapping[str, Policy], random: Random) -> list[Step]:
     """To the end; seats without a policy of their own play at random."""
     steps = []
@@ -101,6 +106,23 @@ def check_game(environment: GameEnvironment, *, seeds: int, decisions: int) -> i
             check_payoffs(environment, totals(environment, played))
         steps += len(played)
     return steps
+
+
+def fuzz(environment: GameEnvironment, steps: int) -> int:
+    """Play random games with misses until so many steps are done; returns how many forfeited."""
+    random, done, seed, forfeits = Random(0), 0, 0, 0
+    while done < steps:
+        environment.reset(task(seed))
+        paid = dict.fromkeys(environment.spec.seats, 0.0)
+        while environment.to_move():
+            step = environment.step({seat: careless(environment, seat, random) for seat in environment.to_move()})
+            for seat, terms in step.rewards.items():
+                paid[seat] += terms["payoff"]
+            done += 1
+        check_payoffs(environment, paid)
+        forfeits += bool(environment.forfeited())
+        seed += 1
+    return forfeits
 
 
 class GameContract(EnvironmentContract):

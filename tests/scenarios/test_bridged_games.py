@@ -81,7 +81,7 @@ def test_who_has_moved_is_not_asked_again_and_nobody_learns_of_it() -> None:
     before = {seat: environment.observe(seat) for seat in SEATS}
     step = environment.step({"a": "say 1", "b": "say 9", "c": ""})
     assert step.illegal == ("b",)
-    assert step.rewards == dict.fromkeys(SEATS, {"payoff": 0.0})
+    assert step.rewards == {seat: {"payoff": 0.0} for seat in SEATS}
     assert environment.to_move() == ("b", "c")
     assert environment.observe("b").fields == before["b"].fields | {
         "note": "No legal action yet. Tries left before you lose: 2."
