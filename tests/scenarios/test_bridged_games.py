@@ -1,6 +1,8 @@
 """What the bridges to games share, on games made for it: words, tries, forfeits, records. Needs no other package."""
 
 import json
+import subprocess
+import sys
 from collections.abc import Mapping
 from random import Random
 from typing import Self
@@ -231,6 +233,13 @@ def test_an_id_without_a_known_package_is_refused(name: str) -> None:
 
 def test_a_bridge_is_a_module_of_its_own_name() -> None:
     assert {module.rpartition(".")[2]: prefix for prefix, module in PREFIX.items()} == {name: name for name in PREFIX}
+
+
+def test_importing_the_bridges_loads_no_other_package() -> None:
+    modules = "mas.scenarios.bridges.open_spiel_solvers, mas.scenarios.bridges.pettingzoo"
+    code = f"import sys, {modules}\nprint(*sys.modules)"
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert not {"pyspiel", "pettingzoo", "gymnasium", "torch"} & set(out.split())
 
 
 def test_a_package_that_is_missing_is_named_with_its_extra() -> None:
