@@ -205,6 +205,7 @@ def test_a_snapshot_that_could_not_have_been_is_refused_and_nothing_changes(
 def test_names_are_made_different() -> None:
     named = named_actions([(0, " Call\n"), (3, "raise"), (4, "raise"), (7, "")])
     assert named == {"Call": 0, "raise #3": 3, "raise #4": 4, "#7": 7}
+    assert named_actions([(1, "a"), (2, "a"), (3, "a #1")]) == {"a #1": 1, "a #2": 2, "a #1 #3": 3}
 
 
 @pytest.mark.parametrize(

@@ -10,11 +10,13 @@ LONGEST_ACTION = 1000
 def named_actions(actions: Iterable[tuple[int, str]]) -> dict[str, int]:
     """Text -> number, from numbers with what the game calls them.
 
-    White space is made single. Where a name is empty or two actions have the same, ` #NUMBER` is added to it.
+    White space is made single. Where a name is empty or two actions have the same, ` #NUMBER` is added to it; where
+    that makes a name that another action has, to all.
     """
     named = [(number, _plain(name)) for number, name in actions]
     times = Counter(name for _, name in named)
-    return {name if name and times[name] == 1 else f"{name} #{number}".strip(): number for number, name in named}
+    found = {name if name and times[name] == 1 else _numbered(number, name): number for number, name in named}
+    return found if len(found) == len(named) else {_numbered(number, name): number for number, name in named}
 
 
 def find_action(said: str, legal: Mapping[str, int]) -> int | None:
@@ -38,6 +40,10 @@ def find_action(said: str, legal: Mapping[str, int]) -> int | None:
         return None
     number = int(digits)
     return number if number in legal.values() else None
+
+
+def _numbered(number: int, name: str) -> str:
+    return f"{name} #{number}".strip()
 
 
 def _plain(text: str) -> str:
