@@ -48,7 +48,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     """What one step paid and did.
 
     Attributes:
-        rewards: per seat, per named component.
+        rewards: per seat, per named component; of all that moved, and of others who were paid.
         illegal: seats whose action was not legal; it made no transition of the world, but the turn is spent.
     """
 
@@ -81,7 +81,7 @@ class Environment(Protocol):
         """Legal actions as text, None where they cannot be listed."""
 
     def step(self, actions: Mapping[str, str]) -> Step:
-        """Act. Keys equal `to_move()`; an empty text passes.
+        """Act. Keys equal `to_move()`; an empty text passes: it is legal, moves nothing and spends the turn.
 
         Raises:
             EnvironmentFault: keys differ from `to_move()`, or the episode is over.

@@ -1,0 +1,140 @@
+"""OpenSpiel's games (Apache-2.0), `open_spiel:kuhn_poker` or with parameters `open_spiel:kuhn_poker(players=3)`.
+
+Chance is drawn from our own seed, so the game's own generators play no part; games that hide their chance inside
+(`SAMPLED_STOCHASTIC`), and mean-field games, whose seats are a crowd, are not among those that can be opened.
+"""
+
+from collections.abc import Mapping
+from functools import lru_cache
+from random import Random
+from typing import Any, Literal, Self
+
+from mas.core.errors import ConfigError
+from mas.core.naming import did_you_mean
+from mas.scenarios.bridges.game import GameEnvironment
+from mas.scenarios.bridges.open_spiel_games import GAMES
+from mas.scenarios.bridges.packages import load_package
+from mas.scenarios.bridges.rules import Rules
+from mas.scenarios.bridges.words import named_actions
+
+EXTRA = "open_spiel"
+
+
+def open_environment(name: str) -> GameEnvironment:
+    """A game by OpenSpiel's name, one of `GAMES`, with its parameters in brackets where it has any.
+
+    Raises:
+        ConfigError: OpenSpiel is not installed, the game is not among those that are tested, or it does not take these
+            parameters.
+    """
+    return GameEnvironment(OpenSpielGame(name))
+
+
+@lru_cache(maxsize=64)
+def load_game(name: str) -> Any:
+    """OpenSpiel's game.
+
+    Raises:
+        ConfigError: as `open_environment`.
+    """
+    pyspiel = load_package("pyspiel", EXTRA)
+    short = name.partition("(")[0]
+    if short not in GAMES:
+        raise ConfigError(f"open_spiel has no tested game {short!r}. {did_you_mean(short, GAMES)}")
+    try:
+        return pyspiel.load_game(name)
+    except pyspiel.SpielError as error:
+        raise ConfigError(f"open_spiel cannot make {name!r}: {error}") from error
+
+
+class OpenSpielGame:
+    """Satisfies `mas.scenarios.bridges.rules.Game`."""
+
+    def __init__(self, name: str) -> None:
+        self.game = load_game(name)
+        kind, pyspiel = self.game.get_type(), load_package("pyspiel", EXTRA)
+        is_perfect = kind.information == pyspiel.GameType.Information.PERFECT_INFORMATION
+        is_simultaneous = kind.dynamics == pyspiel.GameType.Dynamics.SIMULTANEOUS
+        self.shows = _shown(is_perfect, kind)
+        payoff, total = _payoff(self.game, kind, pyspiel)
+        self.rules = Rules(
+            name=f"open_spiel:{name}",
+            seats=tuple(f"player_{number}" for number in range(self.game.num_players())),
+            payoff=payoff,
+            total=total,
+            floor=float(self.game.min_utility()),
+            longest=int(self.game.max_game_length()),
+            has_chance=kind.chance_mode != pyspiel.GameType.ChanceMode.DETERMINISTIC,
+            dynamics="simultaneous" if is_simultaneous else "sequential",
+        )
+
+    def begin(self, seed: int) -> "OpenSpielPosition":
+        position = OpenSpielPosition(self.game.new_initial_state(), self.shows)
+        position.draw(seed)
+        return position
+
+
+class OpenSpielPosition:
+    """Satisfies `mas.scenarios.bridges.rules.Position`."""
+
+    def __init__(self, state: Any, shows: Literal["observation", "information_state"]) -> None:
+        self._state, self._shows = state, shows
+
+    def to_move(self) -> tuple[int, ...]:
+        state = self._state
+        if state.is_terminal():
+            return ()
+        if not state.is_simultaneous_node():
+            return (state.current_player(),)
+        return tuple(seat for seat in range(state.num_players()) if state.legal_actions(seat))
+
+    def legal(self, seat: int) -> Mapping[str, int]:
+        state = self._state
+        return named_actions((action, state.action_to_string(seat, action)) for action in state.legal_actions(seat))
+
+    def seen(self, seat: int) -> str:
+        state = self._state
+        if self._shows == "observation":
+            return str(state.observation_string(seat))
+        return str(state.information_state_string(seat))
+
+    def advance(self, actions: Mapping[int, int], seed: int) -> None:
+        if self._state.is_simultaneous_node():
+            # Who has no legal action takes part with action 0, as OpenSpiel has it.
+            self._state.apply_actions([actions.get(seat, 0) for seat in range(self._state.num_players())])
+        else:
+            (action,) = actions.values()
+            self._state.apply_action(action)
+        self.draw(seed)
+
+    def draw(self, seed: int) -> None:
+        """Let chance move until somebody decides or the game is over."""
+        state = self._state
+        random = Random(seed) if state.is_chance_node() else None
+        while random is not None and state.is_chance_node():
+            actions, chances = zip(*state.chance_outcomes(), strict=True)
+            state.apply_action(random.choices(actions, chances)[0])
+
+    def totals(self) -> tuple[float, ...]:
+        return tuple(self._state.returns())
+
+    def clone(self) -> Self:
+        return type(self)(self._state.clone(), self._shows)
+
+    def render(self) -> str:
+        return str(self._state)
+
+
+def _shown(is_perfect: bool, kind: Any) -> Literal["observation", "information_state"]:
+    """Which text a seat sees: the board where all is open, all that it was ever told where not."""
+    if kind.provides_observation_string and (is_perfect or not kind.provides_information_state_string):
+        return "observation"
+    return "information_state"
+
+
+def _payoff(game: Any, kind: Any, pyspiel: Any) -> tuple[Literal["fixed", "shared", "free"], float]:
+    """How payoffs hang together, and their sum where it is fixed."""
+    utility = pyspiel.GameType.Utility
+    if kind.utility in (utility.ZERO_SUM, utility.CONSTANT_SUM):
+        return "fixed", float(game.utility_sum())
+    return ("shared" if kind.utility == utility.IDENTICAL else "free"), 0.0

@@ -1,0 +1,18 @@
+"""Packages that only one bridge needs, imported when it is opened."""
+
+from importlib import import_module
+from typing import Any
+
+from mas.core.errors import ConfigError
+
+
+def load_package(module: str, extra: str) -> Any:
+    """The module of another package.
+
+    Raises:
+        ConfigError: it, or something that it needs, is not installed; says what to install.
+    """
+    try:
+        return import_module(module)
+    except ImportError as error:
+        raise ConfigError(f"this needs the extra {extra!r} ({error}): pip install 'mas[{extra}]'") from error

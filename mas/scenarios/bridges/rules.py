@@ -1,0 +1,80 @@
+"""What a bridge says about a game: the rules that hold for every play, and the state between two decisions."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal, Protocol, Self
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """What holds for every play of a game.
+
+    Attributes:
+        payoff: `fixed`: all totals together are always `total` (0: zero-sum); `shared`: every seat has the same;
+            `free`: neither.
+        floor: the least that a seat can have in the end.
+        longest: decisions after which the game is over at the latest, with what was paid until then.
+        has_chance: whether the seed matters.
+    """
+
+    name: str
+    seats: tuple[str, ...]
+    payoff: Literal["fixed", "shared", "free"]
+    floor: float
+    longest: int
+    total: float = 0.0
+    has_chance: bool = True
+    dynamics: Literal["sequential", "simultaneous"] = "sequential"
+
+    def forfeit(self, totals: tuple[float, ...], losers: frozenset[int]) -> tuple[float, ...]:
+        """Everybody's total when some seats forfeit, `totals` being what was paid until then.
+
+        Who forfeits has the floor. Where payoffs are shared, so has everybody. Where their sum is fixed, the others
+        share what is left of it equally; if nobody is left, all have the same part of the sum. Else the others keep
+        what they have.
+        """
+        seats = len(self.seats)
+        if self.payoff == "shared":
+            return (self.floor,) * seats
+        if self.payoff == "free":
+            return tuple(self.floor if seat in losers else had for seat, had in enumerate(totals))
+        if len(losers) == seats:
+            return (self.total / seats,) * seats
+        rest = (self.total - self.floor * len(losers)) / (seats - len(losers))
+        return tuple(self.floor if seat in losers else rest for seat in range(seats))
+
+
+class Position(Protocol):
+    """A game's own state between two decisions. Seats are numbers, actions are numbers."""
+
+    def to_move(self) -> tuple[int, ...]:
+        """Seats that decide now; empty when the game is over."""
+
+    def legal(self, seat: int) -> Mapping[str, int]:
+        """What a seat that decides now may do: text -> action."""
+
+    def seen(self, seat: int) -> str:
+        """What this seat sees, and nothing else; asking changes nothing."""
+
+    def advance(self, actions: Mapping[int, int], seed: int) -> None:
+        """Everybody who decides now has chosen; `seed` is for chance until the next decision."""
+
+    def totals(self) -> tuple[float, ...]:
+        """What each seat was paid so far."""
+
+    def clone(self) -> Self:
+        """An equal, independent copy."""
+
+    def render(self) -> str:
+        """All of it, for people."""
+
+
+class Game(Protocol):
+    """A game and how it begins."""
+
+    @property
+    def rules(self) -> Rules:
+        """What holds for every play."""
+
+    def begin(self, seed: int) -> Position:
+        """The first decision; `seed` is for chance until then and for all that the game draws by itself."""

@@ -1,0 +1,54 @@
+"""The page on bridges: its examples on games run, its ids open, its numbers are those of the code."""
+
+import re
+from importlib.util import find_spec
+from typing import Any
+
+import pytest
+from pages import blocks, read
+
+from mas.scenarios.bridges import PREFIX, open_bridge
+from mas.scenarios.bridges.open_spiel_games import GAMES as OPEN_SPIEL
+from mas.scenarios.bridges.pettingzoo_games import GAMES as PETTINGZOO
+
+PAGE = "docs/bridges.md"
+PACKAGES = {"open_spiel": "pyspiel", "pettingzoo": "pettingzoo"}
+
+
+@pytest.mark.skipif(
+    not all(map(find_spec, PACKAGES.values())), reason="OpenSpiel and PettingZoo are not both installed"
+)
+def test_the_examples_on_games_run(capsys: pytest.CaptureFixture[str]) -> None:
+    names: dict[str, Any] = {}
+    ours = [block.text for block in blocks(PAGE, "python") if re.search("open_spiel|pettingzoo", block.text)]
+    for text in ours:
+        exec(compile(text, PAGE, "exec"), names)  # noqa: S102 - our own page
+    assert len(ours) == 3
+    assert "'seat': 'player_0'" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_every_id_that_the_page_names_opens(package: str) -> None:
+    named = {name for name in re.findall(rf"`({package}:[\w/]+(?:\([^)]*\))?)`", read(PAGE)) if "NAME" not in name}
+    assert len(named) > 3
+    if find_spec(PACKAGES[package]) is None:
+        pytest.skip(f"{package} is not installed")
+    for name in named:
+        assert open_bridge(name).spec.name == name
+
+
+def test_the_page_counts_the_games_and_lists_those_of_pettingzoo() -> None:
+    text = read(PAGE)
+    assert f"{len(OPEN_SPIEL)} board" in text
+    assert {f"pettingzoo:{name}" for name in PETTINGZOO} == set(
+        re.findall(r"^\| `(pettingzoo:\w+/\w+_v\d)`", text, re.M)
+    )
+    for name, game in PETTINGZOO.items():
+        if name.startswith(("classic/chess", "classic/go")):
+            assert f"{game.longest} moves" in text
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_every_bridge_has_its_extra_on_the_page(package: str) -> None:
+    assert package in PREFIX
+    assert f"`mas[{package}]`" in read(PAGE)
