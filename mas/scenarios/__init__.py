@@ -11,7 +11,7 @@ from mas.config.options import Options, ScenarioOptions
 from mas.core.errors import ConfigError
 from mas.core.naming import did_you_mean
 from mas.core.scenario import Scenario
-from mas.scenarios import plan_path, relay, two_hop
+from mas.scenarios import plan_path, questions, relay, two_hop
 
 
 class Entry(NamedTuple):
@@ -37,6 +37,7 @@ SCENARIOS: dict[str, Entry] = {
         "cooperative planning",
         {"small": {}, "medium": {"size": 6, "walls": 7}, "large": {"size": 10, "walls": 20}},
     ),
+    "questions": Entry(questions.QuestionOptions, questions.build, "questions and answers"),
 }
 
 

@@ -34,13 +34,15 @@ class Arm:
     judge: SplitByContent | None = None
 
     def task(self, index: int) -> Task:
-        """The index-th training task; one far from it instead if the evaluation has that.
+        """The index-th training task; another one instead if the evaluation has that.
 
         Raises:
             ConfigError: the evaluation seems to have them all.
         """
+        size = training_size(self.scenario)
         for attempt in range(_ATTEMPTS):
-            task = self.scenario.task("train", index + attempt * _ELSEWHERE)
+            number = index + attempt * _ELSEWHERE if size is None else (index + attempt) % size
+            task = self.scenario.task("train", number)
             if self.judge is None or not self._is_held_out(self.judge, task):
                 return msgspec.structs.replace(task, id=self.prefix + task.id)
         raise ConfigError(
