@@ -340,7 +340,6 @@ def test_parquet_has_the_same_questions(tmp_path: Path) -> None:
         made(str(path))
 
 
-@pytest.mark.filterwarnings("ignore")  # the library's own, of what it makes a fingerprint of
 def test_a_data_set_on_the_disk_has_its_own_splits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     datasets = pytest.importorskip("datasets")
     train, test = datasets.Dataset.from_list(SUMS[:30]), datasets.Dataset.from_list(SUMS[30:])

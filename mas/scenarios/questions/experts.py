@@ -9,6 +9,8 @@ from mas.scenarios.questions.environment import QuestionEnvironment
 from mas.scenarios.questions.records import Question
 from mas.scenarios.questions.scoring import LETTERS, chosen
 
+RECIPE = 1
+"""Raised whenever what is demonstrated changes, so that bases taught before are made anew."""
 _LONGEST = 160
 """Characters of a question that the tiny base can be taught."""
 _END = "<eos>"

@@ -14,7 +14,7 @@ from mas.core.seeds import digest
 from mas.core.team import TeamSpec
 from mas.graph.load import load_team
 from mas.scenarios.questions.environment import QuestionEnvironment
-from mas.scenarios.questions.experts import demonstrations, expert
+from mas.scenarios.questions.experts import RECIPE, demonstrations, expert
 from mas.scenarios.questions.records import Questions
 from mas.scenarios.questions.reward import QuestionReward
 from mas.scenarios.questions.scoring import LETTERS, Scorer
@@ -82,7 +82,9 @@ class QuestionScenario:
 
     def fingerprint(self) -> str:
         every = [str(one) for split in self.questions.values() for one in split]
-        return digest(self.name, self.scorer, self.max_tokens, str(self.skill), len(self.questions["train"]), *every)
+        return digest(
+            self.name, RECIPE, self.scorer, self.max_tokens, str(self.skill), len(self.questions["train"]), *every
+        )
 
     def _fitting(self, team: TeamSpec) -> TeamSpec:
         """The team with room for answers as long as these, and with the letters of choices."""
