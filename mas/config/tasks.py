@@ -93,7 +93,8 @@ class TaskOptions(Options):
         wanted = _SOURCES_WITH.get(name)
         if wanted is not None and self.source not in wanted:
             return f"train.tasks.source={self.source}; only {', '.join(wanted)} has it"
-        if name.startswith("arms.") and name.endswith(".weight") and self.source != "mixture":
+        is_weight = name.startswith("arms.") and name.split(".")[2:] == ["weight"]
+        if is_weight and self.source != "mixture":
             return f"train.tasks.source={self.source} has no weights; only mixture has"
         if name.startswith("replay.") and name != "replay.share" and self.replay.share == 0:
             return "train.tasks.replay.share=0 plays nothing again"

@@ -93,7 +93,7 @@ def _hub(path: str) -> list[Row]:
     datasets = _datasets(path)
     try:
         found = datasets.load_dataset("/".join(parts[:2]), *parts[2:])
-    except (OSError, ValueError, RuntimeError) as error:
+    except (OSError, ValueError, RuntimeError, datasets.exceptions.DatasetsError) as error:
         raise ConfigError(f"{path} cannot be loaded: {type(error).__name__}: {error}") from error
     return _of_splits(path, found)
 

@@ -278,6 +278,12 @@ def test_arms_can_be_written_as_overrides_and_keep_their_order() -> None:
     assert list(again.train.tasks.arms) == ["z", "a"]
 
 
+def test_an_option_or_an_arm_may_be_called_like_a_weight() -> None:
+    words = ["scenario=relay", "train.tasks.source=curriculum", "train.tasks.arms.weight.options.weight=1"]
+    config = load_config([*words, "train.tasks.arms.b.options.skill=0.2"])
+    assert config.train.tasks.arms["weight"].options == {"weight": 1}
+
+
 def test_the_commands_take_arms(mas: Callable[..., Any], small_overrides: tuple[str, ...], tmp_path: Path) -> None:
     arms = ["train.tasks.source=mixture", "train.tasks.arms.a.options.skill=0.2", "train.tasks.arms.b.weight=3"]
     short = ("scenario=relay", "train.steps=1", "train.eval_tasks=2", "algorithm.sampler.candidates=2")

@@ -41,8 +41,8 @@ class TaskPlan:
 
     def draw(self, step: int, count: int) -> list[Planned]:
         """The tasks of a step. `step`: how many are done."""
-        picks = self._source.draw(step, count)
-        return [Planned(pick, (arm := self._arms[pick.arm]).scenario, arm.task(pick.index)) for pick in picks]
+        picked = [(pick, self._arms[pick.arm]) for pick in self._source.draw(step, count)]
+        return [Planned(pick, arm.scenario, arm.task(pick.index)) for pick, arm in picked]
 
     def tell(self, outcomes: Sequence[Outcome]) -> None:
         """How the tasks drawn last went, without those of which no episode could be played."""
