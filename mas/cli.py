@@ -88,7 +88,7 @@ def train(
     from mas.training.run import train_in_directory
 
     try:
-        train_in_directory(config, scenario, console=console, opening=opening)
+        train_in_directory(config, scenario, console=console, opening=opening, build=build_scenario)
     except KeyboardInterrupt:
         options = {"--bus": bus or None, "--ca": ca, "--store": store or None, "--wait": wait}
         given = [word for name, value in options.items() if value is not None for word in (name, str(value))]
@@ -215,7 +215,10 @@ def report(run_dir: RunDir) -> None:
 @app.command("config")
 def show_config(overrides: Overrides = None) -> None:
     """Print the whole configuration that the overrides make, and check it."""
-    config, _ = configured(overrides or [])
+    config, scenario = configured(overrides or [])
+    from mas.training.tasks.plan import plan_tasks
+
+    plan_tasks(config, scenario, build_scenario)
     typer.echo(yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True), nl=False)
 
 

@@ -17,6 +17,8 @@ def why_idle(key: str, config: Config) -> str | None:
         return "in tree sampling every turn is a trajectory of its own; write ratio=turn, or use sampler.mode=parallel"
     if key.startswith(_LOSS) and (reason := algorithm.loss.why_idle(key.removeprefix(_LOSS))):
         return reason
+    if key.startswith(_TASKS) and (reason := config.train.tasks.why_idle(key.removeprefix(_TASKS))):
+        return reason
     if reason := _why_engine_idle(key, config.engine.name):
         return reason
     if key.startswith("trace.") and key != "trace.every" and config.trace.every == 0:
@@ -39,4 +41,5 @@ def _why_engine_idle(key: str, engine: str) -> str | None:
 
 
 _LOSS = "algorithm.loss."
+_TASKS = "train.tasks."
 _TREE_ONLY = tuple(f"algorithm.sampler.{name}" for name in ("lookahead", "continuations", "commit_best"))

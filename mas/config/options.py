@@ -9,6 +9,7 @@ from mas.config.base import Options as Options
 from mas.config.base import Positive as Positive
 from mas.config.losses import LossOptions as LossOptions
 from mas.config.servers import PeerOptions, RemoteOptions
+from mas.config.tasks import TaskOptions as TaskOptions
 
 
 class ScenarioOptions(Options):
@@ -221,6 +222,7 @@ class TrainOptions(Options):
     `target`: stop once the greedy evaluation reaches this success; None: never.
     `eval_every`, `checkpoint_every`: in steps, 0 never (the end is always evaluated and saved).
     `answer_timeout_s`: how long one agent may take to answer before its episode is given up; None: for ever.
+    `tasks`: which tasks a step plays.
     """
 
     steps: Count = 100
@@ -235,6 +237,7 @@ class TrainOptions(Options):
     sample_every: Count = 10
     canary: bool = True
     answer_timeout_s: Annotated[float, Field(gt=0)] | None = 1800.0
+    tasks: TaskOptions = TaskOptions()
 
 
 class TraceOptions(Options):

@@ -16,6 +16,7 @@ from mas.scenarios import (
     math_team,
     matrix_games,
     plan_path,
+    questions,
     refine,
     relay,
     safe_reply,
@@ -112,6 +113,7 @@ SCENARIOS: dict[str, Entry] = {
             "large": {"calls": "json", "operations": 4, "items": 8, "numbers": 99},
         },
     ),
+    "questions": Entry(questions.QuestionOptions, questions.build, "questions and answers"),
 }
 
 

@@ -12,7 +12,7 @@ from mas.core.scenario import Split
 from mas.core.seeds import digest
 from mas.core.team import TeamSpec
 from mas.graph.load import load_team
-from mas.scenarios.world import split_task
+from mas.scenarios.world import is_held_out, split_task
 
 
 class NoOwnTerms:
@@ -26,7 +26,7 @@ class NoOwnTerms:
 
 @dataclass(frozen=True, slots=True)
 class FolderScenario:
-    """Satisfies `mas.core.scenario.Scenario`.
+    """Satisfies `mas.core.scenario.Scenario`, and `mas.core.tasks.SplitByContent`.
 
     Attributes:
         options_key: all options as text, part of the fingerprint.
@@ -55,7 +55,17 @@ class FolderScenario:
         return self.make_environment()
 
     def task(self, split: Split, index: int) -> Task:
-        return split_task(f"{self.name}/{self.options_key}", split, index, self.content)
+        return split_task(self._key, split, index, self.content)
+
+    def content_of(self, task: Task) -> str:
+        return self.content(Random(task.seed))
+
+    def holds_out(self, content: str) -> bool:
+        return is_held_out(self._key, content)
+
+    @property
+    def _key(self) -> str:
+        return f"{self.name}/{self.options_key}"
 
     def demonstrations(self, seed: int, *, expert: bool) -> Iterator[tuple[str, str]]:
         return self.demonstrate(Random(seed), 1.0 if expert else self.skill)

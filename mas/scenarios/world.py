@@ -130,13 +130,17 @@ def kept_text(text: str, most: int = 200) -> str:
     return text[:most].encode(errors="replace").decode()
 
 
+def is_held_out(name: str, content: str) -> bool:
+    """Whether a content belongs to the evaluation split."""
+    return derive_seed("split", name, content) % EVAL_SHARE == 0
+
+
 @lru_cache(maxsize=200_000)
 def _seed_in_split(name: str, split: Split, index: int, content: Callable[[Random], str]) -> int:
     attempt = 0
     while True:
         seed = derive_seed("task", name, split, index, attempt)
-        is_eval = derive_seed("split", name, content(Random(seed))) % EVAL_SHARE == 0
-        if is_eval == (split == "eval"):
+        if is_held_out(name, content(Random(seed))) == (split == "eval"):
             return seed
         attempt += 1
 

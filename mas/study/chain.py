@@ -19,6 +19,7 @@ from mas.training.compare import swapped, untrained
 from mas.training.crew import open_crew, trainable_adapters
 from mas.training.evaluate import Evaluation, evaluate, random_success
 from mas.training.run import open_base
+from mas.training.tasks.plan import plan_tasks
 from mas.training.trainer import Outcome, Trainer
 from mas.training.watch import Silent
 
@@ -79,7 +80,8 @@ def run_chain(chain: Chain, note: Note | None = None, train_reference: Train | N
             outcome, curve = train_reference(config, play.scenario)
         else:
             watcher = Silent()
-            outcome = asyncio.run(Trainer(config, play.scenario, play.base).run(watcher))
+            tasks = plan_tasks(config, play.scenario, build_scenario)
+            outcome = asyncio.run(Trainer(config, play.scenario, play.base, tasks=tasks).run(watcher))
             curve = tuple(watcher.curve)
         play.trained(arm, config, outcome, curve)
         budget = outcome.progress.tokens if arm == REFERENCE else budget

@@ -89,7 +89,7 @@ class _MainRun:
 
     def train(self, config: Config, scenario: Scenario) -> tuple[Outcome, Curve]:
         """Train in the run directory, with its progress shown; the curve is read from its metrics."""
-        outcome = train_in_directory(self._placed(config), scenario, console=self.console)
+        outcome = train_in_directory(self._placed(config), scenario, console=self.console, build=build_scenario)
         tokens, curve = 0, []
         for record in read_metrics(self.path / "metrics.jsonl"):
             tokens = record.get("tokens", tokens)

@@ -8,8 +8,9 @@ import hashlib
 import json
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import safetensors
 import safetensors.torch
@@ -27,14 +28,15 @@ _MANIFEST = "manifest.json"
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Where a run stands: steps done, tokens and calls spent on sampling, each adapter's served version, and the
-    success of the last greedy evaluation (None before the first)."""
+    """Where a run stands: steps done, tokens and calls spent on sampling, each adapter's served version, the success of
+    the last greedy evaluation (None before the first), and the state of its task source (empty: it has none)."""
 
     step: int
     tokens: int
     calls: int
     versions: Mapping[str, int]
     success: float | None = None
+    tasks: Mapping[str, Any] = field(default_factory=dict)
 
 
 def save_checkpoint(directory: Path, learner: Learner, progress: Progress, keep: int) -> Path:
@@ -50,6 +52,7 @@ def save_checkpoint(directory: Path, learner: Learner, progress: Progress, keep:
         "calls": progress.calls,
         "versions": dict(progress.versions),
         "success": progress.success,
+        "tasks": dict(progress.tasks),
     }
     files["state.json"] = json.dumps(state, indent=1).encode()
     sums = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
@@ -79,7 +82,8 @@ def verify_checkpoint(path: Path) -> Progress:
             if hashlib.sha256((path / name).read_bytes()).hexdigest() != wanted:
                 raise CheckpointError(f"checkpoint {path} is corrupt: {name} is not what was written; {advice}")
         state = json.loads((path / "state.json").read_text())
-        return Progress(state["step"], state["tokens"], state["calls"], state["versions"], state["success"])
+        where = (state["step"], state["tokens"], state["calls"], state["versions"], state["success"])
+        return Progress(*where, state.get("tasks", {}))
     except (OSError, ValueError, KeyError, AttributeError) as error:
         raise CheckpointError(f"checkpoint {path} is corrupt: {error}; {advice}") from error
 

@@ -26,6 +26,8 @@ from mas.serving.model import BaseModel, load_base
 from mas.serving.peft_files import to_files
 from mas.training.checkpoint import list_checkpoints
 from mas.training.crew import Opening, check_engine, check_trainable
+from mas.training.tasks.arms import Builder
+from mas.training.tasks.plan import plan_tasks
 from mas.training.traced import traced_run
 from mas.training.trainer import Outcome, Trainer
 from mas.training.warm_start import tiny_base
@@ -48,6 +50,7 @@ def train_in_directory(
     console: Console | None = None,
     resume: bool | None = None,
     opening: Opening | None = None,
+    build: Builder | None = None,
 ) -> Outcome:
     """Train in `config.run_dir`, resuming what is there, and leave the adapters as PEFT directories in `adapters/`.
 
@@ -55,11 +58,13 @@ def train_in_directory(
         scenario: the one that `config.scenario` names; training never looks for scenarios itself.
         resume: True: there must be a run; False: there must be none; None: go on if there is one.
         opening: puts the team on a bus, see `mas.training.over_bus`; None: all of it in this process.
+        build: makes the scenarios of `train.tasks.arms`; None: there can be none.
 
     Raises:
-        ConfigError: the scenario has no such team, or training it would change nothing.
+        ConfigError: the scenario has no such team, training it would change nothing, or the tasks that
+            `train.tasks` wants are not there.
         RunDirectoryError: the directory cannot be used, is in use, or holds a run of another configuration.
-        CheckpointError: the latest checkpoint is corrupt.
+        CheckpointError: the latest checkpoint is corrupt, or is of a run with other tasks.
         ModelError: the base cannot be loaded.
         EngineError: a server that is needed cannot be reached.
         TrainingError: a step broke a rule of learning.
@@ -69,6 +74,9 @@ def train_in_directory(
     team = find_team(scenario, config.algorithm.team)
     # all checks and the base first: what cannot be trained leaves no directory behind
     check_trainable(config, scenario)
+    tasks = plan_tasks(config, scenario, build)
+    for one in tasks.scenarios:
+        check_trainable(config, one)
     if resume is None:
         resume = (path / "config.yaml").is_file()
     base = open_base(config, scenario, lambda text: console.print(text, style="dim", highlight=False))
@@ -79,7 +87,7 @@ def train_in_directory(
         path, config.model_dump(mode="json"), resume=resume, may_differ=MAY_DIFFER, usual=usual
     ) as run:
         _keep_team(run.path / "team.yaml", team, is_begun=bool(list_checkpoints(run.checkpoints)))
-        trainer = Trainer(config, scenario, base, checkpoints=run.checkpoints, opening=opening)
+        trainer = Trainer(config, scenario, base, checkpoints=run.checkpoints, opening=opening, tasks=tasks)
         has_checkpoint = trainer.resume()
         step = trainer.progress.step if has_checkpoint else None
         outcome = _train(trainer, run, step, console)

@@ -34,6 +34,7 @@ from mas.training.losses.penalty import kl_penalty
 from mas.training.sampling.parallel import ParallelSampler
 from mas.training.sampling.tree import TreeSampler
 from mas.training.summary import step_metrics
+from mas.training.tasks.plan import TaskPlan, outcome_of, plan_tasks
 from mas.training.traced import traced_rollout, traced_step
 
 Metrics = dict[str, Any]
@@ -68,9 +69,10 @@ class Trainer:
     Args:
         checkpoints: directory for checkpoints, None: nothing is saved and nothing resumed.
         opening: puts the team on a bus; None: all of it in this process.
+        tasks: what the steps play; None: what `train.tasks` says, of this scenario alone.
 
     Raises:
-        ConfigError: training would change nothing; see `check_trainable`.
+        ConfigError: training would change nothing; see `check_trainable`. The tasks are not there; see `plan_tasks`.
     """
 
     def __init__(
@@ -81,6 +83,7 @@ class Trainer:
         *,
         checkpoints: Path | None = None,
         opening: Opening | None = None,
+        tasks: TaskPlan | None = None,
     ) -> None:
         self.config = config
         self.scenario = scenario
@@ -89,6 +92,9 @@ class Trainer:
         self._opening = opening or partial(open_crew, config, scenario, adapters={})
         self.team = find_team(scenario, config.algorithm.team)
         check_trainable(config, scenario)
+        self.tasks = tasks or plan_tasks(config, scenario)
+        for one in self.tasks.scenarios:
+            check_trainable(config, one)
         names = set(trainable_adapters(self.team, config.algorithm.policy).values())
         self.learner = Learner(
             base, new_adapters(base, names, config.train.seed), config.learner, config.algorithm.loss
@@ -99,12 +105,13 @@ class Trainer:
         """Go on from the latest checkpoint, if there is one.
 
         Raises:
-            CheckpointError: the latest checkpoint is corrupt.
+            CheckpointError: the latest checkpoint is corrupt, or is of a run with other tasks.
         """
         found = list_checkpoints(self.checkpoints) if self.checkpoints is not None else []
         if not found:
             return False
         self.progress = load_checkpoint(found[-1], self.learner)
+        self.tasks.restore(self.progress.tasks)
         return True
 
     async def run(self, watcher: Watcher) -> Outcome:
@@ -181,9 +188,12 @@ class Trainer:
             tokens=self.progress.tokens + sum(episode.tokens for episode in episodes),
             calls=self.progress.calls + sum(episode.calls for episode in episodes),
             versions={name: ref.version for name, ref in crew.engine.adapters().items()},
+            tasks=self.tasks.state(),
         )
         metrics = step_metrics(episodes, turns, advantages, algorithm.reward, learned, crew.adapter_of)
         metrics |= {"tokens": self.progress.tokens, "calls": self.progress.calls}
+        if told := self.tasks.metrics():
+            metrics["tasks"] = told
         metrics["canary"] = {name: one.metrics() for name, one in published.items() if one.gap is not None}
         ended = time.perf_counter()
         metrics["seconds"] = {"sample": sampled - began, "learn": taught - sampled, "publish": ended - taught}
@@ -223,17 +233,17 @@ class Trainer:
         """Play this step's tasks, all at once. A task that cannot be played is a recorded failure, not a crash."""
         algorithm, train, step = self.config.algorithm, self.config.train, self.progress.step
         kind = TreeSampler if algorithm.sampler.mode == "tree" else ParallelSampler
-        sampler = kind(crew.runtime, self.scenario.reward, algorithm.sampler, algorithm.reward)
-        first = derive_seed("tasks", train.seed, step) % 10**9 * 1000
+        planned = self.tasks.draw(step, train.tasks_per_step)
         plays = [
-            sampler.sample(
-                self.scenario.task("train", first + i),
-                self.scenario.environment(),
-                derive_seed("play", train.seed, step, i),
+            kind(crew.runtime, scenario.reward, algorithm.sampler, algorithm.reward).sample(
+                task, scenario.environment(), derive_seed("play", train.seed, step, number)
             )
-            for i in range(train.tasks_per_step)
+            for number, (_, scenario, task) in enumerate(planned)
         ]
-        episodes = [episode for group in await together(plays, "task") for episode in group]
+        played = await together(plays, "task")
+        ends = (outcome_of(one.pick, group, algorithm.reward) for one, group in zip(planned, played, strict=True))
+        self.tasks.tell([end for end in ends if end is not None])
+        episodes = [episode for group in played for episode in group]
         failed = [episode for episode in episodes if episode.status == "failed"]
         if len(failed) == len(episodes):
             raise TrainingError(f"none of the {len(episodes)} tasks of step {step} could be played: {failed[0].cause}")

@@ -62,7 +62,7 @@ def test_every_command_of_a_page_works(
     page: str, mas: Mas, small_overrides: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    for block in blocks(page, "yaml"):
+    for block in (*blocks(page, "yaml"), *blocks(page, "jsonl")):
         if block.file is not None:
             path = tmp_path / block.file
             path.parent.mkdir(parents=True, exist_ok=True)

@@ -69,7 +69,9 @@ def test_a_random_player_mostly_fails(scenario: Scenario) -> None:
     # relay: one of four digits; two_hop: one of six symbols; plan_path: a walk of legal moves, see there.
     wanted = {"relay": 1 / 4, "two_hop": 1 / 6}
     measured = random_success(scenario, 400, seed=0)
-    if scenario.name in wanted:
+    if measured is None:  # its actions cannot be listed
+        assert scenario.name == "questions"
+    elif scenario.name in wanted:
         # Four standard deviations of a share of 400 draws: 4 sqrt(p (1 - p) / 400) < 0.09.
         assert measured == pytest.approx(wanted[scenario.name], abs=0.09)
     else:

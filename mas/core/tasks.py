@@ -1,0 +1,78 @@
+"""The contract of a task source: which tasks a step of training plays, given how the earlier ones went.
+
+Leaves out on purpose: where an arm's tasks come from. A source knows arms by name and tasks by number.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol, runtime_checkable
+
+import msgspec
+
+from mas.core.environment import Task
+from mas.core.scenario import Split
+
+
+class Pick(msgspec.Struct, frozen=True):
+    """One task to play: the `index`-th of the training split of an arm, which is a scenario with options."""
+
+    arm: str
+    index: int
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+    """How a picked task went. A task of which no episode could be played to its end has none.
+
+    Attributes:
+        success: share of its episodes that were solved. Tree sampling plays one, and with `commit_best` its best
+            candidates, so that it flatters.
+        reward: what the environment paid in an episode, mean.
+        flat: share of its groups whose rewards are all equal, which teach nothing; 1 where nothing was compared.
+    """
+
+    pick: Pick
+    success: float
+    reward: float
+    flat: float
+
+
+@runtime_checkable
+class TaskSource(Protocol):
+    """Deterministic: what it draws depends on its options, the run's seed, the step, and what it was told."""
+
+    def draw(self, step: int, count: int) -> Sequence[Pick]:
+        """The tasks of a step, as many as asked for. `step`: how many are done."""
+
+    def tell(self, outcomes: Sequence[Outcome]) -> None:
+        """How the tasks drawn last went, in their order."""
+
+    def state(self) -> Mapping[str, Any]:
+        """All that the next draw depends on, as JSON can hold it; asked between `tell` and `draw`."""
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on as the source did whose `state` this is.
+
+        Raises:
+            KeyError, TypeError, ValueError: it is no state of such a source.
+        """
+
+    def metrics(self) -> Mapping[str, float]:
+        """Where it stands, for the log; empty where there is nothing to tell."""
+
+
+@runtime_checkable
+class Finite(Protocol):
+    """A scenario that has so many tasks and no more, such as the rows of a file."""
+
+    def size(self, split: Split) -> int:
+        """How many tasks a split has: those below this index."""
+
+
+@runtime_checkable
+class SplitByContent(Protocol):
+    """A scenario in which a task's content decides on its split, whatever index or options it was made with."""
+
+    def content_of(self, task: Task) -> str:
+        """What tells it from other tasks of this scenario."""
+
+    def holds_out(self, content: str) -> bool:
+        """Whether a task with this content belongs to the evaluation."""

@@ -1,0 +1,68 @@
+"""`questions`: one question, one answer of the team."""
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+import msgspec
+
+from mas.core.environment import EnvironmentSpec, Task
+from mas.core.errors import EnvironmentFault
+from mas.scenarios.questions.records import Question, Questions
+from mas.scenarios.questions.scoring import LETTERS, Scorer, is_answer, is_right
+from mas.scenarios.world import RecordEnvironment
+
+
+class QuestionState(msgspec.Struct, frozen=True):
+    """A question, and what the team said; None before it did."""
+
+    question: Question
+    said: str | None = None
+
+
+class QuestionEnvironment(RecordEnvironment[QuestionState]):
+    """The number of a task's question in its split is the task's seed."""
+
+    state_type: ClassVar[type[msgspec.Struct]] = QuestionState
+
+    def __init__(self, questions: Questions, scorer: Scorer) -> None:
+        super().__init__(
+            EnvironmentSpec(
+                name="questions", seats=("team",), views=("solver", "verifier", "solo"), max_turns=1, terms=("right",)
+            )
+        )
+        self._questions = questions
+        self._scorer = scorer
+
+    def is_right(self, said: str) -> bool:
+        """Whether this would answer the question."""
+        question = self.state.question
+        return is_right(said, question.answer, question.choices, self._scorer)
+
+    def initial(self, task: Task) -> QuestionState:
+        found = self._questions[task.split]
+        if not 0 <= task.seed < len(found):
+            raise EnvironmentFault(f"questions has {len(found)} tasks in split {task.split!r}; there is no {task.seed}")
+        return QuestionState(found[task.seed])
+
+    def fields(self, state: QuestionState, view: str) -> Mapping[str, str]:
+        return {"question": state.question.shown}
+
+    def legal(self, seat: str) -> tuple[str, ...] | None:
+        choices = self.state.question.choices
+        return tuple(LETTERS[: len(choices)]) if choices else None
+
+    def act(self, state: QuestionState, action: str) -> tuple[QuestionState, dict[str, float], bool]:
+        after = msgspec.structs.replace(state, said=action)
+        is_legal = action == "" or is_answer(action, state.question.choices, self._scorer)
+        return after, {"right": float(self.is_solved(after))}, is_legal
+
+    def is_over(self, state: QuestionState) -> bool:
+        return state.said is not None
+
+    def is_solved(self, state: QuestionState) -> bool:
+        question = state.question
+        return state.said is not None and is_right(state.said, question.answer, question.choices, self._scorer)
+
+    def render(self) -> str:
+        state = self.state
+        return f"{state.question.shown}\nanswer {state.question.answer}; said {state.said or '-'}"

@@ -1,0 +1,1 @@
+"""Task sources: which tasks a step plays, and the arms that they come from."""

@@ -1,0 +1,41 @@
+"""Where the row of tasks of every arm was left off."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from mas.core.seeds import derive_seed
+from mas.core.tasks import Pick
+
+
+def place(*parts: str | int) -> int:
+    """Where in the endless row of tasks something begins: far from where anything else does."""
+    return derive_seed(*parts) % 10**9 * 1000
+
+
+class Cursors:
+    """Takes tasks of each arm in order, from a place that depends on the seed; a finite arm begins again at its end.
+
+    Args:
+        sizes: arm -> how many tasks it has, None where they never end.
+    """
+
+    def __init__(self, sizes: Mapping[str, int | None], seed: int) -> None:
+        self._sizes = sizes
+        self._starts = {arm: place("arm", seed, arm) for arm in sizes}
+        self.taken = dict.fromkeys(sizes, 0)
+
+    def take(self, arm: str, count: int) -> list[Pick]:
+        """The next so many tasks of an arm."""
+        first, size = self._starts[arm] + self.taken[arm], self._sizes[arm]
+        self.taken[arm] += count
+        return [Pick(arm, number if size is None else number % size) for number in range(first, first + count)]
+
+    def restore(self, taken: Mapping[str, Any]) -> None:
+        """Go on where so many tasks were taken of each arm.
+
+        Raises:
+            ValueError: these are other arms.
+        """
+        if list(taken) != list(self._sizes):
+            raise ValueError(f"it counts tasks of {list(taken)}, the arms are {list(self._sizes)}")
+        self.taken = {arm: int(count) for arm, count in taken.items()}

@@ -1,0 +1,133 @@
+"""What a step plays: the source's picks as tasks of their scenarios, and how they went."""
+
+from collections.abc import Mapping, Sequence
+from statistics import fmean
+from typing import Any, NamedTuple
+
+from mas.config.options import Config, RewardOptions
+from mas.core.environment import Task
+from mas.core.errors import CheckpointError, ConfigError
+from mas.core.records import Episode
+from mas.core.scenario import Scenario
+from mas.core.tasks import Finite, Outcome, Pick, TaskSource
+from mas.training.advantages.group import group_statistics
+from mas.training.rewards import total_reward
+from mas.training.tasks.arms import Arm, Builder, build_arms, training_size
+from mas.training.tasks.build import build_source
+from mas.training.tasks.fresh import Fresh
+
+
+class Planned(NamedTuple):
+    """One task to play, in an environment of its scenario."""
+
+    pick: Pick
+    scenario: Scenario
+    task: Task
+
+
+class TaskPlan:
+    """A task source with the scenarios of its arms."""
+
+    def __init__(self, source: TaskSource, arms: Mapping[str, Arm]) -> None:
+        self._source, self._arms = source, arms
+        self._outcomes: Sequence[Outcome] = ()
+        made_of = arms if not self.is_stateless else {}
+        self._made_of = {name: arm.scenario.fingerprint() for name, arm in made_of.items()}
+
+    @property
+    def scenarios(self) -> list[Scenario]:
+        """Where tasks come from."""
+        return [arm.scenario for arm in self._arms.values()]
+
+    def draw(self, step: int, count: int) -> list[Planned]:
+        """The tasks of a step. `step`: how many are done."""
+        picked = [(pick, self._arms[pick.arm]) for pick in self._source.draw(step, count)]
+        return [Planned(pick, arm.scenario, arm.task(pick.index)) for pick, arm in picked]
+
+    def tell(self, outcomes: Sequence[Outcome]) -> None:
+        """How the tasks drawn last went, without those of which no episode could be played."""
+        self._outcomes = outcomes
+        self._source.tell(outcomes)
+
+    @property
+    def is_stateless(self) -> bool:
+        """Whether the seed and the step's number alone say what is drawn, from a scenario that never ends."""
+        return isinstance(self._source, Fresh) and training_size(self.scenarios[0]) is None
+
+    def state(self) -> dict[str, Any]:
+        """All that the next draw depends on, as JSON can hold it."""
+        if self.is_stateless:
+            return {}
+        return {"source": dict(self._source.state()), "arms": dict(self._made_of)}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on where the plan was whose `state` this is.
+
+        Raises:
+            CheckpointError: it is none of this source, or the arms have other tasks now.
+        """
+        if self.is_stateless and not state:
+            return
+        try:
+            if list(state["arms"]) != list(self._arms):
+                raise ValueError(
+                    f"it has the arms {list(state['arms'])}, in this order; now they are {list(self._arms)}"
+                )
+            for name, fingerprint in self._made_of.items():
+                if state["arms"][name] != fingerprint:
+                    raise ValueError(f"the tasks of arm {name!r} are others than the run began with")
+            self._source.restore(state["source"])
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise CheckpointError(
+                f"the task source cannot go on from the checkpoint: {error}; restore what train.tasks, its scenarios "
+                "and their files were, or train a new run elsewhere"
+            ) from error
+
+    def metrics(self) -> dict[str, Any]:
+        """How the arms of the last step went, and where the source stands; empty where it stands nowhere."""
+        if self.is_stateless:
+            return {}
+        arms = {}
+        for name in self._arms:
+            own = [outcome for outcome in self._outcomes if outcome.pick.arm == name]
+            if own:
+                arms[name] = {"count": len(own)} | {
+                    key: fmean(getattr(outcome, key) for outcome in own) for key in ("success", "reward", "flat")
+                }
+        return {"arms": arms, **self._source.metrics()}
+
+
+def plan_tasks(config: Config, scenario: Scenario, build: Builder | None = None) -> TaskPlan:
+    """What `train.tasks` says, checked. Needs no model.
+
+    Args:
+        scenario: the run's own. build: makes the scenarios of arms; None: there can be none.
+
+    Raises:
+        ConfigError: an arm that cannot be one, or more tasks wanted than there are.
+    """
+    tasks = config.train.eval_tasks
+    if isinstance(scenario, Finite) and tasks > scenario.size("eval"):
+        raise ConfigError(
+            f"train.eval_tasks is {tasks}, but scenario {scenario.name!r} has {scenario.size('eval')} tasks to "
+            "evaluate on: set it to that at most"
+        )
+    arms = build_arms(config, scenario, build)
+    return TaskPlan(build_source(config.train, {name: training_size(arm.scenario) for name, arm in arms.items()}), arms)
+
+
+def outcome_of(pick: Pick, episodes: Sequence[Episode], rewards: RewardOptions) -> Outcome | None:
+    """How a task went, None where no episode of it could be played to its end."""
+    played = [episode for episode in episodes if episode.status == "done"]
+    if not played:
+        return None
+    turns = [turn for episode in played for turn in episode.turns]
+    rows = {(turn.group, turn.trajectory): total_reward(turn.rewards, rewards) for turn in turns}
+    groups = group_statistics(list(rows.values()), [group for group, _ in rows])
+    compared = groups.groups - groups.single
+    return Outcome(
+        pick=pick,
+        success=fmean(episode.success for episode in played),
+        reward=fmean(sum(episode.rewards.values()) for episode in played),
+        flat=groups.zero_variance / compared if compared else 1.0,
+    )
