@@ -12,13 +12,9 @@ from mas.core.errors import SandboxError
 from mas.sandbox.flight import KIB, Flight, Order, Record
 from mas.sandbox.inside.program import VALUE
 from mas.sandbox.inside.values import canonical
+from mas.sandbox.mechanism import Mechanism, open_server
 from mas.sandbox.outcome import Case, Checked, Limits, Outcome
 from mas.sandbox.server_process import ServerProcess
-
-ADVICE = (
-    "The sandbox needs Linux 5.14 or later that lets this user make namespaces (in a container often the option "
-    "`--security-opt seccomp=unconfined`; see docs/sandbox.md)"
-)
 
 
 class Sandbox:
@@ -28,13 +24,17 @@ class Sandbox:
         limits: of every program.
         places: programs at a time; more wait for one to end.
         seed: of `random` in every program; the order of sets of text is always the same.
+        mechanism: how the walls are built; None: the first of `mas.sandbox.mechanism` that works here.
     """
 
-    def __init__(self, limits: Limits | None = None, *, places: int = 2, seed: int = 0) -> None:
+    def __init__(
+        self, limits: Limits | None = None, *, places: int = 2, seed: int = 0, mechanism: Mechanism | None = None
+    ) -> None:
         if places < 1:
             raise SandboxError(f"places={places}: at least one program must be able to run")
         self.limits = limits or Limits()
         self._seed = seed
+        self._mechanism = mechanism
         self._places = threading.BoundedSemaphore(places)
         self._threads = ThreadPoolExecutor(places, thread_name_prefix="sandbox")
         self._opening = threading.Lock()
@@ -122,10 +122,7 @@ class Sandbox:
             if self._is_closed:
                 raise SandboxError("the sandbox is closed")
             if self._server is None:
-                try:
-                    self._server = ServerProcess()
-                except SandboxError as error:
-                    raise SandboxError(f"code cannot be run safely on this machine: {error}. {ADVICE}") from error
+                self._server, _ = open_server(self._mechanism)
             return self._server
 
     def _forget(self, server: ServerProcess) -> None:

@@ -141,7 +141,8 @@ class Flight:
         code: int = answer["exit"]
         stdout, stderr = (text.decode("utf-8", "backslashreplace") for text in texts[:2])
         if cause is None and (not records or records[0][0] != BEGUN):
-            return Outcome(status="refused", stderr=records[0][1] if records else "it ended too early", seconds=seconds)
+            reason = records[0][1] if records else f"it ended before it began. {stderr}".rstrip()
+            return Outcome(status="refused", stderr=reason, seconds=seconds)
         status = cause or _status(code, records, answer["cpu_s"] >= self._limits.time_s)
         exit_code = code if code >= 0 else None
         return Outcome(status=status, stdout=stdout, stderr=stderr, seconds=seconds, exit_code=exit_code)
@@ -157,15 +158,17 @@ def _status(code: int, records: list[Record], spent: bool) -> Status:
 
 
 def _packet(limits: Limits) -> bytes:
-    return json.dumps({
-        "cpu_s": int(limits.time_s) + 1,
-        "memory_bytes": limits.memory_mib * MIB,
-        "disk_bytes": limits.disk_mib * MIB,
-        "inodes": limits.entries,
-        "files": limits.files,
-        "tasks": limits.tasks,
-        "may_fork": limits.may_fork,
-    }).encode()
+    return json.dumps(
+        {
+            "cpu_s": int(limits.time_s) + 1,
+            "memory_bytes": limits.memory_mib * MIB,
+            "disk_bytes": limits.disk_mib * MIB,
+            "inodes": limits.entries,
+            "files": limits.files,
+            "tasks": limits.tasks,
+            "may_fork": limits.may_fork,
+        }
+    ).encode()
 
 
 def _sealed(content: bytes) -> int:

@@ -14,24 +14,37 @@ START_S = 30.0
 _ROOT = str(Path(__file__).parents[2])
 _BEGIN = (
     "import sys; sys.path.insert(0, sys.argv[1]); from mas.sandbox.inside.server import main; del sys.path[0]; "
-    "main(int(sys.argv[2]))"
+    "main(int(sys.argv[2]), sys.argv[3])"
 )
 _END_S = 10.0
 
 
 class ServerProcess:
-    """A server behind its walls.
+    """A server. `bubblewrap`: the path of that command, which builds the walls; empty: the server itself does.
 
     Raises:
         SandboxError: the walls cannot be built here; the message says what the kernel refused.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, bubblewrap: str = "") -> None:
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             # -I would ignore the seed of hashes; the environment is empty, so -E has nothing to ignore.
             self._process = subprocess.Popen(
-                [_python(), "-s", "-S", "-B", "-P", "-X", "utf8", "-c", _BEGIN, _ROOT, str(theirs.fileno())],
+                [
+                    _python(),
+                    "-s",
+                    "-S",
+                    "-B",
+                    "-P",
+                    "-X",
+                    "utf8",
+                    "-c",
+                    _BEGIN,
+                    _ROOT,
+                    str(theirs.fileno()),
+                    bubblewrap,
+                ],
                 env={"PYTHONHASHSEED": "0"},
                 cwd="/",
                 stdin=subprocess.DEVNULL,

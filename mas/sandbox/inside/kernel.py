@@ -28,11 +28,10 @@ _ATTRIBUTE_NO_SET_USER_ID = 0x2
 _AT_HERE = -100
 _AT_RECURSIVE = 0x8000
 _MOUNT_SETATTR = 442
-_SET_DEATH_SIGNAL, _SET_SECCOMP, _DROP_BOUNDING, _SET_NO_NEW_PRIVILEGES = 1, 22, 24, 38
+_SET_DEATH_SIGNAL, _SET_SECCOMP, _READ_BOUNDING, _DROP_BOUNDING, _SET_NO_NEW_PRIVILEGES = 1, 22, 23, 24, 38
 _SECCOMP_FILTER = 2
 _CAPABILITY_VERSION = 0x20080522
 _LAST_CAPABILITY = 63
-_INVALID = 22
 
 
 class Machine(NamedTuple):
@@ -101,8 +100,8 @@ def die_with_parent(signal: int) -> None:
 def drop_rights() -> None:
     """Give up every capability, in the bounding set too, and the way back to any."""
     for number in range(_LAST_CAPABILITY + 1):
-        if _LIBC.prctl(_DROP_BOUNDING, number, 0, 0, 0) and ctypes.get_errno() != _INVALID:
-            _checked("prctl", -1)
+        if _LIBC.prctl(_READ_BOUNDING, number, 0, 0, 0) == 1:
+            _checked("prctl", _LIBC.prctl(_DROP_BOUNDING, number, 0, 0, 0))
     header, nothing = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION, 0), (ctypes.c_uint32 * 6)()
     _checked("capset", _LIBC.syscall(machine().capset, ctypes.byref(header), ctypes.byref(nothing)))
     _checked("prctl", _LIBC.prctl(_SET_NO_NEW_PRIVILEGES, 1, 0, 0, 0))

@@ -29,10 +29,11 @@ NOT_BEGUN = 70
 _REPORT = 3
 
 
-def live(files: list[int], limits: dict[str, Any], worker: int) -> NoReturn:
+def live(files: list[int], limits: dict[str, Any], worker: int | None) -> NoReturn:
     """Lock this process in, run the program that the first file holds, and end.
 
-    `files`: the order, standard input, output and error, and the report. `worker`: the user that programs run as.
+    `files`: the order, standard input, output and error, and the report. `worker`: the user that programs run as;
+    None: somebody else has built the walls.
     """
     order, *streams = files
     try:
@@ -40,7 +41,10 @@ def live(files: list[int], limits: dict[str, Any], worker: int) -> NoReturn:
         for number, file in enumerate(streams):
             os.dup2(file, number)
         os.closerange(_REPORT + 1, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
-        _lock_in(limits, worker)
+        if worker is not None:
+            _wall_in(limits, worker)
+        os.chdir(WORK)
+        confine(limits)
         asked = json.loads(text)
     except BaseException as error:  # noqa: BLE001 - whatever it was, the program must not begin
         _report(REFUSED, f"{type(error).__name__}: {error}")
@@ -51,19 +55,17 @@ def live(files: list[int], limits: dict[str, Any], worker: int) -> NoReturn:
     os._exit(code)
 
 
-def _lock_in(limits: dict[str, Any], worker: int) -> None:
+def _wall_in(limits: dict[str, Any], worker: int) -> None:
     os.setsid()
     kernel.leave(kernel.NEW_MOUNTS)
     flags = kernel.NO_SET_USER_ID | kernel.NO_DEVICES | kernel.NO_PROGRAMS
     size = f"size={limits['disk_bytes']},nr_inodes={limits['inodes']},mode=700,uid={worker},gid={worker}"
     kernel.mount("tmpfs", WORK, "tmpfs", flags, size)
-    os.chdir(WORK)
     if worker:
         os.setgroups([])
         os.setresgid(worker, worker, worker)
         os.setresuid(worker, worker, worker)
     kernel.leave(kernel.NEW_USERS)  # the number of its processes is counted in a namespace of its own
-    confine(limits)
 
 
 def confine(limits: dict[str, Any]) -> None:
@@ -85,6 +87,7 @@ def confine(limits: dict[str, Any]) -> None:
 def _run(source: str, calls: list[str], seed: int) -> int:
     """The exit code of the program: as Python's, and afterwards the values of the calls are reported."""
     random.seed(seed)
+    os.environ.clear()
     main = ModuleType("__main__")
     sys.modules["__main__"] = main
     sys.argv = [NAME]

@@ -1,6 +1,7 @@
-"""The server: one Python interpreter inside the walls that is forked for every program.
+"""The server: begins programs, watches them and says how they ended.
 
-A request is one packet with six open files: the leash, the order, standard input, output and error, and the report.
+With namespaces it is one Python interpreter inside the walls that is forked for every program; with bubblewrap it
+stands outside and begins a walled interpreter for every program. A request is one packet with six open files: the leash, the order, standard input, output and error, and the report.
 The server never reads an order, so that its memory, of which every program gets a copy, holds nothing of any other.
 A leash that is cut ends the program and everything that it started; the packet on the leash says how it ended.
 """
@@ -13,9 +14,11 @@ import selectors
 import signal
 import socket
 import sys
+from collections.abc import Callable
 from typing import Any, NoReturn
 
 from mas.sandbox.inside import kernel, program
+from mas.sandbox.inside.wrapped import Wrapped
 from mas.sandbox.inside.walls import SPACES, build_root, seen_directories, user_maps
 
 READY, FAILED = b"ready", b"failed: "
@@ -29,20 +32,29 @@ PRELOADED = (
 """Modules that programs often want: loaded once."""
 
 
-def main(control: int) -> NoReturn:
-    """Build the walls, then serve until the other end of the socket is closed. What fails is said on the socket."""
+Begin = Callable[[list[int], dict[str, Any]], int]
+"""Begins a program with these files and limits; the process to wait for."""
+
+
+def main(control: int, bubblewrap: str) -> NoReturn:
+    """Build the walls, then serve until the other end of the socket is closed. What fails is said on the socket.
+
+    `bubblewrap`: the path of its command; empty: namespaces are made here.
+    """
     channel = socket.socket(fileno=control)
     try:
         for name in PRELOADED:
             importlib.import_module(name)
         directories = seen_directories()
+        if bubblewrap:
+            _Server(channel, Wrapped(bubblewrap, directories)).serve()
         worker = _leave_all()
         child = os.fork()
         if child == 0:
             kernel.die_with_parent(signal.SIGKILL)
             own = os.open("/proc/self/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
             build_root(directories)
-            _Server(channel, own, worker).serve()
+            _Server(channel, _Forked(own, worker)).serve()
     except OSError as error:
         channel.send(FAILED + str(error).encode()[: PACKET - len(FAILED)])
         os._exit(1)
@@ -85,11 +97,26 @@ def _write(path: str, text: str) -> None:
     os.close(file)
 
 
-class _Server:
-    def __init__(self, channel: socket.socket, own: int, worker: int) -> None:
-        self._channel = channel
+class _Forked:
+    """Begins a program as a fork of this process, the first of a namespace of processes."""
+
+    def __init__(self, own: int, worker: int) -> None:
         self._own = own
         self._worker = worker
+
+    def __call__(self, files: list[int], limits: dict[str, Any]) -> int:
+        kernel.enter(self._own, kernel.NEW_PROCESSES)
+        kernel.leave(kernel.NEW_PROCESSES)
+        child = os.fork()
+        if child == 0:
+            program.live(files, limits, self._worker)
+        return child
+
+
+class _Server:
+    def __init__(self, channel: socket.socket, begin: Begin) -> None:
+        self._channel = channel
+        self._start = begin
         self._selector = selectors.DefaultSelector()
 
     def serve(self) -> NoReturn:
@@ -112,14 +139,10 @@ class _Server:
             os._exit(0)
         leash = socket.socket(fileno=files[0])
         try:
-            kernel.enter(self._own, kernel.NEW_PROCESSES)
-            kernel.leave(kernel.NEW_PROCESSES)
-            child = os.fork()
+            child = self._start(files[1:], json.loads(packet))
         except OSError as error:
             _tell(leash, {"error": str(error)})
         else:
-            if child == 0:
-                program.live(files[1:], json.loads(packet), self._worker)
             watch = os.pidfd_open(child)
             self._selector.register(watch, selectors.EVENT_READ, (child, leash))
             self._selector.register(leash, selectors.EVENT_READ, child)

@@ -22,9 +22,9 @@ WORK = "/tmp"  # noqa: S108 - inside, where every program has one of its own
 NOBODY = 65534
 """Whom programs run as outside where root starts the sandbox: limits of processes do not hold for root."""
 
-_DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
-_FILES = ("/etc/ld.so.cache",)
-_LINKS = ("/lib", "/lib64")
+DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
+FILES = ("/etc/ld.so.cache",)
+LINKS = ("/lib", "/lib64")
 _EXTENSIONS = ("_bz2", "_ctypes", "_decimal", "_hashlib", "_lzma", "_sqlite3", "_ssl", "_uuid", "pyexpat", "zlib")
 _OLD = "/.old"
 _OLD_TMP = "/tmp/.old"  # noqa: S108 - of a file system that nobody else sees
@@ -67,20 +67,20 @@ def build_root(directories: list[str]) -> None:
     os.umask(0o022)
     kernel.mount("none", "/", "", kernel.RECURSIVE | kernel.PRIVATE)
     kernel.mount("tmpfs", WORK, "tmpfs", kernel.NO_SET_USER_ID | kernel.NO_DEVICES, "size=1m,mode=755")
-    links = {path: os.readlink(path) for path in _LINKS if os.path.islink(path)}  # noqa: PTH114, PTH115
+    links = {path: os.readlink(path) for path in LINKS if os.path.islink(path)}  # noqa: PTH114, PTH115
     os.mkdir(_OLD_TMP)  # noqa: PTH102
     kernel.swap_root(WORK, _OLD_TMP)
     os.chdir("/")
     for path in directories:
         os.makedirs(path, exist_ok=True)  # noqa: PTH103
         kernel.mount(_OLD + path, path, "", kernel.BIND | kernel.RECURSIVE)
-    for path in (*_DEVICES, *(path for path in _FILES if os.path.exists(_OLD + path))):  # noqa: PTH110
+    for path in (*DEVICES, *(path for path in FILES if os.path.exists(_OLD + path))):  # noqa: PTH110
         os.makedirs(os.path.dirname(path), exist_ok=True)  # noqa: PTH103, PTH120
         os.close(os.open(path, os.O_CREAT | os.O_WRONLY, 0o644))
         kernel.mount(_OLD + path, path, "", kernel.BIND)
     for path, target in links.items():
         os.symlink(target, path)
-    for path in _third_parties():
+    for path in third_parties():
         kernel.mount("tmpfs", path, "tmpfs", kernel.NO_SET_USER_ID | kernel.NO_DEVICES, "size=4k,mode=755")
     os.makedirs(WORK, exist_ok=True)  # noqa: PTH103
     kernel.unmount(_OLD)
@@ -92,7 +92,7 @@ def _standard_library() -> str:
     return os.path.dirname(os.path.realpath(os.__file__))  # noqa: PTH120
 
 
-def _third_parties() -> list[str]:
+def third_parties() -> list[str]:
     """Directories in which packages lie that do not come with Python, the project itself perhaps among them."""
     library = _standard_library()
     found = [f"{library}/site-packages", f"{library}/dist-packages"]
