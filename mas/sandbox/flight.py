@@ -174,7 +174,7 @@ def _packet(limits: Limits) -> bytes:
 def _sealed(content: bytes) -> int:
     """An open file in memory that nobody can change, to be read from its beginning."""
     file = os.memfd_create("order", os.MFD_ALLOW_SEALING | os.MFD_CLOEXEC)
-    with open(file, "wb", closefd=False) as writing:  # noqa: PTH123 - it has no path
+    with open(file, "wb", closefd=False) as writing:
         writing.write(content)
     os.lseek(file, 0, os.SEEK_SET)
     fcntl.fcntl(file, fcntl.F_ADD_SEALS, _SEALS)

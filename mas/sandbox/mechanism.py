@@ -1,4 +1,4 @@
-"""Which walls this machine offers, and whether they hold: no sandbox opens before its server has passed the self-test."""
+"""Which walls this machine offers, and whether they hold: no sandbox opens before its server passed the self-test."""
 
 import shutil
 import sys

@@ -1,7 +1,9 @@
 """The server: begins programs, watches them and says how they ended.
 
 With namespaces it is one Python interpreter inside the walls that is forked for every program; with bubblewrap it
-stands outside and begins a walled interpreter for every program. A request is one packet with six open files: the leash, the order, standard input, output and error, and the report.
+stands outside and begins a walled interpreter for every program.
+
+A request is one packet with six open files: the leash, the order, standard input, output and error, and the report.
 The server never reads an order, so that its memory, of which every program gets a copy, holds nothing of any other.
 A leash that is cut ends the program and everything that it started; the packet on the leash says how it ended.
 """
@@ -18,8 +20,8 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 from mas.sandbox.inside import kernel, program
-from mas.sandbox.inside.wrapped import Wrapped
 from mas.sandbox.inside.walls import SPACES, build_root, seen_directories, user_maps
+from mas.sandbox.inside.wrapped import Wrapped
 
 READY, FAILED = b"ready", b"failed: "
 FILES = 6
@@ -78,7 +80,7 @@ def _leave_all() -> int:
                     _write(f"/proc/{parent}/setgroups", "deny")
                 _write(f"/proc/{parent}/{name}", text)
         except OSError as error:
-            os._exit(error.errno)
+            os._exit(error.errno or 1)
         os._exit(0)
     try:
         kernel.leave(SPACES)

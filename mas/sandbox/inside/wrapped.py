@@ -45,7 +45,7 @@ class Wrapped:
                 os.setresuid(NOBODY, NOBODY, NOBODY)
             work = ["--size", str(limits["disk_bytes"]), "--tmpfs", WORK, "--chdir", WORK]
             interpreter = [sys.executable, "-s", "-S", "-B", "-P", "-X", "utf8", "-c", _BEGIN, json.dumps(limits)]
-            os.execv(self._bubblewrap, [self._bubblewrap, *self._views, *work, "--remount-ro", "/", *interpreter])  # noqa: S606
+            os.execv(self._bubblewrap, [self._bubblewrap, *self._views, *work, "--remount-ro", "/", *interpreter])
         finally:
             os._exit(1)
 
@@ -59,14 +59,14 @@ def _views(directories: list[str]) -> list[str]:
     words = ["--unshare-all", "--die-with-parent", "--new-session", "--cap-drop", "ALL"]
     words += ["--clearenv", "--setenv", "PYTHONHASHSEED", "0"]
     for path in (*directories, sys.executable, *FILES, *_LOADERS):
-        if os.path.exists(path):  # noqa: PTH110
-            words += ["--ro-bind", path, os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path))]  # noqa: PTH118, PTH119, PTH120
+        if os.path.exists(path):
+            words += ["--ro-bind", path, os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path))]
     for path in DEVICES:
         words += ["--dev-bind", path, path]
     for path in LINKS:
-        if os.path.islink(path):  # noqa: PTH114
-            words += ["--symlink", os.readlink(path), path]  # noqa: PTH115
+        if os.path.islink(path):
+            words += ["--symlink", os.readlink(path), path]
     for path in third_parties():
         words += ["--tmpfs", path, "--remount-ro", path]
-    own = os.path.dirname(__file__)  # noqa: PTH120
+    own = os.path.dirname(__file__)
     return [*words, "--ro-bind", own, f"{_PLACE}/mas/sandbox/inside"]
