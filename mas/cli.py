@@ -28,6 +28,7 @@ from mas.graph.find import find_team
 from mas.observe.command import timeline
 from mas.overrides import PLAYING, Overrides, RunDir, Sampled, check_used, configured
 from mas.playing import BUS_HELP, BusCa, BusStore, agent, on_bus, run, stop
+from mas.sandbox.command import sandbox
 from mas.scenarios import SCENARIOS, build_scenario
 from mas.scenarios.named import named_team
 from mas.study.options import load_study
@@ -50,6 +51,7 @@ app.command()(run)
 app.command()(agent)
 app.command()(timeline)
 app.command()(stop)
+app.command()(sandbox)
 
 StudyName = Annotated[str, typer.Argument(metavar="STUDY", help="a preset: demo or full")]
 StudyDir = Annotated[Path, typer.Option("--out", help="directory of the study")]
