@@ -6,7 +6,7 @@ import os
 import selectors
 import socket
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import Any
 
 import msgspec
@@ -72,7 +72,7 @@ class Flight:
             pipes = self._send(server, held)
             texts, cause, answer = self._watch(pipes, began + self._limits.time_s)
         if "error" in answer:
-            raise SandboxError(f"the sandbox could not begin a program: {answer['error']}")
+            raise SandboxError(f"a program has no end that is known: {answer['error']}")
         records = _records(bytes(texts[2]))
         return self._outcome(texts, cause, answer, records, time.monotonic() - began), records[1:]
 
@@ -115,7 +115,7 @@ class Flight:
                     cause, deadline = self._told("timeout")
                 for key, _ in ready:
                     if key.data is None:
-                        answer = json.loads(self._leash.recv(PACKET) or b'{"error": "its server is gone"}')
+                        answer = self._end()
                         selector.unregister(self._leash)
                         continue
                     part = os.read(key.fd, _CHUNK)
@@ -125,6 +125,14 @@ class Flight:
                     if cause is None and len(texts[key.data]) > most:
                         cause, deadline = self._told("output")
         return [text[:most] for text in texts], cause, answer or {}
+
+    def _end(self) -> dict[str, Any]:
+        """What the server says of the end of the program."""
+        with suppress(OSError):
+            if said := self._leash.recv(PACKET):
+                answer: dict[str, Any] = json.loads(said)
+                return answer
+        return {"error": "its server is gone"}
 
     def _told(self, cause: Status) -> tuple[Status, float]:
         self.stop()

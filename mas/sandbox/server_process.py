@@ -5,12 +5,14 @@ import socket
 import subprocess
 import sys
 import weakref
+from contextlib import suppress
 from pathlib import Path
 
 from mas.core.errors import SandboxError
 from mas.sandbox.inside.server import PACKET, READY
 
-START_S = 30.0
+ANSWER_S = 30.0
+"""How long the server may take to begin, and to take an order."""
 _ROOT = str(Path(__file__).parents[2])
 _BEGIN = (
     "import sys; sys.path.insert(0, sys.argv[1]); from mas.sandbox.inside.server import main; del sys.path[0]; "
@@ -53,7 +55,7 @@ class ServerProcess:
                 pass_fds=[theirs.fileno()],
                 start_new_session=True,
             )
-        self._finish = weakref.finalize(self, _end, self._control, self._process)
+        self._finish = weakref.finalize(self, _end, self._control, self._process, os.getpid())
         self._await_ready()
 
     @property
@@ -65,7 +67,7 @@ class ServerProcess:
         """Have a program begun.
 
         Raises:
-            OSError: the server is gone.
+            OSError: the server is gone, or takes no orders.
         """
         socket.send_fds(self._control, [limits], files)
 
@@ -74,15 +76,14 @@ class ServerProcess:
         self._finish()
 
     def _await_ready(self) -> None:
-        self._control.settimeout(START_S)
+        self._control.settimeout(ANSWER_S)
         try:
             answer = self._control.recv(PACKET)
         except OSError as error:
-            answer = f"no answer within {START_S:g} s ({error})".encode()
+            answer = f"no answer within {ANSWER_S:g} s ({error})".encode()
         if answer != READY:
             self.close()
             raise SandboxError(answer.decode(errors="replace") or "the interpreter ended at once")
-        self._control.settimeout(None)
 
 
 def _python() -> str:
@@ -90,8 +91,12 @@ def _python() -> str:
     return os.path.realpath(getattr(sys, "_base_executable", sys.executable))
 
 
-def _end(control: socket.socket, process: "subprocess.Popen[bytes]") -> None:
-    control.close()
+def _end(control: socket.socket, process: "subprocess.Popen[bytes]", owner: int) -> None:
+    """Hang up and wait. A fork of the owner, which has the same objects, ends nothing."""
+    if os.getpid() != owner:
+        return
+    with control, suppress(OSError):
+        control.shutdown(socket.SHUT_RDWR)
     try:
         process.wait(_END_S)
     except subprocess.TimeoutExpired:

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from mas.sandbox.box import Sandbox
 from mas.sandbox.inside.values import canonical
-from mas.sandbox.outcome import Case, Checked
+from mas.sandbox.mechanism import Mechanism
+from mas.sandbox.outcome import Case, Checked, Limits
 
 DOUBLE = (Case("f(2)", 4), Case("f(-3)", -6), Case("f('a')", "aa"))
 
@@ -110,8 +111,9 @@ def test_nothing_that_is_expected_is_to_be_found_inside(sandbox: Sandbox) -> Non
     assert checked.passed == (False, True)
 
 
-def test_an_endless_case_fails_with_all_after_it_and_those_before_it_count(hasty: Sandbox) -> None:
-    checked = check(hasty, "def f(x):\n    while x == -3: pass\n    return x + x")
+def test_an_endless_case_fails_with_all_after_it_and_those_before_it_count(walls: Mechanism) -> None:
+    with Sandbox(Limits(time_s=2.0), mechanism=walls) as box:
+        checked = check(box, "def f(x):\n    while x == -3: pass\n    return x + x")
     assert checked.passed == (True, False, False)
     assert checked.outcome.status == "timeout"
 
