@@ -29,6 +29,7 @@ from mas.observe.command import timeline
 from mas.overrides import PLAYING, Overrides, RunDir, Sampled, check_used, configured
 from mas.person.command import play
 from mas.playing import BUS_HELP, BusCa, BusStore, agent, on_bus, run, stop
+from mas.sandbox.command import sandbox
 from mas.scenarios import SCENARIOS, build_scenario
 from mas.scenarios.command import scenarios
 from mas.scenarios.named import named_team
@@ -54,6 +55,7 @@ app.command()(timeline)
 app.command()(play)
 app.command()(stop)
 app.command()(scenarios)
+app.command()(sandbox)
 
 StudyName = Annotated[str, typer.Argument(metavar="STUDY", help="a preset: demo or full")]
 StudyDir = Annotated[Path, typer.Option("--out", help="directory of the study")]

@@ -28,6 +28,7 @@
     ├── BudgetExceeded         a call that would spend more than a budget holds
     ├── RunDirectoryError      a run directory that cannot be used
     ├── CheckpointError        a checkpoint that is corrupt or of another run
+    ├── SandboxError           model-written code cannot be run safely on this machine, or its sandbox broke
     ├── TrainingError          a learning step that broke its own rules
     └── Refused                a request to the endpoint, answered with an HTTP error (`mas.endpoint.errors`)
 
@@ -145,6 +146,10 @@ class RunDirectoryError(MasError):
 
 class CheckpointError(MasError):
     """A checkpoint that is corrupt, incomplete, or belongs to another run."""
+
+
+class SandboxError(MasError):
+    """Code cannot be run behind walls: this machine does not offer them, or they broke; no program was at fault."""
 
 
 class TrainingError(MasError):

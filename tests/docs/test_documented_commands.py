@@ -20,8 +20,8 @@ SHORT = (
 )  # fmt: skip
 ELSEWHERE = ("engine=vllm", "engine=openai", "engine.name=", "peers.")
 """Begins overrides that need more than this process."""
-RUN_ELSEWHERE = ("bench", "deadletters", "serve", "agent")
-"""Commands that need more than themselves: run in tests/bench, tests/bus, tests/endpoint and tests/broker."""
+RUN_ELSEWHERE = ("bench", "deadletters", "serve", "agent", "sandbox")
+"""Commands that need more than themselves: run in the tests of their own folders."""
 COMMAND = typer.main.get_command(app)
 NAMES: dict[str, Any] = getattr(COMMAND, "commands")  # noqa: B009 - a group, which its type does not say
 

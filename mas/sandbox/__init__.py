@@ -1,0 +1,1 @@
+"""A sandbox for model-written Python programs."""

@@ -1,0 +1,141 @@
+"""The sandbox as its callers use it: run a program, or check one with cases, at once or awaited."""
+
+import asyncio
+import threading
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from types import TracebackType
+from typing import Self
+
+from mas.core.errors import SandboxError
+from mas.sandbox.flight import KIB, Flight, Order, Record
+from mas.sandbox.inside.program import VALUE
+from mas.sandbox.inside.values import canonical
+from mas.sandbox.mechanism import Mechanism, open_server
+from mas.sandbox.outcome import Case, Checked, Limits, Outcome
+from mas.sandbox.server_process import ServerProcess
+
+
+class Sandbox:
+    """Runs Python programs that nobody trusts. It begins with the first program and is to be closed.
+
+    Args:
+        limits: of every program.
+        places: programs at a time; more wait for one to end.
+        seed: of `random` in every program; the order of sets of text is always the same.
+        mechanism: how the walls are built; None: the first of `mas.sandbox.mechanism` that works here.
+    """
+
+    def __init__(
+        self, limits: Limits | None = None, *, places: int = 2, seed: int = 0, mechanism: Mechanism | None = None
+    ) -> None:
+        if places < 1:
+            raise SandboxError(f"places={places}: at least one program must be able to run")
+        self.limits = limits or Limits()
+        self._seed = seed
+        self._mechanism = mechanism
+        self._places = threading.BoundedSemaphore(places)
+        self._threads = ThreadPoolExecutor(places, thread_name_prefix="sandbox")
+        self._opening = threading.Lock()
+        self._server: ServerProcess | None = None
+        self._is_closed = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End every program and the server. A closed sandbox runs nothing more."""
+        with self._opening:
+            self._is_closed = True
+            if self._server is not None:
+                self._server.close()
+                self._server = None
+        self._threads.shutdown()
+
+    def run_now(self, source: str, stdin: str = "") -> Outcome:
+        """Run a program to its end.
+
+        Raises:
+            SandboxError: no program can be run safely here, or the sandbox broke or was closed.
+        """
+        return self._fly(Flight(self._order(source, stdin=stdin), self.limits))[0]
+
+    async def run(self, source: str, stdin: str = "") -> Outcome:
+        """The same, awaited; a task that is cancelled ends its program.
+
+        Raises:
+            SandboxError: as `run_now`.
+        """
+        return (await self._awaited(self._order(source, stdin=stdin)))[0]
+
+    def check_now(self, source: str, cases: Sequence[Case]) -> Checked:
+        """Run a program, then evaluate the call of every case in it, and compare the values out here.
+
+        The expected values never enter the sandbox: a program passes a case by having its value, and by nothing else.
+
+        Raises:
+            SandboxError: as `run_now`.
+        """
+        return _judged(self._fly(Flight(self._order(source, cases), self.limits)), cases)
+
+    async def check(self, source: str, cases: Sequence[Case]) -> Checked:
+        """The same, awaited.
+
+        Raises:
+            SandboxError: as `run_now`.
+        """
+        return _judged(await self._awaited(self._order(source, cases)), cases)
+
+    def _order(self, source: str, cases: Sequence[Case] = (), stdin: str = "") -> Order:
+        return Order(source=source, calls=tuple(case.call for case in cases), seed=self._seed, stdin=stdin)
+
+    async def _awaited(self, order: Order) -> tuple[Outcome, list[Record]]:
+        flight = Flight(order, self.limits)
+        running = asyncio.get_running_loop().run_in_executor(self._threads, self._fly, flight)
+        running.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
+        try:
+            return await asyncio.shield(running)
+        except asyncio.CancelledError:
+            flight.stop()
+            raise
+
+    def _fly(self, flight: Flight) -> tuple[Outcome, list[Record]]:
+        with closing(flight):
+            most, size = self.limits.source_kib * KIB, flight.order.size
+            if size > most:
+                refused = f"the program and its input have {size} bytes; the limit is {most} (source_kib)"
+                return Outcome(status="refused", stderr=refused), []
+            with self._places:
+                server = self._open()
+                try:
+                    return flight.fly(server)
+                except SandboxError:
+                    self._forget(server)
+                    raise
+
+    def _open(self) -> ServerProcess:
+        with self._opening:
+            if self._is_closed:
+                raise SandboxError("the sandbox is closed")
+            if self._server is None:
+                self._server, _ = open_server(self._mechanism)
+            return self._server
+
+    def _forget(self, server: ServerProcess) -> None:
+        """A broken server is ended, and the next program begins a new one."""
+        with self._opening:
+            if self._server is server:
+                self._server = None
+        server.close()
+
+
+def _judged(flown: tuple[Outcome, list[Record]], cases: Sequence[Case]) -> Checked:
+    """Case by case: whether the record in its place holds the expected value. Records beyond the cases say nothing."""
+    outcome, records = flown
+    wanted = [(VALUE, canonical(case.expected)) for case in cases]
+    found = [*records[: len(cases)], *[None] * (len(cases) - len(records))]
+    return Checked(outcome=outcome, passed=tuple(one == other for one, other in zip(wanted, found, strict=True)))

@@ -1,0 +1,1 @@
+"""What runs inside the walls: the standard library only, so that nothing of the project is needed there."""

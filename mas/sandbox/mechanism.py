@@ -1,0 +1,132 @@
+"""Which walls this machine offers, and whether they hold: no sandbox opens before its server passed the self-test."""
+
+import shutil
+import sys
+from collections.abc import Mapping
+from contextlib import closing
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+from typing import Literal
+
+import msgspec
+
+from mas.core.errors import SandboxError
+from mas.sandbox.flight import Flight, Order
+from mas.sandbox.outcome import Limits
+from mas.sandbox.server_process import ServerProcess
+
+Mechanism = Literal["namespaces", "bubblewrap"]
+MECHANISMS: tuple[Mechanism, ...] = ("namespaces", "bubblewrap")
+"""In the order in which they are tried: a program in bubblewrap is as safe and takes ten times as long."""
+
+ADVICE = (
+    "Needed is Linux 5.14 or later that lets this user make namespaces, or an installed bubblewrap that may; in a "
+    "container, an option such as `--security-opt seccomp=unconfined`"
+)
+
+_LIMITS = Limits(time_s=20.0, memory_mib=128, tasks=4)
+_TEST = """
+import os, socket, threading, time
+
+def fails(attempt):
+    try:
+        attempt()
+    except (OSError, MemoryError, RuntimeError):
+        return True
+    return False
+
+def threads():
+    wait = threading.Event()
+    for _ in range(8):
+        threading.Thread(target=wait.wait, daemon=True).start()
+
+ATTEMPTS = {
+    "a file outside can be read": [lambda path=path: os.stat(path) for path in PATHS],
+    "a file can be written outside its directory": [
+        lambda path=path: open(path, "w") for path in ("/x", "/etc/x", "/dev/x", os.__file__)
+    ],
+    "the network can be used": [socket.socket],
+    "processes can be made": [os.fork],
+    "there is no limit of threads": [threads],
+    "there is no limit of memory": [lambda: bytearray(256 << 20)],
+    "another user's rights can be had": [lambda: os.setuid(1), lambda: os.chroot("/")],
+}
+for problem, attempts in ATTEMPTS.items():
+    if not all(fails(attempt) for attempt in attempts):
+        print(problem)
+if os.environ:
+    print("there are environment variables")
+"""
+
+
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
+    """What this machine offers.
+
+    Attributes:
+        mechanism: the one that a sandbox takes.
+        refused: why those that were tried before it cannot be taken.
+    """
+
+    mechanism: Mechanism
+    refused: Mapping[Mechanism, str]
+
+
+def open_server(wanted: Mechanism | None = None) -> tuple[ServerProcess, Finding]:
+    """A server whose walls hold, of the wanted mechanism or of the first that works.
+
+    Raises:
+        SandboxError: there is none.
+    """
+    refused: dict[Mechanism, str] = {}
+    for mechanism in (wanted,) if wanted else MECHANISMS:
+        try:
+            return _tested(mechanism), Finding(mechanism=mechanism, refused=refused)
+        except SandboxError as error:
+            refused[mechanism] = str(error)
+    reasons = "; ".join(f"{mechanism}: {reason}" for mechanism, reason in refused.items())
+    raise SandboxError(f"code cannot be run safely on this machine: {reasons}. {ADVICE}; see docs/sandbox.md")
+
+
+def probe(wanted: Mechanism | None = None) -> Finding:
+    """Try whether the wanted mechanism works here, or which one does.
+
+    Raises:
+        SandboxError: none; the message says why.
+    """
+    server, finding = open_server(wanted)
+    server.close()
+    return finding
+
+
+def _tested(mechanism: Mechanism) -> ServerProcess:
+    if not sys.platform.startswith("linux"):
+        raise SandboxError(f"{sys.platform} is not Linux")
+    server = ServerProcess(_bubblewrap() if mechanism == "bubblewrap" else "")
+    try:
+        _test(server)
+    except SandboxError:
+        server.close()
+        raise
+    return server
+
+
+def _bubblewrap() -> str:
+    path = shutil.which("bwrap")
+    if path is None:
+        raise SandboxError("the command bwrap is not installed")
+    return path
+
+
+def _test(server: ServerProcess) -> None:
+    """Run a program that tries to get out.
+
+    Raises:
+        SandboxError: it could, or it could not be run.
+    """
+    with NamedTemporaryFile(prefix="outside-") as outside:
+        paths = (outside.name, str(Path(__file__)), "/etc/passwd", "/proc/self", "/sys/kernel", "/var")
+        with closing(Flight(Order(source=f"PATHS = {paths!r}\n{_TEST}"), _LIMITS)) as flight:
+            outcome, _ = flight.fly(server)
+    if outcome.status != "ok" or outcome.stdout:
+        problems = outcome.stdout.strip().replace("\n", ", ") or f"{outcome.status}: {outcome.stderr.strip()}"
+        raise SandboxError(f"the self-test failed: {problems}")
