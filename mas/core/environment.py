@@ -48,7 +48,8 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     """What one step paid and did.
 
     Attributes:
-        rewards: per seat, per named component.
+        rewards: per seat, per named component; every seat that moved, and others that are paid, as a game's
+            end may do.
         illegal: seats whose action was not legal; it made no transition of the world, but the turn is spent.
     """
 

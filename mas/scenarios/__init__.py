@@ -11,7 +11,7 @@ from mas.config.options import Options, ScenarioOptions
 from mas.core.errors import ConfigError
 from mas.core.naming import did_you_mean
 from mas.core.scenario import Scenario
-from mas.scenarios import plan_path, relay, two_hop
+from mas.scenarios import plan_path, reasoning, relay, two_hop
 
 
 class Entry(NamedTuple):
@@ -20,12 +20,14 @@ class Entry(NamedTuple):
     Attributes:
         family: what it has in common with others, as `cooperative planning`.
         sizes: options of its sizes by name, the smallest first; the defaults of the options are the smallest.
+        is_demonstrated: whether it has demonstrations for the tiny base.
     """
 
     options: type[Options]
     build: Callable[[Any], Scenario]
     family: str = "other"
     sizes: Mapping[str, Mapping[str, Any]] = MappingProxyType({"small": MappingProxyType({})})
+    is_demonstrated: bool = True
 
 
 SCENARIOS: dict[str, Entry] = {
@@ -36,6 +38,17 @@ SCENARIOS: dict[str, Entry] = {
         plan_path.build,
         "cooperative planning",
         {"small": {}, "medium": {"size": 6, "walls": 7}, "large": {"size": 10, "walls": 20}},
+    ),
+    "reasoning": Entry(
+        reasoning.ReasoningOptions,
+        reasoning.build,
+        "reasoning",
+        {
+            "small": {},
+            "medium": {"config": {"max_terms": 10, "max_digits": 6}},
+            "large": {"config": {"max_terms": 20, "max_digits": 8}},
+        },
+        is_demonstrated=False,
     ),
 }
 

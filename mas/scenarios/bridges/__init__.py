@@ -1,0 +1,1 @@
+"""Environments of other packages, each behind an extra of its own."""
