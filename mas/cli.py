@@ -185,10 +185,11 @@ def graph(
 
 @app.command()
 def base(overrides: Overrides = None) -> None:
-    """Make the tiny base of a scenario, or of all; it is kept in the cache."""
+    """Make the tiny base of a scenario, or of all that have demonstrations; it is kept in the cache."""
     given = overrides or []
+    names = [name for name, entry in SCENARIOS.items() if entry.is_demonstrated]
     is_chosen = any(word.lstrip("+").partition("=")[0].partition(".")[0] == "scenario" for word in given)
-    wanted = [configured([*given, *more]) for more in ([[]] if is_chosen else [[f"scenario={n}"] for n in SCENARIOS])]
+    wanted = [configured([*given, *more]) for more in ([[]] if is_chosen else [[f"scenario={n}"] for n in names])]
     check_used("base", given, ("scenario", "model", "engine"))
     from mas.training.warm_start import tiny_base
 

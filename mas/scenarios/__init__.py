@@ -17,6 +17,7 @@ from mas.scenarios import (
     matrix_games,
     plan_path,
     questions,
+    reasoning,
     refine,
     relay,
     safe_reply,
@@ -33,12 +34,14 @@ class Entry(NamedTuple):
     Attributes:
         family: what it has in common with others, as `cooperative planning`.
         sizes: options of its sizes by name, the smallest first; the defaults of the options are the smallest.
+        is_demonstrated: whether it has demonstrations for the tiny base.
     """
 
     options: type[Options]
     build: Callable[[Any], Scenario]
     family: str = "other"
     sizes: Mapping[str, Mapping[str, Any]] = MappingProxyType({"small": MappingProxyType({})})
+    is_demonstrated: bool = True
 
 
 SCENARIOS: dict[str, Entry] = {
@@ -114,6 +117,17 @@ SCENARIOS: dict[str, Entry] = {
         },
     ),
     "questions": Entry(questions.QuestionOptions, questions.build, "questions and answers"),
+    "reasoning": Entry(
+        reasoning.ReasoningOptions,
+        reasoning.build,
+        "reasoning",
+        {
+            "small": {},
+            "medium": {"config": {"max_terms": 10, "max_digits": 6}},
+            "large": {"config": {"max_terms": 20, "max_digits": 8}},
+        },
+        is_demonstrated=False,
+    ),
 }
 
 

@@ -6,7 +6,6 @@ a stale base is never used.
 """
 
 import itertools
-import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
@@ -16,6 +15,7 @@ import torch
 from transformers.utils.logging import disable_progress_bar
 
 from mas.config.options import TinyOptions
+from mas.core.cache import cache_directory
 from mas.core.scenario import Scenario
 from mas.core.seeds import digest
 from mas.serving.forward import pad_left, right_aligned
@@ -25,13 +25,6 @@ _RECIPE = 1
 """Raised whenever the recipe below changes, so that cached bases are made anew."""
 
 Progress = Callable[[int, int, float], None]
-
-
-def cache_directory() -> Path:
-    """`$MAS_CACHE`, or `mas` under `$XDG_CACHE_HOME` or `~/.cache`."""
-    if "MAS_CACHE" in os.environ:
-        return Path(os.environ["MAS_CACHE"])
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "mas"
 
 
 def tiny_base(scenario: Scenario, options: TinyOptions, progress: Progress | None = None) -> Path:

@@ -13,7 +13,7 @@ from mas.scenarios import SCENARIOS, build_scenario
 from mas.training.evaluate import random_success
 
 
-@pytest.fixture(params=sorted(SCENARIOS))
+@pytest.fixture(params=sorted(name for name, entry in SCENARIOS.items() if entry.is_demonstrated))
 def scenario(request: pytest.FixtureRequest) -> Scenario:
     return build_scenario(ScenarioOptions(name=request.param))
 

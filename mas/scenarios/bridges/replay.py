@@ -1,0 +1,181 @@
+"""Environments whose only exact copy is to play again: what was done since the start is the whole state.
+
+Foreign games keep generators, open files and half-drained queues in places that a deep copy misses or shares. So a
+clone holds the task and the actions so far, plays them again when it is first asked for something, and refuses to go on
+where that shows anything else than the original saw.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Protocol, Self
+
+import msgspec
+
+from mas.core.environment import EnvironmentSpec, Observation, Step, Task
+from mas.core.errors import EnvironmentFault
+from mas.core.naming import did_you_mean
+from mas.core.seeds import digest
+
+LONGEST = 2000
+"""Characters of an action: games search it with patterns whose time grows with the square of its length."""
+
+
+class World(Protocol):
+    """A foreign game that runs. Whatever it does follows from the seed that it began with and the actions since."""
+
+    def to_move(self) -> str | None:
+        """The seat that must act, None at the end."""
+
+    def act(self, action: str) -> Step:
+        """Act for the seat that must."""
+
+    def fields(self, view: str) -> Mapping[str, str]:
+        """What a view sees. Pure."""
+
+    def legal(self) -> tuple[str, ...] | None:
+        """Legal actions of the seat that must act, None where they cannot be listed. Pure."""
+
+    def success(self) -> bool:
+        """Whether the task is solved. Pure."""
+
+    def render(self) -> str:
+        """Everything, for people. Pure."""
+
+
+class Played(msgspec.Struct, frozen=True):
+    """The whole state. `proof`: a digest of all that was seen on the way."""
+
+    name: str
+    seed: int
+    actions: tuple[str, ...]
+    proof: str
+
+
+class ReplayEnvironment:
+    """Satisfies `mas.core.environment.Environment` for games in which one seat moves at a time.
+
+    A clone costs nothing until it is used, and then the time of all steps so far. An action that is too long or has
+    control characters is illegal and reaches the game as an empty text.
+    """
+
+    def __init__(self, spec: EnvironmentSpec, begin: Callable[[int], World]) -> None:
+        """`begin`: the game's start from a seed."""
+        self.spec = spec
+        self._begin = begin
+        self._played: Played | None = None
+        self._world: World | None = None
+
+    def reset(self, task: Task) -> None:
+        self._world = self._begin(task.seed)
+        self._played = Played(self.spec.name, task.seed, (), self._seen(self._world, ""))
+
+    def to_move(self) -> tuple[str, ...]:
+        world, moves = self._running(), len(self._state().actions)
+        seat = world.to_move() if moves < self.spec.max_turns else None
+        return () if seat is None else (seat,)
+
+    def observe(self, view: str) -> Observation:
+        if view not in self.spec.views:
+            raise EnvironmentFault(f"{self.spec.name} has no view {view!r}. {did_you_mean(view, self.spec.views)}")
+        return Observation(self._running().fields(view))
+
+    def legal(self, seat: str) -> tuple[str, ...] | None:
+        if seat not in self.spec.seats:
+            raise EnvironmentFault(f"{self.spec.name} has no seat {seat!r}. {did_you_mean(seat, self.spec.seats)}")
+        return self._running().legal() if (seat,) == self.to_move() else ()
+
+    def step(self, actions: Mapping[str, str]) -> Step:
+        moving, state = self.to_move(), self._state()
+        if not moving:
+            raise EnvironmentFault(f"{self.spec.name}: the episode is over, call reset(task) to begin another")
+        if set(actions) != set(moving):
+            raise EnvironmentFault(f"{self.spec.name}: seats {sorted(actions)} acted, to move are {sorted(moving)}")
+        said = actions[moving[0]]
+        action = clean(said)
+        world = self._running()
+        step = self._act(world, action)
+        proof = self._seen(world, state.proof)
+        self._played = msgspec.structs.replace(state, actions=(*state.actions, action), proof=proof)
+        return step if action == said else msgspec.structs.replace(step, illegal=moving)
+
+    def success(self) -> bool:
+        return self._running().success()
+
+    def clone(self) -> Self:
+        twin = type(self).__new__(type(self))
+        twin.__dict__.update(self.__dict__)
+        twin._world = None
+        return twin
+
+    def snapshot(self) -> bytes:
+        return msgspec.json.encode(self._state())
+
+    def restore(self, state: bytes) -> None:
+        try:
+            played = msgspec.json.decode(state, type=Played)
+        except msgspec.MsgspecError as error:
+            raise EnvironmentFault(f"this is no snapshot of {self.spec.name}: {error}") from error
+        if played.name != self.spec.name or len(played.actions) > self.spec.max_turns:
+            raise EnvironmentFault(
+                f"a snapshot of {played.name} after {len(played.actions)} actions is none of {self.spec.name}, "
+                f"which ends after {self.spec.max_turns} at the latest"
+            )
+        self._world = self._again(played)
+        self._played = played
+
+    def state_key(self) -> str:
+        state = self._state()
+        return digest(state.name, state.seed, *state.actions)
+
+    def render(self) -> str:
+        return self._running().render()
+
+    def _state(self) -> Played:
+        if self._played is None:
+            raise EnvironmentFault(f"{self.spec.name} was not reset: call reset(task) first")
+        return self._played
+
+    def _running(self) -> World:
+        state = self._state()
+        if self._world is None:
+            self._world = self._again(state)
+        return self._world
+
+    def _again(self, played: Played) -> World:
+        """The game after these actions.
+
+        Raises:
+            EnvironmentFault: it went another way than the first time.
+        """
+        world = self._begin(played.seed)
+        proof = self._seen(world, "")
+        possible = True
+        for action in played.actions:
+            possible = possible and world.to_move() is not None
+            if possible:
+                self._act(world, clean(action))
+                proof = self._seen(world, proof)
+        if not possible or proof != played.proof:
+            raise EnvironmentFault(
+                f"{self.spec.name}, seed {played.seed}: {len(played.actions)} actions played again showed something "
+                "else than the first time: the game depends on more than its seed, or another version of it was played"
+            )
+        return world
+
+    def _act(self, world: World, action: str) -> Step:
+        try:
+            return world.act(action)
+        except Exception as error:
+            self._world = None
+            raise EnvironmentFault(
+                f"{self.spec.name}: the game broke at {action!r}: {type(error).__name__}: {error}"
+            ) from error
+
+    def _seen(self, world: World, before: str) -> str:
+        shown = [f"{name}={text}" for view in self.spec.views for name, text in sorted(world.fields(view).items())]
+        return digest(before, world.to_move() or "", *shown)
+
+
+def clean(action: str) -> str:
+    """The action, or an empty text for one that no game is to see."""
+    readable = len(action) <= LONGEST and all(letter.isprintable() or letter in "\n\t" for letter in action)
+    return action if readable else ""

@@ -1,0 +1,149 @@
+"""Generated text adventures of TextWorld: `textworld:small`, needs `mas[textworld]`.
+
+The task's seed makes the adventure. It is compiled once, which takes seconds, and kept in mas's cache.
+Legal actions are the admissible commands; anything else is illegal and never reaches the interpreter.
+
+Leaves out: adventures from files, and quests that are told in other words than TextWorld's own.
+"""
+
+import shutil
+import tempfile
+from collections.abc import Mapping
+from functools import partial
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from mas.core.cache import cache_directory
+from mas.core.environment import Environment, EnvironmentSpec, Step
+from mas.core.errors import ConfigError
+from mas.core.naming import did_you_mean
+from mas.core.seeds import derive_seed, digest
+from mas.scenarios.bridges.chance import OwnChance
+from mas.scenarios.bridges.extras import need
+from mas.scenarios.bridges.replay import ReplayEnvironment
+
+VIEWS = ("planner", "executor", "verifier", "feedback", "solo")
+SEAT = "team"
+_DICE = 1
+"""Seed of the interpreter's own generator; without one it takes the time of day."""
+
+
+class Size(msgspec.Struct, frozen=True):
+    """How large an adventure is. `quest`: commands that its shortest solution needs."""
+
+    rooms: int
+    objects: int
+    quest: int
+    max_turns: int
+
+
+SIZES = {
+    "small": Size(rooms=2, objects=4, quest=2, max_turns=20),
+    "medium": Size(rooms=5, objects=10, quest=4, max_turns=50),
+    "large": Size(rooms=10, objects=20, quest=8, max_turns=100),
+}
+
+
+def open_environment(name: str) -> Environment:
+    """The environment of adventures of one size: `small`, `medium` or `large`.
+
+    Raises:
+        ConfigError: there is no such size, or TextWorld is missing.
+    """
+    if name not in SIZES:
+        raise ConfigError(f"no size {name!r} of TextWorld's adventures. {did_you_mean(name, SIZES)}")
+    need("textworld", "textworld")
+    size = SIZES[name]
+    spec = EnvironmentSpec(
+        name=f"textworld:{name}", seats=(SEAT,), views=VIEWS, max_turns=size.max_turns, terms=("progress",)
+    )
+    return ReplayEnvironment(spec, partial(Adventure, size))
+
+
+def adventure(size: Size, seed: int) -> Path:
+    """The compiled adventure, made now unless it is cached."""
+    key = digest(version("textworld"), size.rooms, size.objects, size.quest, seed)
+    target = cache_directory() / "textworld" / key
+    if not (target / "game.z8").is_file():
+        target.parent.mkdir(parents=True, exist_ok=True)
+        made = Path(tempfile.mkdtemp(prefix=f".{key}-", dir=target.parent))
+        try:
+            _compile(size, seed, made / "game.z8")
+            try:
+                made.rename(target)
+            except OSError:
+                if not (target / "game.z8").is_file():
+                    raise
+        finally:
+            shutil.rmtree(made, ignore_errors=True)
+    return target / "game.z8"
+
+
+def _compile(size: Size, seed: int, path: Path) -> None:
+    textworld = need("textworld", "textworld")
+    own = derive_seed("textworld", seed) % 2**32
+    with OwnChance(own):
+        options = textworld.GameOptions()
+        options.seeds = own
+        options.nb_rooms = size.rooms
+        options.nb_objects = size.objects
+        options.quest_length = size.quest
+        options.path = str(path)
+        textworld.make(options)
+
+
+class Adventure:
+    """An adventure that runs in an interpreter of its own."""
+
+    def __init__(self, size: Size, seed: int) -> None:
+        textworld = need("textworld", "textworld")
+        path = adventure(size, seed)
+        wanted = textworld.EnvInfos(
+            **dict.fromkeys(("description", "inventory", "admissible_commands", "objective"), True),
+            **dict.fromkeys(("won", "score", "max_score"), True),
+        )
+        self._chance = OwnChance(_DICE)
+        self._done = False
+        with self._chance:
+            self._game: Any = textworld.start(str(path), wanted)
+            self._game.seed(_DICE)
+            self._state: Any = self._game.reset()
+
+    def to_move(self) -> str | None:
+        return None if self._done else SEAT
+
+    def act(self, action: str) -> Step:
+        if action not in self._state.admissible_commands:
+            return Step(rewards={SEAT: {}}, illegal=(SEAT,) if action else ())
+        before = self._state.score
+        with self._chance:
+            self._state, score, self._done = self._game.step(action)
+        return Step(rewards={SEAT: {"progress": (score - before) / self._state.max_score}})
+
+    def fields(self, view: str) -> Mapping[str, str]:
+        state = self._state
+        return {
+            "objective": state.objective.strip(),
+            "feedback": _heard(state),
+            "room": state.description.strip(),
+            "inventory": state.inventory.strip(),
+            "commands": "\n".join(state.admissible_commands),
+        }
+
+    def legal(self) -> tuple[str, ...]:
+        return tuple(self._state.admissible_commands)
+
+    def success(self) -> bool:
+        return bool(self._state.won)
+
+    def render(self) -> str:
+        return "\n\n".join(f"{name}:\n{text}" for name, text in self.fields(SEAT).items())
+
+
+def _heard(state: Any) -> str:
+    """What the adventure said last, without its banner and its prompt with the status line."""
+    text = state.feedback.partition("\n>")[0]
+    return str(text[max(text.find(state.objective), 0) :]).strip()

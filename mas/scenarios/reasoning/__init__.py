@@ -1,0 +1,69 @@
+"""Questions with verifiable answers from reasoning-gym, answered by a team. For real models."""
+
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from random import Random
+from typing import Any, Self
+
+from pydantic import Field, model_validator
+
+from mas.config.options import Options
+from mas.core.environment import Environment
+from mas.core.errors import ConfigError
+from mas.scenarios.folder import FolderScenario
+
+
+class ReasoningOptions(Options):
+    """`dataset`: one of reasoning-gym's. `config`: the dataset's own options, as `{max_terms: 3}`; empty: defaults."""
+
+    dataset: str = "chain_sum"
+    config: dict[str, Any] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _tested(self) -> Self:
+        # Here, not above: the bridge imports numpy, which `mas --help` does without.
+        from mas.scenarios.bridges.reasoning_gym import check_name
+
+        try:
+            check_name(self.dataset)
+        except ConfigError as error:
+            raise ValueError(str(error)) from error
+        return self
+
+
+def build(options: ReasoningOptions) -> FolderScenario:
+    """The scenario with these options; reasoning-gym itself is first needed for a task."""
+    from mas.scenarios.bridges.reasoning_gym import right_answer
+
+    name, config = options.dataset, options.config
+    return FolderScenario(
+        name="reasoning",
+        folder=Path(__file__).parent,
+        options_key=options.model_dump_json(),
+        make_environment=partial(_environment, name, config),
+        content=partial(_content, name=name, config=config),
+        demonstrate=_demonstrations,
+        skill=0.0,
+        expert=right_answer,
+    )
+
+
+def _environment(name: str, config: dict[str, Any]) -> Environment:
+    from mas.scenarios.bridges.reasoning_gym import QuestionEnvironment
+
+    return QuestionEnvironment(name, config)
+
+
+def _content(random: Random, name: str, config: dict[str, Any]) -> str:
+    from mas.scenarios.bridges.reasoning_gym import ask, check_version
+
+    check_version()
+    return str(ask(name, config, random).entry["question"])
+
+
+def _demonstrations(random: Random, skill: float) -> Iterator[tuple[str, str]]:
+    raise ConfigError(
+        "scenario 'reasoning' has no demonstrations: its questions are words that the tiny base cannot read. "
+        "Name a model that can: model.path=..."
+    )
