@@ -48,9 +48,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     """What one step paid and did.
 
     Attributes:
-        rewards: per seat, per named component; of all that moved, and of others who were paid.
-        rewards: per seat, per named component; every seat that moved, and others that are paid, as a game's
-            end may do.
+        rewards: per seat, per named component; of all that moved, and of others who were paid, as at a game's end.
         illegal: seats whose action was not legal; it made no transition of the world, but the turn is spent.
     """
 

@@ -27,6 +27,3 @@ def open_bridge(name: str) -> Environment:
     if package not in PREFIX or not rest:
         raise ConfigError(f"{name!r} is no id of a bridge: write PACKAGE:NAME. {did_you_mean(package, PREFIX)}")
     return cast(Environment, import_module(PREFIX[package]).open_environment(rest))
-
-
-"""Environments of other packages, each behind an extra of its own."""
