@@ -149,12 +149,10 @@ def scenarios(
         list[str] | None, typer.Option(metavar="NAME", help="one that is measured; may be repeated; default all")
     ] = None,
     size: Annotated[str | None, typer.Option(help="of all of them: small, medium, ...; default the smallest")] = None,
-    plot: Annotated[Path | None, typer.Option(metavar="FILE", help="draw the rows there: .svg or .png")] = None,
     repeats: Repeats = 3,
     without: Annotated[list[str] | None, typer.Option(metavar="NAME", help="leave out: rollout")] = None,
 ) -> None:
     """What steps, copies and snapshots of environments cost, and rollouts in them beside their engine."""
-    from mas.bench.plot import check_plot, write_bars
     from mas.bench.result import check_writable, write_result
     from mas.bench.scenarios.options import ScenariosBench
     from mas.bench.table import print_result
@@ -164,17 +162,13 @@ def scenarios(
     options = ScenariosBench(scenarios=names, size=size, repeats=repeats, without=frozenset(without or ()))
     if json is not None:
         check_writable(json)
-    if plot is not None:
-        check_plot(plot)
-    from mas.bench.scenarios.run import CPU, bench_scenarios
+    from mas.bench.scenarios.run import bench_scenarios
 
     console = Console(width=None if sys.stdout.isatty() else _WIDTH)
     result = asyncio.run(bench_scenarios(options, lambda text: console.print(text, style="dim", highlight=False)))
     print_result(console, result, reference="1st")
     if json is not None:
         write_result(json, result)
-    if plot is not None:
-        write_bars(plot, result, CPU)
     raise typer.Exit(result.exit_code)
 
 

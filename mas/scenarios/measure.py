@@ -76,7 +76,8 @@ def wilson(successes: int, trials: int) -> tuple[float, float]:
     share, scale = successes / trials, 1 + z * z / trials
     centre = (share + z * z / (2 * trials)) / scale
     spread = z / scale * sqrt(share * (1 - share) / trials + z * z / (4 * trials * trials))
-    return max(0.0, centre - spread), min(1.0, centre + spread)
+    # at the ends exactly, which rounding would miss
+    return centre - spread if successes else 0.0, centre + spread if successes < trials else 1.0
 
 
 class _Play(msgspec.Struct, frozen=True, kw_only=True):

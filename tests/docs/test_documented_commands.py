@@ -51,7 +51,8 @@ def shortened(words: list[str], small: tuple[str, ...]) -> list[str]:
     if name == "train":
         return [*words, *SHORT, *small]
     is_untrained = name == "run" and "=" in rest[0]
-    if name == "base" or is_untrained:
+    is_played = name == "play" and not {"--others", "--run"} & set(rest) and "/solo" not in rest[0]
+    if name == "base" or is_untrained or is_played:
         return [*words, *small]
     return ["eval", *(word for word in rest if word != "200"), "2"] if name == "eval" and rest[-1] == "200" else words
 

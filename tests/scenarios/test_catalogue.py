@@ -1,0 +1,201 @@
+"""What `mas scenarios` knows and measures."""
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from random import Random
+from types import SimpleNamespace
+from typing import Annotated, Any, Literal
+
+import pytest
+from pydantic import Field
+
+from mas.config.options import Options, ScenarioOptions
+from mas.core.environment import Environment
+from mas.core.errors import ConfigError
+from mas.scenarios import SCENARIOS, build_scenario, relay
+from mas.scenarios.catalogue import first_paragraph, profile, scenario_names, sized
+from mas.scenarios.measure import baselines, measure, wilson
+from mas.scenarios.policies import expert_of, random_policy
+
+Mas = Callable[..., Any]
+
+
+class OtherOptions(Options):
+    """Of somebody else's scenario."""
+
+    mode: Literal["a", "b"] = "a"
+    share: Annotated[float, Field(gt=0, lt=1)] | None = None
+
+
+@pytest.fixture
+def offered(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The name of a scenario that another package offers: relay under another name, without a family or sizes."""
+
+    def points(group: str) -> list[SimpleNamespace]:
+        entry = (OtherOptions, lambda options: relay.build(relay.RelayOptions()))
+        return [SimpleNamespace(name="others", load=lambda: entry)] if group == "mas.scenarios" else []
+
+    for module in ("mas.scenarios", "mas.scenarios.catalogue"):
+        monkeypatch.setattr(f"{module}.entry_points", points)
+    return iter(("others",))
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_a_profile_says_what_the_scenario_has(name: str) -> None:
+    for size in SCENARIOS[name].sizes:
+        known, scenario = profile(name, size), build_scenario(sized(name, size))
+        world = scenario.environment().spec
+        assert (known.family, known.size) == (SCENARIOS[name].family, size)
+        assert known.summary, "its README has no first paragraph"
+        assert not known.summary.startswith("#")
+        assert (known.seats, known.views, known.terms) == (world.seats, world.views, world.terms)
+        assert known.max_turns == world.max_turns
+        assert {team: dict(agents) for team, agents in known.teams.items()} == {
+            team: spec.members() for team, spec in scenario.teams.items()
+        }
+        assert {option.name for option in known.options} == set(SCENARIOS[name].options.model_fields)
+        assert known.has_expert is (expert_of(scenario) is not None)
+
+
+def test_options_are_told_with_type_default_and_bounds() -> None:
+    options = {option.name: option for option in profile("plan_path").options}
+    assert (options["size"].kind, options["size"].default, options["size"].bounds) == ("integer", 4, ">= 3, <= 10")
+    assert (options["max_turns"].kind, options["max_turns"].bounds) == ("integer or null", ">= 1")
+
+
+def test_a_scenario_of_another_package_is_listed_too(offered: Iterator[str]) -> None:
+    name = next(offered)
+    assert scenario_names() == [*SCENARIOS, name]
+    known = profile(name)
+    assert (known.family, list(known.sizes)) == ("other", ["small"])
+    options = {option.name: option for option in known.options}
+    assert (options["mode"].default, options["mode"].bounds) == ("a", "one of a, b")
+    assert options["share"].bounds == "> 0, < 1"
+    assert known.summary.startswith("Can two agents agree on a code?")
+
+
+def test_the_first_paragraph_of_a_page_is_its_first_text() -> None:
+    assert first_paragraph("# Title\n\n## Under it\n\none\n two\n\nthree") == "one two"
+    assert first_paragraph("# Title\n") == ""
+
+
+@pytest.mark.parametrize(("size", "options"), [(None, {}), ("medium", {"size": 6, "walls": 7})])
+def test_a_size_is_options(size: str | None, options: Mapping[str, int]) -> None:
+    assert sized("plan_path", size) == ScenarioOptions(name="plan_path", options=dict(options))
+
+
+def test_a_size_that_is_not_there_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"scenario 'plan_path' has no size 'medum'. Did you mean 'medium'\?"):
+        sized("plan_path", "medum")
+
+
+# With none of 10 the upper end is z²/(10 + z²) = 3.8415/13.8415; with 5 of 10 the interval is 0.5 ± 1.96/1.38415 ·
+# √(0.025 + 3.8415/400). 81 of 263: Newcombe, Statistics in Medicine 17, 1998.
+@pytest.mark.parametrize(
+    ("successes", "trials", "low", "high"),
+    [(0, 10, 0.0, 0.2775), (5, 10, 0.2366, 0.7634), (10, 10, 0.7225, 1.0), (81, 263, 0.2553, 0.3662)],
+)
+def test_the_interval_is_wilsons(successes: int, trials: int, low: float, high: float) -> None:
+    assert wilson(successes, trials) == pytest.approx((low, high), abs=6e-5)
+
+
+def test_baselines_of_relay_are_what_can_be_computed() -> None:
+    chance, best = baselines(build_scenario(sized("relay")), 400, 3)
+    # One of four digits: 0.25; four standard deviations of 400 are 4 x sqrt(0.25 x 0.75 / 400) = 0.087.
+    assert chance.success == pytest.approx(0.25, abs=0.087)
+    assert (best.success, best.high, best.rewards, best.turns, best.illegal) == (1.0, 1.0, {"team": 1.0}, 1.0, 0.0)
+    assert chance.low < 0.25 < chance.high
+    assert baselines(build_scenario(sized("relay")), 400, 3) == (chance, best)
+    assert baselines(build_scenario(sized("relay")), 400, 4)[0] != chance
+
+
+@pytest.mark.parametrize("name", ["relay", "two_hop", "plan_path"])
+def test_experts_that_see_everything_solve_everything(name: str) -> None:
+    for size in SCENARIOS[name].sizes:
+        scenario = build_scenario(sized(name, size))
+        expert = expert_of(scenario)
+        assert expert is not None
+        best = measure(scenario, "expert", expert, 100, 0)
+        assert best is not None
+        assert (best.success, best.illegal) == (1.0, 0.0)
+
+
+def test_illegal_actions_are_counted_and_who_cannot_tell_is_left_out() -> None:
+    def clumsy(environment: Environment, random: Random) -> dict[str, str]:
+        return {"team": "U" if random.random() < 0.5 else "no such action"}
+
+    def silent(environment: Environment, random: Random) -> None:
+        return None
+
+    scenario = build_scenario(sized("plan_path"))
+    found = measure(scenario, "clumsy", clumsy, 40, 0)
+    assert found is not None
+    assert 0.5 < found.illegal < 0.95
+    assert measure(scenario, "silent", silent, 3, 0) is None
+
+
+def test_the_random_player_cannot_tell_where_actions_are_not_listed(monkeypatch: pytest.MonkeyPatch) -> None:
+    scenario = build_scenario(sized("relay"))
+    environment = scenario.environment()
+    environment.reset(scenario.task("eval", 0))
+    monkeypatch.setattr(environment, "legal", lambda seat: None)
+    assert random_policy(environment, Random(0)) is None
+    monkeypatch.setattr(environment, "legal", lambda seat: ())
+    assert random_policy(environment, Random(0)) == {"team": ""}
+
+
+def test_the_command_lists_all_and_tells_all_of_one(mas: Mas) -> None:
+    listed = mas("scenarios")
+    assert listed.code == 0
+    assert all(name in listed.out for name in SCENARIOS)
+    told = mas("scenarios", "plan_path").out
+    for part in (
+        "cooperative planning",
+        "progress, waste, goal",
+        ">= 3, <= 10",
+        "scenario.options.size=6",
+        "team solo",
+    ):
+        assert part in told
+
+
+def test_the_command_measures_and_writes_the_same_file_twice(mas: Mas, tmp_path: Path) -> None:
+    words = ("scenarios", "plan_path", "--measure", "--episodes", "20", "--seed", "5", "--size", "medium", "--json")
+    texts = []
+    for name in ("a.json", "b.json"):
+        ran = mas(*words, str(tmp_path / name))
+        assert ran.code == 0, ran.err
+        texts.append((tmp_path / name).read_text())
+    assert texts[0] == texts[1]
+    (found,) = json.loads(texts[0])
+    assert (found["profile"]["size"], found["profile"]["max_turns"], found["seed"]) == ("medium", 18, 5)
+    assert [row["player"] for row in found["baselines"]] == ["random", "expert"]
+    assert found["baselines"][1]["success"] == 1.0
+    assert "1.000" in ran.out
+
+
+def test_of_a_size_those_are_measured_that_have_it(mas: Mas, tmp_path: Path) -> None:
+    path = tmp_path / "found.json"
+    assert mas("scenarios", "--size", "medium", "--json", str(path)).code == 0
+    names = {found["profile"]["name"] for found in json.loads(path.read_text())}
+    assert names == {name for name, entry in SCENARIOS.items() if "medium" in entry.sizes}
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (("plan_pth",), "Did you mean 'plan_path'?"),
+        (("--size", "hugest"), "no scenario has the size 'hugest'; there are: small, medium"),
+        (("relay", "--size", "hugest"), "scenario 'relay' has no size 'hugest'."),
+        (("relay", "--episodes", "3"), "--episodes is for --measure, which is not given"),
+        (("relay", "--seed", "3"), "--seed is for --measure, which is not given"),
+        (("relay", "--json", "none/found.json"), "none/found.json cannot be written"),
+        (("relay", "--json", "/proc/found.json"), "/proc/found.json cannot be written"),
+    ],
+)
+def test_a_mistake_is_one_line_and_exit_code_2(words: tuple[str, ...], text: str, mas: Mas) -> None:
+    ran = mas("scenarios", *words)
+    assert ran.code == 2
+    assert text in ran.err
+    assert ran.err.count("\n") == 1
