@@ -157,6 +157,7 @@ def played(state: SokobanState, level: Level) -> SokobanState:
     return msgspec.structs.replace(state, level=level, visited=(*visited, level.cell))
 
 
+@lru_cache(maxsize=65_536)
 def distance(level: Level) -> int:
     """How far a level is from its solution, in steps; 0 exactly where it is solved, and no box may be lost.
 
