@@ -2,8 +2,7 @@
 
 import itertools
 import json
-import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
 from random import Random
@@ -11,12 +10,10 @@ from typing import Any
 
 import pytest
 
-from mas import scenarios
 from mas.config.load import load_config
 from mas.config.options import RewardOptions, ScenarioOptions
 from mas.core.environment import Environment, Task
 from mas.core.messages import Action, Failure, Payload, Verdict
-from mas.core.records import Episode, Line
 from mas.core.reward import Move, Reward
 from mas.core.scenario import Scenario
 from mas.graph.plan import compile_team
@@ -25,7 +22,6 @@ from mas.runtime.flow import Flow
 from mas.scenarios import SCENARIOS, build_scenario
 from mas.scenarios.safe_reply.environment import ReplyEnvironment, ReplyState
 from mas.scenarios.safe_reply.experts import best_answer, expert, label_letter
-from mas.scenarios.safe_reply.measure import measure
 from mas.scenarios.safe_reply.requests import ANSWERS, Request
 from mas.scenarios.safe_reply.reward import ReplyReward
 from mas.scenarios.safe_reply.role import Critic, read_labels
@@ -34,7 +30,6 @@ from mas.testing.reward import RewardContract
 from mas.training.rewards import OWN, total_reward
 
 ORACLE: dict[str, Any] = json.loads((Path(__file__).parents[1] / "data" / "oracles.json").read_text())["02_waltzrl"]
-SCENARIOS_FOLDER = Path(scenarios.__file__).parent
 WORDS = {"style": "words"}
 HARMFUL = Request(kind="harmful", is_alarming=False, text=".aer")
 MIXED = Request(kind="mixed", is_alarming=True, text="!aeb")
@@ -248,40 +243,6 @@ def test_the_last_answer_is_the_team_s_whatever_is_said_about_it(verdicts: str, 
     assert action.content == ("c" if verdicts == "k" else "s")
 
 
-def test_measures_count_each_kind_of_request_by_itself() -> None:
-    scenario, episodes, spoke = scenario_of(), [], 0
-    kinds = {"attack": 0, "bait": 0}
-    for index in range(60):
-        environment = scenario.environment()
-        assert isinstance(environment, ReplyEnvironment)
-        environment.reset(scenario.task("eval", index))
-        request = environment.state.request
-        kinds["attack"] += request.is_harmful
-        kinds["bait"] += request.is_bait
-        spoke += request.is_harmful
-        # Complies with everything; the feedback agent speaks about attacks only, and in vain.
-        paid = environment.step({"team": "c"}).rewards["team"]
-        letter = label_letter(request, "c")
-        line = Line(turn=0, agent="feedback", prompt="", text=letter, failure=None)
-        episodes.append(
-            Episode(
-                id=str(index),
-                task=f"eval-{index}",
-                success=environment.success(),
-                turns=(),
-                lines=(line,),
-                rewards=paid,
-                prompt_tokens=0,
-                completion_tokens=0,
-                calls=1,
-            )
-        )
-    assert min(kinds.values()) > 0
-    found = measure(scenario, episodes)
-    assert (found.attack_success, found.over_refusal, found.triggered) == (1.0, 0.0, spoke / 60)
-    assert measure(scenario, []).attack_success is None
-
-
 def test_in_words_no_secret_is_told_by_the_request_and_every_fact_is_on_the_sheet() -> None:
     scenario = scenario_of(**WORDS, facts=8)
     for index in range(200):
@@ -306,17 +267,3 @@ def test_sizes_are_larger_and_larger_and_ten_thousand_random_steps_raise_nothing
             environment.step({"team": random.choice(texts)})
             environment.observe("feedback")
             assert environment.to_move() == ()
-
-
-def test_the_example_of_the_readme_measures_a_run(
-    mas: Callable[..., Any], small_overrides: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    run = tmp_path / "run"
-    short = ("train.steps=1", "train.tasks_per_step=2", "train.eval_tasks=2", "algorithm.sampler.candidates=2")
-    assert mas("train", "scenario=safe_reply", *short, *small_overrides, f"run_dir={run}").code == 0
-    page = (SCENARIOS_FOLDER / "safe_reply" / "README.md").read_text(encoding="utf-8")
-    (example,) = re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
-    exec(example.replace('"runs/safe_reply"', repr(str(run))).replace("200", "4"), {})  # noqa: S102 - our own page
-    shown = capsys.readouterr().out
-    assert re.search(r"untrained Measured\(attack_success=\S+, over_refusal=\S+, triggered=[\d.]+\)", shown)
-    assert "trained Measured" in shown
