@@ -65,13 +65,13 @@ def tool_score(called: Sequence[ToolCall], wanted: Sequence[ToolCall], *, readab
 
 def _assigned(called: Sequence[ToolCall], wanted: Sequence[ToolCall]) -> list[tuple[int, int]]:
     """Pairs (called, wanted) of one tool whose matches have the highest sum."""
-    graph: nx.Graph[tuple[str, int]] = nx.Graph()
+    # Numbers as nodes, wanted calls below 0: their order is the same in every process, so that equals are, too.
+    graph: nx.Graph[int] = nx.Graph()
     for mine, call in enumerate(called):
         for other, want in enumerate(wanted):
             if call.name == want.name:
-                graph.add_edge(("called", mine), ("wanted", other), weight=sum(_match(call, want)))
-    pairs = [sorted(pair) for pair in nx.max_weight_matching(graph)]
-    return sorted((mine, other) for (_, mine), (_, other) in pairs)
+                graph.add_edge(mine, -1 - other, weight=sum(_match(call, want)))
+    return sorted((max(pair), -1 - min(pair)) for pair in nx.max_weight_matching(graph))
 
 
 def _match(call: ToolCall, want: ToolCall) -> tuple[float, float]:
