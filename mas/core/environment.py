@@ -81,7 +81,7 @@ class Environment(Protocol):
         """Legal actions as text, None where they cannot be listed."""
 
     def step(self, actions: Mapping[str, str]) -> Step:
-        """Act. Keys equal `to_move()`; an empty text passes: it is legal, moves nothing and spends the turn.
+        """Act. Keys equal `to_move()`; an empty text passes.
 
         Raises:
             EnvironmentFault: keys differ from `to_move()`, or the episode is over.

@@ -22,7 +22,7 @@ from mas.scenarios.bridges.rules import Rules
 
 pytestmark = pytest.mark.skipif(find_spec("pettingzoo") is None, reason="PettingZoo is not installed: mas[pettingzoo]")
 
-SAMPLE = ("classic/tictactoe_v3", "classic/rps_v2", "classic/leduc_holdem_v4")
+SAMPLE = ("classic/tictactoe_v3", "classic/rps_v2")
 
 
 @pytest.mark.parametrize("name", SAMPLE, scope="class")

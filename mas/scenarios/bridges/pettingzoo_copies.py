@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-SHARED = ("observation_spaces", "action_spaces")
-"""Attributes that never change, so that copies have them in common."""
+SHARED = ("observation_spaces", "action_spaces", "screen")
+"""Attributes that no step changes (spaces, a surface that only a window draws on): copies have them in common."""
 
 
 def copied(environment: Any) -> Any:
