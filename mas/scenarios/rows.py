@@ -60,7 +60,7 @@ def _lines(path: Path) -> Iterator[Row]:
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise ConfigError(f"{path}, line {number} is no JSON: {error}") from error
         if not isinstance(values, dict):
-            raise ConfigError(f"{path}, line {number} is no object with fields, but {_shown(values)}")
+            raise ConfigError(f"{path}, line {number} is no object with fields, but {shown(values)}")
         yield Row(f"{path}, line {number}", values)
 
 
@@ -117,6 +117,7 @@ def _of_splits(path: str, found: Any) -> list[Row]:
     ]
 
 
-def _shown(value: object) -> str:
+def shown(value: object) -> str:
+    """A value as errors show it, cut where it is long."""
     text = repr(value)
     return text if len(text) <= 60 else f"{text[:57]}..."

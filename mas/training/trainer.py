@@ -1,7 +1,7 @@
 """The training loop: sample, compare, improve, publish, write down; and again.
 
-A step depends on the step before only through the learner and the counters, and on randomness only through the seed
-and the step's number: a run that is killed and resumed ends with the weights of one that was not.
+A step depends on the step before only through the learner, the counters and the task source, and on randomness only
+through the seed and the step's number: a run that is killed and resumed ends with the weights of one that was not.
 """
 
 import time

@@ -10,7 +10,7 @@ from mas.core.naming import did_you_mean
 from mas.core.scenario import Split
 from mas.core.seeds import derive_seed
 from mas.scenarios.questions.scoring import LETTERS, Scorer, chosen, is_answer, normal
-from mas.scenarios.rows import Row, read_rows
+from mas.scenarios.rows import Row, read_rows, shown
 
 _SPLITS: Mapping[str, Split] = {
     "train": "train",
@@ -88,12 +88,14 @@ def _remedy(split: str | None) -> str:
 def _question(row: Row, fields: Fields, scorer: Scorer) -> Question:
     text = _value(row, fields.question)
     if not isinstance(text, str) or not text.strip():
-        raise ConfigError(f"{row.where}: field {fields.question!r} is {text!r}; a question is a text that is not empty")
+        raise ConfigError(
+            f"{row.where}: field {fields.question!r} is {shown(text)}; a question is a text that is not empty"
+        )
     choices = () if fields.choices is None else _choices(row, fields.choices)
     answer = _answer(row, fields.answer, choices)
     if not is_answer(answer, choices, scorer):
         wanted = f"one of the choices {list(choices)}, its letter or its number from 0" if choices else "a number"
-        raise ConfigError(f"{row.where}: field {fields.answer!r} is {answer!r}; {wanted} was expected")
+        raise ConfigError(f"{row.where}: field {fields.answer!r} is {shown(answer)}; {wanted} was expected")
     return Question(text.strip(), answer, choices)
 
 
@@ -101,10 +103,10 @@ def _choices(row: Row, field: str) -> tuple[str, ...]:
     value = _value(row, field)
     if not _is_list_of_texts(value) or not 2 <= len(value) <= len(LETTERS):
         raise ConfigError(
-            f"{row.where}: field {field!r} is {value!r}; a list of 2 to {len(LETTERS)} texts was expected"
+            f"{row.where}: field {field!r} is {shown(value)}; a list of 2 to {len(LETTERS)} texts was expected"
         )
     if len({normal(choice) for choice in value}) < len(value):
-        raise ConfigError(f"{row.where}: field {field!r} is {value!r}, which has a choice twice")
+        raise ConfigError(f"{row.where}: field {field!r} is {shown(value)}, which has a choice twice")
     return tuple(value)
 
 
@@ -123,7 +125,7 @@ def _answer(row: Row, field: str, choices: Sequence[str]) -> str:
         number = chosen(value, choices)
         return value.strip() if number is None else choices[number]
     wanted = f"a choice, its letter, or a number below {len(choices)}" if choices else "a number or a text"
-    raise ConfigError(f"{row.where}: field {field!r} is {value!r}; {wanted} was expected")
+    raise ConfigError(f"{row.where}: field {field!r} is {shown(value)}; {wanted} was expected")
 
 
 def _split(row: Row, field: str | None, question: Question, eval_share: float) -> Split:
@@ -132,7 +134,7 @@ def _split(row: Row, field: str | None, question: Question, eval_share: float) -
         return "eval" if in_eval(question, eval_share) else "train"
     if not isinstance(name, str) or name not in _SPLITS:
         source = "its split" if field is None else f"field {field!r}"
-        raise ConfigError(f"{row.where}: {source} is {name!r}. {did_you_mean(str(name), _SPLITS)}")
+        raise ConfigError(f"{row.where}: {source} is {shown(name)}. {did_you_mean(str(name), _SPLITS)}")
     return _SPLITS[name]
 
 

@@ -11,7 +11,8 @@ Scorer = Literal["exact", "number", "contains", "choice"]
 
 LETTERS = ascii_uppercase
 """Names of choices, and so the most that a question can have."""
-_NUMBER = re.compile(r"-?(?:[0-9][0-9,]*(?:\.[0-9]+)?|\.[0-9]+)")
+_NUMBER = re.compile(r"(?:(?<![\w)])-)?(?:(?:[0-9]{1,3}(?:,[0-9]{3})+|[0-9]+)(?:\.[0-9]+)?|\.[0-9]+)")
+"""Commas divide thousands; a minus behind a number or a word is none of the number's."""
 _LETTER = re.compile(r"\(?([A-Za-z])\)?[.:)]?")
 
 
