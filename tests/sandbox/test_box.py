@@ -174,7 +174,7 @@ def _lives(pid: int) -> bool:
         return False
 
 
-def test_a_closed_sandbox_runs_nothing_and_leaves_nothing(walls: Mechanism) -> None:
+async def test_a_closed_sandbox_runs_nothing_and_leaves_nothing(walls: Mechanism) -> None:
     with Sandbox(mechanism=walls) as box:
         box.run_now("pass")
         assert box._server is not None
@@ -182,6 +182,8 @@ def test_a_closed_sandbox_runs_nothing_and_leaves_nothing(walls: Mechanism) -> N
     assert not any(_lives(pid) for pid in family)
     with pytest.raises(SandboxError, match="closed"):
         box.run_now("pass")
+    with pytest.raises(SandboxError, match="closed"):
+        await box.run("pass")
 
 
 def test_without_places_there_is_no_sandbox() -> None:
