@@ -148,7 +148,7 @@ def test_nothing_survives_a_killed_caller(walls: Mechanism) -> None:
     with caller:
         assert caller.stdout is not None
         server = int(caller.stdout.readline())
-        until(lambda: _busy(server) >= (2 if walls == "namespaces" else 1))
+        until(lambda: _busy(server) >= (2 if walls == "namespaces" else 3))
         family = _family(server)
         caller.kill()
     until(lambda: not any(_lives(pid) for pid in family))
