@@ -16,6 +16,8 @@ from mas.sandbox.mechanism import Mechanism, open_server
 from mas.sandbox.outcome import Case, Checked, Limits, Outcome
 from mas.sandbox.server_process import ServerProcess
 
+CLOSED = "the sandbox is closed: make another one"
+
 
 class Sandbox:
     """Runs Python programs that nobody trusts. It begins with the first program and is to be closed.
@@ -78,22 +80,26 @@ class Sandbox:
         The expected values never enter the sandbox: a program passes a case by having its value, and by nothing else.
 
         Raises:
-            SandboxError: as `run_now`.
+            SandboxError: as `run_now`, or an expected value that cannot be compared.
         """
-        return _judged(self._fly(Flight(self._order(source, cases), self.limits)), cases)
+        wanted = _wanted(cases)
+        return _judged(wanted, self._fly(Flight(self._order(source, cases), self.limits)))
 
     async def check(self, source: str, cases: Sequence[Case]) -> Checked:
         """The same, awaited.
 
         Raises:
-            SandboxError: as `run_now`.
+            SandboxError: as `check_now`.
         """
-        return _judged(await self._awaited(self._order(source, cases)), cases)
+        wanted = _wanted(cases)
+        return _judged(wanted, await self._awaited(self._order(source, cases)))
 
     def _order(self, source: str, cases: Sequence[Case] = (), stdin: str = "") -> Order:
         return Order(source=source, calls=tuple(case.call for case in cases), seed=self._seed, stdin=stdin)
 
     async def _awaited(self, order: Order) -> tuple[Outcome, list[Record]]:
+        if self._is_closed:
+            raise SandboxError(CLOSED)
         flight = Flight(order, self.limits)
         running = asyncio.get_running_loop().run_in_executor(self._threads, self._fly, flight)
         running.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
@@ -120,7 +126,7 @@ class Sandbox:
     def _open(self) -> ServerProcess:
         with self._opening:
             if self._is_closed:
-                raise SandboxError("the sandbox is closed")
+                raise SandboxError(CLOSED)
             if self._server is None:
                 self._server, _ = open_server(self._mechanism)
             return self._server
@@ -133,9 +139,22 @@ class Sandbox:
         server.close()
 
 
-def _judged(flown: tuple[Outcome, list[Record]], cases: Sequence[Case]) -> Checked:
+def _wanted(cases: Sequence[Case]) -> list[Record]:
+    """What a program that passes reports."""
+    wanted = []
+    for case in cases:
+        try:
+            wanted.append((VALUE, canonical(case.expected)))
+        except (TypeError, ValueError) as error:
+            raise SandboxError(
+                f"the case {case.call!r} expects {type(case.expected).__name__}: {error}. Expect numbers, text, bytes, "
+                "booleans, None, or lists, tuples, sets and dictionaries of these."
+            ) from error
+    return wanted
+
+
+def _judged(wanted: list[Record], flown: tuple[Outcome, list[Record]]) -> Checked:
     """Case by case: whether the record in its place holds the expected value. Records beyond the cases say nothing."""
     outcome, records = flown
-    wanted = [(VALUE, canonical(case.expected)) for case in cases]
-    found = [*records[: len(cases)], *[None] * (len(cases) - len(records))]
-    return Checked(outcome=outcome, passed=tuple(one == other for one, other in zip(wanted, found, strict=True)))
+    reached = [*records[: len(wanted)], *[None] * (len(wanted) - len(records))]
+    return Checked(outcome=outcome, passed=tuple(one == other for one, other in zip(wanted, reached, strict=True)))

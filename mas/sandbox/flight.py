@@ -101,7 +101,9 @@ class Flight:
 
     def _watch(self, pipes: list[int], deadline: float) -> tuple[list[bytearray], Status | None, dict[str, Any]]:
         """Read until the program has ended and nothing is left to read; end it where it goes beyond a limit."""
-        texts, cause, answer = [bytearray() for _ in pipes], None, None
+        texts = [bytearray() for _ in pipes]
+        cause: Status | None = None
+        answer: dict[str, Any] | None = None
         most = self._limits.output_kib * KIB
         with selectors.DefaultSelector() as selector:
             selector.register(self._leash, selectors.EVENT_READ)
@@ -109,13 +111,9 @@ class Flight:
                 selector.register(pipe, selectors.EVENT_READ, index)
             while selector.get_map():
                 ready = selector.select(max(0.0, deadline - time.monotonic()))
-                if not ready and cause is not None:
-                    raise SandboxError(f"a program did not end within {GRACE_S:g} s after it was told to")
-                if not ready:
-                    cause, deadline = self._told("timeout")
                 for key, _ in ready:
                     if key.data is None:
-                        answer = self._end()
+                        answer, deadline = self._end(), time.monotonic() + GRACE_S
                         selector.unregister(self._leash)
                         continue
                     part = os.read(key.fd, _CHUNK)
@@ -124,6 +122,10 @@ class Flight:
                     texts[key.data] += part[: most - len(texts[key.data]) + 1]
                     if cause is None and len(texts[key.data]) > most:
                         cause, deadline = self._told("output")
+                if time.monotonic() >= deadline:
+                    if cause is not None or answer is not None:
+                        raise SandboxError(f"a program's end took longer than {GRACE_S:g} s")
+                    cause, deadline = self._told("timeout")
         return [text[:most] for text in texts], cause, answer or {}
 
     def _end(self) -> dict[str, Any]:

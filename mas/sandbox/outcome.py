@@ -15,7 +15,7 @@ class Limits(Options):
 
     Attributes:
         time_s: seconds on the clock, and of processor time.
-        memory_mib: address space of each of its processes; the interpreter itself takes about 40.
+        memory_mib: address space of each of its processes; the interpreter itself takes about 30.
         tasks: its threads and processes together. may_fork: whether it may make processes at all; without, the
             whole program has `memory_mib`.
         output_kib: of standard output, of standard error, and of all values that `check` asks for.

@@ -160,7 +160,7 @@ def test_no_program_finds_anything_of_an_earlier_one_in_its_memory(sandbox: Sand
     assert outcome.stdout == "False\n"
 
 
-def test_killing_the_parent_or_everybody_kills_nobody_else(sandbox: Sandbox) -> None:
+def test_killing_the_parent_or_everybody_kills_nobody_else(sandbox: Sandbox, walls: Mechanism) -> None:
     outcome = run(
         sandbox,
         """
@@ -175,7 +175,8 @@ def test_killing_the_parent_or_everybody_kills_nobody_else(sandbox: Sandbox) -> 
         print("alone")
         """,
     )
-    assert outcome.stdout == "alone\n" or outcome.status in ("killed", "wrong")
+    # Bubblewrap has a process of its own in there, without which the program ends.
+    assert outcome.stdout == "alone\n" or walls == "bubblewrap"
 
 
 @pytest.mark.parametrize("stream", ["stdout", "stderr"])

@@ -148,7 +148,7 @@ def test_nothing_survives_a_killed_caller(walls: Mechanism) -> None:
     with caller:
         assert caller.stdout is not None
         server = int(caller.stdout.readline())
-        until(lambda: _busy(server) >= (2 if walls == "namespaces" else 1))
+        until(lambda: _busy(server) >= (2 if walls == "namespaces" else 3))
         family = _family(server)
         caller.kill()
     until(lambda: not any(_lives(pid) for pid in family))
@@ -174,7 +174,7 @@ def _lives(pid: int) -> bool:
         return False
 
 
-def test_a_closed_sandbox_runs_nothing_and_leaves_nothing(walls: Mechanism) -> None:
+async def test_a_closed_sandbox_runs_nothing_and_leaves_nothing(walls: Mechanism) -> None:
     with Sandbox(mechanism=walls) as box:
         box.run_now("pass")
         assert box._server is not None
@@ -182,6 +182,8 @@ def test_a_closed_sandbox_runs_nothing_and_leaves_nothing(walls: Mechanism) -> N
     assert not any(_lives(pid) for pid in family)
     with pytest.raises(SandboxError, match="closed"):
         box.run_now("pass")
+    with pytest.raises(SandboxError, match="closed"):
+        await box.run("pass")
 
 
 def test_without_places_there_is_no_sandbox() -> None:

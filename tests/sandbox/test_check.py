@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mas.core.errors import SandboxError
 from mas.sandbox.box import Sandbox
 from mas.sandbox.inside.values import canonical
 from mas.sandbox.mechanism import Mechanism
@@ -146,9 +147,16 @@ def test_two_values_have_one_text_exactly_when_they_are_equal_and_of_one_type(on
 
 
 def test_values_that_print_alike_are_told_apart() -> None:
-    alike = [1, True, 1.0, "1", b"1", [1], (1,), {1}, frozenset({1}), {1: 1}, {"1": 1}, None, "None", "<list>", [[]]]
+    alike = [1, True, 1.0, "1", b"1", [1], (1,), {1}, frozenset({1}), {1: 1}, {"1": 1}, None, "None", [[]]]
     assert len({canonical(value) for value in alike}) == len(alike)
     assert canonical({"b": 1, "a": {3, 20, 1}}) == canonical({"a": {20, 1, 3}, "b": 1})
+
+
+def test_what_cannot_be_compared_is_an_error_of_who_expects_it(sandbox: Sandbox) -> None:
     cyclic: list[object] = []
     cyclic.append(cyclic)
-    assert "<list>" in canonical(cyclic)
+    for expected in (object(), [len], cyclic, 10**5000):
+        with pytest.raises(SandboxError, match=r"'f\(1\)' expects"):
+            check(sandbox, "def f(x): return x", (Case("f(1)", expected),))
+    loop = "a = []\na.append(a)\nf = lambda x: a if x else object()"
+    assert check(sandbox, loop, (Case("f(1)", []), Case("f(0)", None))).passed == (False, False)

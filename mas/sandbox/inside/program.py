@@ -1,7 +1,7 @@
 """The life of one program: a process of its own, locked in before the first line of the program runs.
 
 What it reports, on file 3, is records of one letter, four bytes of length and text. A program can write there too:
-what it writes is a claim about itself and nothing more, see `mas.sandbox.check`.
+what it writes is a claim about itself and nothing more, see `mas.sandbox.box.Sandbox.check_now`.
 """
 
 import atexit
@@ -111,7 +111,7 @@ def _value(call: str, main: ModuleType) -> None:
     """Report the value of one expression, or what it raised; a program that ends itself here reports no more."""
     try:
         text = canonical(eval(compile(call, "<call>", "eval", dont_inherit=True), main.__dict__))  # noqa: S307
-    except (Exception, RecursionError) as error:  # noqa: BLE001 - the program's own
+    except Exception as error:  # noqa: BLE001 - the program's own
         _report(RAISED, type(error).__name__)
     else:
         _report(VALUE, text)

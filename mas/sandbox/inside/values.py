@@ -5,20 +5,21 @@ is ever read as anything but text.
 """
 
 DEPTH = 50
-"""Containers within containers; what is deeper has no text of its own."""
+"""Containers within containers."""
 
 
 def canonical(value: object, depth: int = DEPTH) -> str:
     """The text of a value. Sets and dictionaries are sorted by their text.
 
-    Numbers, text, bytes, booleans, None, and lists, tuples, sets and dictionaries of these; of exactly these types:
-    anything else is `<type>`, which no expected value is.
+    Raises:
+        TypeError: it is, or holds, something else than numbers, text, bytes, booleans, None, and lists, tuples, sets
+            and dictionaries of these, of exactly these types; or it is deeper than `depth`.
     """
     kind = type(value)
     if kind in (int, float, complex, bool, str, bytes, type(None)):
         return repr(value)
     if depth == 0 or kind not in (list, tuple, set, frozenset, dict):
-        return f"<{kind.__name__}>"
+        raise TypeError(f"a {kind.__name__} cannot be compared" if depth else f"deeper than {DEPTH}")
     if isinstance(value, dict):
         pairs = sorted(f"{canonical(key, depth - 1)}: {canonical(item, depth - 1)}" for key, item in value.items())
         return "{" + ", ".join(pairs) + "}"

@@ -5,10 +5,11 @@ Started by root, bubblewrap runs as nobody: the limit of tasks does not hold for
 
 import json
 import os
+import signal
 import sys
 from typing import Any
 
-from mas.sandbox.inside import program
+from mas.sandbox.inside import kernel, program
 from mas.sandbox.inside.walls import DEVICES, FILES, LINKS, NOBODY, WORK, third_parties
 
 _ORDER = 4
@@ -28,12 +29,13 @@ class Wrapped:
         self._views = _views(directories)
 
     def __call__(self, files: list[int], limits: dict[str, Any]) -> int:
+        server = os.getpid()
         child = os.fork()
         if child == 0:
-            self._become(files, limits)
+            self._become(files, limits, server)
         return child
 
-    def _become(self, files: list[int], limits: dict[str, Any]) -> None:
+    def _become(self, files: list[int], limits: dict[str, Any], server: int) -> None:
         try:
             high = [os.dup(file) for file in files]
             for number, file in zip((_ORDER, 0, 1, 2, 3), high, strict=True):
@@ -43,6 +45,10 @@ class Wrapped:
                 os.setgroups([])
                 os.setresgid(NOBODY, NOBODY, NOBODY)
                 os.setresuid(NOBODY, NOBODY, NOBODY)
+            # Bubblewrap asks for the same, but only once it runs, when the server may be gone already.
+            kernel.die_with_parent(signal.SIGKILL)
+            if os.getppid() != server:
+                return
             work = ["--size", str(limits["disk_bytes"]), "--tmpfs", WORK, "--chdir", WORK]
             interpreter = [sys.executable, "-s", "-S", "-B", "-P", "-X", "utf8", "-c", _BEGIN, json.dumps(limits)]
             os.execv(self._bubblewrap, [self._bubblewrap, *self._views, *work, "--remount-ro", "/", *interpreter])
