@@ -26,7 +26,7 @@ from mas.core.seeds import digest
 from mas.scenarios.bridges.chance import OwnChance
 from mas.scenarios.bridges.reasoning_gym import Question, ask
 
-QUESTIONS = 8
+QUESTIONS = 4
 SLOW_S = 2
 PROBE_S = 60
 JUNK = (

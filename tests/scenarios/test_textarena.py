@@ -20,7 +20,7 @@ pytest.importorskip("textarena", reason="textarena is not installed: pip install
 FIELDS = frozenset({"rules", "history", "board"})
 SAMPLE = (
     *("TicTacToe-v0-raw", "KuhnPoker-v0-raw", "IteratedPrisonersDilemma-v0-raw", "Nim-v0-raw"),
-    *("GuessTheNumber-v0-raw", "TowerOfHanoi-v0-raw", "SecretMafia-v0-raw", "LiarsDice-v0-raw"),
+    *("GuessTheNumber-v0-raw", "TowerOfHanoi-v0-raw", "Taboo-v0-raw", "LiarsDice-v0-raw"),
 )
 full = pytest.mark.skipif(os.environ.get("MAS_BRIDGES") != "full", reason="takes minutes: MAS_BRIDGES=full")
 

@@ -15,6 +15,8 @@ from mas.testing.environment import EnvironmentContract, everything
 
 pytest.importorskip("textworld", reason="textworld is not installed: pip install 'mas[textworld]'")
 
+pytestmark = pytest.mark.filterwarnings("ignore:Game .* is not fully supported")
+"""Jericho says so of every generated adventure; TextWorld asks it for nothing that needs more."""
 full = pytest.mark.skipif(os.environ.get("MAS_BRIDGES") != "full", reason="takes minutes: MAS_BRIDGES=full")
 
 

@@ -8,6 +8,7 @@ Leaves out: TextArena's wrappers, its online play, and every game that `textaren
 """
 
 from collections.abc import Mapping
+from difflib import get_close_matches
 from functools import lru_cache, partial
 from importlib.resources import files
 from typing import Any, NamedTuple
@@ -69,7 +70,11 @@ def open_environment(name: str) -> Environment:
     if name in games.left_out:
         raise ConfigError(f"TextArena's {name!r} is left out: {games.left_out[name]}")
     if name not in games.tested:
-        raise ConfigError(f"no tested game {name!r} of TextArena. {did_you_mean(name, games.tested)}")
+        near = get_close_matches(name, games.tested, n=6, cutoff=0.4) or list(games.tested)[:6]
+        raise ConfigError(
+            f"no tested game {name!r} of TextArena. {did_you_mean(name, near)} "
+            "All of them are in mas/scenarios/bridges/textarena.yaml."
+        )
     version = need("textarena", "textarena").__version__
     if version != games.version:
         raise ConfigError(f"TextArena {version} is installed, tested was {games.version}: pip install 'mas[textarena]'")
@@ -147,9 +152,9 @@ class Table:
         """TextArena forgets within the step that an action was illegal: hear it where the game says so."""
         refuse = self._state.set_invalid_move
 
-        def counted(*args: Any, **kwargs: Any) -> Any:
+        def counted(*given: Any, **named: Any) -> Any:
             self._refusals += 1
-            return refuse(*args, **kwargs)
+            return refuse(*given, **named)
 
         self._state.set_invalid_move = counted
 

@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from random import Random
-from typing import Any, Self
+from typing import Any
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator
 
 from mas.config.options import Options
 from mas.core.environment import Environment
@@ -20,16 +20,17 @@ class ReasoningOptions(Options):
     dataset: str = "chain_sum"
     config: dict[str, Any] = Field(default_factory=dict)
 
-    @model_validator(mode="after")
-    def _tested(self) -> Self:
+    @field_validator("dataset")
+    @classmethod
+    def _tested(cls, name: str) -> str:
         # Here, not above: the bridge imports numpy, which `mas --help` does without.
         from mas.scenarios.bridges.reasoning_gym import check_name
 
         try:
-            check_name(self.dataset)
+            check_name(name)
         except ConfigError as error:
             raise ValueError(str(error)) from error
-        return self
+        return name
 
 
 def build(options: ReasoningOptions) -> FolderScenario:
