@@ -139,6 +139,8 @@ def test_a_server_that_dies_is_an_error_once_and_then_there_is_another(walls: Me
 
 
 def test_nothing_survives_a_killed_caller(walls: Mechanism) -> None:
+    if walls != "namespaces":
+        pytest.skip("bubblewrap does not promise it")
     program = (
         "import os, sys\nfrom mas.sandbox.box import Sandbox\nfrom mas.sandbox.outcome import Limits\n"
         f"box = Sandbox(Limits(time_s=600), mechanism={walls!r})\nbox.run_now('pass')\n"
@@ -148,7 +150,7 @@ def test_nothing_survives_a_killed_caller(walls: Mechanism) -> None:
     with caller:
         assert caller.stdout is not None
         server = int(caller.stdout.readline())
-        until(lambda: _busy(server) >= (2 if walls == "namespaces" else 3))
+        until(lambda: _busy(server) >= 2)
         family = _family(server)
         caller.kill()
     until(lambda: not any(_lives(pid) for pid in family))

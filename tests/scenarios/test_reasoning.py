@@ -20,7 +20,7 @@ from mas.scenarios.bridges.reasoning_gym import LONGEST, Question, QuestionEnvir
 from mas.testing.environment import EnvironmentContract
 
 SAMPLE = ("basic_arithmetic", "chain_sum", "leg_counting", "caesar_cipher", "knights_knaves", "maze")
-full = pytest.mark.skipif(os.environ.get("MAS_BRIDGES") != "full", reason="takes minutes: MAS_BRIDGES=full")
+full = pytest.mark.skipif(os.environ.get("MAS_ALL_GAMES") != "1", reason="takes minutes: MAS_ALL_GAMES=1")
 
 
 def reasoning(**options: object) -> Scenario:

@@ -12,7 +12,6 @@ import pytest
 from mas.core.environment import Environment, EnvironmentSpec, Step, Task
 from mas.core.errors import ConfigError, EnvironmentFault
 from mas.scenarios.bridges.chance import OwnChance
-from mas.scenarios.bridges.extras import need
 from mas.scenarios.bridges.replay import LONGEST, ReplayEnvironment
 from mas.testing.environment import EnvironmentContract
 
@@ -177,8 +176,3 @@ def test_a_game_without_an_end_is_cut_off_without_an_outcome() -> None:
 def test_an_unknown_seat_is_refused() -> None:
     with pytest.raises(EnvironmentFault, match=r"dice has no seat 'frist'. Did you mean 'first'"):
         started().legal("frist")
-
-
-def test_a_missing_package_is_one_error_that_names_the_extra(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"no_such_package cannot be imported .*: pip install 'mas\[nothing\]'"):
-        need("no_such_package", "nothing")

@@ -1,4 +1,4 @@
-"""Games of TextArena: a sample always, all of them with MAS_BRIDGES=full."""
+"""Games of TextArena: a sample always, all of them with MAS_ALL_GAMES=1."""
 
 import os
 import sys
@@ -22,7 +22,7 @@ SAMPLE = (
     *("TicTacToe-v0-raw", "KuhnPoker-v0-raw", "IteratedPrisonersDilemma-v0-raw", "Nim-v0-raw"),
     *("GuessTheNumber-v0-raw", "TowerOfHanoi-v0-raw", "Taboo-v0-raw", "LiarsDice-v0-raw"),
 )
-full = pytest.mark.skipif(os.environ.get("MAS_BRIDGES") != "full", reason="takes minutes: MAS_BRIDGES=full")
+full = pytest.mark.skipif(os.environ.get("MAS_ALL_GAMES") != "1", reason="takes minutes: MAS_ALL_GAMES=1")
 
 
 def started(name: str, seed: int = 0) -> ReplayEnvironment:

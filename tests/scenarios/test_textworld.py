@@ -1,4 +1,4 @@
-"""Adventures of TextWorld: one always, more of them with MAS_BRIDGES=full. Skipped where the package is missing."""
+"""Adventures of TextWorld: one always, more of them with MAS_ALL_GAMES=1. Skipped where the package is missing."""
 
 import os
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ pytest.importorskip("textworld", reason="textworld is not installed: pip install
 
 pytestmark = pytest.mark.filterwarnings("ignore:Game .* is not fully supported")
 """Jericho says so of every generated adventure; TextWorld asks it for nothing that needs more."""
-full = pytest.mark.skipif(os.environ.get("MAS_BRIDGES") != "full", reason="takes minutes: MAS_BRIDGES=full")
+full = pytest.mark.skipif(os.environ.get("MAS_ALL_GAMES") != "1", reason="takes minutes: MAS_ALL_GAMES=1")
 
 
 def started(name: str = "small", seed: int = 3) -> ReplayEnvironment:

@@ -23,7 +23,7 @@ from mas.core.environment import Environment, EnvironmentSpec, Task
 from mas.core.errors import ConfigError
 from mas.core.naming import did_you_mean
 from mas.scenarios.bridges.chance import OwnChance
-from mas.scenarios.bridges.extras import need
+from mas.scenarios.bridges.packages import load_package
 from mas.scenarios.world import RecordEnvironment
 
 VIEWS = ("planner", "executor", "verifier", "feedback", "solo")
@@ -94,7 +94,7 @@ def check_version() -> None:
     Raises:
         ConfigError: it is missing or has another version.
     """
-    need("reasoning_gym", "reasoning_gym")
+    load_package("reasoning_gym", "reasoning_gym")
     installed, tested = version("reasoning-gym"), known_datasets().version
     if installed != tested:
         raise ConfigError(
@@ -113,7 +113,7 @@ def ask(name: str, config: Mapping[str, Any], random: Random) -> Question:
 
 @lru_cache(maxsize=_KEPT)
 def _question(name: str, config: str, seed: int) -> Question:
-    factory = need("reasoning_gym.factory", "reasoning_gym")
+    factory = load_package("reasoning_gym.factory", "reasoning_gym")
     options = json.loads(config)
     possible = {field.name for field in fields(factory.DATASETS[name][1])} - _OURS
     for key in options:
@@ -173,7 +173,7 @@ class QuestionEnvironment(RecordEnvironment[Asked]):
         """From 0 to 1; None for an answer that no scorer should see, or that breaks it."""
         if len(action) > LONGEST or not all(letter.isprintable() or letter in "\n\t" for letter in action):
             return None
-        extract = need("reasoning_gym.utils", "reasoning_gym").extract_answer
+        extract = load_package("reasoning_gym.utils", "reasoning_gym").extract_answer
         dataset, entry = self.question(state)
         tagged = extract(action)
         with OwnChance(0):

@@ -21,7 +21,7 @@ from mas.core.errors import ConfigError
 from mas.core.naming import did_you_mean
 from mas.core.seeds import derive_seed
 from mas.scenarios.bridges.chance import OwnChance
-from mas.scenarios.bridges.extras import need
+from mas.scenarios.bridges.packages import load_package
 from mas.scenarios.bridges.replay import ReplayEnvironment
 
 GAME = -1
@@ -75,7 +75,7 @@ def open_environment(name: str) -> Environment:
             f"no tested game {name!r} of TextArena. {did_you_mean(name, near)} "
             "All of them are in mas/scenarios/bridges/textarena.yaml."
         )
-    version = need("textarena", "textarena").__version__
+    version = load_package("textarena", "textarena").__version__
     if version != games.version:
         raise ConfigError(f"TextArena {version} is installed, tested was {games.version}: pip install 'mas[textarena]'")
     return game_environment(name, games.tested[name])
@@ -99,7 +99,7 @@ class Table:
         self._chance = OwnChance(own)
         self._told: list[list[Message]] = [[] for _ in seats]
         self._refusals = 0
-        make = need("textarena", "textarena").make
+        make = load_package("textarena", "textarena").make
         with self._chance:
             self._game: Any = make(env_id=name)
             self._game.reset(num_players=len(seats), seed=own)

@@ -22,7 +22,7 @@ from mas.core.errors import ConfigError
 from mas.core.naming import did_you_mean
 from mas.core.seeds import derive_seed, digest
 from mas.scenarios.bridges.chance import OwnChance
-from mas.scenarios.bridges.extras import need
+from mas.scenarios.bridges.packages import load_package
 from mas.scenarios.bridges.replay import ReplayEnvironment
 
 VIEWS = ("planner", "executor", "verifier", "feedback", "solo")
@@ -55,7 +55,7 @@ def open_environment(name: str) -> Environment:
     """
     if name not in SIZES:
         raise ConfigError(f"no size {name!r} of TextWorld's adventures. {did_you_mean(name, SIZES)}")
-    need("textworld", "textworld")
+    load_package("textworld", "textworld")
     size = SIZES[name]
     spec = EnvironmentSpec(
         name=f"textworld:{name}", seats=(SEAT,), views=VIEWS, max_turns=size.max_turns, terms=("progress",)
@@ -83,7 +83,7 @@ def adventure(size: Size, seed: int) -> Path:
 
 
 def _compile(size: Size, seed: int, path: Path) -> None:
-    textworld = need("textworld", "textworld")
+    textworld = load_package("textworld", "textworld")
     own = derive_seed("textworld", seed) % 2**32
     with OwnChance(own):
         options = textworld.GameOptions()
@@ -99,7 +99,7 @@ class Adventure:
     """An adventure that runs in an interpreter of its own."""
 
     def __init__(self, size: Size, seed: int) -> None:
-        textworld = need("textworld", "textworld")
+        textworld = load_package("textworld", "textworld")
         path = adventure(size, seed)
         wanted = textworld.EnvInfos(
             **dict.fromkeys(("description", "inventory", "admissible_commands", "objective"), True),
