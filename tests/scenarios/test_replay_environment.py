@@ -3,14 +3,13 @@
 import random
 from collections.abc import Mapping
 from itertools import count
-from pathlib import Path
 
 import msgspec
 import numpy as np
 import pytest
 
 from mas.core.environment import Environment, EnvironmentSpec, Step, Task
-from mas.core.errors import ConfigError, EnvironmentFault
+from mas.core.errors import EnvironmentFault
 from mas.scenarios.bridges.chance import OwnChance
 from mas.scenarios.bridges.replay import LONGEST, ReplayEnvironment
 from mas.testing.environment import EnvironmentContract
