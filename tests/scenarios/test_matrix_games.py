@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mas.config.options import ScenarioOptions
@@ -162,6 +162,7 @@ def test_the_best_play_against_a_copycat_looks_ahead() -> None:
     assert chance_value(rules, state) == pytest.approx((0.8 + 3 * (0.6 + 0.0 + 1.0 + 0.2) / 4) / 4)
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.sampled_from("ABC"), st.sampled_from("ABC")), max_size=30), st.randoms())
 def test_regret_is_that_of_the_best_single_action(rounds: list[tuple[str, str]], random: Random) -> None:
     game = GAMES["rock_paper_scissors"]

@@ -64,7 +64,9 @@ class TestWithoutThePackage:
 
         question = Question(SimpleNamespace(score_answer=broken), {"question": "?", "answer": "!"})
         monkeypatch.setattr(reasoning_gym, "ask", lambda name, config, random: question)
-        monkeypatch.setattr(reasoning_gym, "need", lambda module, extra: SimpleNamespace(extract_answer=lambda _: None))
+        monkeypatch.setattr(
+            reasoning_gym, "load_package", lambda module, extra: SimpleNamespace(extract_answer=lambda _: None)
+        )
         environment = started("chain_sum")
         step = environment.step({"team": "!"})
         assert step.illegal == ("team",)

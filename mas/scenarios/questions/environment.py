@@ -9,14 +9,15 @@ from mas.core.environment import EnvironmentSpec, Task
 from mas.core.errors import EnvironmentFault
 from mas.scenarios.questions.records import Question, Questions
 from mas.scenarios.questions.scoring import LETTERS, Scorer, is_answer, is_right
-from mas.scenarios.world import RecordEnvironment
+from mas.scenarios.world import RecordEnvironment, kept_text
 
 
 class QuestionState(msgspec.Struct, frozen=True):
-    """A question, and what the team said; None before it did."""
+    """A question, what the team said (shortened; None before it did), and whether all of it was right."""
 
     question: Question
     said: str | None = None
+    right: bool = False
 
 
 class QuestionEnvironment(RecordEnvironment[QuestionState]):
@@ -52,16 +53,15 @@ class QuestionEnvironment(RecordEnvironment[QuestionState]):
         return tuple(LETTERS[: len(choices)]) if choices else None
 
     def act(self, state: QuestionState, action: str) -> tuple[QuestionState, dict[str, float], bool]:
-        after = msgspec.structs.replace(state, said=action)
+        after = msgspec.structs.replace(state, said=kept_text(action), right=self.is_right(action))
         is_legal = action == "" or is_answer(action, state.question.choices, self._scorer)
-        return after, {"right": float(self.is_solved(after))}, is_legal
+        return after, {"right": float(after.right)}, is_legal
 
     def is_over(self, state: QuestionState) -> bool:
         return state.said is not None
 
     def is_solved(self, state: QuestionState) -> bool:
-        question = state.question
-        return state.said is not None and is_right(state.said, question.answer, question.choices, self._scorer)
+        return state.right
 
     def render(self) -> str:
         state = self.state
