@@ -2,6 +2,7 @@
 
     MasError
     ├── ConfigError            a wrong key or value in a configuration
+    │   └── MissingPackage     what is asked for needs a package that is not installed
     ├── GraphError             a team that is not well formed
     ├── BusError
     │   ├── NoRoute            nobody listens at the address
@@ -42,6 +43,10 @@ class MasError(Exception):
 
 class ConfigError(MasError):
     """A configuration key or value that does not exist or does not fit."""
+
+
+class MissingPackage(ConfigError):
+    """What is asked for needs a package that is not installed; names the extra that brings it."""
 
 
 class GraphError(MasError):

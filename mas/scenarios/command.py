@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from mas.core.errors import ConfigError, RunDirectoryError
+from mas.core.errors import ConfigError, MissingPackage, RunDirectoryError
 from mas.observe.atomic import write_bytes_atomic
 from mas.scenarios import build_scenario, find_scenario
 from mas.scenarios.catalogue import Profile, profile, scenario_names, sized
@@ -20,11 +20,13 @@ EPISODES = 200
 
 
 class Found(msgspec.Struct, frozen=True, kw_only=True):
-    """One scenario as the JSON file has it. `baselines` None: nobody measured; `seed`: what they were measured with."""
+    """One scenario as the JSON file has it. `baselines` None: nobody measured; `seed`: what they were measured with;
+    `missing`: why they could not be, where a package is not installed."""
 
     profile: Profile
     baselines: tuple[Baseline, ...] | None = None
     seed: int | None = None
+    missing: str | None = None
 
 
 def scenarios(
@@ -54,6 +56,8 @@ def scenarios(
         console.print(_measured(found))
     if json is not None:
         _write(json, found)
+    if name and found[0].missing:
+        raise MissingPackage(found[0].missing)
 
 
 def _with_size(size: str | None) -> list[str]:
@@ -74,7 +78,11 @@ def _found(name: str, size: str | None, is_measured: bool, episodes: int, seed: 
     known = profile(name, size)
     if not is_measured:
         return Found(profile=known)
-    return Found(profile=known, baselines=baselines(build_scenario(sized(name, size)), episodes, seed), seed=seed)
+    try:
+        measured = baselines(build_scenario(sized(name, size)), episodes, seed)
+    except MissingPackage as error:
+        return Found(profile=known, missing=str(error))
+    return Found(profile=known, baselines=measured, seed=seed)
 
 
 def _listed(found: list[Found]) -> Table:
@@ -150,7 +158,8 @@ def _measured(found: list[Found]) -> Table:
             words = (one.profile.name, one.profile.size, row.player, str(row.episodes), *shares)
             table.add_row(*(Text(word) for word in words), f"{row.turns:.1f}", f"{row.illegal:.3f}")
         if not one.baselines:
-            table.add_row(one.profile.name, one.profile.size, "none: no expert, and legal actions cannot be listed")
+            why = one.missing or "no expert, and legal actions cannot be listed"
+            table.add_row(one.profile.name, one.profile.size, Text(f"none: {why}"))
     return table
 
 

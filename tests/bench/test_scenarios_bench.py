@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from bidding import Bidding
+from installed import INSTALLED
 
 from mas.bench.result import Result
 from mas.bench.rounds import Timing
@@ -79,7 +80,7 @@ def test_a_target_is_met_or_missed_by_what_was_measured() -> None:
 
 
 async def test_a_rollout_of_every_scenario_runs_and_says_how_much_is_the_engines() -> None:
-    for name in SCENARIOS:
+    for name in INSTALLED:
         scenario = build_scenario(sized(name))
         if len(scenario.environment().spec.seats) > 1:
             continue

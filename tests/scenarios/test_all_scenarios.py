@@ -5,19 +5,20 @@ from random import Random
 from typing import Any
 
 import pytest
+from installed import INSTALLED
 
 from mas.config.load import load_config, presets
 from mas.core.environment import Environment, Step
 from mas.core.scenario import Scenario
 from mas.graph.plan import compile_team
 from mas.roles import build_roles
-from mas.scenarios import SCENARIOS, build_scenario
+from mas.scenarios import build_scenario
 from mas.scenarios.catalogue import sized
 from mas.scenarios.measure import measure
 from mas.scenarios.policies import expert_of, random_policy
 
-SIZES = [(name, size) for name, entry in SCENARIOS.items() for size in entry.sizes]
-FAMILIES = sorted({entry.family for entry in SCENARIOS.values()})
+SIZES = [(name, size) for name, entry in INSTALLED.items() for size in entry.sizes]
+FAMILIES = sorted({entry.family for entry in INSTALLED.values()})
 FUZZED = 10_000
 """Random steps of each family, shared by its scenarios."""
 
@@ -41,7 +42,7 @@ def scenario(request: pytest.FixtureRequest) -> Scenario:
     return build_scenario(sized(name, size))
 
 
-@pytest.fixture(params=list(SCENARIOS))
+@pytest.fixture(params=list(INSTALLED))
 def smallest(request: pytest.FixtureRequest) -> Scenario:
     return build_scenario(sized(request.param))
 
@@ -100,7 +101,7 @@ def observed(environment: Environment) -> dict[str, Mapping[str, str]]:
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_ten_thousand_random_steps_of_a_family_raise_nothing(family: str) -> None:
-    members = [build_scenario(sized(name)) for name, entry in SCENARIOS.items() if entry.family == family]
+    members = [build_scenario(sized(name)) for name, entry in INSTALLED.items() if entry.family == family]
     steps = 0
     for member in members:
         random, share, index = Random(member.name), -(-FUZZED // len(members)), 0
@@ -182,7 +183,7 @@ def test_every_size_builds_and_every_team_of_it_compiles(scenario: Scenario) -> 
     assert not set(scenario.reward.terms) & set(spec.terms), "a role's term and the team's have one name"
 
 
-@pytest.mark.parametrize("name", SCENARIOS)
+@pytest.mark.parametrize("name", INSTALLED)
 def test_a_preset_chooses_the_scenario_and_makes_options_that_it_takes(name: str) -> None:
     assert name in presets("scenario")
     config = load_config([f"scenario={name}"])
@@ -190,9 +191,9 @@ def test_a_preset_chooses_the_scenario_and_makes_options_that_it_takes(name: str
     assert build_scenario(config.scenario).name == name
 
 
-@pytest.mark.parametrize("name", SCENARIOS)
+@pytest.mark.parametrize("name", INSTALLED)
 def test_sizes_differ_and_the_smallest_is_the_default(name: str) -> None:
-    entry = SCENARIOS[name]
+    entry = INSTALLED[name]
     made = [build_scenario(sized(name, size)) for size in entry.sizes]
     assert entry.family
     assert made[0].task("train", 0) == build_scenario(sized(name)).task("train", 0)

@@ -12,7 +12,7 @@ from pydantic import Field
 
 from mas.config.options import Options, ScenarioOptions
 from mas.core.environment import Environment
-from mas.core.errors import ConfigError
+from mas.core.errors import ConfigError, MissingPackage
 from mas.scenarios import SCENARIOS, build_scenario, relay
 from mas.scenarios.catalogue import first_paragraph, profile, scenario_names, sized
 from mas.scenarios.measure import baselines, measure, wilson
@@ -199,3 +199,19 @@ def test_a_mistake_is_one_line_and_exit_code_2(words: tuple[str, ...], text: str
     assert ran.code == 2
     assert text in ran.err
     assert ran.err.count("\n") == 1
+
+
+def test_a_scenario_whose_package_is_missing_is_listed_as_not_measured(
+    mas: Mas, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def missing(module: str, extra: str) -> None:
+        raise MissingPackage(f"needs {extra}")
+
+    monkeypatch.setattr("mas.scenarios.bridges.reasoning_gym.load_package", missing)
+    ran = mas("scenarios", "--measure", "--episodes", "1", "--json", str(tmp_path / "found.json"))
+    assert ran.code == 0
+    found = {one["profile"]["name"]: one for one in json.loads((tmp_path / "found.json").read_text())}
+    assert found["reasoning"]["missing"] == "needs reasoning_gym"
+    assert found["relay"]["missing"] is None
+    alone = mas("scenarios", "reasoning", "--measure", "--episodes", "1")
+    assert (alone.code, alone.err.strip()) == (2, "error: needs reasoning_gym")

@@ -22,6 +22,7 @@ from mas.bench.scenarios.options import (
 )
 from mas.bench.scenarios.rollout import Rollouts, open_rollouts
 from mas.bench.scenarios.worlds import STATES, Operation, Walk
+from mas.core.errors import MissingPackage
 from mas.core.scenario import Scenario
 from mas.scenarios import build_scenario
 from mas.scenarios.catalogue import sized
@@ -68,7 +69,7 @@ async def bench_scenarios(options: ScenariosBench, tell: Tell) -> Result:
     for name in options.scenarios:
         scenario = build_scenario(sized(name, options.size))
         tell(f"{name}:")
-        async with open_field(scenario, options) as held:
+        async with _open_known(scenario, options) as held:
             timings = await take_turns(held.competitors, options.repeats, tell) if held.competitors else {}
             outside = _outside(held)
         rows += _rows(name, held, timings, outside)
@@ -80,6 +81,18 @@ async def bench_scenarios(options: ScenariosBench, tell: Tell) -> Result:
         rows=tuple(rows),
         targets=tuple(targets),
     )
+
+
+@asynccontextmanager
+async def _open_known(scenario: Scenario, options: ScenariosBench) -> AsyncIterator[Field]:
+    """As `open_field`; nothing can be measured of a scenario whose package is not installed."""
+    try:
+        scenario.task("train", 0)
+    except MissingPackage as error:
+        yield Field(absent=dict.fromkeys((STEP, CLONE, SNAPSHOT, RESTORE, ROLLOUT), str(error)))
+        return
+    async with open_field(scenario, options) as held:
+        yield held
 
 
 @asynccontextmanager
