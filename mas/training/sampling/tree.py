@@ -102,7 +102,11 @@ class _TreePlay:
         distinct: dict[str, Candidate] = {}
         for candidate in candidates:
             distinct.setdefault(candidate.text, candidate)
-        terms = await together((self._score(point, candidate) for candidate in distinct.values()), "score")
+        if point.agent == point.flow.plan.spec.output and self.sampler.options.lookahead != "episode":
+            # Nobody is asked any more in this turn: tasks would only cost.
+            terms = [await self._score(point, candidate) for candidate in distinct.values()]
+        else:
+            terms = await together((self._score(point, candidate) for candidate in distinct.values()), "score")
         by_text = dict(zip(distinct, terms, strict=True))
         return [dict(by_text[candidate.text]) for candidate in candidates]
 
