@@ -177,7 +177,7 @@ def test_a_mosquitto_that_never_listens_is_ended(tmp_path: Path, mas: Mas, monke
 @pytest.mark.parametrize(
     ("words", "text"),
     [
-        (("rely",), "Did you mean 'relay'"),
+        (("rely",), "Did you mean 'relay' or 'safe_reply'?"),
         (("none.yaml",), "cannot be read"),
         (("relay", "--host", "0.0.0.0"), "Add --tls"),
         (("relay", "--cert", "x.crt"), "--cert and --key belong together"),

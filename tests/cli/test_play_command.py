@@ -149,7 +149,7 @@ def test_a_model_plays_the_rest_untrained_or_as_a_run_trained_it(
 
 
 MISTAKES = [
-    (("play", "rely"), "no scenario 'rely'. Did you mean 'relay'"),
+    (("play", "rely"), "no scenario 'rely'. Did you mean 'relay' or 'safe_reply'?"),
     (("play", "relay/sollo"), "Did you mean 'solo'?"),
     (("play", "relay"), "say which role of team 'relay' you play: --as planner or --as executor"),
     (("play", "relay", "--as", "plannr"), "--as plannr: team 'relay' has no such role. Did you mean 'planner'?"),
