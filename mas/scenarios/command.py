@@ -53,7 +53,7 @@ def scenarios(
     elif not measure:
         console.print(_listed(found))
     if measure:
-        console.print(_measured(found))
+        console.print(_measured(found), *_unmeasured(found), sep="\n")
     if json is not None:
         _write(json, found)
     if name and found[0].missing:
@@ -157,10 +157,13 @@ def _measured(found: list[Found]) -> Table:
             shares = (f"{row.success:.3f}", f"{row.low:.3f} – {row.high:.3f}", ", ".join(rewards))
             words = (one.profile.name, one.profile.size, row.player, str(row.episodes), *shares)
             table.add_row(*(Text(word) for word in words), f"{row.turns:.1f}", f"{row.illegal:.3f}")
-        if not one.baselines:
-            why = one.missing or "no expert, and legal actions cannot be listed"
-            table.add_row(one.profile.name, one.profile.size, Text(f"none: {why}"))
+        if not one.baselines and not one.missing:
+            table.add_row(one.profile.name, one.profile.size, "none: no expert, and legal actions cannot be listed")
     return table
+
+
+def _unmeasured(found: list[Found]) -> list[Text]:
+    return [Text(f"{one.profile.name} was not measured: {one.missing}") for one in found if one.missing]
 
 
 def _write(path: Path, found: list[Found]) -> None:
