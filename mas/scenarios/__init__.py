@@ -135,14 +135,20 @@ def find_scenario(name: str) -> Entry:
     """A built-in scenario, or one that another package offers as entry point `mas.scenarios` (an `Entry`).
 
     Raises:
-        ConfigError: there is no such scenario.
+        ConfigError: there is no such scenario, or the package that offers it breaks.
     """
     if name in SCENARIOS:
         return SCENARIOS[name]
     offered = {point.name: point for point in entry_points(group="mas.scenarios")}
     if name not in offered:
+        if ":" in name:
+            raise ConfigError(f"no scenario {name!r}. Games of other libraries have no teams: mas play {name}")
         raise ConfigError(f"no scenario {name!r}. {did_you_mean(name, [*SCENARIOS, *offered])}")
-    return Entry(*offered[name].load())
+    try:
+        return Entry(*offered[name].load())
+    except Exception as error:  # another package's code: whatever it is, it is that package's
+        why = f"{offered[name].value} cannot be loaded: {type(error).__name__}: {error}"
+        raise ConfigError(f"scenario {name!r} comes with another package, and its {why}") from error
 
 
 def build_scenario(options: ScenarioOptions) -> Scenario:
