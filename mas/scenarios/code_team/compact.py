@@ -12,6 +12,8 @@ from random import Random
 from mas.scenarios.code_team.language import HOLDS, Function, Said, share_of
 
 DIGITS, SIGNS, INPUTS = "0123456789", "+-*", "123"
+LARGEST = 5
+"""The largest number of a specification."""
 _PROGRAM = re.compile(r"[+*-][0-9]")
 _TEST = re.compile(r"[1-3][0-9]")
 _BOTH = re.compile(r"([+*-][0-9])([1-3][0-9])")
@@ -27,9 +29,9 @@ class Compact:
     def make(self, random: Random) -> Function:
         """Three of four are sums: products are fewer, and easier to be right about by accident."""
         if random.random() < 0.75:
-            steps = tuple((random.choice("+-"), random.randint(1, 9)) for _ in range(self.steps))
+            steps = tuple((random.choice("+-"), random.randint(1, LARGEST)) for _ in range(self.steps))
         else:
-            steps = tuple(("*", random.randint(2, 9)) for _ in range(self.steps))
+            steps = tuple(("*", random.randint(2, LARGEST)) for _ in range(self.steps))
         spec = "".join(f"{sign}{number}" for sign, number in steps)
         return Function(kind="digit", steps=steps, spec=spec, golden=tuple(DIGITS))
 
