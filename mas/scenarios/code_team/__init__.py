@@ -29,7 +29,7 @@ class CodeOptions(Options):
     style: Literal["letters", "words"] = "letters"
     steps: Annotated[int, Field(ge=2, le=6)] = 2
     turns: Annotated[int, Field(ge=1, le=5)] = 2
-    skill: Annotated[float, Field(ge=0, le=0.9)] = 0.4
+    skill: Annotated[float, Field(ge=0, le=0.9)] = 0.3
 
 
 def build(options: CodeOptions) -> FolderScenario:
