@@ -152,6 +152,11 @@ def test_what_is_not_said_again_stands() -> None:
     assert environment.success()
 
 
+def swaying(environment: Environment, random: Random) -> Mapping[str, str]:
+    """Another program each turn, and a test that it fails."""
+    return {"team": "+211" if "+1" in environment.observe("solo").fields["program"] else "+111"}
+
+
 def test_idle_and_stubborn_teams_earn_less_than_the_expert() -> None:
     scenario = scenario_of()
     expert = expert_of(scenario)
@@ -160,7 +165,7 @@ def test_idle_and_stubborn_teams_earn_less_than_the_expert() -> None:
         "expert": expert,
         "idle": lambda environment, random: {"team": ""},
         "stubborn": lambda environment, random: {"team": "+111"},
-        "swaying": lambda environment, random: {"team": ("+" if environment.state.turn else "-") + "210"},
+        "swaying": swaying,
     }
     earned = {}
     for name, policy in players.items():
@@ -240,5 +245,5 @@ def test_without_a_sandbox_words_are_refused_with_the_reason_and_letters_are_not
     monkeypatch.setattr(judge, "probe", missing)
     judge.require_sandbox.cache_clear()
     with pytest.raises(ConfigError, match=r"style=words .* sandbox alone, and there is none here: no walls here"):
-        build_scenario(ScenarioOptions(name="code_team", options=MEDIUM))
-    assert build_scenario(ScenarioOptions(name="code_team")).name == "code_team"
+        build_scenario(ScenarioOptions(name="code_team", options=MEDIUM)).task("train", 0)
+    assert build_scenario(ScenarioOptions(name="code_team")).task("train", 0).split == "train"

@@ -10,7 +10,7 @@ from random import Random
 from typing import Any
 
 from mas.sandbox.inside.values import canonical
-from mas.scenarios.code_team.judge import Given, judged
+from mas.scenarios.code_team.judge import Given, judged, require_sandbox
 from mas.scenarios.code_team.language import HOLDS, Function, Said, share_of
 from mas.scenarios.code_team.steps import EDGES, KINDS, NAMED, applied, draw_input, draw_steps, is_input
 
@@ -37,6 +37,12 @@ class Worded:
         self.steps = steps
 
     def make(self, random: Random) -> Function:
+        """A task.
+
+        Raises:
+            ConfigError: this machine cannot run programs safely.
+        """
+        require_sandbox()
         while True:
             kind = random.choice(list(KINDS))
             steps = draw_steps(kind, self.steps, random)
