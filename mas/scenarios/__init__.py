@@ -12,6 +12,7 @@ from mas.core.errors import ConfigError
 from mas.core.naming import did_you_mean
 from mas.core.scenario import Scenario
 from mas.scenarios import (
+    code_team,
     leader_follower,
     math_team,
     matrix_games,
@@ -105,6 +106,12 @@ SCENARIOS: dict[str, Entry] = {
             "medium": {"calls": "json", "operations": 3, "numbers": 20},
             "large": {"calls": "json", "operations": 8, "numbers": 99},
         },
+    ),
+    "code_team": Entry(
+        code_team.CodeOptions,
+        code_team.build,
+        "mathematics and code",
+        {"small": {}, "medium": {"style": "words"}, "large": {"style": "words", "steps": 4}},
     ),
     "tool_use": Entry(
         tool_use.ToolUseOptions,
