@@ -12,6 +12,7 @@ from mas.core.errors import ConfigError
 from mas.core.naming import did_you_mean
 from mas.core.scenario import Scenario
 from mas.scenarios import (
+    commons,
     leader_follower,
     math_team,
     matrix_games,
@@ -117,6 +118,16 @@ SCENARIOS: dict[str, Entry] = {
         },
     ),
     "questions": Entry(questions.QuestionOptions, questions.build, "questions and answers"),
+    "commons": Entry(
+        commons.CommonsOptions,
+        commons.build,
+        "social dilemmas",
+        {
+            "small": {},
+            "medium": {"style": "words", "capacity": 30, "rounds": 6},
+            "large": {"style": "words", "capacity": 60, "rounds": 10, "crowd": 2},
+        },
+    ),
     "reasoning": Entry(
         reasoning.ReasoningOptions,
         reasoning.build,
