@@ -125,7 +125,7 @@ SCENARIOS: dict[str, Entry] = {
         {
             "small": {},
             "medium": {"style": "words", "capacity": 30, "rounds": 6},
-            "large": {"style": "words", "capacity": 60, "rounds": 10, "crowd": 2},
+            "large": {"style": "words", "capacity": 60, "rounds": 10},
         },
     ),
     "reasoning": Entry(

@@ -259,6 +259,8 @@ def test_expert_demonstrations_are_right_and_a_novice_s_are_greedy() -> None:
 def test_the_dial_is_checked_and_one_kind_of_neighbour_can_be_chosen() -> None:
     with pytest.raises(ConfigError, match="capacity=10 is no digit"):
         scenario_of(capacity=10)
+    with pytest.raises(ConfigError, match="crowd=2 cannot be said in digits"):
+        scenario_of(crowd=2)
     for index in range(10):
         environment = begun(scenario_of(neighbours="greedy").task("train", index), neighbours="greedy")
         assert environment.state.lake.kind == "greedy"

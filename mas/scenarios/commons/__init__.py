@@ -18,13 +18,13 @@ from mas.scenarios.folder import FolderScenario
 class CommonsOptions(Options):
     """`style`: two boats and single digits, which the tiny base can learn, or three boats and words, for real models.
 
-    The dial is `capacity`, the fish that the lake holds (in digits at most 9). `rounds`: seasons. `neighbours`: who
-    else fishes there, one of four kinds in each task (`any`) or always the same; `crowd`: how many of them.
+    The dial is `capacity`, the fish that the lake holds (in digits 8 or 9). `rounds`: seasons. `neighbours`: who else
+    fishes there, one of four kinds in each task (`any`) or always the same; `crowd`: how many of them (in digits 1).
     `skill`: share of right answers of the novice that the tiny base learns from last.
     """
 
     style: Style = "digits"
-    capacity: Annotated[int, Field(ge=6, le=99)] = 9
+    capacity: Annotated[int, Field(ge=8, le=99)] = 9
     rounds: Annotated[int, Field(ge=2, le=12)] = 4
     neighbours: Literal["any", "none", "cooperator", "greedy", "conditional"] = "any"
     crowd: Annotated[int, Field(ge=1, le=5)] = 1
@@ -34,6 +34,8 @@ class CommonsOptions(Options):
     def _digits(self) -> Self:
         if self.style == "digits" and self.capacity > 9:
             raise ValueError(f"capacity={self.capacity} is no digit: at most 9, or style=words")
+        if self.style == "digits" and self.crowd > 1:
+            raise ValueError(f"crowd={self.crowd} cannot be said in digits: 1, or style=words")
         return self
 
 
