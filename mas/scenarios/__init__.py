@@ -13,6 +13,7 @@ from mas.core.naming import did_you_mean
 from mas.core.scenario import Scenario
 from mas.scenarios import (
     code_team,
+    commons,
     leader_follower,
     math_team,
     matrix_games,
@@ -124,6 +125,16 @@ SCENARIOS: dict[str, Entry] = {
         },
     ),
     "questions": Entry(questions.QuestionOptions, questions.build, "questions and answers"),
+    "commons": Entry(
+        commons.CommonsOptions,
+        commons.build,
+        "social dilemmas",
+        {
+            "small": {},
+            "medium": {"style": "words", "capacity": 30, "rounds": 6},
+            "large": {"style": "words", "capacity": 60, "rounds": 10},
+        },
+    ),
     "reasoning": Entry(
         reasoning.ReasoningOptions,
         reasoning.build,
