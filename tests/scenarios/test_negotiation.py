@@ -85,7 +85,7 @@ def all_courses(environment: TalkEnvironment) -> float:
     if not environment.to_move():
         return 0.0
     found = []
-    for action in ("", *(environment.legal("team") or ())):
+    for action in ("", *(environment.legal("team"))):
         after = environment.clone()
         found.append(after.step({"team": action}).rewards["team"].get("utility", 0.0) + all_courses(after))
     return max(found)

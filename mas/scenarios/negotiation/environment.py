@@ -14,7 +14,7 @@ import msgspec
 from mas.core.environment import EnvironmentSpec, Task
 from mas.scenarios.negotiation import others
 from mas.scenarios.negotiation.deals import TOTAL, Package, Problem, Style, efficiency, ladder, nash_share, packages
-from mas.scenarios.negotiation.wording import ACCEPT, code, decode, phrase, prices, read_offer
+from mas.scenarios.negotiation.wording import ACCEPT, code, decode, phrase, prices, read_offer, spell
 from mas.scenarios.world import RecordEnvironment
 
 ENOUGH = 0.8
@@ -75,10 +75,9 @@ class TalkEnvironment(RecordEnvironment[TalkState]):
         seen = {"analyst": analyst, "speaker": offer, "solo": offer | analyst}
         return seen[view] | shared | left
 
-    def legal(self, seat: str) -> tuple[str, ...] | None:
-        if self.style == "words":
-            return None
-        return (*map(code, packages(self.state.problem.counts)), ACCEPT[self.style])
+    def legal(self, seat: str) -> tuple[str, ...]:
+        """In words in one spelling; others of the same offer are read as well."""
+        return (*(spell(self.style, package) for package in packages(self.state.problem.counts)), ACCEPT[self.style])
 
     def act(self, state: TalkState, action: str) -> tuple[TalkState, dict[str, float], bool]:
         later = msgspec.structs.replace(state, turn=state.turn + 1)

@@ -7,7 +7,7 @@ from mas.core.environment import Task
 from mas.scenarios.negotiation import others
 from mas.scenarios.negotiation.deals import Package, ladder
 from mas.scenarios.negotiation.environment import TalkEnvironment
-from mas.scenarios.negotiation.wording import ACCEPT, code, phrase
+from mas.scenarios.negotiation.wording import ACCEPT, code, spell
 from mas.scenarios.novice import Novice
 
 
@@ -21,9 +21,7 @@ def best_ask(environment: TalkEnvironment) -> Package | None:
 def expert(environment: TalkEnvironment, random: Random) -> dict[str, str]:
     """The best course, found by search with the other side's values and script in sight."""
     package = best_ask(environment)
-    if package is None:
-        return {"team": ACCEPT[environment.style]}
-    return {"team": code(package) if environment.style == "letters" else f"OFFER {phrase(package)}"}
+    return {"team": ACCEPT[environment.style] if package is None else spell(environment.style, package)}
 
 
 def demonstrations(random: Random, skill: float, *, make: Callable[[], TalkEnvironment]) -> Iterator[tuple[str, str]]:

@@ -5,7 +5,7 @@ As a character: the number whose binary digits say which things the team gets, s
 
 import re
 
-from mas.scenarios.negotiation.deals import NAMES, Package
+from mas.scenarios.negotiation.deals import NAMES, Package, Style
 
 ACCEPT = {"letters": "y", "words": "ACCEPT"}
 _OFFER = re.compile(r"OFFER(?::| )\s*(.{1,200})")
@@ -28,6 +28,11 @@ def phrase(package: Package) -> str:
     """A package as `1 book, 2 hats`."""
     parts = [_count(number, name) for number, name in zip(package, NAMES, strict=False) if number]
     return ", ".join(parts) or "nothing"
+
+
+def spell(style: Style, package: Package) -> str:
+    """The action that asks for a package."""
+    return code(package) if style == "letters" else f"OFFER {phrase(package)}"
 
 
 def read_offer(text: str, counts: tuple[int, ...]) -> Package | None:
