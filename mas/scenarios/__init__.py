@@ -13,6 +13,7 @@ from mas.core.naming import did_you_mean
 from mas.core.scenario import Scenario
 from mas.scenarios import (
     leader_follower,
+    market,
     math_team,
     matrix_games,
     negotiation,
@@ -125,6 +126,16 @@ SCENARIOS: dict[str, Entry] = {
             "small": {},
             "medium": {"style": "words"},
             "large": {"style": "words", "kinds": 5, "turns": 6},
+        },
+    ),
+    "market": Entry(
+        market.MarketOptions,
+        market.build,
+        "negotiation",
+        {
+            "small": {},
+            "medium": {"style": "words"},
+            "large": {"style": "words", "businesses": 8, "manipulators": 4},
         },
     ),
     "questions": Entry(questions.QuestionOptions, questions.build, "questions and answers"),
