@@ -100,6 +100,42 @@ def test_the_expert_gets_the_most_that_any_course_gets(script: Script) -> None:
         assert earn(environment, lambda world: expert(world, Random(0))["team"]) == pytest.approx(best)
 
 
+Hidden = tuple[Problem, Script, int]
+"""What the team does not know, and what it has given at best by the other side's values."""
+
+
+def best_by_sight(cases: list[Hidden], turn: int, turns: int, standing: tuple[int, ...]) -> int:
+    """The most that one course of action, chosen by what is seen alone, gets from all these other sides together."""
+    mine = cases[0][0]
+    best = len(cases) * mine.for_team(standing)
+    for package in packages(mine.counts):
+        total, answers = 0, dict[tuple[int, ...], list[Hidden]]()
+        for problem, script, given in cases:
+            after = max(given, problem.for_other(package))
+            least = aspiration(script, turn + 1, turns, after)
+            if problem.for_other(package) >= least:
+                total += problem.for_team(package)
+            elif turn + 1 < turns:
+                answers.setdefault(offer(problem, least), []).append((problem, script, after))
+        total += sum(best_by_sight(same, turn + 1, turns, answer) for answer, same in answers.items())
+        best = max(best, total)
+    return best
+
+
+def test_who_sees_what_the_team_sees_gets_less_than_the_expert_and_more_than_by_any_habit() -> None:
+    others = sorted({make_problem(Random(seed), "letters", 3).theirs for seed in range(300)})
+    openings: dict[tuple[int, ...], list[Hidden]] = {}
+    for theirs in others:
+        for script in SCRIPTS:
+            problem = Problem((1, 1, 1), (6, 3, 1), theirs)
+            openings.setdefault(offer(problem, START), []).append((problem, script, 0))
+    by_sight = sum(best_by_sight(cases, 0, 3, opening) for opening, cases in openings.items())
+    expert_s = sum(most(problem, script, 3) for cases in openings.values() for problem, script, _ in cases)
+    accepted = sum(len(cases) * PROBLEM.for_team(opening) for opening, cases in openings.items())
+    assert accepted < 0.6 * by_sight
+    assert by_sight < expert_s
+
+
 def earn(environment: TalkEnvironment, policy: Callable[[TalkEnvironment], str]) -> float:
     """All that a policy is paid to the end."""
     paid = 0.0
