@@ -160,11 +160,7 @@ def accept_at_once(environment: TalkEnvironment) -> str:
     return "y"
 
 
-def give_all(environment: TalkEnvironment) -> str:
-    return "0"
-
-
-@pytest.mark.parametrize("trick", [idle, bump, stubborn, accept_at_once, give_all])
+@pytest.mark.parametrize("trick", [idle, bump, stubborn, accept_at_once])
 def test_no_trick_earns_what_the_expert_earns(trick: Callable[[TalkEnvironment], str]) -> None:
     honest = tricked = 0.0
     for index in range(60):
@@ -259,12 +255,7 @@ def test_packages_are_written_and_read_as_characters_and_in_words() -> None:
 
 @pytest.mark.parametrize(
     ("text", "action"),
-    [
-        ("They like hats.\nOFFER 1 book", "OFFER 1 book"),
-        ("ACCEPT", "ACCEPT"),
-        ("I would ACCEPT", None),
-        ("OFFER 1 book\nbut only if", None),
-    ],
+    [("So.\nOFFER 1 hat", "OFFER 1 hat"), ("ACCEPT", "ACCEPT"), ("I ACCEPT", None), ("OFFER 1 hat\nif so", None)],
 )
 @pytest.mark.parametrize("team", ["team", "solo"])
 def test_the_last_line_of_a_text_is_the_offer(team: str, text: str, action: str | None) -> None:

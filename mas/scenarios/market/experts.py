@@ -5,6 +5,7 @@ from random import Random
 
 from mas.core.environment import Task
 from mas.scenarios.market.environment import MarketEnvironment, MarketState
+from mas.scenarios.market.offers import TONES
 from mas.scenarios.novice import Novice
 
 
@@ -32,7 +33,8 @@ def demonstrations(random: Random, skill: float, *, make: Callable[[], MarketEnv
     """Each member's task in turn, in letters: right with `skill`, by habit else (see `Novice`).
 
     Right is what the careful one does; in half of the cases it has gone astray before. The habits: the chooser buys the
-    first proposal, the searcher checks nobody.
+    first proposal before it has heard another one, and the one that promises most in plain words once it has heard all;
+    the searcher checks nobody.
     """
     environment = make()
     novice, wording = Novice(random, skill), environment.wording
@@ -41,12 +43,22 @@ def demonstrations(random: Random, skill: float, *, make: Callable[[], MarketEnv
         table, proposals = environment.observe("solo").fields["table"], environment.state.market.proposals
         buys = [wording.buy(proposal.name) for proposal in proposals]
         questions = [wording.next, *(wording.check(proposal.name) for proposal in proposals)]
-        right, first = careful(environment), buys[0]
+        right, habit = careful(environment), _hasty(environment)
         if right in questions:
             yield f"S{table}>", novice.answer(right, wording.next, "".join(questions))
-        chosen = right if right in buys else wording.wait
-        yield f"C{table}>", novice.answer(chosen, first, "".join([wording.wait, *buys]))
-        yield f"N{table}>", novice.answer(right, first, "".join([*questions, *buys]))
+        chosen, hasty = (action if action in buys else wording.wait for action in (right, habit))
+        yield f"C{table}>", novice.answer(chosen, hasty, "".join([wording.wait, *buys]))
+        yield f"N{table}>", novice.answer(right, habit, "".join([*questions, *buys]))
+
+
+def _hasty(environment: MarketEnvironment) -> str:
+    """What somebody does who checks nobody, and compares only what came if it waited at all."""
+    state, wording = environment.state, environment.wording
+    come = state.market.proposals[: state.come]
+    if 1 < len(come) < len(state.market.proposals):
+        return wording.next
+    plain = [proposal for proposal in come if proposal.text.endswith(TONES["false_claim"])]
+    return wording.buy(max(plain or come, key=lambda proposal: proposal.claimed).name)
 
 
 def _promising(state: MarketState) -> int:
