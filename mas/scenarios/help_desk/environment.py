@@ -70,7 +70,7 @@ class DeskEnvironment(RecordEnvironment[DeskState]):
         if said.question.sends:
             after = msgspec.structs.replace(after, is_sent=True)
             return after, {"fulfilled": after.share_right}, legal
-        is_busy = after.order != state.order or said.entry.is_request or bool(after.coworker.waiting)
+        is_busy = after.order != state.order or said.entry.is_request or bool(state.coworker.waiting)
         words = None if said.words is None else self.wording.read_facts(said.words)
         user, reply = respond(
             after.user, said.question.topics, words=words, bad=not said.question.topics and not is_busy

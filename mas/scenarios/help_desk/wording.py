@@ -139,7 +139,7 @@ _ANSWERS = {
 
 
 class Words:
-    """Slots and values are words. The clerk says `SLOT: VALUE`, `ask SLOT` or `nothing`, the agent `SEND` or whatever he
+    """Slots and values are words. The clerk says `SLOT: VALUE`, `ask SLOT` or `nothing`, the agent `SEND` or what he
     tells the user: he asks about the slots that he names. One agent alone says both, in two lines, or one of them."""
 
     def __init__(self, slots: int) -> None:
