@@ -12,6 +12,7 @@ from mas.core.errors import ConfigError
 from mas.core.naming import did_you_mean
 from mas.core.scenario import Scenario
 from mas.scenarios import (
+    help_desk,
     code_team,
     commons,
     leader_follower,
@@ -99,6 +100,16 @@ SCENARIOS: dict[str, Entry] = {
         safe_reply.build,
         "conversation and feedback",
         {"small": {}, "medium": {"style": "words"}, "large": {"style": "words", "facts": 6}},
+    ),
+    "help_desk": Entry(
+        help_desk.DeskOptions,
+        help_desk.build,
+        "conversation and feedback",
+        {
+            "small": {},
+            "medium": {"style": "words", "slots": 4, "delay": 1, "refusals": 1},
+            "large": {"style": "words", "slots": 6, "changes": 2, "delay": 2, "refusals": 2},
+        },
     ),
     "math_team": Entry(
         math_team.MathOptions,
