@@ -12,6 +12,7 @@ from mas.core.errors import ConfigError
 from mas.core.naming import did_you_mean
 from mas.core.scenario import Scenario
 from mas.scenarios import (
+    discussion,
     leader_follower,
     math_team,
     matrix_games,
@@ -88,6 +89,16 @@ SCENARIOS: dict[str, Entry] = {
             "small": {},
             "medium": {"style": "number", "operands": 3},
             "large": {"style": "number", "operands": 6},
+        },
+    ),
+    "discussion": Entry(
+        discussion.DiscussionOptions,
+        discussion.build,
+        "discussion",
+        {
+            "small": {},
+            "medium": {"style": "words", "steps": 3},
+            "large": {"style": "words", "steps": 8},
         },
     ),
     "safe_reply": Entry(
