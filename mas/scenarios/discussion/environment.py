@@ -1,6 +1,6 @@
 """`discussion`: a solution, an evaluation of it, and a score (after CoMAS, arXiv 2510.08529).
 
-The world knows the question and hears the solution; what the members think of it stays among them. One team turn.
+The last solution is the answer. What members say of it the world hears only to measure them. One team turn.
 """
 
 from collections.abc import Mapping
@@ -10,21 +10,28 @@ from typing import ClassVar
 import msgspec
 
 from mas.core.environment import EnvironmentSpec, Task
+from mas.core.joint import read_joint
 from mas.scenarios.discussion.questions import DIGITS, Question, Style, is_number, make
+from mas.scenarios.discussion.scoring import read_score, read_verdict, true_score
 from mas.scenarios.world import RecordEnvironment
 
-VIEWS = ("solver", "evaluator", "scorer", "solver2", "evaluator2", "scorer2", "solo")
+MEMBERS = ("solver", "evaluator", "scorer")
+VIEWS = (*MEMBERS, "solver2", "evaluator2", "scorer2", "solo")
 
 
 class DiscussionState(msgspec.Struct, frozen=True):
-    """`answer` is None before the team's, empty for a pass."""
+    """`answer` is None before the team's, empty for a pass. `approved` and `score`: what was said of it, None for nothing
+    that can be read."""
 
     question: Question
     answer: str | None = None
+    approved: bool | None = None
+    score: int | None = None
 
 
 class DiscussionEnvironment(RecordEnvironment[DiscussionState]):
-    """The team's action is the last solution. All members see the question; nobody sees more than another.
+    """The team's action is what solver, evaluator and scorer said, as `joint`, or a solution alone. All members see the
+    question; nobody sees more than another.
 
     Args:
         pays: whether the truth is paid for: `right` is 1 for the right answer. Otherwise nothing is paid at all.
@@ -33,7 +40,9 @@ class DiscussionEnvironment(RecordEnvironment[DiscussionState]):
     state_type: ClassVar[type[msgspec.Struct]] = DiscussionState
 
     def __init__(self, style: Style, steps: int, *, pays: bool) -> None:
-        super().__init__(EnvironmentSpec(name="discussion", seats=("team",), views=VIEWS, max_turns=1, terms=("right",)))
+        super().__init__(
+            EnvironmentSpec(name="discussion", seats=("team",), views=VIEWS, max_turns=1, terms=("right",))
+        )
         self.style: Style = style
         self.steps = steps
         self.pays = pays
@@ -48,8 +57,17 @@ class DiscussionEnvironment(RecordEnvironment[DiscussionState]):
         return tuple(DIGITS) if self.style == "digits" else None
 
     def act(self, state: DiscussionState, action: str) -> tuple[DiscussionState, dict[str, float], bool]:
-        legal = action == "" or self._is_answer(action)
-        after = msgspec.structs.replace(state, answer=action if legal else "")
+        said = read_joint(action, MEMBERS)
+        if said is None:
+            said = {"solver": action}
+        answer = said.get("solver", "")
+        legal = answer == "" or self._is_answer(answer)
+        after = msgspec.structs.replace(
+            state,
+            answer=answer if legal else "",
+            approved=read_verdict(said.get("evaluator", "")),
+            score=read_score(said.get("scorer", "")),
+        )
         return after, {"right": float(self.is_solved(after))} if self.pays else {}, legal
 
     def is_over(self, state: DiscussionState) -> bool:
@@ -58,10 +76,21 @@ class DiscussionEnvironment(RecordEnvironment[DiscussionState]):
     def is_solved(self, state: DiscussionState) -> bool:
         return state.question.is_right(state.answer)
 
+    def measures(self) -> Mapping[str, float]:
+        """Whether the evaluator's word on the answer was true, and whether its score was the one due; of those who spoke."""
+        state, right = self.state, self.success()
+        found = {}
+        if state.approved is not None:
+            found["evaluator_accuracy"] = float(state.approved is right)
+        if state.score is not None:
+            found["scorer_accuracy"] = float(state.score == true_score(right, state.approved))
+        return found
+
     def render(self) -> str:
         state = self.state
         said = "-" if state.answer is None else repr(state.answer)
-        return f"{state.question.text} = {state.question.answer}; answer {said}"
+        verdict = {True: "approved", False: "rejected", None: "not judged"}[state.approved]
+        return f"{state.question.text} = {state.question.answer}; answer {said}, {verdict}, score {state.score or '-'}"
 
     def _is_answer(self, action: str) -> bool:
         return action in tuple(DIGITS) if self.style == "digits" else is_number(action)
