@@ -12,6 +12,7 @@ from mas.core.errors import ConfigError
 from mas.core.naming import did_you_mean
 from mas.core.scenario import Scenario
 from mas.scenarios import (
+    debate,
     discussion,
     leader_follower,
     math_team,
@@ -100,6 +101,12 @@ SCENARIOS: dict[str, Entry] = {
             "medium": {"style": "words", "steps": 3},
             "large": {"style": "words", "steps": 8},
         },
+    ),
+    "debate": Entry(
+        debate.DebateOptions,
+        debate.build,
+        "discussion",
+        {"small": {}, "medium": {"style": "words"}, "large": {"style": "words", "facts": 8}},
     ),
     "safe_reply": Entry(
         safe_reply.ReplyOptions,

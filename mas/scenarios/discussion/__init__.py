@@ -16,16 +16,16 @@ from mas.scenarios.folder import FolderScenario
 
 
 class DiscussionOptions(Options):
-    """`pay`: what members are paid by. With `scores` it is the interaction alone, as in CoMAS: solver and evaluator share
-    what the scorer's score says, and nobody is told the truth. With `truth` it is the right answer: the team is paid
-    for it, and who judges loses what its judgement is off. `both` is the sum of the two.
+    """`pay`: what members are paid by. With `scores` it is the interaction alone, as in CoMAS: solver and evaluator
+    share what the scorer's score says, and nobody is told the truth. With `truth` it is the right answer: the team is
+    paid for it, and who judges loses what its judgement is off. `both` is the sum of the two.
 
-    `style`: a digit, plus and minus up to 4, and the last digit of the result, which the tiny base can learn; or stories
-    in words, for real models. `steps`: how many numbers follow the first one. `skill`: share of right answers of the
-    novice that the tiny base learns from last.
+    `style`: a digit, plus and minus up to 4, and the last digit of the result, which the tiny base can learn; or
+    stories in words, for real models. `steps`: how many numbers follow the first one. `skill`: share of right answers
+    of the novice that the tiny base learns from last.
     """
 
-    pay: Pay = "scores"
+    pay: Pay = "both"
     style: Style = "digits"
     steps: Annotated[int, Field(ge=1, le=12)] = 1
     skill: Annotated[float, Field(ge=0, le=0.9)] = 0.4

@@ -20,8 +20,8 @@ VIEWS = (*MEMBERS, "solver2", "evaluator2", "scorer2", "solo")
 
 
 class DiscussionState(msgspec.Struct, frozen=True):
-    """`answer` is None before the team's, empty for a pass. `approved` and `score`: what was said of it, None for nothing
-    that can be read."""
+    """`answer` is None before the team's, empty for a pass. `approved` and `score`: what was said of it, None for
+    nothing that can be read."""
 
     question: Question
     answer: str | None = None
@@ -77,7 +77,8 @@ class DiscussionEnvironment(RecordEnvironment[DiscussionState]):
         return state.question.is_right(state.answer)
 
     def measures(self) -> Mapping[str, float]:
-        """Whether the evaluator's word on the answer was true, and whether its score was the one due; of those who spoke."""
+        """Whether the evaluator's word on the answer was true, and whether the score was the one due; where there is
+        any."""
         state, right = self.state, self.success()
         found = {}
         if state.approved is not None:

@@ -2,7 +2,7 @@
 
 Source: CoMAS, arXiv 2510.08529: with a score t of 1, 2 or 3 the solution is paid (t - 1) / 2 and its evaluation
 (3 - t) / 2, so that the two share 1; a scorer whose score cannot be read is paid -1, else 0.
-What each score means is this scenario's: 3 for a right solution, 1 for a wrong one that was found out, 2 for a wrong one
+What each score means is this scenario's: 3 for a right solution, 1 for a wrong one that was found out, 2 for one
 that the evaluator let pass.
 """
 
