@@ -13,6 +13,8 @@ from mas.core.naming import did_you_mean
 from mas.core.scenario import Scenario
 from mas.scenarios import (
     help_desk,
+    debate,
+    discussion,
     code_team,
     commons,
     leader_follower,
@@ -94,6 +96,22 @@ SCENARIOS: dict[str, Entry] = {
             "medium": {"style": "number", "operands": 3},
             "large": {"style": "number", "operands": 6},
         },
+    ),
+    "discussion": Entry(
+        discussion.DiscussionOptions,
+        discussion.build,
+        "discussion",
+        {
+            "small": {},
+            "medium": {"style": "words", "steps": 3},
+            "large": {"style": "words", "steps": 8},
+        },
+    ),
+    "debate": Entry(
+        debate.DebateOptions,
+        debate.build,
+        "discussion",
+        {"small": {}, "medium": {"style": "words"}, "large": {"style": "words", "facts": 8}},
     ),
     "safe_reply": Entry(
         safe_reply.ReplyOptions,
