@@ -13,6 +13,7 @@ from mas.core.naming import did_you_mean
 from mas.core.scenario import Scenario
 from mas.scenarios import (
     commons,
+    economy,
     leader_follower,
     math_team,
     matrix_games,
@@ -127,6 +128,12 @@ SCENARIOS: dict[str, Entry] = {
             "medium": {"style": "words", "capacity": 30, "rounds": 6},
             "large": {"style": "words", "capacity": 60, "rounds": 10},
         },
+    ),
+    "economy": Entry(
+        economy.EconomyOptions,
+        economy.build,
+        "social dilemmas",
+        {"small": {}, "medium": {"style": "words", "people": 6}, "large": {"style": "words", "people": 16}},
     ),
     "reasoning": Entry(
         reasoning.ReasoningOptions,
