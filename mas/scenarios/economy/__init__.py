@@ -70,8 +70,10 @@ def _rules(options: EconomyOptions, style: Style) -> Rules:
     """Members' wages are so high that it pays to work an hour at any rate."""
     works = options.side == "worker"
     if style == "digits":
-        return Rules(people=options.people, hours=9, low=2 if works else 1, top=9, steps=10, rates=10, eases=5)
-    return Rules(people=options.people, hours=40, low=12 if works else 5, top=60, steps=100, rates=91, eases=10)
+        return Rules(people=options.people, hours=9, low=2 if works else 1, top=9, steps=10, rates=10, eases=5, unit=5)
+    return Rules(
+        people=options.people, hours=40, low=12 if works else 5, top=60, steps=100, rates=91, eases=10, unit=20
+    )
 
 
 def _content(random: Random, options: EconomyOptions, rules: Rules) -> str:

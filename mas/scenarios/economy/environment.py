@@ -34,8 +34,8 @@ from mas.scenarios.world import RecordEnvironment
 Style = Literal["digits", "words"]
 Law = tuple[int, int]
 MEMBERS: dict[Style, tuple[str, ...]] = {"digits": ("baker", "smith"), "words": ("baker", "smith", "miller")}
-ENOUGH = 0.99
-"""Share of the best that solves the task; of each member's best, where members work."""
+ENOUGH: dict[Style, float] = {"digits": 0.99, "words": 0.998}
+"""Share of the best that solves the task; of each member's best, where members work. Both are flat around the best."""
 
 _NUMBER = re.compile("[0-9]{1,3}")
 
@@ -83,7 +83,7 @@ class EconomyEnvironment(RecordEnvironment[EconomyState]):
         return state.answer is not None
 
     def is_solved(self, state: EconomyState) -> bool:
-        return self.is_over(state) and min(self.shares(state)) >= ENOUGH
+        return self.is_over(state) and min(self.shares(state)) >= ENOUGH[self.style]
 
     def measures(self) -> Mapping[str, float]:
         """`equality` after tax, `productivity` over that without a tax, and `efficiency`, what was reached of the best;

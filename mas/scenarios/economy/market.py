@@ -20,8 +20,8 @@ from mas.scenarios.commons.lake import gini
 
 class Rules(msgspec.Struct, frozen=True, kw_only=True):
     """What all tasks share: `hours` in a period, wages from `low` to `top`, `people`, and `steps`, the number of equal
-    steps in which the rate goes from 0 to 1; `rates` of them can be chosen, from 0 on. `eases` is the number of
-    elasticities, evenly up to 1."""
+    steps in which the rate goes from 0 to 1; `rates` of them can be chosen, from 0 on. An ease is 1 to `eases`, and an
+    elasticity of 1 / `unit` each."""
 
     people: int
     hours: int
@@ -30,6 +30,7 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     steps: int
     rates: int
     eases: int
+    unit: int
 
 
 class Economy(msgspec.Struct, frozen=True):
@@ -41,7 +42,7 @@ class Economy(msgspec.Struct, frozen=True):
 
 def elasticity(rules: Rules, ease: int) -> float:
     """By how many per cent hours change with one per cent of take-home pay."""
-    return ease / rules.eases
+    return ease / rules.unit
 
 
 def kept(rules: Rules, rate: int) -> float:
