@@ -12,6 +12,7 @@ from mas.core.errors import ConfigError
 from mas.core.naming import did_you_mean
 from mas.core.scenario import Scenario
 from mas.scenarios import (
+    code_team,
     commons,
     economy,
     leader_follower,
@@ -108,6 +109,12 @@ SCENARIOS: dict[str, Entry] = {
             "large": {"calls": "json", "operations": 8, "numbers": 99},
         },
     ),
+    "code_team": Entry(
+        code_team.CodeOptions,
+        code_team.build,
+        "mathematics and code",
+        {"small": {}, "medium": {"style": "words"}, "large": {"style": "words", "steps": 4}},
+    ),
     "tool_use": Entry(
         tool_use.ToolUseOptions,
         tool_use.build,
@@ -153,14 +160,20 @@ def find_scenario(name: str) -> Entry:
     """A built-in scenario, or one that another package offers as entry point `mas.scenarios` (an `Entry`).
 
     Raises:
-        ConfigError: there is no such scenario.
+        ConfigError: there is no such scenario, or the package that offers it breaks.
     """
     if name in SCENARIOS:
         return SCENARIOS[name]
     offered = {point.name: point for point in entry_points(group="mas.scenarios")}
     if name not in offered:
+        if ":" in name:
+            raise ConfigError(f"no scenario {name!r}. Games of other libraries have no teams: mas play {name}")
         raise ConfigError(f"no scenario {name!r}. {did_you_mean(name, [*SCENARIOS, *offered])}")
-    return Entry(*offered[name].load())
+    try:
+        return Entry(*offered[name].load())
+    except Exception as error:  # another package's code: whatever it is, it is that package's
+        why = f"{offered[name].value} cannot be loaded: {type(error).__name__}: {error}"
+        raise ConfigError(f"scenario {name!r} comes with another package, and its {why}") from error
 
 
 def build_scenario(options: ScenarioOptions) -> Scenario:
