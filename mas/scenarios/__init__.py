@@ -17,6 +17,7 @@ from mas.scenarios import (
     discussion,
     code_team,
     commons,
+    economy,
     leader_follower,
     market,
     math_team,
@@ -185,6 +186,12 @@ SCENARIOS: dict[str, Entry] = {
             "medium": {"style": "words", "capacity": 30, "rounds": 6},
             "large": {"style": "words", "capacity": 60, "rounds": 10},
         },
+    ),
+    "economy": Entry(
+        economy.EconomyOptions,
+        economy.build,
+        "social dilemmas",
+        {"small": {}, "medium": {"style": "words", "people": 6}, "large": {"style": "words", "people": 16}},
     ),
     "reasoning": Entry(
         reasoning.ReasoningOptions,
