@@ -12,12 +12,12 @@ from mas.core.errors import ConfigError
 from mas.core.naming import did_you_mean
 from mas.core.scenario import Scenario
 from mas.scenarios import (
-    help_desk,
-    debate,
-    discussion,
     code_team,
     commons,
+    debate,
+    discussion,
     economy,
+    help_desk,
     leader_follower,
     market,
     math_team,
