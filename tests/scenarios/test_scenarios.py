@@ -10,6 +10,7 @@ from mas.core.scenario import Scenario
 from mas.graph.plan import compile_team
 from mas.roles import build_roles
 from mas.scenarios import SCENARIOS, build_scenario
+from mas.scenarios.world import split_task
 from mas.training.evaluate import random_success
 
 
@@ -93,3 +94,13 @@ def test_an_unknown_option_is_refused_with_the_nearest_name() -> None:
 def test_impossible_options_are_refused(options: dict[str, float]) -> None:
     with pytest.raises(ConfigError, match="scenario 'plan_path'"):
         build_scenario(ScenarioOptions(name="plan_path", options=options))
+
+
+def test_a_split_without_a_task_is_an_error_and_no_endless_search() -> None:
+    tasks = []
+    for split in ("train", "eval"):
+        try:
+            tasks.append(split_task("alike/{}", split, 0, lambda random: "always the same"))  # type: ignore[arg-type]
+        except ConfigError as error:
+            assert "scenario 'alike' has no task for the split" in str(error)
+    assert len(tasks) == 1
