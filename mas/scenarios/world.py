@@ -144,8 +144,8 @@ def _seed_in_split(name: str, split: Split, index: int, content: Callable[[Rando
         if is_held_out(name, content(Random(seed))) == (split == "eval"):
             return seed
     raise ConfigError(
-        f"scenario {name.partition('/')[0]!r} has no task for the split {split!r} with these options: {_ATTEMPTS} draws "
-        "made none; its tasks are too much alike, so make them larger"
+        f"scenario {name.partition('/')[0]!r} has no task for the split {split!r} with these options: {_ATTEMPTS} "
+        "draws made none; its tasks are too much alike, so make them larger"
     )
 
 
