@@ -20,6 +20,7 @@ from mas.scenarios import (
     reasoning,
     refine,
     relay,
+    retrieval,
     safe_reply,
     sokoban,
     sudoku,
@@ -115,6 +116,12 @@ SCENARIOS: dict[str, Entry] = {
             "medium": {"calls": "json", "operations": 2, "items": 4, "numbers": 20},
             "large": {"calls": "json", "operations": 4, "items": 8, "numbers": 99},
         },
+    ),
+    "retrieval": Entry(
+        retrieval.RetrievalOptions,
+        retrieval.build,
+        "tool use",
+        {"small": {}, "medium": {"style": "words"}, "large": {"style": "words", "terms": 12}},
     ),
     "questions": Entry(questions.QuestionOptions, questions.build, "questions and answers"),
     "reasoning": Entry(
