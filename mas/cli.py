@@ -247,11 +247,13 @@ def _study(name: str, out: Path, command: str) -> None:
 def _evaluation_table(results: "dict[str, Evaluation]", title: str) -> Table:
     table = Table(title=title)
     table.add_column("team")
-    for column in ("success", "turns", "failures", "tokens"):
+    measures = list(dict.fromkeys(name for result in results.values() for name in result.measures))
+    for column in ("success", "turns", "failures", "tokens", *measures):
         table.add_column(column, justify="right")
     for name, result in results.items():
         numbers = (f"{result.success:.3f}", f"{result.turns:.1f}", f"{result.failures:.3f}", str(result.tokens))
-        table.add_row(name, *numbers)
+        measured = (f"{result.measures[name]:.3f}" if name in result.measures else "" for name in measures)
+        table.add_row(name, *numbers, *measured)
     unplayed = {episode.cause for result in results.values() for episode in result.episodes if episode.cause}
     if unplayed:
         table.caption = "not every task could be played: " + "; ".join(sorted(unplayed)[:3])

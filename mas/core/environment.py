@@ -5,7 +5,8 @@ see. In a two-player game seats and views are the players; in a team task the on
 a view of its own.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from statistics import fmean
 from typing import Literal, Protocol, Self, runtime_checkable
 
 import msgspec
@@ -104,3 +105,25 @@ class Environment(Protocol):
 
     def render(self) -> str:
         """The whole state as text, for people; may hold what no view sees."""
+
+
+@runtime_checkable
+class Measured(Protocol):
+    """What an environment has beside `Environment` where rewards do not tell everything about an episode."""
+
+    def measures(self) -> Mapping[str, float]:
+        """Named numbers about the episode so far, asked when it is over; never rewards. Pure."""
+
+
+def measures_of(environment: Environment) -> dict[str, float]:
+    """What an environment measures about its episode; nothing where it is not `Measured`."""
+    return dict(environment.measures()) if isinstance(environment, Measured) else {}
+
+
+def mean_measures(measured: Iterable[Mapping[str, float]]) -> dict[str, float]:
+    """The mean of every measure over the episodes that have it, by name."""
+    values: dict[str, list[float]] = {}
+    for one in measured:
+        for name, value in one.items():
+            values.setdefault(name, []).append(value)
+    return {name: fmean(found) for name, found in sorted(values.items())}

@@ -93,6 +93,7 @@ class Episode(msgspec.Struct, frozen=True, kw_only=True):
         turns: every generation that may be trained, losing candidates included.
         lines: the committed conversation.
         rewards: summed environment components of the committed play.
+        measures: what else the environment tells about it (`mas.core.environment.Measured`), never trained.
         length: team turns played; passes: those of them in which no action was committed.
         attempts: tries at agents that did not answer at the first one, and compensations.
         status: `done`, or `failed` with `cause` when it could not be played to its end.
@@ -114,6 +115,7 @@ class Episode(msgspec.Struct, frozen=True, kw_only=True):
     status: Literal["done", "failed"] = "done"
     cause: str | None = None
     attempts: tuple[Attempt, ...] = ()
+    measures: Mapping[str, float] = {}
 
     @property
     def tokens(self) -> int:

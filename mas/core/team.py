@@ -137,6 +137,8 @@ class TeamSpec(_Frozen):
         joins: how agents (or `done`) with several incoming edges wait; one that is left out waits for `all`.
         output: the agent whose last action is the team's action when the run reaches `done`.
         else_output: agents whose last action it is in turns in which `output` did not speak: the first that spoke.
+        joint: agents whose last actions in a turn are the team's action together, a JSON object agent -> text
+            (`mas.core.joint`), without those that did not speak or whose output did not parse; `output` is one of them.
         seat: the environment's seat that the team plays.
         policies: agent -> limits, retries, and what its failure means; an agent without one is asked once.
         budget: what a turn, an episode and a run may spend.
@@ -150,6 +152,7 @@ class TeamSpec(_Frozen):
     edges: tuple[Annotated[EdgeSpec, BeforeValidator(_parse_edge)], ...]
     output: str
     else_output: tuple[str, ...] = ()
+    joint: tuple[str, ...] = ()
     agents: dict[str, str] = {}
     joins: dict[str, Annotated[JoinSpec, BeforeValidator(parse_join)]] = {}
     seat: str = "team"

@@ -63,7 +63,11 @@ def _name_problems(spec: TeamSpec) -> list[str]:
 
 
 def _output_name_problems(spec: TeamSpec, members: Mapping[str, str]) -> list[str]:
-    named = [("output", spec.output), *(("else_output", agent) for agent in spec.else_output)]
+    named = [
+        ("output", spec.output),
+        *(("else_output", agent) for agent in spec.else_output),
+        *(("joint", agent) for agent in spec.joint),
+    ]
     problems = [
         f"{key!r} names the unknown agent {agent!r}. {did_you_mean(agent, members)}"
         for key, agent in named
@@ -71,6 +75,17 @@ def _output_name_problems(spec: TeamSpec, members: Mapping[str, str]) -> list[st
     ]
     if len(set(spec.outputs)) < len(spec.outputs):
         problems.append(f"'output' and 'else_output' name an agent twice: {', '.join(spec.outputs)}; name each once")
+    return problems + (_joint_problems(spec) if spec.joint else [])
+
+
+def _joint_problems(spec: TeamSpec) -> list[str]:
+    problems = []
+    if len(set(spec.joint)) < len(spec.joint):
+        problems.append(f"'joint' names an agent twice: {', '.join(spec.joint)}; name each once")
+    if spec.output not in spec.joint:
+        problems.append(f"'joint' leaves out the output agent {spec.output!r}; add it, or name one of them as 'output'")
+    if spec.else_output:
+        problems.append("'joint' and 'else_output' exclude each other: members that did not speak are left out anyway")
     return problems
 
 

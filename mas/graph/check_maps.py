@@ -25,7 +25,7 @@ def map_problems(spec: TeamSpec, roles: Mapping[str, Role]) -> list[str]:
     problems += [problem for edge in spec.edges if edge.map for problem in _list_problems(spec, edge, roles)]
     problems += [
         f"the output agent {agent!r} is mapped: it sends a list; add an agent that acts on it"
-        for agent in spec.outputs
+        for agent in dict.fromkeys((*spec.outputs, *spec.joint))
         if agent in mapped
     ]
     problems += [

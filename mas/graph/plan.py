@@ -87,8 +87,13 @@ def compile_team(spec: TeamSpec, roles: Mapping[str, Role]) -> Plan:
         number=MappingProxyType({name: index for index, name in enumerate(agents)}),
         joins=MappingProxyType({name: index for index, name in enumerate(wiring.names)}),
         timeouts=MappingProxyType({name: join.timeout_s for name, join in spec.joins.items() if join.timeout_s}),
-        digest=digest("plan", spec.model_dump_json()),
+        digest=digest("plan", _written(spec)),
     )
+
+
+def _written(spec: TeamSpec) -> str:
+    """The whole team as text; journals of teams that were played before `joint` was known stay theirs."""
+    return spec.model_dump_json(exclude=None if spec.joint else {"joint"})
 
 
 def _graph(spec: TeamSpec) -> "nx.MultiDiGraph[str]":

@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from mas.core.environment import Environment, Task
 from mas.core.errors import ConfigError
+from mas.core.joint import read_joint
 from mas.core.messages import Verdict
 from mas.core.naming import did_you_mean, listed
 from mas.core.reward import Reward
@@ -84,8 +85,9 @@ def recast(team: TeamSpec, asked: Collection[str]) -> TeamSpec:
 class Partners:
     """Players of roles that need no model.
 
-    `random`: every role says one of its choices. `expert`: whoever decides the team's action does what the scenario's
-    expert would do, with the whole state in sight; who gives verdicts accepts; the rest says one of its choices.
+    `random`: every role says one of its choices. `expert`: whoever decides the team's action, alone or with others,
+    does what the scenario's expert would do, with the whole state in sight; who gives verdicts accepts; the rest says
+    one of its choices.
 
     Args:
         roles: those that they play.
@@ -101,7 +103,9 @@ class Partners:
     ) -> None:
         self.roles = frozenset(roles)
         self._seat = team.seat
-        self._output = team.members()[team.output]
+        members = team.members()
+        self._acting = {members[agent]: agent for agent in team.joint or (team.output,)}
+        self._joint = team.joint
         self._environment = environment
         self._expert = expert
         self._random = Random(derive_seed("partners", seed))
@@ -115,14 +119,20 @@ class Partners:
 
     def answer(self, role: Role) -> str:
         """What a role says now."""
-        if self._expert is not None and role.name == self._output:
-            return (self._expert(self._environment, self._random) or {})[self._seat]
+        if self._expert is not None and role.name in self._acting:
+            action = (self._expert(self._environment, self._random) or {})[self._seat]
+            return self._part_of(action, self._acting[role.name])
         if self._is_told(role):
             return role.spec.accept_text
         return self._draw(role) or ""
 
+    def _part_of(self, action: str, agent: str) -> str:
+        """What one agent does of the team's action."""
+        said = read_joint(action, self._joint) if self._joint else None
+        return action if said is None else said.get(agent, "")
+
     def _is_told(self, role: Role) -> bool:
-        return self._expert is not None and (role.name == self._output or role.emits == Verdict.kind)
+        return self._expert is not None and (role.name in self._acting or role.emits == Verdict.kind)
 
     def _draw(self, role: Role) -> str | None:
         return random_answer(role, self._random, self._environment.legal(self._seat) or ())

@@ -16,6 +16,7 @@ from mas.config.options import Config
 from mas.config.peers import check_peers
 from mas.core.environment import Environment, Task
 from mas.core.errors import ConfigError
+from mas.core.naming import listed
 from mas.core.scenario import Scenario
 from mas.core.seeds import derive_seed
 from mas.core.team import TeamSpec
@@ -177,8 +178,9 @@ def _play_team(asked: Asked, config: Config, scenario: Scenario) -> None:
         if asked.run_dir is not None or asked.is_sampled:
             raise ConfigError(f"--run and --sampled are about a model, and --others {asked.others} plays without one")
         expert = _expert(scenario.name, expert_of(scenario)) if asked.others == "expert" else None
-        if expert is not None and (output := team.members()[team.output]) in people:
-            raise ConfigError(f"the expert decides what the team does, as {output!r}, and you play that role")
+        acting = [team.members()[agent] for agent in team.joint or (team.output,)]
+        if expert is not None and set(acting) <= set(people):
+            raise ConfigError(f"the expert decides what the team does, as {listed(acting)}, and you play that")
         partners = Partners(team, rest, environment, asked.seed, expert)
     desk = PartnerDesk(console, partners)
     has_model = bool(rest) and partners is None

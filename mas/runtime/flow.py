@@ -17,7 +17,8 @@ from collections.abc import Mapping
 import msgspec
 
 from mas.core.errors import RunError
-from mas.core.messages import Failure, Payload
+from mas.core.joint import joint_action
+from mas.core.messages import Action, Failure, Payload
 from mas.core.naming import did_you_mean, instance
 from mas.core.role import Message
 from mas.core.seeds import digest
@@ -169,11 +170,19 @@ class Flow(msgspec.Struct, frozen=True):
         return self.finished and self.arrived
 
     def action(self) -> Payload | None:
-        """The team's action; None where nothing was committed, or the output agent's last output did not parse."""
+        """The team's action; None where nothing was committed, or what was said for the team did not parse."""
+        if self.plan.spec.joint:
+            return self._joint_action()
         said = next((said for said in map(self.own, self.plan.spec.outputs) if said), None)
         if not self.committed or not said or isinstance(said[-1], Failure):
             return None
         return said[-1]
+
+    def _joint_action(self) -> Payload | None:
+        last = self.outputs if self.committed else {}
+        said = {agent: last[agent] for agent in self.plan.spec.joint if agent in last}
+        texts = {agent: payload.content for agent, payload in said.items() if not isinstance(payload, Failure)}
+        return Action(text=joint_action(texts)) if texts else None
 
     def key(self) -> str:
         """Equal for turns of one team with the same content, different for different ones."""

@@ -151,12 +151,18 @@ def _measured(found: list[Found]) -> Table:
         table.add_column(column, overflow="fold")
     for column in ("episodes", "success", "interval", "mean reward", "turns", "illegal"):
         table.add_column(column, justify="right")
+    has_measures = any(row.measures for one in found for row in one.baselines or ())
+    if has_measures:
+        table.add_column("measures", overflow="fold")
     for one in found:
         for row in one.baselines or ():
             rewards = [f"{mean:.3f}" if len(row.rewards) == 1 else f"{s} {mean:.3f}" for s, mean in row.rewards.items()]
             shares = (f"{row.success:.3f}", f"{row.low:.3f} – {row.high:.3f}", ", ".join(rewards))
             words = (one.profile.name, one.profile.size, row.player, str(row.episodes), *shares)
-            table.add_row(*(Text(word) for word in words), f"{row.turns:.1f}", f"{row.illegal:.3f}")
+            measures = (
+                [Text("\n".join(f"{n} {value:.3f}" for n, value in row.measures.items()))] if has_measures else []
+            )
+            table.add_row(*(Text(word) for word in words), f"{row.turns:.1f}", f"{row.illegal:.3f}", *measures)
         if not one.baselines and not one.missing:
             table.add_row(one.profile.name, one.profile.size, "none: no expert, and legal actions cannot be listed")
     return table

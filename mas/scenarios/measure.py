@@ -7,7 +7,7 @@ from statistics import NormalDist, fmean
 
 import msgspec
 
-from mas.core.environment import Task
+from mas.core.environment import Task, mean_measures, measures_of
 from mas.core.scenario import Scenario
 from mas.core.seeds import derive_seed
 from mas.scenarios.policies import Policy, expert_of, random_policy
@@ -24,6 +24,7 @@ class Baseline(msgspec.Struct, frozen=True, kw_only=True):
         rewards: mean over episodes of the summed terms, every weight 1, by seat.
         turns: mean number of steps.
         illegal: share of steps in which somebody's action was not legal.
+        measures: means of what the environment tells beside rewards.
     """
 
     player: str
@@ -34,6 +35,7 @@ class Baseline(msgspec.Struct, frozen=True, kw_only=True):
     rewards: Mapping[str, float]
     turns: float
     illegal: float
+    measures: Mapping[str, float] = {}
 
 
 def baselines(scenario: Scenario, episodes: int, seed: int) -> tuple[Baseline, ...]:
@@ -64,6 +66,7 @@ def measure(scenario: Scenario, player: str, policy: Policy, episodes: int, seed
         rewards={seat: fmean(play.rewards[seat] for play in plays) for seat in plays[0].rewards},
         turns=turns / episodes,
         illegal=sum(play.illegal for play in plays) / max(turns, 1),
+        measures=mean_measures(play.measures for play in plays),
     )
 
 
@@ -85,6 +88,7 @@ class _Play(msgspec.Struct, frozen=True, kw_only=True):
     rewards: Mapping[str, float]
     turns: int
     illegal: int
+    measures: Mapping[str, float]
 
 
 def _play(scenario: Scenario, task: Task, policy: Policy, random: Random) -> _Play | None:
@@ -101,4 +105,5 @@ def _play(scenario: Scenario, task: Task, policy: Policy, random: Random) -> _Pl
             rewards[seat] += sum(terms.values())
         turns += 1
         illegal += bool(step.illegal)
-    return _Play(success=environment.success(), rewards=rewards, turns=turns, illegal=illegal)
+    measures = measures_of(environment)
+    return _Play(success=environment.success(), rewards=rewards, turns=turns, illegal=illegal, measures=measures)

@@ -1,12 +1,13 @@
 """How good a team is: success over held-out tasks, and the baseline that knows nothing."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from random import Random
 from statistics import fmean
+from typing import Any
 
 import msgspec
 
-from mas.core.environment import Task
+from mas.core.environment import Task, mean_measures
 from mas.core.errors import Halted, RunError
 from mas.core.records import Episode
 from mas.core.scenario import Scenario, Split
@@ -24,7 +25,7 @@ class Evaluation(msgspec.Struct, frozen=True, kw_only=True):
     """Means over episodes.
 
     `passes`: share of team turns without a committed action; `failures`: share of outputs that did not parse;
-    `unplayed`: episodes ended by an error.
+    `unplayed`: episodes ended by an error; `measures`: what the environment tells beside rewards, of those played.
     """
 
     success: float
@@ -34,11 +35,13 @@ class Evaluation(msgspec.Struct, frozen=True, kw_only=True):
     unplayed: int
     tokens: int
     episodes: tuple[Episode, ...]
+    measures: Mapping[str, float] = {}
 
-    def metrics(self) -> dict[str, float]:
-        """The numbers without the episodes."""
+    def metrics(self) -> dict[str, Any]:
+        """The numbers without the episodes; measures, where there are any, below `measures`."""
         names = ("success", "turns", "passes", "failures", "unplayed")
-        return {name: getattr(self, name) for name in names}
+        numbers = {name: getattr(self, name) for name in names}
+        return numbers | ({"measures": dict(self.measures)} if self.measures else {})
 
 
 async def evaluate(
@@ -101,6 +104,7 @@ def summarise(episodes: Sequence[Episode]) -> Evaluation:
         unplayed=sum(episode.status == "failed" for episode in episodes),
         tokens=sum(episode.tokens for episode in episodes),
         episodes=tuple(episodes),
+        measures=mean_measures(episode.measures for episode in episodes),
     )
 
 

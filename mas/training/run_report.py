@@ -68,6 +68,16 @@ def _numbers(lines: _Lines, config: Config) -> tuple[KeyNumber, ...]:
     return tuple(numbers)
 
 
+def _held_out(number: str) -> dict[str, str]:
+    return {kind: f"eval/{kind}/{number}" for kind in ("greedy", "sampled")}
+
+
+def _measures(lines: _Lines) -> list[str]:
+    """What the environment measures beside rewards."""
+    greedy = (line.get("eval", {}).get("greedy", {}) for line in lines)
+    return sorted({name for evaluation in greedy for name in evaluation.get("measures", {})})
+
+
 def _headline(lines: _Lines, config: Config) -> tuple[str, ...]:
     values = _values(lines, "eval/greedy/success")
     if not values:
@@ -83,12 +93,13 @@ def _charts(lines: _Lines, plan: Plan) -> tuple[Chart, ...]:
     trained = dict.fromkeys(name for line in lines for name in line.get("adapters", {}))
     adapters = sorted(trained, key=lambda name: roles.index(name) if name in roles else len(roles))
     wanted = (
-        ("Success on held-out tasks", "success", {kind: f"eval/{kind}/success" for kind in ("greedy", "sampled")}),
+        ("Success on held-out tasks", "success", _held_out("success")),
         ("Reward of the team", "reward", {"team": "reward"}),
         ("Reward of each role", "reward", {role: f"roles/{role}/reward" for role in roles}),
         ("Output that does not parse", "share of turns", {role: f"roles/{role}/failures" for role in roles}),
         ("Groups in which all rewards are equal", "groups", {r: f"roles/{r}/groups_zero_variance" for r in roles}),
         ("Entropy", "nats", {name: f"adapters/{name}/entropy" for name in adapters}),
+        *((f"Held-out tasks: {name}", name, _held_out(f"measures/{name}")) for name in _measures(lines)),
     )
     return tuple(
         Chart(

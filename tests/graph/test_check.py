@@ -222,6 +222,23 @@ def test_all_problems_come_in_one_error() -> None:
     assert len(found) == 4
 
 
+def test_members_who_act_together_are_known_named_once_and_have_the_output_among_them() -> None:
+    assert problems({"joint": ["executor", "plannr"]}) == [
+        "'joint' names the unknown agent 'plannr'. "
+        "Did you mean 'planner'? Possible: 'executor', 'feedback', 'planner', 'verifier'.",
+    ]
+    assert problems({"joint": ["executor", "executor"]}) == [
+        "'joint' names an agent twice: executor, executor; name each once"
+    ]
+    assert problems({"joint": ["planner"]}) == [
+        "'joint' leaves out the output agent 'executor'; add it, or name one of them as 'output'"
+    ]
+    (problem,) = problems({"joint": ["executor"], "else_output": ["planner"]})[:1]
+    assert problem.startswith("'joint' and 'else_output' exclude each other")
+    spec = load_team(DPE | {"joint": ["planner", "executor"]})
+    assert compile_team(spec, build_roles(spec)).spec.joint == ("planner", "executor")
+
+
 def test_an_unknown_or_repeated_actor_is_a_problem() -> None:
     assert problems({"else_output": ["plannr"]}) == [
         "'else_output' names the unknown agent 'plannr'. "

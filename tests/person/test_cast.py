@@ -7,6 +7,7 @@ import pytest
 from mas.config.options import ScenarioOptions
 from mas.core.environment import Environment
 from mas.core.errors import ConfigError
+from mas.core.joint import joint_action
 from mas.core.scenario import Scenario
 from mas.graph.load import load_team
 from mas.graph.plan import compile_team
@@ -89,3 +90,17 @@ def test_equal_seeds_make_equal_partners(scenario: Scenario) -> None:
         return [partners.answer(planner) for _ in range(20)]
 
     assert heard(1) == heard(1) != heard(2)
+
+
+def test_of_members_who_act_together_each_partner_does_its_part_of_what_the_expert_does() -> None:
+    both = {
+        "name": "both",
+        "roles": {"left": {"emits": "action"}, "right": {"type": "executor"}},
+        "edges": ["start -> left", "left -> right", "right -> done"],
+        "output": "right",
+        "joint": ["left", "right"],
+    }
+    team, world = load_team(both), begun(build_scenario(ScenarioOptions(name="relay")))
+    partners = Partners(team, ("left", "right"), world, 0, lambda world, random: {"team": joint_action({"left": "1"})})
+    built = build_roles(team)
+    assert (partners.answer(built["left"]), partners.answer(built["right"])) == ("1", "")

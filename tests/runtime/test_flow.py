@@ -6,7 +6,9 @@ from collections.abc import Mapping, Sequence
 import pytest
 
 from mas.core.errors import RunError
-from mas.core.messages import Action, Failure, Feedback, Note, Plan, Verdict
+from mas.core.joint import joint_action, read_joint
+from mas.core.messages import Action, Failure, Feedback, Note, Payload, Plan, Verdict
+from mas.core.seeds import digest
 from mas.core.team import TeamSpec
 from mas.graph import Plan as TeamPlan
 from mas.graph import compile_team
@@ -391,3 +393,48 @@ def test_the_action_is_that_of_the_first_output_agent_that_spoke(verdict: str, a
     fired, flow = play(compile_team(spec, build_roles(spec)), {"judge": [verdict], "executor": ["a"], "spare": ["b"]})
     assert fired == ["judge", actor]
     assert flow.action() == Action(text={"executor": "a", "spare": "b"}[actor])
+
+
+ABOVE_AND_BELOW = {
+    "name": "joint",
+    "roles": {"left": {"type": "agent", "emits": "action"}, "right": {"type": "executor"}},
+    "edges": ["start -> left", "start -> right", "left -> done", "right -> done"],
+    "output": "right",
+    "joint": ["left", "right"],
+}
+NOTHING = Failure(cause="nonsense", text="?")
+
+
+@pytest.mark.parametrize(
+    ("said", "action"),
+    [
+        ({"left": Action(text="a"), "right": Action(text="b")}, '{"left":"a","right":"b"}'),
+        ({"left": Action(text='"\ud800'), "right": NOTHING}, '{"left":"\\"?"}'),
+        ({"left": NOTHING, "right": NOTHING}, None),
+    ],
+)
+def test_the_action_of_members_who_act_together_leaves_out_what_did_not_parse(
+    said: dict[str, Payload], action: str | None
+) -> None:
+    spec = TeamSpec.model_validate(ABOVE_AND_BELOW)
+    flow = Flow.start(compile_team(spec, build_roles(spec)))
+    for agent, payload in said.items():
+        assert flow.action() is None, "the turn is not over"
+        flow = flow.begin(agent).complete(agent, payload)
+    assert flow.action() == (None if action is None else Action(text=action))
+    assert action is None or read_joint(action, ("left", "right")) is not None
+
+
+def test_a_joint_action_is_read_only_from_an_object_of_texts_by_known_agents() -> None:
+    assert read_joint(joint_action({"left": "a"}), ("left", "right")) == {"left": "a"}
+    for action in ("", "a", "[]", '{"left": 1}', '{"other": "a"}', '{"left": "a"', "[" * 5000, "\ud800"):
+        assert read_joint(action, ("left", "right")) is None
+    assert joint_action({}) == ""
+
+
+def test_a_team_without_joint_members_has_the_digest_it_had_before_there_were_any() -> None:
+    spec = TeamSpec.model_validate(ABOVE_AND_BELOW)
+    alone = spec.model_copy(update={"joint": ()})
+    plan = compile_team(alone, build_roles(alone))
+    assert plan.digest == digest("plan", alone.model_dump_json(exclude={"joint"}))
+    assert plan.digest != compile_team(spec, build_roles(spec)).digest

@@ -1,5 +1,6 @@
 """An evaluation that played nothing is no result."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -7,11 +8,41 @@ import pytest
 from conftest import BaseFor
 
 from mas.config.load import load_config
+from mas.core.environment import mean_measures
 from mas.core.errors import RunError
 from mas.scenarios import build_scenario
+from mas.scenarios.relay.environment import RelayEnvironment
 from mas.serving.transformers_engine import TransformersEngine
 from mas.training.crew import open_crew
 from mas.training.evaluate import check_played, evaluate
+
+
+class MeasuredRelay(RelayEnvironment):
+    """Tells beside its rewards whether anything was said at all."""
+
+    def measures(self) -> Mapping[str, float]:
+        return {"answered": float(not self.to_move())}
+
+
+def test_the_mean_of_a_measure_is_over_the_episodes_that_have_it() -> None:
+    assert mean_measures([{"a": 1.0, "b": 0.5}, {}, {"a": 0.0}]) == {"a": 0.5, "b": 0.5}
+
+
+async def test_what_an_environment_measures_is_in_the_evaluation_and_in_no_reward(
+    base_for: BaseFor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = load_config(["scenario=relay"])
+    scenario, base = build_scenario(config.scenario), base_for("relay")
+    engine = TransformersEngine(base)
+    bare = dict.fromkeys(scenario.teams["team"].roles)
+    async with open_crew(config, scenario, base, {}, bare, engine=engine) as crew:
+        plain = await evaluate(crew.runtime, scenario, 3)
+        object.__setattr__(scenario, "make_environment", MeasuredRelay)
+        told = await evaluate(crew.runtime, scenario, 3)
+    await engine.close()
+    assert "measures" not in plain.metrics()
+    assert told.metrics() == {**plain.metrics(), "measures": {"answered": 1.0}}
+    assert [episode.rewards for episode in told.episodes] == [episode.rewards for episode in plain.episodes]
 
 
 async def test_when_no_task_can_be_played_the_rest_is_not_tried_and_the_cause_is_said(

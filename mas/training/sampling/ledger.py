@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-from mas.core.environment import Environment, Step, Task
+from mas.core.environment import Environment, Step, Task, measures_of
 from mas.core.errors import MasError
 from mas.core.messages import Failure, Payload
 from mas.core.naming import agent_of
@@ -71,7 +71,7 @@ class Ledger:
 
     def close(self, environment: Environment, turns: tuple[Turn, ...]) -> Episode:
         """The finished record."""
-        return self._episode(success=environment.success(), turns=turns)
+        return self._episode(success=environment.success(), turns=turns, measures=measures_of(environment))
 
     def failed(self, error: MasError) -> Episode:
         """The record of a task that could not be played to its end: what was said and spent until then, not trained."""
