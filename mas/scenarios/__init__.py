@@ -12,6 +12,7 @@ from mas.core.errors import ConfigError
 from mas.core.naming import did_you_mean
 from mas.core.scenario import Scenario
 from mas.scenarios import (
+    delegate,
     leader_follower,
     math_team,
     matrix_games,
@@ -122,6 +123,12 @@ SCENARIOS: dict[str, Entry] = {
         retrieval.build,
         "tool use",
         {"small": {}, "medium": {"style": "words"}, "large": {"style": "words", "terms": 12}},
+    ),
+    "delegate": Entry(
+        delegate.DelegateOptions,
+        delegate.build,
+        "tool use",
+        {"small": {}, "medium": {"style": "words"}, "large": {"style": "words", "parts": 5}},
     ),
     "questions": Entry(questions.QuestionOptions, questions.build, "questions and answers"),
     "reasoning": Entry(
