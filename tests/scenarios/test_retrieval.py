@@ -281,18 +281,15 @@ def test_an_expert_s_demonstrations_solve_what_they_show() -> None:
     stream: Any = demonstrations(Random(0), 1.0)
     for _ in range(500):
         prompt, said = next(stream)
-        kind, fields = prompt[0], prompt[1:-1].split(";")
-        if kind == "A":
-            assert said == fields[0][3 * int(fields[1]) - 1]
-        elif kind == "S":
-            years = fields[1][1::3]
-            assert years[int(said) - 1] == (max(years) if fields[0][1] == "n" else min(years))
+        hits, *asked = prompt[1:-1].split(";")
+        documents = [(hits[at + 1], hits[at + 2]) for at in range(0, len(hits) - 2, 3)]
+        if prompt[0] == "A":
+            assert said == documents[int(asked[0]) - 1][1]
+            continue
+        best = (max if asked[-1][1] == "n" else min)(documents, default=None)
+        if prompt[0] == "S":
+            assert documents[int(said) - 1] == best
+        elif best is None:
+            assert said == asked[0][ALIASES.index(asked[1][0])]
         else:
-            term = fields[1][ALIASES.index(fields[0][0])]
-            if not fields[2].startswith(term):
-                assert said == term
-            elif kind == "R":
-                assert said == "="
-            else:
-                documents = sorted((fields[2][at + 1], fields[2][at + 2]) for at in range(0, 9, 3))
-                assert said == documents[-1 if fields[0][1] == "n" else 0][1]
+            assert said == ("=" if prompt[0] == "R" else best[1])

@@ -21,21 +21,23 @@ def expert(environment: RetrievalEnvironment, random: Random) -> dict[str, str]:
 def demonstrations(random: Random, skill: float) -> Iterator[tuple[str, str]]:
     """Each role's part before and after searches, in letters: right with `skill`, by habit else (see `Novice`).
 
+    All are content with the documents that they have, without asking whether they are those of the thing.
+
     The habits: rewriter and solo search for the question's own word, the selector takes the first document, the
     answerer reads the first; solo, once it has found something, says the first digit that it sees.
     """
     novice = Novice(random, skill)
     while True:
         case = make(random, "letters", len(TERMS))
-        alias, right = case.question[0], _shown(case, case.query)
+        asked, alias, right = f"{case.glossary};{case.question}", case.question[0], _shown(case, case.query)
         other = _shown(case, random.choice([term for term in TERMS if term != case.query]))
-        for hits in ("", random.choice((other, "!"))):
-            yield f"R{case.question};{case.glossary};{hits}>", novice.answer(case.query, alias, TERMS + ALIASES)
-            yield f"O{case.question};{case.glossary};{hits}>", novice.answer(case.query, alias, TERMS + ALIASES)
-        yield f"R{case.question};{case.glossary};{right}>", novice.answer("=", alias, TERMS + ALIASES)
-        yield f"O{case.question};{case.glossary};{right}>", novice.answer(case.answer, right[2], DIGITS)
+        for hits in ("", "!"):
+            yield f"R{hits};{asked}>", novice.answer(case.query, alias, TERMS + ALIASES)
+            yield f"O{hits};{asked}>", novice.answer(case.query, alias, TERMS + ALIASES)
+        yield f"R{right};{asked}>", novice.answer("=", alias, TERMS + ALIASES)
+        yield f"O{right};{asked}>", novice.answer(case.answer, right[2], DIGITS)
         hits = random.choice((right, other))
-        yield f"S{case.question};{hits}>", novice.answer(_place(hits, case.question[1]), "1", PLACES)
+        yield f"S{hits};{case.question}>", novice.answer(_place(hits, case.question[1]), "1", PLACES)
         chosen = random.choice(PLACES)
         yield f"A{hits};{chosen}>", novice.answer(hits[3 * int(chosen) - 1], hits[2], DIGITS)
 
