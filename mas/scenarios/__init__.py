@@ -12,6 +12,7 @@ from mas.core.errors import ConfigError
 from mas.core.naming import did_you_mean
 from mas.core.scenario import Scenario
 from mas.scenarios import (
+    delegate,
     code_team,
     commons,
     debate,
@@ -28,6 +29,7 @@ from mas.scenarios import (
     reasoning,
     refine,
     relay,
+    retrieval,
     safe_reply,
     sokoban,
     sudoku,
@@ -156,6 +158,17 @@ SCENARIOS: dict[str, Entry] = {
             "large": {"calls": "json", "operations": 4, "items": 8, "numbers": 99},
         },
     ),
+    "retrieval": Entry(
+        retrieval.RetrievalOptions,
+        retrieval.build,
+        "tool use",
+        {"small": {}, "medium": {"style": "words"}, "large": {"style": "words", "terms": 12}},
+    ),
+    "delegate": Entry(
+        delegate.DelegateOptions,
+        delegate.build,
+        "tool use",
+        {"small": {}, "medium": {"style": "words"}, "large": {"style": "words", "parts": 5}},
     "negotiation": Entry(
         negotiation.TalkOptions,
         negotiation.build,
