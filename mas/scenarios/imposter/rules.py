@@ -90,8 +90,8 @@ class Game(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         rooms: where all are, round by round; `0` for the imposter.
-        wishes: rooms in the order in which the scripted imposter likes to claim them, round by round; is_cunning: whether
-            it listens first.
+        wishes: rooms in the order in which the scripted imposter likes to claim them, round by round; is_cunning:
+            whether it listens first.
         talks: of the rounds played; motions: who was to leave in each of them, `-` nobody.
         gone: who has left, in order.
         beliefs: how likely the team called each player to be the imposter, round by round; empty where it did not say.
@@ -135,10 +135,9 @@ class Game(msgspec.Struct, frozen=True, kw_only=True):
 def make(random: Random, rules: Rules) -> Game:
     """A game before its first round."""
     imposter = TEAM if rules.side == "imposter" else random.choice(rules.others)
-    rounds = range(rules.rounds)
-    rooms = [
-        "".join(NOWHERE if name == imposter else random.choice(rules.rooms) for name in rules.names) for _ in rounds
-    ]
+    crew, rounds = rules.names.replace(imposter, ""), range(rules.rounds)
+    drawn = [{imposter: NOWHERE} | {name: random.choice(rules.rooms) for name in crew} for _ in rounds]
+    rooms = ["".join(places[name] for name in rules.names) for places in drawn]
     wishes = ["".join(random.sample(rules.rooms, len(rules.rooms))) for _ in rounds]
     is_cunning = [random.random() < rules.cunning for _ in rounds]
     return Game(imposter=imposter, rooms=tuple(rooms), wishes=tuple(wishes), is_cunning=tuple(is_cunning))

@@ -35,7 +35,7 @@ def _mark(said: Talk, name: str) -> str:
 
 
 def record(game: Game, rules: Rules) -> str:
-    """A row for each round: whom the team's player objected to, then the marks; dots stand for what was not said yet."""
+    """A row for each round: whom the team's player objected to, then the marks; dots for what was not said yet."""
     rows = [said.objection(TEAM) + marks(game, said) for said in game.talks]
     if len(game.talks) < rules.rounds:
         rows.append("." + marks(game, talk(game, rules)))
