@@ -5,7 +5,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: help install install-dev mosquitto demo study test lint chaos clean
+# Files of tests go to two processes, each file as a whole: what it makes for all its tests is made once.
+SIDE_BY_SIDE := -n 2 --dist loadfile
+
+.PHONY: help install install-dev mosquitto demo study test games lint chaos clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -33,8 +36,11 @@ lint: $(VENV)/installed-dev ## Style, types and layers
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-test: lint $(VENV)/installed-vllm mosquitto ## Everything that is checked: style, types, layers and tests
-	$(BIN)/pytest -q
+test: lint $(VENV)/installed-vllm $(VENV)/installed-games mosquitto ## Everything that is checked: style, types, layers and tests
+	$(BIN)/pytest -q $(SIDE_BY_SIDE)
+
+games: $(VENV)/installed-games ## Every game and data set of the bridges, played through; an hour
+	MAS_ALL_GAMES=1 $(BIN)/pytest -q $(SIDE_BY_SIDE) --timeout 3600 tests/scenarios
 
 chaos: $(VENV)/installed-dev mosquitto ## What must survive when processes and brokers die, ten times each; ten minutes
 	MAS_CHAOS_SEEDS=10 $(BIN)/pytest -q tests/chaos
@@ -58,6 +64,12 @@ $(VENV)/installed: pyproject.toml constraints.txt | $(BIN)/python
 
 $(VENV)/installed-dev: $(VENV)/installed
 	@$(PIP) --editable '.[dev]'
+	@touch $@
+
+# One by one, as some of what they need has to be compiled: what cannot be installed has its tests skipped.
+$(VENV)/installed-games: $(VENV)/installed-dev
+	@for extra in reasoning_gym textworld; do \
+	  $(PIP) --editable ".[$$extra]" || echo "mas[$$extra] could not be installed: its tests are skipped"; done
 	@touch $@
 
 # The tests meet a real vLLM: its CPU build, where there is one. It brings a torchvision for CUDA, which breaks transformers
