@@ -13,6 +13,7 @@ from mas.core.naming import did_you_mean
 from mas.core.scenario import Scenario
 from mas.scenarios import (
     delegate,
+    imposter,
     code_team,
     commons,
     debate,
@@ -88,6 +89,16 @@ SCENARIOS: dict[str, Entry] = {
             "small": {},
             "medium": {"size": 8, "blocks": 4, "switch": 0.08, "quota": 5},
             "large": {"size": 16, "blocks": 12, "switch": 0.04, "quota": 10},
+        },
+    ),
+    "imposter": Entry(
+        imposter.ImposterOptions,
+        imposter.build,
+        "hidden roles",
+        {
+            "small": {},
+            "medium": {"style": "words", "players": 5, "rounds": 3, "cunning": 0.5},
+            "large": {"style": "words", "players": 8, "rounds": 5, "cunning": 0.9},
         },
     ),
     "refine": Entry(
