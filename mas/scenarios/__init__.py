@@ -12,9 +12,9 @@ from mas.core.errors import ConfigError
 from mas.core.naming import did_you_mean
 from mas.core.scenario import Scenario
 from mas.scenarios import (
-    help_desk,
     code_team,
     commons,
+    help_desk,
     leader_follower,
     math_team,
     matrix_games,
