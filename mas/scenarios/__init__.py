@@ -19,6 +19,8 @@ from mas.scenarios import (
     debate,
     discussion,
     economy,
+    code_team,
+    commons,
     help_desk,
     leader_follower,
     market,
