@@ -12,16 +12,14 @@ from mas.core.errors import ConfigError
 from mas.core.naming import did_you_mean
 from mas.core.scenario import Scenario
 from mas.scenarios import (
-    delegate,
-    imposter,
     code_team,
     commons,
     debate,
+    delegate,
     discussion,
     economy,
-    code_team,
-    commons,
     help_desk,
+    imposter,
     leader_follower,
     market,
     math_team,
@@ -182,6 +180,7 @@ SCENARIOS: dict[str, Entry] = {
         delegate.build,
         "tool use",
         {"small": {}, "medium": {"style": "words"}, "large": {"style": "words", "parts": 5}},
+    ),
     "negotiation": Entry(
         negotiation.TalkOptions,
         negotiation.build,
