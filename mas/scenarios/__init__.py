@@ -13,9 +13,16 @@ from mas.core.naming import did_you_mean
 from mas.core.scenario import Scenario
 from mas.scenarios import (
     code_team,
+    commons,
+    debate,
+    discussion,
+    economy,
+    help_desk,
     leader_follower,
+    market,
     math_team,
     matrix_games,
+    negotiation,
     plan_path,
     questions,
     reasoning,
@@ -91,11 +98,37 @@ SCENARIOS: dict[str, Entry] = {
             "large": {"style": "number", "operands": 6},
         },
     ),
+    "discussion": Entry(
+        discussion.DiscussionOptions,
+        discussion.build,
+        "discussion",
+        {
+            "small": {},
+            "medium": {"style": "words", "steps": 3},
+            "large": {"style": "words", "steps": 8},
+        },
+    ),
+    "debate": Entry(
+        debate.DebateOptions,
+        debate.build,
+        "discussion",
+        {"small": {}, "medium": {"style": "words"}, "large": {"style": "words", "facts": 8}},
+    ),
     "safe_reply": Entry(
         safe_reply.ReplyOptions,
         safe_reply.build,
         "conversation and feedback",
         {"small": {}, "medium": {"style": "words"}, "large": {"style": "words", "facts": 6}},
+    ),
+    "help_desk": Entry(
+        help_desk.DeskOptions,
+        help_desk.build,
+        "conversation and feedback",
+        {
+            "small": {},
+            "medium": {"style": "words", "slots": 4, "delay": 1, "refusals": 1},
+            "large": {"style": "words", "slots": 6, "changes": 2, "delay": 2, "refusals": 2},
+        },
     ),
     "math_team": Entry(
         math_team.MathOptions,
@@ -123,7 +156,43 @@ SCENARIOS: dict[str, Entry] = {
             "large": {"calls": "json", "operations": 4, "items": 8, "numbers": 99},
         },
     ),
+    "negotiation": Entry(
+        negotiation.TalkOptions,
+        negotiation.build,
+        "negotiation",
+        {
+            "small": {},
+            "medium": {"style": "words"},
+            "large": {"style": "words", "kinds": 5, "turns": 6},
+        },
+    ),
+    "market": Entry(
+        market.MarketOptions,
+        market.build,
+        "negotiation",
+        {
+            "small": {},
+            "medium": {"style": "words"},
+            "large": {"style": "words", "businesses": 8, "manipulators": 4},
+        },
+    ),
     "questions": Entry(questions.QuestionOptions, questions.build, "questions and answers"),
+    "commons": Entry(
+        commons.CommonsOptions,
+        commons.build,
+        "social dilemmas",
+        {
+            "small": {},
+            "medium": {"style": "words", "capacity": 30, "rounds": 6},
+            "large": {"style": "words", "capacity": 60, "rounds": 10},
+        },
+    ),
+    "economy": Entry(
+        economy.EconomyOptions,
+        economy.build,
+        "social dilemmas",
+        {"small": {}, "medium": {"style": "words", "people": 6}, "large": {"style": "words", "people": 16}},
+    ),
     "reasoning": Entry(
         reasoning.ReasoningOptions,
         reasoning.build,
@@ -142,14 +211,20 @@ def find_scenario(name: str) -> Entry:
     """A built-in scenario, or one that another package offers as entry point `mas.scenarios` (an `Entry`).
 
     Raises:
-        ConfigError: there is no such scenario.
+        ConfigError: there is no such scenario, or the package that offers it breaks.
     """
     if name in SCENARIOS:
         return SCENARIOS[name]
     offered = {point.name: point for point in entry_points(group="mas.scenarios")}
     if name not in offered:
+        if ":" in name:
+            raise ConfigError(f"no scenario {name!r}. Games of other libraries have no teams: mas play {name}")
         raise ConfigError(f"no scenario {name!r}. {did_you_mean(name, [*SCENARIOS, *offered])}")
-    return Entry(*offered[name].load())
+    try:
+        return Entry(*offered[name].load())
+    except Exception as error:  # another package's code: whatever it is, it is that package's
+        why = f"{offered[name].value} cannot be loaded: {type(error).__name__}: {error}"
+        raise ConfigError(f"scenario {name!r} comes with another package, and its {why}") from error
 
 
 def build_scenario(options: ScenarioOptions) -> Scenario:
