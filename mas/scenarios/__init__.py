@@ -12,13 +12,17 @@ from mas.core.errors import ConfigError
 from mas.core.naming import did_you_mean
 from mas.core.scenario import Scenario
 from mas.scenarios import (
-    debate,
-    discussion,
     code_team,
     commons,
+    debate,
+    discussion,
+    economy,
+    help_desk,
     leader_follower,
+    market,
     math_team,
     matrix_games,
+    negotiation,
     plan_path,
     questions,
     reasoning,
@@ -116,6 +120,16 @@ SCENARIOS: dict[str, Entry] = {
         "conversation and feedback",
         {"small": {}, "medium": {"style": "words"}, "large": {"style": "words", "facts": 6}},
     ),
+    "help_desk": Entry(
+        help_desk.DeskOptions,
+        help_desk.build,
+        "conversation and feedback",
+        {
+            "small": {},
+            "medium": {"style": "words", "slots": 4, "delay": 1, "refusals": 1},
+            "large": {"style": "words", "slots": 6, "changes": 2, "delay": 2, "refusals": 2},
+        },
+    ),
     "math_team": Entry(
         math_team.MathOptions,
         math_team.build,
@@ -142,6 +156,26 @@ SCENARIOS: dict[str, Entry] = {
             "large": {"calls": "json", "operations": 4, "items": 8, "numbers": 99},
         },
     ),
+    "negotiation": Entry(
+        negotiation.TalkOptions,
+        negotiation.build,
+        "negotiation",
+        {
+            "small": {},
+            "medium": {"style": "words"},
+            "large": {"style": "words", "kinds": 5, "turns": 6},
+        },
+    ),
+    "market": Entry(
+        market.MarketOptions,
+        market.build,
+        "negotiation",
+        {
+            "small": {},
+            "medium": {"style": "words"},
+            "large": {"style": "words", "businesses": 8, "manipulators": 4},
+        },
+    ),
     "questions": Entry(questions.QuestionOptions, questions.build, "questions and answers"),
     "commons": Entry(
         commons.CommonsOptions,
@@ -152,6 +186,12 @@ SCENARIOS: dict[str, Entry] = {
             "medium": {"style": "words", "capacity": 30, "rounds": 6},
             "large": {"style": "words", "capacity": 60, "rounds": 10},
         },
+    ),
+    "economy": Entry(
+        economy.EconomyOptions,
+        economy.build,
+        "social dilemmas",
+        {"small": {}, "medium": {"style": "words", "people": 6}, "large": {"style": "words", "people": 16}},
     ),
     "reasoning": Entry(
         reasoning.ReasoningOptions,

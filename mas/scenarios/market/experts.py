@@ -1,0 +1,85 @@
+"""Scripted members of the team: one that knows everything, and one that goes by what it sees."""
+
+from collections.abc import Callable, Iterator
+from random import Random
+
+from mas.core.environment import Task
+from mas.scenarios.market.environment import MarketEnvironment, MarketState
+from mas.scenarios.market.offers import TONES
+from mas.scenarios.novice import Novice
+
+
+def expert(environment: MarketEnvironment, random: Random) -> dict[str, str]:
+    """Waits for the best proposal and buys it, unchecked: the most that there is, with the truth in sight."""
+    state, wording = environment.state, environment.wording
+    proposals = state.market.proposals
+    best = max(range(len(proposals)), key=lambda place: proposals[place].gain)
+    return {"team": wording.buy(proposals[best].name) if best < state.come else wording.next}
+
+
+def careful(environment: MarketEnvironment) -> str:
+    """Hears everybody, then checks the highest claims until none that is left promises more than what is known.
+
+    No proposal is worth more than it claims, so what is bought then is the best. This is the best that is sure.
+    """
+    state, wording = environment.state, environment.wording
+    if state.come < len(state.market.proposals):
+        return wording.next
+    name = state.market.proposals[_promising(state)].name
+    return wording.buy(name) if _promising(state) in state.checked else wording.check(name)
+
+
+def demonstrations(random: Random, skill: float, *, make: Callable[[], MarketEnvironment]) -> Iterator[tuple[str, str]]:
+    """Each member's task in turn, in letters: right with `skill`, by habit else (see `Novice`).
+
+    Right is what the careful one does; in half of the cases it has gone astray before. The habits: the chooser buys the
+    first proposal before it has heard another one, and the one that promises most in plain words once it has heard all;
+    the searcher checks nobody.
+    """
+    environment = make()
+    novice, wording = Novice(random, skill), environment.wording
+    while True:
+        _search(random, environment)
+        table, proposals = environment.observe("solo").fields["table"], environment.state.market.proposals
+        buys = [wording.buy(proposal.name) for proposal in proposals]
+        questions = [wording.next, *(wording.check(proposal.name) for proposal in proposals)]
+        right, habit = careful(environment), _hasty(environment)
+        if right in questions:
+            yield f"S{table}>", novice.answer(right, wording.next, "".join(questions))
+        chosen, hasty = (action if action in buys else wording.wait for action in (right, habit))
+        yield f"C{table}>", novice.answer(chosen, hasty, "".join([wording.wait, *buys]))
+        yield f"N{table}>", novice.answer(right, habit, "".join([*questions, *buys]))
+
+
+def _hasty(environment: MarketEnvironment) -> str:
+    """What somebody does who checks nobody, and compares only what came if it waited at all."""
+    state, wording = environment.state, environment.wording
+    come = state.market.proposals[: state.come]
+    if 1 < len(come) < len(state.market.proposals):
+        return wording.next
+    plain = [proposal for proposal in come if proposal.text.endswith(TONES["false_claim"])]
+    return wording.buy(max(plain or come, key=lambda proposal: proposal.claimed).name)
+
+
+def _promising(state: MarketState) -> int:
+    """The proposal that is worth most by what is known of it; of equal ones one that was checked, then the first."""
+    proposals = state.market.proposals
+
+    def worth(place: int) -> tuple[int, bool]:
+        is_known = place in state.checked
+        return (proposals[place].gain if is_known else proposals[place].claimed), is_known
+
+    return max(range(state.come), key=worth)
+
+
+def _search(random: Random, environment: MarketEnvironment) -> None:
+    """Some turns of a new market, short of a purchase."""
+    environment.reset(Task(id="demonstration", seed=random.getrandbits(32)))
+    buys = {environment.wording.buy(proposal.name) for proposal in environment.state.market.proposals}
+    is_careful = random.random() < 0.5
+    for _ in range(random.randrange(environment.spec.max_turns)):
+        questions = [action for action in environment.legal("team") if action not in buys]
+        action = careful(environment) if is_careful else random.choice(questions or [""])
+        if action in buys:
+            return
+        environment.step({"team": action})
