@@ -34,7 +34,8 @@ def careful(environment: MarketEnvironment) -> str:
 def demonstrations(random: Random, skill: float, *, make: Callable[[], MarketEnvironment]) -> Iterator[tuple[str, str]]:
     """Each member's task in turn, in letters: right with `skill`, by habit else (see `Novice`).
 
-    Right is what the careful one does; in half of the cases it has gone astray before. The habits: the chooser buys the
+    Right is what the careful one does; in half of the cases it has gone astray before. A chooser whose searcher asks
+    what cannot be asked buys the best by what it knows and by plain words. The habits: the chooser buys the
     first proposal before it has heard another one, and once it has heard all the best by what it knows and by plain
     words; the searcher checks the first one, whatever the others promise.
     """
@@ -49,20 +50,29 @@ def demonstrations(random: Random, skill: float, *, make: Callable[[], MarketEnv
         if right in questions:
             usual = wording.next if environment.state.come < len(proposals) else questions[1]
             yield f"S{table}>", novice.answer(right, usual, "".join(questions))
-        chosen, hasty = (action if action in buys else wording.wait for action in (right, habit))
-        yield f"C{table}>", novice.answer(chosen, hasty, "".join([wording.wait, *buys]))
+        said = random.choice((right if right in questions else wording.next, random.choice(questions)))
+        chosen = (
+            right if right in buys else wording.wait if said in environment.legal("team") else _by_sight(environment)
+        )
+        hasty = habit if habit in buys else wording.wait
+        yield f"C{table};{said}>", novice.answer(chosen, hasty, "".join([wording.wait, *buys]))
         yield f"N{table}>", novice.answer(right, habit, "".join([*questions, *buys]))
 
 
 def _hasty(environment: MarketEnvironment) -> str:
-    """Buys the first; if it has not, it hears all and buys the best by what is known and by plain words."""
-    state, wording = environment.state, environment.wording
+    """Buys the first; if it has not, it hears all and buys by sight."""
+    state = environment.state
+    if 1 < state.come < len(state.market.proposals):
+        return environment.wording.next
+    return _by_sight(environment)
+
+
+def _by_sight(environment: MarketEnvironment) -> str:
+    """Buys the best by what is known and by plain words; where there are none, by any."""
+    state, heard = environment.state, range(environment.state.come)
     proposals = state.market.proposals
-    if 1 < state.come < len(proposals):
-        return wording.next
-    heard = range(state.come)
     trusted = [place for place in heard if place in state.checked or proposals[place].text.endswith(_PLAIN)]
-    return wording.buy(proposals[max(trusted or heard, key=lambda place: _worth(state, place))].name)
+    return environment.wording.buy(proposals[max(trusted or heard, key=lambda place: _worth(state, place))].name)
 
 
 def _worth(state: MarketState, place: int) -> int:
