@@ -68,6 +68,9 @@ def main() -> None:
     except Halted as stopped:
         Console(stderr=True).print(Text(f"stopped: {stopped}"), soft_wrap=True)
         sys.exit(130)
+    except BrokenPipeError:  # whoever read it has gone, as `| head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(141)
     except MasError as error:
         Console(stderr=True).print(Text(f"error: {error}", style="red"), soft_wrap=True)
         sys.exit(2)

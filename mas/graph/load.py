@@ -84,7 +84,8 @@ def _read(path: Path) -> dict[str, Any]:
         content = yaml.load(path.read_text(encoding="utf-8"), Loader=_Loader)
     except OSError as error:
         near = [other.name for other in path.parent.glob("*.y*ml")] if path.parent.is_dir() else []
-        raise GraphError(f"{path} cannot be read: {error.strerror}. {did_you_mean(path.name, near)}") from error
+        hint = f" {did_you_mean(path.name, near)}" if near else ""
+        raise GraphError(f"{path} cannot be read: {error.strerror}.{hint}") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise GraphError(f"{path} is not YAML: {error}") from error
     if not isinstance(content, dict):

@@ -23,6 +23,7 @@ from mas.core.team import TeamSpec
 from mas.graph.find import find_team
 from mas.overrides import OVERRIDES_HELP, check_used
 from mas.scenarios import build_scenario, find_scenario
+from mas.scenarios.catalogue import size_overrides
 from mas.scenarios.policies import Policy, expert_of, random_policy
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ class Asked(NamedTuple):
     seed: int
     is_sampled: bool
     reveal: bool
+    size: str | None = None
 
 
 def play(
@@ -65,13 +67,14 @@ def play(
     run_dir: Annotated[
         Path | None, typer.Option("--run", metavar="RUN_DIR", help="the other roles speak as this run trained them")
     ] = None,
+    size: Annotated[str | None, typer.Option(help="small, medium, ...; default: the smallest")] = None,
     task: Annotated[int, typer.Option(min=0, help="number of the held-out task")] = 0,
     seed: Annotated[int, typer.Option(help="of what the others draw")] = 0,
     sampled: Annotated[bool, typer.Option("--sampled", help="the model samples instead of speaking greedily")] = False,
     reveal: Annotated[bool, typer.Option("--reveal", help="show the whole world at the end")] = False,
 ) -> None:
     """Play along at the terminal. You see what your role or seat sees; Ctrl-D ends the play."""
-    asked = Asked(name, words or [], people or [], others, run_dir, task, seed, sampled, reveal)
+    asked = Asked(name, words or [], people or [], others, run_dir, task, seed, sampled, reveal, size)
     if others is not None and others not in OTHERS:
         raise ConfigError(f"--others {others}: nobody plays like that. Possible: {', '.join(OTHERS)}")
     if ":" in name:
@@ -100,8 +103,11 @@ def _configured(asked: Asked) -> tuple[Config, Scenario]:
     if asked.run_dir is None:
         if team and any(word.lstrip("+").startswith("algorithm.team=") for word in asked.words):
             raise ConfigError(f"{asked.name} names a team, and algorithm.team= another one; name one")
-        config = load_config([f"scenario.name={name}", *([f"algorithm.team={team}"] if team else []), *asked.words])
+        named = [f"scenario.name={name}", *([f"algorithm.team={team}"] if team else [])]
+        config = load_config([*named, *size_overrides(name, asked.size), *asked.words])
     else:
+        if asked.size is not None:
+            raise ConfigError(f"--size {asked.size}: run {asked.run_dir} keeps the size that it was trained at")
         config = load_run_config(asked.run_dir, asked.words)
         trained = f"{config.scenario.name}/{config.algorithm.team}"
         if config.scenario.name != name or (team and team != config.algorithm.team):
@@ -118,6 +124,8 @@ def _bridged(asked: Asked) -> tuple[Environment, Policy | None]:
     """
     if asked.words:
         raise ConfigError(f"{asked.words[0]!r} has no effect on a game of another library")
+    if asked.size is not None:
+        raise ConfigError(f"--size {asked.size}: games of other libraries have none")
     try:
         bridges = importlib.import_module(BRIDGES)
     except ModuleNotFoundError as error:

@@ -108,10 +108,11 @@ class SeatPlay:
         elif len(self.scores) == 1:
             is_solved = self._environment.success()
             say(Text("solved", style="bold green") if is_solved else Text("not solved", style="bold red"))
+        so_far = "" if is_over else " so far"
         for seat, terms in self.scores.items():
             parts = ", ".join(f"{name} {value:+g}" for name, value in terms.items())
             you = " (you)" if seat in self._people else ""
-            say(Text(f"score of {seat}{you}: {sum(terms.values()):g}" + (f" ({parts})" if parts else "")))
+            say(Text(f"score of {seat}{you}{so_far}: {sum(terms.values()):g}" + (f" ({parts})" if parts else "")))
 
     def _ask(self, seat: str) -> str | None:
         """What a person does; asked again until it is possible. None: the input ended."""

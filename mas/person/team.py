@@ -18,6 +18,7 @@ from mas.person.cast import Partners
 from mas.roles import build_roles
 from mas.runtime.flow import Flow
 from mas.runtime.interrupt import drains_on_interrupt
+from mas.runtime.play import team_action
 from mas.runtime.team import TeamRuntime
 from mas.testing.scripted import ScriptedEngine
 from mas.training.sampling.ledger import Ledger
@@ -61,8 +62,8 @@ async def play_team(
     *,
     temperature: float | None = 0.0,
 ) -> Episode:
-    """Play an environment that was reset to the task. Nothing is printed but what the desk asks, and which turn is
-    over. Where the input ends, so does the episode.
+    """Play an environment that was reset to the task. Nothing is printed but what the desk asks, which turn is
+    over, and whether its action was not legal. Where the input ends, so does the episode.
 
     Args:
         temperature: of whoever speaks through a model; 0: greedy, None: each role's own.
@@ -75,6 +76,8 @@ async def play_team(
 
     def on_turn(turn: int, flow: Flow, step: Step) -> None:
         ledger.on_turn(turn, flow, step)
+        if step.illegal:
+            console.print(Text(f"{team_action(flow)!r} was not legal; the turn is spent", style="red"))
         if environment.to_move():
             console.print(Text(f"turn {turn + 1} of at most {environment.spec.max_turns} is over", style="dim"))
 
@@ -100,4 +103,5 @@ def tell_end(console: Console, environment: Environment, episode: Episode, *, re
         outcome = ("solved", "bold green") if episode.success else ("not solved", "bold red")
         console.print(Text.assemble(outcome, f" in {episode.length} turn" + "s" * (episode.length != 1)))
     terms = ", ".join(f"{name} {value:+g}" for name, value in episode.rewards.items())
-    console.print(Text(f"score: {sum(episode.rewards.values()):g}" + (f" ({terms})" if terms else "")))
+    so_far = " so far" if episode.status == "failed" else ""
+    console.print(Text(f"score{so_far}: {sum(episode.rewards.values()):g}" + (f" ({terms})" if terms else "")))

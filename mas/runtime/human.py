@@ -86,7 +86,7 @@ class HumanDesk:
             raise RefusedRequest(f"no question {question_id!r} is open. {did_you_mean(question_id, self._open)}")
         parsed = entry.role.parse(text)
         if isinstance(parsed, Failure):
-            raise RefusedRequest(f"the answer {text!r} to question {question_id!r} is not legal: {parsed.cause}.")
+            raise RefusedRequest(f"the answer {text!r} is not possible: {parsed.cause}.")
         if self._log is not None:
             self._log.replied(question_id, text)
         entry.answer.set_result(text)

@@ -12,6 +12,14 @@ from mas.core.errors import ConfigError
 from mas.core.naming import did_you_mean
 from mas.core.scenario import Scenario
 from mas.scenarios import (
+    code_team,
+    commons,
+    debate,
+    delegate,
+    discussion,
+    economy,
+    help_desk,
+    imposter,
     leader_follower,
     market,
     math_team,
@@ -22,6 +30,7 @@ from mas.scenarios import (
     reasoning,
     refine,
     relay,
+    retrieval,
     safe_reply,
     sokoban,
     sudoku,
@@ -82,6 +91,16 @@ SCENARIOS: dict[str, Entry] = {
             "large": {"size": 16, "blocks": 12, "switch": 0.04, "quota": 10},
         },
     ),
+    "imposter": Entry(
+        imposter.ImposterOptions,
+        imposter.build,
+        "hidden roles",
+        {
+            "small": {},
+            "medium": {"style": "words", "players": 5, "rounds": 3, "cunning": 0.5},
+            "large": {"style": "words", "players": 8, "rounds": 5, "cunning": 0.9},
+        },
+    ),
     "refine": Entry(
         refine.RefineOptions,
         refine.build,
@@ -92,11 +111,37 @@ SCENARIOS: dict[str, Entry] = {
             "large": {"style": "number", "operands": 6},
         },
     ),
+    "discussion": Entry(
+        discussion.DiscussionOptions,
+        discussion.build,
+        "discussion",
+        {
+            "small": {},
+            "medium": {"style": "words", "steps": 3},
+            "large": {"style": "words", "steps": 8},
+        },
+    ),
+    "debate": Entry(
+        debate.DebateOptions,
+        debate.build,
+        "discussion",
+        {"small": {}, "medium": {"style": "words"}, "large": {"style": "words", "facts": 8}},
+    ),
     "safe_reply": Entry(
         safe_reply.ReplyOptions,
         safe_reply.build,
         "conversation and feedback",
         {"small": {}, "medium": {"style": "words"}, "large": {"style": "words", "facts": 6}},
+    ),
+    "help_desk": Entry(
+        help_desk.DeskOptions,
+        help_desk.build,
+        "conversation and feedback",
+        {
+            "small": {},
+            "medium": {"style": "words", "slots": 4, "delay": 1, "refusals": 1},
+            "large": {"style": "words", "slots": 6, "changes": 2, "delay": 2, "refusals": 2},
+        },
     ),
     "math_team": Entry(
         math_team.MathOptions,
@@ -108,6 +153,12 @@ SCENARIOS: dict[str, Entry] = {
             "large": {"calls": "json", "operations": 8, "numbers": 99},
         },
     ),
+    "code_team": Entry(
+        code_team.CodeOptions,
+        code_team.build,
+        "mathematics and code",
+        {"small": {}, "medium": {"style": "words"}, "large": {"style": "words", "steps": 4}},
+    ),
     "tool_use": Entry(
         tool_use.ToolUseOptions,
         tool_use.build,
@@ -117,6 +168,18 @@ SCENARIOS: dict[str, Entry] = {
             "medium": {"calls": "json", "operations": 2, "items": 4, "numbers": 20},
             "large": {"calls": "json", "operations": 4, "items": 8, "numbers": 99},
         },
+    ),
+    "retrieval": Entry(
+        retrieval.RetrievalOptions,
+        retrieval.build,
+        "tool use",
+        {"small": {}, "medium": {"style": "words"}, "large": {"style": "words", "terms": 12}},
+    ),
+    "delegate": Entry(
+        delegate.DelegateOptions,
+        delegate.build,
+        "tool use",
+        {"small": {}, "medium": {"style": "words"}, "large": {"style": "words", "parts": 5}},
     ),
     "negotiation": Entry(
         negotiation.TalkOptions,
@@ -139,6 +202,22 @@ SCENARIOS: dict[str, Entry] = {
         },
     ),
     "questions": Entry(questions.QuestionOptions, questions.build, "questions and answers"),
+    "commons": Entry(
+        commons.CommonsOptions,
+        commons.build,
+        "social dilemmas",
+        {
+            "small": {},
+            "medium": {"style": "words", "capacity": 30, "rounds": 6},
+            "large": {"style": "words", "capacity": 60, "rounds": 10},
+        },
+    ),
+    "economy": Entry(
+        economy.EconomyOptions,
+        economy.build,
+        "social dilemmas",
+        {"small": {}, "medium": {"style": "words", "people": 6}, "large": {"style": "words", "people": 16}},
+    ),
     "reasoning": Entry(
         reasoning.ReasoningOptions,
         reasoning.build,
@@ -157,14 +236,20 @@ def find_scenario(name: str) -> Entry:
     """A built-in scenario, or one that another package offers as entry point `mas.scenarios` (an `Entry`).
 
     Raises:
-        ConfigError: there is no such scenario.
+        ConfigError: there is no such scenario, or the package that offers it breaks.
     """
     if name in SCENARIOS:
         return SCENARIOS[name]
     offered = {point.name: point for point in entry_points(group="mas.scenarios")}
     if name not in offered:
+        if ":" in name:
+            raise ConfigError(f"no scenario {name!r}. Games of other libraries have no teams: mas play {name}")
         raise ConfigError(f"no scenario {name!r}. {did_you_mean(name, [*SCENARIOS, *offered])}")
-    return Entry(*offered[name].load())
+    try:
+        return Entry(*offered[name].load())
+    except Exception as error:  # another package's code: whatever it is, it is that package's
+        why = f"{offered[name].value} cannot be loaded: {type(error).__name__}: {error}"
+        raise ConfigError(f"scenario {name!r} comes with another package, and its {why}") from error
 
 
 def build_scenario(options: ScenarioOptions) -> Scenario:

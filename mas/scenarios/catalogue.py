@@ -75,6 +75,25 @@ def sized(name: str, size: str | None = None) -> ScenarioOptions:
     return ScenarioOptions(name=name, options=dict(sizes[chosen]))
 
 
+def size_overrides(name: str, size: str | None) -> list[str]:
+    """The size as overrides of a command; none for None.
+
+    Raises:
+        ConfigError: no such scenario, or it has no such size.
+    """
+    options = sized(name, size).options if size is not None else {}
+    return [f"scenario.options.{key}={_hydra(value)}" for key, value in options.items()]
+
+
+def _hydra(value: Any) -> str:
+    """A value as it is written in an override: JSON without quotes around words."""
+    if isinstance(value, Mapping):
+        return "{" + ",".join(f"{key}:{_hydra(one)}" for key, one in value.items()) + "}"
+    if isinstance(value, str) and value.isidentifier():
+        return value
+    return msgspec.json.encode(value).decode()
+
+
 def profile(name: str, size: str | None = None) -> Profile:
     """All that is known of a scenario at one of its sizes; None: the smallest.
 

@@ -1,6 +1,6 @@
 """The command `mas scenarios`: which there are, what one is, and what players without a model reach in it."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,7 +13,7 @@ from rich.text import Text
 from mas.core.errors import ConfigError, MissingPackage, RunDirectoryError
 from mas.observe.atomic import write_bytes_atomic
 from mas.scenarios import build_scenario, find_scenario
-from mas.scenarios.catalogue import Profile, profile, scenario_names, sized
+from mas.scenarios.catalogue import Profile, profile, scenario_names, size_overrides, sized
 from mas.scenarios.measure import Baseline, baselines
 
 EPISODES = 200
@@ -45,7 +45,8 @@ def scenarios(
             raise ConfigError(f"{option} is for --measure, which is not given")
     if json is not None and not json.absolute().parent.is_dir():
         raise RunDirectoryError(f"{json} cannot be written: {json.parent} is no directory")
-    names = [name] if name else _with_size(size)
+    broken = {} if name else _broken()
+    names = [name] if name else _with_size(size, broken)
     found = [_found(one, size, measure, EPISODES if episodes is None else episodes, seed or 0) for one in names]
     console = Console()
     if name:
@@ -53,20 +54,33 @@ def scenarios(
     elif not measure:
         console.print(_listed(found))
     if measure:
-        console.print(_measured(found), *_unmeasured(found), sep="\n")
+        console.print(_measured(found), *_measures(found), *_unmeasured(found), sep="\n")
+    for why in broken.values():
+        console.print(Text(why, style="red"), soft_wrap=True)
     if json is not None:
         _write(json, found)
     if name and found[0].missing:
         raise MissingPackage(found[0].missing)
 
 
-def _with_size(size: str | None) -> list[str]:
-    """All scenarios that have a size.
+def _broken() -> dict[str, str]:
+    """Scenarios of other packages that cannot be loaded, and why: the rest is listed all the same."""
+    broken = {}
+    for name in scenario_names():
+        try:
+            find_scenario(name)
+        except ConfigError as error:
+            broken[name] = str(error)
+    return broken
+
+
+def _with_size(size: str | None, broken: Collection[str]) -> list[str]:
+    """All scenarios that have a size, but for the broken ones.
 
     Raises:
         ConfigError: none has.
     """
-    names = scenario_names()
+    names = [name for name in scenario_names() if name not in broken]
     chosen = [name for name in names if size is None or size in find_scenario(name).sizes]
     if not chosen:
         known = dict.fromkeys(size for name in names for size in find_scenario(name).sizes)
@@ -98,7 +112,7 @@ def _listed(found: list[Found]) -> Table:
 
 
 def _print_profile(console: Console, known: Profile) -> None:
-    console.print(Text.assemble((known.name, "bold"), f": {known.family}"))
+    console.print(Text.assemble((known.name, "bold"), f" ({known.family})"))
     if known.summary:
         console.print(Text(known.summary))
     table = Table(show_header=False, box=None)
@@ -110,7 +124,17 @@ def _print_profile(console: Console, known: Profile) -> None:
     if known.options:
         console.print(_options(known))
     if known.notes:
-        console.print(Text(known.notes, style="dim"))
+        console.print(Text(_paragraphs(known.notes), style="dim"))
+    sizes = [size for size in known.sizes if known.sizes[size]]
+    if sizes:
+        overrides = " ".join(size_overrides(known.name, sizes[0]))
+        told = Text(f"train at size {sizes[0]}: mas train scenario={known.name} {overrides}")
+        console.print(told, soft_wrap=True)
+
+
+def _paragraphs(text: str) -> str:
+    """Lines of a docstring as running text, as wide as the terminal will have it."""
+    return "\n".join(" ".join(part.split()) for part in text.split("\n\n"))
 
 
 def _rows(known: Profile) -> list[tuple[str, str]]:
@@ -146,26 +170,33 @@ def _options(known: Profile) -> Table:
 
 
 def _measured(found: list[Found]) -> Table:
-    table = Table(title="baselines, held-out tasks", caption="interval: 95 %, Wilson's; reward: every weight 1")
-    for column in ("scenario", "size", "player"):
+    episodes = max((row.episodes for one in found for row in one.baselines or ()), default=0)
+    table = Table(
+        title=f"baselines over {episodes} held-out tasks", caption="in brackets: 95 %, Wilson's; reward: every weight 1"
+    )
+    for column in ("scenario", "player"):
         table.add_column(column, overflow="fold")
-    for column in ("episodes", "success", "interval", "mean reward", "turns", "illegal"):
-        table.add_column(column, justify="right")
-    has_measures = any(row.measures for one in found for row in one.baselines or ())
-    if has_measures:
-        table.add_column("measures", overflow="fold")
+    for column in ("success", "reward", "turns", "illegal"):
+        table.add_column(column, justify="right", no_wrap=True)
     for one in found:
+        name = f"{one.profile.name}, {one.profile.size}"
         for row in one.baselines or ():
             rewards = [f"{mean:.3f}" if len(row.rewards) == 1 else f"{s} {mean:.3f}" for s, mean in row.rewards.items()]
-            shares = (f"{row.success:.3f}", f"{row.low:.3f} – {row.high:.3f}", ", ".join(rewards))
-            words = (one.profile.name, one.profile.size, row.player, str(row.episodes), *shares)
-            measures = (
-                [Text("\n".join(f"{n} {value:.3f}" for n, value in row.measures.items()))] if has_measures else []
-            )
-            table.add_row(*(Text(word) for word in words), f"{row.turns:.1f}", f"{row.illegal:.3f}", *measures)
+            success = f"{row.success:.3f} ({row.low:.2f} – {row.high:.2f})"
+            words = [name, row.player, success, "\n".join(rewards), f"{row.turns:.1f}", f"{row.illegal:.3f}"]
+            table.add_row(*(Text(word) for word in words))
         if not one.baselines and not one.missing:
-            table.add_row(one.profile.name, one.profile.size, "none: no expert, and legal actions cannot be listed")
+            table.add_row(name, "none: no expert, and legal actions cannot be listed")
     return table
+
+
+def _measures(found: list[Found]) -> list[Text]:
+    """What environments tell beside rewards."""
+    rows = [(one.profile.name, row) for one in found for row in one.baselines or () if row.measures]
+    return [
+        Text(f"{name}, {row.player}: " + ", ".join(f"{measure} {value:.3f}" for measure, value in row.measures.items()))
+        for name, row in rows
+    ]
 
 
 def _unmeasured(found: list[Found]) -> list[Text]:

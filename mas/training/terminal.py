@@ -17,6 +17,8 @@ _CHUNK = 65_536
 class TerminalDesk(HumanDesk):
     """A desk whose questions are printed one after the other. The input is read only while a question is printed.
 
+    An answer of several lines has a backslash at the end of every line but the last.
+
     When the input ends, questions fail with a RunError. A question that nobody waits for any more is said to be gone,
     and what was typed for it at a terminal is dropped.
 
@@ -69,13 +71,22 @@ class TerminalDesk(HumanDesk):
         loop = asyncio.get_running_loop()
         if self.is_over:
             self.fail(RunError("the input ended before the question to a person was answered"))
-        elif b"\n" in self._unread:
+        elif self._line() is not None:
             loop.call_soon(self._take, self._shown)
         else:
             try:
                 loop.add_reader(self._descriptor, self._read)
             except PermissionError:  # a plain file, which is always ready and cannot be waited for
                 loop.call_soon(self._read)
+
+    def _line(self) -> tuple[bytes, bytes] | None:
+        """The next answer and what follows it; None where it has not ended. A line that ends in a backslash goes on."""
+        lines = self._unread.split(b"\n")
+        for number, line in enumerate(lines[:-1], start=1):
+            if not line.endswith(b"\\"):
+                whole = [*(part.removesuffix(b"\\") for part in lines[: number - 1]), line]
+                return b"\n".join(whole), b"\n".join(lines[number:])
+        return None
 
     def _read(self) -> None:
         chunk = os.read(self._descriptor, _CHUNK)
@@ -87,7 +98,10 @@ class TerminalDesk(HumanDesk):
     def _take(self, wanted: str | None) -> None:
         if wanted is None or wanted != self._shown:
             return  # nobody waits any more; the line is for the next question
-        line, _, self._unread = self._unread.partition(b"\n")
+        found = self._line()
+        if found is None:
+            return
+        line, self._unread = found
         try:
             self.answer(wanted, line.decode(errors="replace"))
             self._answered = wanted

@@ -118,8 +118,21 @@ def test_the_end_of_the_input_ends_the_play_with_the_score_so_far(mas: Mas, keyb
     keyboard(typed)
     ran = mas("play", "plan_path/solo")
     assert (ran.code, ran.err) == (0, "")
-    assert "the input ended, and with it the play\nscore: " in ran.out
+    assert "the input ended, and with it the play\nscore so far: " in ran.out
     assert ("turn 1 of at most 12 is over" in ran.out) is bool(typed)
+
+
+def test_what_a_team_does_that_is_not_legal_is_said(mas: Mas, keyboard: Keyboard) -> None:
+    keyboard("U\n" * 20)
+    ran = mas("play", "plan_path/solo")
+    assert (ran.code, ran.err) == (0, "")
+    assert "'U' was not legal; the turn is spent" in ran.out
+
+
+def test_a_size_is_played_that_way(mas: Mas, keyboard: Keyboard) -> None:
+    keyboard("D\n")
+    ran = mas("play", "plan_path/solo", "--size", "medium")
+    assert "turn 1 of at most 18 is over" in ran.out
 
 
 def test_several_roles_may_be_one_persons(mas: Mas, keyboard: Keyboard) -> None:
@@ -165,6 +178,8 @@ MISTAKES = [
     (("play", "two:seats", "--run", "runs/x", "--as", "left"), "no model takes a seat of a game"),
     (("play", "two:seats", "--others", "expert", "--as", "left"), "bidding has no expert"),
     (("play", "two:seats", "train.steps=1"), "'train.steps=1' has no effect on a game of another library"),
+    (("play", "relay", "--size", "huge", "--as", "planner"), "scenario 'relay' has no size 'huge'"),
+    (("play", "two:seats", "--size", "small"), "games of other libraries have none"),
     (("play", "two:seats"), "say which seat of bidding you take: --as left or --as right"),
 ]
 

@@ -114,7 +114,7 @@ def test_a_missing_file_names_its_neighbours(tmp_path: Path) -> None:
     written(tmp_path, "name: t\n")
     with pytest.raises(GraphError, match=r"taem.yaml cannot be read: No such file.*Did you mean 'team.yaml'"):
         load_team(tmp_path / "taem.yaml")
-    with pytest.raises(GraphError, match=r"cannot be read.*Nothing is possible"):
+    with pytest.raises(GraphError, match=r"cannot be read: No such file or directory\.$"):
         load_team(tmp_path / "nowhere" / "team.yaml")
 
 

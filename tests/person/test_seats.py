@@ -71,7 +71,7 @@ def test_the_end_of_the_input_ends_the_play_with_the_score_so_far() -> None:
     assert not sitting.playing.play()
     sitting.playing.tell_end(is_over=False, reveal=False)
     assert "the input ended, and with it the play" in sitting.out()
-    assert "score of right (you): 1 (point +1)" in sitting.out()
+    assert "score of right (you) so far: 1 (point +1)" in sitting.out()
 
 
 def test_several_people_share_one_terminal() -> None:

@@ -63,7 +63,7 @@ async def test_what_the_role_cannot_read_is_refused_and_the_question_stays() -> 
     async with table(at_once, {}, desk=desk, **WITH_A_PERSON) as sitting:
         playing = play(sitting)
         (question,) = await lying(desk, 1)
-        with pytest.raises(RefusedRequest, match=r"'up' .* is not legal: is none of the choices"):
+        with pytest.raises(RefusedRequest, match=r"'up' is not possible: is none of the choices"):
             desk.answer(question.id, "up")
         assert desk.questions() == (question,)
         with pytest.raises(RefusedRequest, match="no question '9' is open"):
@@ -117,6 +117,22 @@ async def test_at_the_terminal_lines_answer_the_oldest_question_until_it_is_righ
     printed = capsys.readouterr().out
     assert "you are first" in printed
     assert "is none of the choices" in " ".join(printed.split())
+
+
+async def test_an_answer_of_several_lines_has_a_backslash_at_the_end_of_all_but_the_last() -> None:
+    end, begin = os.pipe()
+    desk = TerminalDesk(Console(quiet=True), end)
+    free = PERSON | {"choices": ()}
+    with_a_person = WITH_A_PERSON | {"roles": {**WITH_A_PERSON["roles"], "first": free}}
+    async with table(at_once, {}, desk=desk, **with_a_person) as sitting:
+        playing = play(sitting)
+        await lying(desk, 1)
+        os.write(begin, b"one \\\n  two\\")
+        os.write(begin, b"\nthree\n" + b"right\n" * 20)
+        os.close(begin)
+        await playing
+    os.close(end)
+    assert sitting.flows[0].own("first")[0].content == "one \n  two\nthree"
 
 
 async def test_at_the_terminal_a_question_that_nobody_waits_for_any_more_is_said_to_be_gone(

@@ -9,6 +9,7 @@ from installed import INSTALLED
 
 from mas.config.load import load_config, presets
 from mas.core.environment import Environment, Step
+from mas.core.errors import ConfigError, SandboxError
 from mas.core.scenario import Scenario
 from mas.graph.plan import compile_team
 from mas.roles import build_roles
@@ -39,7 +40,14 @@ HOSTILE = {
 @pytest.fixture(params=SIZES, ids="-".join)
 def scenario(request: pytest.FixtureRequest) -> Scenario:
     name, size = request.param
-    return build_scenario(sized(name, size))
+    built = build_scenario(sized(name, size))
+    try:
+        built.task("train", 0)
+    except ConfigError as error:
+        if isinstance(error.__cause__, SandboxError):
+            pytest.skip(str(error))
+        raise
+    return built
 
 
 @pytest.fixture(params=list(INSTALLED))

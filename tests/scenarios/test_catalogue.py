@@ -10,11 +10,12 @@ from typing import Annotated, Any, Literal
 import pytest
 from pydantic import Field
 
+from mas.config.load import load_config
 from mas.config.options import Options, ScenarioOptions
 from mas.core.environment import Environment
 from mas.core.errors import ConfigError, MissingPackage
 from mas.scenarios import SCENARIOS, build_scenario, relay
-from mas.scenarios.catalogue import first_paragraph, profile, scenario_names, sized
+from mas.scenarios.catalogue import first_paragraph, profile, scenario_names, size_overrides, sized
 from mas.scenarios.measure import baselines, measure, wilson
 from mas.scenarios.policies import expert_of, random_policy
 
@@ -73,6 +74,33 @@ def test_a_scenario_of_another_package_is_listed_too(offered: Iterator[str]) -> 
     assert (options["mode"].default, options["mode"].bounds) == ("a", "one of a, b")
     assert options["share"].bounds == "> 0, < 1"
     assert known.summary.startswith("Can two agents agree on a code?")
+
+
+def test_a_scenario_of_another_package_that_breaks_spoils_no_list(monkeypatch: pytest.MonkeyPatch, mas: Mas) -> None:
+    def points(group: str) -> list[SimpleNamespace]:
+        broken = SimpleNamespace(name="broken", value="theirs:ENTRY", load=lambda: 1 / 0)
+        return [broken] if group == "mas.scenarios" else []
+
+    for module in ("mas.scenarios", "mas.scenarios.catalogue"):
+        monkeypatch.setattr(f"{module}.entry_points", points)
+    listed = mas("scenarios")
+    assert listed.code == 0
+    assert "relay" in listed.out
+    assert "scenario 'broken' comes with another package, and its theirs:ENTRY cannot be loaded: Zero" in listed.out
+    ran = mas("scenarios", "broken")
+    assert (ran.code, ran.err.count("\n")) == (2, 1)
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_every_size_can_be_said_as_overrides(name: str) -> None:
+    for size in SCENARIOS[name].sizes:
+        config = load_config([f"scenario.name={name}", *size_overrides(name, size)])
+        assert config.scenario == sized(name, size)
+
+
+def test_a_game_of_another_library_is_pointed_to_where_it_is_played() -> None:
+    with pytest.raises(ConfigError, match="mas play open_spiel:kuhn_poker"):
+        build_scenario(ScenarioOptions(name="open_spiel:kuhn_poker"))
 
 
 def test_the_first_paragraph_of_a_page_is_its_first_text() -> None:

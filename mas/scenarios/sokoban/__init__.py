@@ -23,12 +23,12 @@ class SokobanOptions(Options):
     `skill`: share of right answers of the novice that the tiny base learns from last.
     """
 
-    size: Annotated[int, Field(ge=4, le=10)] = 5
+    size: Annotated[int, Field(ge=4, le=10)] = 4
     boxes: Annotated[int, Field(ge=1, le=4)] = 1
-    walls: Annotated[int, Field(ge=0)] = 1
-    pulls: Annotated[int, Field(ge=1, le=40)] = 3
+    walls: Annotated[int, Field(ge=0)] = 0
+    pulls: Annotated[int, Field(ge=1, le=40)] = 2
     max_turns: Annotated[int, Field(ge=1)] | None = None
-    skill: Annotated[float, Field(ge=0, le=0.9)] = 0.25
+    skill: Annotated[float, Field(ge=0, le=0.9)] = 0.5
 
     @model_validator(mode="after")
     def _room(self) -> Self:

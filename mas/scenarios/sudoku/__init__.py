@@ -28,7 +28,7 @@ class SudokuOptions(Options):
     blanks: Annotated[int, Field(ge=1)] = 4
     forced: bool = True
     max_turns: Annotated[int, Field(ge=1)] | None = None
-    skill: Annotated[float, Field(ge=0, le=0.9)] = 0.25
+    skill: Annotated[float, Field(ge=0, le=0.9)] = 0.5
 
     @model_validator(mode="after")
     def _can_be_made(self) -> Self:

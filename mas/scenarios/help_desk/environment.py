@@ -1,0 +1,154 @@
+"""`help_desk`: find out what a user wants, and order it.
+
+Each turn the clerk fills in a slot of the order or asks the coworker, and the agent asks the user or sends the order
+off, both at once. The user answers by script, or in the words of the member `user`.
+"""
+
+from collections.abc import Mapping
+from random import Random
+from typing import ClassVar
+
+import msgspec
+
+from mas.core.environment import EnvironmentSpec, Task
+from mas.core.joint import read_joint
+from mas.scenarios.counterparts import consult, respond, with_fact
+from mas.scenarios.help_desk.desk import DeskRules, DeskState, make
+from mas.scenarios.help_desk.wording import NOTHING, SILENCE, Entry, Letters, Question, Wording
+from mas.scenarios.world import RecordEnvironment, kept_text
+
+AGENT, CLERK, SOLO, USER = "agent", "clerk", "solo", "user"
+
+
+class Said(msgspec.Struct, frozen=True, kw_only=True):
+    """A team's action, read. `words` are the user's: None where nobody spoke for the user."""
+
+    entry: Entry = NOTHING
+    question: Question = SILENCE
+    text: str = ""
+    words: str | None = None
+
+
+class DeskEnvironment(RecordEnvironment[DeskState]):
+    """Pays `fulfilled`, the share of slots that are right when the order is sent, and `patience`, -0.1 for each bad
+    turn: a question that was answered before, or a turn in which nobody does anything."""
+
+    state_type: ClassVar[type[msgspec.Struct]] = DeskState
+    impatience: ClassVar[float] = -0.1
+
+    def __init__(self, rules: DeskRules, wording: Wording) -> None:
+        views = (AGENT, CLERK, SOLO, *((USER,) if rules.is_talking else ()))
+        super().__init__(
+            EnvironmentSpec(
+                name="help_desk",
+                seats=("team",),
+                views=views,
+                max_turns=rules.max_turns,
+                terms=("fulfilled", "patience"),
+            )
+        )
+        self.rules = rules
+        self.wording = wording
+
+    def initial(self, task: Task) -> DeskState:
+        return make(Random(task.seed), self.rules, self.wording.values)
+
+    def fields(self, state: DeskState, view: str) -> Mapping[str, str]:
+        return self.wording.fields(state, view)
+
+    def legal(self, seat: str) -> tuple[str, ...] | None:
+        if self.rules.is_talking or not isinstance(self.wording, Letters):
+            return None
+        values = self.wording.values
+        entries = [f"{topic}{value}" for topic, digits in values.items() for value in (*digits, "?")]
+        return tuple(self.wording.both(entry, said) for entry in (*entries, "--") for said in (*values, "o", "-"))
+
+    def act(self, state: DeskState, action: str) -> tuple[DeskState, dict[str, float], bool]:
+        said = self.read(action)
+        legal, said = said is not None, said or self._nothing()
+        after = self._filled_in(msgspec.structs.replace(state, turn=state.turn + 1), said.entry)
+        if said.question.sends:
+            after = msgspec.structs.replace(after, is_sent=True)
+            return after, {"fulfilled": after.share_right}, legal
+        is_busy = after.order != state.order or said.entry.is_request or bool(state.coworker.waiting)
+        after, lost = self._answered(after, said, bad=not said.question.topics and not is_busy)
+        return after, {"patience": self.impatience * lost}, legal
+
+    def _answered(self, state: DeskState, said: Said, *, bad: bool) -> tuple[DeskState, int]:
+        """What the user says to it, and the patience that it cost."""
+        asked = said.question.topics
+        words = None if said.words is None else self.wording.read_facts(said.words)
+        user, reply = respond(state.user, asked, words=words, bad=bad)
+        is_off = words is not None and set(words) != set(respond(state.user, asked)[1].facts)
+        heard = self.wording.reply(reply.facts) if said.words is None else _one_line(said.words)
+        lines = [(AGENT, _one_line(said.text)), (USER, heard)]
+        dialogue = (*state.dialogue, *(line for line in lines if line[1]))
+        after = msgspec.structs.replace(state, user=user, dialogue=dialogue, off_script=state.off_script + is_off)
+        return after, reply.lost
+
+    def read(self, action: str) -> Said | None:
+        """What a team does. None: it is not legal, and then nobody of it does anything."""
+        parts = self._parts(action)
+        if parts is None:
+            return None
+        entry = self.wording.read_entry(parts.get(CLERK, ""))
+        question = self.wording.read_question(parts.get(AGENT, ""))
+        if entry is None or question is None:
+            return None
+        words = parts.get(USER, "") if self.rules.is_talking else None
+        return Said(entry=entry, question=question, text=parts.get(AGENT, ""), words=words)
+
+    def _nothing(self) -> Said:
+        return Said(words="" if self.rules.is_talking else None)
+
+    def _parts(self, action: str) -> Mapping[str, str] | None:
+        """Member -> what it says. The user's words come from a joint action alone, so that nobody else says them."""
+        if not action:
+            return {}
+        speakers = (USER,) if self.rules.is_talking else ()
+        parts = read_joint(action, (AGENT, CLERK, *speakers))
+        if parts is not None:
+            return parts
+        alone = read_joint(action, (SOLO, *speakers)) if self.rules.is_talking else {SOLO: action}
+        if alone is None:
+            return None
+        user = {USER: alone[USER]} if USER in alone else {}
+        if not alone.get(SOLO):
+            return user
+        both = self.wording.read_both(alone[SOLO])
+        return None if both is None else {CLERK: both[0], AGENT: both[1]} | user
+
+    def _filled_in(self, state: DeskState, entry: Entry) -> DeskState:
+        coworker, answers = consult(state.coworker, entry.topic if entry.is_request else "")
+        asked = ((CLERK, self.wording.entry(entry)),) if entry.is_request else ()
+        requests = (*state.requests, *asked, *(("coworker", self.wording.answer(answer)) for answer in answers))
+        filled = entry.topic and not entry.is_request
+        order = with_fact(state.order, entry.topic, entry.value) if filled else state.order
+        return msgspec.structs.replace(state, coworker=coworker, requests=requests, order=order)
+
+    def is_over(self, state: DeskState) -> bool:
+        return state.is_sent or state.user.has_left or state.turn >= self.rules.max_turns
+
+    def is_solved(self, state: DeskState) -> bool:
+        return state.is_sent and state.share_right == 1
+
+    def measures(self) -> Mapping[str, float]:
+        """`turns_to_resolve`: all turns that there are where the task was not solved. `questions_repeated`: those whose
+        answer had been told and still held. `user_off_script`, where a model plays him: see `DeskState`."""
+        state = self.state
+        turns = state.turn if self.is_solved(state) else self.rules.max_turns
+        found = {"turns_to_resolve": float(turns), "questions_repeated": float(state.user.repeated)}
+        return found | ({"user_off_script": float(state.off_script)} if self.rules.is_talking else {})
+
+    def render(self) -> str:
+        state = self.state
+        speaker = state.user
+        goal = ", ".join(f"{topic} {value} ({speaker.tells(topic)})" for topic, value in speaker.goal)
+        lines = [f"{who}: {text}" for who, text in (*state.dialogue, *state.requests)]
+        order = ", ".join(f"{topic} {value}" for topic, value in state.order)
+        return "\n".join([f"wants {goal}; {speaker.mood}", *lines, f"order: {order or '-'}"])
+
+
+def _one_line(text: str) -> str:
+    """As it stands in a dialogue, where nobody can write a line of somebody else's."""
+    return kept_text(" ".join(text.split()))
