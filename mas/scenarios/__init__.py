@@ -197,7 +197,7 @@ SCENARIOS: dict[str, Entry] = {
         "negotiation",
         {
             "small": {},
-            "medium": {"style": "words"},
+            "medium": {"style": "words", "businesses": 4, "manipulators": 2},
             "large": {"style": "words", "businesses": 8, "manipulators": 4},
         },
     ),
