@@ -169,6 +169,7 @@ SCENARIOS: dict[str, Entry] = {
         delegate.build,
         "tool use",
         {"small": {}, "medium": {"style": "words"}, "large": {"style": "words", "parts": 5}},
+    ),
     "negotiation": Entry(
         negotiation.TalkOptions,
         negotiation.build,
