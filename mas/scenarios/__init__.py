@@ -12,10 +12,10 @@ from mas.core.errors import ConfigError
 from mas.core.naming import did_you_mean
 from mas.core.scenario import Scenario
 from mas.scenarios import (
-    delegate,
     code_team,
     commons,
     debate,
+    delegate,
     discussion,
     economy,
     help_desk,
