@@ -36,7 +36,7 @@ class PartnerDesk(TerminalDesk):
 
     async def ask(self, envelope: Envelope, role: Role, view: View) -> str:
         if self._partners is not None and role.name in self._partners.roles:
-            return self._partners.answer(role)
+            return self._partners.answer(envelope.target.partition("/")[2], role)
         return await super().ask(envelope, role, view)
 
 
