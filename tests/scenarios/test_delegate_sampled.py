@@ -92,12 +92,3 @@ async def test_the_worker_that_reports_another_s_number_pays_and_nobody_else(siz
         assert penalties == due | {"worker[1]": -float(others[0] != first)}
         wrong += others[0] != first
     assert wrong > len(TASKS) / 2
-
-
-@pytest.mark.parametrize("mode", MODES)
-async def test_both_workers_of_a_question_asked_twice_are_judged_by_what_they_were_asked(mode: str) -> None:
-    case = case_of("small", 0)
-    parts = (case.parts[1], case.parts[1])
-    turns = await turns_with("small", 0, mode, script(case, parts, told(case)))
-    assert {turn.rewards["own.report"] for turn in turns if turn.role == "worker"} == {0.0}
-    assert {turn.rewards["own.plan"] for turn in turns if turn.role == "planner"} == {-0.5}
