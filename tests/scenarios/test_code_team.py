@@ -1,10 +1,8 @@
 """`code_team`: a program and a test at once; hidden tests pay, and no program is run outside the sandbox."""
 
-import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import cache
 from itertools import product
-from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -14,8 +12,7 @@ from mas.config.options import ScenarioOptions
 from mas.core.environment import Environment, Task
 from mas.core.errors import ConfigError, SandboxError
 from mas.core.joint import joint_action
-from mas.core.messages import Action, Failure, Payload
-from mas.core.reward import Move, Reward
+from mas.core.messages import Action
 from mas.core.scenario import Scenario
 from mas.graph.plan import compile_team
 from mas.roles import build_roles
@@ -26,14 +23,10 @@ from mas.scenarios.code_team.compact import DIGITS, SIGNS, Compact, program_of, 
 from mas.scenarios.code_team.environment import CodeEnvironment, CodeState
 from mas.scenarios.code_team.experts import demonstrations
 from mas.scenarios.code_team.language import HOLDS, Function
-from mas.scenarios.code_team.reward import CodeReward
 from mas.scenarios.measure import measure
 from mas.scenarios.policies import expert_of
 from mas.testing.environment import EnvironmentContract
-from mas.testing.reward import RewardContract
-from mas.training.advantages.group import group_advantages
 
-ORACLE: dict[str, Any] = json.loads((Path(__file__).parents[1] / "data" / "oracles.json").read_text())["01_at_grpo"]
 MEDIUM = SCENARIOS["code_team"].sizes["medium"]
 SHOWN = frozenset({"task", "program", "test", "outcome"})
 SUM = Function(kind="digit", steps=(("+", 3), ("-", 1)), spec="+3-1", golden=tuple(DIGITS))
@@ -65,30 +58,6 @@ class TestLetters(EnvironmentContract):
 
     def task(self, number: int) -> Task:
         return scenario_of(**self.options).task("train", number)
-
-
-class TestCodeReward(RewardContract):
-    def make_reward(self) -> Reward:
-        return CodeReward()
-
-    def moves(self) -> Iterable[Move]:
-        said: tuple[Payload, ...] = (
-            Action(text="+2"),
-            Action(text="13"),
-            Action(text="+213"),
-            Failure(text="?", cause="?"),
-        )
-        for role, output in product(("coder", "tester", "solo"), said):
-            yield Move(agent=role, role=role, environment=world(SUM), output=output, before={}, after={})
-
-
-def own(
-    role: str, text: str, environment: CodeEnvironment | None = None, before: Mapping[str, Payload] | None = None
-) -> Mapping[str, float]:
-    output = Action(text=text)
-    return CodeReward().own(
-        Move(agent=role, role=role, environment=environment or world(SUM), output=output, before=before or {}, after={})
-    )
 
 
 @pytest.mark.parametrize("count", [2, 3])
@@ -188,89 +157,6 @@ def test_what_is_not_in_the_language_spends_the_turn_alone(action: str) -> None:
     assert step.illegal == ("team",)
     assert step.rewards["team"] == {"passed": 0.0}
     assert environment.state == CodeState(function=SUM, turn=1)
-
-
-def test_own_terms_are_changes_and_judge_the_tester_by_the_reference() -> None:
-    assert own("coder", "+2") == {"program": 1.0}
-    assert own("coder", "*7")["program"] == pytest.approx(0.2)
-    assert own("tester", "13") == {"test": 1.0}
-    assert own("tester", "14") == {"test": 0.0}
-    assert own("solo", "+214") == {"program": 1.0, "test": 0.0}
-    assert own("coder", "nonsense") == {"program": 0.0}
-
-
-@pytest.mark.parametrize("last", ["", "*1", "*6"])
-def test_advantages_are_those_of_at_grpo_in_the_first_turn_and_in_later_ones(last: str) -> None:
-    """All terms differ from AT-GRPO's by constants of the group. For 6 x: 5 x = 0 for even digits alone."""
-    tripled = Function(kind="digit", steps=(("*", 2), ("*", 3)), spec="*2*3", golden=tuple(DIGITS))
-    before = world(tripled, turns=5)
-    if last:
-        act(before, coder=last, tester="26")
-    coder, tester, expected = [], [], []
-    for program, test, passed in (("*1", "16", 0.5), ("*6", "15", 1.0), ("+3", "22", 0.0), ("*1", "25", 0.5)):
-        after = before.clone()
-        team = act(after, coder=program, tester=test)
-        assert after.state.share == passed
-        coder.append(team + own("coder", program, before)["program"])
-        tester.append(team + own("tester", test, before)["test"])
-        expected.append(passed + (test in ("16", "22")))
-    assert group_advantages(coder, ["one"] * 4) == pytest.approx(ORACLE["coder_adv"], abs=2e-6)
-    assert group_advantages(tester, ["one"] * 4) == pytest.approx(group_advantages(expected, ["one"] * 4), abs=2e-6)
-
-
-def test_own_terms_add_up_to_what_stands_at_the_end_however_long_the_episode_is() -> None:
-    texts = {
-        "coder": ("+2", "*7", "+3", "", "junk"),
-        "tester": ("13", "14", "2x", "", "\ud800"),
-        "solo": ("+213", "*714", ""),
-    }
-    lengths = set()
-    for seed in range(300):
-        random, environment, totals = (
-            Random(seed),
-            world(SUM, turns=5),
-            dict.fromkeys(("program", "test", "passed"), 0.0),
-        )
-        speakers = ("solo",) if seed % 3 == 0 else ("coder", "tester")
-        while environment.to_move():
-            said = {role: random.choice(texts[role]) for role in speakers}
-            for role, text in said.items():
-                # in a team turn of two visits the first one counts as what was there before
-                draft: Mapping[str, Payload] = {role: Action(text=random.choice(texts[role]))} if seed % 2 else {}
-                visits = [own(role, one.content, environment) for one in draft.values()]
-                for terms in (*visits, own(role, text, environment, draft)):
-                    totals = {name: total + terms.get(name, 0.0) for name, total in totals.items()}
-            step = environment.step({"team": said["solo"] if "solo" in said else joint_action(said)})
-            totals["passed"] += step.rewards["team"]["passed"]
-        state = environment.state
-        lengths.add(state.turn)
-        right = Compact(2).is_right(SUM, state.test)
-        assert totals == pytest.approx({"program": state.share, "test": float(right), "passed": state.share})
-    assert lengths == {1, 2, 3, 4, 5}
-
-
-def test_who_tests_honestly_and_revises_earns_more_over_an_episode_than_who_ends_it_at_once() -> None:
-    """A program is right one time in five. An honest test is right; the other one is what the program does."""
-    earned, solved = dict.fromkeys((True, False), 0.0), dict.fromkeys((True, False), 0)
-    for honest, seed in product((True, False), range(1000)):
-        random, environment = Random(seed), world(SUM, turns=5)
-        while environment.to_move():
-            program = "+2" if random.random() < 0.2 else "+3"
-            text = f"{program}1{3 if honest else run(program, 1)}"
-            own_terms = own("solo", text, environment)
-            earned[honest] += sum(own_terms.values()) + environment.step({"team": text}).rewards["team"]["passed"]
-        solved[honest] += environment.success()
-    # right within five turns: 1 - 0.8^5 = 0.67
-    assert (solved[True] > 600, solved[False] < 250) == (True, True)
-    assert earned[True] > 2 * earned[False]
-
-
-def test_a_member_whose_partner_is_not_legal_is_heard_and_paid_once() -> None:
-    environment = world(SUM, turns=3)
-    for gained in (1.0, 0.0):
-        assert own("tester", "13", environment) == {"test": gained}
-        assert environment.step({"team": joint_action({"coder": "junk", "tester": "13"})}).illegal == ("team",)
-        assert environment.state.test == "13"
 
 
 def test_both_speak_at_once_and_neither_hears_the_other() -> None:
