@@ -69,8 +69,8 @@ def expert(environment: DeskEnvironment, random: Random) -> dict[str, str]:
 def demonstrations(random: Random, skill: float, *, rules: DeskRules) -> Iterator[tuple[str, str]]:
     """Each member's task in turn, in letters: right with `skill`, by habit else (see `Novice`).
 
-    The habits: the agent asks for the first slot again, and waits once all slots were told; the clerk fills in the first
-    slot as it is known. The user is always honest: nobody trains him.
+    The habits: the agent asks for the first slot again, and waits once all slots were told; the clerk fills in the
+    first slot as it is known. The user is always honest: nobody trains him.
     """
     novice = Novice(random, skill)
     rules = msgspec.structs.replace(rules, slots=min(rules.slots, len(Letters.topics)), is_talking=True)
