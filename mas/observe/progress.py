@@ -50,7 +50,7 @@ class TrainingProgress:
         self._rewards: tuple[float, ...] = ()
         self._began_s = clock()
         self._printed_s: float | None = None
-        self._printed_step = start
+        self._is_told = True
         self._bar = Progress(
             TextColumn("step"), MofNCompleteColumn(), BarColumn(bar_width=None), TextColumn("{task.percentage:>3.0f}%"),
             TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn(), console=self._console, expand=True,
@@ -65,7 +65,8 @@ class TrainingProgress:
         if "reward" in metrics:
             self._rewards = (*self._rewards, metrics["reward"])[-_RECENT:]
         self._bar.update(self._task, completed=step)
-        if not self._console.is_terminal and (self._is_due() or step >= self._total):
+        self._is_told = False
+        if not self._console.is_terminal and step < self._total and self._is_due():
             self._print_line()
 
     def note(self, text: str) -> None:
@@ -85,14 +86,14 @@ class TrainingProgress:
     ) -> None:
         if self._console.is_terminal:
             self._live.stop()
-        elif self._printed_step != self._step:
+        elif not self._is_told:
             self._print_line()
 
     def _is_due(self) -> bool:
         return self._printed_s is None or self._clock() - self._printed_s >= self._interval_s
 
     def _print_line(self) -> None:
-        self._printed_s, self._printed_step = self._clock(), self._step
+        self._printed_s, self._is_told = self._clock(), True
         numbers = [f"{name} {format_number(self._metrics[name])}" for name in self._ordered()]
         parts = [f"step {self._step}/{self._total}", *numbers, f"left {self._time_left()}"]
         self._console.print(Text("  ".join(parts)), soft_wrap=True)

@@ -54,7 +54,7 @@ def scenarios(
     elif not measure:
         console.print(_listed(found))
     if measure:
-        console.print(_measured(found), *_unmeasured(found), sep="\n")
+        console.print(_measured(found), *_measures(found), *_unmeasured(found), sep="\n")
     for why in broken.values():
         console.print(Text(why, style="red"), soft_wrap=True)
     if json is not None:
@@ -170,26 +170,33 @@ def _options(known: Profile) -> Table:
 
 
 def _measured(found: list[Found]) -> Table:
-    table = Table(title="baselines, held-out tasks", caption="interval: 95 %, Wilson's; reward: every weight 1")
-    for column in ("scenario", "size", "player"):
+    episodes = max((row.episodes for one in found for row in one.baselines or ()), default=0)
+    table = Table(
+        title=f"baselines over {episodes} held-out tasks", caption="in brackets: 95 %, Wilson's; reward: every weight 1"
+    )
+    for column in ("scenario", "player"):
         table.add_column(column, overflow="fold")
-    for column in ("episodes", "success", "interval", "mean reward", "turns", "illegal"):
-        table.add_column(column, justify="right")
-    has_measures = any(row.measures for one in found for row in one.baselines or ())
-    if has_measures:
-        table.add_column("measures", overflow="fold")
+    for column in ("success", "reward", "turns", "illegal"):
+        table.add_column(column, justify="right", no_wrap=True)
     for one in found:
+        name = f"{one.profile.name}, {one.profile.size}"
         for row in one.baselines or ():
             rewards = [f"{mean:.3f}" if len(row.rewards) == 1 else f"{s} {mean:.3f}" for s, mean in row.rewards.items()]
-            shares = (f"{row.success:.3f}", f"{row.low:.3f} – {row.high:.3f}", ", ".join(rewards))
-            words = (one.profile.name, one.profile.size, row.player, str(row.episodes), *shares)
-            measures = (
-                [Text("\n".join(f"{n} {value:.3f}" for n, value in row.measures.items()))] if has_measures else []
-            )
-            table.add_row(*(Text(word) for word in words), f"{row.turns:.1f}", f"{row.illegal:.3f}", *measures)
+            success = f"{row.success:.3f} ({row.low:.2f} – {row.high:.2f})"
+            words = [name, row.player, success, "\n".join(rewards), f"{row.turns:.1f}", f"{row.illegal:.3f}"]
+            table.add_row(*(Text(word) for word in words))
         if not one.baselines and not one.missing:
-            table.add_row(one.profile.name, one.profile.size, "none: no expert, and legal actions cannot be listed")
+            table.add_row(name, "none: no expert, and legal actions cannot be listed")
     return table
+
+
+def _measures(found: list[Found]) -> list[Text]:
+    """What environments tell beside rewards."""
+    rows = [(one.profile.name, row) for one in found for row in one.baselines or () if row.measures]
+    return [
+        Text(f"{name}, {row.player}: " + ", ".join(f"{measure} {value:.3f}" for measure, value in row.measures.items()))
+        for name, row in rows
+    ]
 
 
 def _unmeasured(found: list[Found]) -> list[Text]:

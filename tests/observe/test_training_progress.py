@@ -43,6 +43,18 @@ def test_without_a_terminal_lines_are_at_least_the_interval_apart_and_the_last_s
     ]
 
 
+def test_the_last_step_is_one_line_with_what_was_measured_after_it(clock: Clock) -> None:
+    target, stream = console(terminal=False)
+    with TrainingProgress(2, "Grid", console=target, clock=clock) as progress:
+        for step in (1, 2):
+            clock.now_s += 10.0
+            progress.update(step, {"reward": 0.5})
+        progress.update(2, {"success": 1.0})
+    assert [line for line in stream.getvalue().splitlines() if line.startswith("step 2")] == [
+        "step 2/2  reward 0.500  success 1.000  left 0:00:00"
+    ]
+
+
 def test_a_run_that_stops_early_shows_its_last_step_and_the_error_goes_on(clock: Clock) -> None:
     target, stream = console(terminal=False)
 

@@ -1,0 +1,232 @@
+"""`economy`: taxes that blunt the will to work and share out what is earned (after AI Economist, arXiv 2004.13332).
+
+One level at a time. As the government, the team sets the rate and everybody answers with the best hours; as workers,
+its members choose their hours under a law that is given. One turn.
+"""
+
+import re
+from abc import abstractmethod
+from collections.abc import Mapping
+from functools import lru_cache
+from itertools import product
+from random import Random
+from statistics import fmean
+from typing import ClassVar, Literal
+
+import msgspec
+
+from mas.core.environment import EnvironmentSpec, Task
+from mas.core.joint import read_joint
+from mas.scenarios.economy.market import (
+    Economy,
+    Rules,
+    best_rate,
+    best_whole_hours,
+    elasticity,
+    equality,
+    incomes,
+    kept,
+    surplus,
+    welfare,
+)
+from mas.scenarios.world import RecordEnvironment
+
+Style = Literal["digits", "words"]
+Law = tuple[int, int]
+MEMBERS: dict[Style, tuple[str, ...]] = {"digits": ("baker", "smith"), "words": ("baker", "smith", "miller")}
+ENOUGH: dict[Style, float] = {"digits": 0.99, "words": 0.998}
+"""Share of the best that solves the task; of each member's best, where members work. Both are flat around the best."""
+
+_NUMBER = re.compile("[0-9]{1,3}")
+
+
+class EconomyState(msgspec.Struct, frozen=True, kw_only=True):
+    """`law`: income tax and social contribution in steps of the rate, where the team works. `answer`: the rate, or each
+    member's hours; None before it, empty where no rate was set."""
+
+    economy: Economy
+    law: Law = (0, 0)
+    answer: tuple[int, ...] | None = None
+
+
+class EconomyEnvironment(RecordEnvironment[EconomyState]):
+    """What both sides share."""
+
+    state_type: ClassVar[type[msgspec.Struct]] = EconomyState
+
+    def __init__(self, rules: Rules, style: Style, views: tuple[str, ...], term: str) -> None:
+        super().__init__(EnvironmentSpec(name="economy", seats=("team",), views=views, max_turns=1, terms=(term,)))
+        self.rules, self.style, self.term = rules, style, term
+
+    @abstractmethod
+    def legal(self, seat: str) -> tuple[str, ...] | None:
+        """Rates, or joint hours in digits; hours in words are too many to list."""
+
+    @abstractmethod
+    def read(self, action: str) -> tuple[tuple[int, ...], bool]:
+        """The answer of an action, and whether it was legal."""
+
+    @abstractmethod
+    def shares(self, state: EconomyState) -> tuple[float, ...]:
+        """What was reached of what can be, from -1 to 1; of each member, where members work."""
+
+    @abstractmethod
+    def outcome(self, state: EconomyState) -> tuple[int, tuple[float, ...]]:
+        """The rate, and everybody's income before tax."""
+
+    def act(self, state: EconomyState, action: str) -> tuple[EconomyState, dict[str, float], bool]:
+        answer, legal = self.read(action)
+        after = msgspec.structs.replace(state, answer=answer)
+        return after, {self.term: fmean(self.shares(after))}, legal
+
+    def is_over(self, state: EconomyState) -> bool:
+        return state.answer is not None
+
+    def is_solved(self, state: EconomyState) -> bool:
+        return self.is_over(state) and min(self.shares(state)) >= ENOUGH[self.style]
+
+    def measures(self) -> Mapping[str, float]:
+        """`equality` after tax, `productivity` over that without a tax, and `efficiency`, what was reached of the best;
+        nothing before the end."""
+        state = self.state
+        if not self.is_over(state):
+            return {}
+        rate, earned = self.outcome(state)
+        untaxed = sum(incomes(self.rules, state.economy, 0))
+        return {
+            "equality": equality(self.rules, earned, rate),
+            "productivity": sum(earned) / untaxed,
+            "efficiency": fmean(self.shares(state)),
+        }
+
+    def render(self) -> str:
+        state, people = self.state, self.state.economy
+        best = best_rate(self.rules, people)
+        return f"wages {people.wages}, ease {people.ease}, law {state.law}, best rate {best}; answer {state.answer}"
+
+    def ease(self, state: EconomyState) -> str:
+        """How easily hours change, as the team is told."""
+        if self.style == "digits":
+            return str(state.economy.ease)
+        percent = round(10 * elasticity(self.rules, state.economy.ease), 1)
+        return f"people work about {percent:g} % fewer hours for 10 % less take-home pay"
+
+
+class Government(EconomyEnvironment):
+    """The team sets the rate. Pays welfare over the best, once; nothing where no rate was set."""
+
+    def __init__(self, rules: Rules, style: Style) -> None:
+        super().__init__(rules, style, ("statistician", "setter", "solo"), "welfare")
+
+    def initial(self, task: Task) -> EconomyState:
+        return EconomyState(economy=drawn_people(Random(task.seed), self.rules))
+
+    def fields(self, state: EconomyState, view: str) -> Mapping[str, str]:
+        between = "" if self.style == "digits" else ", "
+        wages, ease = {"wages": between.join(map(str, state.economy.wages))}, {"ease": self.ease(state)}
+        return {"statistician": wages, "setter": ease, "solo": wages | ease}[view]
+
+    def legal(self, seat: str) -> tuple[str, ...] | None:
+        return tuple(map(str, range(self.rules.rates)))
+
+    def read(self, action: str) -> tuple[tuple[int, ...], bool]:
+        rate = number(action, self.rules.rates - 1)
+        return ((), action == "") if rate is None else ((rate,), True)
+
+    def shares(self, state: EconomyState) -> tuple[float, ...]:
+        if not state.answer:
+            return (0.0,)
+        values = welfare(self.rules, state.economy)
+        return (values[state.answer[0]] / max(values),)
+
+    def outcome(self, state: EconomyState) -> tuple[int, tuple[float, ...]]:
+        if not state.answer:
+            return 0, (0.0,) * self.rules.people
+        return state.answer[0], incomes(self.rules, state.economy, state.answer[0])
+
+
+class Workers(EconomyEnvironment):
+    """Members work under a law. Pays, once, the mean share of the surplus of the best whole hours that each reached;
+    what others work changes nobody's best hours."""
+
+    def __init__(self, rules: Rules, style: Style, is_optimal: bool) -> None:
+        super().__init__(rules, style, ("accountant", *MEMBERS[style], "solo"), "surplus")
+        self.members, self.is_optimal = MEMBERS[style], is_optimal
+
+    def initial(self, task: Task) -> EconomyState:
+        return employed(Random(task.seed), self.rules, self.is_optimal)
+
+    def fields(self, state: EconomyState, view: str) -> Mapping[str, str]:
+        tax, contribution = state.law
+        digits = self.style == "digits"
+        law = {"law": f"{tax}{contribution}" if digits else f"income tax {tax} %, contribution {contribution} %"}
+        known, wages = {"ease": self.ease(state)}, state.economy.wages[: len(self.members)]
+        known["people"] = str(self.rules.people)
+        if view == "accountant":
+            return law
+        if view == "solo":
+            return {"wages": ("" if digits else ", ").join(map(str, wages))} | known | law
+        return {"wage": str(wages[self.members.index(view)])} | known
+
+    def legal(self, seat: str) -> tuple[str, ...] | None:
+        return written_hours() if self.style == "digits" else None
+
+    def read(self, action: str) -> tuple[tuple[int, ...], bool]:
+        """Nothing where a member did not speak, or said what are no hours."""
+        said = read_joint(action, self.members) if action else {}
+        if said is None:
+            parts = list(action) if self.style == "digits" else action.split(" ")
+            fits = len(parts) == len(self.members)
+            said = dict(zip(self.members, parts, strict=True)) if fits else dict.fromkeys(self.members, "?")
+        hours = [number(said.get(name, "0"), self.rules.hours) for name in self.members]
+        return tuple(one or 0 for one in hours), None not in hours
+
+    def shares(self, state: EconomyState) -> tuple[float, ...]:
+        return tuple(self.share(state, place, hours) for place, hours in enumerate(state.answer or ()))
+
+    def share(self, state: EconomyState, place: int, hours: int) -> float:
+        """The surplus of a member's hours over that of the best, at least -1."""
+        rules, ease, net = self.rules, state.economy.ease, self.net(state, place)
+        best = surplus(rules, ease, net, best_whole_hours(rules, ease, net))
+        return max(-1.0, surplus(rules, ease, net, hours) / best)
+
+    def net(self, state: EconomyState, place: int) -> float:
+        """What a member keeps of an hour's pay."""
+        return kept(self.rules, sum(state.law)) * state.economy.wages[place]
+
+    def outcome(self, state: EconomyState) -> tuple[int, tuple[float, ...]]:
+        others = incomes(self.rules, state.economy, sum(state.law))[len(self.members) :]
+        earned = (float(wage * hours) for wage, hours in zip(state.economy.wages, state.answer or (), strict=False))
+        return sum(state.law), (*earned, *others)
+
+
+def number(text: str, most: int) -> int | None:
+    """A whole number up to `most`; None for anything else."""
+    found = int(text) if _NUMBER.fullmatch(text) else None
+    return found if found is not None and found <= most and text == str(found) else None
+
+
+def drawn_people(random: Random, rules: Rules) -> Economy:
+    """Sorted wages, and an ease."""
+    wages = sorted(random.randint(rules.low, rules.top) for _ in range(rules.people))
+    return Economy(tuple(wages), random.randint(1, rules.eases))
+
+
+def employed(random: Random, rules: Rules, is_optimal: bool) -> EconomyState:
+    """People in no order, of whom the first are the members, and a law whose rate is any or the best one."""
+    wages = tuple(random.randint(rules.low, rules.top) for _ in range(rules.people))
+    economy = Economy(wages, random.randint(1, rules.eases))
+    rate = best_rate(rules, economy) if is_optimal else random.randrange(rules.rates)
+    tax = random.randint(0, rate)
+    return EconomyState(economy=economy, law=(tax, rate - tax))
+
+
+@lru_cache(maxsize=1)
+def written_hours() -> tuple[str, ...]:
+    """Every joint choice of hours in digits."""
+    return tuple(map("".join, product("0123456789", repeat=len(MEMBERS["digits"]))))
+
+
+def written(style: Style, numbers: tuple[int, ...]) -> str:
+    """A joint choice in one text: digits in a row, or numbers with a space between."""
+    return ("" if style == "digits" else " ").join(map(str, numbers))

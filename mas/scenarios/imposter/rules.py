@@ -1,0 +1,183 @@
+"""The game of `imposter`: who was where, who says what, who objects, and who leaves.
+
+Players are letters, `a` is the team's. In every round each member of the crew is in a room, and the imposter in none:
+it has to make one up. All say in turn where they were and with whom, then they object: *X was not there*. Then one of
+the crew may move that somebody leave, and all vote. The crew's words are true, all but the team's own.
+"""
+
+from random import Random
+from typing import Literal
+
+import msgspec
+
+Side = Literal["crew", "imposter"]
+
+PLAYERS = "abcdefgh"
+TEAM = PLAYERS[0]
+NOBODY, GONE, NOWHERE = "-", "x", "0"
+
+
+class Rules(msgspec.Struct, frozen=True, kw_only=True):
+    """Whom the team plays, how many play, and for how long.
+
+    Attributes:
+        cunning: how often the scripted imposter claims a room that nobody claimed before it, if there is one; else it
+            claims any.
+    """
+
+    side: Side = "crew"
+    players: int = 4
+    rounds: int = 3
+    cunning: float = 0.0
+
+    @property
+    def names(self) -> str:
+        """All players."""
+        return PLAYERS[: self.players]
+
+    @property
+    def others(self) -> str:
+        """All but the team's."""
+        return self.names[1:]
+
+    @property
+    def rooms(self) -> str:
+        """As many as players: one more than the crew has members, so that one is free in every round."""
+        return "12345678"[: self.players]
+
+    @property
+    def is_last(self) -> bool:
+        """Whether the team's player speaks after all others have spoken and objected: the crew's does."""
+        return self.side == "crew"
+
+    @property
+    def order(self) -> str:
+        """Who says in turn where it was. The team's imposter speaks in the middle."""
+        first = self.others if self.is_last else self.others[: self.players // 2]
+        return first + TEAM + self.others[len(first) :]
+
+
+class Talk(msgspec.Struct, frozen=True, kw_only=True):
+    """One round, each player at its place in `names`.
+
+    Attributes:
+        rooms: where they say they were; `x` for those who have left.
+        company: with whom.
+        objections: of whom they say that it was not where it says; `-` of nobody.
+        is_heard: whether the team's player said anything; a silent one's room, company and objection nobody knows.
+    """
+
+    rooms: str
+    company: tuple[str, ...]
+    objections: str
+    is_heard: bool = True
+
+    def room(self, player: str) -> str:
+        """Where a player says it was."""
+        return self.rooms[PLAYERS.index(player)]
+
+    def objection(self, player: str) -> str:
+        """Of whom a player says that it was not there."""
+        return self.objections[PLAYERS.index(player)]
+
+    def friends(self, player: str) -> str:
+        """With whom a player says it was."""
+        return self.company[PLAYERS.index(player)]
+
+
+class Game(msgspec.Struct, frozen=True, kw_only=True):
+    """The whole state.
+
+    Attributes:
+        rooms: where all are, round by round; `0` for the imposter.
+        wishes: rooms in the order in which the scripted imposter likes to claim them, round by round; is_cunning:
+            whether it listens first.
+        talks: of the rounds played; motions: who was to leave in each of them, `-` nobody.
+        gone: who has left, in order.
+        beliefs: how likely the team called each player to be the imposter, round by round; empty where it did not say.
+    """
+
+    imposter: str
+    rooms: tuple[str, ...]
+    wishes: tuple[str, ...]
+    is_cunning: tuple[bool, ...]
+    talks: tuple[Talk, ...] = ()
+    motions: tuple[str, ...] = ()
+    gone: str = ""
+    beliefs: tuple[dict[str, float], ...] = ()
+
+    @property
+    def round(self) -> int:
+        """Rounds played; after the last one it stays at that."""
+        return min(len(self.talks), len(self.rooms) - 1)
+
+    @property
+    def living(self) -> str:
+        """Who has not left."""
+        return "".join(name for name in PLAYERS[: len(self.rooms[0])] if name not in self.gone)
+
+    @property
+    def crew(self) -> str:
+        """Who has not left and is not the imposter."""
+        return self.living.replace(self.imposter, "")
+
+    def room(self, player: str) -> str:
+        """Where a player is in this round."""
+        return self.rooms[self.round][PLAYERS.index(player)]
+
+    def company(self, player: str) -> str:
+        """Whom a player meets in this round; the imposter meets nobody."""
+        if player == self.imposter:
+            return ""
+        return "".join(name for name in self.crew if name != player and self.room(name) == self.room(player))
+
+
+def make(random: Random, rules: Rules) -> Game:
+    """A game before its first round."""
+    imposter = TEAM if rules.side == "imposter" else random.choice(rules.others)
+    crew, rounds = rules.names.replace(imposter, ""), range(rules.rounds)
+    drawn = [{imposter: NOWHERE} | {name: random.choice(rules.rooms) for name in crew} for _ in rounds]
+    rooms = ["".join(places[name] for name in rules.names) for places in drawn]
+    wishes = ["".join(random.sample(rules.rooms, len(rules.rooms))) for _ in rounds]
+    is_cunning = [random.random() < rules.cunning for _ in rounds]
+    return Game(imposter=imposter, rooms=tuple(rooms), wishes=tuple(wishes), is_cunning=tuple(is_cunning))
+
+
+def claims(game: Game, rules: Rules, claim: str = GONE) -> dict[str, str]:
+    """Where everybody says it was in this round, in the order of speaking; `claim`: what the team's imposter says."""
+    said: dict[str, str] = {}
+    for player in rules.order:
+        if player in game.crew:
+            said[player] = game.room(player)
+        elif player in game.living:
+            said[player] = claim if player == TEAM else _made_up(game, set(said.values()))
+    return said
+
+
+def _made_up(game: Game, heard: set[str]) -> str:
+    wishes = game.wishes[game.round]
+    free = [room for room in wishes if room not in heard] if game.is_cunning[game.round] else []
+    return (free or wishes)[0]
+
+
+def talk(game: Game, rules: Rules, claim: str = GONE, objection: str = NOBODY) -> Talk:
+    """This round's talk; `claim` and `objection` are the team's, the one as imposter and the other as crew."""
+    said = claims(game, rules, claim)
+    objections = {player: _objection(game, rules, said, player) for player in said}
+    if rules.is_last:
+        objections[TEAM] = objection
+    return Talk(
+        rooms="".join(said.get(player, GONE) for player in rules.names),
+        company=tuple(game.company(player) if player in said else "" for player in rules.names),
+        objections="".join(objections.get(player, NOBODY) for player in rules.names),
+        is_heard=not rules.is_last or objection != NOBODY,
+    )
+
+
+def _objection(game: Game, rules: Rules, said: dict[str, str], player: str) -> str:
+    """A member of the crew objects to the imposter in its room, the imposter to the first that spoke of its room."""
+    heard = [name for name in said if not (name == TEAM and rules.is_last)]
+    same = [name for name in heard if name != player and said[name] == said[player]]
+    if player == game.imposter:
+        return same[0] if same else NOBODY
+    return game.imposter if game.imposter in same else NOBODY

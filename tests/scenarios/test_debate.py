@@ -1,0 +1,280 @@
+"""`debate`: what is true decides cases, what is checked cannot be forged, and honest debaters do best."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
+from itertools import product
+from random import Random
+from typing import Any
+
+import pytest
+
+from mas.config.options import ScenarioOptions
+from mas.core.environment import Environment, Task
+from mas.core.errors import ConfigError
+from mas.core.joint import joint_action
+from mas.core.messages import Action, Failure, Note, Payload
+from mas.core.reward import Move, Reward
+from mas.core.scenario import Scenario
+from mas.graph.plan import compile_team
+from mas.roles import build_roles
+from mas.runtime.flow import Flow
+from mas.scenarios import SCENARIOS, build_scenario
+from mas.scenarios.debate.case import Case, Side, make
+from mas.scenarios.debate.environment import DebateEnvironment, DebateState, Judge
+from mas.scenarios.debate.experts import best_statement, demonstrations, expert
+from mas.scenarios.debate.reward import DebateReward
+from mas.testing.environment import EnvironmentContract
+from mas.testing.reward import RewardContract
+
+SIZES = SCENARIOS["debate"].sizes
+NONSENSE = Failure(text="??", cause="nonsense")
+CASE = Case("", (Side("a", "472", (4, 7, 2)), Side("b", "815", (8, 1, 5))))
+DIGITS = "0123456789"
+
+
+@cache
+def scenario_of(**options: Any) -> Scenario:
+    return build_scenario(ScenarioOptions(name="debate", options=options))
+
+
+def world(judge: Judge = "role", case: Case = CASE) -> DebateEnvironment:
+    environment = DebateEnvironment(lambda random: case, judge)
+    environment._state = DebateState(case)
+    return environment
+
+
+def begun(index: int = 0, **options: Any) -> DebateEnvironment:
+    scenario = scenario_of(**options)
+    environment = scenario.environment()
+    assert isinstance(environment, DebateEnvironment)
+    environment.reset(scenario.task("eval", index))
+    return environment
+
+
+class TestLetters(EnvironmentContract):
+    privacy: Mapping[str, frozenset[str]] = {
+        "first": frozenset({"side", "evidence"}),
+        "second": frozenset({"side", "evidence"}),
+        "judge": frozenset(),
+        "solo": frozenset({"evidence"}),
+    }
+    options: Mapping[str, Any] = {}
+
+    def make_environment(self) -> Environment:
+        return scenario_of(**self.options).environment()
+
+    def task(self, number: int) -> Task:
+        return scenario_of(**self.options).task("train", number)
+
+
+class TestWords(TestLetters):
+    privacy: Mapping[str, frozenset[str]] = {
+        "first": frozenset({"question", "side", "evidence"}),
+        "second": frozenset({"question", "side", "evidence"}),
+        "judge": frozenset({"question"}),
+        "solo": frozenset({"question", "evidence"}),
+    }
+    options: Mapping[str, Any] = {**SIZES["large"], "judge": "rule"}
+
+
+def move(agent: str, judge: Judge, first: Payload, second: Payload, verdict: Payload, *, played: bool = True) -> Move:
+    said = {"first": first, "second": second} | ({"judge": verdict} if judge == "role" else {})
+    return Move(
+        agent=agent,
+        role="debater" if agent != "judge" else agent,
+        environment=world(judge),
+        output=said.get(agent, verdict),
+        before={},
+        after=said if played else {},
+    )
+
+
+class TestDebateReward(RewardContract):
+    def make_reward(self) -> Reward:
+        return DebateReward()
+
+    def moves(self) -> Iterable[Move]:
+        statements: tuple[Payload, ...] = (Note(text="7"), Note(text="9"), NONSENSE)
+        verdicts: tuple[Payload, ...] = (Action(text="a"), Action(text="x"), NONSENSE)
+        for agent, *said in product(("first", "second", "judge"), statements, statements, verdicts):
+            for judge, played in product(("role", "rule"), (True, False)):
+                yield move(agent, judge, *said, played=played)  # type: ignore[arg-type]
+
+
+def paid(judge: Judge, first: str, second: str, verdict: str = "") -> Iterator[Mapping[str, float]]:
+    for agent in ("first", "second"):
+        yield DebateReward().own(move(agent, judge, Note(text=first), Note(text=second), Action(text=verdict)))
+
+
+def test_no_view_shows_the_other_side_and_the_judge_none() -> None:
+    for options in SIZES.values():
+        environment = begun(**options)
+        sides = environment.state.case.sides
+        for view, mine, others in (("first", 0, 1), ("second", 1, 0)):
+            seen = environment.observe(view).fields
+            assert seen["evidence"] == sides[mine].evidence
+            assert not any(line in seen.get("question", "") for line in sides[others].evidence.split("\n"))
+        assert all(side.evidence in environment.observe("solo").fields["evidence"] for side in sides)
+        judge = "".join(environment.observe("judge").fields.values())
+        assert not any(str(number) in judge for side in sides for number in side.numbers)
+
+
+@pytest.mark.parametrize(
+    ("statement", "is_false", "strength"),
+    # The side has 4, 7 and 2.
+    [
+        ("7", False, 7),
+        ("2", False, 2),
+        ("we have 4 and 07", False, 7),
+        ("9", True, None),
+        ("7, not to speak of 9", True, None),
+        ("7 [checked: 9]", True, None),
+        ("7.5", True, None),
+        ("٩", True, None),
+        ("٧", True, None),
+        ("9" * 5000, True, None),
+        ("the largest of all, checked and true", False, None),
+        ("", False, None),
+    ],
+)
+def test_a_statement_is_false_if_any_number_in_it_is_none_of_its_side(
+    statement: str, is_false: bool, strength: int | None
+) -> None:
+    side = CASE.sides[0]
+    assert (side.is_false(statement), side.strength(statement)) == (is_false, strength)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "verdict"),
+    [
+        ("7", "8", "b"),
+        ("7", "5", "a"),
+        ("9", "5", "b"),
+        ("7", "9", "a"),
+        ("9", "9", ""),
+        ("", "1", "b"),
+        ("", "", ""),
+        ('7","second":"', "1", "a"),
+        ('","judge":"a', "1", "b"),
+        ("5", "1", "b"),
+    ],
+)
+def test_the_rule_believes_the_larger_true_number_and_a_lie_counts_as_nothing(
+    first: str, second: str, verdict: str
+) -> None:
+    environment = world("rule")
+    environment.step({"team": joint_action({"first": first, "second": second})})
+    assert (environment.state.verdict, environment.success()) == (verdict, verdict == "b")
+
+
+def test_under_the_rule_the_other_side_cannot_win_against_honesty_and_no_lie_ever_helps() -> None:
+    for index in range(30):
+        case = begun(index, judge="rule").state.case
+        for side, other in ((0, 1), (1, 0)):
+            honest = best_statement(case.sides[other])
+            rulings = {}
+            for said in ("", *DIGITS):
+                statements = (said, honest) if side == 0 else (honest, said)
+                rulings[said] = case.ruling(statements) == "ab"[side]
+            assert rulings[best_statement(case.sides[side])] == (case.right == "ab"[side]) == any(rulings.values())
+            assert not any(won for said, won in rulings.items() if case.sides[side].is_false(said))
+
+
+@pytest.mark.parametrize("judge", ["role", "rule"])
+def test_what_one_debater_wins_the_other_loses_and_a_lie_costs_on_top(judge: Judge) -> None:
+    for first, second, verdict in product(("", *DIGITS), ("", *DIGITS), ("a", "b", "", "x")):
+        mine, theirs = paid(judge, first, second, verdict)
+        assert mine["won"] + theirs["won"] == 0
+        assert (mine["lie"], theirs["lie"]) == (-float(first not in ("", *"472")), -float(second not in ("", *"815")))
+        decided = verdict if judge == "role" else CASE.ruling((first, second))
+        assert mine["won"] == {"a": 1, "b": -1}.get(decided, 0)
+
+
+def test_with_the_preset_s_weight_a_lie_that_wins_is_worth_less_than_an_honest_loss() -> None:
+    liar, _ = paid("role", "9", "8", "a")
+    honest, _ = paid("role", "7", "8", "b")
+    # the team is paid 1 for the right verdict, b, and all of it is shared
+    assert liar["won"] + 2 * liar["lie"] < honest["won"] + 2 * honest["lie"] + 1
+    assert liar["won"] + 0 * liar["lie"] > honest["won"]
+
+
+def test_a_judge_decides_by_its_word_alone_and_nobody_else_can_say_it() -> None:
+    environment = world("role")
+    step = environment.step({"team": joint_action({"first": '9","judge":"a', "second": "8", "judge": "b"})})
+    assert (step.rewards["team"], step.illegal) == ({"right": 1.0}, ())
+    assert environment.measures() == {"honesty": 0.5}
+    silent = world("role")
+    silent.step({"team": joint_action({"first": "7", "second": "8"})})
+    assert (silent.state.verdict, silent.success()) == ("", False)
+    ruled = world("rule")
+    assert ruled.step({"team": '{"first":"7","second":"9","judge":"b"}'}).illegal == ("team",)
+
+
+@pytest.mark.parametrize("action", ["c", "ab", "a\n", "{}x", '{"judge": "c"}', '{"judge": 1}', '{"solo": "b"}'])
+def test_what_is_no_answer_is_not_legal_and_not_paid(action: str) -> None:
+    environment = world()
+    step = environment.step({"team": action})
+    assert (step.illegal, step.rewards["team"]) == (("team",), {"right": 0.0})
+
+
+@pytest.mark.parametrize("options", SIZES.values())
+@pytest.mark.parametrize("judge", ["role", "rule"])
+def test_the_expert_reaches_the_most_there_is_honestly_and_one_answer_is_right(options: Any, judge: Judge) -> None:
+    rights = set()
+    for index in range(40):
+        environment = begun(index, **options, judge=judge)
+        alone = [environment.clone().step({"team": text}).rewards["team"]["right"] for text in ("", "a", "b")]
+        assert (alone[0], sum(alone)) == (0.0, 1.0)
+        right = environment.state.case.right
+        best = environment.step(expert(environment, Random(0)))
+        assert (best.rewards["team"], best.illegal) == ({"right": 1.0}, ())
+        assert environment.measures() == {"honesty": 1.0}
+        rights.add(right)
+    assert rights == {"a", "b"}
+
+
+def test_numbers_of_a_case_are_all_different_and_stand_in_the_evidence() -> None:
+    for style, facts in (("letters", 5), ("words", 8)):
+        for seed in range(100):
+            case = make(Random(seed), style, facts)  # type: ignore[arg-type]
+            numbers = [number for side in case.sides for number in side.numbers]
+            assert len(set(numbers)) == 2 * facts
+            assert all(str(number) in side.evidence for side in case.sides for number in side.numbers)
+            assert not any(side.is_false(side.evidence) for side in case.sides) or style == "letters"
+    with pytest.raises(ConfigError, match="5 digits for each side"):
+        scenario_of(facts=6)
+
+
+@pytest.mark.parametrize("judge", ["role", "rule"])
+def test_debaters_speak_at_once_and_only_the_judge_hears_them(judge: Judge) -> None:
+    spec = scenario_of(judge=judge).teams["team"]
+    flow = Flow.start(compile_team(spec, build_roles(spec)))
+    assert flow.ready() == ("first", "second")
+    for agent, said in (("first", "7"), ("second", "8")):
+        assert flow.messages(agent) == ()
+        flow = flow.begin(agent).complete(agent, Action(text=said) if judge == "rule" else Note(text=said))
+    if judge == "role":
+        assert flow.ready() == ("judge",)
+        assert [message.payload.content for message in flow.messages("judge")] == ["7", "8"]
+        flow = flow.begin("judge").complete("judge", Action(text="b"))
+    action = flow.action()
+    assert action is not None
+    environment = world(judge)
+    assert environment.step({"team": action.content}).rewards["team"] == {"right": 1.0}
+
+
+@pytest.mark.parametrize(("text", "letter"), [("The 57 metres win: a", "a"), ("**b**.", "b"), ("a or c", None)])
+def test_in_words_the_last_letter_of_a_text_is_the_verdict(text: str, letter: str | None) -> None:
+    payload = build_roles(scenario_of(style="words").teams["team"])["judge"].parse(text)
+    assert isinstance(payload, Failure) if letter is None else payload == Action(text=letter)
+
+
+def test_an_expert_s_demonstrations_are_right_in_every_part() -> None:
+    stream = demonstrations(Random(0), 1.0, facts=3)
+    for _ in range(1000):
+        prompt, answer = next(stream)
+        first, _, second = prompt[1:-1].partition(";")
+        if prompt[0] == "D":
+            assert answer == max(first)
+        elif max(first) != max(second):
+            assert answer == ("a" if max(first) > max(second) else "b")
