@@ -48,8 +48,8 @@ def begun(task: Task, **options: Any) -> ImposterEnvironment:
     return environment
 
 
-def world(game: Game, rules: Rules = RULES) -> ImposterEnvironment:
-    environment = ImposterEnvironment(rules, "letters")
+def world(game: Game) -> ImposterEnvironment:
+    environment = ImposterEnvironment(RULES, "letters")
     environment._state = game
     return environment
 
@@ -60,7 +60,7 @@ def best(environment: ImposterEnvironment, random: Random) -> str:
 
 def share(policy: Policy, tasks: int = 100, **options: Any) -> tuple[float, float]:
     """Share of games that are won, and mean of all rewards."""
-    won, paid = 0, 0.0
+    won = paid = 0.0
     for index in range(tasks):
         environment, random = begun(scenario_of(**options).task("eval", index), **options), Random(index)
         while environment.to_move():
@@ -69,12 +69,11 @@ def share(policy: Policy, tasks: int = 100, **options: Any) -> tuple[float, floa
     return won / tasks, paid / tasks
 
 
+CREW_SEES = {"witness": frozenset({"here", "seen"}), "analyst": frozenset({"record"}), "voter": frozenset({"left"})}
+
+
 class TestCrew(EnvironmentContract):
-    privacy: Mapping[str, frozenset[str]] = {
-        "witness": frozenset({"room", "seen", "claims"}),
-        "analyst": frozenset({"record"}),
-        "voter": frozenset({"left"}),
-    }
+    privacy: Mapping[str, frozenset[str]] = CREW_SEES
     options: Mapping[str, Any] = {}
 
     def make_environment(self) -> Environment:
@@ -95,10 +94,7 @@ class TestImposter(TestCrew):
 
 
 class TestImposterInWords(TestCrew):
-    privacy: Mapping[str, frozenset[str]] = {
-        "lookout": frozenset({"later"}),
-        "talker": frozenset({"rooms", "heard"}),
-    }
+    privacy: Mapping[str, frozenset[str]] = {"lookout": frozenset({"later"}), "talker": frozenset({"rooms", "heard"})}
     options: Mapping[str, Any] = {**IMPOSTER, "style": "words", "players": 6}
 
 
@@ -107,36 +103,27 @@ class TestBeliefReward(RewardContract):
         return BeliefReward()
 
     def moves(self) -> Iterable[Move]:
-        said: tuple[Payload, ...] = (
-            Action(text="b"),
-            Action(text="D"),
-            Action(text="bDd"),
-            Failure(text="", cause="x"),
-        )
+        said: tuple[Payload, ...] = (*(Action(text=text) for text in ("b", "D", "bDd")), Failure(text="", cause="x"))
         for role, output, game in product(("analyst", "solo", "voter"), said, (MET, ALONE)):
             yield Move(agent=role, role=role, environment=world(game), output=output, before={}, after={})
 
 
 def worlds(rules: Rules, own: str) -> Iterable[tuple[float, Game]]:
     """Every world of one round in which `a` is in its own room, with its probability up to a factor."""
-    for liar in rules.others:
-        crew = rules.others.replace(liar, "")
-        for rooms, wish, cunning in product(
-            product(rules.rooms, repeat=len(crew)), permutations(rules.rooms), (False, True)
-        ):
-            places = {"a": own, liar: "0"} | dict(zip(crew, rooms, strict=True))
-            row, weight = "".join(places[name] for name in rules.names), rules.cunning if cunning else 1 - rules.cunning
-            yield weight, Game(imposter=liar, rooms=(row,), wishes=("".join(wish),), is_cunning=(cunning,))
+    rooms, wishes = tuple(product(rules.rooms, repeat=2)), tuple(permutations(rules.rooms))
+    for liar, (one, two), wish, cunning in product(rules.others, rooms, wishes, (False, True)):
+        places = dict(zip("a" + rules.others.replace(liar, "") + liar, own + one + two + "0", strict=True))
+        row, weight = "".join(places[name] for name in rules.names), rules.cunning if cunning else 1 - rules.cunning
+        yield weight, Game(imposter=liar, rooms=(row,), wishes=("".join(wish),), is_cunning=(cunning,))
 
 
 @pytest.mark.parametrize("cunning", [0.0, 0.7])
 def test_beliefs_are_those_of_counting_all_worlds(cunning: float) -> None:
     rules = Rules(rounds=2, cunning=cunning)
-    tables: dict[str, dict[Any, Counter[str]]] = {}
+    tables: dict[str, dict[Any, dict[str, float]]] = {own: {} for own in rules.rooms}
     for own in rules.rooms:
-        tables[own] = {}
         for weight, game in worlds(rules, own):
-            tables[own].setdefault(talk(game, rules), Counter())[game.imposter] += weight  # type: ignore[index]
+            tables[own].setdefault(talk(game, rules), dict.fromkeys(rules.others, 0.0))[game.imposter] += weight
     for seed in range(150):
         game, likely = make(Random(seed), rules), dict.fromkeys(rules.others, 1.0)
         for _ in range(2):
@@ -148,9 +135,8 @@ def test_beliefs_are_those_of_counting_all_worlds(cunning: float) -> None:
 
 
 def test_the_letters_of_the_record_say_as_much_as_all_that_was_seen_and_heard() -> None:
-    sure = 0
-    for seed in range(300):
-        game = make(Random(seed), RULES)
+    games, sure = [make(Random(seed), RULES) for seed in range(300)], 0
+    for game in games:
         for _ in range(RULES.rounds):
             beliefs = beliefs_of_team(game, RULES)
             letter = suspected(record(game, RULES), caught(game, RULES), RULES)
@@ -163,7 +149,7 @@ def test_the_letters_of_the_record_say_as_much_as_all_that_was_seen_and_heard() 
 
 def test_what_the_members_see_of_a_round() -> None:
     environment = world(MET)
-    assert environment.observe("witness").fields == {"room": "1", "seen": "b--", "claims": "121"}
+    assert environment.observe("witness").fields == {"here": "b-d", "seen": "b--"}
     # b objects to d, c met nobody, d objects to b; what a says is not known yet, and the second round is to come.
     assert environment.observe("analyst").fields == {"record": ".d-b...."}
     assert environment.observe("voter").fields == {"left": "2"}
@@ -186,20 +172,19 @@ def test_who_objects_without_reason_is_suspected_alone_and_nobody_joins_its_moti
     assert not is_carried(ALONE, RULES, [false], "d")
 
 
-@pytest.mark.parametrize(
-    ("said", "gone", "win"),
-    [("dDd", "d", 1.0), ("-Dd", "d", 1.0), ("dD-", "", 0.0), ("bBb", "", 0.0), ("cCc", "", 0.0)],
-)
-def test_a_player_leaves_if_more_than_half_want_it(said: str, gone: str, win: float) -> None:
+LEAVING = {"dDd": ("d", 1.0), "-Dd": ("d", 1.0), "dD-": ("", 0.0), "bBb": ("", 0.0), "cCc": ("", 0.0)}
+
+
+@pytest.mark.parametrize("said", LEAVING)
+def test_a_player_leaves_if_more_than_half_want_it(said: str) -> None:
     environment = world(MET)
-    assert environment.step({"team": said}).rewards["team"]["win"] == win
-    assert (environment.state.gone, environment.success()) == (gone, bool(win))
+    paid = environment.step({"team": said}).rewards["team"]
+    assert (environment.state.gone, paid["win"], environment.success()) == (*LEAVING[said], bool(paid["win"]))
 
 
 def test_an_innocent_that_leaves_loses_the_game_of_four() -> None:
     # b and d call each other liars. a joins the wrong one, c finds both as likely, and d is glad: three of four.
-    game = Game(imposter="d", rooms=("3120", "1230"), wishes=("1234", "4321"), is_cunning=(False, False))
-    environment = world(game)
+    environment = world(msgspec.structs.replace(MET, rooms=("3120", "1230")))
     environment.step({"team": "-bb"})
     assert (environment.state.gone, environment.to_move(), environment.success()) == ("b", (), False)
 
@@ -218,14 +203,13 @@ def test_beliefs_are_paid_as_they_change_and_winning_once(options: dict[str, Any
 
 def test_no_view_tells_two_games_apart_that_differ_in_the_imposter_alone() -> None:
     other = msgspec.structs.replace(ALONE, imposter="c", rooms=("1204", "1204"), wishes=("3421", "3421"))
-    for style in ("letters", "words"):
-        first, second = ImposterEnvironment(RULES, style), ImposterEnvironment(RULES, style)  # type: ignore[arg-type]
-        first._state, second._state = ALONE, other
+    views: dict[str, list[Any]] = {"c": [], "d": []}
+    for game in (ALONE, other):
+        environment = world(game)
         for _ in range(2):
-            assert [first.observe(view) for view in first.spec.views] == [
-                second.observe(view) for view in second.spec.views
-            ]
-            first.step({"team": ""}), second.step({"team": ""})
+            views[game.imposter].append([environment.observe(view) for view in environment.spec.views])
+            environment.step({"team": ""})
+    assert views["c"] == views["d"]
 
 
 def hasty(environment: ImposterEnvironment, random: Random) -> str:
@@ -237,8 +221,8 @@ def guess(environment: ImposterEnvironment, random: Random) -> str:
     return random.choice(environment.legal("team") or ())
 
 
-def blamer(environment: ImposterEnvironment, random: Random) -> str:
-    return "dDd"
+def idle(environment: ImposterEnvironment, random: Random) -> str:
+    return ""
 
 
 def heard_only(environment: ImposterEnvironment, random: Random) -> str:
@@ -246,28 +230,19 @@ def heard_only(environment: ImposterEnvironment, random: Random) -> str:
     return random.choice([room for room in environment.rules.rooms if room not in heard])
 
 
-@pytest.mark.parametrize(
-    ("trick", "options"),
-    [
-        (lambda environment, random: "", {}),
-        (lambda environment, random: "x", {}),
-        (guess, {}),
-        (blamer, {}),
-        (hasty, {}),
-        (lambda environment, random: "", IMPOSTER),
-        (lambda environment, random: "1", IMPOSTER),
-        (heard_only, IMPOSTER),
-    ],
-)
+CREW_TRICKS: list[tuple[Policy, dict[str, Any]]] = [(idle, {}), (guess, {}), (hasty, {})]
+
+
+@pytest.mark.parametrize(("trick", "options"), [*CREW_TRICKS, *((one, IMPOSTER) for one in (idle, guess, heard_only))])
 def test_no_trick_reaches_the_expert(trick: Policy, options: dict[str, Any]) -> None:
     tricked, honest = share(trick, **options), share(best, **options)
     assert tricked[0] <= honest[0] - 0.1
     assert tricked[1] <= honest[1] - 0.1
 
 
-@pytest.mark.parametrize(("size", "least"), [("small", 0.85), ("medium", 0.9), ("large", 0.9)])
-def test_the_expert_reaches_what_the_readme_says(size: str, least: float) -> None:
-    assert share(best, 60 if size == "small" else 20, **SCENARIOS["imposter"].sizes[size])[0] >= least
+@pytest.mark.parametrize("size", SCENARIOS["imposter"].sizes)
+def test_the_expert_wins_almost_always(size: str) -> None:
+    assert share(best, 60 if size == "small" else 20, **SCENARIOS["imposter"].sizes[size])[0] >= 0.85
 
 
 def test_an_imposter_in_a_free_room_is_never_found_and_one_in_another_s_room_at_once() -> None:
@@ -279,55 +254,40 @@ def test_an_imposter_in_a_free_room_is_never_found_and_one_in_another_s_room_at_
         assert environment.state.gone == "a"
 
 
-@pytest.mark.parametrize(
-    "action", ["x", "bb", "aBb", "bab", "b-b", "bBB ", "{}x", '{"voter": "nobody knows"', "b" * 5000]
-)
+JUNK = ["x", "bb", "aBb", "bab", "b-b", "bBB ", "{}x", '{"voter": "nobody knows"', "b" * 5000]
+
+
+@pytest.mark.parametrize("action", JUNK)
 def test_what_is_no_action_says_nothing_and_spends_the_round(action: str) -> None:
-    environment, idle = world(MET), world(MET)
-    idle.step({"team": ""})
+    environment, silent = world(MET), world(MET)
+    silent.step({"team": ""})
     assert environment.step({"team": action}).illegal == ("team",)
-    assert environment.state == idle.state
+    assert environment.state == silent.state
 
 
 def test_members_that_did_not_speak_are_left_out_and_names_are_as_good_as_letters() -> None:
-    environment = ImposterEnvironment(RULES, "words")
-    environment._state = MET
+    environment = world(MET)
     action = joint_action({"witness": "It cannot be Ben: I object to Dan!", "analyst": "Cleo 10, so Dan: 80 %"})
     assert environment.step({"team": action}).illegal == ()
-    assert environment.state.talks[0].objections[0] == "d"
-    assert environment.state.beliefs[0] == pytest.approx({"b": 0.1, "c": 0.1, "d": 0.8})
-    assert environment.state.motions == ("-",)
-    measured = environment.measures()
+    state = environment.state
+    assert (state.talks[0].objection("a"), state.motions) == ("d", ("-",))
+    assert state.beliefs[0] == pytest.approx({"b": 0.1, "c": 0.1, "d": 0.8})
     # (1 - 0.8)² + 2 x 0.1²; b and c are sure of d.
-    assert measured == pytest.approx({"belief_accuracy": 1.0, "belief_brier": 0.06, "listener_belief": 1.0})
+    assert environment.measures() == pytest.approx(
+        {"belief_accuracy": 1.0, "belief_brier": 0.06, "listener_belief": 1.0}
+    )
 
 
-@pytest.mark.parametrize(
-    ("text", "read"),
-    [
-        ("b", ("b", 0.5)),
-        ("B", ("b", 1.0)),
-        ("-", ("-", 1.0)),
-        ("Ben", ("b", 1.0)),
-        ("ben 40", ("b", 0.4)),
-        ("Not Ben. Nobody", ("-", 1.0)),
-        ("Dan (300%)", ("d", 1.0)),
-        ("Benjamin", None),
-        ("Ben" * 2000, None),
-        ("", None),
-    ],
-)
-def test_the_last_name_counts_and_what_is_said_of_it(text: str, read: tuple[str, float] | None) -> None:
-    assert read_player(text) == read
+READ = {"b": ("b", 0.5), "B": ("b", 1.0), "-": ("-", 1.0), "Ben": ("b", 1.0), "ben 40": ("b", 0.4)}
+UNREAD = {"Dan (300%)": ("d", 1), "Not Ben. Nobody": ("-", 1.0), "Benjamin": None, "Ben" * 2000: None, "": None}
 
 
-def test_the_last_room_counts() -> None:
+def test_the_last_name_counts_and_what_is_said_of_it_and_so_does_the_last_room() -> None:
+    assert {text: read_player(text) for text in READ | UNREAD} == READ | UNREAD
     assert [read_room(text) for text in ("3", "In the hall, no: the ATTIC", "9", "", "halls")] == [
         "3",
         "5",
-        None,
-        None,
-        None,
+        *[None] * 3,
     ]
 
 
@@ -338,10 +298,7 @@ def test_a_wrong_belief_costs_half_its_brier_score_shared_over_the_rounds(said: 
     assert BeliefReward().own(move) == {"wrong_belief": pytest.approx(-penalty)}
 
 
-def test_the_voter_waits_until_it_is_sure_or_has_no_time_left() -> None:
+def test_the_voter_waits_until_it_is_sure_and_letters_are_for_four_players() -> None:
     assert [vote("b", sure, left) for sure in (True, False) for left in (1, 2)] == ["b", "b", "b", "-"]
-
-
-def test_letters_are_for_four_players() -> None:
     with pytest.raises(ConfigError, match="players=5: letters are for 4"):
         scenario_of(players=5)

@@ -35,7 +35,7 @@ MEMBERS = ("witness", "analyst", "voter")
 FEWEST = 3
 """With so few left the imposter has won."""
 _FIELDS: dict[str, tuple[str, ...]] = {
-    "witness": ("players", "room", "seen", "claims"),
+    "witness": ("players", "room", "here", "seen", "claims"),
     "analyst": ("players", "record"),
     "voter": ("players", "left"),
     "lookout": ("later",),

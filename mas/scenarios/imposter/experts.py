@@ -96,7 +96,7 @@ def _crew(game: Game, rules: Rules, novice: Novice) -> Iterator[tuple[str, str]]
     seen, random, words = crew_letters(game, rules), novice.random, rules.others + NOBODY
     right = caught(game, rules)
     message = right if random.random() < MESSAGES_KEPT else random.choice(words)
-    sight = f"{seen['room']}{seen['seen']}{seen['claims']}"
+    sight = f"{seen['here']}{seen['seen']}"
     left = random.randint(1, rules.rounds)
     letters = rules.others + rules.others.upper()
     belief, habit = random.choice(letters), rules.others[0]

@@ -17,9 +17,15 @@ LONGEST = 2000
 
 
 def seen(game: Game) -> str:
-    """The other players in order, each as its letter if the team's player meets it, `-` if not, `x` if it has left."""
+    """The other players in order, each as its letter if the team's player meets it, `-` if not."""
     met = game.company(TEAM)
-    return "".join(GONE if name in game.gone else name if name in met else NOBODY for name in _others(game))
+    return "".join(name if name in met else NOBODY for name in _others(game))
+
+
+def here(game: Game, rules: Rules) -> str:
+    """The other players in order, each as its letter if it says that it was in the room of the team's player."""
+    said = claims(game, rules)
+    return "".join(name if said.get(name) == game.room(TEAM) else NOBODY for name in rules.others)
 
 
 def marks(game: Game, said: Talk) -> str:
@@ -44,14 +50,8 @@ def record(game: Game, rules: Rules) -> str:
 
 def crew_letters(game: Game, rules: Rules) -> dict[str, str]:
     """All fields of the team's member of the crew."""
-    said = claims(game, rules)
-    return {
-        "room": game.room(TEAM),
-        "seen": seen(game),
-        "claims": "".join(said.get(name, GONE) for name in rules.others),
-        "record": record(game, rules),
-        "left": str(rules.rounds - game.round),
-    }
+    left = str(rules.rounds - game.round)
+    return {"here": here(game, rules), "seen": seen(game), "record": record(game, rules), "left": left}
 
 
 def imposter_letters(game: Game, rules: Rules) -> dict[str, str]:
@@ -62,19 +62,18 @@ def imposter_letters(game: Game, rules: Rules) -> dict[str, str]:
 
 
 def crew_words(game: Game, rules: Rules) -> dict[str, str]:
-    """The same in words; the record has all that was said."""
-    fields = crew_letters(game, rules)
+    """The same in words; the witness sees all rooms, and the record has all that was said."""
     said = claims(game, rules)
     lines = [_sentences(number, past, rules) for number, past in enumerate(game.talks, 1)]
     if len(game.talks) < rules.rounds:
         lines.append(_sentences(game.round + 1, talk(game, rules), rules))
     return {
         "players": _list(game.living.replace(TEAM, "")),
-        "room": room_name(fields["room"]),
+        "room": room_name(game.room(TEAM)),
         "seen": _list(game.company(TEAM)),
         "claims": ", ".join(f"{NAMES[PLAYERS.index(name)]}: {room_name(said[name])}" for name in said if name != TEAM),
         "record": "\n".join(lines),
-        "left": fields["left"],
+        "left": str(rules.rounds - game.round),
     }
 
 
