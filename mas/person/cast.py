@@ -66,6 +66,8 @@ def people_of(team: TeamSpec, wanted: Sequence[str]) -> tuple[str, ...]:
     """
     played = list(dict.fromkeys(team.members().values()))
     for name in wanted:
+        if name not in played and name in team.members():
+            raise ConfigError(f"--as {name}: agent {name!r} plays the role {team.members()[name]!r}; name that")
         if name not in played:
             raise ConfigError(f"--as {name}: team {team.name!r} has no such role. {did_you_mean(name, played)}")
     left = [name for name in played if team.roles[name].voice == "human"]
