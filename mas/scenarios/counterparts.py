@@ -110,7 +110,7 @@ def about_to_speak(user: User) -> User:
     """The user as he is when he speaks next: changes of mind that are due are made."""
     goal = user.goal
     for change in user.profile.changes:
-        if change.turn == user.turns:
+        if change.turn == user.turns and value_of(user.told, change.topic) is not None:
             goal = with_fact(goal, change.topic, change.value)
     return msgspec.structs.replace(user, goal=goal)
 
