@@ -2,7 +2,6 @@
 
 from functools import partial
 from pathlib import Path
-from random import Random
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
