@@ -181,7 +181,7 @@ def shown(random: Random, rules: Rules, style: Style) -> str:
     As crew it says nothing, and what counts ends with the first round in which it can be sure who lies: a team that
     moves then may see no more. What it objects to adds nothing, for that follows from what it saw. So no whole game of
     one split, played by a team that moves against nobody before it is sure, shows what a game of the other one shows; a
-    first round that leaves doubt may be in both. As imposter the team is never found out, and sees where all others are.
+    first round that leaves doubt may be in both. As imposter the team is never found out, and sees where all are.
     """
     game, environment, sights = make(random, rules), ImposterEnvironment(rules, style), []
     for _ in range(rules.rounds):
