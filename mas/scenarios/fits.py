@@ -1,7 +1,7 @@
 """Whether the tiny base can read what a team is told: it takes few characters, and sizes in words have many."""
 
 from mas.config.options import Config
-from mas.core.errors import ConfigError
+from mas.core.errors import ConfigError, MissingPackage
 from mas.core.naming import local_name
 from mas.core.role import View
 from mas.core.scenario import Scenario
@@ -34,7 +34,10 @@ def check_fits(config: Config, scenario: Scenario) -> None:
     """
     if config.model.path != "tiny" or config.engine.name not in ("transformers", "vllm"):
         return
-    role, need = longest(scenario, find_team(scenario, config.algorithm.team))
+    try:
+        role, need = longest(scenario, find_team(scenario, config.algorithm.team))
+    except MissingPackage:  # whoever plays is told
+        return
     if need > config.model.tiny.context:
         raise ConfigError(
             f"role {role!r} reads and writes {need} characters in {scenario.name!r} with these options, the tiny base "
