@@ -21,7 +21,7 @@ from mas.training.advantages.group import group_advantages
 
 ORACLE: dict[str, Any] = json.loads((Path(__file__).parents[1] / "data" / "oracles.json").read_text())["01_at_grpo"]
 SUM = Function(kind="digit", steps=(("+", 3), ("-", 1)), spec="+3-1", golden=tuple(DIGITS))
-MEMBERS_SAY = {"coder": ("+2", "*7", "+3", "", "junk"), "tester": ("13", "14", "2x", "", "\ud800")}
+MEMBERS_SAY = {"coder": ("+2", "*7", "+3"), "tester": ("13", "14", "20")}
 
 
 def world(function: Function, turns: int = 2) -> CodeEnvironment:
@@ -88,16 +88,25 @@ def test_advantages_are_those_of_at_grpo_in_the_first_turn_and_in_later_ones(las
     assert group_advantages(tester, ["one"] * 4) == pytest.approx(group_advantages(expected, ["one"] * 4), abs=2e-6)
 
 
-def episode(seed: int) -> tuple[CodeEnvironment, dict[str, float]]:
+@pytest.mark.parametrize("nothing", [Failure(text="?", cause="?"), Action(text="junk"), Action(text="")])
+def test_what_does_not_parse_has_neither_p_nor_q_in_later_turns_either(nothing: Payload) -> None:
+    before = world(SUM, turns=5)
+    act(before, coder="*7", tester="13")
+    for role, term, lost in (("coder", "program", 0.2), ("tester", "test", 1.0)):
+        move = Move(agent=role, role=role, environment=before, output=nothing, before={}, after={})
+        assert CodeReward().own(move)[term] == pytest.approx(-lost)
+
+
+def episode(seed: int, junk: bool) -> tuple[CodeEnvironment, dict[str, float]]:
     """One of up to five turns, of one agent or of two, who speak twice a turn with odd seeds; and what it paid."""
     random, environment, totals = Random(seed), world(SUM, turns=5), dict.fromkeys(("program", "test", "passed"), 0.0)
-    texts = {"solo": ("+213", "*714", "")} if seed % 3 == 0 else MEMBERS_SAY
+    texts = {"solo": ("+213", "*714", "+314")} if seed % 3 == 0 else MEMBERS_SAY
     while environment.to_move():
         said: dict[str, str] = {}
         for role, known in texts.items():
             for _ in range(1 + seed % 2):
                 before: Mapping[str, Payload] = {role: Action(text=said[role])} if role in said else {}
-                said[role] = random.choice(known)
+                said[role] = random.choice((*known, "", "junk", "\ud800") if junk else known)
                 for name, value in own(role, said[role], environment, before).items():
                     totals[name] += value
         step = environment.step({"team": said["solo"] if "solo" in said else joint_action(said)})
@@ -105,14 +114,23 @@ def episode(seed: int) -> tuple[CodeEnvironment, dict[str, float]]:
     return environment, totals
 
 
-def test_own_terms_add_up_to_what_stands_at_the_end_however_long_the_episode_is() -> None:
+@pytest.mark.parametrize("junk", [False, True])
+def test_own_terms_add_up_to_what_stands_at_the_end_however_long_the_episode_is(junk: bool) -> None:
     lengths = set()
     for seed in range(300):
-        environment, totals = episode(seed)
+        environment, totals = episode(seed, junk)
         state = environment.state
         lengths.add(state.turn)
-        right = float(environment.language.is_right(SUM, state.test))
-        assert totals == pytest.approx({"program": state.share, "test": right, "passed": state.share})
+        stands = {
+            "program": state.share,
+            "test": float(environment.language.is_right(SUM, state.test)),
+            "passed": state.share,
+        }
+        if junk:
+            # what does not parse never pays
+            assert all(totals[name] <= value + 1e-9 for name, value in stands.items())
+        else:
+            assert totals == pytest.approx(stands)
     assert lengths == {1, 2, 3, 4, 5}
 
 
