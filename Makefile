@@ -68,7 +68,7 @@ $(VENV)/installed-dev: $(VENV)/installed
 
 # One by one, as some of what they need has to be compiled: what cannot be installed has its tests skipped.
 $(VENV)/installed-games: $(VENV)/installed-dev
-	@for extra in reasoning_gym textworld; do \
+	@for extra in reasoning-gym textworld; do \
 	  $(PIP) --editable ".[$$extra]" || echo "mas[$$extra] could not be installed: its tests are skipped"; done
 	@touch $@
 

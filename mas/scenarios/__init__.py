@@ -12,13 +12,14 @@ from mas.core.errors import ConfigError
 from mas.core.naming import did_you_mean
 from mas.core.scenario import Scenario
 from mas.scenarios import (
-    imposter,
     code_team,
     commons,
     debate,
+    delegate,
     discussion,
     economy,
     help_desk,
+    imposter,
     leader_follower,
     market,
     math_team,
@@ -29,6 +30,7 @@ from mas.scenarios import (
     reasoning,
     refine,
     relay,
+    retrieval,
     safe_reply,
     sokoban,
     sudoku,
@@ -167,6 +169,18 @@ SCENARIOS: dict[str, Entry] = {
             "large": {"calls": "json", "operations": 4, "items": 8, "numbers": 99},
         },
     ),
+    "retrieval": Entry(
+        retrieval.RetrievalOptions,
+        retrieval.build,
+        "tool use",
+        {"small": {}, "medium": {"style": "words"}, "large": {"style": "words", "terms": 12}},
+    ),
+    "delegate": Entry(
+        delegate.DelegateOptions,
+        delegate.build,
+        "tool use",
+        {"small": {}, "medium": {"style": "words"}, "large": {"style": "words", "parts": 5}},
+    ),
     "negotiation": Entry(
         negotiation.TalkOptions,
         negotiation.build,
@@ -183,7 +197,7 @@ SCENARIOS: dict[str, Entry] = {
         "negotiation",
         {
             "small": {},
-            "medium": {"style": "words"},
+            "medium": {"style": "words", "businesses": 4, "manipulators": 2},
             "large": {"style": "words", "businesses": 8, "manipulators": 4},
         },
     ),

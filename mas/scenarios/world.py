@@ -12,7 +12,7 @@ from typing import ClassVar, Generic, Self, TypeVar
 import msgspec
 
 from mas.core.environment import EnvironmentSpec, Observation, Step, Task
-from mas.core.errors import EnvironmentFault
+from mas.core.errors import ConfigError, EnvironmentFault
 from mas.core.naming import did_you_mean
 from mas.core.scenario import Split
 from mas.core.seeds import derive_seed, digest
@@ -22,6 +22,8 @@ Content = TypeVar("Content")
 
 EVAL_SHARE = 5
 """One task content in so many belongs to the evaluation split."""
+_ATTEMPTS = 2000
+"""Draws for a task of a split, of which one in five fits where tasks differ."""
 
 
 class RecordWorld(ABC, Generic[State]):
@@ -137,14 +139,20 @@ def is_held_out(name: str, content: str) -> bool:
 
 @lru_cache(maxsize=200_000)
 def _seed_in_split(name: str, split: Split, index: int, content: Callable[[Random], str]) -> int:
-    attempt = 0
-    while True:
+    for attempt in range(_ATTEMPTS):
         seed = derive_seed("task", name, split, index, attempt)
         if is_held_out(name, content(Random(seed))) == (split == "eval"):
             return seed
-        attempt += 1
+    raise ConfigError(
+        f"scenario {name.partition('/')[0]!r} has no task for the split {split!r} with these options: {_ATTEMPTS} "
+        "draws made none; its tasks are too much alike, so make them larger"
+    )
 
 
 def split_task(name: str, split: Split, index: int, content: Callable[[Random], str]) -> Task:
-    """The index-th task of a split. Which split a task belongs to depends on its content, so none is in both."""
+    """The index-th task of a split. Which split a task belongs to depends on its content, so none is in both.
+
+    Raises:
+        ConfigError: no task was found that belongs to the split: there are too few different ones.
+    """
     return Task(id=f"{split}-{index}", seed=_seed_in_split(name, split, index, content), split=split)

@@ -244,8 +244,8 @@ def test_importing_the_bridges_loads_no_other_package() -> None:
 
 
 def test_a_package_that_is_missing_is_named_with_its_extra() -> None:
-    with pytest.raises(ConfigError, match=r"No module named 'no_such_game'.*pip install 'mas\[open_spiel\]'"):
-        load_package("no_such_game", "open_spiel")
+    with pytest.raises(ConfigError, match=r"No module named 'no_such_game'.*pip install 'mas\[open-spiel\]'"):
+        load_package("no_such_game", "open-spiel")
 
 
 def test_nobody_without_a_try() -> None:

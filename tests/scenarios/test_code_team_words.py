@@ -15,6 +15,9 @@ from mas.core.joint import joint_action
 from mas.core.messages import Action
 from mas.core.reward import Move
 from mas.core.scenario import Scenario
+from mas.graph.plan import compile_team
+from mas.roles import build_roles
+from mas.runtime.flow import Flow
 from mas.sandbox.mechanism import probe
 from mas.scenarios import SCENARIOS, build_scenario
 from mas.scenarios.code_team.environment import CodeEnvironment, CodeState
@@ -195,6 +198,19 @@ def test_a_test_is_right_when_the_reference_agrees_whatever_the_program_does(tex
     other = world()
     other.restore(environment.snapshot())
     assert other.state_key() == environment.state_key()
+
+
+@pytest.mark.parametrize("team", ["team", "solo"])
+def test_what_members_write_reaches_the_world_as_they_wrote_it(team: str) -> None:
+    program, test = f"I reverse it.\n```python\n{RIGHT}\n```\n", f"By hand: [2, 1].\n{RIGHT_TEST}\n"
+    texts = {"coder": program, "tester": test, "solo": program + test}
+    spec = scenario_of(**LARGE).teams[team]
+    roles, flow = build_roles(spec), Flow.start(compile_team(spec, build_roles(spec)))
+    for agent in flow.ready():
+        flow = flow.begin(agent).complete(agent, roles[agent].parse(texts[agent]))
+    action = flow.action()
+    assert action is not None
+    assert world().heard(action.content) == Said(RIGHT, RIGHT_TEST)
 
 
 def test_one_agent_writes_both_in_one_text() -> None:

@@ -116,7 +116,13 @@ def test_a_score_that_cannot_be_read_costs_the_scorer_and_pays_nobody() -> None:
     terms = {f"{OWN}{name}": value for name, value in own("scores", "scorer", "7", "y", None).items()}
     terms[FAILURE] = RewardOptions().failure
     assert terms == {FAILURE: ORACLE["scorer_reward_when_unparsable"]}
-    assert total_reward({OWN + "score": 1.0}, RewardOptions()) == 1.0
+    assert total_reward(terms, RewardOptions()) == -1.0
+
+
+@pytest.mark.parametrize("agent", ["solver", "evaluator"])
+def test_what_does_not_parse_has_no_share_in_a_score(agent: str) -> None:
+    solution, evaluation = (NONSENSE, Feedback(text="n")) if agent == "solver" else (Action(text="7"), NONSENSE)
+    assert DiscussionReward("scores").own(next(moves_of(agent, solution, evaluation, Note(text="2")))) == {}
 
 
 @pytest.mark.parametrize(

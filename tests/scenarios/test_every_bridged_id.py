@@ -50,7 +50,7 @@ def _every_id() -> list[object]:
     return [
         pytest.param(
             f"{package}:{name}",
-            marks=pytest.mark.skipif(package in absent, reason=f"{package} is not installed: mas[{package}]"),
+            marks=pytest.mark.skipif(package in absent, reason=f"{package} is not installed"),
         )
         for package, (_, names) in IDS.items()
         for name in names

@@ -18,7 +18,7 @@ from mas.scenarios.bridges.open_spiel import OpenSpielPosition, load_game, open_
 from mas.scenarios.bridges.open_spiel_games import GAMES
 from mas.scenarios.bridges.open_spiel_solvers import Policy, nash_conv
 
-pytestmark = pytest.mark.skipif(find_spec("pyspiel") is None, reason="OpenSpiel is not installed: mas[open_spiel]")
+pytestmark = pytest.mark.skipif(find_spec("pyspiel") is None, reason="OpenSpiel is not installed: mas[open-spiel]")
 
 SAMPLE = (
     "kuhn_poker",  # chance, hidden cards
@@ -140,7 +140,7 @@ def test_a_game_that_cannot_be_opened_is_refused(name: str, why: str) -> None:
 def test_without_openspiel_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyspiel", None)
     load_game.cache_clear()
-    with pytest.raises(ConfigError, match=r"pip install 'mas\[open_spiel\]'"):
+    with pytest.raises(ConfigError, match=r"pip install 'mas\[open-spiel\]'"):
         open_bridge("open_spiel:kuhn_poker")
 
 

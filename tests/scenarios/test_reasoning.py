@@ -55,7 +55,7 @@ class TestWithoutThePackage:
 
     def test_a_missing_package_is_named_with_the_extra(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(sys.modules, "reasoning_gym", None)
-        with pytest.raises(ConfigError, match=r"pip install 'mas\[reasoning_gym\]'"):
+        with pytest.raises(ConfigError, match=r"pip install 'mas\[reasoning-gym\]'"):
             reasoning().task("train", 0)
 
     def test_a_scorer_that_breaks_has_not_understood(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -82,7 +82,7 @@ class OfDataset(EnvironmentContract):
 
     @pytest.fixture(autouse=True)
     def _installed(self) -> None:
-        pytest.importorskip("reasoning_gym", reason="reasoning-gym is not installed: pip install 'mas[reasoning_gym]'")
+        pytest.importorskip("reasoning_gym", reason="reasoning-gym is not installed: pip install 'mas[reasoning-gym]'")
 
     def make_environment(self) -> Environment:
         return open_environment(self.name)
@@ -102,7 +102,7 @@ class TestKnightsAndKnaves(OfDataset):
 class TestWithThePackage:
     @pytest.fixture(autouse=True)
     def _installed(self) -> None:
-        pytest.importorskip("reasoning_gym", reason="reasoning-gym is not installed: pip install 'mas[reasoning_gym]'")
+        pytest.importorskip("reasoning_gym", reason="reasoning-gym is not installed: pip install 'mas[reasoning-gym]'")
 
     @pytest.mark.parametrize("name", SAMPLE)
     def test_the_own_answer_of_a_dataset_solves_it_and_nonsense_does_not(self, name: str) -> None:
@@ -169,7 +169,7 @@ class TestWithThePackage:
 @full
 @pytest.mark.timeout(3600)
 def test_the_list_is_what_its_script_makes_of_the_installed_package() -> None:
-    pytest.importorskip("reasoning_gym", reason="reasoning-gym is not installed: pip install 'mas[reasoning_gym]'")
+    pytest.importorskip("reasoning_gym", reason="reasoning-gym is not installed: pip install 'mas[reasoning-gym]'")
     from reasoning_list import listing
 
     known, made = reasoning_gym.known_datasets(), listing()

@@ -1,6 +1,7 @@
 """What holds for all scenarios: disjoint splits, demonstrations, options and fingerprints."""
 
 import itertools
+from random import Random
 
 import pytest
 
@@ -10,6 +11,7 @@ from mas.core.scenario import Scenario
 from mas.graph.plan import compile_team
 from mas.roles import build_roles
 from mas.scenarios import SCENARIOS, build_scenario
+from mas.scenarios.world import is_held_out, split_task
 from mas.training.evaluate import random_success
 
 
@@ -93,3 +95,13 @@ def test_an_unknown_option_is_refused_with_the_nearest_name() -> None:
 def test_impossible_options_are_refused(options: dict[str, float]) -> None:
     with pytest.raises(ConfigError, match="scenario 'plan_path'"):
         build_scenario(ScenarioOptions(name="plan_path", options=options))
+
+
+def test_a_split_without_a_task_is_an_error_and_no_endless_search() -> None:
+    def alike(random: Random) -> str:
+        return "always the same"
+
+    name = next(name for name in "abcdefgh" if is_held_out(name, "always the same"))
+    assert split_task(name, "eval", 0, alike).split == "eval"
+    with pytest.raises(ConfigError, match=f"scenario '{name}' has no task for the split 'train'"):
+        split_task(name, "train", 0, alike)

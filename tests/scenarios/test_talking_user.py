@@ -6,13 +6,14 @@ import pytest
 
 from mas.config.options import ScenarioOptions
 from mas.core.environment import Task
+from mas.core.joint import joint_action
 from mas.core.role import Message, View
 from mas.core.scenario import Scenario
 from mas.graph import compile_team
 from mas.roles import build_roles
 from mas.runtime.flow import Flow
 from mas.scenarios import build_scenario
-from mas.scenarios.counterparts import User, UserProfile
+from mas.scenarios.counterparts import User, UserProfile, value_of
 from mas.scenarios.help_desk.desk import DeskState
 from mas.scenarios.help_desk.environment import DeskEnvironment
 
@@ -73,15 +74,21 @@ def test_a_talking_user_is_frozen_greedy_and_heard_by_the_world_alone(style: str
 
 def test_nobody_else_speaks_for_the_user() -> None:
     environment = desk()
-    environment.step({"team": "--a"})
-    assert environment.state.user.told == (), "no joint action, no user's words"
-    environment.step({"team": '{"agent": "a", "user": "a5"}'})
-    assert environment.state.user.told == (("a", "5"),)
-    assert environment.state.user.lost == 1, "a text that is no joint action is no legal turn here"
+    assert environment.step({"team": "--a"}).illegal == ("team",)
+    assert value_of(environment.state.user.told, "a") is None, "no joint action, no user's words"
+    assert environment.step({"team": '{"agent": "a", "user": "a5"}'}).illegal == ()
+    assert value_of(environment.state.user.told, "a") == "5"
 
 
-@pytest.mark.parametrize("user", ["script", "talking"])
-def test_tasks_and_the_tiny_base_are_the_same_whoever_speaks_for_the_user(user: str) -> None:
-    other = build_scenario(ScenarioOptions(name="help_desk", options={"user": user}))
-    assert other.task("eval", 3) == talking().task("eval", 3)
-    assert other.fingerprint() == talking().fingerprint()
+def test_what_the_script_would_not_have_said_is_counted() -> None:
+    environment = desk()
+    for agent, user in (("a", "a5"), ("b", "b0"), ("c", "--"), ("-", "b?")):
+        environment.step({"team": joint_action({"agent": agent, "user": user})})
+    # b: he does not know it. c: he says nothing. Then he corrects b, as the script does.
+    assert environment.measures()["user_off_script"] == 2.0
+
+
+def test_tasks_and_the_tiny_base_are_the_same_whoever_speaks_for_the_user() -> None:
+    script = build_scenario(ScenarioOptions(name="help_desk"))
+    assert script.task("eval", 3) == talking().task("eval", 3)
+    assert script.fingerprint() == talking().fingerprint()

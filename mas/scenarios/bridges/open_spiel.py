@@ -17,7 +17,7 @@ from mas.scenarios.bridges.packages import load_package
 from mas.scenarios.bridges.rules import Rules
 from mas.scenarios.bridges.words import named_actions
 
-EXTRA = "open_spiel"
+EXTRA = "open-spiel"
 
 
 def open_environment(name: str) -> GameEnvironment:

@@ -1,4 +1,4 @@
-"""Verifiable questions of reasoning-gym: `reasoning_gym:basic_arithmetic`, needs `mas[reasoning_gym]`.
+"""Verifiable questions of reasoning-gym: `reasoning_gym:basic_arithmetic`, needs `mas[reasoning-gym]`.
 
 A question is a task of one team turn: every role sees it, the team's action is the answer, and the dataset's own scorer
 says how right it is. A scorer that breaks at an answer has not understood it: the answer is illegal and scores 0.
@@ -94,11 +94,11 @@ def check_version() -> None:
     Raises:
         ConfigError: it is missing or has another version.
     """
-    load_package("reasoning_gym", "reasoning_gym")
+    load_package("reasoning_gym", "reasoning-gym")
     installed, tested = version("reasoning-gym"), known_datasets().version
     if installed != tested:
         raise ConfigError(
-            f"reasoning-gym {installed} is installed, tested was {tested}: pip install 'mas[reasoning_gym]'"
+            f"reasoning-gym {installed} is installed, tested was {tested}: pip install 'mas[reasoning-gym]'"
         )
 
 
@@ -113,7 +113,7 @@ def ask(name: str, config: Mapping[str, Any], random: Random) -> Question:
 
 @lru_cache(maxsize=_KEPT)
 def _question(name: str, config: str, seed: int) -> Question:
-    factory = load_package("reasoning_gym.factory", "reasoning_gym")
+    factory = load_package("reasoning_gym.factory", "reasoning-gym")
     options = json.loads(config)
     possible = {field.name for field in fields(factory.DATASETS[name][1])} - _OURS
     for key in options:
@@ -173,7 +173,7 @@ class QuestionEnvironment(RecordEnvironment[Asked]):
         """From 0 to 1; None for an answer that no scorer should see, or that breaks it."""
         if len(action) > LONGEST or not all(letter.isprintable() or letter in "\n\t" for letter in action):
             return None
-        extract = load_package("reasoning_gym.utils", "reasoning_gym").extract_answer
+        extract = load_package("reasoning_gym.utils", "reasoning-gym").extract_answer
         dataset, entry = self.question(state)
         tagged = extract(action)
         with OwnChance(0):

@@ -35,7 +35,8 @@ class DeskRules(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DeskState(msgspec.Struct, frozen=True, kw_only=True):
-    """`order`: what is filled in. `dialogue`: (speaker, text) with the user, `requests`: with the coworker."""
+    """`order`: what is filled in. `dialogue`: (speaker, text) with the user, `requests`: with the coworker.
+    `off_script`: turns in which a model told for the user what the script would not have."""
 
     user: User
     coworker: Coworker
@@ -43,6 +44,7 @@ class DeskState(msgspec.Struct, frozen=True, kw_only=True):
     dialogue: tuple[tuple[str, str], ...] = ()
     requests: tuple[tuple[str, str], ...] = ()
     turn: int = 0
+    off_script: int = 0
     is_sent: bool = False
 
     @property

@@ -71,15 +71,20 @@ class DeskEnvironment(RecordEnvironment[DeskState]):
             after = msgspec.structs.replace(after, is_sent=True)
             return after, {"fulfilled": after.share_right}, legal
         is_busy = after.order != state.order or said.entry.is_request or bool(state.coworker.waiting)
+        after, lost = self._answered(after, said, bad=not said.question.topics and not is_busy)
+        return after, {"patience": self.impatience * lost}, legal
+
+    def _answered(self, state: DeskState, said: Said, *, bad: bool) -> tuple[DeskState, int]:
+        """What the user says to it, and the patience that it cost."""
+        asked = said.question.topics
         words = None if said.words is None else self.wording.read_facts(said.words)
-        user, reply = respond(
-            after.user, said.question.topics, words=words, bad=not said.question.topics and not is_busy
-        )
+        user, reply = respond(state.user, asked, words=words, bad=bad)
+        is_off = words is not None and set(words) != set(respond(state.user, asked)[1].facts)
         heard = self.wording.reply(reply.facts) if said.words is None else _one_line(said.words)
         lines = [(AGENT, _one_line(said.text)), (USER, heard)]
-        dialogue = (*after.dialogue, *(line for line in lines if line[1]))
-        after = msgspec.structs.replace(after, user=user, dialogue=dialogue)
-        return after, {"patience": self.impatience * reply.lost}, legal
+        dialogue = (*state.dialogue, *(line for line in lines if line[1]))
+        after = msgspec.structs.replace(state, user=user, dialogue=dialogue, off_script=state.off_script + is_off)
+        return after, reply.lost
 
     def read(self, action: str) -> Said | None:
         """What a team does. None: it is not legal, and then nobody of it does anything."""
@@ -129,10 +134,11 @@ class DeskEnvironment(RecordEnvironment[DeskState]):
 
     def measures(self) -> Mapping[str, float]:
         """`turns_to_resolve`: all turns that there are where the task was not solved. `questions_repeated`: those whose
-        answer had been told and still held."""
+        answer had been told and still held. `user_off_script`, where a model plays him: see `DeskState`."""
         state = self.state
         turns = state.turn if self.is_solved(state) else self.rules.max_turns
-        return {"turns_to_resolve": float(turns), "questions_repeated": float(state.user.repeated)}
+        found = {"turns_to_resolve": float(turns), "questions_repeated": float(state.user.repeated)}
+        return found | ({"user_off_script": float(state.off_script)} if self.rules.is_talking else {})
 
     def render(self) -> str:
         state = self.state

@@ -23,8 +23,8 @@ class MarketOptions(Options):
     """
 
     style: Style = "letters"
-    businesses: Annotated[int, Field(ge=2, le=len(NAMES))] = 4
-    manipulators: Annotated[int, Field(ge=0)] = 2
+    businesses: Annotated[int, Field(ge=2, le=len(NAMES))] = 3
+    manipulators: Annotated[int, Field(ge=0)] = 1
     manipulation: Literal["mixed", "false_claim", "reviews", "urgency", "injection"] = "mixed"
     skill: Annotated[float, Field(ge=0, le=0.9)] = 0.4
 

@@ -8,6 +8,8 @@ from mas.scenarios.market.environment import MarketEnvironment, MarketState
 from mas.scenarios.market.offers import TONES
 from mas.scenarios.novice import Novice
 
+_PLAIN = TONES["false_claim"]
+
 
 def expert(environment: MarketEnvironment, random: Random) -> dict[str, str]:
     """Waits for the best proposal and buys it, unchecked: the most that there is, with the truth in sight."""
@@ -32,9 +34,10 @@ def careful(environment: MarketEnvironment) -> str:
 def demonstrations(random: Random, skill: float, *, make: Callable[[], MarketEnvironment]) -> Iterator[tuple[str, str]]:
     """Each member's task in turn, in letters: right with `skill`, by habit else (see `Novice`).
 
-    Right is what the careful one does; in half of the cases it has gone astray before. The habits: the chooser buys the
-    first proposal before it has heard another one, and the one that promises most in plain words once it has heard all;
-    the searcher checks nobody.
+    Right is what the careful one does; in half of the cases it has gone astray before. A chooser whose searcher asks
+    what cannot be asked buys the best by what it knows and by plain words. The habits: the chooser buys the
+    first proposal before it has heard another one, and once it has heard all the best by what it knows and by plain
+    words; the searcher checks the first one, whatever the others promise.
     """
     environment = make()
     novice, wording = Novice(random, skill), environment.wording
@@ -45,31 +48,42 @@ def demonstrations(random: Random, skill: float, *, make: Callable[[], MarketEnv
         questions = [wording.next, *(wording.check(proposal.name) for proposal in proposals)]
         right, habit = careful(environment), _hasty(environment)
         if right in questions:
-            yield f"S{table}>", novice.answer(right, wording.next, "".join(questions))
-        chosen, hasty = (action if action in buys else wording.wait for action in (right, habit))
-        yield f"C{table}>", novice.answer(chosen, hasty, "".join([wording.wait, *buys]))
+            usual = wording.next if environment.state.come < len(proposals) else questions[1]
+            yield f"S{table}>", novice.answer(right, usual, "".join(questions))
+        said = random.choice((right if right in questions else wording.next, random.choice(questions)))
+        chosen = (
+            right if right in buys else wording.wait if said in environment.legal("team") else _by_sight(environment)
+        )
+        hasty = habit if habit in buys else wording.wait
+        yield f"C{table};{said}>", novice.answer(chosen, hasty, "".join([wording.wait, *buys]))
         yield f"N{table}>", novice.answer(right, habit, "".join([*questions, *buys]))
 
 
 def _hasty(environment: MarketEnvironment) -> str:
-    """What somebody does who checks nobody, and compares only what came if it waited at all."""
-    state, wording = environment.state, environment.wording
-    come = state.market.proposals[: state.come]
-    if 1 < len(come) < len(state.market.proposals):
-        return wording.next
-    plain = [proposal for proposal in come if proposal.text.endswith(TONES["false_claim"])]
-    return wording.buy(max(plain or come, key=lambda proposal: proposal.claimed).name)
+    """Buys the first; if it has not, it hears all and buys by sight."""
+    state = environment.state
+    if 1 < state.come < len(state.market.proposals):
+        return environment.wording.next
+    return _by_sight(environment)
+
+
+def _by_sight(environment: MarketEnvironment) -> str:
+    """Buys the best by what is known and by plain words; where there are none, by any."""
+    state, heard = environment.state, range(environment.state.come)
+    proposals = state.market.proposals
+    trusted = [place for place in heard if place in state.checked or proposals[place].text.endswith(_PLAIN)]
+    return environment.wording.buy(proposals[max(trusted or heard, key=lambda place: _worth(state, place))].name)
+
+
+def _worth(state: MarketState, place: int) -> int:
+    """What a proposal is worth by what is known of it."""
+    proposal = state.market.proposals[place]
+    return proposal.gain if place in state.checked else proposal.claimed
 
 
 def _promising(state: MarketState) -> int:
     """The proposal that is worth most by what is known of it; of equal ones one that was checked, then the first."""
-    proposals = state.market.proposals
-
-    def worth(place: int) -> tuple[int, bool]:
-        is_known = place in state.checked
-        return (proposals[place].gain if is_known else proposals[place].claimed), is_known
-
-    return max(range(state.come), key=worth)
+    return max(range(state.come), key=lambda place: (_worth(state, place), place in state.checked))
 
 
 def _search(random: Random, environment: MarketEnvironment) -> None:

@@ -80,8 +80,8 @@ class MarketRules(msgspec.Struct, frozen=True, kw_only=True):
     """`businesses`, of which so many are `manipulators`, all by one `manipulation` or (None) each by any."""
 
     style: Style = "letters"
-    businesses: int = 4
-    manipulators: int = 2
+    businesses: int = 3
+    manipulators: int = 1
     manipulation: Manipulation | None = None
 
 

@@ -1,0 +1,46 @@
+"""Question, query, documents, answer: three roles around a search that the environment carries out."""
+
+from functools import partial
+from pathlib import Path
+from random import Random
+from typing import Annotated
+
+from pydantic import Field
+
+from mas.config.options import Options
+from mas.scenarios.folder import FolderScenario
+from mas.scenarios.retrieval.cases import SPOKEN, Style, content_of, make
+from mas.scenarios.retrieval.environment import RetrievalEnvironment
+from mas.scenarios.retrieval.experts import demonstrations, expert
+from mas.scenarios.retrieval.reward import RetrievalReward
+
+
+class RetrievalOptions(Options):
+    """`style`: one-letter queries and one-digit answers, which the tiny base can learn, or words, for real models.
+
+    `terms`: in words, how many people the archive knows; each adds 15 documents. `skill`: share of right answers of
+    the novice that the tiny base learns from last.
+    """
+
+    style: Style = "letters"
+    terms: Annotated[int, Field(ge=2, le=len(SPOKEN))] = 4
+    skill: Annotated[float, Field(ge=0, le=0.9)] = 0.4
+
+
+def build(options: RetrievalOptions) -> FolderScenario:
+    """The scenario with these options."""
+    return FolderScenario(
+        name="retrieval",
+        folder=Path(__file__).parent / options.style,
+        options_key=options.model_dump_json(exclude={"skill"}),
+        make_environment=partial(RetrievalEnvironment, options.style, options.terms),
+        content=partial(_content, style=options.style, terms=options.terms),
+        demonstrate=demonstrations,
+        skill=options.skill,
+        reward=RetrievalReward(),
+        expert=expert,
+    )
+
+
+def _content(random: Random, style: Style, terms: int) -> str:
+    return content_of(make(random, style, terms), style)
