@@ -132,6 +132,10 @@ def evaluate(
         results = asyncio.run(compare(config, scenario, base, adapters, tasks=count, is_sampled=sampled, swap=pair))
     kind = "sampled" if sampled else "greedy"
     console.print(_evaluation_table(results, f"{scenario.name}: {count} held-out tasks, {kind}"))
+    for name, result in results.items():
+        if result.measures:
+            told = ", ".join(f"{measure} {value:.3f}" for measure, value in result.measures.items())
+            console.print(Text(f"{name}: {told}"), soft_wrap=True)
 
 
 @app.command()
@@ -250,13 +254,11 @@ def _study(name: str, out: Path, command: str) -> None:
 def _evaluation_table(results: "dict[str, Evaluation]", title: str) -> Table:
     table = Table(title=title)
     table.add_column("team")
-    measures = list(dict.fromkeys(name for result in results.values() for name in result.measures))
-    for column in ("success", "turns", "failures", "tokens", *measures):
+    for column in ("success", "turns", "failures", "tokens"):
         table.add_column(column, justify="right")
     for name, result in results.items():
         numbers = (f"{result.success:.3f}", f"{result.turns:.1f}", f"{result.failures:.3f}", str(result.tokens))
-        measured = (f"{result.measures[name]:.3f}" if name in result.measures else "" for name in measures)
-        table.add_row(name, *numbers, *measured)
+        table.add_row(name, *numbers)
     unplayed = {episode.cause for result in results.values() for episode in result.episodes if episode.cause}
     if unplayed:
         table.caption = "not every task could be played: " + "; ".join(sorted(unplayed)[:3])

@@ -15,9 +15,9 @@ def joint_action(said: Mapping[str, str]) -> str:
 
 
 def read_joint(action: str, agents: Collection[str]) -> Mapping[str, str] | None:
-    """Agent -> what it does. None: it is no JSON object of texts, or names somebody else."""
+    """Agent -> what it does. None: it is no JSON object of texts, is empty, or names somebody else."""
     try:
         said = _READ.decode(action)
     except (msgspec.MsgspecError, UnicodeError, RecursionError):
         return None
-    return MappingProxyType(said) if said.keys() <= set(agents) else None
+    return MappingProxyType(said) if said and said.keys() <= set(agents) else None

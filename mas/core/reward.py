@@ -13,10 +13,13 @@ class Move(msgspec.Struct, frozen=True, kw_only=True):
     """One output to be judged.
 
     Attributes:
+        agent: who spoke: its name, `worker[1]` for the second instance of a mapped one, as in `Point`.
+            `mas.core.naming.agent_of` gives the agent. Its role tells less: several agents may have one role.
         environment: the world as it stood when the agent spoke. Not to be changed.
         output: what the agent said, possibly a `Failure`.
-        before: the last output of every agent in this team turn before the move.
-        after: the last output of every agent when the team turn ended; empty where it was not played out.
+        before: the last output of every agent in this team turn before the move, by its name without a number; a
+            mapped agent has none before its last instance has spoken, then a list.
+        after: the same when the team turn ended; empty where it was not played out.
     """
 
     agent: str

@@ -66,6 +66,8 @@ def people_of(team: TeamSpec, wanted: Sequence[str]) -> tuple[str, ...]:
     """
     played = list(dict.fromkeys(team.members().values()))
     for name in wanted:
+        if name not in played and name in team.members():
+            raise ConfigError(f"--as {name}: agent {name!r} plays the role {team.members()[name]!r}; name that")
         if name not in played:
             raise ConfigError(f"--as {name}: team {team.name!r} has no such role. {did_you_mean(name, played)}")
     left = [name for name in played if team.roles[name].voice == "human"]
@@ -104,7 +106,7 @@ class Partners:
         self.roles = frozenset(roles)
         self._seat = team.seat
         members = team.members()
-        self._acting = {members[agent]: agent for agent in team.joint or (team.output,)}
+        self._acting = frozenset(members[agent] for agent in team.joint or (team.output,))
         self._joint = team.joint
         self._environment = environment
         self._expert = expert
@@ -117,19 +119,30 @@ class Partners:
                 "yourself, with --as, or leave --others out"
             )
 
-    def answer(self, role: Role) -> str:
-        """What a role says now."""
+    def answer(self, agent: str, role: Role) -> str:
+        """What an agent that plays the role says now."""
         if self._expert is not None and role.name in self._acting:
             action = (self._expert(self._environment, self._random) or {})[self._seat]
-            return self._part_of(action, self._acting[role.name])
+            return self._part_of(action, agent)
         if self._is_told(role):
             return role.spec.accept_text
         return self._draw(role) or ""
 
     def _part_of(self, action: str, agent: str) -> str:
-        """What one agent does of the team's action."""
-        said = read_joint(action, self._joint) if self._joint else None
-        return action if said is None else said.get(agent, "")
+        """What one agent does of the team's action.
+
+        Raises:
+            ConfigError: members act together, and the expert does not say what each of them does.
+        """
+        if not self._joint:
+            return action
+        said = read_joint(action, self._joint)
+        if said is None:
+            raise ConfigError(
+                f"the expert does {action!r} for all of {listed(self._joint)} at once and does not say who does what; "
+                "--others model is possible"
+            )
+        return said.get(agent, "")
 
     def _is_told(self, role: Role) -> bool:
         return self._expert is not None and (role.name in self._acting or role.emits == Verdict.kind)

@@ -24,6 +24,7 @@ from mas.graph.find import find_team
 from mas.overrides import OVERRIDES_HELP, check_used
 from mas.scenarios import build_scenario, find_scenario
 from mas.scenarios.catalogue import size_overrides
+from mas.scenarios.fits import check_fits
 from mas.scenarios.policies import Policy, expert_of, random_policy
 
 if TYPE_CHECKING:
@@ -207,7 +208,13 @@ def _play_team(asked: Asked, config: Config, scenario: Scenario) -> None:
 def _with_model(
     asked: Asked, config: Config, scenario: Scenario, cast: TeamSpec, desk: "PartnerDesk"
 ) -> "AbstractAsyncContextManager[TeamRuntime]":
-    """The rest of the team as `mas run` opens it."""
+    """The rest of the team as `mas run` opens it.
+
+    Raises:
+        ConfigError: the tiny base cannot read what a role is told.
+    """
+    if asked.run_dir is None:
+        check_fits(config, scenario)
     from mas.person.cast import Recast
     from mas.training.players import open_players
 

@@ -36,7 +36,7 @@ class PartnerDesk(TerminalDesk):
 
     async def ask(self, envelope: Envelope, role: Role, view: View) -> str:
         if self._partners is not None and role.name in self._partners.roles:
-            return self._partners.answer(role)
+            return self._partners.answer(envelope.target.partition("/")[2], role)
         return await super().ask(envelope, role, view)
 
 
@@ -77,7 +77,8 @@ async def play_team(
     def on_turn(turn: int, flow: Flow, step: Step) -> None:
         ledger.on_turn(turn, flow, step)
         if step.illegal:
-            console.print(Text(f"{team_action(flow)!r} was not legal; the turn is spent", style="red"))
+            did = "what the team did" if flow.plan.spec.joint else repr(team_action(flow))
+            console.print(Text(f"{did} was not legal; the turn is spent", style="red"))
         if environment.to_move():
             console.print(Text(f"turn {turn + 1} of at most {environment.spec.max_turns} is over", style="dim"))
 

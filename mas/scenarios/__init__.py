@@ -264,7 +264,8 @@ def build_scenario(options: ScenarioOptions) -> Scenario:
     except ValidationError as error:
         problems = []
         for problem in error.errors():
-            key = ".".join(str(part) for part in problem["loc"]) or "options"
-            hint = f" {did_you_mean(key, entry.options.model_fields)}" if problem["type"] == "extra_forbidden" else ""
-            problems.append(f"scenario.options.{key}: {problem['msg']}.{hint}")
+            key = ".".join(("options", *map(str, problem["loc"])))
+            name = key.partition(".")[2]
+            hint = f" {did_you_mean(name, entry.options.model_fields)}" if problem["type"] == "extra_forbidden" else ""
+            problems.append(f"scenario.{key}: {problem['msg'].removeprefix('Value error, ')}.{hint}")
         raise ConfigError(f"scenario {options.name!r}: " + " ".join(problems)) from error

@@ -1,5 +1,6 @@
 """The command `mas scenarios`: which there are, what one is, and what players without a model reach in it."""
 
+import re
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,11 +11,13 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from mas.config.options import TinyOptions
 from mas.core.errors import ConfigError, MissingPackage, RunDirectoryError
 from mas.observe.atomic import write_bytes_atomic
 from mas.scenarios import build_scenario, find_scenario
 from mas.scenarios.catalogue import Profile, profile, scenario_names, size_overrides, sized
-from mas.scenarios.measure import Baseline, baselines
+from mas.scenarios.fits import longest
+from mas.scenarios.measure import Baseline, baselines, players
 
 EPISODES = 200
 
@@ -100,15 +103,31 @@ def _found(name: str, size: str | None, is_measured: bool, episodes: int, seed: 
 
 
 def _listed(found: list[Found]) -> Table:
-    table = Table(title="scenarios", caption="all about one: mas scenarios NAME")
-    for column in ("name", "family", "teams: agents", "sizes", "expert"):
+    table = Table(title="scenarios", caption="all about one: mas scenarios NAME", show_lines=True)
+    for column in ("name, family", "what it is, roles of its team", "sizes, baselines"):
         table.add_column(column, overflow="fold")
     for one in sorted(found, key=lambda one: one.profile.family):
         known = one.profile
-        teams = "\n".join(f"{team}: {', '.join(agents)}" for team, agents in known.teams.items())
-        words = (known.name, known.family, teams, ", ".join(known.sizes), "yes" if known.has_expert else "no")
-        table.add_row(*(Text(word) for word in words))
+        roles = ", ".join(dict.fromkeys(known.teams["team"].values()))
+        table.add_row(
+            Text.assemble((known.name, "bold"), f"\n{known.family}"),
+            Text.assemble(_sentence(known.summary), (f"\n{roles}", "cyan")),
+            f"{', '.join(known.sizes)}\n{_players(known)}",
+        )
     return table
+
+
+def _players(known: Profile) -> str:
+    try:
+        found = players(build_scenario(sized(known.name, known.size)))
+    except ConfigError:  # its package is missing, or nothing safe runs its programs
+        return ""
+    return ", ".join(found) or "no baselines"
+
+
+def _sentence(text: str) -> str:
+    """The first sentence, without what stands in brackets."""
+    return re.split(r"(?<=[.?!]) ", re.sub(r" ?\([^()]*\)", "", text), maxsplit=1)[0]
 
 
 def _print_profile(console: Console, known: Profile) -> None:
@@ -127,9 +146,19 @@ def _print_profile(console: Console, known: Profile) -> None:
         console.print(Text(_paragraphs(known.notes), style="dim"))
     sizes = [size for size in known.sizes if known.sizes[size]]
     if sizes:
-        overrides = " ".join(size_overrides(known.name, sizes[0]))
+        overrides = " ".join([*size_overrides(known.name, sizes[0]), *_model(known.name, sizes[0])])
         told = Text(f"train at size {sizes[0]}: mas train scenario={known.name} {overrides}")
         console.print(told, soft_wrap=True)
+
+
+def _model(name: str, size: str) -> list[str]:
+    """A model to name where the tiny base reads too little."""
+    try:
+        scenario = build_scenario(sized(name, size))
+        need = longest(scenario, scenario.teams["team"])[1]
+    except MissingPackage:
+        return []
+    return ["model.path=Qwen/Qwen3-0.6B"] if need > TinyOptions().context else []
 
 
 def _paragraphs(text: str) -> str:

@@ -40,7 +40,7 @@ def mentioned(text: str, names: Iterable[str]) -> tuple[str, ...]:
 
 
 class Change(msgspec.Struct, frozen=True):
-    """From this turn of his on (0 is the first) the user wants another value of a topic."""
+    """From this turn of his on (0 is the first) the user wants another value of a topic, if he has told it."""
 
     turn: int
     topic: str
@@ -54,7 +54,7 @@ class UserProfile(msgspec.Struct, frozen=True, kw_only=True):
         patience: bad turns after which he leaves.
         answers: questions that he answers in one turn, the first that were asked.
         unsure: topics of his goal that he cannot tell; a coworker may.
-        changes: when he changes his mind, by turn.
+        changes: when he changes his mind, by turn; only about what he has told by then.
     """
 
     patience: int = 3
@@ -110,7 +110,7 @@ def about_to_speak(user: User) -> User:
     """The user as he is when he speaks next: changes of mind that are due are made."""
     goal = user.goal
     for change in user.profile.changes:
-        if change.turn == user.turns:
+        if change.turn == user.turns and value_of(user.told, change.topic) is not None:
             goal = with_fact(goal, change.topic, change.value)
     return msgspec.structs.replace(user, goal=goal)
 

@@ -46,6 +46,18 @@ def baselines(scenario: Scenario, episodes: int, seed: int) -> tuple[Baseline, .
     return tuple(baseline for baseline in found if baseline is not None)
 
 
+def players(scenario: Scenario) -> tuple[str, ...]:
+    """Names of the players that `baselines` measures, without playing.
+
+    Raises:
+        MissingPackage: the scenario's tasks need another package.
+    """
+    environment = scenario.environment()
+    environment.reset(scenario.task("eval", 0))
+    is_listed = random_policy(environment, Random(0)) is not None
+    return (*(["random"] if is_listed else []), *(["expert"] if expert_of(scenario) is not None else []))
+
+
 def measure(scenario: Scenario, player: str, policy: Policy, episodes: int, seed: int) -> Baseline | None:
     """A policy over the first held-out tasks. None: it could not tell what to do."""
     plays = []

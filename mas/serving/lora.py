@@ -164,7 +164,8 @@ class AdapterBank:
         key = frozenset(speaking)
         stack = self._stacks.pop(key, None)
         if stack is None:
-            stack = Stack(sorted(speaking.values(), key=lambda weights: [float(a.sum()) for a in weights.parameters()]))
+            adapters = sorted(speaking.values(), key=lambda weights: [float(a.sum()) for a in weights.parameters()])
+            stack = Stack(adapters, self._siblings)
         self._stacks[key] = stack  # the one used last is last
         if len(self._stacks) > _STACKS:
             del self._stacks[next(iter(self._stacks))]

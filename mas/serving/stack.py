@@ -7,27 +7,38 @@ adapter, exactly.
 Shape legend: N rows, I inputs, O outputs, S sum of all ranks, A adapters.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
 
+from mas.serving.grouped import Siblings
 from mas.serving.weights import AdapterWeights
 
 
 class Stack:
-    """Several adapters, joined once: their weights must not change any more."""
+    """Several adapters, joined once: their weights must not change any more.
 
-    def __init__(self, adapters: Sequence[AdapterWeights]) -> None:
+    Which layers are computed together is fixed here and not learned from what was seen: a matrix product may round
+    otherwise when it is wider, and equal steps must have equal bits, the first one too.
+
+    Args:
+        siblings: name of a layer -> all layers that usually read the same input, itself included.
+    """
+
+    def __init__(self, adapters: Sequence[AdapterWeights], siblings: Mapping[str, Siblings]) -> None:
         self.places = {id(weights): place for place, weights in enumerate(adapters)}
         self._adapters = tuple(adapters)  # keeps the ids in use
         self._ranks = [weights.options.rank for weights in adapters]
         self._others_AS = _others(self._ranks, adapters[0].parameters()[0].device)
         names = dict.fromkeys(name for weights in adapters for name in weights.pairs)
         self.pairs = {name: self._joined(name) for name in names}
-        self._groups: dict[str, tuple[tuple[str, ...], Tensor]] = {
-            name: ((name,), self.pairs[name][0]) for name in names
-        }
+        self._groups: dict[str, tuple[tuple[str, ...], Tensor]] = {}
+        for name in names:
+            if name not in self._groups:
+                group = tuple(one for one, _ in siblings[name] if one in self.pairs) or (name,)
+                joined = (group, torch.cat([self.pairs[one][0] for one in group], dim=1))
+                self._groups |= dict.fromkeys(group, joined)
 
     def rows(self, weights_by_row: Sequence[AdapterWeights | None]) -> "Stacked":
         """Ready for a batch of these rows."""
@@ -35,7 +46,7 @@ class Stack:
         return Stacked(self, self._others_AS[places] if len(set(places)) > 1 else None)
 
     def lows(self, leader: str, x_NI: Tensor, masks: "Masks") -> dict[str, Tensor]:
-        """Masked A x [N, S] of a layer and of those known to read the same input."""
+        """Masked A x [N, S] of a layer and of its siblings."""
         names, a_IG = self._groups[leader]
         low_NG = x_NI.to(a_IG.dtype) @ a_IG
         if (others_NG := masks.times(len(names))) is not None:
@@ -43,11 +54,6 @@ class Stack:
         if len(names) == 1:
             return {leader: low_NG}
         return dict(zip(names, torch.split(low_NG, low_NG.shape[1] // len(names), dim=1), strict=True))
-
-    def group(self, leader: str, name: str) -> None:
-        """From now on `name` is read with `leader`, whose input it shares."""
-        names = (*self._groups[leader][0], name)
-        self._groups[leader] = (names, torch.cat([self.pairs[one][0] for one in names], dim=1))
 
     def _joined(self, name: str) -> tuple[Tensor, Tensor]:
         """A transposed [I, S] and scale * B transposed [S, O]; zeros where an adapter leaves the layer alone.
@@ -96,7 +102,6 @@ class Stacked:
         self.stack = stack
         self._masks = Masks(mask_NS)
         self._read: Tensor | None = None
-        self._leader = ""
         self._lows: dict[str, Tensor] = {}
 
     def linear(self, name: str, base: nn.Linear, x_NTI: Tensor) -> Tensor:
@@ -106,10 +111,9 @@ class Stacked:
         if pair is None:
             return y_NTO
         if x_NTI is not self._read:
-            self._read, self._leader = x_NTI, name
+            self._read = x_NTI
             self._lows = self.stack.lows(name, x_NTI[:, 0], self._masks)
         elif name not in self._lows:
-            self.stack.group(self._leader, name)
             self._lows |= self.stack.lows(name, x_NTI[:, 0], self._masks)
         b_SO = pair[1]
         if y_NTO.dtype == b_SO.dtype:

@@ -68,6 +68,8 @@ MISTAKES = [
     (("train", "model.path=./no_model", "scenario=relay"), "'./no_model' does not exist"),
     (("run", "model.path=./no_model", "scenario=relay"), "'./no_model' does not exist"),
     (("base", "scenario=rely"), "Did you mean 'relay' or 'safe_reply'?"),
+    (("train", "scenario=debate", "scenario.options.style=words"), "name a model that reads words with model.path="),
+    (("train", "scenario=debate", "scenario.options.facts=8"), "debate': scenario.options: facts=8"),
     (("eval", "runs/none"), "holds no run"),
     (("report", "runs/none"), "holds no run"),
     (("run", "runs/none"), "holds no run"),

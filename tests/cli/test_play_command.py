@@ -179,6 +179,8 @@ MISTAKES = [
     (("play", "two:seats", "--others", "expert", "--as", "left"), "bidding has no expert"),
     (("play", "two:seats", "train.steps=1"), "'train.steps=1' has no effect on a game of another library"),
     (("play", "relay", "--size", "huge", "--as", "planner"), "scenario 'relay' has no size 'huge'"),
+    (("play", "debate", "--as", "first"), "agent 'first' plays the role 'debater'; name that"),
+    (("play", "debate", "--as", "judge", "--size", "medium"), "name a model that reads words"),
     (("play", "two:seats", "--size", "small"), "games of other libraries have none"),
     (("play", "two:seats"), "say which seat of bidding you take: --as left or --as right"),
 ]

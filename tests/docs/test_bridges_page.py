@@ -51,4 +51,4 @@ def test_the_page_counts_the_games_and_lists_those_of_pettingzoo() -> None:
 @pytest.mark.parametrize("package", PACKAGES)
 def test_every_bridge_has_its_extra_on_the_page(package: str) -> None:
     assert package in PREFIX
-    assert f"`mas[{package}]`" in read(PAGE)
+    assert f"`mas[{package.replace('_', '-')}]`" in read(PAGE)

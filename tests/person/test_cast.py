@@ -72,13 +72,13 @@ def test_an_experts_team_does_what_the_expert_does_and_verdicts_accept(scenario:
     partners = Partners(team, tuple(roles), environment, 0, expert_of(scenario))
     steps = 0
     while environment.to_move():
-        environment.step({"team": partners.answer(roles["executor"])})
+        environment.step({"team": partners.answer("executor", roles["executor"])})
         steps += 1
     state = environment.state
     assert environment.success()
     assert steps == state.grid.distances(state.goal)[state.visited[0]]
-    assert partners.answer(roles["verifier"]) == "y"
-    assert partners.answer(roles["planner"]).isdigit()
+    assert partners.answer("verifier", roles["verifier"]) == "y"
+    assert partners.answer("planner", roles["planner"]).isdigit()
 
 
 def test_equal_seeds_make_equal_partners(scenario: Scenario) -> None:
@@ -87,7 +87,7 @@ def test_equal_seeds_make_equal_partners(scenario: Scenario) -> None:
 
     def heard(seed: int) -> list[str]:
         partners = Partners(team, ("planner",), begun(scenario), seed, None)
-        return [partners.answer(planner) for _ in range(20)]
+        return [partners.answer("planner", planner) for _ in range(20)]
 
     assert heard(1) == heard(1) != heard(2)
 
@@ -103,4 +103,7 @@ def test_of_members_who_act_together_each_partner_does_its_part_of_what_the_expe
     team, world = load_team(both), begun(build_scenario(ScenarioOptions(name="relay")))
     partners = Partners(team, ("left", "right"), world, 0, lambda world, random: {"team": joint_action({"left": "1"})})
     built = build_roles(team)
-    assert (partners.answer(built["left"]), partners.answer(built["right"])) == ("1", "")
+    assert (partners.answer("left", built["left"]), partners.answer("right", built["right"])) == ("1", "")
+    whole = Partners(team, ("left", "right"), world, 0, lambda world, random: {"team": "both at once"})
+    with pytest.raises(ConfigError, match="does not say who does what"):
+        whole.answer("left", built["left"])

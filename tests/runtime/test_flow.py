@@ -427,7 +427,7 @@ def test_the_action_of_members_who_act_together_leaves_out_what_did_not_parse(
 
 def test_a_joint_action_is_read_only_from_an_object_of_texts_by_known_agents() -> None:
     assert read_joint(joint_action({"left": "a"}), ("left", "right")) == {"left": "a"}
-    for action in ("", "a", "[]", '{"left": 1}', '{"other": "a"}', '{"left": "a"', "[" * 5000, "\ud800"):
+    for action in ("", "a", "[]", "{}", '{"left": 1}', '{"other": "a"}', '{"left": "a"', "[" * 5000, "\ud800"):
         assert read_joint(action, ("left", "right")) is None
     assert joint_action({}) == ""
 

@@ -10,6 +10,8 @@ from installed import INSTALLED
 from mas.config.load import load_config, presets
 from mas.core.environment import Environment, Step
 from mas.core.errors import ConfigError, SandboxError
+from mas.core.joint import read_joint
+from mas.core.messages import Failure
 from mas.core.scenario import Scenario
 from mas.graph.plan import compile_team
 from mas.roles import build_roles
@@ -221,3 +223,21 @@ def test_an_expert_is_better_than_chance_and_always_legal(smallest: Scenario) ->
     chance = measure(smallest, "random", random_policy, 30, 0)
     if chance is not None and len(best.rewards) == 1:
         assert (best.success, sum(best.rewards.values())) >= (chance.success, sum(chance.rewards.values()))
+
+
+def test_what_an_expert_does_for_members_who_act_together_each_of_them_could_say(scenario: Scenario) -> None:
+    team, expert = scenario.teams["team"], expert_of(scenario)
+    if expert is None or not team.joint:
+        pytest.skip("nobody acts together, or there is no expert")
+    roles, members = build_roles(team), team.members()
+    for index in range(5):
+        environment = begun(scenario, index)
+        while seats := environment.to_move():
+            action = expert(environment, Random(index))
+            assert action is not None
+            said = read_joint(action[seats[0]], team.joint)
+            assert said, "the expert does not say who does what"
+            for agent, text in said.items():
+                parsed = roles[members[agent]].parse(text)
+                assert not isinstance(parsed, Failure), f"{agent} cannot say {text!r}: {parsed}"
+            environment.step(action)

@@ -239,7 +239,7 @@ def test_a_scenario_whose_package_is_missing_is_listed_as_not_measured(
     ran = mas("scenarios", "--measure", "--episodes", "1", "--json", str(tmp_path / "found.json"))
     assert ran.code == 0
     found = {one["profile"]["name"]: one for one in json.loads((tmp_path / "found.json").read_text())}
-    assert found["reasoning"]["missing"] == "needs reasoning_gym"
+    assert found["reasoning"]["missing"] == "needs reasoning-gym"
     assert found["relay"]["missing"] is None
     alone = mas("scenarios", "reasoning", "--measure", "--episodes", "1")
-    assert (alone.code, alone.err.strip()) == (2, "error: needs reasoning_gym")
+    assert (alone.code, alone.err.strip()) == (2, "error: needs reasoning-gym")

@@ -190,7 +190,7 @@ def test_a_mismatch_is_seen_by_all_and_may_be_mended() -> None:
 )
 def test_a_test_is_right_when_the_reference_agrees_whatever_the_program_does(text: str, right: bool) -> None:
     move = Move(agent="tester", role="tester", environment=world(), output=Action(text=text), before={}, after={})
-    assert CodeReward().own(move) == {"mistaken": 0.0 if right else -1.0}
+    assert CodeReward().own(move) == {"test": float(right)}
     environment = world()
     act(environment, coder=RIGHT, tester=text)
     assert environment.success()
@@ -210,13 +210,13 @@ def test_what_members_write_reaches_the_world_as_they_wrote_it(team: str) -> Non
         flow = flow.begin(agent).complete(agent, roles[agent].parse(texts[agent]))
     action = flow.action()
     assert action is not None
-    assert world().heard(action.content) == Said(RIGHT, RIGHT_TEST)
+    assert world().heard(action.content) == (Said(RIGHT, RIGHT_TEST), True)
 
 
 def test_one_agent_writes_both_in_one_text() -> None:
     both = f"The function:\n```python\n{RIGHT}\n```\nA test:\n{RIGHT_TEST}"
     environment = world()
-    assert environment.heard(both) == Said(RIGHT, RIGHT_TEST)
+    assert environment.heard(both) == (Said(RIGHT, RIGHT_TEST), True)
     assert environment.step({"team": both}).rewards["team"] == {"passed": 1.0}
     assert environment.to_move() == ()
 

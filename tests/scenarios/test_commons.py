@@ -17,10 +17,11 @@ from mas.core.reward import Move, Reward
 from mas.core.scenario import Scenario
 from mas.roles import build_roles
 from mas.scenarios import SCENARIOS, build_scenario
-from mas.scenarios.commons.environment import CommonsEnvironment, CommonsState, written
+from mas.scenarios.commons.environment import CommonsEnvironment, CommonsState
 from mas.scenarios.commons.experts import best_keep, catches, demonstrations, expert
-from mas.scenarios.commons.lake import Lake, Rules, after, gini, landed, neighbours_take, regrown
+from mas.scenarios.commons.lake import Lake, Rules, after, landed, neighbours_take, regrown
 from mas.scenarios.commons.reward import CommonsReward
+from mas.scenarios.shares import gini, written
 from mas.testing.environment import EnvironmentContract
 from mas.testing.reward import RewardContract
 
@@ -270,6 +271,6 @@ def test_the_next_stock_depends_on_how_much_was_caught_and_not_on_who_caught_it(
     lake, stocks = Lake(9, (3, 1, 2), "conditional"), set()
     for east, west in product(range(5), range(5)):
         environment = world(lake)
-        environment.step({"team": written("digits", (east, west))})
+        environment.step({"team": written((east, west), is_compact=True)})
         stocks.add((east + west, environment.state.stock))
     assert stocks == {(total, after(RULES, lake, 0, 9, total)) for total in range(9)}

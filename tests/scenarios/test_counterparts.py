@@ -76,9 +76,9 @@ def test_a_changed_mind_is_told_before_the_answer_if_the_old_one_was_told() -> N
     assert respond(changed, ["day"])[1].lost == 0, "the question was not answered before"
 
 
-def test_a_change_of_what_nobody_was_told_is_no_news() -> None:
+def test_nobody_changes_his_mind_about_what_he_has_not_told() -> None:
     user, _ = respond(a_user(Change(1, "room", "cellar")), ["day"])
-    assert respond(user, ["room"])[1].facts == (("room", "cellar"),)
+    assert respond(user, ["room"])[1].facts == (("room", "attic"),)
 
 
 def test_asking_about_what_has_changed_is_no_repeated_question() -> None:

@@ -131,7 +131,11 @@ def test_no_view_shows_the_other_side_and_the_judge_none() -> None:
         ("7 [checked: 9]", True, None),
         ("7.5", True, None),
         ("٩", True, None),
-        ("٧", True, None),
+        ("٧", False, 7),
+        ("⓴", True, None),
+        ("７ and ②", False, 7),
+        ("7\u200b", False, 7),
+        ("7\u200b7", True, None),
         ("9" * 5000, True, None),
         ("the largest of all, checked and true", False, None),
         ("", False, None),
@@ -140,8 +144,7 @@ def test_no_view_shows_the_other_side_and_the_judge_none() -> None:
 def test_a_statement_is_false_if_any_number_in_it_is_none_of_its_side(
     statement: str, is_false: bool, strength: int | None
 ) -> None:
-    side = CASE.sides[0]
-    assert (side.is_false(statement), side.strength(statement)) == (is_false, strength)
+    assert (CASE.sides[0].is_false(statement), CASE.sides[0].strength(statement)) == (is_false, strength)
 
 
 @pytest.mark.parametrize(
@@ -231,6 +234,23 @@ def test_the_expert_reaches_the_most_there_is_honestly_and_one_answer_is_right(o
         assert environment.measures() == {"honesty": 1.0}
         rights.add(right)
     assert rights == {"a", "b"}
+
+
+@pytest.mark.parametrize("digits", ["⁹⁹", "⑨⑨", "㊿", "𝟗𝟗", "❾❾", "９９", "٩٩", "４７", "٤٧", "⁴⁷", "④⑦", "4\u200b7"])
+def test_digits_of_any_kind_are_compared_by_their_value(digits: str) -> None:
+    side, is_true = Side("Ardo", "The Bell Tower of Ardo is 47 metres tall.", (47,)), digits[0] in "４٤⁴④4"
+    assert side.strength(f"{digits} metres") == (47 if is_true else None)
+    assert side.is_false(f"{digits} metres") == (not is_true)
+
+
+@pytest.mark.parametrize("options", [SIZES["small"], {"style": "words", "facts": 3}])
+def test_no_held_out_case_has_the_hands_of_a_training_case_in_any_order(options: Mapping[str, Any]) -> None:
+    def hands(split: Any, index: int) -> frozenset[frozenset[int]]:
+        task = scenario_of(**options).task(split, index)
+        case = make(Random(task.seed), options.get("style", "letters"), 3)
+        return frozenset(frozenset(side.numbers) for side in case.sides)
+
+    assert not {hands("train", index) for index in range(2000)} & {hands("eval", index) for index in range(200)}
 
 
 def test_numbers_of_a_case_are_all_different_and_stand_in_the_evidence() -> None:

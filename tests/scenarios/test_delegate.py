@@ -13,6 +13,7 @@ from mas.config.load import load_config
 from mas.config.options import ScenarioOptions
 from mas.core.environment import Environment, Observation, Task
 from mas.core.messages import Action, Failure, Items, Note, Payload
+from mas.core.naming import agent_of
 from mas.core.reward import Move, Reward
 from mas.core.role import Message, View
 from mas.graph.plan import compile_team
@@ -63,8 +64,8 @@ def begun(size: str, index: int) -> DelegateEnvironment:
 
 
 def own(agent: str, output: Payload, case: Case = LETTERS, plan: Payload = NONSENSE) -> Mapping[str, float]:
-    before = {} if agent == "planner" else {"planner": plan}
-    role = agent.partition("[")[0]
+    before = {} if agent in ("planner", "solo") else {"planner": plan}
+    role = agent_of(agent)
     move = Move(agent=agent, role=role, environment=world(case), output=output, before=before, after={})
     return DelegateReward().own(move)
 
@@ -97,19 +98,13 @@ class TestDelegateReward(RewardContract):
         reports = (Note(text="3"), Note(text="é"), NONSENSE)
         answers = (Action(text="9"), NONSENSE)
         for plan in plans:
-            said: dict[str, tuple[Payload, ...]] = {
-                "planner": plans, "worker[0]": reports, "worker[1]": reports, "composer": answers, "solo": answers
-            }  # fmt: skip
-            for agent, outputs in said.items():
+            workers = [f"worker[{number}]" for number in range(len(plan.items) if isinstance(plan, Items) else 0)]
+            said: dict[str, tuple[Payload, ...]] = {"planner": (plan,), "composer": answers, "solo": answers}
+            for agent, outputs in (said | dict.fromkeys(workers, reports)).items():
+                before = {} if agent in ("planner", "solo") else {"planner": plan}
                 for output in outputs:
-                    yield Move(
-                        agent=agent,
-                        role=agent.partition("[")[0],
-                        environment=world(),
-                        output=output,
-                        before={"planner": plan},
-                        after={},
-                    )
+                    role = agent_of(agent)
+                    yield Move(agent=agent, role=role, environment=world(), output=output, before=before, after={})
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from mas.config.options import ScenarioOptions
 from mas.core.environment import Environment, Task
 from mas.core.errors import ConfigError
 from mas.core.joint import joint_action
-from mas.core.scenario import Scenario
+from mas.core.scenario import Scenario, Split
 from mas.scenarios import SCENARIOS, build_scenario
 from mas.scenarios.counterparts import UNSURE, Change, Coworker, CoworkerProfile, User, UserProfile, value_of
 from mas.scenarios.help_desk.desk import DeskRules, DeskState
@@ -21,6 +21,7 @@ from mas.scenarios.help_desk.experts import best_entry, best_question, expert
 from mas.scenarios.help_desk.wording import Entry, Letters, Question, Words
 from mas.testing.environment import EnvironmentContract
 
+SPLITS: tuple[tuple[Split, int], ...] = (("train", 1000), ("eval", 200))
 Policy = Callable[[DeskEnvironment, Random], dict[str, str]]
 
 
@@ -133,6 +134,31 @@ def test_waiting_for_the_coworker_is_no_idle_turn() -> None:
     environment = desk(delay=2)
     assert [terms["patience"] for terms in play(environment, "--b", "b?-", "---", "---", "---")] == [0, 0, 0, 0, -0.1]
     assert environment.observe("clerk").fields["known"] == ".0."
+
+
+def test_what_is_not_legal_costs_patience_while_the_coworker_is_waited_for_too() -> None:
+    environment = desk(delay=3)
+    environment.step({"team": joint_action({"clerk": "b?"})})
+    step = environment.step({"team": "garbage"})
+    assert step.illegal == ("team",)
+    assert step.rewards["team"]["patience"] < 0
+
+
+def test_what_a_team_can_find_out_in_one_split_it_cannot_in_the_other() -> None:
+    def conversation(task: Task) -> tuple[object, ...]:
+        environment = scenario_of().environment()
+        assert isinstance(environment, DeskEnvironment)
+        environment.reset(task)
+        first, random = environment.state.user, Random(0)
+        while environment.to_move():
+            environment.step(expert(environment, random))
+        seen = environment.state
+        has_told_all = {topic for topic, _ in seen.user.told} == {topic for topic, _ in first.goal}
+        return (seen.dialogue, seen.requests, seen.order) if has_told_all else ()
+
+    pools = [{conversation(scenario_of().task(split, n)) for n in range(count)} for split, count in SPLITS]
+    assert pools[0] & pools[1] <= {()}
+    assert len(pools[1]) > 100
 
 
 def test_a_refusal_is_seen_by_the_clerk_and_asking_again_helps() -> None:

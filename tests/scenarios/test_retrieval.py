@@ -162,7 +162,7 @@ def test_penalties_are_those_of_the_paper() -> None:
 QUERIES = {
     ("search: campaner", None): 0.0, ("search: " + "campaner " * 40, None): -0.5, ("search: dragon", None): -0.5,
     ("search:", None): -0.5, (None, (0, 1)): -0.5, ("enough", (0, 1)): 0.0, ("Enough.", None): -0.5,
-    ("enough", ()): -0.5,
+    ("enough", ()): -0.5, ("search: campaner\x00", None): -0.5,
 }  # fmt: skip
 # Both documents where one is right: F1 = 2 · 1 / (2 + 1), 1/3 short of 1. Document 2 is out of sight in (0, 2).
 SELECTIONS = {

@@ -1,5 +1,6 @@
 """Teams that hand out lists and hold teams are sampled like others; those with time limits are not trained."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from mas.config.load import load_config
 from mas.config.options import SamplerOptions, ScenarioOptions
 from mas.core.errors import ConfigError
 from mas.core.records import Turn
+from mas.core.reward import Move
 from mas.core.team import TeamSpec
 from mas.graph.load import load_team
 from mas.scenarios import build_scenario
@@ -63,6 +65,32 @@ async def test_every_instance_is_a_decision_of_its_own_role(mode: str) -> None:
     }
     assert [spoken[f"solve.worker[{number}]"].text for number in range(3)] == ["a", "b", "c"]
     assert spoken["solve.summary"].text == "1. a2. b"
+
+
+class Judging:
+    """Pays nothing, and keeps what it is told: who spoke, what it said, and who had spoken before."""
+
+    terms: tuple[str, ...] = ()
+
+    def __init__(self) -> None:
+        self.moves: dict[str, tuple[str, str, tuple[str, ...]]] = {}
+
+    def own(self, move: Move) -> Mapping[str, float]:
+        self.moves[move.agent] = (move.role, move.output.content, tuple(sorted(move.before)))
+        return {}
+
+
+@pytest.mark.parametrize("mode", ["tree", "parallel"])
+async def test_a_reward_is_told_which_instance_spoke(mode: str) -> None:
+    scenario, reward = build_scenario(ScenarioOptions(name="relay")), Judging()
+    object.__setattr__(scenario, "reward", reward)
+    options = SamplerOptions.model_validate({"mode": mode, "candidates": 2})
+    async with runtime_of(team(), ScriptedEngine(answers)) as runtime:
+        await sample(runtime, scenario, [0], options)
+    workers = {f"solve.worker[{at}]": ("worker", said, ("solve.planner",)) for at, said in enumerate("abc")}
+    assert {agent: told for agent, told in reward.moves.items() if told[0] == "worker"} == workers
+    assert reward.moves["solve.summary"][2] == ("solve.planner", "solve.worker")
+    assert reward.moves.keys() == {*workers, "solve.planner", "solve.summary", "executor"}
 
 
 async def test_such_a_team_plays_an_episode() -> None:

@@ -107,7 +107,8 @@ def test_kl_is_zero_at_the_reference_and_pulls_back_to_it(base: BaseModel, estim
     rows = rows_of(advantage=0.0)
     options = {"kl": 0.5, "kl_estimator": estimator}
     at_reference = learner_of(base, spread=0.0, **options)
-    assert gradients(at_reference, rows).norm() < 1e-6
+    # The reference is another pass: its last bits may differ, by 1e-7 a token, and 1e-3 is what a real distance makes.
+    assert gradients(at_reference, rows).norm() < 5e-5
     assert at_reference.step(rows)["planner"]["kl"] == pytest.approx(0, abs=1e-10)
     away = learner_of(base, LearnerOptions(lr=1e-3), **options)
     assert gradients(away, rows).norm() > 1e-3

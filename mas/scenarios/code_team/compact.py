@@ -55,9 +55,9 @@ class Compact:
     def outcome(self, function: Function, program: str, test: str) -> str:
         return HOLDS if run(program, int(test[0])) == int(test[1]) else ANOTHER
 
-    def solution(self, function: Function, random: Random) -> str:
+    def solution(self, function: Function, random: Random) -> tuple[str, str]:
         given = random.choice(INPUTS)
-        return f"{program_of(function.steps)}{given}{reference(function, int(given))}"
+        return program_of(function.steps), f"{given}{reference(function, int(given))}"
 
 
 def run(program: str, given: int) -> int:

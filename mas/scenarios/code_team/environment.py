@@ -60,18 +60,21 @@ class CodeEnvironment(RecordEnvironment[CodeState]):
     def legal(self, seat: str) -> tuple[str, ...] | None:
         return self.language.actions()
 
-    def heard(self, action: str) -> Said | None:
-        """The program and the test of an action, empty what was not said; None: it is not legal."""
+    def heard(self, action: str) -> tuple[Said, bool]:
+        """The program and the test of an action, empty what was not said or not legal; whether all of it is legal."""
         if not action:
-            return Said()
+            return Said(), True
         joint = read_joint(action, MEMBERS)
         if joint is None:
-            return self.language.alone(action)
-        return self.language.heard(joint.get("coder", ""), joint.get("tester", ""))
+            said = self.language.alone(action)
+            return said or Said(), said is not None
+        coder = self.language.heard(joint.get("coder", ""), "")
+        tester = self.language.heard("", joint.get("tester", ""))
+        said = Said(coder.program if coder else "", tester.test if tester else "")
+        return said, coder is not None and tester is not None
 
     def act(self, state: CodeState, action: str) -> tuple[CodeState, dict[str, float], bool]:
-        heard, function = self.heard(action), state.function
-        said = heard or Said()
+        (said, legal), function = self.heard(action), state.function
         program, test = said.program or state.program, said.test or state.test
         share = self.language.share(function, program) if said.program else state.share
         after = msgspec.structs.replace(
@@ -84,7 +87,7 @@ class CodeEnvironment(RecordEnvironment[CodeState]):
             rights=state.rights + self.language.is_right(function, test),
             turn=state.turn + 1,
         )
-        return after, {"passed": share - state.share}, heard is not None
+        return after, {"passed": share - state.share}, legal
 
     def is_over(self, state: CodeState) -> bool:
         return state.outcome == HOLDS or state.turn >= self.spec.max_turns

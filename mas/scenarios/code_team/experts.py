@@ -3,14 +3,16 @@
 from collections.abc import Iterator
 from random import Random
 
+from mas.core.joint import joint_action
 from mas.scenarios.code_team.compact import DIGITS, INPUTS, Compact, program_of, reference, run
-from mas.scenarios.code_team.environment import CodeEnvironment
+from mas.scenarios.code_team.environment import MEMBERS, CodeEnvironment
 from mas.scenarios.novice import Novice
 
 
 def expert(environment: CodeEnvironment, random: Random) -> dict[str, str]:
     """A program that passes all golden tests, and a right test."""
-    return {"team": environment.language.solution(environment.state.function, random)}
+    program, test = environment.language.solution(environment.state.function, random)
+    return {"team": joint_action(dict(zip(MEMBERS, (program, test), strict=True)))}
 
 
 def demonstrations(random: Random, skill: float, *, steps: int) -> Iterator[tuple[str, str]]:

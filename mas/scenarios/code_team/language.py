@@ -57,8 +57,8 @@ class Language(Protocol):
     def outcome(self, function: Function, program: str, test: str) -> str:
         """What a program does in a test: `HOLDS`, or what went wrong."""
 
-    def solution(self, function: Function, random: Random) -> str:
-        """A program that passes all golden tests and a right test, in the form of one agent that writes both."""
+    def solution(self, function: Function, random: Random) -> tuple[str, str]:
+        """What a coder says whose program passes all golden tests, and a tester whose test is right."""
 
 
 def share_of(passed: Iterable[bool]) -> float:

@@ -78,11 +78,11 @@ class Worded:
         status, (passed,) = judged(program, (_pair(test),))
         return HOLDS if passed else _FAILED.get(status, _BROKEN)
 
-    def solution(self, function: Function, random: Random) -> str:
+    def solution(self, function: Function, random: Random) -> tuple[str, str]:
         lines = [KINDS[function.kind][name].code.replace("{k}", str(k)) for name, k in function.steps]
         program = "\n    ".join(["def f(x):", *lines, "return x"])
         given, wanted = random.choice(golden_of(function))
-        return f"```python\n{program}\n```\n{_test_text(given, wanted)}"
+        return f"```python\n{program}\n```", _test_text(given, wanted)
 
 
 def golden_of(function: Function) -> Given:

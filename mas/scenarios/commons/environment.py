@@ -14,8 +14,8 @@ from typing import ClassVar, Literal
 import msgspec
 
 from mas.core.environment import EnvironmentSpec, Task
-from mas.core.joint import read_joint
-from mas.scenarios.commons.lake import Lake, Neighbour, Plan, Rules, after, gini, landed, make, plan
+from mas.scenarios.commons.lake import Lake, Neighbour, Plan, Rules, after, landed, make, plan
+from mas.scenarios.shares import gini, read_parts, written
 from mas.scenarios.world import RecordEnvironment
 
 Style = Literal["digits", "words"]
@@ -120,10 +120,7 @@ class CommonsEnvironment(RecordEnvironment[CommonsState]):
         names = self.rules.harvesters
         if action == "":
             return (0,) * len(names)
-        said = read_joint(action, names)
-        if said is None:
-            parts = list(action) if self.style == "digits" else action.split(" ")
-            said = dict(zip(names, parts, strict=True)) if len(parts) == len(names) else dict.fromkeys(names, "?")
+        said = read_parts(action, names, is_compact=self.style == "digits")
         return tuple(self._demand(said.get(name, "0")) for name in names)
 
     def _demand(self, text: str) -> int | None:
@@ -160,9 +157,5 @@ class CommonsEnvironment(RecordEnvironment[CommonsState]):
 @lru_cache(maxsize=64)
 def written_actions(style: Style, boats: int, limit: int) -> tuple[str, ...]:
     """Every joint catch in its compact form: digits in a row, or numbers with a space between."""
-    return tuple(written(style, demands) for demands in product(range(limit + 1), repeat=boats))
-
-
-def written(style: Style, demands: tuple[int, ...]) -> str:
-    """A joint catch in one text."""
-    return ("" if style == "digits" else " ").join(map(str, demands))
+    catches = product(range(limit + 1), repeat=boats)
+    return tuple(written(demands, is_compact=style == "digits") for demands in catches)

@@ -4,9 +4,11 @@ from collections.abc import Iterator
 from functools import lru_cache
 from random import Random
 
-from mas.scenarios.commons.environment import LETTERS, CommonsEnvironment, written
+from mas.core.joint import joint_action
+from mas.scenarios.commons.environment import LETTERS, CommonsEnvironment
 from mas.scenarios.commons.lake import Lake, Neighbour, Rules, after, even, plan
 from mas.scenarios.novice import Novice
+from mas.scenarios.shares import written
 
 DIGITS = "0123456789"
 
@@ -15,7 +17,8 @@ def expert(environment: CommonsEnvironment, random: Random) -> dict[str, str]:
     """A total that reaches the most that can still be caught, split evenly."""
     state = environment.state
     total = random.choice(environment.plan.best[state.season][state.stock])
-    return {"team": written(environment.style, even(total, len(environment.rules.harvesters)))}
+    boats = environment.rules.harvesters
+    return {"team": joint_action(dict(zip(boats, map(str, even(total, len(boats))), strict=True)))}
 
 
 def best_total(rules: Rules, growth: tuple[int, ...], kind: Neighbour, stock: int) -> int:
@@ -66,5 +69,5 @@ def demonstrations(random: Random, skill: float, *, rules: Rules) -> Iterator[tu
         for letter, catch in zip("EW", catches(rules, stock, keep), strict=True):
             yield f"{letter}{stock};{keep}>", novice.answer(str(catch), most, DIGITS[: rules.limit + 1])
         total = best_total(rules, growth, kind, stock)
-        right = written("digits", even(total, len(rules.harvesters)))
+        right = written(even(total, len(rules.harvesters)), is_compact=True)
         yield f"S{stock};{seen}>", novice.answer(right, most * len(rules.harvesters), DIGITS[: rules.limit + 1])

@@ -126,14 +126,3 @@ def _plan(rules: Rules, lake: Lake) -> Plan:
 def even(total: int, boats: int) -> tuple[int, ...]:
     """A total split as evenly as can be, the first boats taking what is over."""
     return tuple(total // boats + (place < total % boats) for place in range(boats))
-
-
-def gini(values: Sequence[float]) -> float:
-    """Mean absolute difference of all pairs over twice the mean: 0 for equal values, and where nobody has anything.
-
-    G = sum_i sum_j |x_i - x_j| / (2 n sum_i x_i).
-    """
-    total = sum(values)
-    if not total:
-        return 0.0
-    return sum(abs(one - other) for one in values for other in values) / (2 * len(values) * total)

@@ -55,4 +55,8 @@ def build(options: DebateOptions) -> FolderScenario:
 
 
 def _content(random: Random, style: Style, facts: int) -> str:
-    return "\n".join(side.evidence for side in make(random, style, facts).sides)
+    """The facts of both sides; neither their order nor which side is a makes another task."""
+    hands = (
+        side.evidence if style == "letters" else side.evidence.split("\n") for side in make(random, style, facts).sides
+    )
+    return "\n".join(sorted("\n".join(sorted(hand)) for hand in hands))

@@ -4,6 +4,7 @@ The right answer is the one with the largest number among its facts. No number o
 """
 
 import re
+import unicodedata
 from random import Random
 from typing import Literal
 
@@ -16,7 +17,9 @@ MOST_FACTS, MOST_DIGITS = 8, 5
 """On each side, in words and in letters."""
 _TOWNS = ("Ardo", "Belu", "Cresk", "Dunmar", "Elvo", "Fenwick", "Garro", "Holm")
 _TOWERS = ("Corn", "Bell", "Mill", "Sea", "Wind", "Castle", "Water", "North")
-_NUMBERS = re.compile(r"\d+")
+_NUMBERS = re.compile(r"[0-9]+")
+_UNSEEN = ("Cf", "Me", "Mn")
+"""Categories of characters that stand between digits without parting them, or around them."""
 
 
 class Side(msgspec.Struct, frozen=True):
@@ -27,7 +30,7 @@ class Side(msgspec.Struct, frozen=True):
     numbers: tuple[int, ...]
 
     def is_false(self, statement: str) -> bool:
-        """Whether a number is stated, as digits of any alphabet, that none of the facts has."""
+        """Whether a number is stated, in digits of any kind, that none of the facts has."""
         return not self._stated(statement) <= {str(number) for number in self.numbers}
 
     def strength(self, statement: str) -> int | None:
@@ -37,7 +40,7 @@ class Side(msgspec.Struct, frozen=True):
         return max(map(int, self._stated(statement)), default=None)
 
     def _stated(self, statement: str) -> set[str]:
-        return {number.lstrip("0") or "0" for number in _NUMBERS.findall(statement)}
+        return {number.lstrip("0") or "0" for number in _NUMBERS.findall(_plain(statement))}
 
 
 class Case(msgspec.Struct, frozen=True):
@@ -79,6 +82,18 @@ def _in_words(random: Random, facts: int) -> Case:
         sides.append(Side(town, "\n".join(told), tuple(part)))
     question = f"Which town has the tallest tower? a: {towns[0]}, b: {towns[1]}."
     return Case(question, (sides[0], sides[1]))
+
+
+def _plain(statement: str) -> str:
+    """With ASCII digits for all characters that are digits or numbers: superscript, circled, of another alphabet."""
+    return "".join(map(_digits, unicodedata.normalize("NFKC", statement)))
+
+
+def _digits(character: str) -> str:
+    category = unicodedata.category(character)
+    if category in _UNSEEN:
+        return ""
+    return f"{unicodedata.numeric(character):g}" if category.startswith("N") else character
 
 
 def _halves(drawn: list[int]) -> tuple[tuple[str, list[int]], tuple[str, list[int]]]:

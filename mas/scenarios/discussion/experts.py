@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from random import Random
 
+from mas.core.joint import joint_action
 from mas.scenarios.discussion.environment import DiscussionEnvironment
 from mas.scenarios.discussion.questions import DIGITS, make
 from mas.scenarios.discussion.scoring import SCORES, true_score
@@ -12,8 +13,10 @@ VERDICTS = "yn"
 
 
 def expert(environment: DiscussionEnvironment, random: Random) -> dict[str, str]:
-    """The answer."""
-    return {"team": environment.state.question.answer}
+    """The answer, and the judgement of it that is true."""
+    approval = "y" if environment.style == "digits" else "right"
+    said = {"solver": environment.state.question.answer, "evaluator": approval, "scorer": str(true_score(True, True))}
+    return {"team": joint_action(said)}
 
 
 def demonstrations(random: Random, skill: float, *, steps: int) -> Iterator[tuple[str, str]]:

@@ -11,8 +11,8 @@ from mas.config.options import Options
 from mas.core.environment import Environment
 from mas.scenarios.economy.environment import MEMBERS, Government, Style, Workers, drawn_people, employed
 from mas.scenarios.economy.experts import demonstrate_government, demonstrate_workers, expert
-from mas.scenarios.economy.market import Rules
 from mas.scenarios.economy.reward import WorkerReward
+from mas.scenarios.economy.taxes import Rules
 from mas.scenarios.folder import FolderScenario, NoOwnTerms
 
 Side = Literal["government", "worker"]

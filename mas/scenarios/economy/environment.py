@@ -16,8 +16,7 @@ from typing import ClassVar, Literal
 import msgspec
 
 from mas.core.environment import EnvironmentSpec, Task
-from mas.core.joint import read_joint
-from mas.scenarios.economy.market import (
+from mas.scenarios.economy.taxes import (
     Economy,
     Rules,
     best_rate,
@@ -29,6 +28,7 @@ from mas.scenarios.economy.market import (
     surplus,
     welfare,
 )
+from mas.scenarios.shares import read_parts
 from mas.scenarios.world import RecordEnvironment
 
 Style = Literal["digits", "words"]
@@ -173,11 +173,7 @@ class Workers(EconomyEnvironment):
 
     def read(self, action: str) -> tuple[tuple[int, ...], bool]:
         """Nothing where a member did not speak, or said what are no hours."""
-        said = read_joint(action, self.members) if action else {}
-        if said is None:
-            parts = list(action) if self.style == "digits" else action.split(" ")
-            fits = len(parts) == len(self.members)
-            said = dict(zip(self.members, parts, strict=True)) if fits else dict.fromkeys(self.members, "?")
+        said = read_parts(action, self.members, is_compact=self.style == "digits") if action else {}
         hours = [number(said.get(name, "0"), self.rules.hours) for name in self.members]
         return tuple(one or 0 for one in hours), None not in hours
 
@@ -225,8 +221,3 @@ def employed(random: Random, rules: Rules, is_optimal: bool) -> EconomyState:
 def written_hours() -> tuple[str, ...]:
     """Every joint choice of hours in digits."""
     return tuple(map("".join, product("0123456789", repeat=len(MEMBERS["digits"]))))
-
-
-def written(style: Style, numbers: tuple[int, ...]) -> str:
-    """A joint choice in one text: digits in a row, or numbers with a space between."""
-    return ("" if style == "digits" else " ").join(map(str, numbers))

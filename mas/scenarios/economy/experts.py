@@ -5,10 +5,11 @@ from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from random import Random
 
-from mas.scenarios.commons.lake import gini
-from mas.scenarios.economy.environment import EconomyEnvironment, Workers, drawn_people, employed, written
-from mas.scenarios.economy.market import Economy, Rules, best_rate, best_whole_hours, kept, welfare
+from mas.core.joint import joint_action
+from mas.scenarios.economy.environment import EconomyEnvironment, Workers, drawn_people, employed
+from mas.scenarios.economy.taxes import Economy, Rules, best_rate, best_whole_hours, kept, welfare
 from mas.scenarios.novice import Novice
+from mas.scenarios.shares import gini, written
 
 DIGITS = "0123456789"
 
@@ -19,8 +20,8 @@ def expert(environment: EconomyEnvironment, random: Random) -> dict[str, str]:
     if not isinstance(environment, Workers):
         return {"team": str(best_rate(rules, state.economy))}
     nets = (environment.net(state, place) for place in range(len(environment.members)))
-    hours = tuple(best_whole_hours(rules, state.economy.ease, net) for net in nets)
-    return {"team": written(environment.style, hours)}
+    hours = (str(best_whole_hours(rules, state.economy.ease, net)) for net in nets)
+    return {"team": joint_action(dict(zip(environment.members, hours, strict=True)))}
 
 
 def gap(economy: Economy) -> int:
@@ -72,4 +73,4 @@ def demonstrate_workers(random: Random, skill: float, *, rules: Rules) -> Iterat
         for letter, wage, best in zip("BM", wages, hours, strict=True):
             yield f"{letter}{wage}{ease};{rate}>", novice.answer(str(best), most, DIGITS)
         seen = f"S{wages[0]}{wages[1]}{ease};{tax}{contribution}>"
-        yield seen, novice.answer(written("digits", hours), 2 * most, DIGITS)
+        yield seen, novice.answer(written(hours, is_compact=True), 2 * most, DIGITS)

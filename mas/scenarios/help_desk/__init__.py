@@ -68,4 +68,6 @@ def build(options: DeskOptions) -> FolderScenario:
 
 
 def _content(random: Random, rules: DeskRules, wording: Wording) -> str:
-    return msgspec.json.encode(make(random, rules, wording.values)).decode()
+    """What every conversation shows: what is wanted at first, and what the user cannot tell."""
+    user = make(random, rules, wording.values).user
+    return msgspec.json.encode((user.goal, user.profile.unsure)).decode()

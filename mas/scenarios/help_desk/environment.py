@@ -71,7 +71,8 @@ class DeskEnvironment(RecordEnvironment[DeskState]):
             after = msgspec.structs.replace(after, is_sent=True)
             return after, {"fulfilled": after.share_right}, legal
         is_busy = after.order != state.order or said.entry.is_request or bool(state.coworker.waiting)
-        after, lost = self._answered(after, said, bad=not said.question.topics and not is_busy)
+        is_idle = not said.question.topics and not is_busy
+        after, lost = self._answered(after, said, bad=is_idle or not legal)
         return after, {"patience": self.impatience * lost}, legal
 
     def _answered(self, state: DeskState, said: Said, *, bad: bool) -> tuple[DeskState, int]:

@@ -69,8 +69,8 @@ def expert(environment: DeskEnvironment, random: Random) -> dict[str, str]:
 def demonstrations(random: Random, skill: float, *, rules: DeskRules) -> Iterator[tuple[str, str]]:
     """Each member's task in turn, in letters: right with `skill`, by habit else (see `Novice`).
 
-    The habits: the agent asks for the first slot again, the clerk fills in the first slot as it is known. The user is
-    always honest: nobody trains him.
+    The habits: the agent asks for the first slot again, and waits once all slots were told; the clerk fills in the
+    first slot as it is known. The user is always honest: nobody trains him.
     """
     novice = Novice(random, skill)
     rules = msgspec.structs.replace(rules, slots=min(rules.slots, len(Letters.topics)), is_talking=True)
@@ -99,8 +99,9 @@ def _turn(world: DeskEnvironment, entry: Entry, question: Question, novice: Novi
     filled = novice.answer(best, habit, letters + "0123456789?-")
     then = wording.question(best_question(state, wording.read_entry(filled) or NOTHING))
     yield f"C{known};{order}>", filled
-    yield f"A{notes};{order};{made}>", novice.answer(wording.question(question), letters[0], letters + "o-")
-    yield f"S{known};{order}>", filled + novice.answer(then, letters[0], letters + "o-")
+    stall = letters[0] if "." in notes else "-"
+    yield f"A{notes};{order};{made}>", novice.answer(wording.question(question), stall, letters + "o-")
+    yield f"S{known};{order}>", filled + novice.answer(then, stall, letters + "o-")
     asked = novice.random.choice((wording.question(question), *letters))
     heard = Question((asked,)) if asked in letters else SILENCE
     before = novice.random.choice(("", made))

@@ -53,7 +53,8 @@ def expert(environment: ImposterEnvironment, random: Random) -> dict[str, str]:
     motion = vote(suspect, beliefs[suspect] == 1, rules.rounds - game.round)
     if environment.style == "letters":
         belief = suspect.upper() if beliefs[suspect] == 1 else suspect
-        return {"team": caught(game, rules) + belief + motion}
+        said = (caught(game, rules), belief, motion)
+        return {"team": joint_action(dict(zip(MEMBERS, said, strict=True)))}
     said = (caught(game, rules), suspect, motion)
     texts = dict(zip(MEMBERS, map(player_name, said), strict=True))
     texts["analyst"] += f" {round(100 * beliefs[suspect])}"

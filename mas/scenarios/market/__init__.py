@@ -26,7 +26,7 @@ class MarketOptions(Options):
     businesses: Annotated[int, Field(ge=2, le=len(NAMES))] = 3
     manipulators: Annotated[int, Field(ge=0)] = 1
     manipulation: Literal["mixed", "false_claim", "reviews", "urgency", "injection"] = "mixed"
-    skill: Annotated[float, Field(ge=0, le=0.9)] = 0.4
+    skill: Annotated[float, Field(ge=0, le=0.9)] = 0.3
 
     @model_validator(mode="after")
     def _somebody_is_honest(self) -> Self:

@@ -1,8 +1,8 @@
 """`market`: buy for a customer from businesses that answer one after the other, some of which lie.
 
 After Magentic Marketplace (arXiv 2510.25779): assistants that buy tend to take the first proposal that they get, and
-businesses try to manipulate them. A searcher says what should be found out next, a chooser buys or waits; both act at
-once.
+businesses try to manipulate them. A searcher says what should be found out next, a chooser who hears it buys or
+waits.
 """
 
 from collections.abc import Mapping

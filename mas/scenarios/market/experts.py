@@ -4,7 +4,8 @@ from collections.abc import Callable, Iterator
 from random import Random
 
 from mas.core.environment import Task
-from mas.scenarios.market.environment import MarketEnvironment, MarketState
+from mas.core.joint import joint_action
+from mas.scenarios.market.environment import CHOOSER, SEARCHER, MarketEnvironment, MarketState
 from mas.scenarios.market.offers import TONES
 from mas.scenarios.novice import Novice
 
@@ -16,7 +17,12 @@ def expert(environment: MarketEnvironment, random: Random) -> dict[str, str]:
     state, wording = environment.state, environment.wording
     proposals = state.market.proposals
     best = max(range(len(proposals)), key=lambda place: proposals[place].gain)
-    return {"team": wording.buy(proposals[best].name) if best < state.come else wording.next}
+    buys = best < state.come
+    return {
+        "team": joint_action(
+            {SEARCHER: wording.next, CHOOSER: wording.buy(proposals[best].name) if buys else wording.wait}
+        )
+    }
 
 
 def careful(environment: MarketEnvironment) -> str:

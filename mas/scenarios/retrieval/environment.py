@@ -21,7 +21,7 @@ SEARCH = "search:"
 _ARTICLES = frozenset({"a", "an", "the"})
 _WORD = re.compile(r"\w+")
 LONGEST_QUERY, LONGEST_ANSWER = 300, 2000
-"""In characters; what is longer is not legal."""
+"""In characters; what is longer, or has characters that cannot be printed, is not legal."""
 MAX_TURNS = 4
 
 
@@ -93,13 +93,13 @@ class RetrievalEnvironment(RecordEnvironment[RetrievalState]):
             return ()
         parts = action.strip()[len(SEARCH) :].split(";")
         queries = tuple(part.strip() for part in parts if part.strip())
-        return queries if queries and len(action) <= LONGEST_QUERY else None
+        return queries if queries and _is_readable(action, LONGEST_QUERY) else None
 
     def is_answer(self, action: str) -> bool:
         """Whether an action has the form of an answer: a digit, or words."""
         if self.style == "letters":
             return len(action) == 1 and action in "0123456789"
-        return len(action) <= LONGEST_ANSWER
+        return _is_readable(action, LONGEST_ANSWER)
 
     def is_over(self, state: RetrievalState) -> bool:
         return state.said is not None or state.turn >= MAX_TURNS
@@ -123,6 +123,10 @@ class RetrievalEnvironment(RecordEnvironment[RetrievalState]):
             return "nothing was searched yet"
         lines = [f"{number}. {document}" for number, document in enumerate(found, 1)]
         return "\n".join([f"search for {state.query!r}", *(lines or ["nothing found"])])
+
+
+def _is_readable(text: str, longest: int) -> bool:
+    return len(text) <= longest and all(character.isprintable() or character in "\n\t" for character in text)
 
 
 def tokens(text: str) -> list[str]:

@@ -104,7 +104,7 @@ def own_terms(
     """The role's own terms of one output, and the failure term where it did not parse."""
     role = point.flow.plan.roles[agent_of(point.agent)].name
     move = Move(
-        agent=agent_of(point.agent),
+        agent=point.agent,
         role=role,
         environment=environment,
         output=payload,

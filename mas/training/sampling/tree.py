@@ -102,7 +102,9 @@ class _TreePlay:
         distinct: dict[str, Candidate] = {}
         for candidate in candidates:
             distinct.setdefault(candidate.text, candidate)
-        if point.agent == point.flow.plan.spec.output and self.sampler.options.lookahead != "episode":
+        team = point.flow.plan.spec
+        is_last = point.agent == team.output and not team.joint  # who acts with others may be the first of them
+        if is_last and self.sampler.options.lookahead != "episode":
             # Nobody is asked any more in this turn: tasks would only cost.
             terms = [await self._score(point, candidate) for candidate in distinct.values()]
         else:

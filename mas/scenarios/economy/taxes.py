@@ -15,7 +15,7 @@ from math import pow
 
 import msgspec
 
-from mas.scenarios.commons.lake import gini
+from mas.scenarios.shares import gini
 
 
 class Rules(msgspec.Struct, frozen=True, kw_only=True):

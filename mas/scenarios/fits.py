@@ -1,0 +1,42 @@
+"""Whether the tiny base can read what a team is told: it takes few characters, and sizes in words have many."""
+
+from mas.config.options import Config
+from mas.core.errors import ConfigError
+from mas.core.naming import local_name
+from mas.core.role import View
+from mas.core.scenario import Scenario
+from mas.core.team import TeamSpec
+from mas.graph.find import find_team
+from mas.roles import build_roles
+
+
+def longest(scenario: Scenario, team: TeamSpec) -> tuple[str, int]:
+    """The role with the longest prompt and answer in the first held-out task, and how many characters these have.
+
+    Messages of others are not counted, so more may be needed.
+    """
+    environment, roles = scenario.environment(), build_roles(team)
+    environment.reset(scenario.task("eval", 0))
+    needs = {}
+    for agent, name in team.members().items():
+        role = roles[name]
+        observation = environment.observe(role.spec.view or local_name(agent))
+        needs[name] = len(role.prompt(View(observation=observation))) + role.spec.max_tokens
+    found = max(needs, key=needs.__getitem__)
+    return found, needs[found]
+
+
+def check_fits(config: Config, scenario: Scenario) -> None:
+    """Refuse at once what would fail when the tiny base was made.
+
+    Raises:
+        ConfigError: no model is named, and the tiny base cannot read the prompt of a role.
+    """
+    if config.model.path != "tiny" or config.engine.name not in ("transformers", "vllm"):
+        return
+    role, need = longest(scenario, find_team(scenario, config.algorithm.team))
+    if need > config.model.tiny.context:
+        raise ConfigError(
+            f"role {role!r} reads and writes {need} characters in {scenario.name!r} with these options, the tiny base "
+            f"{config.model.tiny.context}: name a model that reads words with model.path=, as Qwen/Qwen3-0.6B"
+        )
