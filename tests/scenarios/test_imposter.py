@@ -270,9 +270,8 @@ def test_members_that_did_not_speak_are_left_out_and_names_are_as_good_as_letter
     assert (environment.state.talks[0].objection("a"), environment.state.motions) == ("d", ("-",))
     assert environment.state.beliefs[0] == pytest.approx({"b": 0.1, "c": 0.1, "d": 0.8})
     # (1 - 0.8)² + 2 x 0.1²; b and c are sure of d.
-    assert environment.measures() == pytest.approx(
-        {"belief_accuracy": 1.0, "belief_brier": 0.06, "listener_belief": 1.0}
-    )
+    measured = {"belief_accuracy": 1.0, "belief_brier": 0.06, "listener_belief": 1.0}
+    assert environment.measures() == pytest.approx(measured)
 
 
 READ = {"b": ("b", 0.5), "B": ("b", 1.0), "-": ("-", 1.0), "Ben": ("b", 1.0), "ben 40": ("b", 0.4)}

@@ -77,8 +77,8 @@ def listeners(game: Game, rules: Rules) -> float:
     """How likely the scripted members of the crew that have not left call the true imposter, on average; 1 once it has
     left, and 0 where none of them is left.
 
-    Source: the B of Training Language Models for Social Deduction with Multi-Agent Reinforcement Learning,
-    arXiv 2502.06060, section 4.3, which sums where this averages.
+    Source: the reward of speaking in Training Language Models for Social Deduction with Multi-Agent Reinforcement
+    Learning, arXiv 2502.06060, which sums where this averages.
     """
     if game.imposter in game.gone:
         return 1.0
