@@ -2,17 +2,16 @@
 
 from functools import partial
 from pathlib import Path
-from random import Random
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
 from mas.config.options import Options
 from mas.scenarios.folder import FolderScenario
-from mas.scenarios.imposter.environment import ImposterEnvironment
+from mas.scenarios.imposter.environment import ImposterEnvironment, shown
 from mas.scenarios.imposter.experts import demonstrations, expert
 from mas.scenarios.imposter.reward import BeliefReward
-from mas.scenarios.imposter.rules import Rules, make
+from mas.scenarios.imposter.rules import Rules
 
 
 class ImposterOptions(Options):
@@ -45,15 +44,9 @@ def build(options: ImposterOptions) -> FolderScenario:
         folder=Path(__file__).parent / f"{options.side}_{options.style}",
         options_key=options.model_dump_json(exclude={"skill"}),
         make_environment=partial(ImposterEnvironment, rules, options.style),
-        content=partial(_content, rules=rules),
+        content=partial(shown, rules=rules, style=options.style),
         demonstrate=partial(demonstrations, rules=Rules(side=options.side, rounds=options.rounds)),
         skill=options.skill,
         reward=BeliefReward(),
         expert=expert,
     )
-
-
-def _content(random: Random, rules: Rules) -> str:
-    """Where everybody is and what the scripted imposter would say: all that anybody can see."""
-    game = make(random, rules)
-    return f"{game.imposter}{game.rooms}" + (f"{game.wishes}{game.is_cunning}" if rules.is_last else "")

@@ -8,7 +8,7 @@ no world may be consistent; then those count in which the fewest words are false
 
 from collections.abc import Mapping, Sequence
 
-from mas.scenarios.imposter.rules import GONE, NOBODY, TEAM, Game, Rules, Talk
+from mas.scenarios.imposter.rules import FEWEST, GONE, NOBODY, TEAM, Game, Rules, Talk
 
 ENOUGH = 0.5
 """How likely a member of the crew must find it that a player is the imposter to vote for its leaving."""
@@ -56,7 +56,7 @@ def _chance(rules: Rules, talks: Sequence[Talk], liar: str) -> float:
     for talk in talks:
         before = rules.order[: rules.order.index(liar)]
         free = set(rules.rooms) - {talk.room(name) for name in before}
-        if free and (liar != TEAM or talk.is_heard):
+        if free and talk.room(liar) != GONE and (liar != TEAM or talk.is_heard):
             listened = len(rules.rooms) / len(free) if talk.room(liar) in free else 0.0
             chance *= rules.cunning * listened + 1 - rules.cunning
     return chance
@@ -74,17 +74,21 @@ def brier(beliefs: Mapping[str, float], imposter: str) -> float:
 
 
 def listeners(game: Game, rules: Rules) -> float:
-    """How likely the scripted members of the crew that have not left call the true imposter, on average; 1 once it has
-    left, and 0 where none of them is left.
+    """How likely the scripted members of the crew call the true imposter by what was said alone, on average; 1 once it
+    has left, and 0 once the crew has lost by its votes.
+
+    An innocent player that leaves is still a suspect and still counted, so that nobody is paid for a vote against it.
 
     Source: the reward of speaking in Training Language Models for Social Deduction with Multi-Agent Reinforcement
     Learning, arXiv 2502.06060, which sums where this averages.
     """
     if game.imposter in game.gone:
         return 1.0
-    members = game.crew.replace(TEAM, "")
-    found = [posterior(rules, game.talks, game.living, name)[game.imposter] for name in members]
-    return sum(found) / len(found) if found else 0.0
+    if len(game.living) <= FEWEST:
+        return 0.0
+    members = rules.others.replace(game.imposter, "")
+    found = [posterior(rules, game.talks, rules.names, name)[game.imposter] for name in members]
+    return sum(found) / len(found)
 
 
 def scripted_motion(game: Game, rules: Rules, talks: Sequence[Talk]) -> str:

@@ -14,8 +14,8 @@ import msgspec
 
 from mas.core.environment import EnvironmentSpec, Task
 from mas.core.joint import joint_action, read_joint
-from mas.scenarios.imposter.beliefs import brier, is_carried, listeners, scripted_motion, top
-from mas.scenarios.imposter.rules import NOBODY, TEAM, Game, Rules, Talk, make, talk
+from mas.scenarios.imposter.beliefs import brier, is_carried, listeners, posterior, scripted_motion, top
+from mas.scenarios.imposter.rules import FEWEST, NOBODY, NOWHERE, TEAM, Game, Rules, Talk, make, talk
 from mas.scenarios.imposter.words import (
     crew_letters,
     crew_words,
@@ -32,8 +32,6 @@ Style = Literal["letters", "words"]
 
 MEMBERS = ("witness", "analyst", "voter")
 """Of the crew's team, in the order in which its solo agent spells what they do."""
-FEWEST = 3
-"""With so few left the imposter has won."""
 _FIELDS: dict[str, tuple[str, ...]] = {
     "witness": ("players", "room", "here", "seen", "claims"),
     "analyst": ("players", "record"),
@@ -175,6 +173,24 @@ class ImposterEnvironment(RecordEnvironment[Game]):
         for number, (spoken, motion) in enumerate(zip(state.talks, state.motions, strict=True), 1):
             lines.append(f"{number}. rooms {spoken.rooms}, objections {spoken.objections}, motion {motion}")
         return "\n".join([*lines, f"gone: {state.gone or '-'}"])
+
+
+def shown(random: Random, rules: Rules, style: Style) -> str:
+    """What the team sees in all fields, round by round, of a game in which it does no harm.
+
+    As crew it says nothing, and what counts ends with the first round in which it can be sure who lies: a team that
+    moves then may see no more. What it objects to adds nothing, for that follows from what it saw. So no whole game of
+    one split, played by a team that moves against nobody before it is sure, shows what a game of the other one shows; a
+    first round that leaves doubt may be in both. As imposter the team is never found out, and sees where all are.
+    """
+    game, environment, sights = make(random, rules), ImposterEnvironment(rules, style), []
+    for _ in range(rules.rounds):
+        sights.append(f"{environment.fields(game, 'solo')}")
+        spoken = talk(game, rules, claim=NOWHERE)
+        game = msgspec.structs.replace(game, talks=(*game.talks, spoken))
+        if rules.side == "crew" and max(posterior(rules, game.talks, game.living, TEAM).values()) == 1:
+            break
+    return "\n".join(sights)
 
 
 def _echo(state: Game, rules: Rules) -> str:

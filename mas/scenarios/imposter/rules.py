@@ -15,6 +15,8 @@ Side = Literal["crew", "imposter"]
 PLAYERS = "abcdefgh"
 TEAM = PLAYERS[0]
 NOBODY, GONE, NOWHERE = "-", "x", "0"
+FEWEST = 3
+"""With so few left the imposter has won."""
 
 
 class Rules(msgspec.Struct, frozen=True, kw_only=True):
