@@ -162,12 +162,11 @@ def test_a_true_word_convinces_the_others_and_silence_leaves_them_in_doubt() -> 
     # c hears b and d call each other liars; a, who was with b, settles it.
     assert posterior(RULES, [silent], "abcd", "c") == {"a": 0.0, "b": 0.5, "d": 0.5}
     assert posterior(RULES, [spoken], "abcd", "c") == {"a": 0.0, "b": 0.0, "d": 1.0}
-    assert posterior(RULES, [silent], "abcd", "b") == {"a": 0.0, "c": 0.0, "d": 1.0}
 
 
 def test_who_objects_without_reason_is_suspected_alone_and_nobody_joins_its_motion() -> None:
-    honest, false = talk(ALONE, RULES), talk(ALONE, RULES, objection="b")
-    assert posterior(RULES, [honest], "abcd", "c") == pytest.approx({"a": 1 / 3, "b": 1 / 3, "d": 1 / 3})
+    false = talk(ALONE, RULES, objection="b")
+    assert posterior(RULES, [talk(ALONE, RULES)], "abcd", "c") == pytest.approx({"a": 1 / 3, "b": 1 / 3, "d": 1 / 3})
     assert posterior(RULES, [false], "abcd", "c") == {"a": 1.0, "b": 0.0, "d": 0.0}
     assert not is_carried(ALONE, RULES, [false], "d")
 
@@ -235,9 +234,8 @@ CREW_TRICKS: list[tuple[Policy, dict[str, Any]]] = [(idle, {}), (guess, {}), (ha
 
 @pytest.mark.parametrize(("trick", "options"), [*CREW_TRICKS, *((one, IMPOSTER) for one in (idle, guess, heard_only))])
 def test_no_trick_reaches_the_expert(trick: Policy, options: dict[str, Any]) -> None:
-    tricked, honest = share(trick, **options), share(best, **options)
-    assert tricked[0] <= honest[0] - 0.1
-    assert tricked[1] <= honest[1] - 0.1
+    pairs = zip(share(trick, **options), share(best, **options), strict=True)
+    assert all(tricked <= honest - 0.1 for tricked, honest in pairs)
 
 
 @pytest.mark.parametrize("size", SCENARIOS["imposter"].sizes)
@@ -269,13 +267,11 @@ def test_members_that_did_not_speak_are_left_out_and_names_are_as_good_as_letter
     environment = world(MET)
     action = joint_action({"witness": "It cannot be Ben: I object to Dan!", "analyst": "Cleo 10, so Dan: 80 %"})
     assert environment.step({"team": action}).illegal == ()
-    state = environment.state
-    assert (state.talks[0].objection("a"), state.motions) == ("d", ("-",))
-    assert state.beliefs[0] == pytest.approx({"b": 0.1, "c": 0.1, "d": 0.8})
+    assert (environment.state.talks[0].objection("a"), environment.state.motions) == ("d", ("-",))
+    assert environment.state.beliefs[0] == pytest.approx({"b": 0.1, "c": 0.1, "d": 0.8})
     # (1 - 0.8)² + 2 x 0.1²; b and c are sure of d.
-    assert environment.measures() == pytest.approx(
-        {"belief_accuracy": 1.0, "belief_brier": 0.06, "listener_belief": 1.0}
-    )
+    measured = {"belief_accuracy": 1.0, "belief_brier": 0.06, "listener_belief": 1.0}
+    assert environment.measures() == pytest.approx(measured)
 
 
 READ = {"b": ("b", 0.5), "B": ("b", 1.0), "-": ("-", 1.0), "Ben": ("b", 1.0), "ben 40": ("b", 0.4)}

@@ -79,8 +79,8 @@ def listeners(game: Game, rules: Rules) -> float:
 
     An innocent player that leaves is still a suspect and still counted, so that nobody is paid for a vote against it.
 
-    Source: the B of Training Language Models for Social Deduction with Multi-Agent Reinforcement Learning,
-    arXiv 2502.06060, section 4.3, which sums where this averages.
+    Source: the reward of speaking in Training Language Models for Social Deduction with Multi-Agent Reinforcement
+    Learning, arXiv 2502.06060, which sums where this averages.
     """
     if game.imposter in game.gone:
         return 1.0

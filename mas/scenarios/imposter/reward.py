@@ -1,7 +1,7 @@
 """The own term of whoever states the team's belief: a penalty for being wrong.
 
 It has the place of the listening loss, -log p(the imposter), of Training Language Models for Social Deduction with
-Multi-Agent Reinforcement Learning (arXiv 2502.06060, section 4.2), as a reward: the Brier score is proper, too, and
+Multi-Agent Reinforcement Learning (arXiv 2502.06060), as a reward: the Brier score is proper, too, and
 bounded, so that a sure mistake costs no more than 1 in a whole episode.
 """
 
