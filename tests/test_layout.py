@@ -108,3 +108,11 @@ def test_make_names_the_python_that_is_too_old(tmp_path: Path) -> None:
     assert "needs Python 3.11 or later" in done.stderr
     assert "Python 3.8.1" in done.stderr
     assert not (tmp_path / ".venv").exists()
+
+
+def test_no_page_or_file_holds_the_marks_of_a_merge() -> None:
+    kinds = ("*.py", "*.md", "*.yaml", "*.toml", "Makefile")
+    marks = ("<" * 7 + " ", ">" * 7 + " ")
+    files = [path for kind in kinds for folder in ("mas", "tests", "docs") for path in (ROOT / folder).rglob(kind)]
+    marked = [path.name for path in files if any(line.startswith(marks) for line in path.read_text().splitlines())]
+    assert marked == []
