@@ -32,6 +32,7 @@ from mas.playing import BUS_HELP, BusCa, BusStore, agent, on_bus, run, stop
 from mas.sandbox.command import sandbox
 from mas.scenarios import SCENARIOS, build_scenario
 from mas.scenarios.command import scenarios
+from mas.scenarios.fits import check_fits
 from mas.scenarios.named import named_team
 from mas.study.options import load_study
 
@@ -88,6 +89,7 @@ def train(
 ) -> None:
     """Train a team. The same command again goes on with a run that was stopped or killed."""
     config, scenario = configured(overrides or [])
+    check_fits(config, scenario)
     console = Console()
     opening = on_bus(config, scenario, bus, ca, store, wait, console)
     from mas.training.run import train_in_directory

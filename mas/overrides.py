@@ -12,7 +12,6 @@ from mas.core.errors import ConfigError
 from mas.core.scenario import Scenario
 from mas.graph.find import find_team
 from mas.scenarios import build_scenario
-from mas.scenarios.fits import check_fits
 
 OVERRIDES_HELP = (
     "dotted.key=value, such as scenario=plan_path algorithm=at_grpo train.steps=20 run_dir=runs/x; "
@@ -41,7 +40,6 @@ def configured(overrides: list[str]) -> tuple[Config, Scenario]:
     config = load_config(overrides)
     scenario = build_scenario(config.scenario)
     check_peers(config, find_team(scenario, config.algorithm.team))
-    check_fits(config, scenario)
     return config, scenario
 
 

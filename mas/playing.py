@@ -20,6 +20,7 @@ from mas.core.scenario import Scenario
 from mas.graph.find import find_team
 from mas.overrides import OVERRIDES_HELP, PLAYING, Sampled, check_used, configured
 from mas.scenarios import build_scenario
+from mas.scenarios.fits import check_fits
 
 if TYPE_CHECKING:
     from mas.training.crew import Opening, Players
@@ -195,6 +196,7 @@ def _played(command: str, words: list[str]) -> tuple[Path | None, Config, Scenar
     overrides = words if run_dir is None else words[1:]
     if run_dir is None:
         config, scenario = configured(overrides)
+        check_fits(config, scenario)
     else:
         config = load_run_config(run_dir, overrides)
         scenario = build_scenario(config.scenario)
