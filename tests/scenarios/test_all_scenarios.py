@@ -225,10 +225,14 @@ def test_an_expert_is_better_than_chance_and_always_legal(smallest: Scenario) ->
         assert (best.success, sum(best.rewards.values())) >= (chance.success, sum(chance.rewards.values()))
 
 
+def acts_together(name: str, size: str) -> bool:
+    return bool(build_scenario(sized(name, size)).teams["team"].joint)
+
+
+@pytest.mark.parametrize("scenario", [size for size in SIZES if acts_together(*size)], indirect=True, ids="-".join)
 def test_what_an_expert_does_for_members_who_act_together_each_of_them_could_say(scenario: Scenario) -> None:
     team, expert = scenario.teams["team"], expert_of(scenario)
-    if expert is None or not team.joint:
-        pytest.skip("nobody acts together, or there is no expert")
+    assert expert is not None
     roles, members = build_roles(team), team.members()
     for index in range(5):
         environment = begun(scenario, index)

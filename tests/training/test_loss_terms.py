@@ -107,11 +107,12 @@ def test_kl_is_zero_at_the_reference_and_pulls_back_to_it(base: BaseModel, estim
     rows = rows_of(advantage=0.0)
     options = {"kl": 0.5, "kl_estimator": estimator}
     at_reference = learner_of(base, spread=0.0, **options)
-    # The reference is another pass: its last bits may differ, by 1e-7 a token, and 1e-3 is what a real distance makes.
-    assert gradients(at_reference, rows).norm() < 5e-5
+    at_rest = gradients(at_reference, rows).norm()
     assert at_reference.step(rows)["planner"]["kl"] == pytest.approx(0, abs=1e-10)
     away = learner_of(base, LearnerOptions(lr=1e-3), **options)
-    assert gradients(away, rows).norm() > 1e-3
+    pull = gradients(away, rows).norm()
+    assert pull > 1e-3
+    assert at_rest < 1e-6 * pull  # the reference is another pass, which float32 rounds by 1e-7 of what it adds up
     first = away.step(rows)
     for _ in range(5):
         last = away.step(rows)
