@@ -1,6 +1,7 @@
 """From the rewards of a trajectory's steps, in order, to what each step is worth."""
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 from mas.training.advantages.members import check_lengths
 
@@ -46,7 +47,7 @@ def differences(values: Sequence[float]) -> list[float]:
 
     Source: information gain of IGPO, arXiv 2510.14967; improvement reward of WaltzRL, arXiv 2510.08240.
     """
-    return [after - before for before, after in zip(values, values[1:], strict=False)]
+    return [after - before for before, after in pairwise(values)]
 
 
 def delta_rewards(rewards: Sequence[float]) -> list[float]:
@@ -57,4 +58,4 @@ def delta_rewards(rewards: Sequence[float]) -> list[float]:
     if not rewards:
         return []
     own = list(rewards[:-1])
-    return [before - after for before, after in zip(own, own[1:], strict=False)] + own[-1:] + [0.0]
+    return [before - after for before, after in pairwise(own)] + own[-1:] + [0.0]

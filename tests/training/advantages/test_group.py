@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from oracle import ORACLES, near
+from oracles import ORACLES, near
 
 from mas.training.advantages.greedy import greedy_advantages
 from mas.training.advantages.group import group_advantages, group_statistics, groups_of

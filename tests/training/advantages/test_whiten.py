@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from oracle import ORACLES, near
+from oracles import ORACLES, near
 
 from mas.training.advantages.whiten import centred_then_whitened, whiten
 
