@@ -6,7 +6,7 @@ from mas.training.advantages.members import check_lengths
 
 
 def greedy_advantages(rewards: Sequence[float], greedy: Sequence[float]) -> list[float]:
-    """A = R - R of the greedy answer to the same prompt. Source: ReMax, arXiv 2310.10505, section 3.
+    """A = R - R of the greedy answer to the same prompt. Source: ReMax, arXiv 2310.10505.
 
     Args:
         rewards: of N rows. greedy: of each row's prompt answered at temperature 0.

@@ -7,7 +7,7 @@ from mas.training.advantages.members import check_lengths
 
 
 def returns_to_go(rewards: Sequence[float], gamma: float = 1.0) -> list[float]:
-    """G_t = sum over k >= t of gamma^(k-t) r_k. Source: GiGPO, arXiv 2505.10978, section 3.3."""
+    """G_t = sum over k >= t of gamma^(k-t) r_k. Source: GiGPO, arXiv 2505.10978."""
     carried = 0.0
     returns = []
     for reward in reversed(rewards):

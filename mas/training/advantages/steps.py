@@ -14,7 +14,7 @@ from mas.training.advantages.members import check_lengths, members
 def with_steps(episode: Sequence[float], step: Sequence[float], weight: float = 1.0) -> list[float]:
     """A = A_episode + weight x A_step.
 
-    Source: GiGPO, arXiv 2505.10978, equation 8; UI-S1, arXiv 2509.11543; SRGPO, arXiv 2512.02631; OPRL, arXiv
+    Source: GiGPO, arXiv 2505.10978; UI-S1, arXiv 2509.11543; SRGPO, arXiv 2512.02631; OPRL, arXiv
     2509.19199.
 
     Args:

@@ -61,7 +61,7 @@ def centred_then_whitened(
     """Less the mean of the group, then `whiten` over the batch: the baseline variant of REINFORCE++.
 
     A group of one is 0 before whitening: nothing to compare with.
-    Source: arXiv 2501.03262, section on the baseline variant.
+    Source: REINFORCE++-baseline, arXiv 2501.03262.
 
     Raises:
         ValueError: lengths differ, or a count of tokens is negative.
