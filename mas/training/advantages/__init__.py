@@ -16,6 +16,6 @@
 | `uncertainty` | scaled by entropy (EMPG, AEPO) |
 | `early` | a bounded bonus for early tool use (ASPO) |
 | `inherit` | nested workers get their caller's (MATPO) |
-| `tree`, `preferences` | values of a tree's nodes, labels and pairs (AT2PO, MALT, MARTI) |
+| `tree`, `preferences` | values of a tree's nodes, labels and pairs (AT2PO, MALT) |
 | `critic` | against a learned value, by turns or tokens (GAE, POAD) |
 """

@@ -62,20 +62,3 @@ def action_gae(
             row.append(advantage)
         rows.append(row[::-1])
     return rows[::-1]
-
-
-def token_rewards(reward: float, log_ratios: Sequence[float], beta: float) -> list[float]:
-    """-beta x log ratio for every token, and the reward of the whole turn on its last one.
-
-    Source: Ziegler et al., arXiv 1909.08593, equation 2; as CORY (NeurIPS 2024) and CoMAS (arXiv 2510.08529) do.
-
-    Args:
-        log_ratios: log pi - log reference of the turn's tokens, in nats.
-
-    Raises:
-        ValueError: there is no token to pay.
-    """
-    if not log_ratios:
-        raise ValueError("a turn without tokens has no last token to pay its reward to")
-    paid = [-beta * ratio for ratio in log_ratios]
-    return [*paid[:-1], paid[-1] + reward]

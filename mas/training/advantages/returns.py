@@ -48,14 +48,3 @@ def differences(values: Sequence[float]) -> list[float]:
     Source: information gain of IGPO, arXiv 2510.14967; improvement reward of WaltzRL, arXiv 2510.08240.
     """
     return [after - before for before, after in pairwise(values)]
-
-
-def delta_rewards(rewards: Sequence[float]) -> list[float]:
-    """r_t - r_(t+1), the last but one keeps its own and the last gets 0: the sum from t on is r_t, not a pile of them.
-
-    Of a single step: 0. Source: Delta, arXiv 2410.15115; our reading.
-    """
-    if not rewards:
-        return []
-    own = list(rewards[:-1])
-    return [before - after for before, after in pairwise(own)] + own[-1:] + [0.0]

@@ -89,28 +89,6 @@ def node_advantages(
     return found
 
 
-def tree_shaped(
-    nodes: Sequence[Node], rewards: Mapping[str, float], *, weight: float = 0.3, siblings: float = 0.5
-) -> dict[str, float]:
-    """r + weight (r - ((1 - siblings) x reward of the parent + siblings x mean of the other children's rewards)).
-
-    All rewards are read unshaped. An only child is compared with its parent alone, a root keeps its own (our reading).
-    Source: MARTI's shaping of tree search, as published in its code.
-    """
-    children = _children(nodes)
-    shaped = {}
-    for node in nodes:
-        own = rewards[node.id]
-        if node.parent is None:
-            shaped[node.id] = own
-            continue
-        others = [rewards[child.id] for child in children[node.parent] if child.id != node.id]
-        share = siblings if others else 0.0
-        expected = (1 - share) * rewards[node.parent] + share * (fmean(others) if others else 0.0)
-        shaped[node.id] = own + weight * (own - expected)
-    return shaped
-
-
 def _children(nodes: Sequence[Node]) -> dict[str, list[Node]]:
     children: dict[str, list[Node]] = {node.id: [] for node in nodes}
     if len(children) < len(nodes):

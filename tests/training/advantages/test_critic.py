@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from oracles import ORACLES, near
 
-from mas.training.advantages.critic import action_gae, gae, token_rewards
+from mas.training.advantages.critic import action_gae, gae
 from mas.training.advantages.returns import returns_to_go
 
 POAD = ORACLES["22_poad"]
@@ -69,20 +69,9 @@ def test_wording_does_not_change_the_horizon(rows: Any) -> None:
     assert [len(row) for row in found] == [len(own) for own in values]
 
 
-def test_cory_pays_kl_per_token_and_the_shared_reward_on_the_last() -> None:
-    golden = ORACLES["09_cory"]
-    found = token_rewards(golden["shared_reward"], [0.01, -0.02, 0.03], 0.4)
-    assert found == near(golden["ppo_token_rewards"])
-
-
 def test_comas_adds_up_what_is_paid_from_each_token_on() -> None:
-    found = returns_to_go(token_rewards(1.0, [0.1, 0.2, -0.1], 0.01))
-    assert found == near(ORACLES["08_comas"]["token_adv"])
-
-
-@given(ratios=st.lists(QUARTERS, min_size=1, max_size=6), reward=QUARTERS)
-def test_token_rewards_add_up_to_the_reward_less_the_kl(ratios: list[float], reward: float) -> None:
-    assert sum(token_rewards(reward, ratios, 0.5)) == pytest.approx(reward - 0.5 * sum(ratios))
+    # Reward 1 on the last token, less 0.01 x log ratios 0.1, 0.2, -0.1.
+    assert returns_to_go([-0.001, -0.002, 1.001]) == near(ORACLES["08_comas"]["token_adv"])
 
 
 def test_actions_without_tokens_are_refused() -> None:
@@ -90,5 +79,3 @@ def test_actions_without_tokens_are_refused() -> None:
         action_gae([[0.0], []], [0.0, 1.0], gamma=1.0, lam=1.0)
     with pytest.raises(ValueError, match="1 actions with values but 2 rewards"):
         action_gae([[0.0]], [0.0, 1.0], gamma=1.0, lam=1.0)
-    with pytest.raises(ValueError, match="no last token"):
-        token_rewards(1.0, [], 0.1)

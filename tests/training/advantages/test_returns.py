@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from oracles import ORACLES, near
 
 from mas.training.advantages.group import group_advantages
-from mas.training.advantages.returns import by_distance, delta_rewards, differences, matched_returns, returns_to_go
+from mas.training.advantages.returns import by_distance, differences, matched_returns, returns_to_go
 
 UI_S1, EAPO = ORACLES["36_ui_s1"], ORACLES["35_eapo"]
 NUMBERS = st.lists(st.integers(-8, 8).map(lambda n: n / 4), min_size=1, max_size=8)
@@ -37,13 +37,6 @@ def test_eapo_pays_early_rounds_of_long_runs_least() -> None:
         assert found == near(wanted)
     flat = [reward for run in rounds for reward in run]
     assert group_advantages(flat, ["q"] * 8) == near([a for run in EAPO["round_adv"] for a in run])
-
-
-def test_delta_as_in_the_sheet() -> None:
-    golden = ORACLES["34_clip_delta"]
-    found = delta_rewards([0.2, 0.6, 0.7, 0.9])
-    assert found == near(golden["delta"])
-    assert returns_to_go(found) == near(golden["delta_return_to_go"])
 
 
 @given(rewards=NUMBERS, gamma=st.sampled_from([0.0, 0.5, 1.0]))
@@ -80,12 +73,7 @@ def test_differences_telescope(values: list[float]) -> None:
     assert len(differences(values)) == len(values) - 1
 
 
-@given(rewards=NUMBERS)
-def test_deltas_add_up_to_the_reward_itself_and_not_to_a_pile(rewards: list[float]) -> None:
-    assert returns_to_go(delta_rewards(rewards)) == near([*rewards[:-1], 0.0])
-
-
 def test_the_ends_of_the_scale() -> None:
-    assert (returns_to_go([]), differences([]), delta_rewards([]), by_distance(1.0, 0, 0.5)) == ([], [], [], [])
+    assert (returns_to_go([]), differences([]), by_distance(1.0, 0, 0.5)) == ([], [], [])
     with pytest.raises(ValueError, match="1 rewards but 2 marks of a match"):
         matched_returns([1.0], [True, False])

@@ -1,6 +1,6 @@
 """Trees of turns: values, advantages, labels, pairs."""
 
-from itertools import pairwise, product
+from itertools import product
 from typing import Any
 
 import pytest
@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from oracles import ORACLES, near
 
 from mas.training.advantages.preferences import labels, preference_pairs
-from mas.training.advantages.tree import Node, node_advantages, node_values, normalised_leaves, tree_shaped
+from mas.training.advantages.tree import Node, node_advantages, node_values, normalised_leaves
 
 AT2PO, MALT = ORACLES["21_at2po"], ORACLES["07_malt"]
 # Section 21: leaves 1 and 0 under n1 (entropy 1), and the leaf n2 (entropy 0).
@@ -131,22 +131,6 @@ def test_pairs_are_of_siblings_good_before_bad(nodes: Any) -> None:
 
 def test_exactly_half_is_not_good() -> None:
     assert labels({"a": 0.5, "b": 0.51}) == {"a": False, "b": True}
-
-
-def test_marti_shapes_a_tree() -> None:
-    # r 1, parent 0.4, sibling 0.2: 1 + 0.3 (1 - (0.5 x 0.4 + 0.5 x 0.2)).
-    nodes = [Node(id="p"), Node(id="a", parent="p", reward=1.0), Node(id="b", parent="p", reward=0.2)]
-    found = tree_shaped(nodes, {"p": 0.4, "a": 1.0, "b": 0.2})
-    assert found["a"] == near(ORACLES["28_baselines"]["marti"]["tree_g.3_l.5"])
-    assert found["p"] == 0.4
-
-
-def test_shaping_reads_rewards_as_they_were() -> None:
-    # A chain a - b - c, each an only child: c compares with b's 0, not with its shaped -0.3.
-    chain = [Node(id="a"), *(Node(id=own, parent=parent) for parent, own in pairwise("abc"))]
-    found = tree_shaped(chain, {"a": 1.0, "b": 0.0, "c": 1.0})
-    assert found == near({"a": 1.0, "b": -0.3, "c": 1.3})
-    assert tree_shaped(chain[::-1], {"a": 1.0, "b": 0.0, "c": 1.0}) == found
 
 
 @pytest.mark.parametrize(
