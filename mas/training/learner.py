@@ -7,7 +7,7 @@ Shape legend: J loss tokens of a micro-batch.
 
 import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from statistics import fmean
 
@@ -27,7 +27,7 @@ from mas.training.soundness import check_packed, short_rows
 from mas.training.tally import Metrics, Tally
 
 Logprobs = Mapping[int, Sequence[float]]
-"""Log-probabilities of a completion's tokens, by the identity of its turn."""
+"""A number for each of a completion's tokens, such as its log-probability, by the identity of its turn."""
 
 
 class Learner:
@@ -103,10 +103,17 @@ class Learner:
 
     def logprobs(self, rows: Sequence[TrainRow], *, is_reference: bool = False) -> Logprobs:
         """What the policy in training, or the base with its adapters off, gives the rows' completions now."""
+        return self._read(rows, lambda feed: self._frozen(feed, {} if is_reference else self.adapters).logprobs_J)
+
+    def entropies(self, rows: Sequence[TrainRow]) -> Logprobs:
+        """Of the policy in training at every token of the completions, in nats; over a turn's choices if it has any."""
+        return self._read(rows, lambda feed: self._frozen(feed, self.adapters).entropy_J)
+
+    def _read(self, rows: Sequence[TrainRow], values: Callable[[Feed], Tensor]) -> Logprobs:
+        """A number for every token of the rows' completions."""
         found: dict[int, Sequence[float]] = {}
         for batch in self.micro_batches(rows):
-            feed = Feed(batch, self.base.bank.device)
-            tokens = iter(self._frozen(feed, {} if is_reference else self.adapters).tolist())
+            tokens = iter(values(Feed(batch, self.base.bank.device)).tolist())
             for row in batch.rows:
                 found[id(row.turn)] = [next(tokens) for _ in row.turn.completion_ids]
         return found
@@ -193,12 +200,12 @@ class Learner:
             return None
         if all(row.reference for row in feed.batch.rows):
             return feed.joined([row.reference for row in feed.batch.rows])
-        return self._frozen(feed, {})
+        return self._frozen(feed, {}).logprobs_J
 
-    def _frozen(self, feed: Feed, adapters: Mapping[str, AdapterWeights]) -> Tensor:
-        """Log-probabilities of the loss tokens without gradients, [J]."""
+    def _frozen(self, feed: Feed, adapters: Mapping[str, AdapterWeights]) -> Scores:
+        """The loss tokens without gradients."""
         with torch.no_grad(), self.base.bank.training(feed.segments(adapters)):
-            return feed.scores(self.head, feed.hidden(self.base.model), self.options.logit_chunk).logprobs_J
+            return feed.scores(self.head, feed.hidden(self.base.model), self.options.logit_chunk)
 
     def _gradient_norms(self, touched: set[str]) -> dict[str, float]:
         """Norm of each touched adapter's gradient, now clipped. Checks all adapters before any of them changes.
