@@ -17,6 +17,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from mas.algorithms import ASKED, algorithms
 from mas.bench.command import bench
 from mas.broker.command import broker
 from mas.bus.command import deadletters
@@ -56,6 +57,7 @@ app.command()(timeline)
 app.command()(play)
 app.command()(stop)
 app.command()(scenarios)
+app.command()(algorithms)
 app.command()(sandbox)
 
 StudyName = Annotated[str, typer.Argument(metavar="STUDY", help="a preset: demo or full")]
@@ -88,6 +90,9 @@ def train(
     ] = None,
 ) -> None:
     """Train a team. The same command again goes on with a run that was stopped or killed."""
+    if ASKED in (overrides or []):
+        algorithms()
+        return
     config, scenario = configured(overrides or [])
     check_fits(config, scenario)
     console = Console()

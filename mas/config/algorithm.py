@@ -77,8 +77,8 @@ class RewardOptions(Options):
 
 
 class StrataOptions(Options):
-    """Trajectories are compared with those of as many `turns`, or as many `failures` to parse, by the share `blend`, and
-    with the whole group by the rest."""
+    """Trajectories are compared with those of as many `turns`, or as many `failures` to parse, by the share `blend`,
+    and with the whole group by the rest."""
 
     by: Literal["turns", "failures"] = "turns"
     blend: Share = 0.8

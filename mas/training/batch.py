@@ -51,6 +51,12 @@ def weighted(rows: Sequence[TrainRow], *, aggregation: Aggregation, max_length: 
     batch: list[TrainRow] = []
     for adapter in dict.fromkeys(row.adapter for row in rows):
         own = [row for row in rows if row.adapter == adapter]
-        weights = token_weights([len(row.turn.completion_ids) for row in own], aggregation, max_length)
+        weights = token_weights(
+            [len(row.turn.completion_ids) for row in own],
+            aggregation,
+            max_length,
+            [trajectory_of(row) for row in own],
+            [row.turn.episode for row in own],
+        )
         batch += [replace(row, weight=weight) for row, weight in zip(own, weights, strict=True)]
     return batch
