@@ -1,14 +1,15 @@
 """The command `mas algorithms`, and what `mas train algorithm=?` prints: the presets, their papers and their parts."""
 
+from importlib import resources
 from typing import Annotated
 
 import typer
+import yaml
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from mas.config.load import leaves, load_config, presets
-from mas.config.options import Config
+from mas.config.load import leaves, presets
 from mas.config.recipes import RECIPES, Recipe
 from mas.core.errors import ConfigError
 from mas.core.naming import did_you_mean
@@ -34,7 +35,7 @@ def algorithms(
     lines = [f"{recipe.title}{where}", recipe.does]
     if recipe.differs:
         lines.append(f"Differs: {recipe.differs}.")
-    lines += ["Parts, beside the defaults:", *(f"  algorithm.{part}" for part in parts_of(name))]
+    lines += ["Sets:", *(f"  algorithm.{part}" for part in parts_of(name))]
     lines.append(f"Run: {command_of(name, recipe)}")
     for line in lines:
         console.print(Text(line), soft_wrap=True)
@@ -47,11 +48,9 @@ def command_of(name: str, recipe: Recipe) -> str:
 
 
 def parts_of(name: str) -> list[str]:
-    """What a preset sets otherwise than the defaults, as `key=value` below `algorithm`, in the order of the pipeline."""
-    usual = dict(leaves(Config().algorithm.model_dump(mode="json")))
-    own = leaves(load_config([f"algorithm={name}"]).algorithm.model_dump(mode="json", exclude_none=True))
-    bare = [(key, value) for key, value in own if key != "name" and usual.get(key, ...) != value]
-    return [f"{key}={value}" for key, value in bare] or ["(all defaults)"]
+    """What a preset sets, as `key=value` below `algorithm`; the rest is the scenario's preset and the defaults."""
+    own = yaml.safe_load(resources.files("mas.conf").joinpath(f"algorithm/{name}.yaml").read_text(encoding="utf-8"))
+    return [f"{key}={value}" for key, value in leaves(own) if key != "name"] or ["(all defaults)"]
 
 
 def _table() -> Table:
