@@ -179,7 +179,7 @@ class Learner:
             logprobs_J=scores.logprobs_J,
             start_J=now_J if start is None else feed.joined([start[id(row.turn)] for row in rows]),
             behaviour_J=feed.joined([row.turn.logprobs for row in rows]),
-            advantage_J=feed.per_token([row.advantage for row in rows]),
+            advantage_J=feed.advantages(),
             row_J=feed.row_J,
             trajectory_J=feed.trajectory_J,
             entropy_J=scores.entropy_J,
