@@ -1,10 +1,11 @@
 """Options of an algorithm: which team, how sampled, rewarded, compared and improved."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from mas.config.base import Options, Positive
+from mas.config.critic import CriticOptions
 from mas.config.losses import LossOptions
 
 
@@ -37,9 +38,12 @@ class RewardOptions(Options):
 
 
 class AdvantageOptions(Options):
-    """A = (R - baseline) / scale inside a group; a group of one gets 0 (`zero`) or its raw reward (`raw`)."""
+    """A = (R - baseline) / scale inside a group; a group of one gets 0 (`zero`) or its raw reward (`raw`).
 
-    baseline: Literal["mean", "leave_one_out"] = "mean"
+    `baseline=critic` compares with what a value function expected, token by token, and with no group: see `critic`.
+    """
+
+    baseline: Literal["mean", "leave_one_out", "critic"] = "mean"
     scale: Literal["std", "none"] = "std"
     single: Literal["zero", "raw"] = "zero"
 
@@ -56,4 +60,14 @@ class AlgorithmOptions(Options):
     sampler: SamplerOptions = SamplerOptions()
     reward: RewardOptions = RewardOptions()
     advantage: AdvantageOptions = AdvantageOptions()
+    critic: CriticOptions = CriticOptions()
     loss: LossOptions = LossOptions()
+
+    @model_validator(mode="after")
+    def _tokens_can_differ(self) -> Self:
+        if self.advantage.baseline == "critic" and self.critic.level != "turn" and self.loss.surrogate == "gmpo":
+            raise ValueError(
+                f"critic.level={self.critic.level} gives every token its advantage, but surrogate=gmpo weighs a turn "
+                "as one: write critic.level=turn, or another surrogate"
+            )
+        return self

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from mas.config.options import AdvantageOptions, RewardOptions
+from mas.core.errors import TrainingError
 from mas.core.records import Turn
 from mas.training.advantages.group import group_advantages
 from mas.training.rewards import total_reward
@@ -15,7 +16,12 @@ def turn_advantages(
 
     Turns of one trajectory in one group (parallel sampling: all turns of one agent in one episode) hold the same
     reward; it enters the group's statistics once, less the penalties of them all, and its advantage is given to each.
+
+    Raises:
+        TrainingError: the baseline is a critic, which compares tokens; see `mas.training.updates.ppo`.
     """
+    if options.baseline == "critic":
+        raise TrainingError("advantage.baseline=critic compares nothing inside groups: its advantages are of tokens")
     rows: dict[tuple[str, str], float] = {}
     for turn, penalty in zip(turns, penalties or [0.0] * len(turns), strict=True):
         key = turn.group, turn.trajectory

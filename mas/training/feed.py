@@ -109,6 +109,10 @@ class Feed:
     def _reading(self) -> "_Reading":
         return _Reading.of(self.batch, self.device)
 
+    def states(self, hidden_MD: Tensor) -> Tensor:
+        """The hidden state that each loss token is predicted from, [J, D]."""
+        return hidden_MD.index_select(0, self._reading.places_R[self._reading.reading_J])
+
     def per_token(self, values: Sequence[float]) -> Tensor:
         """One number a row as one number a loss token, [J]."""
         numbers = torch.tensor(values, device=self.device)

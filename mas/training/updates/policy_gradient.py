@@ -4,6 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from torch import Tensor
+
 from mas.config.algorithm import AlgorithmOptions
 from mas.core.records import Episode, Turn
 from mas.training.batch import TrainRow, train_rows
@@ -33,7 +35,11 @@ class PolicyGradient:
         """Nothing: every step compares only its own turns."""
         return {}
 
-    def restore(self, state: Mapping[str, Any]) -> None:
+    def tensors(self) -> Mapping[str, Tensor]:
+        """Nothing, as of `state`."""
+        return {}
+
+    def restore(self, state: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
         """See `state`."""
 
     def rows(self, turns: Sequence[Turn], adapter_of: Mapping[str, str]) -> tuple[list[float], list[TrainRow]]:
