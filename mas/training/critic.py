@@ -101,7 +101,7 @@ class Critic:
 
     def tensors(self) -> dict[str, Tensor]:
         """All that the next step depends on, by name."""
-        found = {}
+        found: dict[str, Tensor] = {}
         for name, parameters in self.parameters.items():
             found |= {f"{name}/{index}": one.detach().cpu().contiguous() for index, one in enumerate(parameters)}
             state = optimiser_tensors(self.optimisers[name], parameters)
@@ -114,9 +114,8 @@ class Critic:
         Raises:
             CheckpointError: they are of another critic.
         """
-        wanted = {
-            f"{name}/{at}": one.shape for name, all_of in self.parameters.items() for at, one in enumerate(all_of)
-        }
+        mine = {f"{name}/{at}": one for name, own in self.parameters.items() for at, one in enumerate(own)}
+        wanted = {name: one.shape for name, one in mine.items()}
         have = {name: tensors[name].shape for name in wanted if name in tensors}
         if have != wanted:
             wrong = sorted(name for name in wanted if have.get(name) != wanted[name])
@@ -124,10 +123,10 @@ class Critic:
                 f"the checkpoint holds another critic: {len(wrong)} of {len(wanted)} tensors are missing or have "
                 f"another shape, {wrong[0]!r} first; go on with model.lora and algorithm.advantage as they were"
             )
+        with torch.no_grad():
+            for name, one in mine.items():
+                one.copy_(tensors[name])
         for name, parameters in self.parameters.items():
-            with torch.no_grad():
-                for index, one in enumerate(parameters):
-                    one.copy_(tensors[f"{name}/{index}"])
             prefix = f"{name}/optimiser."
             state = {key.removeprefix(prefix): value for key, value in tensors.items() if key.startswith(prefix)}
             restore_optimiser(self.optimisers[name], parameters, state)
