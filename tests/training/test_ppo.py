@@ -166,14 +166,14 @@ def test_the_critic_learns_so_that_advantages_shrink(base: BaseModel, level: str
     assert told[-1]["explained_variance"] > 0.2
 
 
-def test_what_is_paid_better_than_expected_becomes_likelier(base: BaseModel) -> None:
+def test_what_is_paid_better_than_expected_becomes_likelier_beside_what_is_not(base: BaseModel) -> None:
     ppo = ppo_of(base, {"whiten": True})
     turns = [*said("planner", "a", [(8, 9)], 1.0), *said("planner", "b", [(10, 11)], 0.0)]
     before = ppo.learner.logprobs(train_rows(turns, [0.0, 0.0], ADAPTER_OF, aggregation="token_mean", max_length=8))
     turns = [msgspec.structs.replace(turn, logprobs=tuple(before[id(turn)])) for turn in turns]
     after = ppo.learner.logprobs(improved(ppo, episode(*turns), lr_scale=0.01).rows)
     good, bad = (sum(after[id(turn)]) - sum(turn.logprobs) for turn in turns)
-    assert good > 0 > bad
+    assert good - bad > 1e-3
 
 
 SHORT = (
