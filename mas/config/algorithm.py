@@ -5,6 +5,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from mas.config.base import Count, NonNegative, Options, Positive
+from mas.config.critic import CriticOptions
 from mas.config.losses import LossOptions
 
 Share = Annotated[float, Field(ge=0, le=1)]
@@ -118,7 +119,7 @@ class AdvantageOptions(Options):
     agent's trajectories of one task), one `prompt` of a task and agent, one `role` of the batch, or the whole `batch`.
     A = (R - baseline) / scale. `baseline`: the `mean` of the group, of the others in it (`leave_one_out`), weighted by
     tokens (`length_weighted`), the second best (`best`), `none`, or the role's `running` mean, which forgets by
-    `decay`. A group of one gets 0 (`zero`) or its raw reward (`raw`). `components`: each named term of the reward is
+    `decay`; `critic`: what a value function expected, token by token, and no group: see `critic`. A group of one gets 0 (`zero`) or its raw reward (`raw`). `components`: each named term of the reward is
     compared by itself, and the weighted sum is the advantage.
     `strata`: compared among trajectories of one structure. `step`: a term for each turn is added.
     `inherit`: turns of all other agents have the advantage of this agent's trajectory in their episode.
@@ -127,7 +128,7 @@ class AdvantageOptions(Options):
     """
 
     key: Literal["group", "prompt", "role", "batch"] = "group"
-    baseline: Literal["mean", "leave_one_out", "length_weighted", "best", "none", "running"] = "mean"
+    baseline: Literal["mean", "leave_one_out", "length_weighted", "best", "none", "running", "critic"] = "mean"
     scale: Literal["std", "none", "nonzero"] = "std"
     single: Literal["zero", "raw"] = "zero"
     decay: Annotated[float, Field(ge=0, lt=1)] = 0.95
@@ -170,6 +171,7 @@ class AlgorithmOptions(Options):
     sampler: SamplerOptions = SamplerOptions()
     reward: RewardOptions = RewardOptions()
     advantage: AdvantageOptions = AdvantageOptions()
+    critic: CriticOptions = CriticOptions()
     loss: LossOptions = LossOptions()
 
     @model_validator(mode="after")
@@ -201,6 +203,17 @@ def why_senseless(algorithm: AlgorithmOptions) -> str | None:
             advantage.strata is not None
             and (advantage.key, advantage.baseline, advantage.components) != ("group", "mean", False)
         ),
+        f"critic.level={algorithm.critic.level} gives every token its advantage, but loss.surrogate=gmpo weighs a turn "
+        "as one: write critic.level=turn, or another surrogate": (
+            advantage.baseline == "critic" and algorithm.critic.level != "turn" and algorithm.loss.surrogate == "gmpo"
+        ),
+        "advantage.baseline=critic compares with no group: leave advantage.key, components, strata, step, inherit, "
+        "uncertainty and whiten (critic.whiten has it) as they are": (
+            advantage.baseline == "critic" and _compares(advantage)
+        ),
+        "advantage.components compares each term by mean and spread: leave baseline, scale and whiten as they are": (
+            advantage.components and (advantage.baseline, advantage.scale, advantage.whiten) != ("mean", "std", "none")
+        ),
         "algorithm.swap exchanges adapters, and policy=shared has only one: write policy=per_role": (
             algorithm.swap is not None and algorithm.policy == "shared"
         ),
@@ -212,3 +225,9 @@ def _needs_trajectories(algorithm: AlgorithmOptions) -> bool:
     advantage = algorithm.advantage
     slots = (advantage.step, advantage.strata, advantage.inherit)
     return any(slot is not None for slot in slots) or algorithm.reward.discount < 1
+
+
+def _compares(advantage: AdvantageOptions) -> bool:
+    slots = (advantage.strata, advantage.step, advantage.inherit, advantage.uncertainty)
+    is_usual = (advantage.key, advantage.components, advantage.whiten) == ("group", False, "none")
+    return not is_usual or any(slot is not None for slot in slots)

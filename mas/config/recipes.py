@@ -85,6 +85,24 @@ RECIPES: dict[str, Recipe] = {
         title="GMPO", paper="2507.20673", does="The geometric mean of the bounded ratios of a turn's tokens."
     ),
     "sapo": Recipe(title="SAPO", paper="2511.20347", does="A smooth gate in place of the clip."),
+    "ppo": Recipe(
+        title="PPO with a critic",
+        paper="1707.06347",
+        does="A value function per adapter; every token has an advantage from what followed it.",
+        differs="the critic is an adapter of the same base with a linear head",
+    ),
+    "poad": Recipe(
+        title="POAD",
+        paper="2405.15821",
+        does="PPO whose discount counts an agent's turns and not its tokens.",
+        differs="the critic is an adapter of the same base with a linear head",
+    ),
+    "turn_ppo": Recipe(
+        title="Turn-PPO",
+        paper="2512.17008",
+        does="One advantage and one ratio for all tokens of a turn, with a critic.",
+        differs="the form of the turn-level estimate is our reading",
+    ),
     "gdpo": Recipe(
         title="GDPO",
         paper="2601.05242",

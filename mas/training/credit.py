@@ -7,6 +7,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from mas.config.algorithm import AdvantageOptions, RewardOptions, StepOptions, UncertaintyOptions
+from mas.core.errors import TrainingError
 from mas.core.naming import agent_of
 from mas.core.records import Turn
 from mas.training.advantages.components import component_advantages
@@ -54,7 +55,12 @@ def turn_advantages(
 
     Args:
         running: the baselines of baseline=running, which are changed here.
+
+    Raises:
+        TrainingError: the baseline is a critic, which compares tokens; see `mas.training.updates.ppo`.
     """
+    if options.baseline == "critic":
+        raise TrainingError("advantage.baseline=critic compares nothing inside groups: its advantages are of tokens")
     known = known or Known()
     table = _Table(turns, rewards, options, known)
     advantages = table.spread(_compared(table, options, running))
@@ -138,7 +144,8 @@ def _compared(table: _Table, options: AdvantageOptions, running: Running | None)
         strata = _strata(table, options.strata.by)
         return stratified_advantages(values, table.keys, strata, alpha=options.strata.blend, scale=options.scale)
     if options.components:
-        return _by_component(table, options)
+        return _by_component(table)
+    assert options.baseline != "critic"
     return group_advantages(
         values,
         table.keys,
@@ -149,7 +156,7 @@ def _compared(table: _Table, options: AdvantageOptions, running: Running | None)
     )
 
 
-def _by_component(table: _Table, options: AdvantageOptions) -> list[float]:
+def _by_component(table: _Table) -> list[float]:
     """Every named term compared by itself, and what the rows lose, which has no name, too."""
     weights = term_weights({name for turn in table.first for name in turn.rewards}, table.rewards)
     parts = {name: [turn.rewards.get(name, 0.0) for turn in table.first] for name in sorted(weights)}

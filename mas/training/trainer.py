@@ -22,7 +22,7 @@ from mas.serving.store import AdapterStore
 from mas.serving.weights import AdapterWeights
 from mas.training.canary import check_held, check_sampled, probes_of
 from mas.training.casting import Casting
-from mas.training.checkpoint import Progress, list_checkpoints, load_checkpoint, save_checkpoint
+from mas.training.checkpoint import Progress, list_checkpoints, load_checkpoint, save_checkpoint, update_tensors
 from mas.training.crew import Crew, Opening, check_trainable, new_adapters, open_crew, trainable_adapters
 from mas.training.evaluate import Evaluation, evaluate
 from mas.training.learner import Learner
@@ -31,6 +31,7 @@ from mas.training.summary import step_metrics
 from mas.training.tasks.plan import TaskPlan, plan_tasks
 from mas.training.traced import traced_rollout, traced_step
 from mas.training.updates.policy_gradient import PolicyGradient
+from mas.training.updates.ppo import Ppo
 from mas.training.updates.update import Improved, Update
 
 Metrics = dict[str, Any]
@@ -98,7 +99,7 @@ class Trainer:
             base, new_adapters(base, names, config.train.seed), config.learner, config.algorithm.loss
         )
         self.rollout = Rollout(config, self.tasks)
-        self.update: Update = PolicyGradient(self.learner, config.algorithm)
+        self.update = _update_of(self.learner, config)
         self.progress = Progress(0, 0, 0, dict.fromkeys(names, 0))
 
     def resume(self) -> bool:
@@ -112,7 +113,7 @@ class Trainer:
             return False
         self.progress = load_checkpoint(found[-1], self.learner)
         self.tasks.restore(self.progress.tasks)
-        self.update.restore(self.progress.update)
+        self.update.restore(self.progress.update, update_tensors(found[-1]))
         return True
 
     async def run(self, watcher: Watcher) -> Outcome:
@@ -137,7 +138,8 @@ class Trainer:
                     await self._evaluate(crew, watcher)
                     ended = bool(self._end())
                 if self.checkpoints is not None and (ended or _is_due(self.progress.step, train.checkpoint_every)):
-                    save_checkpoint(self.checkpoints, self.learner, self.progress, train.keep_checkpoints)
+                    tensors = self.update.tensors()
+                    save_checkpoint(self.checkpoints, self.learner, self.progress, train.keep_checkpoints, tensors)
         adapters = {name: weights.snapshot() for name, weights in self.learner.adapters.items()}
         return Outcome(self.progress, adapters, tuple(history), self._end())
 
@@ -212,6 +214,12 @@ class Trainer:
             published[name] = await store.publish(name, self.learner.adapters[name], probes=probes)
         check_held(store, self.learner, improved.learned)
         return published
+
+
+def _update_of(learner: Learner, config: Config) -> Update:
+    if config.algorithm.advantage.baseline == "critic":
+        return Ppo(learner, config.algorithm, config.train.seed)
+    return PolicyGradient(learner, config.algorithm)
 
 
 def _is_due(step: int, every: int) -> bool:

@@ -46,8 +46,16 @@ def test_algorithms_differ_where_they_say() -> None:
     assert {name: (one.team, one.sampler.mode) for name, one in chosen.items()} == {
         "at_grpo": ("team", "tree"),
         "parallel_grpo": ("team", "parallel"),
+        "poad": ("team", "parallel"),
+        "ppo": ("team", "parallel"),
         "single_grpo": ("solo", "parallel"),
     }
+
+
+def test_ppo_and_poad_differ_in_what_is_discounted() -> None:
+    ppo, poad = (load_config([f"algorithm={name}"]).algorithm for name in ("ppo", "poad"))
+    assert ppo.advantage.baseline == poad.advantage.baseline == "critic"
+    assert (ppo.critic.level, poad.critic.level, poad.critic.gamma) == ("token", "bad", 0.95)
 
 
 def test_the_command_line_wins_over_every_preset() -> None:

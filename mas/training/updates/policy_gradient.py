@@ -5,6 +5,8 @@ from dataclasses import replace
 from statistics import fmean
 from typing import Any
 
+from torch import Tensor
+
 from mas.config.algorithm import AlgorithmOptions
 from mas.core.records import Episode, Turn
 from mas.training.advantages.running import Running
@@ -37,7 +39,11 @@ class PolicyGradient:
         means = self.running.state()
         return {"running": dict(means)} if means else {}
 
-    def restore(self, state: Mapping[str, Any]) -> None:
+    def tensors(self) -> Mapping[str, Tensor]:
+        """Nothing, as of `state`."""
+        return {}
+
+    def restore(self, state: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
         """See `state`."""
         self.running = Running(self.algorithm.advantage.decay, dict(state.get("running", {})))
 
