@@ -63,6 +63,10 @@ def test_where_nothing_was_found_wrong_answers_get_nothing() -> None:
     assert entity_rewards([0.0, 0.0], ["wrong", "correct"], alpha=0.3) == [0, 1]
 
 
+def test_a_repeated_entity_counts_once() -> None:
+    assert match_rate("Ada", ["Ada", "Ada", "Byron"]) == 0.5
+
+
 @pytest.mark.parametrize("names", [[], ["Ada", ""]])
 def test_no_entities_are_refused(names: list[str]) -> None:
     with pytest.raises(ValueError, match="cannot be matched"):

@@ -41,4 +41,4 @@ def entity_rewards(rates: Sequence[float], answers: Sequence[Answer], *, alpha: 
             raise ValueError(f"{name} {value} is outside of [0, 1]")
     most = max(rates, default=0.0) or 1.0
     worth = {"correct": 1.0, "error": 0.0}
-    return [worth.get(answer, alpha * rate / most) for rate, answer in zip(rates, answers, strict=True)]
+    return [worth.get(answer, alpha * (rate / most)) for rate, answer in zip(rates, answers, strict=True)]

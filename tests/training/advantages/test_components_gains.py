@@ -40,6 +40,8 @@ def test_a_component_may_be_weighted_whitened_by_tokens_and_by_agent() -> None:
     weighted = [2 * a + 0.5 * f for a, f in zip(accuracy, form, strict=True)]
     found = component_advantages(TERMS, keys, {"accuracy": 2, "format": 0.5}, buffers=[0, 0, 1, 1], tokens=[1, 2, 3, 4])
     assert found == near(whiten(weighted, [0, 0, 1, 1], tokens=[1, 2, 3, 4]))
+    once = component_advantages(TERMS, keys, {"accuracy": 2, "format": 1})
+    assert component_advantages(TERMS, keys, {"accuracy": 2}) == once
 
 
 @given(values=st.lists(QUARTERS, min_size=2, max_size=8), factor=st.sampled_from([0.5, 2.0, 64.0]))
@@ -76,6 +78,10 @@ def test_igpo(gamma: float, wanted: str) -> None:
     found = gain_advantages(LOGPROBS, OUTCOMES, ["q", "q"], gamma=gamma)
     assert [len(row) for row in found] == [3, 3]
     assert flat(found) == near(flat(IGPO[wanted]))
+
+
+def test_gains_are_not_discounted_unless_asked_for() -> None:
+    assert flat(gain_advantages(LOGPROBS, OUTCOMES, ["q", "q"])) == near(flat(IGPO["turn_adv_gamma1"]))
 
 
 def test_gains_are_of_log_probabilities_and_not_of_probabilities() -> None:

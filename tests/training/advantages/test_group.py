@@ -81,6 +81,7 @@ def test_every_group_reports_size_variance_and_why_it_is_dropped() -> None:
     assert [g.variance for g in found.values()] == near([2.0, 0.0, 0.0])
     statistics = group_statistics([1.0, 3.0, 5.0, 2.0, 2.0], ["a", "a", "b", "c", "c"])
     assert (statistics.groups, statistics.single, statistics.zero_variance) == (3, 1, 1)
+    assert group_statistics([1.0, 2.0], ["a", "b"]).spread == 0.0
 
 
 @given(rows=ROWS, baseline=st.sampled_from(BASELINES), scale=st.sampled_from(["std", "none"]))
@@ -141,6 +142,8 @@ def test_standard_deviations_count_one_less_by_default() -> None:
 
 
 def test_what_cannot_be_computed_is_refused() -> None:
+    with pytest.raises(ValueError, match="4 rewards but 1 group keys"):
+        groups_of(REWARDS, ["g"])
     with pytest.raises(ValueError, match="baseline=none compares nothing"):
         group_advantages(REWARDS, KEYS, baseline="none")
     with pytest.raises(ValueError, match="needs the number of trained tokens"):

@@ -60,6 +60,10 @@ def test_one_keys_rewards_do_not_move_anothers(rows: Any, other: int) -> None:
     ]
 
 
+def test_without_memory_the_baseline_is_the_last_reward() -> None:
+    assert Running(0.0).advantages([1.0, 3.0, 2.0], ["k"] * 3, range(3)) == [1.0, 2.0, -1.0]
+
+
 def test_its_state_is_a_copy() -> None:
     running = Running()
     state = running.state()

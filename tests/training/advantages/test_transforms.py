@@ -74,6 +74,11 @@ def test_the_bonus_is_for_what_comes_next_and_not_for_the_end() -> None:
     assert found[0] == near([0.18394, -0.18394])
 
 
+def test_equal_entropies_are_all_the_lowest_and_an_empty_batch_is_empty() -> None:
+    assert normalised([[0.3, 0.3], [0.3]]) == [[0.0, 0.0], [0.0]]
+    assert modulated([], []) == []
+
+
 def test_aepo_counts_uncertain_tokens_more() -> None:
     assert entropy_scaled([1.0] * 3, [0.5, 1.0, 1.5]) == near(ORACLES["20_aepo"]["entropy_adv"])
     assert entropy_scaled([2.0, -1.0], [0.7, 0.7]) == [2.0, -1.0]
@@ -121,7 +126,11 @@ def test_an_early_bonus_must_be_bounded() -> None:
     with pytest.raises(ValueError, match=r"signs are not kept: it is 1\.0"):
         shaped([("q", 1.0, 1, 10)], bound=1.0)
     with pytest.raises(ValueError, match="has length 0"):
-        shaped([("q", 1.0, 0, 0)])
+        shaped([("q", 1.0, 0, 0), ("q", 1.0, 0, 9)])
+    with pytest.raises(ValueError, match="1 advantages but 2 positions"):
+        early_bonus([1.0], [1, 2], [9], ["q"], delta=-1.0, bound=0.5)
+    # A length of 1 is one; a single place is its own mean.
+    assert shaped([("q", 1.0, 0, 1)]) == [1.0]
 
 
 def test_matpo_workers_inherit() -> None:
@@ -144,6 +153,12 @@ def test_a_worker_of_a_worker_has_exactly_the_main_rollouts(depth: int, value: f
     rows = [str(level) for level in range(depth + 1)]
     parents = {str(level): str(level - 1) for level in range(1, depth + 1)}
     assert inherited(rows, parents, {"0": value}) == [value] * (depth + 1)
+
+
+def test_the_multiplier_is_rows_per_main_rollout() -> None:
+    assert (row_multiplier(3, 1), row_multiplier(2, 2)) == (3.0, 1.0)
+    with pytest.raises(ValueError, match="3 rows cannot hold 0"):
+        row_multiplier(3, 0)
 
 
 def test_workers_without_a_caller_are_refused() -> None:

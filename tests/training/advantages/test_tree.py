@@ -61,6 +61,13 @@ def test_backups_differ_where_branches_do() -> None:
     assert roots == near({"child_mean": 0.25, "leaf_mean": 1 / 3, "child_softmax": 0.5 * 0.7310586})
 
 
+def test_entropies_of_any_size_are_weighted() -> None:
+    # Weights e^1 : 1, however far from 0 both are.
+    for least in (-2000.0, 2000.0):
+        nodes = [Node(id="r"), *(Node(id=str(k), parent="r", reward=float(k), entropy=least + k) for k in range(2))]
+        assert node_values(nodes)["r"] == near(0.7310586)
+
+
 @given(nodes=trees(), backup=st.sampled_from(["child_softmax", "child_mean", "leaf_mean"]))
 def test_values_lie_between_those_of_the_leaves(nodes: Any, backup: Any) -> None:
     leaves = [node.reward for node in nodes if node.reward is not None]

@@ -36,6 +36,12 @@ def test_comas_whitens_the_tokens_of_each_agent() -> None:
     assert found[3:] == near([-0.707107, 0.707107])
 
 
+def test_the_guards_hold_tiny_differences_back() -> None:
+    # 0 and 2e-4: mean 1e-4, variance 2e-8; 1e-4 / sqrt(3e-8), and 1e-4 / (1.414214e-4 + 1e-8).
+    assert whiten([0.0, 2e-4])[1] == near(0.577350)
+    assert whiten([0.0, 2e-4], guard="std")[1] == near(0.707057)
+
+
 @given(rows=ROWS)
 def test_a_count_of_tokens_is_that_many_values(rows: Any) -> None:
     keys, values, tokens = columns(rows)
