@@ -64,13 +64,15 @@ def _model_at(place: Sequence[int | str]) -> type[BaseModel]:
 
 def _section(annotation: Any) -> type[BaseModel] | None:
     """The option model of a key that holds one, or may hold one; None: it never does."""
+    if get_origin(annotation) in (dict, tuple):
+        return None
     possible = [one for one in (annotation, *get_args(annotation)) if isinstance(one, type)]
     return next((one for one in possible if issubclass(one, BaseModel)), None)
 
 
 def _keys(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
     for name, field in model.model_fields.items():
-        if get_origin(field.annotation) is not dict and (section := _section(field.annotation)):
+        if section := _section(field.annotation):
             yield from _keys(section, f"{prefix}{name}.")
         else:
             yield prefix + name

@@ -27,8 +27,8 @@ ByTurn = dict[int, list[float]]
 class Ppo:
     """Advantages as `algorithm.critic` says, followed by the learner as `algorithm.loss` says; then the critic learns.
 
-    A trajectory is all that an agent said in an episode, paid turn by turn and R altogether; in tree sampling every candidate is
-    one of its own. With loss.kl_in=reward each token also pays its own share of the KL.
+    A trajectory is all that an agent said in an episode, paid turn by turn and R altogether; in tree sampling every
+    candidate is one of its own. With loss.kl_in=reward each token also pays its own share of the KL.
     Source: PPO, arXiv 1707.06347; of language models: 1909.08593; one per agent of a team: CORY, 2410.06101; over
     turns: 2512.17008; with action decomposition: POAD, 2405.15821.
 
