@@ -119,7 +119,7 @@ class AdvantageOptions(Options):
     agent's trajectories of one task), one `prompt` of a task and agent, one `role` of the batch, or the whole `batch`.
     A = (R - baseline) / scale. `baseline`: the `mean` of the group, of the others in it (`leave_one_out`), weighted by
     tokens (`length_weighted`), the second best (`best`), `none`, the role's `running` mean, which forgets by `decay`,
-    or what a `critic` expected, token by token and in no group. A group of one gets 0 (`zero`) or its raw reward (`raw`).
+    or what a `critic` expected, token by token and in no group. A group of one gets 0 (`zero`) or its reward (`raw`).
     `components`: each named term of the reward is compared by itself, and the weighted sum is the advantage.
     `strata`: compared among trajectories of one structure. `step`: a term for each turn is added.
     `inherit`: turns of all other agents have the advantage of this agent's trajectory in their episode.
