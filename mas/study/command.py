@@ -30,8 +30,9 @@ def curves(
         raise ConfigError(f"--out {out}: the drawing is an SVG file; give a name that ends in .svg")
     runs = [read_run(place) for place in places]
     charts = learning_curves(runs, metric=metric, x=x)
+    names = tuple(dict.fromkeys(run.team for run in runs))
     try:
-        write_text_atomic(out, curves_svg(charts, columns=min(columns, len(charts))))
+        write_text_atomic(out, curves_svg(charts, names=names, columns=min(columns, len(charts))))
     except OSError as error:
         raise RunDirectoryError(f"{out} cannot be written: {error.strerror}. Choose another --out.") from error
     for run in runs:
