@@ -35,6 +35,7 @@ from mas.scenarios import SCENARIOS, build_scenario
 from mas.scenarios.command import scenarios
 from mas.scenarios.fits import check_fits
 from mas.scenarios.named import named_team
+from mas.study.command import curves
 from mas.study.options import load_study
 
 if TYPE_CHECKING:
@@ -54,6 +55,7 @@ app.command()(broker)
 app.command()(run)
 app.command()(agent)
 app.command()(timeline)
+app.command()(curves)
 app.command()(play)
 app.command()(stop)
 app.command()(scenarios)

@@ -202,10 +202,13 @@ def _validated(config: DictConfig) -> Config:
 
 
 def leaves(value: Any, prefix: str = "") -> list[tuple[str, Any]]:
-    """Dotted keys and values, in order; lists, empty mappings and those with dots in their keys count as values."""
+    """Dotted keys and values of plain mappings, in order, such as `Config.model_dump` makes them.
+
+    Lists, empty mappings and those with dots in their keys count as values.
+    """
     if not isinstance(value, dict) or not value or any("." in str(key) for key in value):
         return [(prefix, value)]
-    found: list[tuple[str, Any]] = []
+    found = []
     for key, item in value.items():
         found += leaves(item, f"{prefix}.{key}" if prefix else str(key))
     return found
