@@ -26,7 +26,7 @@ from pydantic import ValidationError
 
 from mas.config.idle import why_idle
 from mas.config.options import Config
-from mas.config.problems import describe, unknown_key
+from mas.config.problems import bridged_id, describe, unknown_key
 from mas.core.errors import ConfigError, RunDirectoryError
 from mas.core.naming import did_you_mean
 
@@ -136,6 +136,8 @@ def _choices(parsed: Sequence[Override]) -> dict[str, str]:
             continue
         value, possible = str(override.value()), presets(group)
         offered = {point.name for point in entry_points(group="mas.scenarios")} if group == "scenario" else set()
+        if group == "scenario" and ":" in value and value not in offered:
+            raise ConfigError(bridged_id(value))
         if value not in possible and value not in offered:
             raise ConfigError(f"{group}={value}: no such {group}. {did_you_mean(value, {*possible, *offered})}")
         choices[group] = value

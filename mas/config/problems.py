@@ -35,6 +35,15 @@ def describe(detail: ErrorDetails) -> str:
     return f"{key} is not possible: it {message[:1].lower()}{message[1:]}{hint}."
 
 
+def bridged_id(name: str) -> str:
+    """The sentence where an environment of another library, as `open_spiel:tic_tac_toe`, is named as a scenario."""
+    return (
+        f"{name!r} is the id of a bridge: an environment of another library, not a scenario, so it has no team and no "
+        f"held-out tasks. Play it: mas play {name}. To train in it make a scenario of it, of a game with "
+        "mas.scenarios.against.Against around one of its seats: docs/bridges.md"
+    )
+
+
 def unknown_key(place: Sequence[int | str], value: object) -> str:
     """The sentence for a key that does not exist."""
     model, name = _model_at(place[:-1]), str(place[-1])

@@ -128,6 +128,10 @@ def test_a_scenario_preset_may_set_other_sections_and_the_algorithm_preset_wins_
 
 BAD = [
     ("scenario=pln_path", "scenario=pln_path: no such scenario. Did you mean 'plan_path'?"),
+    (
+        "scenario=open_spiel:kuhn_poker",
+        "'open_spiel:kuhn_poker' is the id of a bridge: an environment of another library",
+    ),
     ("algorithm=grpo", "algorithm=grpo: no such algorithm. Did you mean"),
     ("train.stps=3", "no key 'train.stps' (value 3). Did you mean 'steps'?"),
     ("model.tiny.hiden=3", "no key 'model.tiny.hiden' (value 3). Did you mean 'hidden'?"),
