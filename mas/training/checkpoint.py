@@ -29,7 +29,8 @@ _MANIFEST = "manifest.json"
 @dataclass(frozen=True, slots=True)
 class Progress:
     """Where a run stands: steps done, tokens and calls spent on sampling, each adapter's served version, the success of
-    the last greedy evaluation (None before the first), and the state of its task source (empty: it has none)."""
+    the last greedy evaluation (None before the first), and the states of its task source and of its update (empty: it
+    has none)."""
 
     step: int
     tokens: int
@@ -37,6 +38,7 @@ class Progress:
     versions: Mapping[str, int]
     success: float | None = None
     tasks: Mapping[str, Any] = field(default_factory=dict)
+    update: Mapping[str, Any] = field(default_factory=dict)
 
 
 def save_checkpoint(directory: Path, learner: Learner, progress: Progress, keep: int) -> Path:
@@ -53,6 +55,7 @@ def save_checkpoint(directory: Path, learner: Learner, progress: Progress, keep:
         "versions": dict(progress.versions),
         "success": progress.success,
         "tasks": dict(progress.tasks),
+        "update": dict(progress.update),
     }
     files["state.json"] = json.dumps(state, indent=1).encode()
     sums = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
@@ -83,7 +86,7 @@ def verify_checkpoint(path: Path) -> Progress:
                 raise CheckpointError(f"checkpoint {path} is corrupt: {name} is not what was written; {advice}")
         state = json.loads((path / "state.json").read_text())
         where = (state["step"], state["tokens"], state["calls"], state["versions"], state["success"])
-        return Progress(*where, state.get("tasks", {}))
+        return Progress(*where, state.get("tasks", {}), state.get("update", {}))
     except (OSError, ValueError, KeyError, AttributeError) as error:
         raise CheckpointError(f"checkpoint {path} is corrupt: {error}; {advice}") from error
 

@@ -8,21 +8,20 @@ from mas.config.options import RewardOptions
 from mas.core.records import Episode, Turn
 from mas.training.advantages.group import group_statistics
 from mas.training.rewards import total_reward
+from mas.training.updates.update import Improved
 
 
 def step_metrics(
-    episodes: Sequence[Episode],
-    turns: Sequence[Turn],
-    advantages: Sequence[float],
-    rewards: RewardOptions,
-    learned: Mapping[str, Mapping[str, float]],
-    adapter_of: Mapping[str, str],
+    episodes: Sequence[Episode], improved: Improved, rewards: RewardOptions, adapter_of: Mapping[str, str]
 ) -> dict[str, Any]:
     """Nested metrics: the team's at the top, `roles.NAME.*` below, `adapters.NAME.*` from the learner."""
+    turns = [turn for episode in episodes for turn in episode.turns]
     played = [episode for episode in episodes if episode.status == "done"]
     roles = {}
     for role in dict.fromkeys(turn.role for turn in turns):
-        own = [(turn, advantage) for turn, advantage in zip(turns, advantages, strict=True) if turn.role == role]
+        own = [
+            (turn, advantage) for turn, advantage in zip(turns, improved.advantages, strict=True) if turn.role == role
+        ]
         roles[role] = _role_metrics([turn for turn, _ in own], [advantage for _, advantage in own], rewards)
         roles[role]["is_trained"] = float(role in adapter_of)
     return {
@@ -32,7 +31,8 @@ def step_metrics(
         "episodes": {"done": len(played), "failed": len(episodes) - len(played)},
         "failed_attempts": sum(one.cause is not None for episode in episodes for one in episode.attempts),
         "roles": roles,
-        "adapters": {name: dict(values) for name, values in learned.items()},
+        "adapters": {name: dict(values) for name, values in improved.learned.items()},
+        **improved.metrics,
     }
 
 

@@ -5,7 +5,7 @@ through the seed and the step's number: a run that is killed and resumed ends wi
 """
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from mas.config.options import Config
 from mas.core.errors import TrainingError
-from mas.core.records import Episode, Turn
+from mas.core.records import Episode
 from mas.core.scenario import Scenario
 from mas.core.seeds import derive_seed
 from mas.core.together import together
@@ -23,19 +23,18 @@ from mas.serving.model import BaseModel
 from mas.serving.publication import Publication
 from mas.serving.store import AdapterStore
 from mas.serving.weights import AdapterWeights
-from mas.training.batch import TrainRow, train_rows
 from mas.training.canary import check_held, check_sampled, probes_of
 from mas.training.checkpoint import Progress, list_checkpoints, load_checkpoint, save_checkpoint
-from mas.training.credit import turn_advantages
 from mas.training.crew import Crew, Opening, check_trainable, new_adapters, open_crew, trainable_adapters
 from mas.training.evaluate import Evaluation, evaluate
 from mas.training.learner import Learner
-from mas.training.losses.penalty import kl_penalty
 from mas.training.sampling.parallel import ParallelSampler
 from mas.training.sampling.tree import TreeSampler
 from mas.training.summary import step_metrics
 from mas.training.tasks.plan import TaskPlan, outcome_of, plan_tasks
 from mas.training.traced import traced_rollout, traced_step
+from mas.training.updates.policy_gradient import PolicyGradient
+from mas.training.updates.update import Improved, Update
 
 Metrics = dict[str, Any]
 
@@ -99,6 +98,7 @@ class Trainer:
         self.learner = Learner(
             base, new_adapters(base, names, config.train.seed), config.learner, config.algorithm.loss
         )
+        self.update: Update = PolicyGradient(self.learner, config.algorithm)
         self.progress = Progress(0, 0, 0, dict.fromkeys(names, 0))
 
     def resume(self) -> bool:
@@ -112,6 +112,7 @@ class Trainer:
             return False
         self.progress = load_checkpoint(found[-1], self.learner)
         self.tasks.restore(self.progress.tasks)
+        self.update.restore(self.progress.update)
         return True
 
     async def run(self, watcher: Watcher) -> Outcome:
@@ -171,17 +172,14 @@ class Trainer:
         with traced_rollout(self.config.trace):
             episodes = await self._sample(crew)
         sampled = time.perf_counter()
-        algorithm = self.config.algorithm
-        turns = [turn for episode in episodes for turn in episode.turns]
-        advantages, rows = self._rows(turns, crew.adapter_of)
+        step = self.progress.step + 1
         with phase("update"):
-            learned = self.learner.step(rows, lr_scale=self._lr_scale())
+            improved = self.update.improve(episodes, crew.adapter_of, step=step, lr_scale=self._lr_scale())
         taught = time.perf_counter()
         if self.config.train.canary:
-            check_sampled(learned, self.base.options.dtype)
+            check_sampled(improved.learned, self.base.options.dtype)
         with phase("publish"):
-            published = await self._publish(crew.engine.store, learned, rows)
-        step = self.progress.step + 1
+            published = await self._publish(crew.engine.store, improved)
         self.progress = replace(
             self.progress,
             step=step,
@@ -189,8 +187,9 @@ class Trainer:
             calls=self.progress.calls + sum(episode.calls for episode in episodes),
             versions={name: ref.version for name, ref in crew.engine.adapters().items()},
             tasks=self.tasks.state(),
+            update=self.update.state(),
         )
-        metrics = step_metrics(episodes, turns, advantages, algorithm.reward, learned, crew.adapter_of)
+        metrics = step_metrics(episodes, improved, self.config.algorithm.reward, crew.adapter_of)
         metrics |= {"tokens": self.progress.tokens, "calls": self.progress.calls}
         if told := self.tasks.metrics():
             metrics["tasks"] = told
@@ -200,33 +199,13 @@ class Trainer:
         watcher.on_step(step, metrics, episodes)
         return metrics
 
-    def _rows(self, turns: Sequence[Turn], adapter_of: Mapping[str, str]) -> tuple[list[float], list[TrainRow]]:
-        """Every turn's advantage, and what the learner is given; the KL is paid here if rewards pay it."""
-        algorithm = self.config.algorithm
-        loss = algorithm.loss
-
-        def rows_of(advantages: Sequence[float]) -> list[TrainRow]:
-            return train_rows(turns, advantages, adapter_of, aggregation=loss.aggregation, max_length=loss.max_length)
-
-        if not loss.kl or loss.kl_in == "loss":
-            advantages = turn_advantages(turns, algorithm.reward, algorithm.advantage)
-            return advantages, rows_of(advantages)
-        rows = rows_of([0.0] * len(turns))
-        own, base = self.learner.logprobs(rows), self.learner.logprobs(rows, is_reference=True)
-        # Turns of frozen roles have no row and pay nothing.
-        paid = [kl_penalty(own[id(turn)], base[id(turn)], loss.kl) if id(turn) in own else 0.0 for turn in turns]
-        advantages = turn_advantages(turns, algorithm.reward, algorithm.advantage, paid)
-        return advantages, [replace(row, reference=base[id(row.turn)]) for row in rows_of(advantages)]
-
-    async def _publish(
-        self, store: AdapterStore, names: Iterable[str], rows: Sequence[TrainRow]
-    ) -> dict[str, Publication]:
+    async def _publish(self, store: AdapterStore, improved: Improved) -> dict[str, Publication]:
         """Serve what was learned, each adapter behind the canary."""
         published = {}
-        for name in names:
-            probes = probes_of(self.learner, rows, name) if self.config.train.canary else ()
+        for name in improved.learned:
+            probes = probes_of(self.learner, improved.rows, name) if self.config.train.canary else ()
             published[name] = await store.publish(name, self.learner.adapters[name], probes=probes)
-        check_held(store, self.learner, names)
+        check_held(store, self.learner, improved.learned)
         return published
 
     async def _sample(self, crew: Crew) -> list[Episode]:

@@ -22,6 +22,7 @@ from mas.serving.transformers_engine import TransformersEngine
 from mas.training.evaluate import Evaluation
 from mas.training.learner import Learner
 from mas.training.trainer import Outcome, Trainer
+from mas.training.updates.policy_gradient import PolicyGradient
 
 
 class Notes:
@@ -291,7 +292,7 @@ def test_a_turn_pays_for_being_likelier_than_under_the_base(
     own = {id(turns[0]): (-1.0, -1.0), id(turns[1]): (-2.0, -2.0)}
     bare = {id(turn): (-1.5, -1.5) for turn in turns}
     monkeypatch.setattr(trainer.learner, "logprobs", lambda rows, is_reference=False: bare if is_reference else own)
-    advantages, rows = trainer._rows(turns, {"planner": "planner"})
+    advantages, rows = PolicyGradient(trainer.learner, config.algorithm).rows(turns, {"planner": "planner"})
     # 0.5 x 2 x 0.5 is taken from the first, and as much given to the second; their mean stays 0.
     assert advantages == pytest.approx([-0.5, 0.5])
     assert [row.reference for row in rows] == [(-1.5, -1.5)] * 2

@@ -1,0 +1,1 @@
+"""Updates: what a step's episodes change in the adapters."""

@@ -1,0 +1,45 @@
+"""What every update has in common: a step's turns in, better adapters and numbers out."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from mas.core.records import Episode
+from mas.training.batch import TrainRow
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Improved:
+    """What an update did.
+
+    Attributes:
+        rows: what was learned from; the canary is asked with some of them.
+        advantages: of every turn of the episodes, in order; metrics show their spread.
+        learned: adapter -> metrics, of the adapters that changed.
+        metrics: what else there is to tell, at the top of the step's metrics.
+    """
+
+    rows: Sequence[TrainRow]
+    advantages: Sequence[float]
+    learned: Mapping[str, Mapping[str, float]]
+    metrics: Mapping[str, Any]
+
+
+class Update(Protocol):
+    """Changes the learner's adapters by a step's episodes."""
+
+    def improve(
+        self, episodes: Sequence[Episode], adapter_of: Mapping[str, str], *, step: int, lr_scale: float
+    ) -> Improved:
+        """One step.
+
+        Args:
+            adapter_of: role -> adapter, for the roles that are trained in this step.
+            step: from 1. lr_scale: what the learning rate is multiplied by.
+        """
+
+    def state(self) -> Mapping[str, Any]:
+        """What the next step depends on beside the learner, as JSON."""
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on from `state()`."""
