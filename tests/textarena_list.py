@@ -32,8 +32,8 @@ SEATS = (2, 1, 3, 4, 5, 6, 7)
 EPISODES = 4
 OPEN_END = 400
 """Actions after which a game ends that names no end of its own."""
-SLOW_S = 3
-PROBE_S = 40
+SLOW_S = 10
+PROBE_S = 60
 _BRACKETS = re.compile(r"\[[^\[\]\n]{1,40}\]")
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from itertools import count
 from types import MappingProxyType, TracebackType
 from typing import Self
@@ -73,6 +74,7 @@ class TeamRuntime:
 
         self.plan = plan
         self.bus = bus
+        self._peers = frozenset(peers)
         self._members = {name: member(role) for name, role in (*plan.roles.items(), *plan.stand_ins.items())}
         self._place = place
         number = next(_RUNS)
@@ -167,6 +169,21 @@ class TeamRuntime:
             member = RoleAgent(member.role, traced_voice(voice), self.bus.part)
         return await self._troupe.spawn(agent, with_pulse(self.bus, member.handle))
 
+    def speak_as(self, adapters: Mapping[str, str]) -> None:
+        """Let roles speak through other adapters from now on; those not named, and peers, stay as they are.
+
+        Args:
+            adapters: role -> adapter.
+
+        Raises:
+            RunError: the agents are processes of their own.
+        """
+        if self._place is not None:
+            raise RunError("agents in processes of their own keep their adapters: roles swap in one process only")
+        for member in self._members.values():
+            if isinstance(member, RoleAgent) and member.role.name in adapters and member.role.name not in self._peers:
+                member.voice = replace(member.voice, adapter=adapters[member.role.name])
+
     async def retire(self, agent: str) -> int:
         """Let the listener of an agent that came last finish what it has in hand, and leave; how many are left.
 
@@ -247,6 +264,7 @@ class TeamRuntime:
         on_attempt: Callable[[Attempt], None] | None = None,
         in_step: bool = False,
         settings: Mapping[str, Setting] = MappingProxyType({}),
+        turns: int | None = None,
     ) -> None:
         """Play an environment that was reset to its end; it takes part through the bus like an agent.
 
@@ -259,6 +277,7 @@ class TeamRuntime:
             on_attempt: told every try at an agent that did not answer at the first one, and every compensation.
             in_step: see `play_turn`.
             settings: what else the play depends on, such as a seed; it goes on only with the same. For the log.
+            turns: most team turns, at least 1, after which the play ends wherever it is; None: to its end.
 
         Raises:
             AgentFailed: an agent failed, and its failures are not isolated. Halted: the team was drained or cancelled.
@@ -266,5 +285,12 @@ class TeamRuntime:
             cannot be written. ReplayError: this play does something else than the recorded one.
         """
         await self._episodes.play(
-            episode, environment, decide, on_turn, on_attempt=on_attempt, in_step=in_step, settings=settings
+            episode,
+            environment,
+            decide,
+            on_turn,
+            on_attempt=on_attempt,
+            in_step=in_step,
+            settings=settings,
+            turns=turns,
         )
