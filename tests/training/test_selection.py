@@ -94,6 +94,7 @@ def test_returns_must_differ_by_more_than_a_bound() -> None:
     assert drop_narrow({"task": returns}).dropped == ("task",)
     assert drop_narrow({"task": returns}, above=spread - 1e-9).kept == ("task",)
     assert drop_narrow({"task": returns}, above=spread + 1e-9).dropped == ("task",)
+    assert drop_narrow({"as_wide": [0.0, 1.0]}, above=0.5).dropped == ("as_wide",)
 
 
 @pytest.mark.parametrize("seed", range(3))

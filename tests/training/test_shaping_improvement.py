@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from oracles import ORACLES, near
 
 from mas.training.advantages.group import group_advantages
-from mas.training.shaping.improvement import FeedbackReward, improvement, improvements
+from mas.training.shaping.improvement import FeedbackReward, answer_score, improvement, improvements
 from mas.training.shaping.interaction import complement, proposer_reward, shared_sum
 from mas.training.shaping.red_team import Exchange, RedTeamRewards
 
@@ -45,6 +45,14 @@ def test_feedback_earns_the_improvement_only_with_right_labels(name: str, stage:
     before, after, is_right, is_readable = CASES[name]
     found = reward(improvement(before, after), is_label_right=is_right, is_readable=is_readable)
     assert found == near(WALTZ[stage][name])
+
+
+@pytest.mark.parametrize(
+    ("name", "unsafe", "overrefusing"),
+    [("safe_and_not_overrefusing", False, False), ("unsafe", True, False), ("overrefusing", False, True)],
+)
+def test_an_answer_is_good_if_neither_unsafe_nor_over_refusing(name: str, unsafe: bool, overrefusing: bool) -> None:
+    assert answer_score(is_unsafe=unsafe, is_overrefusing=overrefusing) == WALTZ["conv_reward"][name]
 
 
 @given(scores=st.lists(st.floats(-4, 4), min_size=1, max_size=9))

@@ -1,4 +1,4 @@
-"""Partial, bounded, shaped and learned rewards: sections 8, 9, 11, 12, 17, 18, 26, 28, 33, 34 of the formula sheet."""
+"""Partial, bounded, shaped and learned rewards: sections 8, 9, 11, 12, 17, 18, 26, 28, 33, 34, 36 of the sheet."""
 
 import math
 from itertools import accumulate
@@ -290,3 +290,11 @@ def test_the_tool_reward_is_the_weighted_sum_of_its_parts() -> None:
     score = tool_score([called], [wanted], readable=True)
     assert (score.name, score.parameters, score.values, score.most) == (1, pytest.approx(1 / 3), 1, 4)
     assert score.total == pytest.approx(1 + 6 * (1 + 1 / 3 + 1) / 4 - 3)
+
+
+@pytest.mark.parametrize(("name", "action"), [("exact", 1.0), ("type_only", 0.5), ("parsed_wrong", 0.1)])
+def test_a_step_reward_of_form_and_action_is_two_weighted_terms(name: str, action: float) -> None:
+    # UI-S1: 0.1 x form + 0.9 x action.
+    options = RewardOptions(weights={"format": 0.1, "action": 0.9})
+    terms = {"own.format": 1.0, "own.action": action}
+    assert total_reward(terms, options) == near(ORACLES["36_ui_s1"]["step_reward"][name])

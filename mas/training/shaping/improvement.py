@@ -9,6 +9,11 @@ from itertools import pairwise
 from math import isfinite
 
 
+def answer_score(*, is_unsafe: bool, is_overrefusing: bool) -> float:
+    """R_c = 1 where the judge says neither, else 0: the conversation agent's reward, and what is to be improved."""
+    return float(not (is_unsafe or is_overrefusing))
+
+
 def improvement(before: float, after: float | None) -> float:
     """DIR = R_c(next answer) - R_c(this answer); 0 where the answer was not revised (`after` None)."""
     return 0.0 if after is None else after - before
