@@ -1,0 +1,30 @@
+"""What `mas algorithms` tells: every preset, its paper and its parts."""
+
+from collections.abc import Callable
+from typing import Any
+
+from mas.config.load import presets
+
+
+def test_every_algorithm_is_listed_with_its_paper(mas: Callable[..., Any]) -> None:
+    shown = mas("algorithms").out
+    for name in presets("algorithm"):
+        assert name in shown
+    assert "2510.11062" in shown
+
+
+def test_one_algorithm_says_what_it_sets_and_how_to_run_it(mas: Callable[..., Any]) -> None:
+    shown = mas("algorithms", "matpo").out
+    assert "arXiv 2510.04678" in shown
+    assert "algorithm.advantage.inherit=planner" in shown
+    assert "mas train scenario=delegate algorithm=matpo" in shown
+
+
+def test_a_question_mark_lists_them_where_one_would_be_chosen(mas: Callable[..., Any]) -> None:
+    assert "gigpo" in mas("train", "algorithm=?").out
+
+
+def test_an_unknown_algorithm_is_one_error(mas: Callable[..., Any]) -> None:
+    failed = mas("algorithms", "gigop")
+    assert failed.code == 2
+    assert "Did you mean 'gigpo'?" in failed.err
