@@ -62,7 +62,7 @@ app.command()(scenarios)
 app.command()(algorithms)
 app.command()(sandbox)
 
-StudyName = Annotated[str, typer.Argument(metavar="STUDY", help="a preset: demo or full")]
+StudyName = Annotated[str, typer.Argument(metavar="STUDY", help="a preset: demo, full or algorithms")]
 StudyDir = Annotated[Path, typer.Option("--out", help="directory of the study")]
 
 

@@ -1,6 +1,7 @@
 """One seed of one case: every arm in turn, the reference first, the others with the tokens that it took."""
 
 import asyncio
+import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -33,7 +34,7 @@ Train = Callable[[Config, Scenario], tuple[Outcome, Curve]]
 
 
 class ArmRun(msgspec.Struct, frozen=True, kw_only=True):
-    """One seed of one arm. `curve`: (tokens, greedy success) at every evaluation while it trained."""
+    """One seed of one arm. `curve`: (tokens, greedy success) while it trained; `seconds`: of training."""
 
     case: str
     arm: str
@@ -42,6 +43,7 @@ class ArmRun(msgspec.Struct, frozen=True, kw_only=True):
     sampled: float
     tokens: int
     steps: int
+    seconds: float = 0.0
     curve: tuple[tuple[int, float], ...] = ()
 
 
@@ -75,6 +77,7 @@ def run_chain(chain: Chain, note: Note | None = None, train_reference: Train | N
     play.untrained()
     budget: int | None = None
     for arm in chain.options.arms:
+        began = time.perf_counter()
         config = chain.configure(arm, budget)
         if arm == REFERENCE and train_reference is not None:
             outcome, curve = train_reference(config, play.scenario)
@@ -83,7 +86,7 @@ def run_chain(chain: Chain, note: Note | None = None, train_reference: Train | N
             tasks = plan_tasks(config, play.scenario, build_scenario)
             outcome = asyncio.run(Trainer(config, play.scenario, play.base, tasks=tasks).run(watcher))
             curve = tuple(watcher.curve)
-        play.trained(arm, config, outcome, curve)
+        play.trained(arm, config, outcome, curve, time.perf_counter() - began)
         budget = outcome.progress.tokens if arm == REFERENCE else budget
     return play.runs
 
@@ -108,9 +111,10 @@ class _Play:
             config = self.chain.configure(team)
             self._evaluated(arm, config, untrained(config, self.scenario, self.base))
 
-    def trained(self, arm: str, config: Config, outcome: Outcome, curve: tuple[tuple[int, float], ...]) -> None:
+    def trained(self, arm: str, config: Config, outcome: Outcome, curve: Curve, seconds: float) -> None:
         """One trained arm, and the reference with two roles' adapters exchanged."""
-        cost: dict[str, Any] = {"tokens": outcome.progress.tokens, "steps": outcome.progress.step, "curve": curve}
+        spent = outcome.progress
+        cost: dict[str, Any] = {"tokens": spent.tokens, "steps": spent.step, "seconds": seconds, "curve": curve}
         self._evaluated(arm, config, outcome.adapters, cost=cost)
         if arm == REFERENCE and self.chain.options.swap is not None:
             speakers = trainable_adapters(self._team(config), config.algorithm.policy)
@@ -148,6 +152,7 @@ class _Play:
         sampled: float,
         tokens: int = 0,
         steps: int = 0,
+        seconds: float = 0.0,
         curve: tuple[tuple[int, float], ...] = (),
     ) -> None:
         run = ArmRun(
@@ -158,6 +163,7 @@ class _Play:
             sampled=sampled,
             tokens=tokens,
             steps=steps,
+            seconds=seconds,
             curve=curve,
         )
         self.runs.append(run)

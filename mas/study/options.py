@@ -6,6 +6,7 @@ from typing import Annotated
 import yaml
 from pydantic import Field, ValidationError
 
+from mas.config.load import presets
 from mas.config.options import Options, Positive
 from mas.core.errors import ConfigError
 from mas.core.naming import did_you_mean
@@ -20,8 +21,10 @@ ARMS: dict[str, tuple[str, ...]] = {
     "team_parallel_grpo_shared": ("algorithm=parallel_grpo", "algorithm.policy=shared"),
     "single_agent_grpo": ("algorithm=single_grpo",),
     "one_policy_twice": ("algorithm=at_grpo", "algorithm.team=twice"),
+    **{name: (f"algorithm={name}",) for name in presets("algorithm")},
 }
-"""Trained arms: what each overrides. `one_policy_twice` calls one policy twice without roles."""
+"""Trained arms: what each overrides. `one_policy_twice` calls one policy twice without roles; every algorithm is an arm,
+too."""
 
 PLAYED = ("random", "untrained_team", "untrained_single")
 """Arms that are only played, at no training cost."""

@@ -30,15 +30,16 @@ _WIDEST = 44
 
 
 def markdown_table(success: Mapping[str, Mapping[str, Any]]) -> str:
-    """One row per case and arm: greedy and sampled success with spread, seeds, tokens."""
-    rows = ["| case | arm | success, greedy | success, sampled | seeds | tokens |", "|---|---|---|---|---|---|"]
+    """One row per case and arm: greedy and sampled success with spread, seeds, tokens, and seconds on whatever machine it was."""
+    rows = ["| case | arm | success, greedy | success, sampled | seeds | tokens | s |", "|---|---|---|---|---|---|---|"]
     for case, arms in success.items():
         for arm, result in arms.items():
             sampled = result["sampled"]
             tokens = f"{result['tokens'] / 1e3:,.0f}k" if result["tokens"] else "–"
+            seconds = f"{result['seconds']:.0f}" if result["seconds"] else "–"
             rows.append(
                 f"| `{case}` | `{arm}` | {result['mean']:.3f} ± {result['std']:.3f} "
-                f"| {sampled['mean']:.3f} ± {sampled['std']:.3f} | {len(result['seeds'])} | {tokens} |"
+                f"| {sampled['mean']:.3f} ± {sampled['std']:.3f} | {len(result['seeds'])} | {tokens} | {seconds} |"
             )
     return "\n".join(rows) + "\n"
 

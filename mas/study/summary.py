@@ -10,10 +10,10 @@ from mas.study.options import ARMS
 
 
 def success_by_arm(runs: Sequence[ArmRun]) -> dict[str, dict[str, dict[str, Any]]]:
-    """`{case: {arm: {"mean", "std", "seeds", "tokens", "sampled": {"mean", "std"}, "greedy": [...]}}}`.
+    """`{case: {arm: {"mean", "std", "seeds", "tokens", "seconds", "sampled": {"mean", "std"}, "greedy": [...]}}}`.
 
-    `mean` and `std` (ddof 1, 0 for one seed) are of greedy success on held-out tasks; `tokens` is the mean cost of
-    training.
+    `mean` and `std` (ddof 1, 0 for one seed) are of greedy success on held-out tasks; `tokens` and `seconds`
+    are the mean cost of training.
     """
     table: dict[str, dict[str, dict[str, Any]]] = {}
     for case in dict.fromkeys(run.case for run in runs):
@@ -26,6 +26,7 @@ def success_by_arm(runs: Sequence[ArmRun]) -> dict[str, dict[str, dict[str, Any]
                 "std": round(_spread(greedy), 4),
                 "seeds": [run.seed for run in own],
                 "tokens": round(fmean(run.tokens for run in own)),
+                "seconds": round(fmean(run.seconds for run in own), 1),
                 "greedy": greedy,
                 "sampled": {"mean": round(fmean(sampled), 4), "std": round(_spread(sampled), 4)},
             }
