@@ -1,14 +1,14 @@
 """Keys that change nothing beside the other values: refused where somebody sets them, since they would mislead."""
 
-from mas.config.options import Config
+from mas.config.options import AlgorithmOptions, Config
 
 
 def why_idle(key: str, config: Config) -> str | None:
     """Why a dotted key has no effect in this configuration; None: it has one."""
     algorithm = config.algorithm
-    is_tree = algorithm.sampler.mode == "tree"
-    if key in _TREE_ONLY and not is_tree:
-        return "algorithm.sampler.mode=parallel plays whole episodes; only mode=tree has decisions to look ahead from"
+    is_tree = algorithm.sampler.mode != "parallel"
+    if reason := _why_sampler_idle(key, algorithm.sampler.mode) or _why_update_idle(key, algorithm):
+        return reason
     if key == "algorithm.sampler.continuations" and algorithm.sampler.lookahead == "action":
         return "with lookahead=action nothing is played on, so there is nothing to average"
     if key == "algorithm.advantage.single" and is_tree:
@@ -28,6 +28,27 @@ def why_idle(key: str, config: Config) -> str | None:
     return None
 
 
+def _why_sampler_idle(key: str, mode: str) -> str | None:
+    if key in _TREE_ONLY and mode == "full_tree":
+        return "algorithm.sampler.mode=full_tree carries every candidate on to the end; only mode=tree looks ahead"
+    if key in _TREE_ONLY and mode == "parallel":
+        return "algorithm.sampler.mode=parallel plays whole episodes; only mode=tree has decisions to look ahead from"
+    if key == "algorithm.sampler.max_leaves" and mode != "full_tree":
+        return "only algorithm.sampler.mode=full_tree has it"
+    return None
+
+
+def _why_update_idle(key: str, algorithm: AlgorithmOptions) -> str | None:
+    is_preference = algorithm.update == "preference"
+    if key.startswith(_PREFERENCE):
+        if not is_preference:
+            return "only algorithm.update=preference has it"
+        return algorithm.preference.why_idle(key.removeprefix(_PREFERENCE))
+    if is_preference and key.startswith((_LOSS, "algorithm.advantage.")):
+        return "algorithm.update=preference imitates and prefers; only update=policy_gradient has it"
+    return None
+
+
 def _why_engine_idle(key: str, engine: str) -> str | None:
     if key.startswith(("engine.vllm.", "engine.adapters", "engine.restarts", "engine.cpu_lora")) and engine != "vllm":
         return "only engine=vllm has it"
@@ -41,5 +62,6 @@ def _why_engine_idle(key: str, engine: str) -> str | None:
 
 
 _LOSS = "algorithm.loss."
+_PREFERENCE = "algorithm.preference."
 _TASKS = "train.tasks."
 _TREE_ONLY = tuple(f"algorithm.sampler.{name}" for name in ("lookahead", "continuations", "commit_best"))

@@ -1,7 +1,7 @@
 """A team at work: its agents and its environment listen on the bus, and episodes are played through it."""
 
-from collections.abc import Callable, Mapping
-from contextlib import AsyncExitStack
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AsyncExitStack, contextmanager
 from itertools import count
 from types import MappingProxyType, TracebackType
 from typing import Self
@@ -225,6 +225,15 @@ class TeamRuntime:
             self._gate.check(f"a question to agent {point.agent!r}")
             async with self._gate.passing(f"the question to agent {point.agent!r}"):
                 return await self._asking.ask(point, seeds, episode=episode, temperature=temperature)
+
+    @contextmanager
+    def noting(self, episode: str, on_attempt: Callable[[Attempt], None]) -> Iterator[None]:
+        """Tell `on_attempt` of tries in an episode whose agents are asked without playing it, as `play` would."""
+        self._asking.notes[episode] = on_attempt
+        try:
+            yield
+        finally:
+            del self._asking.notes[episode]
 
     async def imagine(self, point: Point, seed: int, *, episode: str | None = None) -> Candidate:
         """What the agent would say at a hypothetical point. Nothing happens there, so nothing travels on the bus, but

@@ -28,12 +28,11 @@ from mas.training.checkpoint import Progress, list_checkpoints, load_checkpoint,
 from mas.training.crew import Crew, Opening, check_trainable, new_adapters, open_crew, trainable_adapters
 from mas.training.evaluate import Evaluation, evaluate
 from mas.training.learner import Learner
-from mas.training.sampling.parallel import ParallelSampler
-from mas.training.sampling.tree import TreeSampler
+from mas.training.sampling.modes import SAMPLERS
 from mas.training.summary import step_metrics
 from mas.training.tasks.plan import TaskPlan, outcome_of, plan_tasks
 from mas.training.traced import traced_rollout, traced_step
-from mas.training.updates.policy_gradient import PolicyGradient
+from mas.training.updates.kinds import build_update, loss_of
 from mas.training.updates.update import Improved, Update
 
 Metrics = dict[str, Any]
@@ -96,9 +95,9 @@ class Trainer:
             check_trainable(config, one)
         names = set(trainable_adapters(self.team, config.algorithm.policy).values())
         self.learner = Learner(
-            base, new_adapters(base, names, config.train.seed), config.learner, config.algorithm.loss
+            base, new_adapters(base, names, config.train.seed), config.learner, loss_of(config.algorithm)
         )
-        self.update: Update = PolicyGradient(self.learner, config.algorithm)
+        self.update: Update = build_update(self.learner, config.algorithm)
         self.progress = Progress(0, 0, 0, dict.fromkeys(names, 0))
 
     def resume(self) -> bool:
@@ -211,7 +210,7 @@ class Trainer:
     async def _sample(self, crew: Crew) -> list[Episode]:
         """Play this step's tasks, all at once. A task that cannot be played is a recorded failure, not a crash."""
         algorithm, train, step = self.config.algorithm, self.config.train, self.progress.step
-        kind = TreeSampler if algorithm.sampler.mode == "tree" else ParallelSampler
+        kind = SAMPLERS[algorithm.sampler.mode]
         planned = self.tasks.draw(step, train.tasks_per_step)
         plays = [
             kind(crew.runtime, scenario.reward, algorithm.sampler, algorithm.reward).sample(
