@@ -39,7 +39,8 @@ def dpo_pair(winner: float, loser: float, *, beta: float) -> PairLoss:
 class PreferenceLoss:
     """`loss` = sft x mean of -log pi over the tokens of positives + dpo x mean over pairs of -log sigmoid(margin).
 
-    `sft` is the first mean, None where nothing is imitated. `weights`: of each completion, minus the loss's slope towards the sum of its tokens' log pi. `pairs`: each pair's.
+    `sft` is the first mean, None where nothing is imitated; `pairs`: each pair's loss. `weights`: of each completion,
+    minus the loss's slope towards the sum of its tokens' log pi.
     """
 
     loss: float
