@@ -47,6 +47,8 @@ def test_algorithms_differ_where_they_say() -> None:
         "at_grpo": ("team", "tree"),
         "parallel_grpo": ("team", "parallel"),
         "single_grpo": ("solo", "parallel"),
+        "malt": ("team", "full_tree"),
+        "dpo": ("team", "tree"),
     }
 
 

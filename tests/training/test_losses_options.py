@@ -24,6 +24,8 @@ from mas.core.errors import ConfigError
         ({"surrogate": "clip", "tau_pos": 2.0}, "tau_pos"),
         ({"tau_neg": 2.0}, "tau_neg"),
         ({"surrogate": "gmpo", "ratio": "turn"}, "ratio"),
+        ({"surrogate": "reinforce", "ratio": "turn"}, "ratio"),
+        ({"surrogate": "reinforce", "clip_high": 0.1}, "clip_high"),
         ({"surrogate": "gmpo", "ratio": "sequence"}, "ratio"),
         ({"kl_estimator": "k3"}, "kl_estimator"),
         ({"kl_in": "reward"}, "kl_in"),

@@ -41,7 +41,7 @@ def test_the_pairs_loss_and_slope_are_those_of_autograd(winner: float, loser: fl
     loss = -logsigmoid(beta * (both[0] - both[1]))
     loss.backward()
     pair = dpo_pair(winner, loser, beta=beta)
-    assert pair.loss == pytest.approx(float(loss), rel=1e-9, abs=1e-12)
+    assert pair.loss == pytest.approx(loss.item(), rel=1e-9, abs=1e-12)
     assert both.grad is not None
     assert both.grad.tolist() == pytest.approx([-pair.weight, pair.weight], rel=1e-9, abs=1e-12)
 
@@ -127,6 +127,6 @@ def test_the_learners_gradient_is_that_of_the_plain_formulas(
     plain = plain_loss(learner, rows)
     plain.backward()  # type: ignore[no-untyped-call]
     wanted = torch.cat([tensor.grad.flatten() for tensor in parameters if tensor.grad is not None])
-    assert loss.loss == pytest.approx(float(plain), abs=1e-6)
+    assert loss.loss == pytest.approx(plain.item(), rel=1e-6)
     assert near(found, wanted, 1e-6)
     assert all(tensor.grad is None for name in ROLES[1:] for tensor in learner.adapters[name].parameters())
