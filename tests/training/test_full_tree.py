@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -14,6 +14,7 @@ from mas.config.load import load_config
 from mas.config.options import PreferenceOptions, RewardOptions, SamplerOptions, ScenarioOptions
 from mas.core.errors import ConfigError, EngineError
 from mas.core.records import Episode, Turn
+from mas.core.reward import Move
 from mas.core.scenario import Scenario
 from mas.core.team import TeamSpec
 from mas.graph.load import load_team
@@ -162,6 +163,32 @@ async def test_equal_siblings_share_what_comes_after_them_and_stay_records(scena
     assert episode.turns[0].rewards["outcome"] == pytest.approx(by_group[2])
 
 
+class Counting:
+    """Pays every role what the refiner said last in this turn, and the refiner also what it says itself."""
+
+    terms = ("last", "said")
+
+    def own(self, move: Move) -> Mapping[str, float]:
+        said = {"said": float(move.output.content)} if move.role == "refiner" else {}
+        return {"last": float(move.after["refiner"].content), **said}
+
+
+async def test_own_terms_are_means_over_what_became_of_an_output_and_stay_its_own(scenario: Scenario) -> None:
+    object.__setattr__(scenario, "reward", Counting())
+    episode = await sampled(scenario.teams["team"], scripted(numbered), scenario, tree_options(3))
+    below: dict[str, list[float]] = defaultdict(list)
+    by_id = {turn.id: turn for turn in episode.turns}
+    for turn in episode.turns:
+        assert ("own.said" in turn.rewards) == (turn.role == "refiner")
+        if turn.role == "refiner":
+            assert turn.rewards["own.said"] == turn.rewards["own.last"] == float(turn.text)
+            verifier = by_id[str(turn.parent)]
+            below[verifier.id].append(float(turn.text))
+            below[str(verifier.parent)].append(float(turn.text))
+    for identity, said in below.items():
+        assert by_id[identity].rewards["own.last"] == pytest.approx(fmean(said))
+
+
 BOTH = {
     "name": "both",
     "roles": {
@@ -263,6 +290,7 @@ async def test_an_agent_that_fails_ends_the_tree_unless_its_failures_are_isolate
         assert "out of order" in str(episode.cause)
         return
     assert episode.cause is None
+    assert [(attempt.agent, attempt.purpose) for attempt in episode.attempts] == [("verifier", "answer")] * 3
     assert Counter(turn.role for turn in episode.turns) == {"generator": 3, "refiner": 9}
     generators = {turn.id for turn in episode.turns if turn.role == "generator"}
     assert {turn.parent for turn in episode.turns if turn.role == "refiner"} == generators
