@@ -166,11 +166,11 @@ async def test_equal_siblings_share_what_comes_after_them_and_stay_records(scena
 class Counting:
     """Pays every role what the refiner said last in this turn, and the refiner also what it says itself."""
 
-    terms = ("last", "said")
+    terms = ("generator", "verifier", "refiner", "said")
 
     def own(self, move: Move) -> Mapping[str, float]:
         said = {"said": float(move.output.content)} if move.role == "refiner" else {}
-        return {"last": float(move.after["refiner"].content), **said}
+        return {move.role: float(move.after["refiner"].content), **said}
 
 
 async def test_own_terms_are_means_over_what_became_of_an_output_and_stay_its_own(scenario: Scenario) -> None:
@@ -179,14 +179,15 @@ async def test_own_terms_are_means_over_what_became_of_an_output_and_stay_its_ow
     below: dict[str, list[float]] = defaultdict(list)
     by_id = {turn.id: turn for turn in episode.turns}
     for turn in episode.turns:
-        assert ("own.said" in turn.rewards) == (turn.role == "refiner")
+        own = {name for name in turn.rewards if name.startswith("own.") and name != "own.failure"}
+        assert own == {f"own.{turn.role}", *(["own.said"] if turn.role == "refiner" else [])}
         if turn.role == "refiner":
-            assert turn.rewards["own.said"] == turn.rewards["own.last"] == float(turn.text)
+            assert turn.rewards["own.said"] == turn.rewards["own.refiner"] == float(turn.text)
             verifier = by_id[str(turn.parent)]
             below[verifier.id].append(float(turn.text))
             below[str(verifier.parent)].append(float(turn.text))
     for identity, said in below.items():
-        assert by_id[identity].rewards["own.last"] == pytest.approx(fmean(said))
+        assert by_id[identity].rewards[f"own.{by_id[identity].role}"] == pytest.approx(fmean(said))
 
 
 BOTH = {

@@ -1,5 +1,6 @@
 """The update by preference: whose adapter learns from what, in trees and in training."""
 
+from statistics import fmean
 from typing import Any
 
 import msgspec
@@ -15,7 +16,9 @@ from mas.core.errors import ConfigError
 from mas.core.records import Episode, Turn
 from mas.scenarios import build_scenario
 from mas.serving.model import BaseModel
+from mas.training.batch import TrainRow
 from mas.training.crew import check_trainable
+from mas.training.losses.preference import dpo_pair
 from mas.training.trainer import Outcome
 from mas.training.updates.kinds import build_update, loss_of
 from mas.training.updates.preference import LIKELIHOOD
@@ -82,6 +85,23 @@ def test_roles_that_only_imitate_do_not_learn_from_losers(base: BaseModel) -> No
     told = improved.metrics["preference"]
     assert told["planner"] == {"value": 0.5, "positives": 1.0, "pairs": 0.0}
     assert told["executor"] == {"value": 0.5, "positives": 1.0, "pairs": 1.0}
+
+
+def test_every_positive_and_every_pair_counts(base: BaseModel) -> None:
+    algorithm = options_of(beta=0.5)
+    learner = learner_of(base, **LIKELIHOOD.model_dump(exclude_unset=True))
+    turns = siblings("planner", 1.0, 0.0, 1.0, 0.0)
+    rows = [TrainRow(turn, "planner", 0.0, 1.0) for turn in turns]
+    now, reference = learner.logprobs(rows), learner.logprobs(rows, is_reference=True)
+    gap = [sum(now[id(turn)]) - sum(reference[id(turn)]) for turn in turns]
+    pairs = [dpo_pair(gap[w], gap[x], beta=0.5) for w, x in ((0, 1), (0, 3), (2, 1), (2, 3))]
+    update = build_update(learner, algorithm)
+    improved = update.improve([episode_of(*turns)], {"planner": "planner"}, step=1, lr_scale=1.0)
+    told = improved.learned["planner"]
+    assert told["dpo_loss"] == pytest.approx(fmean(pair.loss for pair in pairs), rel=1e-4)
+    assert told["margin"] == pytest.approx(fmean(pair.margin for pair in pairs), rel=1e-4, abs=1e-6)
+    assert told["accuracy"] == fmean(pair.margin > 0 for pair in pairs)
+    assert told["sft_loss"] == pytest.approx(-fmean([*now[id(turns[0])], *now[id(turns[2])]]), rel=1e-4)
 
 
 def test_nothing_to_learn_changes_nothing(base: BaseModel) -> None:
