@@ -1,6 +1,7 @@
 """Keys that change nothing beside the other values: refused where somebody sets them, since they would mislead."""
 
-from mas.config.options import AlgorithmOptions, Config
+from mas.config.algorithm import AlgorithmOptions
+from mas.config.options import Config
 
 
 def why_idle(key: str, config: Config) -> str | None:
@@ -15,11 +16,9 @@ def why_idle(key: str, config: Config) -> str | None:
         return "tree sampling has no group of one"
     if key == "algorithm.loss.ratio" and algorithm.loss.ratio == "sequence" and is_tree:
         return "in tree sampling every turn is a trajectory of its own; write ratio=turn, or use sampler.mode=parallel"
-    if key.startswith(_LOSS) and (reason := algorithm.loss.why_idle(key.removeprefix(_LOSS))):
-        return reason
-    if key.startswith(_TASKS) and (reason := config.train.tasks.why_idle(key.removeprefix(_TASKS))):
-        return reason
-    if reason := _why_engine_idle(key, config.engine.name):
+    if key == "algorithm.advantage.decay" and algorithm.advantage.baseline != "running":
+        return "only baseline=running forgets"
+    if reason := _why_section_idle(key, config):
         return reason
     if key.startswith("trace.") and key != "trace.every" and config.trace.every == 0:
         return "trace.every=0 traces no step"
@@ -44,8 +43,31 @@ def _why_update_idle(key: str, algorithm: AlgorithmOptions) -> str | None:
         if not is_preference:
             return "only algorithm.update=preference has it"
         return algorithm.preference.why_idle(key.removeprefix(_PREFERENCE))
-    if is_preference and key.startswith((_LOSS, "algorithm.advantage.")):
+    if is_preference and key.startswith("algorithm.reward.length"):
+        return "algorithm.update=preference labels by values, from which lengths take nothing"
+    if is_preference and key.startswith((_LOSS, _CRITIC, "algorithm.advantage.")):
         return "algorithm.update=preference imitates and prefers; only update=policy_gradient has it"
+    return None
+
+
+def _why_section_idle(key: str, config: Config) -> str | None:
+    algorithm = config.algorithm
+    if key.startswith(_LOSS):
+        return algorithm.loss.why_idle(key.removeprefix(_LOSS))
+    if key.startswith(_TASKS):
+        return config.train.tasks.why_idle(key.removeprefix(_TASKS))
+    return _why_critic_idle(key, algorithm) or _why_engine_idle(key, config.engine.name)
+
+
+def _why_critic_idle(key: str, algorithm: AlgorithmOptions) -> str | None:
+    has_critic = algorithm.advantage.baseline == "critic"
+    if key.startswith(_CRITIC):
+        if not has_critic:
+            return f"advantage.baseline={algorithm.advantage.baseline} has no critic; advantage.baseline=critic has one"
+        is_tree = algorithm.sampler.mode != "parallel"
+        return algorithm.critic.why_idle(key.removeprefix(_CRITIC), is_tree=is_tree)
+    if has_critic and key in ("algorithm.advantage.scale", "algorithm.advantage.single"):
+        return "advantage.baseline=critic compares with no group; critic.whiten scales its advantages"
     return None
 
 
@@ -61,6 +83,7 @@ def _why_engine_idle(key: str, engine: str) -> str | None:
     return None
 
 
+_CRITIC = "algorithm.critic."
 _LOSS = "algorithm.loss."
 _PREFERENCE = "algorithm.preference."
 _TASKS = "train.tasks."

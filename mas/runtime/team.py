@@ -1,7 +1,8 @@
 """A team at work: its agents and its environment listen on the bus, and episodes are played through it."""
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AsyncExitStack, contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, AsyncExitStack
+from dataclasses import replace
 from itertools import count
 from types import MappingProxyType, TracebackType
 from typing import Self
@@ -17,6 +18,7 @@ from mas.graph.plan import Plan
 from mas.runtime.agents import Candidate, Member, RoleAgent, Voice
 from mas.runtime.aloud import OnPart, heard_by
 from mas.runtime.asking import Asking
+from mas.runtime.attempts import OnAttempt, noting
 from mas.runtime.budget import Accounts, Remaining
 from mas.runtime.episodes import Episodes, OnTurn
 from mas.runtime.events import Setting
@@ -73,6 +75,7 @@ class TeamRuntime:
 
         self.plan = plan
         self.bus = bus
+        self._peers = frozenset(peers)
         self._members = {name: member(role) for name, role in (*plan.roles.items(), *plan.stand_ins.items())}
         self._place = place
         number = next(_RUNS)
@@ -167,6 +170,21 @@ class TeamRuntime:
             member = RoleAgent(member.role, traced_voice(voice), self.bus.part)
         return await self._troupe.spawn(agent, with_pulse(self.bus, member.handle))
 
+    def speak_as(self, adapters: Mapping[str, str]) -> None:
+        """Let roles speak through other adapters from now on; those not named, and peers, stay as they are.
+
+        Args:
+            adapters: role -> adapter.
+
+        Raises:
+            RunError: the agents are processes of their own.
+        """
+        if self._place is not None:
+            raise RunError("agents in processes of their own keep their adapters: roles swap in one process only")
+        for member in self._members.values():
+            if isinstance(member, RoleAgent) and member.role.name in adapters and member.role.name not in self._peers:
+                member.voice = replace(member.voice, adapter=adapters[member.role.name])
+
     async def retire(self, agent: str) -> int:
         """Let the listener of an agent that came last finish what it has in hand, and leave; how many are left.
 
@@ -212,7 +230,6 @@ class TeamRuntime:
         on_part: OnPart | None = None,
     ) -> tuple[Candidate, ...]:
         """One candidate per seed from the agent at a decision point. Only the agent can read what it is asked.
-
         `on_part` is told the text while it is drawn, best effort; the candidates are the same as without.
 
         Raises:
@@ -226,14 +243,9 @@ class TeamRuntime:
             async with self._gate.passing(f"the question to agent {point.agent!r}"):
                 return await self._asking.ask(point, seeds, episode=episode, temperature=temperature)
 
-    @contextmanager
-    def noting(self, episode: str, on_attempt: Callable[[Attempt], None]) -> Iterator[None]:
-        """Tell `on_attempt` of tries in an episode whose agents are asked without playing it, as `play` would."""
-        self._asking.notes[episode] = on_attempt
-        try:
-            yield
-        finally:
-            del self._asking.notes[episode]
+    def noting(self, episode: str, on_attempt: OnAttempt) -> AbstractContextManager[None]:
+        """Tell `on_attempt` of tries, as `play` does, in an episode whose agents are asked without playing it."""
+        return noting(self._asking.notes, episode, on_attempt)
 
     async def imagine(self, point: Point, seed: int, *, episode: str | None = None) -> Candidate:
         """What the agent would say at a hypothetical point. Nothing happens there, so nothing travels on the bus, but
@@ -256,6 +268,7 @@ class TeamRuntime:
         on_attempt: Callable[[Attempt], None] | None = None,
         in_step: bool = False,
         settings: Mapping[str, Setting] = MappingProxyType({}),
+        turns: int | None = None,
     ) -> None:
         """Play an environment that was reset to its end; it takes part through the bus like an agent.
 
@@ -268,6 +281,7 @@ class TeamRuntime:
             on_attempt: told every try at an agent that did not answer at the first one, and every compensation.
             in_step: see `play_turn`.
             settings: what else the play depends on, such as a seed; it goes on only with the same. For the log.
+            turns: most team turns, at least 1, after which the play ends wherever it is; None: to its end.
 
         Raises:
             AgentFailed: an agent failed, and its failures are not isolated. Halted: the team was drained or cancelled.
@@ -275,5 +289,12 @@ class TeamRuntime:
             cannot be written. ReplayError: this play does something else than the recorded one.
         """
         await self._episodes.play(
-            episode, environment, decide, on_turn, on_attempt=on_attempt, in_step=in_step, settings=settings
+            episode,
+            environment,
+            decide,
+            on_turn,
+            on_attempt=on_attempt,
+            in_step=in_step,
+            settings=settings,
+            turns=turns,
         )

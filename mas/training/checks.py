@@ -20,12 +20,13 @@ def check_siblings(algorithm: AlgorithmOptions, team: TeamSpec, max_turns: int) 
             does not train.
     """
     sampler, members = algorithm.sampler, len(team.members())
-    decisions = members * max_turns
+    turns = min(max_turns, max(sampler.horizon.turns)) if sampler.horizon is not None else max_turns
+    decisions = members * turns
     leaves = float(sampler.candidates) ** min(decisions, 300)
     if sampler.mode == "full_tree" and leaves > sampler.max_leaves:
         raise ConfigError(
             f"algorithm.sampler.mode=full_tree with {sampler.candidates} candidates at each of {decisions} decisions "
-            f"({members} members x {max_turns} team turns) has {leaves:.3g} leaves, and max_leaves is "
+            f"({members} members x {turns} team turns) has {leaves:.3g} leaves, and max_leaves is "
             f"{sampler.max_leaves}: lower candidates or the scenario's turns, raise algorithm.sampler.max_leaves, "
             "or use sampler.mode=tree"
         )
@@ -57,3 +58,26 @@ def check_templates(scenario: Scenario, team: TeamSpec) -> None:
                 stand_in = roles[team.members().get(other, other)] if other else None
                 if isinstance(stand_in, PromptedRole):
                     stand_in.prompt(View(observation=observation))
+
+
+def check_turns(algorithm: AlgorithmOptions, scenario: Scenario, team: TeamSpec) -> None:
+    """Refuse parts that compare turns of a trajectory where every trajectory has one.
+
+    Raises:
+        ConfigError: says which part.
+    """
+    if scenario.environment().spec.max_turns > 1 or any(edge.loop for edge in team.edges):
+        return
+    parts = {
+        "sampler.horizon": algorithm.sampler.horizon,
+        "advantage.step": algorithm.advantage.step,
+        "advantage.strata": algorithm.advantage.strata,
+        "reward.discount": algorithm.reward.discount < 1 or None,
+        "loss.ratio=sequence": algorithm.loss.ratio == "sequence" or None,
+    }
+    for name, part in parts.items():
+        if part is not None:
+            raise ConfigError(
+                f"algorithm.{name} makes no sense here: every agent of team {team.name!r} speaks once in an episode of "
+                f"{scenario.name!r}. Leave it out, or choose a scenario of several turns, such as plan_path"
+            )

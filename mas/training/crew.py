@@ -29,7 +29,8 @@ from mas.serving.transformers_engine import TransformersEngine
 from mas.serving.vllm_engine import VllmEngine
 from mas.serving.vllm_options import vllm_arguments
 from mas.serving.weights import AdapterWeights
-from mas.training.checks import check_siblings, check_templates
+from mas.training.casting import Casting
+from mas.training.checks import check_siblings, check_templates, check_turns
 from mas.training.following import Follower
 from mas.training.rewards import FAILURE, OWN
 from mas.training.timing import check_untimed
@@ -108,6 +109,8 @@ def check_trainable(config: Config, scenario: Scenario) -> None:
         if name not in terms:
             raise ConfigError(f"algorithm.reward.weights has {name!r}, a term never paid. {did_you_mean(name, terms)}")
     _check_roles(team, adapters)
+    Casting(algorithm, trainable_adapters(team, algorithm.policy))
+    check_turns(config.algorithm, scenario, team)
 
 
 def _check_roles(team: TeamSpec, adapters: set[str]) -> None:

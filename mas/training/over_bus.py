@@ -122,6 +122,8 @@ def over_bus(
         adapter is too large for it. Otherwise as `MqttBus.connect`.
     """
     check_vanishing(find_team(scenario, config.algorithm.team))
+    if config.algorithm.swap is not None:
+        raise ConfigError("algorithm.swap: agents in processes of their own keep their adapters; train without --bus")
     if config.engine != EngineOptions():
         raise ConfigError(
             f"engine.* (engine.name is {config.engine.name!r}) has no effect on whoever trains over a bus, where the "

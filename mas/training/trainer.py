@@ -12,11 +12,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from mas.config.options import Config
-from mas.core.errors import TrainingError
 from mas.core.records import Episode
 from mas.core.scenario import Scenario
-from mas.core.seeds import derive_seed
-from mas.core.together import together
 from mas.core.tracing import phase
 from mas.graph.find import find_team
 from mas.serving.model import BaseModel
@@ -24,13 +21,14 @@ from mas.serving.publication import Publication
 from mas.serving.store import AdapterStore
 from mas.serving.weights import AdapterWeights
 from mas.training.canary import check_held, check_sampled, probes_of
-from mas.training.checkpoint import Progress, list_checkpoints, load_checkpoint, save_checkpoint
+from mas.training.casting import Casting
+from mas.training.checkpoint import Progress, list_checkpoints, load_checkpoint, save_checkpoint, update_tensors
 from mas.training.crew import Crew, Opening, check_trainable, new_adapters, open_crew, trainable_adapters
 from mas.training.evaluate import Evaluation, evaluate
 from mas.training.learner import Learner
-from mas.training.sampling.modes import SAMPLERS
+from mas.training.rollout import Rollout
 from mas.training.summary import step_metrics
-from mas.training.tasks.plan import TaskPlan, outcome_of, plan_tasks
+from mas.training.tasks.plan import TaskPlan, plan_tasks
 from mas.training.traced import traced_rollout, traced_step
 from mas.training.updates.kinds import build_update, loss_of
 from mas.training.updates.update import Improved, Update
@@ -93,11 +91,14 @@ class Trainer:
         self.tasks = tasks or plan_tasks(config, scenario)
         for one in self.tasks.scenarios:
             check_trainable(config, one)
-        names = set(trainable_adapters(self.team, config.algorithm.policy).values())
+        speakers = trainable_adapters(self.team, config.algorithm.policy)
+        self.casting = Casting(config.algorithm, speakers)
+        names = set(speakers.values())
         self.learner = Learner(
             base, new_adapters(base, names, config.train.seed), config.learner, loss_of(config.algorithm)
         )
-        self.update: Update = build_update(self.learner, config.algorithm)
+        self.rollout = Rollout(config, self.tasks)
+        self.update: Update = build_update(self.learner, config.algorithm, config.train.seed)
         self.progress = Progress(0, 0, 0, dict.fromkeys(names, 0))
 
     def resume(self) -> bool:
@@ -111,7 +112,7 @@ class Trainer:
             return False
         self.progress = load_checkpoint(found[-1], self.learner)
         self.tasks.restore(self.progress.tasks)
-        self.update.restore(self.progress.update)
+        self.update.restore(self.progress.update, update_tensors(found[-1]))
         return True
 
     async def run(self, watcher: Watcher) -> Outcome:
@@ -136,7 +137,8 @@ class Trainer:
                     await self._evaluate(crew, watcher)
                     ended = bool(self._end())
                 if self.checkpoints is not None and (ended or _is_due(self.progress.step, train.checkpoint_every)):
-                    save_checkpoint(self.checkpoints, self.learner, self.progress, train.keep_checkpoints)
+                    tensors = self.update.tensors()
+                    save_checkpoint(self.checkpoints, self.learner, self.progress, train.keep_checkpoints, tensors)
         adapters = {name: weights.snapshot() for name, weights in self.learner.adapters.items()}
         return Outcome(self.progress, adapters, tuple(history), self._end())
 
@@ -159,6 +161,8 @@ class Trainer:
         return ""
 
     async def _evaluate(self, crew: Crew, watcher: Watcher) -> None:
+        if self.casting.swaps:
+            crew.runtime.speak_as(crew.adapter_of)
         tasks, seed = self.config.train.eval_tasks, self.config.train.seed
         greedy = await evaluate(crew.runtime, self.scenario, tasks, temperature=0.0, seed=seed)
         watcher.on_evaluation(self.progress.step, "greedy", greedy)
@@ -168,12 +172,15 @@ class Trainer:
 
     async def _step(self, crew: Crew, watcher: Watcher) -> Metrics:
         began = time.perf_counter()
+        adapter_of = self.casting.trained(self.progress.step)
+        if self.casting.swaps:
+            crew.runtime.speak_as(self.casting.speaking(self.progress.step))
         with traced_rollout(self.config.trace):
-            episodes = await self._sample(crew)
+            episodes = await self.rollout.sample(crew.runtime, self.progress.step)
         sampled = time.perf_counter()
         step = self.progress.step + 1
         with phase("update"):
-            improved = self.update.improve(episodes, crew.adapter_of, step=step, lr_scale=self._lr_scale())
+            improved = self.update.improve(episodes, adapter_of, step=step, lr_scale=self._lr_scale())
         taught = time.perf_counter()
         if self.config.train.canary:
             check_sampled(improved.learned, self.base.options.dtype)
@@ -188,7 +195,7 @@ class Trainer:
             tasks=self.tasks.state(),
             update=self.update.state(),
         )
-        metrics = step_metrics(episodes, improved, self.config.algorithm.reward, crew.adapter_of)
+        metrics = step_metrics(episodes, improved, self.config.algorithm.reward, adapter_of)
         metrics |= {"tokens": self.progress.tokens, "calls": self.progress.calls}
         if told := self.tasks.metrics():
             metrics["tasks"] = told
@@ -206,26 +213,6 @@ class Trainer:
             published[name] = await store.publish(name, self.learner.adapters[name], probes=probes)
         check_held(store, self.learner, improved.learned)
         return published
-
-    async def _sample(self, crew: Crew) -> list[Episode]:
-        """Play this step's tasks, all at once. A task that cannot be played is a recorded failure, not a crash."""
-        algorithm, train, step = self.config.algorithm, self.config.train, self.progress.step
-        kind = SAMPLERS[algorithm.sampler.mode]
-        planned = self.tasks.draw(step, train.tasks_per_step)
-        plays = [
-            kind(crew.runtime, scenario.reward, algorithm.sampler, algorithm.reward).sample(
-                task, scenario.environment(), derive_seed("play", train.seed, step, number)
-            )
-            for number, (_, scenario, task) in enumerate(planned)
-        ]
-        played = await together(plays, "task")
-        ends = (outcome_of(one.pick, group, algorithm.reward) for one, group in zip(planned, played, strict=True))
-        self.tasks.tell([end for end in ends if end is not None])
-        episodes = [episode for group in played for episode in group]
-        failed = [episode for episode in episodes if episode.status == "failed"]
-        if len(failed) == len(episodes):
-            raise TrainingError(f"none of the {len(episodes)} tasks of step {step} could be played: {failed[0].cause}")
-        return episodes
 
 
 def _is_due(step: int, every: int) -> bool:

@@ -22,6 +22,7 @@ from mas.scenarios import build_scenario
 from mas.testing.scripted import ScriptedEngine
 from mas.training.advantages.value_tree import tree_values
 from mas.training.crew import check_trainable
+from mas.training.sampling.full_tree import FullTreeSampler
 from mas.training.updates.preference import preferred, turn_values
 
 MALT: dict[str, Any] = json.loads((Path(__file__).parents[1] / "data" / "oracles.json").read_text())["07_malt"]
@@ -243,6 +244,21 @@ async def test_more_turns_make_a_deeper_tree_whose_terms_are_sums_over_turns() -
     end = [turn for turn in episode.turns if turn.chosen][-1]
     paid = {name.removeprefix("team."): value for name, value in end.rewards.items() if name.startswith("team.")}
     assert paid == pytest.approx(dict(episode.rewards))
+
+
+async def test_a_horizon_ends_every_branch() -> None:
+    scenario = build_scenario(TWO_TURNS)
+    async with runtime_of(load_team(PASSING), scripted(lambda _, n: "ab"[n % 2])) as runtime:
+        sampler = FullTreeSampler(runtime, scenario.reward, tree_options(), RewardOptions(), turns=1)
+        (episode,) = await sampler.sample(scenario.task("train", 0), scenario.environment(), seed=0)
+    assert Counter(turn.turn for turn in episode.turns) == {0: 2}
+    assert episode.length == 1
+
+
+def test_a_horizon_bounds_the_tree() -> None:
+    words = ["scenario=plan_path", "algorithm=malt", "algorithm.preference.sft_only=[]"]
+    config = load_config([*words, "algorithm.sampler.horizon.turns=[1,2]"])
+    check_trainable(config, build_scenario(config.scenario))
 
 
 async def test_the_same_seed_gives_the_same_tree_and_another_one_another() -> None:

@@ -57,7 +57,7 @@ def improve(
     """What one step did, and whose adapters changed."""
     teaching = learner_of(base, learner, **loss_of(algorithm).model_dump(exclude_unset=True))
     before = {name: copy_of(weights) for name, weights in teaching.adapters.items()}
-    update = build_update(teaching, algorithm)
+    update = build_update(teaching, algorithm, 0)
     improved = update.improve(
         [episode_of(*turns)], dict.fromkeys(before, "") | {n: n for n in before}, step=1, lr_scale=1.0
     )
@@ -95,7 +95,7 @@ def test_every_positive_and_every_pair_counts(base: BaseModel) -> None:
     now, reference = learner.logprobs(rows), learner.logprobs(rows, is_reference=True)
     gap = [sum(now[id(turn)]) - sum(reference[id(turn)]) for turn in turns]
     pairs = [dpo_pair(gap[w], gap[x], beta=0.5) for w, x in ((0, 1), (0, 3), (2, 1), (2, 3))]
-    update = build_update(learner, algorithm)
+    update = build_update(learner, algorithm, 0)
     improved = update.improve([episode_of(*turns)], {"planner": "planner"}, step=1, lr_scale=1.0)
     told = improved.learned["planner"]
     assert told["dpo_loss"] == pytest.approx(fmean(pair.loss for pair in pairs), rel=1e-4)
@@ -112,7 +112,7 @@ def test_nothing_to_learn_changes_nothing(base: BaseModel) -> None:
 def test_pairs_are_pulled_apart_step_by_step(base: BaseModel) -> None:
     algorithm = options_of(sft=0.0, beta=0.5)
     learner = learner_of(base, spread=0.01, **LIKELIHOOD.model_dump(exclude_unset=True))
-    update = build_update(learner, algorithm)
+    update = build_update(learner, algorithm, 0)
     told = []
     for step in range(1, 6):
         turns = siblings("planner", 1.0, 0.0, 0.0)
@@ -193,6 +193,9 @@ async def test_samplers_and_updates_go_together_otherwise(
         (["algorithm=malt", "algorithm.preference.dpo=0", "algorithm.preference.beta=1"], "dpo is 0: nothing is"),
         (["algorithm=malt", "algorithm.loss.kl=0.1"], "only update=policy_gradient has it"),
         (["algorithm=malt", "algorithm.advantage.scale=none"], "only update=policy_gradient has it"),
+        (["algorithm=malt", "algorithm.reward.length={most: 5, margin: 2}"], "from which lengths take nothing"),
+        (["algorithm=malt", "algorithm.critic.gamma=0.5"], "only update=policy_gradient has it"),
+        (["algorithm=malt", "algorithm.reward.discount=0.5"], "write sampler.mode=parallel"),
         (["algorithm.preference.beta=1"], "only algorithm.update=preference has it"),
         (["algorithm.sampler.max_leaves=5"], "only algorithm.sampler.mode=full_tree has it"),
         (["algorithm=malt", "algorithm.sampler.lookahead=episode"], "carries every candidate on to the end"),

@@ -38,12 +38,16 @@ Terms = dict[tuple[str, str], float]
 
 @dataclass(frozen=True, slots=True)
 class FullTreeSampler:
-    """Plays one tree per task; every group is the n candidates of one prompt and state."""
+    """Plays one tree per task; every group is the n candidates of one prompt and state.
+
+    `turns`: most team turns of an episode; None: to its end.
+    """
 
     runtime: TeamRuntime
     reward: Reward
     options: SamplerOptions
     rewards: RewardOptions
+    turns: int | None = None
 
     async def sample(self, task: Task, environment: Environment, seed: int) -> tuple[Episode, ...]:
         """One episode with the turns of the whole tree, parents before children. Committed is the path of first
@@ -101,7 +105,7 @@ class _Tree:
         """A team turn begins, or all is over."""
         plan = self.sampler.runtime.plan
         seats = path.world.to_move()
-        if not seats:
+        if not seats or path.turn == self.sampler.turns:
             return self._leaf(path)
         if seats != (plan.spec.seat,):
             raise RunError(f"team {plan.spec.name!r} plays seat {plan.spec.seat!r}, to move: {seats}")

@@ -11,6 +11,8 @@ from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Any
 
+from torch import Tensor
+
 from mas.config.algorithm import AlgorithmOptions, RewardOptions
 from mas.config.losses import LossOptions
 from mas.config.preference import PreferenceOptions
@@ -83,7 +85,11 @@ class Preference:
         """Nothing: every step compares only its own turns."""
         return {}
 
-    def restore(self, state: Mapping[str, Any]) -> None:
+    def tensors(self) -> Mapping[str, Tensor]:
+        """Nothing, as of `state`."""
+        return {}
+
+    def restore(self, state: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
         """See `state`."""
 
     def _rows(self, turns: Sequence[Turn], found: Preferred, adapter_of: Mapping[str, str]) -> dict[int, TrainRow]:
