@@ -231,6 +231,27 @@ def report(run_dir: RunDir) -> None:
     typer.echo(str(path))
 
 
+@app.command()
+def export(
+    run_dir: RunDir,
+    overrides: Overrides = None,
+    out: Annotated[Path, typer.Option(help="a new directory for ROLE.sft.jsonl and ROLE.dpo.jsonl")] = Path("export"),
+    tasks: Annotated[int, typer.Option(min=1, help="training tasks to sample")] = 16,
+) -> None:
+    """Write completions to imitate and pairs to prefer, role by role, from trees of a trained team."""
+    config = load_run_config(run_dir, overrides or [])
+    used = ("algorithm.update", "algorithm.sampler", "algorithm.preference", "algorithm.reward")
+    check_used("export", overrides or [], (*PLAYING, *used))
+    scenario = build_scenario(config.scenario)
+    from mas.training.crew import check_trainable
+    from mas.training.export import check_export, export_run
+
+    check_trainable(config, scenario)
+    check_export(config, scenario, tasks, out)
+    for role, rows in asyncio.run(export_run(config, scenario, run_dir, tasks, out, Console().print)).items():
+        typer.echo(f"{role}\t{rows.positives} to imitate\t{rows.pairs} pairs")
+
+
 @app.command("config")
 def show_config(overrides: Overrides = None) -> None:
     """Print the whole configuration that the overrides make, and check it."""

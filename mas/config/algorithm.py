@@ -7,6 +7,7 @@ from pydantic import Field, model_validator
 from mas.config.base import Count, NonNegative, Options, Positive
 from mas.config.critic import CriticOptions
 from mas.config.losses import LossOptions
+from mas.config.preference import PreferenceOptions
 
 Share = Annotated[float, Field(ge=0, le=1)]
 
@@ -39,17 +40,19 @@ class SamplerOptions(Options):
 
     `tree`: at each decision K `candidates` from one prompt and state, each scored on its own clone, one committed.
     `parallel`: K whole episodes per task, each compared with the others.
+    `full_tree`: K candidates at each decision, and all of them are carried on, to `max_leaves` ends of a task at most.
     `lookahead`: how far a candidate is played on before the team's reward is read: not at all (`action`), to the end
     of the team turn (`turn`), or of the episode (`episode`); `continuations` play-outs are averaged.
     `commit_best`: probability that the best candidate is committed; otherwise one is drawn uniformly.
     `refill`: a task none of whose groups has anything to teach is replaced by another one, so many times a step.
     """
 
-    mode: Literal["tree", "parallel"] = "tree"
+    mode: Literal["tree", "parallel", "full_tree"] = "tree"
     candidates: Annotated[int, Field(ge=2)] = 8
     lookahead: Literal["action", "turn", "episode"] = "turn"
     continuations: Positive = 1
     commit_best: Share = 1.0
+    max_leaves: Positive = 256
     horizon: HorizonOptions | None = None
     resample: ResampleOptions | None = None
     refill: Count = 0
@@ -160,6 +163,7 @@ class AlgorithmOptions(Options):
     `policy`: `per_role` gives every role an adapter of its own, `shared` gives all of them one.
     `roles`: those that are trained, of the trainable ones; empty: all. `stages`: only some of them at a time; the last
     stage never ends. `swap`: roles whose adapters change places.
+    `update`: adapters follow the policy gradient (`advantage`, `loss`), or imitate and prefer (`preference`).
     """
 
     name: str = "at_grpo"
@@ -173,6 +177,8 @@ class AlgorithmOptions(Options):
     advantage: AdvantageOptions = AdvantageOptions()
     critic: CriticOptions = CriticOptions()
     loss: LossOptions = LossOptions()
+    update: Literal["policy_gradient", "preference"] = "policy_gradient"
+    preference: PreferenceOptions = PreferenceOptions()
 
     @model_validator(mode="after")
     def _makes_sense(self) -> Self:
@@ -184,8 +190,14 @@ class AlgorithmOptions(Options):
 def why_senseless(algorithm: AlgorithmOptions) -> str | None:
     """Why parts do not go together; None: they do."""
     advantage, sampler = algorithm.advantage, algorithm.sampler
-    is_tree = sampler.mode == "tree"
+    is_tree, is_preference = sampler.mode != "parallel", algorithm.update == "preference"
     wrong = {
+        "update=preference compares candidates of one prompt and state, and sampler.mode=parallel has none; use "
+        "sampler.mode=full_tree, or sampler.mode=tree with preference.value=reward": is_preference and not is_tree,
+        "preference.value=outcome is the share of won episodes below a candidate, and sampler.mode=tree plays none "
+        "from it; use sampler.mode=full_tree, or preference.value=reward": (
+            is_preference and sampler.mode == "tree" and algorithm.preference.value == "outcome"
+        ),
         "advantage.baseline=none compares nothing, so advantage.scale=std has no meaning: choose scale=none": (
             advantage.baseline == "none" and advantage.scale == "std"
         ),

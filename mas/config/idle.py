@@ -7,9 +7,9 @@ from mas.config.options import Config
 def why_idle(key: str, config: Config) -> str | None:
     """Why a dotted key has no effect in this configuration; None: it has one."""
     algorithm = config.algorithm
-    is_tree = algorithm.sampler.mode == "tree"
-    if key in _TREE_ONLY and not is_tree:
-        return "algorithm.sampler.mode=parallel plays whole episodes; only mode=tree has decisions to look ahead from"
+    is_tree = algorithm.sampler.mode != "parallel"
+    if reason := _why_sampler_idle(key, algorithm.sampler.mode) or _why_update_idle(key, algorithm):
+        return reason
     if key == "algorithm.sampler.continuations" and algorithm.sampler.lookahead == "action":
         return "with lookahead=action nothing is played on, so there is nothing to average"
     if key == "algorithm.advantage.single" and is_tree:
@@ -27,6 +27,29 @@ def why_idle(key: str, config: Config) -> str | None:
     return None
 
 
+def _why_sampler_idle(key: str, mode: str) -> str | None:
+    if key in _TREE_ONLY and mode == "full_tree":
+        return "algorithm.sampler.mode=full_tree carries every candidate on to the end; only mode=tree looks ahead"
+    if key in _TREE_ONLY and mode == "parallel":
+        return "algorithm.sampler.mode=parallel plays whole episodes; only mode=tree has decisions to look ahead from"
+    if key == "algorithm.sampler.max_leaves" and mode != "full_tree":
+        return "only algorithm.sampler.mode=full_tree has it"
+    return None
+
+
+def _why_update_idle(key: str, algorithm: AlgorithmOptions) -> str | None:
+    is_preference = algorithm.update == "preference"
+    if key.startswith(_PREFERENCE):
+        if not is_preference:
+            return "only algorithm.update=preference has it"
+        return algorithm.preference.why_idle(key.removeprefix(_PREFERENCE))
+    if is_preference and key.startswith("algorithm.reward.length"):
+        return "algorithm.update=preference labels by values, from which lengths take nothing"
+    if is_preference and key.startswith((_LOSS, _CRITIC, "algorithm.advantage.")):
+        return "algorithm.update=preference imitates and prefers; only update=policy_gradient has it"
+    return None
+
+
 def _why_section_idle(key: str, config: Config) -> str | None:
     algorithm = config.algorithm
     if key.startswith(_LOSS):
@@ -41,7 +64,7 @@ def _why_critic_idle(key: str, algorithm: AlgorithmOptions) -> str | None:
     if key.startswith(_CRITIC):
         if not has_critic:
             return f"advantage.baseline={algorithm.advantage.baseline} has no critic; advantage.baseline=critic has one"
-        is_tree = algorithm.sampler.mode == "tree"
+        is_tree = algorithm.sampler.mode != "parallel"
         return algorithm.critic.why_idle(key.removeprefix(_CRITIC), is_tree=is_tree)
     if has_critic and key in ("algorithm.advantage.scale", "algorithm.advantage.single"):
         return "advantage.baseline=critic compares with no group; critic.whiten scales its advantages"
@@ -62,5 +85,6 @@ def _why_engine_idle(key: str, engine: str) -> str | None:
 
 _CRITIC = "algorithm.critic."
 _LOSS = "algorithm.loss."
+_PREFERENCE = "algorithm.preference."
 _TASKS = "train.tasks."
 _TREE_ONLY = tuple(f"algorithm.sampler.{name}" for name in ("lookahead", "continuations", "commit_best"))

@@ -6,7 +6,7 @@ from pydantic import Field, model_validator
 
 from mas.config.base import NonNegative, Options, Positive
 
-Surrogate = Literal["clip", "keep_gradient", "cispo", "gmpo", "sapo"]
+Surrogate = Literal["clip", "keep_gradient", "cispo", "gmpo", "sapo", "reinforce"]
 
 Aggregation = Literal[
     "token_mean",
@@ -32,8 +32,9 @@ class LossOptions(Options):
 
     `surrogate` says how a ratio far from 1 is held back: `clip` takes its gradient away (PPO), `keep_gradient` keeps
     that of good tokens above the upper bound (AEPO), `cispo` bounds a weight of log pi, `gmpo` bounds each token's log
-    ratio before a turn's mean, `sapo` has a smooth gate. `ratio`: a token's own, or the geometric mean over a turn or
-    over a trajectory (`sequence`: all turns of one agent in one episode).
+    ratio before a turn's mean, `sapo` has a smooth gate, `reinforce` has no ratio at all.
+    `ratio`: a token's own, or the geometric mean over a turn or over a trajectory (`sequence`: all turns of one agent
+    in one episode).
 
     The ratio is held between 1 - `clip_low` and 1 + `clip_high` (with `gmpo` its logarithm between -`clip_low` and
     `clip_high`); None: no bound on that side. `dual_clip`: a bad token counts as if its ratio were this at most; None:
@@ -70,6 +71,8 @@ class LossOptions(Options):
         if surrogates and self.surrogate not in surrogates:
             possible = ", ".join(f"surrogate={one}" for one in surrogates)
             return f"surrogate={self.surrogate} does not read it (possible: {possible})"
+        if name == "ratio" and self.surrogate == "reinforce":
+            return "surrogate=reinforce has no ratio"
         if name == "ratio" and self.surrogate == "gmpo":
             return "surrogate=gmpo takes the mean over a turn by itself"
         if name in ("kl_in", "kl_estimator") and not self.kl:

@@ -13,6 +13,7 @@ from mas.config.base import Options as Options
 from mas.config.base import Positive as Positive
 from mas.config.critic import CriticOptions as CriticOptions
 from mas.config.losses import LossOptions as LossOptions
+from mas.config.preference import PreferenceOptions as PreferenceOptions
 from mas.config.servers import PeerOptions, RemoteOptions
 from mas.config.tasks import TaskOptions as TaskOptions
 

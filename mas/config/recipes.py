@@ -177,6 +177,19 @@ RECIPES: dict[str, Recipe] = {
         differs="proposals are drawn anew for each decision; no supervised stage before it",
         scenario="plan_path",
     ),
+    "malt": Recipe(
+        title="MALT",
+        paper="2412.01928",
+        does="Full trees over the members of a turn; each imitates and prefers what leads to success.",
+        differs="on-policy, SFT and DPO in one loss, on trees of each step; no vote of three at the end",
+        scenario="refine",
+    ),
+    "dpo": Recipe(
+        title="DPO, online",
+        paper="2305.18290",
+        does="Of an agent's candidates in one state, each above their mean is preferred to each below it.",
+        differs="pairs are drawn on-policy and labelled by the reward, not by people",
+    ),
     "waltzrl": Recipe(
         title="WaltzRL",
         paper="2510.08240",

@@ -1,7 +1,8 @@
 """Asking an agent again, or another one in its place, as its policy says."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from typing import Literal, TypeVar
 
 from mas.core.errors import (
@@ -90,3 +91,13 @@ def _attempt(turn: int, agent: str, asked: str, number: int, error: MasError | N
     cause = None if error is None else f"{type(error).__name__}: {error}"
     purpose: Literal["answer", "fallback"] = "answer" if asked == agent else "fallback"
     return Attempt(turn=turn, agent=agent, asked=asked, number=number, purpose=purpose, cause=cause)
+
+
+@contextmanager
+def noting(notes: dict[str, OnAttempt], episode: str, note: OnAttempt) -> Iterator[None]:
+    """Within the block the tries of an episode are told to `note`."""
+    notes[episode] = note
+    try:
+        yield
+    finally:
+        del notes[episode]

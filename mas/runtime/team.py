@@ -1,7 +1,7 @@
 """A team at work: its agents and its environment listen on the bus, and episodes are played through it."""
 
 from collections.abc import Callable, Mapping
-from contextlib import AsyncExitStack
+from contextlib import AbstractContextManager, AsyncExitStack
 from dataclasses import replace
 from itertools import count
 from types import MappingProxyType, TracebackType
@@ -18,6 +18,7 @@ from mas.graph.plan import Plan
 from mas.runtime.agents import Candidate, Member, RoleAgent, Voice
 from mas.runtime.aloud import OnPart, heard_by
 from mas.runtime.asking import Asking
+from mas.runtime.attempts import OnAttempt, noting
 from mas.runtime.budget import Accounts, Remaining
 from mas.runtime.episodes import Episodes, OnTurn
 from mas.runtime.events import Setting
@@ -229,7 +230,6 @@ class TeamRuntime:
         on_part: OnPart | None = None,
     ) -> tuple[Candidate, ...]:
         """One candidate per seed from the agent at a decision point. Only the agent can read what it is asked.
-
         `on_part` is told the text while it is drawn, best effort; the candidates are the same as without.
 
         Raises:
@@ -242,6 +242,10 @@ class TeamRuntime:
             self._gate.check(f"a question to agent {point.agent!r}")
             async with self._gate.passing(f"the question to agent {point.agent!r}"):
                 return await self._asking.ask(point, seeds, episode=episode, temperature=temperature)
+
+    def noting(self, episode: str, on_attempt: OnAttempt) -> AbstractContextManager[None]:
+        """Tell `on_attempt` of tries, as `play` does, in an episode whose agents are asked without playing it."""
+        return noting(self._asking.notes, episode, on_attempt)
 
     async def imagine(self, point: Point, seed: int, *, episode: str | None = None) -> Candidate:
         """What the agent would say at a hypothetical point. Nothing happens there, so nothing travels on the bus, but

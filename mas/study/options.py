@@ -23,8 +23,7 @@ ARMS: dict[str, tuple[str, ...]] = {
     "one_policy_twice": ("algorithm=at_grpo", "algorithm.team=twice"),
     **{name: (f"algorithm={name}",) for name in presets("algorithm")},
 }
-"""Trained arms: what each overrides. `one_policy_twice` calls one policy twice without roles; every algorithm is an arm,
-too."""
+"""Trained arms: what each overrides. `one_policy_twice` calls one policy twice without roles. Algorithms are arms."""
 
 PLAYED = ("random", "untrained_team", "untrained_single")
 """Arms that are only played, at no training cost."""

@@ -30,7 +30,7 @@ _WIDEST = 44
 
 
 def markdown_table(success: Mapping[str, Mapping[str, Any]]) -> str:
-    """One row per case and arm: greedy and sampled success with spread, seeds, tokens, and seconds on whatever machine it was."""
+    """One row per case and arm: greedy and sampled success with spread, seeds, tokens, and seconds of training."""
     rows = ["| case | arm | success, greedy | success, sampled | seeds | tokens | s |", "|---|---|---|---|---|---|---|"]
     for case, arms in success.items():
         for arm, result in arms.items():

@@ -11,15 +11,13 @@ from mas.config.options import Config, EngineOptions
 from mas.config.peers import check_peers
 from mas.core.bus import Bus
 from mas.core.errors import ConfigError
-from mas.core.naming import did_you_mean, local_name
-from mas.core.policy import Policy
-from mas.core.role import View
+from mas.core.naming import did_you_mean
 from mas.core.scenario import Scenario
 from mas.core.seeds import derive_seed
 from mas.core.team import TeamSpec
 from mas.graph.find import find_team
 from mas.graph.plan import Plan, compile_team
-from mas.roles import PromptedRole, build_roles
+from mas.roles import build_roles
 from mas.runtime.human import HumanDesk
 from mas.runtime.place import RUN, Place
 from mas.runtime.runlog import RunLog
@@ -32,6 +30,7 @@ from mas.serving.vllm_engine import VllmEngine
 from mas.serving.vllm_options import vllm_arguments
 from mas.serving.weights import AdapterWeights
 from mas.training.casting import Casting
+from mas.training.checks import check_siblings, check_templates, check_turns
 from mas.training.following import Follower
 from mas.training.rewards import FAILURE, OWN
 from mas.training.timing import check_untimed
@@ -89,15 +88,16 @@ def check_trainable(config: Config, scenario: Scenario) -> None:
             weights of terms that nobody pays, no trainable role, options of an adapter that no role trains, a role that
             a person plays, a trainable role that is sampled greedily, a frozen role that speaks through an adapter that
             nobody trains, a template that reads what its view does not show, or a team in which time decides what is
-            said; see `check_untimed`.
+            said; see `check_untimed` and `check_siblings`.
     """
     if config.engine.name == "openai":
         raise ConfigError(_NOT_PUBLISHED)
     algorithm = config.algorithm
     team = find_team(scenario, algorithm.team)
     check_peers(config, team)
-    _check_templates(scenario, team)
+    check_templates(scenario, team)
     check_untimed(team)
+    check_siblings(algorithm, team, scenario.environment().spec.max_turns)
     adapters = set(trainable_adapters(team, algorithm.policy).values())
     if not adapters:
         raise ConfigError(f"team {team.name!r} has no trainable role: set trainable: true on one")
@@ -110,7 +110,7 @@ def check_trainable(config: Config, scenario: Scenario) -> None:
             raise ConfigError(f"algorithm.reward.weights has {name!r}, a term never paid. {did_you_mean(name, terms)}")
     _check_roles(team, adapters)
     Casting(algorithm, trainable_adapters(team, algorithm.policy))
-    _check_turns(config, scenario, team)
+    check_turns(config.algorithm, scenario, team)
 
 
 def _check_roles(team: TeamSpec, adapters: set[str]) -> None:
@@ -124,42 +124,6 @@ def _check_roles(team: TeamSpec, adapters: set[str]) -> None:
             )
         if role.trainable and role.temperature == 0:
             raise ConfigError(f"role {name!r} is trainable but its temperature is 0: its candidates would all be equal")
-
-
-def _check_turns(config: Config, scenario: Scenario, team: TeamSpec) -> None:
-    """Refuse parts that compare turns of a trajectory where every trajectory has one."""
-    algorithm = config.algorithm
-    if scenario.environment().spec.max_turns > 1 or any(edge.loop for edge in team.edges):
-        return
-    parts = {
-        "sampler.horizon": algorithm.sampler.horizon,
-        "advantage.step": algorithm.advantage.step,
-        "advantage.strata": algorithm.advantage.strata,
-        "reward.discount": algorithm.reward.discount < 1 or None,
-        "loss.ratio=sequence": algorithm.loss.ratio == "sequence" or None,
-    }
-    for name, part in parts.items():
-        if part is not None:
-            raise ConfigError(
-                f"algorithm.{name} makes no sense here: every agent of team {team.name!r} speaks once in an episode of "
-                f"{scenario.name!r}. Leave it out, or choose a scenario of several turns, such as plan_path"
-            )
-
-
-def _check_templates(scenario: Scenario, team: TeamSpec) -> None:
-    environment = scenario.environment()
-    environment.reset(scenario.task("train", 0))
-    roles = build_roles(team)
-    for agent, name in team.members().items():
-        role = roles[name]
-        if isinstance(role, PromptedRole):
-            observation = environment.observe(role.spec.view or local_name(agent))
-            role.prompt(View(observation=observation))
-            policy = team.policies.get(agent, Policy())
-            for other in (policy.fallback, policy.compensation):
-                stand_in = roles[team.members().get(other, other)] if other else None
-                if isinstance(stand_in, PromptedRole):
-                    stand_in.prompt(View(observation=observation))
 
 
 def new_adapters(base: BaseModel, names: set[str], seed: int) -> dict[str, AdapterWeights]:

@@ -62,8 +62,7 @@ class Learner:
         Raises:
             TrainingError: a gradient reached the wrong adapter, is missing, or is not finite.
         """
-        torch.set_num_threads(self.base.options.threads)
-        set_lr(self.optimisers, self.options.lr * lr_scale)
+        self.begin(lr_scale)
         is_repeated = self.options.epochs * self.options.minibatches > 1
         start = self.logprobs(rows) if is_repeated else None
         if is_repeated and self.loss.kl and self.loss.kl_in == "loss":
@@ -73,9 +72,14 @@ class Learner:
         norms: dict[str, list[float]] = defaultdict(list)
         for _ in range(self.options.epochs):
             for part in self._minibatches(rows):
-                for name, norm in self._optimise(part, tallies, start).items():
+                for name, norm in self.update(part, tallies, start).items():
                     norms[name].append(norm)
         return {name: tallies[name].metrics() | {"gradient_norm": fmean(norms[name])} for name in sorted(tallies)}
+
+    def begin(self, lr_scale: float) -> None:
+        """A step begins, in which the learning rate is multiplied by `lr_scale`."""
+        torch.set_num_threads(self.base.options.threads)
+        set_lr(self.optimisers, self.options.lr * lr_scale)
 
     def micro_batches(self, rows: Sequence[TrainRow]) -> list[MicroBatch]:
         """How rows go through the model: packed or padded, with or without sharing, as the options say."""
@@ -124,10 +128,11 @@ class Learner:
             parts[units.setdefault(unit, len(units)) % count].append(row)
         return [weighted(part, aggregation=loss.aggregation, max_length=loss.max_length) for part in parts if part]
 
-    def _optimise(
+    def update(
         self, rows: Sequence[TrainRow], tallies: Mapping[str, Tally], start: Logprobs | None
     ) -> dict[str, float]:
-        """One update of every adapter that has rows; returns their gradient norms."""
+        """One update of every adapter that has rows, weighted as they are; returns their gradient norms. Arguments and
+        errors are those of `accumulate` and `step`."""
         self.accumulate(rows, tallies, start)
         trained = {name: weights.parameters() for name, weights in self.adapters.items()}
         norms = gradient_norms(trained, {row.adapter for row in rows}, self.options.clip_norm)

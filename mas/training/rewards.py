@@ -6,6 +6,8 @@ from mas.config.options import RewardOptions
 
 TEAM, OWN = "team.", "own."
 FAILURE = "own.failure"
+OUTCOME = "outcome"
+"""Share of won episodes below a candidate of a full tree; a term that no reward counts."""
 
 
 def total_reward(terms: Mapping[str, float], options: RewardOptions) -> float:

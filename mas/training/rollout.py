@@ -12,9 +12,8 @@ from mas.core.seeds import derive_seed
 from mas.core.together import together
 from mas.runtime.team import TeamRuntime
 from mas.training.rewards import total_reward
-from mas.training.sampling.parallel import ParallelSampler
+from mas.training.sampling.modes import SAMPLERS
 from mas.training.sampling.selection import filter_groups
-from mas.training.sampling.tree import TreeSampler
 from mas.training.schedules import Horizon
 from mas.training.tasks.plan import Planned, TaskPlan, outcome_of
 
@@ -75,7 +74,7 @@ class Rollout:
 
     async def _play(self, runtime: TeamRuntime, planned: Planned, step: int, seed: int) -> tuple[Episode, ...]:
         algorithm, scenario = self._algorithm, planned.scenario
-        kind = TreeSampler if algorithm.sampler.mode == "tree" else ParallelSampler
+        kind = SAMPLERS[algorithm.sampler.mode]
         turns = self._horizon(step) if self._horizon is not None else None
         sampler = kind(runtime, scenario.reward, algorithm.sampler, algorithm.reward, turns)
         return await sampler.sample(planned.task, scenario.environment(), seed)

@@ -30,8 +30,7 @@ from mas.training.rollout import Rollout
 from mas.training.summary import step_metrics
 from mas.training.tasks.plan import TaskPlan, plan_tasks
 from mas.training.traced import traced_rollout, traced_step
-from mas.training.updates.policy_gradient import PolicyGradient
-from mas.training.updates.ppo import Ppo
+from mas.training.updates.kinds import build_update, loss_of
 from mas.training.updates.update import Improved, Update
 
 Metrics = dict[str, Any]
@@ -96,10 +95,10 @@ class Trainer:
         self.casting = Casting(config.algorithm, speakers)
         names = set(speakers.values())
         self.learner = Learner(
-            base, new_adapters(base, names, config.train.seed), config.learner, config.algorithm.loss
+            base, new_adapters(base, names, config.train.seed), config.learner, loss_of(config.algorithm)
         )
         self.rollout = Rollout(config, self.tasks)
-        self.update = _update_of(self.learner, config)
+        self.update: Update = build_update(self.learner, config.algorithm, config.train.seed)
         self.progress = Progress(0, 0, 0, dict.fromkeys(names, 0))
 
     def resume(self) -> bool:
@@ -214,12 +213,6 @@ class Trainer:
             published[name] = await store.publish(name, self.learner.adapters[name], probes=probes)
         check_held(store, self.learner, improved.learned)
         return published
-
-
-def _update_of(learner: Learner, config: Config) -> Update:
-    if config.algorithm.advantage.baseline == "critic":
-        return Ppo(learner, config.algorithm, config.train.seed)
-    return PolicyGradient(learner, config.algorithm)
 
 
 def _is_due(step: int, every: int) -> bool:

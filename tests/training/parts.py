@@ -30,8 +30,7 @@ from mas.serving.model import BaseModel
 from mas.serving.weights import AdapterWeights
 from mas.training.credit import turn_advantages
 from mas.training.crew import Crew, open_crew, trainable_adapters
-from mas.training.sampling.parallel import ParallelSampler
-from mas.training.sampling.tree import TreeSampler
+from mas.training.sampling.modes import SAMPLERS
 
 SKILLED = ModelOptions(
     tiny=TinyOptions(hidden=32, intermediate=64, layers=1, heads=2, kv_heads=1, steps=150, habit_steps=60, batch=32),
@@ -70,8 +69,7 @@ async def sample(
     runtime: TeamRuntime, scenario: Scenario, tasks: Sequence[int], options: SamplerOptions, seed: int = 0
 ) -> list[Episode]:
     """All tasks at once."""
-    kind = TreeSampler if options.mode == "tree" else ParallelSampler
-    sampler = kind(runtime, scenario.reward, options, RewardOptions())
+    sampler = SAMPLERS[options.mode](runtime, scenario.reward, options, RewardOptions())
     plays = [
         sampler.sample(scenario.task("train", index), scenario.environment(), derive_seed("play", seed, index))
         for index in tasks

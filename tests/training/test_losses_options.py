@@ -24,6 +24,8 @@ from mas.core.errors import ConfigError
         ({"surrogate": "clip", "tau_pos": 2.0}, "tau_pos"),
         ({"tau_neg": 2.0}, "tau_neg"),
         ({"surrogate": "gmpo", "ratio": "turn"}, "ratio"),
+        ({"surrogate": "reinforce", "ratio": "turn"}, "ratio"),
+        ({"surrogate": "reinforce", "clip_high": 0.1}, "clip_high"),
         ({"surrogate": "gmpo", "ratio": "sequence"}, "ratio"),
         ({"kl_estimator": "k3"}, "kl_estimator"),
         ({"kl_in": "reward"}, "kl_in"),
@@ -103,7 +105,7 @@ def test_what_goes_together_loads_again_from_a_run_and_from_its_overrides(
         ({"importance_cap": 0.5}, "greater than or equal to 1"),
         ({"tau_pos": 0.0}, "greater than 0"),
         ({"ratio": "row"}, "'token', 'turn' or 'sequence'"),
-        ({"surrogate": "ppo"}, "'clip', 'keep_gradient', 'cispo', 'gmpo' or 'sapo'"),
+        ({"surrogate": "ppo"}, "'clip', 'keep_gradient', 'cispo', 'gmpo', 'sapo' or 'reinforce'"),
     ],
 )
 def test_values_that_cannot_be_are_refused(options: dict[str, Any], said: str) -> None:
@@ -130,5 +132,5 @@ def test_the_page_has_every_option_and_every_choice_of_the_loss() -> None:
     named = set(re.findall(r"`(\w+)(?:=[^`]*)?`", SECTION))
     assert set(LossOptions.model_fields) <= named
     choices = re.findall(r"`((?:ratio|surrogate|kl_in)=\w+)`", SECTION)
-    wanted = {"ratio": 3, "surrogate": 5, "kl_in": 2}
+    wanted = {"ratio": 3, "surrogate": 6, "kl_in": 2}
     assert {key: len({word for word in choices if word.startswith(f"{key}=")}) for key in wanted} == wanted

@@ -112,6 +112,9 @@ def _policy_loss(signals: Signals, options: LossOptions) -> tuple[Tensor, dict[s
         case "gmpo":
             loss_J = policy.gmpo_loss(log_ratio_J, advantage_J, signals.row_J, **bounds)
             held_J = policy.gmpo_share(log_ratio_J, advantage_J, **bounds)
+        case "reinforce":
+            loss_J = -advantage_J * signals.logprobs_J
+            held_J = torch.zeros_like(ratio_J)
         case "sapo":
             loss_J = policy.sapo_loss(ratio_J, advantage_J, tau_pos=options.tau_pos, tau_neg=options.tau_neg)
             held_J = torch.zeros_like(ratio_J)

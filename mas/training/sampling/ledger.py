@@ -131,11 +131,15 @@ def record_turn(
     state: str,
     rewards: Mapping[str, float],
     chosen: bool,
+    path: str = "",
     paid: Mapping[str, float] = MappingProxyType({}),
 ) -> Turn:
-    """One generation as a training record. `trajectory` None: it is a trajectory of its own."""
+    """One generation as a training record. `trajectory` None: it is a trajectory of its own.
+
+    `path`: which candidates it comes after, where the place in the episode alone does not say that.
+    """
     visit, generation = point.flow.visits(point.agent), candidate.generation
-    identity = f"{ledger.id}/{point.turn}/{point.agent}/{visit}/{index}"
+    identity = f"{ledger.id}{path}/{point.turn}/{point.agent}/{visit}/{index}"
     return Turn(
         id=identity,
         episode=ledger.id,

@@ -1,6 +1,5 @@
-"""Trees of turns: values, advantages, labels, pairs."""
+"""Trees of turns: values and advantages."""
 
-from itertools import product
 from typing import Any
 
 import pytest
@@ -8,10 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from oracles import ORACLES, near
 
-from mas.training.advantages.preferences import labels, preference_pairs
 from mas.training.advantages.tree import Node, node_advantages, node_values, normalised_leaves
 
-AT2PO, MALT = ORACLES["21_at2po"], ORACLES["07_malt"]
+AT2PO = ORACLES["21_at2po"]
 # Section 21: leaves 1 and 0 under n1 (entropy 1), and the leaf n2 (entropy 0).
 GROWN = [
     Node(id="root"),
@@ -20,17 +18,7 @@ GROWN = [
     Node(id="leaf_a", parent="n1", reward=1.0, entropy=0.5),
     Node(id="leaf_b", parent="n1", reward=0.0, entropy=0.5),
 ]
-# Section 7: two generators, two verifiers each, two refiners each, right or wrong.
-REFINED = {"v00": [1, 1], "v01": [1, 0], "v10": [0, 0], "v11": [1, 0]}
 QUARTERS = st.integers(-8, 8).map(lambda n: n / 4)
-
-
-def malt() -> list[Node]:
-    nodes = [Node(id="q"), *(Node(id=f"g{g}", parent="q") for g in range(2))]
-    for verifier, leaves in REFINED.items():
-        nodes.append(Node(id=verifier, parent=f"g{verifier[1]}"))
-        nodes += [Node(id=f"{verifier}/{k}", parent=verifier, reward=float(right)) for k, right in enumerate(leaves)]
-    return nodes
 
 
 @st.composite
@@ -104,52 +92,3 @@ def test_children_average_out_against_their_parent(nodes: Any) -> None:
 def test_equal_leaves_teach_nothing() -> None:
     nodes = normalised_leaves([Node(id="r"), *(Node(id=str(k), parent="r", reward=0.7) for k in range(3))])
     assert set(node_values(nodes).values()) == {0.0}
-
-
-def test_malt_backs_up_labels_and_pairs() -> None:
-    nodes = malt()
-    values = node_values(nodes, "child_mean")
-    assert {name: values[name] for name in MALT["value"]} == near(MALT["value"])
-    good = labels(values)
-    assert {name: good[name] for name in MALT["label"]} == MALT["label"]
-    pairs = preference_pairs(nodes, good)
-    wanted = [*map(tuple, MALT["generator_pairs"]), *map(tuple, MALT["verifier_pairs"])]
-    wanted += [(f"{v}/{won}", f"{v}/{lost}") for v, won, lost in MALT["refiner_pairs_input_winner_loser"]]
-    assert sorted(pairs) == sorted(wanted)
-
-
-def test_malt_grows_a_full_tree() -> None:
-    names = ["".join(path) for depth in range(4) for path in product("abc", repeat=depth)]
-    nodes = [Node(id=n, parent=n[:-1] if n else None, reward=1.0 if len(n) == 3 else None) for n in names]
-    assert sum(node.reward is not None for node in nodes) == MALT["leaves_for_branching_3"]
-    assert node_values(nodes, "child_mean")[""] == 1.0
-
-
-@given(nodes=trees())
-def test_pairs_are_of_siblings_good_before_bad(nodes: Any) -> None:
-    good = labels(node_values(nodes, "child_mean"))
-    parents = {node.id: node.parent for node in nodes}
-    pairs = preference_pairs(nodes, good)
-    assert len(set(pairs)) == len(pairs)
-    assert all(good[won] and not good[lost] and parents[won] == parents[lost] for won, lost in pairs)
-    siblings = [(a, b) for a, b in product(parents, repeat=2) if parents[a] is not None and parents[a] == parents[b]]
-    assert len(pairs) == sum(good[a] and not good[b] for a, b in siblings)
-
-
-def test_exactly_half_is_not_good() -> None:
-    assert labels({"a": 0.5, "b": 0.51}) == {"a": False, "b": True}
-
-
-@pytest.mark.parametrize(
-    ("nodes", "message"),
-    [
-        ([Node(id="a"), Node(id="a")], "2 nodes have only 1 ids"),
-        ([Node(id="a", parent="b", reward=1.0)], "the parent 'b' of node 'a'"),
-        ([Node(id="a")], "'a' has neither children nor a reward"),
-        ([Node(id="a", reward=1.0), Node(id="b", parent="a", reward=1.0)], "'a' has children and a reward"),
-        ([Node(id="a", parent="b"), Node(id="b", parent="a")], r"nodes \['a', 'b'\] hang from no root"),
-    ],
-)
-def test_what_is_no_tree_is_refused(nodes: list[Node], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        node_values(nodes)

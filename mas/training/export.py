@@ -1,0 +1,110 @@
+"""Data for others to train on: what a run's team says, as completions to imitate and pairs to prefer, role by role.
+
+A run keeps no trees: new ones are sampled from training tasks, with the run's adapters.
+"""
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mas.config.options import Config
+from mas.core.errors import ConfigError, RunError
+from mas.core.records import Turn
+from mas.core.scenario import Scenario
+from mas.core.seeds import derive_seed
+from mas.core.tasks import Finite
+from mas.core.together import together
+from mas.observe.atomic import write_directory_atomic
+from mas.training.crew import Crew, open_crew
+from mas.training.run import Note, open_base
+from mas.training.sampling.modes import SAMPLERS
+from mas.training.saved import saved_adapters
+from mas.training.updates.preference import preferred, turn_values
+
+
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """How many rows were written for a role."""
+
+    positives: int
+    pairs: int
+
+
+def check_export(config: Config, scenario: Scenario, tasks: int, out: Path) -> None:
+    """Refuse what has no preferences to write, or no place to write them. Needs no model.
+
+    Raises:
+        ConfigError: the algorithm has no preferences, there are not so many tasks, or the directory holds something.
+    """
+    if config.algorithm.update != "preference":
+        raise ConfigError(
+            f"algorithm {config.algorithm.name!r} has no preferences; add algorithm.update=preference "
+            "algorithm.sampler.mode=full_tree algorithm.sampler.candidates=3"
+        )
+    if isinstance(scenario, Finite) and tasks > scenario.size("train"):
+        raise ConfigError(f"--tasks {tasks}: scenario {scenario.name!r} has {scenario.size('train')} training tasks")
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise ConfigError(f"--out {out} is there already and not empty: choose another directory")
+
+
+async def export_run(
+    config: Config, scenario: Scenario, run: Path, tasks: int, out: Path, note: Note
+) -> dict[str, Exported]:
+    """Sample the first `tasks` training tasks and write `ROLE.sft.jsonl` and `ROLE.dpo.jsonl` for each trained role.
+
+    Rows: `task`, `prompt`, `prompt_ids`, and `completion`, `completion_ids`, or `chosen`, `chosen_ids`, `rejected`,
+    `rejected_ids`. The ids are exact, with the token that ended a completion; texts are without special tokens.
+
+    Raises:
+        RunError: a task could not be played. Otherwise as `saved_adapters` and `open_crew`.
+    """
+    base = open_base(config, scenario, note)
+    async with open_crew(config, scenario, base, saved_adapters(run, base.bank)) as crew:
+        turns = await _sampled(crew, config, tasks)
+    options, decode = config.algorithm.preference, base.tokenizer.decode
+    found = preferred(turns, turn_values(turns, options, config.algorithm.reward), options)
+    files: dict[str, bytes] = {}
+    exported = {}
+    for role in crew.adapter_of:
+        imitated = [_completion(turns[n], decode) for n in found.positives if turns[n].role == role]
+        compared = [_pair(turns[w], turns[x], decode) for w, x in found.pairs if turns[w].role == role]
+        files |= {f"{role}.sft.jsonl": _lines(imitated), f"{role}.dpo.jsonl": _lines(compared)}
+        exported[role] = Exported(len(imitated), len(compared))
+    out.parent.mkdir(parents=True, exist_ok=True)
+    write_directory_atomic(out, files)
+    return exported
+
+
+async def _sampled(crew: Crew, config: Config, tasks: int) -> list[Turn]:
+    algorithm, scenario = config.algorithm, crew.scenario
+    sampler = SAMPLERS[algorithm.sampler.mode](crew.runtime, scenario.reward, algorithm.sampler, algorithm.reward)
+    plays = [
+        sampler.sample(scenario.task("train", n), scenario.environment(), derive_seed("export", config.train.seed, n))
+        for n in range(tasks)
+    ]
+    episodes = [episode for group in await together(plays, "task") for episode in group]
+    for episode in episodes:
+        if episode.status == "failed":
+            raise RunError(f"task {episode.task!r} could not be played: {episode.cause}")
+    return [turn for episode in episodes for turn in episode.turns]
+
+
+def _completion(turn: Turn, decode: Callable[[Sequence[int]], str]) -> dict[str, Any]:
+    own = {"completion": turn.text, "completion_ids": turn.completion_ids}
+    return _prompt(turn, decode) | own
+
+
+def _pair(winner: Turn, loser: Turn, decode: Callable[[Sequence[int]], str]) -> dict[str, Any]:
+    chosen = {"chosen": winner.text, "chosen_ids": winner.completion_ids}
+    rejected = {"rejected": loser.text, "rejected_ids": loser.completion_ids}
+    return _prompt(winner, decode) | chosen | rejected
+
+
+def _prompt(turn: Turn, decode: Callable[[Sequence[int]], str]) -> dict[str, Any]:
+    return {"task": turn.task, "prompt": decode(turn.prompt_ids), "prompt_ids": turn.prompt_ids}
+
+
+def _lines(rows: Iterable[Mapping[str, Any]]) -> bytes:
+    return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode()

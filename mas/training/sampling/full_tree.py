@@ -1,0 +1,233 @@
+"""Full tree sampling: n candidates at every decision of every agent, and all of them are carried on.
+
+A task is one tree, whose leaves are finished episodes. Every candidate is a record; its terms are means over what lies
+below it, and are known only when all of that has been played. Siblings with equal outputs share what comes after them.
+The members of a wave decide one after the other, in declared order, from what all of them knew when it began.
+Source: MALT, arXiv 2412.01928, section 4.1 (three roles, n = 3, one turn: 27 leaves).
+
+Leaves out on purpose: the bus has no episode of it, so budgets of an episode and of a turn do not count, that of the
+run does; and nothing is compensated, as all but one path happens in imagination.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from statistics import fmean
+
+import msgspec
+
+from mas.config.options import RewardOptions, SamplerOptions
+from mas.core.environment import Environment, Observation, Task
+from mas.core.errors import Halted, MasError, ReplayError, RunError
+from mas.core.messages import Payload
+from mas.core.policy import policy_of
+from mas.core.records import Episode, Turn
+from mas.core.reward import Reward
+from mas.core.seeds import derive_seed, digest
+from mas.core.together import together
+from mas.runtime.agents import Candidate
+from mas.runtime.flow import Flow
+from mas.runtime.play import isolated, team_action
+from mas.runtime.point import Point, look
+from mas.runtime.team import TeamRuntime
+from mas.training.rewards import OUTCOME, TEAM
+from mas.training.sampling.ledger import Ledger, own_terms, record_turn
+
+Terms = dict[tuple[str, str], float]
+"""Means over the leaves below, by whose they are and name; "" is everybody's."""
+
+
+@dataclass(frozen=True, slots=True)
+class FullTreeSampler:
+    """Plays one tree per task; every group is the n candidates of one prompt and state.
+
+    `turns`: most team turns of an episode; None: to its end.
+    """
+
+    runtime: TeamRuntime
+    reward: Reward
+    options: SamplerOptions
+    rewards: RewardOptions
+    turns: int | None = None
+
+    async def sample(self, task: Task, environment: Environment, seed: int) -> tuple[Episode, ...]:
+        """One episode with the turns of the whole tree, parents before children. Committed is the path of first
+        candidates, which is an episode as the policy plays it. A task that cannot be played is a record `failed`."""
+        ledger = Ledger.open(task, seed)
+        tree = _Tree(self, ledger, seed)
+        try:
+            environment.reset(task)
+            with self.runtime.noting(ledger.id, ledger.on_attempt):
+                grown = await tree.enter(_Path(world=environment, is_committed=True))
+        except MasError as error:
+            return (ledger.failed(error),)
+        return (ledger.close(tree.end, grown.turns),)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Path:
+    """How far one branch has come.
+
+    Attributes:
+        world: as the team turn began; nobody changes it.
+        waiting: members of the wave that have not decided; said: what the others of it have.
+        spoken: points and outputs of the team turn so far. paid: what the environment paid so far.
+        name: numbers of the candidates that it went by; parent: id of the last one.
+    """
+
+    world: Environment
+    turn: int = 0
+    waiting: tuple[Point, ...] = ()
+    said: tuple[tuple[str, Payload], ...] = ()
+    spoken: tuple[tuple[Point, Payload], ...] = ()
+    paid: Mapping[str, float] = field(default_factory=dict)
+    name: str = ""
+    parent: str | None = None
+    is_committed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Grown:
+    """A branch played to its ends."""
+
+    turns: tuple[Turn, ...]
+    terms: Terms
+
+
+@dataclass(slots=True)
+class _Tree:
+    sampler: FullTreeSampler
+    ledger: Ledger
+    seed: int
+    leaves: int = 0
+    end: Environment = field(init=False)
+
+    async def enter(self, path: _Path) -> _Grown:
+        """A team turn begins, or all is over."""
+        plan = self.sampler.runtime.plan
+        seats = path.world.to_move()
+        if not seats or path.turn == self.sampler.turns:
+            return self._leaf(path)
+        if seats != (plan.spec.seat,):
+            raise RunError(f"team {plan.spec.name!r} plays seat {plan.spec.seat!r}, to move: {seats}")
+        return await self._go_on(replace(path, spoken=()), Flow.start(plan), look(plan, path.world))
+
+    async def _go_on(self, path: _Path, flow: Flow, views: Mapping[str, Observation]) -> _Grown:
+        """A wave begins, or the team turn is over."""
+        if flow.finished:
+            return await self._commit(path, flow)
+        for agent in flow.ready():
+            flow = flow.begin(agent)
+        waiting = tuple(
+            Point(agent=agent, flow=flow, environment=path.world, observations=views, turn=path.turn)
+            for agent in flow.running()
+        )
+        if not waiting:
+            raise RunError(f"team {flow.plan.spec.name!r} stands still in turn {path.turn}: nobody can act")
+        return await self._decide(replace(path, waiting=waiting, said=()))
+
+    async def _decide(self, path: _Path) -> _Grown:
+        """The next member of a wave decides: n candidates, and what comes after each."""
+        point, ledger = path.waiting[0], self.ledger
+        here = derive_seed("decision", self.seed, path.name, _whose(point))
+        seeds = tuple(derive_seed("candidate", here, k) for k in range(self.sampler.options.candidates))
+        try:
+            candidates = await self.sampler.runtime.ask(point, seeds, episode=ledger.id)
+        except (Halted, ReplayError):
+            raise
+        except MasError as error:
+            if policy_of(point.flow.plan.spec.policies, point.agent).on_failure != "isolate":
+                raise
+            return await self._said(path, isolated(point, error))
+        ledger.count(candidates)
+        if path.is_committed:
+            ledger.say(point, candidates[0])
+        state = digest(point.environment.state_key(), point.flow.key())
+        turns = [self._record(path, candidate, k, state) for k, candidate in enumerate(candidates)]
+        first: dict[str, int] = {}
+        for k, candidate in enumerate(candidates):
+            first.setdefault(candidate.text, k)
+        branches = [self._said(self._after(path, turns[k]), candidates[k].payload) for k in first.values()]
+        grown = dict(zip(first, await together(branches, "branch"), strict=True))
+        return _joined(turns, [grown[turn.text] for turn in turns], list(grown.values()), _whose(point))
+
+    def _record(self, path: _Path, candidate: Candidate, number: int, state: str) -> Turn:
+        point, task = path.waiting[0], self.ledger.task
+        return record_turn(
+            point,
+            candidate,
+            self.ledger,
+            parent=path.parent,
+            index=number,
+            group=f"{task}/{self.ledger.id}{path.name}/{_whose(point)}/{state}",
+            trajectory=None,
+            state=state,
+            rewards={},
+            chosen=path.is_committed and number == 0,
+            path=path.name,
+        )
+
+    def _after(self, path: _Path, turn: Turn) -> _Path:
+        return replace(
+            path,
+            name=f"{path.name}.{turn.candidate}",
+            parent=turn.id,
+            is_committed=turn.chosen,
+        )
+
+    async def _said(self, path: _Path, payload: Payload) -> _Grown:
+        """The output of the member that decided last; when all of the wave have spoken, their outputs travel."""
+        point, waiting = path.waiting[0], path.waiting[1:]
+        said, spoken = (*path.said, (point.agent, payload)), (*path.spoken, (point, payload))
+        path = replace(path, waiting=waiting, said=said, spoken=spoken)
+        if waiting:
+            return await self._decide(path)
+        flow = point.flow
+        for agent, output in said:
+            flow = flow.complete(agent, output)
+        return await self._go_on(path, flow, point.observations)
+
+    async def _commit(self, path: _Path, flow: Flow) -> _Grown:
+        """The team turn is over: the environment takes a step, and who spoke is judged by what became of it."""
+        sampler, seat, world = self.sampler, flow.plan.spec.seat, path.world.clone()
+        step = world.step({seat: team_action(flow)})
+        if path.is_committed:
+            self.ledger.on_turn(path.turn, flow, step)
+        paid = dict(path.paid)
+        for name, value in step.rewards[seat].items():
+            paid[name] = paid.get(name, 0.0) + value
+        own: Terms = {}
+        for point, payload in path.spoken:
+            terms = own_terms(sampler.reward, point, point.environment, payload, flow, sampler.rewards.failure)
+            own |= {(_whose(point), name): value for name, value in terms.items()}
+        grown = await self.enter(replace(path, world=world, turn=path.turn + 1, paid=paid))
+        return _Grown(grown.turns, grown.terms | own)
+
+    def _leaf(self, path: _Path) -> _Grown:
+        self.leaves += 1
+        if self.leaves > self.sampler.options.max_leaves:
+            raise RunError(
+                f"the tree of task {self.ledger.task!r} has more than algorithm.sampler.max_leaves = "
+                f"{self.sampler.options.max_leaves} leaves: raise it, or lower algorithm.sampler.candidates"
+            )
+        if path.is_committed:
+            self.end = path.world
+        team = {("", f"{TEAM}{name}"): value for name, value in path.paid.items()}
+        return _Grown((), {("", OUTCOME): float(path.world.success()), **team})
+
+
+def _whose(point: Point) -> str:
+    """Names a decision among those of one path."""
+    return f"{point.turn}/{point.agent}/{point.flow.visits(point.agent)}"
+
+
+def _joined(turns: Sequence[Turn], below: Sequence[_Grown], branches: Sequence[_Grown], whose: str) -> _Grown:
+    """Siblings with their terms, and what lies below them; `below`: of each, equal for those that share a branch."""
+    judged = [
+        msgspec.structs.replace(
+            turn, rewards={name: value for (owner, name), value in grown.terms.items() if owner in ("", whose)}
+        )
+        for turn, grown in zip(turns, below, strict=True)
+    ]
+    keys = dict.fromkeys(key for grown in below for key in grown.terms if key[0] != whose)
+    means = {key: fmean(grown.terms.get(key, 0.0) for grown in below) for key in keys}
+    return _Grown((*judged, *(turn for grown in branches for turn in grown.turns)), means)
