@@ -1,10 +1,11 @@
 """Options of an algorithm: which team, how sampled, rewarded, compared and improved."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from mas.config.base import Options, Positive
+from mas.config.experience import ExperienceOptions
 from mas.config.losses import LossOptions
 
 
@@ -48,6 +49,8 @@ class AlgorithmOptions(Options):
     """One way to train: which team, whose adapters, how sampled, compared and improved.
 
     `policy`: `per_role` gives every role an adapter of its own, `shared` gives all of them one.
+    `update`: adapters follow the policy gradient (`advantage`, `loss`); or nothing is trained (`training_free`), and
+    roles learn by `experience`.
     """
 
     name: str = "at_grpo"
@@ -57,3 +60,19 @@ class AlgorithmOptions(Options):
     reward: RewardOptions = RewardOptions()
     advantage: AdvantageOptions = AdvantageOptions()
     loss: LossOptions = LossOptions()
+    update: Literal["policy_gradient", "training_free"] = "policy_gradient"
+    experience: ExperienceOptions = ExperienceOptions()
+
+    @property
+    def is_training_free(self) -> bool:
+        """Whether text is learned and no weight."""
+        return self.update == "training_free"
+
+    @model_validator(mode="after")
+    def _experiences_have_episodes(self) -> Self:
+        if self.is_training_free and self.sampler.mode != "parallel":
+            raise ValueError(
+                f"update=training_free compares whole episodes of a task, and sampler.mode={self.sampler.mode} plays "
+                "one; use sampler.mode=parallel"
+            )
+        return self

@@ -1,6 +1,6 @@
 """Keys that change nothing beside the other values: refused where somebody sets them, since they would mislead."""
 
-from mas.config.options import Config
+from mas.config.options import AlgorithmOptions, Config
 
 
 def why_idle(key: str, config: Config) -> str | None:
@@ -19,12 +19,22 @@ def why_idle(key: str, config: Config) -> str | None:
         return reason
     if key.startswith(_TASKS) and (reason := config.train.tasks.why_idle(key.removeprefix(_TASKS))):
         return reason
-    if reason := _why_engine_idle(key, config.engine.name):
+    if reason := _why_engine_idle(key, config.engine.name) or _why_update_idle(key, algorithm):
         return reason
     if key.startswith("trace.") and key != "trace.every" and config.trace.every == 0:
         return "trace.every=0 traces no step"
     if key.startswith("model.tiny.") and config.model.path != "tiny":
         return f"model.path is {config.model.path!r}, not the tiny base"
+    return None
+
+
+def _why_update_idle(key: str, algorithm: AlgorithmOptions) -> str | None:
+    if key.startswith(_EXPERIENCE):
+        if not algorithm.is_training_free:
+            return "only algorithm.update=training_free has it"
+        return algorithm.experience.why_idle(key.removeprefix(_EXPERIENCE))
+    if algorithm.is_training_free and key.startswith(_WEIGHTS):
+        return "algorithm.update=training_free changes no weights"
     return None
 
 
@@ -40,6 +50,11 @@ def _why_engine_idle(key: str, engine: str) -> str | None:
     return None
 
 
+_EXPERIENCE = "algorithm.experience."
 _LOSS = "algorithm.loss."
 _TASKS = "train.tasks."
+_WEIGHTS = (
+    *("algorithm.loss.", "algorithm.advantage.", "algorithm.policy", "learner.", "train.canary"),
+    *("model.lora.", "model.adapters"),
+)
 _TREE_ONLY = tuple(f"algorithm.sampler.{name}" for name in ("lookahead", "continuations", "commit_best"))

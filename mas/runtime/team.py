@@ -73,6 +73,9 @@ class TeamRuntime:
 
         self.plan = plan
         self.bus = bus
+        self.voice = Voice(engine=engine, chats=chats)
+        """What a role without an adapter speaks through."""
+        self._spawned: list[RoleAgent] = []
         self._members = {name: member(role) for name, role in (*plan.roles.items(), *plan.stand_ins.items())}
         self._place = place
         number = next(_RUNS)
@@ -165,6 +168,7 @@ class TeamRuntime:
         member = self._members[agent]
         if voice is not None:
             member = RoleAgent(member.role, traced_voice(voice), self.bus.part)
+            self._spawned.append(member)
         return await self._troupe.spawn(agent, with_pulse(self.bus, member.handle))
 
     async def retire(self, agent: str) -> int:
@@ -176,6 +180,22 @@ class TeamRuntime:
             RunError: no such agent works here, or no more do than must by the team's `replicas`.
         """
         return await self._troupe.retire(agent)
+
+    def teach(self, roles: Mapping[str, Role]) -> None:
+        """Let roles, by name, know other experiences from now on; nothing else of them may differ.
+
+        Raises:
+            RunError: there is no such role, it differs in more, or its agents are processes of their own.
+        """
+        for name, role in roles.items():
+            members = [one for one in (*self._members.values(), *self._spawned) if one.role.name == name]
+            same = {"experiences": role.spec.experiences}
+            if not members or self._place is not None:
+                raise RunError(f"role {name!r} cannot be taught: no agent in this process plays it")
+            if any(member.role.spec.model_copy(update=same) != role.spec for member in members):
+                raise RunError(f"role {name!r} cannot become another one while the team plays: only experiences change")
+            for member in members:
+                member.role = role
 
     async def leave(self) -> None:
         """Let all agents that work here finish what they have in hand, and leave. Nothing new is taken."""

@@ -10,6 +10,7 @@ import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import safetensors
@@ -41,13 +42,22 @@ class Progress:
     update: Mapping[str, Any] = field(default_factory=dict)
 
 
-def save_checkpoint(directory: Path, learner: Learner, progress: Progress, keep: int) -> Path:
-    """Write `directory/step-NNNNNN` and delete all but the `keep` latest."""
-    files: dict[str, bytes] = {}
-    for name, weights in learner.adapters.items():
-        for file, content in to_files(weights, learner.base.name).items():
-            files[f"adapters/{name}/{file}"] = content
-        files[f"optimisers/{name}.safetensors"] = safetensors.torch.save(_optimiser_tensors(learner, name, weights))
+def save_checkpoint(
+    directory: Path,
+    learner: Learner | None,
+    progress: Progress,
+    keep: int,
+    more: Mapping[str, bytes] = MappingProxyType({}),
+) -> Path:
+    """Write `directory/step-NNNNNN` and delete all but the `keep` latest.
+
+    Args:
+        learner: whose adapters are trained; None: no adapter is.
+        more: further files, relative names to contents.
+    """
+    files = dict(more)
+    if learner is not None:
+        files |= _learner_files(learner)
     state = {
         "step": progress.step,
         "tokens": progress.tokens,
@@ -65,6 +75,15 @@ def save_checkpoint(directory: Path, learner: Learner, progress: Progress, keep:
     for old in list_checkpoints(directory)[:-keep]:
         shutil.rmtree(old)
     return target
+
+
+def _learner_files(learner: Learner) -> dict[str, bytes]:
+    files = {}
+    for name, weights in learner.adapters.items():
+        for file, content in to_files(weights, learner.base.name).items():
+            files[f"adapters/{name}/{file}"] = content
+        files[f"optimisers/{name}.safetensors"] = safetensors.torch.save(_optimiser_tensors(learner, name, weights))
+    return files
 
 
 def list_checkpoints(directory: Path) -> list[Path]:

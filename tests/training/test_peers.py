@@ -25,11 +25,12 @@ from mas.serving.model import BaseModel
 from mas.serving.text_tokenizer import END
 from mas.serving.transformers_engine import TransformersEngine
 from mas.testing.scripted import ScriptedEngine
-from mas.training.crew import open_served, served_adapters
 from mas.training.evaluate import evaluate
 from mas.training.run import train_in_directory
+from mas.training.served import open_served
 from mas.training.spread import peers_elsewhere
 from mas.training.trainer import Trainer
+from mas.training.voices import served_adapters
 from mas.training.watch import Silent
 
 DIGITS = list("0123456789")
