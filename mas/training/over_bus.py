@@ -117,7 +117,7 @@ def over_bus(
 
     Raises:
         ConfigError: no adapter is trained, the URL, `ca_file` or `store` is wrong, engine options are set, which are
-        agents', or a policy of the team lets time decide; see `check_vanishing`.
+        the agents', or a policy of the team lets time decide; see `check_vanishing`.
         On entry: ConfigError: somebody plays this team on this bus. NoRoute: an agent is not on it. EngineError: an
         adapter is too large for it. Otherwise as `MqttBus.connect`.
     """

@@ -47,7 +47,13 @@ def test_algorithms_differ_where_they_say() -> None:
         "at_grpo": ("team", "tree"),
         "parallel_grpo": ("team", "parallel"),
         "single_grpo": ("solo", "parallel"),
+        "training_free": ("team", "parallel"),
     }
+
+
+def test_learning_without_gradients_needs_whole_episodes() -> None:
+    with pytest.raises(ConfigError, match=r"sampler\.mode=tree plays one; use sampler\.mode=parallel"):
+        load_config(["algorithm=training_free", "algorithm.sampler.mode=tree"])
 
 
 def test_the_command_line_wins_over_every_preset() -> None:
@@ -265,6 +271,13 @@ def test_the_name_of_an_algorithm_chooses_its_preset_unless_one_is_chosen() -> N
         (["engine.remote.url=http://host/v1"], "engine=openai"),
         (["engine=openai", "engine.remote.shared_dir=/srv"], "engine=vllm_server"),
         (["engine=openai", "engine.restarts=1"], "engine=vllm"),
+        (["algorithm.experience.most=4"], "algorithm=training_free"),
+        (["algorithm=training_free", "learner.lr=1e-4"], "algorithm.update=policy_gradient"),
+        (["algorithm=training_free", "model.lora.rank=4"], "algorithm.update=policy_gradient"),
+        (
+            ["algorithm=training_free", "algorithm.experience.editor=quote", "algorithm.experience.max_tokens=5"],
+            "algorithm.experience.editor=base",
+        ),
     ],
 )
 def test_a_value_without_effect_is_refused(words: list[str], fixed: str) -> None:
