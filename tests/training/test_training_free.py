@@ -94,7 +94,7 @@ def relay() -> Scenario:
 
 
 def trainer_of(
-    config: Config, scenario: Scenario, answer: Answer = play, *, checkpoints: Path | None = None
+    config: Config, scenario: Scenario, answer: Answer = play, *, checkpoints: Path | None = None, chats: bool = False
 ) -> Trainer:
     """A trainer whose team speaks through a scripted engine."""
     team = scenario.teams["team"]
@@ -102,8 +102,8 @@ def trainer_of(
 
     @asynccontextmanager
     async def opening(base: BaseModel | None) -> AsyncIterator[Players]:
-        engine = ScriptedEngine(answer, context=100_000, has_chat=False)
-        async with TeamRuntime(plan, engine, MemoryBus(), adapters={}, timeout_s=60.0) as runtime:
+        engine = ScriptedEngine(answer, context=100_000, has_chat=chats)
+        async with TeamRuntime(plan, engine, MemoryBus(), adapters={}, chats=chats, timeout_s=60.0) as runtime:
             yield Players(scenario=scenario, plan=plan, runtime=runtime)
 
     return Trainer(config, scenario, None, opening=opening, checkpoints=checkpoints)
@@ -138,6 +138,20 @@ async def test_what_a_role_has_learned_stands_in_its_own_prompts_and_in_nobody_e
     # What was quoted is what an agent saw, without what it had read before.
     texts = [text for _, note in notes.notes for text in note["experiences"].values()]
     assert max(text.count("->") for text in texts) == 1
+
+
+async def test_what_a_chat_prompt_says_in_general_is_not_quoted(relay: Scenario) -> None:
+    def guess(prompt: str, adapter: str | None, seed: int) -> str:
+        return Random(seed).choice("abcd" if "\ngoal: " in prompt else "0123456789")
+
+    config = config_of({"editor": "quote"}, steps=3, tasks_per_step=16)
+    outcome = await trainer_of(config, relay, guess, chats=True).run(Notes())
+    planner, executor = (outcome.libraries[role] for role in ("planner", "executor"))
+    assert planner.version > 1, "libraries were read when later ones were written"
+    form = r"Situation: goal: [A-D] Your answer: -> [a-d]"
+    assert all(re.fullmatch(form, text) for text in planner.experiences)
+    form = r"Situation: table: \d{4} Messages from your team: planner \(plan\): [a-d] Your answer: -> \d"
+    assert all(re.fullmatch(form, text) for text in executor.experiences)
 
 
 def pairs(text: str) -> list[str]:
