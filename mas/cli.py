@@ -17,6 +17,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from mas.algorithms import ASKED, algorithms
 from mas.bench.command import bench
 from mas.broker.command import broker
 from mas.bus.command import deadletters
@@ -34,6 +35,7 @@ from mas.scenarios import SCENARIOS, build_scenario
 from mas.scenarios.command import scenarios
 from mas.scenarios.fits import check_fits
 from mas.scenarios.named import named_team
+from mas.study.command import curves
 from mas.study.options import load_study
 
 if TYPE_CHECKING:
@@ -53,9 +55,11 @@ app.command()(broker)
 app.command()(run)
 app.command()(agent)
 app.command()(timeline)
+app.command()(curves)
 app.command()(play)
 app.command()(stop)
 app.command()(scenarios)
+app.command()(algorithms)
 app.command()(sandbox)
 
 StudyName = Annotated[str, typer.Argument(metavar="STUDY", help="a preset: demo or full")]
@@ -88,6 +92,9 @@ def train(
     ] = None,
 ) -> None:
     """Train a team. The same command again goes on with a run that was stopped or killed."""
+    if ASKED in (overrides or []):
+        algorithms()
+        return
     config, scenario = configured(overrides or [])
     check_fits(config, scenario)
     console = Console()

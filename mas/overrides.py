@@ -43,6 +43,20 @@ def configured(overrides: list[str]) -> tuple[Config, Scenario]:
     return config, scenario
 
 
+def check_named(command: str, overrides: list[str]) -> None:
+    """Refuse to play what nobody named. `command` is written with what comes before the overrides.
+
+    Raises:
+        ConfigError: no override names a scenario.
+    """
+    keys = {override.lstrip("+").partition("=")[0] for override in overrides}
+    if not keys & {"scenario", "scenario.name"}:
+        raise ConfigError(
+            f"say what is played: mas {command} RUN_DIR, or mas {command} scenario=NAME, where NAME is one such as "
+            "relay, two_hop, plan_path or debate; `mas scenarios` lists all"
+        )
+
+
 def check_used(command: str, overrides: list[str], used: tuple[str, ...]) -> None:
     """Refuse overrides that are right and yet change nothing that a command does."""
     for override in overrides:

@@ -18,7 +18,7 @@ from mas.config.peers import check_peers
 from mas.core.errors import ConfigError
 from mas.core.scenario import Scenario
 from mas.graph.find import find_team
-from mas.overrides import OVERRIDES_HELP, PLAYING, Sampled, check_used, configured
+from mas.overrides import OVERRIDES_HELP, PLAYING, Sampled, check_named, check_used, configured
 from mas.scenarios import build_scenario
 from mas.scenarios.fits import check_fits
 
@@ -195,6 +195,7 @@ def _played(command: str, words: list[str]) -> tuple[Path | None, Config, Scenar
     run_dir = Path(words[0]) if words and "=" not in words[0] else None
     overrides = words if run_dir is None else words[1:]
     if run_dir is None:
+        check_named("agent AGENT" if command == "agent" else command, overrides)
         config, scenario = configured(overrides)
         check_fits(config, scenario)
     else:

@@ -33,6 +33,7 @@ EPISODES = 4
 OPEN_END = 400
 """Actions after which a game ends that names no end of its own."""
 SLOW_S = 3
+SLOW = "too slow"
 PROBE_S = 40
 _BRACKETS = re.compile(r"\[[^\[\]\n]{1,40}\]")
 
@@ -115,7 +116,7 @@ def probe(name: str) -> dict[str, Any]:
             game = seated(name)
             proofs = [_episode(name, game, number) for number in range(EPISODES)]
     except TooSlow:
-        return {"reason": "too slow"}
+        return {"reason": SLOW}
     except Exception as error:  # noqa: BLE001 - whatever it is, it is why the game is left out
         return {"reason": why(error) or (seen[0] if seen else f"breaks: {type(error.__cause__ or error).__name__}")}
     return {"reason": seen[0]} if seen else {**msgspec.structs.asdict(game), "proof": digest(*proofs)}

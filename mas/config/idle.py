@@ -1,6 +1,7 @@
 """Keys that change nothing beside the other values: refused where somebody sets them, since they would mislead."""
 
-from mas.config.options import AlgorithmOptions, Config
+from mas.config.algorithm import AlgorithmOptions
+from mas.config.options import Config
 
 
 def why_idle(key: str, config: Config) -> str | None:
@@ -15,11 +16,9 @@ def why_idle(key: str, config: Config) -> str | None:
         return "tree sampling has no group of one"
     if key == "algorithm.loss.ratio" and algorithm.loss.ratio == "sequence" and is_tree:
         return "in tree sampling every turn is a trajectory of its own; write ratio=turn, or use sampler.mode=parallel"
-    if key.startswith(_LOSS) and (reason := algorithm.loss.why_idle(key.removeprefix(_LOSS))):
-        return reason
-    if key.startswith(_TASKS) and (reason := config.train.tasks.why_idle(key.removeprefix(_TASKS))):
-        return reason
-    if reason := _why_engine_idle(key, config.engine.name) or _why_update_idle(key, algorithm):
+    if key == "algorithm.advantage.decay" and algorithm.advantage.baseline != "running":
+        return "only baseline=running forgets"
+    if reason := _why_section_idle(key, config):
         return reason
     if key.startswith("trace.") and key != "trace.every" and config.trace.every == 0:
         return "trace.every=0 traces no step"
@@ -38,6 +37,29 @@ def _why_update_idle(key: str, algorithm: AlgorithmOptions) -> str | None:
     return None
 
 
+def _why_section_idle(key: str, config: Config) -> str | None:
+    algorithm = config.algorithm
+    if reason := _why_update_idle(key, algorithm):
+        return reason
+    if key.startswith(_LOSS):
+        return algorithm.loss.why_idle(key.removeprefix(_LOSS))
+    if key.startswith(_TASKS):
+        return config.train.tasks.why_idle(key.removeprefix(_TASKS))
+    return _why_critic_idle(key, algorithm) or _why_engine_idle(key, config.engine.name)
+
+
+def _why_critic_idle(key: str, algorithm: AlgorithmOptions) -> str | None:
+    has_critic = algorithm.advantage.baseline == "critic"
+    if key.startswith(_CRITIC):
+        if not has_critic:
+            return f"advantage.baseline={algorithm.advantage.baseline} has no critic; advantage.baseline=critic has one"
+        is_tree = algorithm.sampler.mode == "tree"
+        return algorithm.critic.why_idle(key.removeprefix(_CRITIC), is_tree=is_tree)
+    if has_critic and key in ("algorithm.advantage.scale", "algorithm.advantage.single"):
+        return "advantage.baseline=critic compares with no group; critic.whiten scales its advantages"
+    return None
+
+
 def _why_engine_idle(key: str, engine: str) -> str | None:
     if key.startswith(("engine.vllm.", "engine.adapters", "engine.restarts", "engine.cpu_lora")) and engine != "vllm":
         return "only engine=vllm has it"
@@ -50,11 +72,12 @@ def _why_engine_idle(key: str, engine: str) -> str | None:
     return None
 
 
+_CRITIC = "algorithm.critic."
 _EXPERIENCE = "algorithm.experience."
 _LOSS = "algorithm.loss."
 _TASKS = "train.tasks."
 _WEIGHTS = (
-    *("algorithm.loss.", "algorithm.advantage.", "algorithm.policy", "learner.", "train.canary"),
+    *("algorithm.loss.", "algorithm.advantage.", "algorithm.critic.", "algorithm.policy", "learner.", "train.canary"),
     *("model.lora.", "model.adapters"),
 )
 _TREE_ONLY = tuple(f"algorithm.sampler.{name}" for name in ("lookahead", "continuations", "commit_best"))

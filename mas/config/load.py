@@ -26,7 +26,7 @@ from pydantic import ValidationError
 
 from mas.config.idle import why_idle
 from mas.config.options import Config
-from mas.config.problems import describe, unknown_key
+from mas.config.problems import bridged_id, describe, unknown_key
 from mas.core.errors import ConfigError, RunDirectoryError
 from mas.core.naming import did_you_mean
 
@@ -55,7 +55,7 @@ def load_config(overrides: Sequence[str] = ()) -> Config:
     choices, values = _choices(parsed), [one for one in parsed if one.key_or_group not in GROUPS]
     config = _validated(_with_values(_composed(choices, _named(parsed, "scenario")), values))
     for override in values:
-        for key, _ in _leaves(override.value(), override.key_or_group):
+        for key, _ in leaves(override.value(), override.key_or_group):
             if reason := why_idle(key, config):
                 raise ConfigError(f"{override.input_line!r} has no effect here: {reason}")
     return config
@@ -99,8 +99,8 @@ def overrides_of(config: Config) -> list[str]:
     chosen = [f"scenario={name}" if name in presets("scenario") else f"scenario.name={_literal(name)}"]
     chosen.append(f"algorithm={algorithm if algorithm in presets('algorithm') else Config().algorithm.name}")
     chosen.append(f"engine={config.engine.name}")
-    usual = dict(_leaves(load_config(chosen).model_dump(mode="json")))
-    wanted = _leaves(config.model_dump(mode="json"))
+    usual = dict(leaves(load_config(chosen).model_dump(mode="json")))
+    wanted = leaves(config.model_dump(mode="json"))
     return chosen + [
         f"{key}={_literal(value)}"
         for key, value in wanted
@@ -136,6 +136,8 @@ def _choices(parsed: Sequence[Override]) -> dict[str, str]:
             continue
         value, possible = str(override.value()), presets(group)
         offered = {point.name for point in entry_points(group="mas.scenarios")} if group == "scenario" else set()
+        if group == "scenario" and ":" in value and value not in offered:
+            raise ConfigError(bridged_id(value))
         if value not in possible and value not in offered:
             raise ConfigError(f"{group}={value}: no such {group}. {did_you_mean(value, {*possible, *offered})}")
         choices[group] = value
@@ -201,14 +203,17 @@ def _validated(config: DictConfig) -> Config:
         raise ConfigError(f"a value refers to another one that cannot be found: {first}") from error
 
 
-def _leaves(value: Any, prefix: str = "") -> list[tuple[str, Any]]:
-    """Dotted keys and values, in order; lists, empty mappings and those with dots in their keys count as values."""
+def leaves(value: Any, prefix: str = "") -> list[tuple[str, Any]]:
+    """Dotted keys and values of plain mappings, in order, such as `Config.model_dump` makes them.
+
+    Lists, empty mappings and those with dots in their keys count as values.
+    """
     if not isinstance(value, dict) or not value or any("." in str(key) for key in value):
         return [(prefix, value)]
-    leaves = []
+    found = []
     for key, item in value.items():
-        leaves += _leaves(item, f"{prefix}.{key}" if prefix else str(key))
-    return leaves
+        found += leaves(item, f"{prefix}.{key}" if prefix else str(key))
+    return found
 
 
 def _literal(value: Any) -> str:

@@ -8,6 +8,15 @@ from mas.config.base import NonNegative, Options, Positive
 
 Surrogate = Literal["clip", "keep_gradient", "cispo", "gmpo", "sapo"]
 
+Aggregation = Literal[
+    "token_mean",
+    "seq_mean_token_mean",
+    "seq_mean_token_sum",
+    "seq_mean_token_sum_norm",
+    "trajectory_mean",
+    "episode_mean",
+]
+
 _BOUNDED = ("clip", "keep_gradient", "cispo", "gmpo")
 _SURROGATES_WITH: dict[str, tuple[str, ...]] = {
     "clip_low": _BOUNDED,
@@ -46,9 +55,7 @@ class LossOptions(Options):
     tau_pos: Annotated[float, Field(gt=0)] = 1.0
     tau_neg: Annotated[float, Field(gt=0)] = 1.05
     importance_cap: Annotated[float, Field(ge=1)] | None = 2.0
-    aggregation: Literal["token_mean", "seq_mean_token_mean", "seq_mean_token_sum", "seq_mean_token_sum_norm"] = (
-        "seq_mean_token_mean"
-    )
+    aggregation: Aggregation = "seq_mean_token_mean"
     max_length: Positive = 1024
     kl: NonNegative = 0.0
     kl_in: Literal["loss", "reward"] = "loss"

@@ -11,6 +11,7 @@ from mas.config.algorithm import SamplerOptions as SamplerOptions
 from mas.config.base import Count, NonNegative
 from mas.config.base import Options as Options
 from mas.config.base import Positive as Positive
+from mas.config.critic import CriticOptions as CriticOptions
 from mas.config.losses import LossOptions as LossOptions
 from mas.config.servers import PeerOptions, RemoteOptions
 from mas.config.tasks import TaskOptions as TaskOptions

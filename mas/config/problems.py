@@ -35,6 +35,15 @@ def describe(detail: ErrorDetails) -> str:
     return f"{key} is not possible: it {message[:1].lower()}{message[1:]}{hint}."
 
 
+def bridged_id(name: str) -> str:
+    """The sentence where an environment of another library, as `open_spiel:tic_tac_toe`, is named as a scenario."""
+    return (
+        f"{name!r} is the id of a bridge: an environment of another library, not a scenario, so it has no team and no "
+        f"held-out tasks. Play it: mas play {name}. To train in it make a scenario of it, of a game with "
+        "mas.scenarios.against.Against around one of its seats: docs/bridges.md"
+    )
+
+
 def unknown_key(place: Sequence[int | str], value: object) -> str:
     """The sentence for a key that does not exist."""
     model, name = _model_at(place[:-1]), str(place[-1])
@@ -55,17 +64,25 @@ def _model_at(place: Sequence[int | str]) -> type[BaseModel]:
         field = None if entries is not None else model.model_fields.get(str(part))
         found = entries if field is None else field.annotation
         entries = get_args(found)[1] if get_origin(found) is dict else None
-        if isinstance(found, type) and issubclass(found, BaseModel):
-            model = found
+        if section := _section(found):
+            model = section
         elif entries is None:
             break
     return model
 
 
+def _section(annotation: Any) -> type[BaseModel] | None:
+    """The option model of a key that holds one, or may hold one; None: it never does."""
+    if get_origin(annotation) in (dict, tuple):
+        return None
+    possible = [one for one in (annotation, *get_args(annotation)) if isinstance(one, type)]
+    return next((one for one in possible if issubclass(one, BaseModel)), None)
+
+
 def _keys(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
     for name, field in model.model_fields.items():
-        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
-            yield from _keys(field.annotation, f"{prefix}{name}.")
+        if section := _section(field.annotation):
+            yield from _keys(section, f"{prefix}{name}.")
         else:
             yield prefix + name
 

@@ -7,8 +7,9 @@ matplotlib draws with stand-in colours, which are then replaced by the page's CS
 import io
 import re
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Any
 from xml.etree import ElementTree
 
 import matplotlib.style
@@ -59,7 +60,7 @@ def draw_chart(chart: Chart, *, prefix: str) -> str:
     Args:
         prefix: start of every id in it, unique on the page.
     """
-    with _page_style():
+    with drawing_style(_STYLE):
         figure = Figure(figsize=(5.4, 3.1), layout="constrained")
         axes = figure.add_subplot()
         for number, series in enumerate(chart.series):
@@ -75,7 +76,7 @@ def draw_chart(chart: Chart, *, prefix: str) -> str:
 
 def draw_bars(bars: Sequence[Bar], *, label: str, title: str, prefix: str) -> str:
     """One `<svg>` with a horizontal bar per arm, the first on top, with error bars and the value beside it."""
-    with _page_style():
+    with drawing_style(_STYLE):
         figure = Figure(figsize=(5.4, 0.75 + 0.42 * len(bars)), layout="constrained")
         axes = figure.add_subplot()
         for number, bar in enumerate(bars):
@@ -96,9 +97,9 @@ def draw_bars(bars: Sequence[Bar], *, label: str, title: str, prefix: str) -> st
 
 
 @contextmanager
-def _page_style() -> Iterator[None]:
-    """matplotlib's own defaults and ours over them, whatever the user's settings are."""
-    with matplotlib.style.context(["default", _STYLE]), warnings.catch_warnings():
+def drawing_style(style: Mapping[str, Any]) -> Iterator[None]:
+    """matplotlib's own defaults and a style over them, whatever the user's settings are."""
+    with matplotlib.style.context(["default", dict(style)]), warnings.catch_warnings():
         # The browser writes the text: what matplotlib's own font lacks does not matter.
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")
         yield

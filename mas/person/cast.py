@@ -57,25 +57,51 @@ class Recast:
         return self.scenario.fingerprint()
 
 
-def people_of(team: TeamSpec, wanted: Sequence[str]) -> tuple[str, ...]:
-    """The roles that people play: those wanted, and those that the team itself leaves to people. The only role of a
+def with_people(team: TeamSpec, wanted: Sequence[str]) -> tuple[TeamSpec, tuple[str, ...]]:
+    """The team, and the roles in it that people play: those wanted, and those that it leaves to people itself.
+
+    A member that is wanted gets a role of its own, `ROLE (MEMBER)`, where others share its role. The only role of a
     team need not be named.
 
     Raises:
-        ConfigError: a role that nobody in the team plays, or none is wanted of several.
+        ConfigError: neither a role that somebody plays nor a member, or none is wanted of several.
     """
-    played = list(dict.fromkeys(team.members().values()))
+    members = team.members()
+    played = list(dict.fromkeys(members.values()))
     for name in wanted:
-        if name not in played and name in team.members():
-            raise ConfigError(f"--as {name}: agent {name!r} plays the role {team.members()[name]!r}; name that")
-        if name not in played:
-            raise ConfigError(f"--as {name}: team {team.name!r} has no such role. {did_you_mean(name, played)}")
-    left = [name for name in played if team.roles[name].voice == "human"]
-    people = tuple(dict.fromkeys([*wanted, *left])) or tuple(played if len(played) == 1 else ())
+        if name not in played and name not in members:
+            known = did_you_mean(name, {*played, *members})
+            raise ConfigError(f"--as {name}: team {team.name!r} has no such role and no such member. {known}")
+    for name in wanted:
+        if name not in played and members[name] not in wanted:
+            team = _apart(team, name)
+    members = team.members()
+    asked = [name if name in played else members[name] for name in wanted]
+    left = [name for name in played if name in members.values() and team.roles[name].voice == "human"]
+    people = tuple(dict.fromkeys([*asked, *left])) or tuple(played if len(played) == 1 else ())
     if not people:
-        choices = " or ".join(f"--as {name}" for name in played)
-        raise ConfigError(f"say which role of team {team.name!r} you play: {choices}; --as may be repeated")
-    return people
+        raise ConfigError(f"say who of team {team.name!r} you are: {_choices(team)}; --as may be repeated")
+    return team, people
+
+
+def _apart(team: TeamSpec, member: str) -> TeamSpec:
+    """The same team with a role of its own for one of the members that share one."""
+    members = team.members()
+    role = members[member]
+    if list(members.values()).count(role) == 1:
+        return team
+    own = f"{role} ({member})"
+    return team.model_copy(update={"roles": {**team.roles, own: team.roles[role]}, "agents": members | {member: own}})
+
+
+def _choices(team: TeamSpec) -> str:
+    """What may be said with `--as`: the roles, and the members that share one."""
+    shared: dict[str, list[str]] = {}
+    for member, role in team.members().items():
+        shared.setdefault(role, []).append(member)
+    one = ", ".join(f"--as {role}" for role in shared)
+    several = [f"{', '.join(members)} (all are {role})" for role, members in shared.items() if len(members) > 1]
+    return one + "".join(f", or one of {members}" for members in several)
 
 
 def recast(team: TeamSpec, asked: Collection[str]) -> TeamSpec:

@@ -30,6 +30,7 @@ from mas.scenarios.policies import Policy, expert_of, random_policy
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    from mas.person.cast import Partners
     from mas.person.team import PartnerDesk
     from mas.runtime.team import TeamRuntime
 
@@ -59,7 +60,8 @@ def play(
     name: Annotated[str, typer.Argument(metavar="SCENARIO", help="SCENARIO or SCENARIO/TEAM, or LIBRARY:GAME")],
     words: Annotated[list[str] | None, typer.Argument(metavar="[OVERRIDES]...", help=OVERRIDES_HELP)] = None,
     people: Annotated[
-        list[str] | None, typer.Option("--as", metavar="NAME", help="your role, or your seat of a game; repeatable")
+        list[str] | None,
+        typer.Option("--as", metavar="NAME", help="your role or member, or your seat of a game; repeatable"),
     ] = None,
     others: Annotated[
         str | None,
@@ -172,37 +174,50 @@ def _check_needed(asked: Asked, *, are_others: bool) -> None:
 
 
 def _play_team(asked: Asked, config: Config, scenario: Scenario) -> None:
-    from mas.person.cast import Partners, people_of, recast
-    from mas.person.team import PartnerDesk, play_team, tell_end, without_model
+    from mas.person.cast import recast, with_people
+    from mas.person.score import OwnTerms
+    from mas.person.team import PartnerDesk, TeamPlay, tell_end, without_model
 
-    team = find_team(scenario, config.algorithm.team)
-    check_peers(config, team)
-    people = people_of(team, asked.people)
+    found = find_team(scenario, config.algorithm.team)
+    check_peers(config, found)
+    team, people = with_people(found, asked.people)
     rest = [name for name in (*dict.fromkeys(team.members().values()), *team.stand_ins()) if name not in people]
     _check_needed(asked, are_others=bool(rest))
     console, environment, task = Console(), scenario.environment(), scenario.task("eval", asked.task)
     environment.reset(task)
-    partners = None
-    if rest and asked.others in ("random", "expert"):
-        if asked.run_dir is not None or asked.is_sampled:
-            raise ConfigError(f"--run and --sampled are about a model, and --others {asked.others} plays without one")
-        expert = _expert(scenario.name, expert_of(scenario)) if asked.others == "expert" else None
-        acting = [team.members()[agent] for agent in team.joint or (team.output,)]
-        if expert is not None and set(acting) <= set(people):
-            raise ConfigError(f"the expert decides what the team does, as {listed(acting)}, and you play that")
-        partners = Partners(team, rest, environment, asked.seed, expert)
+    partners = _partners(asked, scenario, team, rest, environment)
     desk = PartnerDesk(console, partners)
     has_model = bool(rest) and partners is None
     cast = recast(team, people if has_model else team.roles)
+    theirs = {agent: role for agent, role in found.members().items() if team.members()[agent] in people}
+    own = OwnTerms(scenario.reward, theirs)
 
     async def show() -> None:
         opening = _with_model(asked, config, scenario, cast, desk) if has_model else without_model(cast, desk)
         temperature = None if asked.is_sampled else 0.0
         async with opening as runtime:
-            episode = await play_team(runtime, desk, environment, task, asked.seed, console, temperature=temperature)
-        tell_end(console, environment, episode, reveal=asked.reveal)
+            playing = TeamPlay(runtime, desk, environment, console, own)
+            episode = await playing.play(task, asked.seed, temperature=temperature)
+        tell_end(console, environment, episode, own.paid, reveal=asked.reveal)
 
     asyncio.run(show())
+
+
+def _partners(
+    asked: Asked, scenario: Scenario, team: TeamSpec, rest: list[str], environment: Environment
+) -> "Partners | None":
+    """Who plays the rest of the roles without a model; None: a model does, or there is no rest."""
+    from mas.person.cast import Partners
+
+    if not rest or asked.others not in ("random", "expert"):
+        return None
+    if asked.run_dir is not None or asked.is_sampled:
+        raise ConfigError(f"--run and --sampled are about a model, and --others {asked.others} plays without one")
+    expert = _expert(scenario.name, expert_of(scenario)) if asked.others == "expert" else None
+    acting = {team.members()[agent] for agent in team.joint or (team.output,)}
+    if expert is not None and not acting & set(rest):
+        raise ConfigError(f"the expert decides what the team does, as {listed(acting)}, and you play that")
+    return Partners(team, rest, environment, asked.seed, expert)
 
 
 def _with_model(

@@ -9,10 +9,11 @@ from random import Random
 from rich.console import Console
 from rich.text import Text
 
-from mas.core.environment import Environment
+from mas.core.environment import Environment, measures_of
 from mas.core.errors import ConfigError
 from mas.core.naming import did_you_mean
-from mas.roles.chat import user_text
+from mas.person.score import measured, scored
+from mas.roles.chat import seen_text
 from mas.scenarios.policies import Policy
 
 _SHOWN = 100
@@ -99,7 +100,7 @@ class SeatPlay:
         return True
 
     def tell_end(self, *, is_over: bool, reveal: bool) -> None:
-        """How it ended, and what it was worth for everybody; with `reveal` also the whole world."""
+        """How it ended, what it was worth for everybody, what the game measured; with `reveal` also the whole world."""
         say = self._console.print
         if reveal:
             say(Text(self._environment.render(), style="dim"))
@@ -110,16 +111,17 @@ class SeatPlay:
             say(Text("solved", style="bold green") if is_solved else Text("not solved", style="bold red"))
         so_far = "" if is_over else " so far"
         for seat, terms in self.scores.items():
-            parts = ", ".join(f"{name} {value:+g}" for name, value in terms.items())
             you = " (you)" if seat in self._people else ""
-            say(Text(f"score of {seat}{you}{so_far}: {sum(terms.values()):g}" + (f" ({parts})" if parts else "")))
+            say(Text(f"score of {seat}{you}{so_far}: {scored(terms)}"))
+        if is_over and (found := measures_of(self._environment)):
+            say(Text(f"measured: {measured(found)}"))
 
     def _ask(self, seat: str) -> str | None:
         """What a person does; asked again until it is possible. None: the input ended."""
         environment, say = self._environment, self._console.print
         legal = environment.legal(seat)
         say(Text(f"you are {seat}", style="bold"))
-        say(Text(user_text(environment.observe(view_of(environment, seat)).fields, (), ())))
+        say(Text(seen_text(environment.observe(view_of(environment, seat)).fields, (), ())))
         if legal is not None:
             say(Text(_possible(legal), style="dim"))
         while line := self._read_line():

@@ -1,7 +1,8 @@
 """A person in a team: sees what the role sees, and says what it says; everything else stays hidden until the end."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 
 from rich.console import Console
 from rich.text import Text
@@ -9,16 +10,18 @@ from rich.text import Text
 from mas.bus.memory import MemoryBus
 from mas.core.environment import Environment, Step, Task
 from mas.core.errors import AgentFailed
-from mas.core.messages import Envelope
+from mas.core.messages import Envelope, Payload
 from mas.core.records import Episode
 from mas.core.role import Role, View
 from mas.core.team import TeamSpec
 from mas.graph.plan import compile_team
 from mas.person.cast import Partners
+from mas.person.score import OwnTerms, measured, scored
 from mas.roles import build_roles
 from mas.runtime.flow import Flow
 from mas.runtime.interrupt import drains_on_interrupt
 from mas.runtime.play import team_action
+from mas.runtime.point import Point
 from mas.runtime.team import TeamRuntime
 from mas.testing.scripted import ScriptedEngine
 from mas.training.sampling.ledger import Ledger
@@ -52,48 +55,72 @@ async def without_model(team: TeamSpec, desk: PartnerDesk) -> AsyncIterator[Team
         await bus.close()
 
 
-async def play_team(
-    runtime: TeamRuntime,
-    desk: PartnerDesk,
-    environment: Environment,
-    task: Task,
-    seed: int,
-    console: Console,
-    *,
-    temperature: float | None = 0.0,
-) -> Episode:
-    """Play an environment that was reset to the task. Nothing is printed but what the desk asks, which turn is
-    over, and whether its action was not legal. Where the input ends, so does the episode.
+@dataclass(frozen=True, slots=True)
+class TeamPlay:
+    """An environment that was reset, and a team with people in it. Nothing is printed but what the desk asks, which
+    turn is over, and whether its action was not legal.
 
-    Args:
-        temperature: of whoever speaks through a model; 0: greedy, None: each role's own.
-
-    Raises:
-        AgentFailed: an agent failed for another reason. Halted: Ctrl-C.
+    Attributes:
+        own: is told what was said in every turn.
     """
-    ledger = Ledger(id=f"{task.id}#played", task=task.id)
-    decide = SingleDecision(runtime, ledger, seed, temperature)
 
-    def on_turn(turn: int, flow: Flow, step: Step) -> None:
-        ledger.on_turn(turn, flow, step)
+    runtime: TeamRuntime
+    desk: PartnerDesk
+    environment: Environment
+    console: Console
+    own: OwnTerms
+
+    async def play(self, task: Task, seed: int, *, temperature: float | None = 0.0) -> Episode:
+        """To the end of the episode, which is also where the input ends.
+
+        Args:
+            task: the one that the environment was reset to.
+            temperature: of whoever speaks through a model; 0: greedy, None: each role's own.
+
+        Raises:
+            AgentFailed: an agent failed for another reason. Halted: Ctrl-C.
+        """
+        ledger = Ledger(id=f"{task.id}#played", task=task.id)
+        single = SingleDecision(self.runtime, ledger, seed, temperature)
+
+        async def decide(point: Point) -> Payload:
+            payload = await single(point)
+            self.own.heard(point, payload)
+            return payload
+
+        def on_turn(turn: int, flow: Flow, step: Step) -> None:
+            ledger.on_turn(turn, flow, step)
+            self.own.on_turn(flow)
+            self._tell_turn(turn, flow, step)
+
+        try:
+            with drains_on_interrupt(self.runtime):
+                await self.runtime.play(ledger.id, self.environment, decide, on_turn, on_attempt=ledger.on_attempt)
+        except AgentFailed as error:
+            if not self.desk.is_over:
+                raise
+            return ledger.failed(error)
+        return ledger.close(self.environment, ())
+
+    def _tell_turn(self, turn: int, flow: Flow, step: Step) -> None:
         if step.illegal:
             did = "what the team did" if flow.plan.spec.joint else repr(team_action(flow))
-            console.print(Text(f"{did} was not legal; the turn is spent", style="red"))
-        if environment.to_move():
-            console.print(Text(f"turn {turn + 1} of at most {environment.spec.max_turns} is over", style="dim"))
-
-    try:
-        with drains_on_interrupt(runtime):
-            await runtime.play(ledger.id, environment, decide, on_turn, on_attempt=ledger.on_attempt)
-    except AgentFailed as error:
-        if not desk.is_over:
-            raise
-        return ledger.failed(error)
-    return ledger.close(environment, ())
+            self.console.print(Text(f"{did} was not legal; the turn is spent", style="red"))
+        if self.environment.to_move():
+            most = self.environment.spec.max_turns
+            self.console.print(Text(f"turn {turn + 1} of at most {most} is over", style="dim"))
 
 
-def tell_end(console: Console, environment: Environment, episode: Episode, *, reveal: bool) -> None:
-    """How it ended and what it was worth; with `reveal` also the whole world, and all that was said."""
+def tell_end(
+    console: Console,
+    environment: Environment,
+    episode: Episode,
+    own: Mapping[str, Mapping[str, float]],
+    *,
+    reveal: bool,
+) -> None:
+    """How it ended, what it was worth to the team and, as `own`, to each of the people by their roles' own terms, and
+    what the environment measured; with `reveal` also the whole world, and all that was said."""
     if reveal:
         for line in episode.lines:
             console.print(Text(f"turn {line.turn + 1}, {line.agent}: {line.text or '(nothing)'}"))
@@ -103,6 +130,9 @@ def tell_end(console: Console, environment: Environment, episode: Episode, *, re
     else:
         outcome = ("solved", "bold green") if episode.success else ("not solved", "bold red")
         console.print(Text.assemble(outcome, f" in {episode.length} turn" + "s" * (episode.length != 1)))
-    terms = ", ".join(f"{name} {value:+g}" for name, value in episode.rewards.items())
     so_far = " so far" if episode.status == "failed" else ""
-    console.print(Text(f"score{so_far}: {sum(episode.rewards.values()):g}" + (f" ({terms})" if terms else "")))
+    console.print(Text(f"score{so_far}: {scored(episode.rewards)}"))
+    for agent, terms in own.items():
+        console.print(Text(f"own terms of {agent} (you){so_far}: {scored(terms)}"))
+    if episode.measures:
+        console.print(Text(f"measured: {measured(episode.measures)}"))

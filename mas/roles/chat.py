@@ -13,6 +13,10 @@ _ASKS = {
 }
 
 
+ASKED = "Your answer:"
+"""The last line of a user message."""
+
+
 def answer_rule(emits: str, choices: Sequence[str], is_spelled: bool, pattern: str | None) -> str:
     """How an answer must look.
 
@@ -49,6 +53,12 @@ def learned(experiences: Sequence[str]) -> tuple[str, ...]:
 
 
 def user_text(fields: Mapping[str, str], messages: Iterable[Message], own: Sequence[Payload]) -> str:
+    """What the agent sees, and that it is asked."""
+    seen = seen_text(fields, messages, own)
+    return f"{seen}\n\n{ASKED}" if seen else ASKED
+
+
+def seen_text(fields: Mapping[str, str], messages: Iterable[Message], own: Sequence[Payload]) -> str:
     """What the agent sees: observation, messages, its own earlier outputs; sections without content are left out."""
     received = [_line(f"{message.sender} ({message.payload.kind})", message.payload.content) for message in messages]
     sections = [
@@ -57,7 +67,7 @@ def user_text(fields: Mapping[str, str], messages: Iterable[Message], own: Seque
         ("Your earlier answers in this turn:" if len(own) > 1 else "Your earlier answer:", [p.content for p in own]),
     ]
     written = ["\n".join([title, *lines]) for title, lines in sections if lines]
-    return "\n\n".join([*written, "Your answer:"])
+    return "\n\n".join(written)
 
 
 def _line(name: str, value: str) -> str:

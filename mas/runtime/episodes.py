@@ -1,6 +1,6 @@
 """Playing the episodes of a team: turn after turn, with an environment that listens on the bus like an agent."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 
 from mas.core.environment import Environment, Observation, Step
@@ -62,6 +62,7 @@ class Episodes:
         on_attempt: Callable[[Attempt], None] | None,
         in_step: bool,
         settings: Mapping[str, Setting],
+        turns: int | None = None,
     ) -> None:
         """See `TeamRuntime.play`."""
         self._gate.check(f"episode {episode!r}")
@@ -70,10 +71,12 @@ class Episodes:
             if on_attempt is not None:
                 self._asking.notes[episode] = on_attempt
             try:
+                loop = partial(self._play, episode, environment, decide, on_turn, in_step, turns)
                 if self._log is None:
-                    played = self._play(episode, environment, decide, on_turn, in_step, None)
+                    played = loop(None)
                 else:
-                    played = self._record(self._log, episode, environment, decide, on_turn, in_step, settings)
+                    every = {**settings, "in_step": in_step} | ({} if turns is None else {"turns": turns})
+                    played = self._record(self._log, episode, environment, loop, every)
                 await (played if self._spans is None else self._spans.episode(episode, played))
             finally:
                 del self.world.episodes[episode]
@@ -85,18 +88,15 @@ class Episodes:
         log: RunLog,
         episode: str,
         environment: Environment,
-        decide: Decide,
-        on_turn: OnTurn,
-        in_step: bool,
+        loop: Callable[[PlayLog], Awaitable[None]],
         settings: Mapping[str, Setting],
     ) -> None:
         """Play with a log."""
         is_timed = bool(self.plan.timeouts) or self._accounts.is_timed
-        every = {**settings, "in_step": in_step}
-        async with log.play(self.plan, episode, environment, every, ticks=is_timed) as play:
+        async with log.play(self.plan, episode, environment, settings, ticks=is_timed) as play:
             self._asking.logs[episode] = play
             try:
-                await self._play(episode, environment, decide, on_turn, in_step, play)
+                await loop(play)
                 await play.end()
             finally:
                 del self._asking.logs[episode]
@@ -108,11 +108,12 @@ class Episodes:
         decide: Decide,
         on_turn: OnTurn,
         in_step: bool,
+        turns: int | None,
         play: PlayLog | None,
     ) -> None:
         undo = partial(self._asking.undo, episode=episode)
         turn, plan = 0, self.plan
-        while seats := environment.to_move():
+        while turn != turns and (seats := environment.to_move()):
             if seats != (plan.spec.seat,):
                 raise RunError(f"team {plan.spec.name!r} plays seat {plan.spec.seat!r}, to move: {seats}")
             self._gate.check(f"turn {turn} of episode {episode!r}")

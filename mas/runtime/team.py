@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from itertools import count
 from types import MappingProxyType, TracebackType
 from typing import Self
@@ -28,6 +29,7 @@ from mas.runtime.pulse import with_pulse
 from mas.runtime.replicas import Troupe
 from mas.runtime.runlog import RunLog
 from mas.runtime.spans import TeamSpans
+from mas.runtime.teaching import teach
 from mas.runtime.traced_engine import traced_voice
 
 _RUNS = count()
@@ -73,6 +75,7 @@ class TeamRuntime:
 
         self.plan = plan
         self.bus = bus
+        self._peers = frozenset(peers)
         self.voice = Voice(engine=engine, chats=chats)
         """What a role without an adapter speaks through."""
         self._spawned: list[RoleAgent] = []
@@ -171,6 +174,21 @@ class TeamRuntime:
             self._spawned.append(member)
         return await self._troupe.spawn(agent, with_pulse(self.bus, member.handle))
 
+    def speak_as(self, adapters: Mapping[str, str]) -> None:
+        """Let roles speak through other adapters from now on; those not named, and peers, stay as they are.
+
+        Args:
+            adapters: role -> adapter.
+
+        Raises:
+            RunError: the agents are processes of their own.
+        """
+        if self._place is not None:
+            raise RunError("agents in processes of their own keep their adapters: roles swap in one process only")
+        for member in self._members.values():
+            if isinstance(member, RoleAgent) and member.role.name in adapters and member.role.name not in self._peers:
+                member.voice = replace(member.voice, adapter=adapters[member.role.name])
+
     async def retire(self, agent: str) -> int:
         """Let the listener of an agent that came last finish what it has in hand, and leave; how many are left.
 
@@ -185,17 +203,9 @@ class TeamRuntime:
         """Let roles, by name, know other experiences from now on; nothing else of them may differ.
 
         Raises:
-            RunError: there is no such role, it differs in more, or its agents are processes of their own.
+            RunError: there is no such role, it differs in more, or the agents are processes of their own.
         """
-        for name, role in roles.items():
-            members = [one for one in (*self._members.values(), *self._spawned) if one.role.name == name]
-            same = {"experiences": role.spec.experiences}
-            if not members or self._place is not None:
-                raise RunError(f"role {name!r} cannot be taught: no agent in this process plays it")
-            if any(member.role.spec.model_copy(update=same) != role.spec for member in members):
-                raise RunError(f"role {name!r} cannot become another one while the team plays: only experiences change")
-            for member in members:
-                member.role = role
+        teach((*self._members.values(), *self._spawned) if self._place is None else (), roles)
 
     async def leave(self) -> None:
         """Let all agents that work here finish what they have in hand, and leave. Nothing new is taken."""
@@ -267,6 +277,7 @@ class TeamRuntime:
         on_attempt: Callable[[Attempt], None] | None = None,
         in_step: bool = False,
         settings: Mapping[str, Setting] = MappingProxyType({}),
+        turns: int | None = None,
     ) -> None:
         """Play an environment that was reset to its end; it takes part through the bus like an agent.
 
@@ -279,6 +290,7 @@ class TeamRuntime:
             on_attempt: told every try at an agent that did not answer at the first one, and every compensation.
             in_step: see `play_turn`.
             settings: what else the play depends on, such as a seed; it goes on only with the same. For the log.
+            turns: most team turns, at least 1, after which the play ends wherever it is; None: to its end.
 
         Raises:
             AgentFailed: an agent failed, and its failures are not isolated. Halted: the team was drained or cancelled.
@@ -286,5 +298,12 @@ class TeamRuntime:
             cannot be written. ReplayError: this play does something else than the recorded one.
         """
         await self._episodes.play(
-            episode, environment, decide, on_turn, on_attempt=on_attempt, in_step=in_step, settings=settings
+            episode,
+            environment,
+            decide,
+            on_turn,
+            on_attempt=on_attempt,
+            in_step=in_step,
+            settings=settings,
+            turns=turns,
         )

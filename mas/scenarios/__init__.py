@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from pydantic import ValidationError
 
 from mas.config.options import Options, ScenarioOptions
+from mas.config.problems import bridged_id
 from mas.core.errors import ConfigError
 from mas.core.naming import did_you_mean
 from mas.core.scenario import Scenario
@@ -243,7 +244,7 @@ def find_scenario(name: str) -> Entry:
     offered = {point.name: point for point in entry_points(group="mas.scenarios")}
     if name not in offered:
         if ":" in name:
-            raise ConfigError(f"no scenario {name!r}. Games of other libraries have no teams: mas play {name}")
+            raise ConfigError(bridged_id(name))
         raise ConfigError(f"no scenario {name!r}. {did_you_mean(name, [*SCENARIOS, *offered])}")
     try:
         return Entry(*offered[name].load())

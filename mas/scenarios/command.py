@@ -190,12 +190,22 @@ def _settings(changed: Mapping[str, Any]) -> str:
 
 def _options(known: Profile) -> Table:
     table = Table(title="scenario.options.…", title_justify="left")
-    for column in ("option", "type", "default", "bounds"):
+    for column in ("option", "type", "default", "at other sizes", "bounds"):
         table.add_column(column, overflow="fold")
     for option in known.options:
-        words = (option.name, option.kind, msgspec.json.encode(option.default).decode(), option.bounds)
+        words = (option.name, option.kind, _json(option.default), _at_sizes(known, option.name), option.bounds)
         table.add_row(*(Text(word) for word in words))
     return table
+
+
+def _json(value: Any) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+def _at_sizes(known: Profile, option: str) -> str:
+    """What the sizes set an option to that do not leave it at its default: `medium 6, large 10`."""
+    set_to = {size: changed[option] for size, changed in known.sizes.items() if option in changed}
+    return ", ".join(f"{size} {_json(value)}" for size, value in set_to.items())
 
 
 def _measured(found: list[Found]) -> Table:

@@ -26,7 +26,7 @@ from mas.roles import build_roles
 from mas.scenarios import build_scenario
 from mas.study.chain import ArmRun, Chain, Curve, Note, run_chain
 from mas.study.lanes import run_chains
-from mas.study.options import REFERENCE, StudyOptions
+from mas.study.options import ARMS, REFERENCE, StudyOptions
 from mas.study.page import write_study_page, write_summary
 from mas.study.plot import curves_svg, markdown_table
 from mas.study.summary import learning_charts
@@ -68,7 +68,7 @@ def run_study(directory: Path, study: StudyOptions, *, command: str, console: Co
     runs = [run for chain in chains for run in known[chain]]
     summary = write_summary(directory / "summary.json", runs, command=command, seconds=time.perf_counter() - began)
     write_text_atomic(directory / "summary.md", markdown_table(summary["success"]))
-    write_text_atomic(directory / "curves.svg", curves_svg(learning_charts(runs)))
+    write_text_atomic(directory / "curves.svg", curves_svg(learning_charts(runs), names=tuple(ARMS)))
     write_study_page(directory / "report.html", summary["success"], runs, main.report(chains[0]), command)
     console.print(success_table(summary["success"], title="success on held-out tasks, greedy"))
     console.print(f"{directory / 'report.html'}   {directory / 'summary.json'}", style="bold", highlight=False)

@@ -11,11 +11,13 @@ from mas.core.team import TeamSpec
 from mas.serving.model import BaseModel
 from mas.serving.weights import AdapterWeights
 from mas.training.canary import check_held, check_sampled, probes_of
-from mas.training.checkpoint import Progress, load_checkpoint, save_checkpoint
+from mas.training.casting import Casting
+from mas.training.checkpoint import Progress, load_checkpoint, save_checkpoint, update_tensors
 from mas.training.crew import Crew, Players, new_adapters, trainable_adapters
 from mas.training.experience.library import Library
 from mas.training.learner import Learner
 from mas.training.updates.policy_gradient import PolicyGradient
+from mas.training.updates.ppo import Ppo
 from mas.training.updates.update import Improved, Update
 
 
@@ -28,7 +30,15 @@ class TrainableAdapters:
         self._has_canary = config.train.canary
         fresh = new_adapters(base, set(self.trained.values()), config.train.seed)
         self.learner = Learner(base, fresh, config.learner, config.algorithm.loss)
-        self.update: Update = PolicyGradient(self.learner, config.algorithm)
+        self.update = _update_of(self.learner, config)
+        self.casting = Casting(config.algorithm, self.trained)
+
+    def cast(self, players: Players, done: int | None) -> Mapping[str, str]:
+        """See `Trainable`; swapped roles are evaluated with their own adapters."""
+        crew = _crew(players)
+        if self.casting.swaps:
+            crew.runtime.speak_as(crew.adapter_of if done is None else self.casting.speaking(done))
+        return self.trained if done is None else self.casting.trained(done)
 
     @asynccontextmanager
     async def serving(self, players: Players, versions: Mapping[str, int]) -> AsyncIterator[None]:
@@ -38,13 +48,15 @@ class TrainableAdapters:
             await store.publish(name, weights, version=versions[name])
         yield
 
-    async def improve(self, players: Players, episodes: Sequence[Episode], *, step: int, lr_scale: float) -> Improved:
+    async def improve(
+        self, players: Players, episodes: Sequence[Episode], trained: Mapping[str, str], *, step: int, lr_scale: float
+    ) -> Improved:
         """See `Update`.
 
         Raises:
             TrainingError: the episodes were not drawn from the policy in training.
         """
-        improved = self.update.improve(episodes, _crew(players).adapter_of, step=step, lr_scale=lr_scale)
+        improved = self.update.improve(episodes, trained, step=step, lr_scale=lr_scale)
         if self._has_canary:
             check_sampled(improved.learned, self.base.options.dtype)
         return improved
@@ -69,12 +81,12 @@ class TrainableAdapters:
 
     def save(self, directory: Path, progress: Progress, keep: int) -> Path:
         """See `save_checkpoint`."""
-        return save_checkpoint(directory, self.learner, progress, keep)
+        return save_checkpoint(directory, self.learner, progress, keep, self.update.tensors())
 
     def load(self, checkpoint: Path) -> Progress:
         """See `load_checkpoint`."""
         progress = load_checkpoint(checkpoint, self.learner)
-        self.update.restore(progress.update)
+        self.update.restore(progress.update, update_tensors(checkpoint))
         return progress
 
     @property
@@ -86,6 +98,12 @@ class TrainableAdapters:
     def libraries(self) -> Mapping[str, Library]:
         """None."""
         return {}
+
+
+def _update_of(learner: Learner, config: Config) -> Update:
+    if config.algorithm.advantage.baseline == "critic":
+        return Ppo(learner, config.algorithm, config.train.seed)
+    return PolicyGradient(learner, config.algorithm)
 
 
 def _crew(players: Players) -> Crew:

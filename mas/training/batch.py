@@ -11,8 +11,9 @@ from mas.training.losses.aggregation import Aggregation, token_weights
 class TrainRow:
     """One turn with what its loss needs.
 
-    `weight` is that of each of its tokens in the adapter's loss. `reference` are the base's log-probabilities of its
-    tokens where they are known, else empty.
+    `advantage` is that of all its tokens, unless `advantages` has one for each of them (empty: it has none). `weight`
+    is that of each of its tokens in the adapter's loss. `reference` are the base's log-probabilities of its tokens
+    where they are known, else empty.
     """
 
     turn: Turn
@@ -20,6 +21,7 @@ class TrainRow:
     advantage: float
     weight: float
     reference: Sequence[float] = ()
+    advantages: Sequence[float] = ()
 
 
 def group_of(row: TrainRow) -> str:
@@ -51,6 +53,12 @@ def weighted(rows: Sequence[TrainRow], *, aggregation: Aggregation, max_length: 
     batch: list[TrainRow] = []
     for adapter in dict.fromkeys(row.adapter for row in rows):
         own = [row for row in rows if row.adapter == adapter]
-        weights = token_weights([len(row.turn.completion_ids) for row in own], aggregation, max_length)
+        weights = token_weights(
+            [len(row.turn.completion_ids) for row in own],
+            aggregation,
+            max_length,
+            [trajectory_of(row) for row in own],
+            [row.turn.episode for row in own],
+        )
         batch += [replace(row, weight=weight) for row, weight in zip(own, weights, strict=True)]
     return batch

@@ -1,7 +1,8 @@
 """Checkpoints: all that the next step depends on, in one directory that appears whole or not at all.
 
-A checkpoint holds every adapter as a PEFT directory, the optimisers' states, `state.json`, and `manifest.json` with a
-SHA-256 per file. There is no random state to keep: every draw is derived from the run's seed and the step.
+A checkpoint holds every adapter as a PEFT directory, the optimisers' states, the update's tensors if it has any,
+`state.json`, and `manifest.json` with a SHA-256 per file. There is no random state to keep: every draw is derived from
+the run's seed and the step.
 """
 
 import hashlib
@@ -23,8 +24,10 @@ from mas.observe.atomic import write_directory_atomic
 from mas.serving.peft_files import from_directory, to_files
 from mas.serving.weights import AdapterWeights
 from mas.training.learner import Learner
+from mas.training.optimiser import optimiser_tensors, restore_optimiser
 
 _MANIFEST = "manifest.json"
+_UPDATE = "update.safetensors"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,17 +50,21 @@ def save_checkpoint(
     learner: Learner | None,
     progress: Progress,
     keep: int,
+    tensors: Mapping[str, Tensor] = MappingProxyType({}),
     more: Mapping[str, bytes] = MappingProxyType({}),
 ) -> Path:
     """Write `directory/step-NNNNNN` and delete all but the `keep` latest.
 
     Args:
         learner: whose adapters are trained; None: no adapter is.
+        tensors: of the update, if it has any.
         more: further files, relative names to contents.
     """
     files = dict(more)
     if learner is not None:
         files |= _learner_files(learner)
+    if tensors:
+        files[_UPDATE] = safetensors.torch.save(dict(tensors))
     state = {
         "step": progress.step,
         "tokens": progress.tokens,
@@ -82,7 +89,8 @@ def _learner_files(learner: Learner) -> dict[str, bytes]:
     for name, weights in learner.adapters.items():
         for file, content in to_files(weights, learner.base.name).items():
             files[f"adapters/{name}/{file}"] = content
-        files[f"optimisers/{name}.safetensors"] = safetensors.torch.save(_optimiser_tensors(learner, name, weights))
+        state_of = optimiser_tensors(learner.optimisers[name], weights.parameters())
+        files[f"optimisers/{name}.safetensors"] = safetensors.torch.save(state_of)
     return files
 
 
@@ -127,8 +135,25 @@ def load_checkpoint(path: Path, learner: Learner) -> Progress:
         with torch.no_grad():
             for mine, other in zip(weights.parameters(), loaded.parameters(), strict=True):
                 mine.copy_(other)
-        _load_optimiser(learner, name, weights, path / "optimisers" / f"{name}.safetensors")
+        state = _load_tensors(path / "optimisers" / f"{name}.safetensors")
+        restore_optimiser(learner.optimisers[name], weights.parameters(), state)
     return progress
+
+
+def update_tensors(path: Path) -> dict[str, Tensor]:
+    """What the update of the run keeps in a checkpoint beside `Progress.update`; empty: it keeps no tensors.
+
+    Raises:
+        CheckpointError: the file cannot be read.
+    """
+    return _load_tensors(path / _UPDATE) if (path / _UPDATE).is_file() else {}
+
+
+def _load_tensors(path: Path) -> dict[str, Tensor]:
+    try:
+        return safetensors.torch.load(path.read_bytes())
+    except (OSError, safetensors.SafetensorError) as error:
+        raise CheckpointError(f"tensors {path} cannot be read: {error}") from error
 
 
 def _check_same_shape(path: Path, name: str, mine: AdapterWeights, other: AdapterWeights) -> None:
@@ -138,28 +163,3 @@ def _check_same_shape(path: Path, name: str, mine: AdapterWeights, other: Adapte
             f"checkpoint {path}: adapter {name!r} has rank {have[0]} and alpha {have[1]} on {len(have[2])} layers, the "
             f"run has {wanted[0]} and {wanted[1]} on {len(wanted[2])}; go on with model.lora as it was"
         )
-
-
-def _optimiser_tensors(learner: Learner, name: str, weights: AdapterWeights) -> dict[str, Tensor]:
-    states = learner.optimisers[name].state
-    tensors = {}
-    for index, parameter in enumerate(weights.parameters()):
-        for key, value in states.get(parameter, {}).items():
-            tensors[f"{index}.{key}"] = torch.as_tensor(value).detach().cpu().contiguous()
-    return tensors
-
-
-def _load_optimiser(learner: Learner, name: str, weights: AdapterWeights, path: Path) -> None:
-    try:
-        tensors = safetensors.torch.load(path.read_bytes())
-    except (OSError, safetensors.SafetensorError) as error:
-        raise CheckpointError(f"optimiser state {path} cannot be read: {error}") from error
-    states = learner.optimisers[name].state
-    states.clear()
-    for index, parameter in enumerate(weights.parameters()):
-        own = {key.partition(".")[2]: value for key, value in tensors.items() if key.startswith(f"{index}.")}
-        if own:
-            on_device = learner.options.fused
-            states[parameter] = {
-                key: value.to(parameter.device) if on_device or key != "step" else value for key, value in own.items()
-            }

@@ -1,32 +1,226 @@
-"""From recorded turns to one advantage each."""
+"""From recorded turns to one advantage each: the parts of `mas.training.advantages` in the order of the options.
 
-from collections.abc import Sequence
+reward -> group key -> baseline and scale -> strata -> step term -> inheritance -> uncertainty -> whitening
+"""
 
-from mas.config.options import AdvantageOptions, RewardOptions
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from mas.config.algorithm import AdvantageOptions, RewardOptions, StepOptions, UncertaintyOptions
+from mas.core.errors import TrainingError
+from mas.core.naming import agent_of
 from mas.core.records import Turn
+from mas.training.advantages.components import component_advantages
 from mas.training.advantages.group import group_advantages
-from mas.training.rewards import total_reward
+from mas.training.advantages.members import members
+from mas.training.advantages.returns import returns_to_go
+from mas.training.advantages.running import Running
+from mas.training.advantages.steps import random_groups, with_steps
+from mas.training.advantages.strata import stratified_advantages
+from mas.training.advantages.trajectories import over_trajectories
+from mas.training.advantages.uncertainty import modulated_advantages
+from mas.training.advantages.whiten import whiten
+from mas.training.rewards import term_weights, total_reward
+from mas.training.shaping.length import overlong_penalty
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Known:
+    """What is known beside the turns, in their order; empty: nothing.
+
+    Attributes:
+        penalties: what each turn's reward loses.
+        entropies: mean over the turn's tokens, in nats; only read by `advantage.uncertainty`.
+        step: of training; random groups depend on it.
+        adapter_of: role -> adapter; whitening is per adapter.
+    """
+
+    penalties: Sequence[float] = ()
+    entropies: Sequence[float] = ()
+    step: int = 0
+    adapter_of: Mapping[str, str] = field(default_factory=dict)
 
 
 def turn_advantages(
-    turns: Sequence[Turn], rewards: RewardOptions, options: AdvantageOptions, penalties: Sequence[float] | None = None
+    turns: Sequence[Turn],
+    rewards: RewardOptions,
+    options: AdvantageOptions,
+    known: Known | None = None,
+    running: Running | None = None,
 ) -> list[float]:
-    """One advantage per turn, compared inside its group. `penalties`: what each turn's reward loses; None: nothing.
+    """One advantage per turn.
 
     Turns of one trajectory in one group (parallel sampling: all turns of one agent in one episode) hold the same
     reward; it enters the group's statistics once, less the penalties of them all, and its advantage is given to each.
+
+    Args:
+        running: the baselines of baseline=running, which are changed here.
+
+    Raises:
+        TrainingError: the baseline is a critic, which compares tokens; see `mas.training.updates.ppo`.
     """
-    rows: dict[tuple[str, str], float] = {}
-    for turn, penalty in zip(turns, penalties or [0.0] * len(turns), strict=True):
-        key = turn.group, turn.trajectory
-        rows[key] = rows.get(key, total_reward(turn.rewards, rewards)) - penalty
-    keys = list(rows)
-    values = group_advantages(
-        list(rows.values()),
-        [group for group, _ in keys],
+    if options.baseline == "critic":
+        raise TrainingError("advantage.baseline=critic compares nothing inside groups: its advantages are of tokens")
+    known = known or Known()
+    table = _Table(turns, rewards, options, known)
+    advantages = table.spread(_compared(table, options, running))
+    if options.step is not None:
+        advantages = with_steps(advantages, _step_terms(turns, rewards, options.step, known), options.step.weight)
+    if options.inherit is not None:
+        advantages = _inherited(turns, advantages, options.inherit)
+    if options.uncertainty is not None:
+        advantages = _modulated(turns, advantages, options.uncertainty, known)
+    if options.whiten != "none":
+        buffers = [known.adapter_of.get(turn.role, turn.role) for turn in turns]
+        tokens = [len(turn.completion_ids) for turn in turns] if options.whiten == "tokens" else None
+        advantages = whiten(advantages, buffers, tokens=tokens)
+    return advantages
+
+
+class _Table:
+    """The rows that are compared: trajectories, or single turns where turns of one trajectory may differ."""
+
+    def __init__(self, turns: Sequence[Turn], rewards: RewardOptions, options: AdvantageOptions, known: Known) -> None:
+        self.turns = turns
+        self.rewards = rewards
+        is_single = rewards.discount < 1 or options.key == "prompt"
+        self.row_of: list[Hashable] = [(turn.group, turn.id if is_single else turn.trajectory) for turn in turns]
+        self.indices = members(self.row_of)
+        self.rows: list[Hashable] = list(self.indices)
+        self.first = [turns[indices[0]] for indices in self.indices.values()]
+        self.keys = [_key(turn, options.key) for turn in self.first]
+        self.lost = [self._lost(indices, known.penalties) for indices in self.indices.values()]
+        behind = _turns_left(turns)
+        self.shares = [rewards.discount ** behind[indices[0]] for indices in self.indices.values()]
+        self.buffers = [known.adapter_of.get(turn.role, turn.role) for turn in self.first]
+        self.tokens = [sum(len(turns[i].completion_ids) for i in indices) for indices in self.indices.values()]
+
+    def _lost(self, indices: Sequence[int], penalties: Sequence[float]) -> float:
+        lost = sum(penalties[i] for i in indices) if penalties else 0.0
+        if length := self.rewards.length:
+            sizes = [len(self.turns[i].completion_ids) for i in indices]
+            lost -= sum(overlong_penalty(size, most=length.most, cache=length.margin) for size in sizes)
+        return lost
+
+    def values(self) -> list[float]:
+        """Every row's reward."""
+        totals = [total_reward(turn.rewards, self.rewards) for turn in self.first]
+        return [total * share - lost for total, share, lost in zip(totals, self.shares, self.lost, strict=True)]
+
+    def spread(self, values: Sequence[float]) -> list[float]:
+        """A row's value to each of its turns."""
+        by_row = dict(zip(self.rows, values, strict=True))
+        return [by_row[row] for row in self.row_of]
+
+
+def _key(turn: Turn, key: str) -> Hashable:
+    if key == "group":
+        return turn.group
+    if key == "prompt":
+        return turn.task, turn.agent, turn.prompt_ids
+    return turn.role if key == "role" else None
+
+
+def _turns_left(turns: Sequence[Turn]) -> list[int]:
+    """How many turns of its trajectory follow each turn."""
+    left = [0] * len(turns)
+    for indices in members([(turn.group, turn.trajectory) for turn in turns]).values():
+        for number, index in enumerate(sorted(indices, key=lambda i: _place(turns[i]), reverse=True)):
+            left[index] = number
+    return left
+
+
+def _place(turn: Turn) -> tuple[int, int]:
+    """Where a turn stands among those of its agent in one episode."""
+    return turn.turn, turn.visit
+
+
+def _compared(table: _Table, options: AdvantageOptions, running: Running | None) -> list[float]:
+    values = table.values()
+    if options.baseline == "running":
+        running = running or Running(options.decay)
+        return running.advantages(values, [str(key) for key in table.keys], [repr(row) for row in table.rows])
+    if options.strata is not None:
+        strata = _strata(table, options.strata.by)
+        return stratified_advantages(values, table.keys, strata, alpha=options.strata.blend, scale=options.scale)
+    if options.components:
+        return _by_component(table)
+    assert options.baseline != "critic"
+    return group_advantages(
+        values,
+        table.keys,
         baseline=options.baseline,
         scale=options.scale,
         single=options.single,
+        lengths=table.tokens,
     )
-    by_row = dict(zip(keys, values, strict=True))
-    return [by_row[turn.group, turn.trajectory] for turn in turns]
+
+
+def _by_component(table: _Table) -> list[float]:
+    """Every named term compared by itself, and what the rows lose, which has no name, too."""
+    weights = term_weights({name for turn in table.first for name in turn.rewards}, table.rewards)
+    parts = {name: [turn.rewards.get(name, 0.0) for turn in table.first] for name in sorted(weights)}
+    if any(table.lost):
+        parts["lost"], weights = [-lost for lost in table.lost], weights | {"lost": 1.0}
+    return component_advantages(parts, table.keys, weights, buffers=table.buffers, tokens=table.tokens)
+
+
+def _strata(table: _Table, by: str) -> list[int]:
+    """What each row's trajectory is like."""
+    if by == "turns":
+        return [len(indices) for indices in table.indices.values()]
+    return [sum(table.turns[i].failure is not None for i in indices) for indices in table.indices.values()]
+
+
+def _step_terms(turns: Sequence[Turn], rewards: RewardOptions, options: StepOptions, known: Known) -> list[float]:
+    """Every turn's own term, before its weight."""
+    values = [total_reward(turn.paid, rewards) for turn in turns]
+    if options.value == "return":
+        trajectories = [(turn.group, turn.trajectory) for turn in turns]
+        places = [_place(turn) for turn in turns]
+        values = over_trajectories(values, trajectories, places, lambda own: returns_to_go(own, options.discount))
+    if options.key == "none":
+        return values
+    return group_advantages(values, _step_keys(turns, options, known.step), scale=options.scale)
+
+
+def _step_keys(turns: Sequence[Turn], options: StepOptions, step: int) -> Sequence[Hashable]:
+    if options.key == "state":
+        return [(turn.group, turn.state) for turn in turns]
+    if options.key == "index":
+        return [(turn.group, _place(turn)) for turn in turns]
+    return random_groups([turn.id for turn in turns], options.size, step, within=[turn.role for turn in turns])
+
+
+def _inherited(turns: Sequence[Turn], advantages: Sequence[float], agent: str) -> list[float]:
+    """Other agents' turns get the advantage of this agent's trajectory in their episode, or 0 where it did not speak.
+
+    Source: MATPO, arXiv 2510.04678, section 3.
+    """
+    of_episode = {
+        turn.episode: advantage
+        for turn, advantage in zip(turns, advantages, strict=True)
+        if agent_of(turn.agent) == agent
+    }
+    return [of_episode.get(turn.episode, 0.0) for turn in turns]
+
+
+def _modulated(
+    turns: Sequence[Turn], advantages: Sequence[float], options: UncertaintyOptions, known: Known
+) -> list[float]:
+    """By entropy, each role's turns by themselves."""
+    result = list(advantages)
+    for own in members([turn.role for turn in turns]).values():
+        trajectories = members([(turns[i].group, turns[i].trajectory) for i in own]).values()
+        steps = [sorted((own[i] for i in indices), key=lambda i: _place(turns[i])) for indices in trajectories]
+        changed = modulated_advantages(
+            [advantages[indices[0]] for indices in steps],
+            [[known.entropies[i] for i in indices] for indices in steps],
+            sharpness=options.scale,
+            future_sharpness=options.clarity_scale,
+            future_weight=options.clarity,
+        )
+        for indices, values in zip(steps, changed, strict=True):
+            for i, value in zip(indices, values, strict=True):
+                result[i] = value
+    return result

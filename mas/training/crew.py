@@ -33,6 +33,7 @@ from mas.serving.transformers_engine import TransformersEngine
 from mas.serving.vllm_engine import VllmEngine
 from mas.serving.vllm_options import vllm_arguments
 from mas.serving.weights import AdapterWeights
+from mas.training.casting import Casting
 from mas.training.experience.readers import check_readers
 from mas.training.following import Follower
 from mas.training.rewards import FAILURE, OWN
@@ -113,6 +114,8 @@ def check_trainable(config: Config, scenario: Scenario) -> None:
         if name not in terms:
             raise ConfigError(f"algorithm.reward.weights has {name!r}, a term never paid. {did_you_mean(name, terms)}")
     _check_roles(team, adapters)
+    Casting(algorithm, trained)
+    _check_turns(config, scenario, team)
     if algorithm.is_training_free:
         check_readers(scenario, team)
 
@@ -128,6 +131,26 @@ def _check_roles(team: TeamSpec, adapters: set[str]) -> None:
             )
         if role.trainable and role.temperature == 0:
             raise ConfigError(f"role {name!r} is trainable but its temperature is 0: its candidates would all be equal")
+
+
+def _check_turns(config: Config, scenario: Scenario, team: TeamSpec) -> None:
+    """Refuse parts that compare turns of a trajectory where every trajectory has one."""
+    algorithm = config.algorithm
+    if scenario.environment().spec.max_turns > 1 or any(edge.loop for edge in team.edges):
+        return
+    parts = {
+        "sampler.horizon": algorithm.sampler.horizon,
+        "advantage.step": algorithm.advantage.step,
+        "advantage.strata": algorithm.advantage.strata,
+        "reward.discount": algorithm.reward.discount < 1 or None,
+        "loss.ratio=sequence": algorithm.loss.ratio == "sequence" or None,
+    }
+    for name, part in parts.items():
+        if part is not None:
+            raise ConfigError(
+                f"algorithm.{name} makes no sense here: every agent of team {team.name!r} speaks once in an episode of "
+                f"{scenario.name!r}. Leave it out, or choose a scenario of several turns, such as plan_path"
+            )
 
 
 def _check_templates(scenario: Scenario, team: TeamSpec) -> None:

@@ -16,7 +16,7 @@ from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel
 from transformers.modeling_layers import GradientCheckpointingLayer
 
-from mas.core.errors import ModelError
+from mas.core.errors import ModelError, TrainingError
 from mas.serving.grouped import Segment, segments_of
 from mas.serving.head import Head, Picks, pick
 from mas.serving.layout import Layout
@@ -109,10 +109,31 @@ class Feed:
     def _reading(self) -> "_Reading":
         return _Reading.of(self.batch, self.device)
 
+    def states(self, hidden_MD: Tensor) -> Tensor:
+        """The hidden state that each loss token is predicted from, [J, D]."""
+        return hidden_MD.index_select(0, self._reading.places_R[self._reading.reading_J])
+
     def per_token(self, values: Sequence[float]) -> Tensor:
         """One number a row as one number a loss token, [J]."""
         numbers = torch.tensor(values, device=self.device)
         return numbers.index_select(0, self.row_J)
+
+    def advantages(self) -> Tensor:
+        """Of every loss token: its own where its row has them, else its turn's, [J].
+
+        Raises:
+            TrainingError: a row has another number of advantages than of tokens.
+        """
+        found = []
+        for row in self.batch.rows:
+            tokens = len(row.turn.completion_ids)
+            if len(row.advantages) not in (0, tokens):
+                raise TrainingError(
+                    f"turn {row.turn.id!r} has {tokens} tokens but {len(row.advantages)} advantages: give each token "
+                    "one, or none of them"
+                )
+            found.append(row.advantages or (row.advantage,) * tokens)
+        return self.joined(found)
 
     def joined(self, values: Sequence[Sequence[float]]) -> Tensor:
         """A number a token, row by row, [J]."""

@@ -5,9 +5,8 @@ Each step asserts what role adapters need to train at all: an adapter with token
 Shape legend: J loss tokens of a micro-batch.
 """
 
-import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from statistics import fmean
 
@@ -15,19 +14,19 @@ import torch
 from torch import Tensor
 
 from mas.config.options import LearnerOptions, LossOptions
-from mas.core.errors import TrainingError
 from mas.serving.head import Head
 from mas.serving.model import BaseModel
 from mas.serving.weights import AdapterWeights
 from mas.training.batch import TrainRow, group_of, trajectory_of, weighted
 from mas.training.feed import Feed, Scores, recomputing
 from mas.training.losses.tokens import Signals, TokenLosses, token_losses
+from mas.training.optimiser import adamw, gradient_norms, set_lr
 from mas.training.packing import Cost, MicroBatch, Sharing, build_trees, packed, padded
 from mas.training.soundness import check_packed, short_rows
 from mas.training.tally import Metrics, Tally
 
 Logprobs = Mapping[int, Sequence[float]]
-"""Log-probabilities of a completion's tokens, by the identity of its turn."""
+"""A number for each of a completion's tokens, such as its log-probability, by the identity of its turn."""
 
 
 class Learner:
@@ -49,18 +48,8 @@ class Learner:
         self.head = Head.of(base.model)
         self._cost = cost_of(base)
         self.adapters = {name: weights.snapshot() for name, weights in adapters.items()}
-        for weights in self.adapters.values():
-            for tensor in weights.parameters():
-                tensor.requires_grad_(True)
         self.optimisers = {
-            name: torch.optim.AdamW(
-                weights.parameters(),
-                lr=options.lr,
-                betas=(options.beta1, options.beta2),
-                weight_decay=options.weight_decay,
-                fused=options.fused,
-            )
-            for name, weights in self.adapters.items()
+            name: adamw(weights.parameters(), options, options.lr) for name, weights in self.adapters.items()
         }
         rows = short_rows(base.limits)
         check_packed(base.model, base.bank, self.head, self.micro_batches(rows))
@@ -74,9 +63,7 @@ class Learner:
             TrainingError: a gradient reached the wrong adapter, is missing, or is not finite.
         """
         torch.set_num_threads(self.base.options.threads)
-        for optimiser in self.optimisers.values():
-            for group in optimiser.param_groups:
-                group["lr"] = self.options.lr * lr_scale
+        set_lr(self.optimisers, self.options.lr * lr_scale)
         is_repeated = self.options.epochs * self.options.minibatches > 1
         start = self.logprobs(rows) if is_repeated else None
         if is_repeated and self.loss.kl and self.loss.kl_in == "loss":
@@ -103,10 +90,17 @@ class Learner:
 
     def logprobs(self, rows: Sequence[TrainRow], *, is_reference: bool = False) -> Logprobs:
         """What the policy in training, or the base with its adapters off, gives the rows' completions now."""
+        return self._read(rows, lambda feed: self._frozen(feed, {} if is_reference else self.adapters).logprobs_J)
+
+    def entropies(self, rows: Sequence[TrainRow]) -> Logprobs:
+        """Of the policy in training at every token of the completions, in nats; over a turn's choices if it has any."""
+        return self._read(rows, lambda feed: self._frozen(feed, self.adapters).entropy_J)
+
+    def _read(self, rows: Sequence[TrainRow], values: Callable[[Feed], Tensor]) -> Logprobs:
+        """A number for every token of the rows' completions."""
         found: dict[int, Sequence[float]] = {}
         for batch in self.micro_batches(rows):
-            feed = Feed(batch, self.base.bank.device)
-            tokens = iter(self._frozen(feed, {} if is_reference else self.adapters).tolist())
+            tokens = iter(values(Feed(batch, self.base.bank.device)).tolist())
             for row in batch.rows:
                 found[id(row.turn)] = [next(tokens) for _ in row.turn.completion_ids]
         return found
@@ -135,7 +129,8 @@ class Learner:
     ) -> dict[str, float]:
         """One update of every adapter that has rows; returns their gradient norms."""
         self.accumulate(rows, tallies, start)
-        norms = self._gradient_norms({row.adapter for row in rows})
+        trained = {name: weights.parameters() for name, weights in self.adapters.items()}
+        norms = gradient_norms(trained, {row.adapter for row in rows}, self.options.clip_norm)
         for name in norms:
             self.optimisers[name].step()
         return norms
@@ -179,7 +174,7 @@ class Learner:
             logprobs_J=scores.logprobs_J,
             start_J=now_J if start is None else feed.joined([start[id(row.turn)] for row in rows]),
             behaviour_J=feed.joined([row.turn.logprobs for row in rows]),
-            advantage_J=feed.per_token([row.advantage for row in rows]),
+            advantage_J=feed.advantages(),
             row_J=feed.row_J,
             trajectory_J=feed.trajectory_J,
             entropy_J=scores.entropy_J,
@@ -193,34 +188,12 @@ class Learner:
             return None
         if all(row.reference for row in feed.batch.rows):
             return feed.joined([row.reference for row in feed.batch.rows])
-        return self._frozen(feed, {})
+        return self._frozen(feed, {}).logprobs_J
 
-    def _frozen(self, feed: Feed, adapters: Mapping[str, AdapterWeights]) -> Tensor:
-        """Log-probabilities of the loss tokens without gradients, [J]."""
+    def _frozen(self, feed: Feed, adapters: Mapping[str, AdapterWeights]) -> Scores:
+        """The loss tokens without gradients."""
         with torch.no_grad(), self.base.bank.training(feed.segments(adapters)):
-            return feed.scores(self.head, feed.hidden(self.base.model), self.options.logit_chunk).logprobs_J
-
-    def _gradient_norms(self, touched: set[str]) -> dict[str, float]:
-        """Norm of each touched adapter's gradient, now clipped. Checks all adapters before any of them changes.
-
-        A norm of 0 is no error: clipped tokens, or equal outputs of opposite advantage, can leave nothing to learn.
-        """
-        norms = {}
-        for name, weights in self.adapters.items():
-            missing = [tensor.grad is None for tensor in weights.parameters()]
-            if name not in touched:
-                if not all(missing):
-                    raise TrainingError(f"adapter {name!r} has no rows in this step and yet a gradient reached it")
-                continue
-            if any(missing):
-                raise TrainingError(f"adapter {name!r} has rows but {sum(missing)} of its tensors have no gradient")
-            norms[name] = float(torch.nn.utils.clip_grad_norm_(weights.parameters(), self.options.clip_norm))
-            if not math.isfinite(norms[name]):
-                raise TrainingError(
-                    f"the gradient of adapter {name!r} is {norms[name]}: a reward, an advantage or a weight is not "
-                    "finite; this update changed no adapter"
-                )
-        return norms
+            return feed.scores(self.head, feed.hidden(self.base.model), self.options.logit_chunk)
 
 
 def cost_of(base: BaseModel) -> Cost:

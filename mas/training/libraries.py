@@ -27,6 +27,7 @@ from mas.runtime.runlog import RunLog
 from mas.serving.model import BaseModel
 from mas.serving.store import ServingEngine
 from mas.serving.weights import AdapterWeights
+from mas.training.casting import Casting
 from mas.training.checkpoint import Progress, save_checkpoint, verify_checkpoint
 from mas.training.crew import Players, Shared, open_crew, trainable_adapters
 from mas.training.experience.editor import Editor, Proposal
@@ -77,6 +78,11 @@ class TrainableLibraries:
         self._libraries = {role: Library(team.roles[role].experiences) for role in self.trained}
         self._limits = Limits(self._options.most, self._options.characters)
         self._editor: Editor | None = None
+        self.casting = Casting(config.algorithm, self.trained)
+
+    def cast(self, players: Players, done: int | None) -> Mapping[str, str]:
+        """See `Trainable`; all roles always speak through the bare base."""
+        return self.trained if done is None else self.casting.trained(done)
 
     @asynccontextmanager
     async def serving(self, players: Players, versions: Mapping[str, int]) -> AsyncIterator[None]:
@@ -93,12 +99,14 @@ class TrainableLibraries:
                 self._editor = LanguageEditor(voice or players.runtime.voice, self._options)
             yield
 
-    async def improve(self, players: Players, episodes: Sequence[Episode], *, step: int, lr_scale: float) -> Improved:
+    async def improve(
+        self, players: Players, episodes: Sequence[Episode], trained: Mapping[str, str], *, step: int, lr_scale: float
+    ) -> Improved:
         """Let the editor say what the groups teach every role; `lr_scale` has no meaning here."""
         plain = _plain(players.scenario, self._team, self._libraries)
-        edits = await together([self._edit(role, episodes, step, plain) for role in self.trained], "edit")
-        self._libraries = {role: edited.library for role, (edited, _, _) in zip(self.trained, edits, strict=True)}
-        told = dict(zip(self.trained, edits, strict=True))
+        edits = await together([self._edit(role, episodes, step, plain) for role in trained], "edit")
+        told = dict(zip(trained, edits, strict=True))
+        self._libraries |= {role: edited.library for role, (edited, _, _) in told.items()}
         return Improved(
             rows=(),
             advantages=[0.0] * sum(len(episode.turns) for episode in episodes),
@@ -124,7 +132,7 @@ class TrainableLibraries:
 
     def save(self, directory: Path, progress: Progress, keep: int) -> Path:
         """See `save_checkpoint`; every library is a file of it."""
-        return save_checkpoint(directory, None, progress, keep, library_files(self._libraries))
+        return save_checkpoint(directory, None, progress, keep, more=library_files(self._libraries))
 
     def load(self, checkpoint: Path) -> Progress:
         """See `Trainable`."""

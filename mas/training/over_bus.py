@@ -122,6 +122,8 @@ def over_bus(
         adapter is too large for it. Otherwise as `MqttBus.connect`.
     """
     check_vanishing(find_team(scenario, config.algorithm.team))
+    if config.algorithm.swap is not None:
+        raise ConfigError("algorithm.swap: agents in processes of their own keep their adapters; train without --bus")
     if config.algorithm.is_training_free:
         raise ConfigError(
             "algorithm.update=training_free cannot be trained with --bus yet: agents that are processes of their own "

@@ -1,6 +1,6 @@
 """Named reward terms to one number. Terms stay apart in the records; this is the only place that adds them up."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from mas.config.options import RewardOptions
 
@@ -21,3 +21,8 @@ def total_reward(terms: Mapping[str, float], options: RewardOptions) -> float:
         elif name.startswith(OWN):
             own += options.weights.get(name.removeprefix(OWN), 1.0) * value
     return options.alpha * team + own
+
+
+def term_weights(names: Iterable[str], options: RewardOptions) -> dict[str, float]:
+    """What each named term counts in R, alpha in those of the team; other names are left out."""
+    return {name: total_reward({name: 1.0}, options) for name in names if name.startswith((TEAM, OWN))}

@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.text import Text
 
 from mas.core.errors import RefusedRequest, RunError
+from mas.roles.chat import ASKED
 from mas.runtime.human import HumanDesk, Question
 from mas.runtime.runlog import RunLog
 
@@ -16,6 +17,8 @@ _CHUNK = 65_536
 
 class TerminalDesk(HumanDesk):
     """A desk whose questions are printed one after the other. The input is read only while a question is printed.
+
+    What a role is told is printed with its first question, and what it sees with every one.
 
     An answer of several lines has a backslash at the end of every line but the last.
 
@@ -34,6 +37,7 @@ class TerminalDesk(HumanDesk):
         super().__init__(self._laid, self._gone, log)
         self._console, self._descriptor = console, descriptor
         self._shown: str | None = None
+        self._told = set[str]()
         self._answered: str | None = None
         self._unread = b""
         self.is_over = False
@@ -61,9 +65,11 @@ class TerminalDesk(HumanDesk):
             self._unread, self._is_stale = b"", False
         self._shown = question.id
         self._console.print(Text(f"you are {question.agent}", style="bold"))
-        self._console.print(Text(question.instructions, style="dim"))
-        self._console.print(Text(question.text))
-        self._console.print(Text("your answer:", style="bold"))
+        if question.instructions not in self._told:
+            self._told.add(question.instructions)
+            self._console.print(Text(f"{question.instructions}\n", style="dim"))
+        self._console.print(Text(question.text.removesuffix(ASKED).rstrip()))
+        self._console.print(Text(ASKED, style="bold"))
         self._listen()
 
     def _listen(self) -> None:

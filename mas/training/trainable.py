@@ -19,10 +19,16 @@ class Trainable(Protocol):
     trained: Mapping[str, str]
     """Role -> the name of what is trained for it: an adapter, or its library."""
 
+    def cast(self, players: Players, done: int | None) -> Mapping[str, str]:
+        """Let roles speak as they do in the step after so many, None: as they are evaluated. Those of `trained` that
+        are trained in it."""
+
     def serving(self, players: Players, versions: Mapping[str, int]) -> AbstractAsyncContextManager[None]:
         """While it is open the team plays with what is held. `versions`: of everything that is trained, by its name."""
 
-    async def improve(self, players: Players, episodes: Sequence[Episode], *, step: int, lr_scale: float) -> Improved:
+    async def improve(
+        self, players: Players, episodes: Sequence[Episode], trained: Mapping[str, str], *, step: int, lr_scale: float
+    ) -> Improved:
         """One step, as `Update.improve`. The team plays on with what it had before."""
 
     async def publish(self, players: Players, improved: Improved) -> Mapping[str, Any]:

@@ -16,9 +16,7 @@ from mas.config.options import Config
 from mas.core.errors import TrainingError
 from mas.core.records import Episode
 from mas.core.scenario import Scenario
-from mas.core.seeds import derive_seed
 from mas.core.team import TeamSpec
-from mas.core.together import together
 from mas.core.tracing import phase
 from mas.graph.find import find_team
 from mas.serving.model import BaseModel
@@ -29,10 +27,9 @@ from mas.training.crew import Opening, Players, check_trainable, open_crew
 from mas.training.evaluate import Evaluation, evaluate
 from mas.training.experience.library import Library
 from mas.training.libraries import TrainableLibraries, open_taught
-from mas.training.sampling.parallel import ParallelSampler
-from mas.training.sampling.tree import TreeSampler
+from mas.training.rollout import Rollout
 from mas.training.summary import step_metrics
-from mas.training.tasks.plan import TaskPlan, outcome_of, plan_tasks
+from mas.training.tasks.plan import TaskPlan, plan_tasks
 from mas.training.traced import traced_rollout, traced_step
 from mas.training.trainable import Trainable
 
@@ -101,6 +98,7 @@ class Trainer:
             check_trainable(config, one)
         self.trainable, usual = _trainable(config, scenario, self.team, base)
         self._open = usual if opening is None else partial(opening, base)
+        self.rollout = Rollout(config, self.tasks)
         self.progress = Progress(0, 0, 0, dict.fromkeys(self.trainable.trained.values(), 0))
 
     def resume(self) -> bool:
@@ -159,6 +157,7 @@ class Trainer:
         return ""
 
     async def _evaluate(self, crew: Players, watcher: Watcher) -> None:
+        self.trainable.cast(crew, None)
         tasks, seed = self.config.train.eval_tasks, self.config.train.seed
         greedy = await evaluate(crew.runtime, self.scenario, tasks, temperature=0.0, seed=seed)
         watcher.on_evaluation(self.progress.step, "greedy", greedy)
@@ -168,12 +167,13 @@ class Trainer:
 
     async def _step(self, crew: Players, watcher: Watcher) -> Metrics:
         began = time.perf_counter()
+        trained = self.trainable.cast(crew, self.progress.step)
         with traced_rollout(self.config.trace):
-            episodes = await self._sample(crew)
+            episodes = await self.rollout.sample(crew.runtime, self.progress.step)
         sampled = time.perf_counter()
         step = self.progress.step + 1
         with phase("update"):
-            improved = await self.trainable.improve(crew, episodes, step=step, lr_scale=self._lr_scale())
+            improved = await self.trainable.improve(crew, episodes, trained, step=step, lr_scale=self._lr_scale())
         taught = time.perf_counter()
         with phase("publish"):
             published = await self.trainable.publish(crew, improved)
@@ -186,7 +186,7 @@ class Trainer:
             tasks=self.tasks.state(),
             update=self.trainable.state(),
         )
-        metrics = step_metrics(episodes, improved, self.config.algorithm.reward, self.trainable.trained)
+        metrics = step_metrics(episodes, improved, self.config.algorithm.reward, trained)
         metrics |= {"tokens": self.progress.tokens, "calls": self.progress.calls}
         if told := self.tasks.metrics():
             metrics["tasks"] = told
@@ -197,26 +197,6 @@ class Trainer:
         for note in improved.notes:
             watcher.on_note(step, note)
         return metrics
-
-    async def _sample(self, crew: Players) -> list[Episode]:
-        """Play this step's tasks, all at once. A task that cannot be played is a recorded failure, not a crash."""
-        algorithm, train, step = self.config.algorithm, self.config.train, self.progress.step
-        kind = TreeSampler if algorithm.sampler.mode == "tree" else ParallelSampler
-        planned = self.tasks.draw(step, train.tasks_per_step)
-        plays = [
-            kind(crew.runtime, scenario.reward, algorithm.sampler, algorithm.reward).sample(
-                task, scenario.environment(), derive_seed("play", train.seed, step, number)
-            )
-            for number, (_, scenario, task) in enumerate(planned)
-        ]
-        played = await together(plays, "task")
-        ends = (outcome_of(one.pick, group, algorithm.reward) for one, group in zip(planned, played, strict=True))
-        self.tasks.tell([end for end in ends if end is not None])
-        episodes = [episode for group in played for episode in group]
-        failed = [episode for episode in episodes if episode.status == "failed"]
-        if len(failed) == len(episodes):
-            raise TrainingError(f"none of the {len(episodes)} tasks of step {step} could be played: {failed[0].cause}")
-        return episodes
 
 
 def _trainable(

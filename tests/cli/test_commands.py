@@ -58,6 +58,18 @@ def test_checking_configurations_and_drawing_teams_loads_no_tensor_library(
 
 
 MISTAKES = [
+    (
+        ("run",),
+        "say what is played: mas run RUN_DIR, or mas run scenario=NAME, where NAME is one such as relay, two_hop",
+    ),
+    (("run", "scenario.options.size=5"), "say what is played"),
+    (("run", "--sampled", "train.seed=1"), "say what is played"),
+    (("agent", "planner"), "mas agent AGENT scenario=NAME"),
+    (
+        ("train", "scenario=open_spiel:kuhn_poker"),
+        "make a scenario of it, of a game with mas.scenarios.against.Against",
+    ),
+    (("train", "scenario.name=open_spiel:kuhn_poker"), "an environment of another library, not a scenario"),
     (("train", "scenario=pln_path"), "Did you mean 'plan_path'?"),
     (("train", "train.stps=3"), "no key 'train.stps' (value 3). Did you mean 'steps'?"),
     (("train", "train.steps=many"), "train.steps='many' is not possible"),

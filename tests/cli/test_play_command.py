@@ -14,6 +14,7 @@ from bidding import Bidding
 from mas.config.options import ScenarioOptions
 from mas.core.environment import Environment
 from mas.scenarios import build_scenario
+from mas.scenarios.commons.environment import CommonsEnvironment
 from mas.scenarios.plan_path.environment import PathEnvironment
 from mas.scenarios.relay.environment import RelayEnvironment
 
@@ -142,6 +143,46 @@ def test_several_roles_may_be_one_persons(mas: Mas, keyboard: Keyboard) -> None:
     assert out.endswith("score: 1 (right +1)\n")
 
 
+def test_one_of_several_members_of_a_role_may_be_a_persons(mas: Mas, keyboard: Keyboard) -> None:
+    keyboard("4\n")
+    out = mas("play", "debate", "--as", "second", "--others", "random").out
+    assert out.count("you are ") == out.count("you are second\n") == 1
+    assert "own terms of second (you): " in out
+    keyboard("4\n4\n")
+    out = mas("play", "debate", "--as", "debater", "--others", "random").out
+    assert "you are first\n" in out
+    assert "own terms of first (you): " in out
+    assert "own terms of second (you): " in out
+
+
+def test_at_the_end_stand_the_own_terms_and_what_was_measured_beside_the_score(mas: Mas, keyboard: Keyboard) -> None:
+    environment = begun("commons")
+    assert isinstance(environment, CommonsEnvironment)
+    best = environment.plan.best[0][environment.state.stock][-1]
+    keyboard("4\n")
+    out = mas("play", "commons", "--as", "east", "--as", "west", "--as", "adviser").out
+    assert "own terms" not in out, "the turn was not played"
+    # Two boats that take all they can empty the lake at once; a boat's part of the best catch is half, rounded up.
+    keyboard("0\n4\n4\n" * 4)
+    fine = (4 - -(-best // 2)) / environment.rules.limit
+    out = mas("play", "commons", "--as", "east", "--as", "west", "--as", "adviser").out
+    assert "score: " in out
+    assert fine > 0
+    assert f"own terms of west (you): {-fine:g} (excess {-fine:g})" in out
+    assert "own terms of adviser" not in out, "it has none"
+    assert "\nmeasured: efficiency " in out
+    assert "survival " in out.rpartition("measured: ")[2]
+
+
+def test_instructions_are_shown_once_and_what_is_seen_in_every_turn(mas: Mas, keyboard: Keyboard) -> None:
+    keyboard("00\n" * 40)
+    out = mas("play", "plan_path", "--as", "planner", "--others", "expert").out
+    turns = out.count("you are planner\n")
+    assert turns > 1
+    assert out.count("Only you know the goal") == out.count("Answer with these characters only") == 1
+    assert out.count("\ngoal: ") == out.count("Your answer:\n") == turns
+
+
 def test_a_model_plays_the_rest_untrained_or_as_a_run_trained_it(
     mas: Mas, keyboard: Keyboard, small_overrides: tuple[str, ...], tmp_path: Path, base_for: Any
 ) -> None:
@@ -164,8 +205,8 @@ def test_a_model_plays_the_rest_untrained_or_as_a_run_trained_it(
 MISTAKES = [
     (("play", "rely"), "no scenario 'rely'. Did you mean 'relay' or 'safe_reply'?"),
     (("play", "relay/sollo"), "Did you mean 'solo'?"),
-    (("play", "relay"), "say which role of team 'relay' you play: --as planner or --as executor"),
-    (("play", "relay", "--as", "plannr"), "--as plannr: team 'relay' has no such role. Did you mean 'planner'?"),
+    (("play", "relay"), "say who of team 'relay' you are: --as planner, --as executor; --as may"),
+    (("play", "relay", "--as", "plannr"), "team 'relay' has no such role and no such member. Did you mean 'planner'?"),
     (("play", "relay", "--as", "planner", "--others", "god"), "--others god: nobody plays like that. Possible: model,"),
     (("play", "relay", "--as", "executor", "--others", "expert"), "the expert decides what the team does"),
     (("play", "relay/solo", "--others", "random"), "--others is about the others, and people play everything here"),
@@ -179,7 +220,8 @@ MISTAKES = [
     (("play", "two:seats", "--others", "expert", "--as", "left"), "bidding has no expert"),
     (("play", "two:seats", "train.steps=1"), "'train.steps=1' has no effect on a game of another library"),
     (("play", "relay", "--size", "huge", "--as", "planner"), "scenario 'relay' has no size 'huge'"),
-    (("play", "debate", "--as", "first"), "agent 'first' plays the role 'debater'; name that"),
+    (("play", "debate"), "--as debater, --as judge, or one of first, second (all are debater)"),
+    (("play", "debate", "--as", "third"), "Possible: 'debater', 'first', 'judge', 'second'."),
     (("play", "debate", "--as", "judge", "--size", "medium"), "name a model that reads words"),
     (("play", "two:seats", "--size", "small"), "games of other libraries have none"),
     (("play", "two:seats"), "say which seat of bidding you take: --as left or --as right"),

@@ -55,12 +55,12 @@ def test_a_play_that_broke_off_goes_on_with_the_same_command(
         before = mas(*words)
     assert before.code == 2
     assert "the input ended before the question to a person was answered" in before.err
-    assert before.out.count("your answer:") == 2
+    assert before.out.count("Your answer:\n") == 2
     with typing("accept\n"):
         after = mas(*words)
     assert after.code == 0, after.err
     assert "this episode was begun before: it goes on, from" in after.out
-    assert after.out.count("your answer:") == 1, "the first answer was on the disk"
+    assert after.out.count("Your answer:\n") == 1, "the first answer was on the disk"
     known = said(before.out)
     assert len(known) == 3
     assert said(after.out) == [*known, "says  accept"]

@@ -1,5 +1,6 @@
 """Presets and overrides make one checked configuration; whatever is wrong is one clear error."""
 
+import re
 import subprocess
 import sys
 from importlib import resources
@@ -13,6 +14,7 @@ from hydra.core.global_hydra import GlobalHydra
 from mas.config import load
 from mas.config.load import load_config, load_run_config, overrides_of, presets
 from mas.config.options import Config
+from mas.config.recipes import RECIPES
 from mas.core.errors import ConfigError, RunDirectoryError
 from mas.scenarios import SCENARIOS, build_scenario
 
@@ -41,19 +43,57 @@ def test_every_yaml_file_is_a_preset_of_a_known_group_the_primary_configuration_
     assert files == {"config.yaml"} | {f"{group}/{name}.yaml" for group in load.GROUPS for name in presets(group)}
 
 
-def test_algorithms_differ_where_they_say() -> None:
+@pytest.mark.parametrize("name", presets("algorithm"))
+def test_a_preset_is_called_like_its_file_and_says_where_it_is_from(name: str) -> None:
+    chosen = load_config([f"algorithm={name}"]).algorithm
+    assert chosen.name == name
+    assert (chosen.team == "solo") == (name == "single_grpo")
+    recipe = RECIPES[name]
+    assert re.fullmatch(r"\d{4}\.\d{5}", recipe.paper)
+    assert recipe.does.endswith(".")
+    assert not recipe.differs.endswith(".")
+    if recipe.scenario:
+        assert load_config([f"scenario={recipe.scenario}", f"algorithm={name}"]).algorithm.name == name
+
+
+def test_no_recipe_is_without_a_preset() -> None:
+    assert set(RECIPES) == set(presets("algorithm"))
+
+
+def test_no_two_presets_do_the_same() -> None:
     chosen = {name: load_config([f"algorithm={name}"]).algorithm for name in presets("algorithm")}
-    assert {name: (one.team, one.sampler.mode) for name, one in chosen.items()} == {
-        "at_grpo": ("team", "tree"),
-        "parallel_grpo": ("team", "parallel"),
-        "single_grpo": ("solo", "parallel"),
-        "training_free": ("team", "parallel"),
-    }
+    same = {one.model_copy(update={"name": ""}).model_dump_json() for one in chosen.values()}
+    assert len(same) == len(chosen)
 
 
-def test_learning_without_gradients_needs_whole_episodes() -> None:
-    with pytest.raises(ConfigError, match=r"sampler\.mode=tree plays one; use sampler\.mode=parallel"):
-        load_config(["algorithm=training_free", "algorithm.sampler.mode=tree"])
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (["algorithm.advantage.baseline=none"], "compares nothing, so advantage.scale=std has no meaning"),
+        (["algorithm.advantage.baseline=running"], "write advantage.key=role and advantage.scale=none"),
+        (["algorithm.advantage.step.weight=1"], "write sampler.mode=parallel"),
+        (["algorithm.reward.discount=0.9"], "write sampler.mode=parallel"),
+        (["algorithm.sampler.resample.factor=2"], "write sampler.mode=parallel"),
+        (["algorithm=ppo", "algorithm.advantage.whiten=rows"], "critic.whiten has it"),
+        (["algorithm=gdpo", "algorithm.advantage.scale=none"], "leave baseline, scale and whiten as they are"),
+        (["algorithm=stratified_grpo", "algorithm.advantage.baseline=best"], "compares in groups and by their mean"),
+        (["algorithm=matpo", "algorithm.swap.roles=[planner,worker]"], "policy=shared has only one"),
+        (["algorithm=training_free", "algorithm.sampler.mode=tree"], "sampler.mode=tree plays one: write"),
+        (["algorithm=training_free", "algorithm.swap.roles=[planner,executor]"], "update=training_free has none"),
+        (["algorithm.advantage.decay=0.5"], "only baseline=running forgets"),
+        (["algorithm.advantage.step.wieght=1"], "Did you mean 'weight'?"),
+        (["algorithm.advantage.step=1"], "is a section; set one of its keys: weight"),
+    ],
+)
+def test_parts_that_do_not_go_together_are_refused_with_the_reason(words: list[str], reason: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(reason)):
+        load_config(words)
+
+
+def test_ppo_and_poad_differ_in_what_is_discounted() -> None:
+    ppo, poad = (load_config([f"algorithm={name}"]).algorithm for name in ("ppo", "poad"))
+    assert ppo.advantage.baseline == poad.advantage.baseline == "critic"
+    assert (ppo.critic.level, poad.critic.level, poad.critic.gamma) == ("token", "bad", 0.95)
 
 
 def test_the_command_line_wins_over_every_preset() -> None:
@@ -90,6 +130,10 @@ def test_a_scenario_preset_may_set_other_sections_and_the_algorithm_preset_wins_
 
 BAD = [
     ("scenario=pln_path", "scenario=pln_path: no such scenario. Did you mean 'plan_path'?"),
+    (
+        "scenario=open_spiel:kuhn_poker",
+        "'open_spiel:kuhn_poker' is the id of a bridge: an environment of another library",
+    ),
     ("algorithm=grpo", "algorithm=grpo: no such algorithm. Did you mean"),
     ("train.stps=3", "no key 'train.stps' (value 3). Did you mean 'steps'?"),
     ("model.tiny.hiden=3", "no key 'model.tiny.hiden' (value 3). Did you mean 'hidden'?"),

@@ -11,7 +11,7 @@ from mas.core.joint import joint_action
 from mas.core.scenario import Scenario
 from mas.graph.load import load_team
 from mas.graph.plan import compile_team
-from mas.person.cast import Partners, Recast, people_of, recast
+from mas.person.cast import Partners, Recast, recast, with_people
 from mas.roles import build_roles
 from mas.scenarios import build_scenario
 from mas.scenarios.policies import expert_of
@@ -55,8 +55,33 @@ def test_a_recast_scenario_has_one_team_and_is_otherwise_the_same(scenario: Scen
 def test_a_team_may_itself_leave_a_role_to_people() -> None:
     roles = {**FREE["roles"], "talker": {"type": "planner", "voice": "human", "trainable": False}}  # type: ignore[dict-item]
     team = load_team({**FREE, "roles": roles})
-    assert people_of(team, ()) == ("talker",)
-    assert people_of(team, ("doer",)) == ("doer", "talker")
+    assert with_people(team, ()) == (team, ("talker",))
+    assert with_people(team, ("doer",)) == (team, ("doer", "talker"))
+
+
+def test_a_member_that_shares_its_role_gets_one_of_its_own() -> None:
+    team = build_scenario(ScenarioOptions(name="debate")).teams["team"]
+    apart, people = with_people(team, ("first",))
+    assert people == ("debater (first)",)
+    assert apart.members() == {"first": "debater (first)", "second": "debater", "judge": "judge"}
+    assert apart.roles["debater (first)"] == team.roles["debater"]
+    cast = recast(apart, people)
+    assert [role for role in cast.roles if cast.roles[role].voice == "human"] == list(people)
+    compile_team(type(cast).model_validate(cast.model_dump()), build_roles(cast))
+
+
+@pytest.mark.parametrize("wanted", [("debater",), ("debater", "first"), ("first", "debater", "second")])
+def test_who_takes_a_role_takes_all_its_members(wanted: tuple[str, ...]) -> None:
+    team = build_scenario(ScenarioOptions(name="debate")).teams["team"]
+    assert with_people(team, wanted) == (team, ("debater",))
+
+
+def test_members_that_are_named_one_by_one_are_all_peoples() -> None:
+    team = build_scenario(ScenarioOptions(name="debate")).teams["team"]
+    apart, people = with_people(team, ("second", "first"))
+    members = apart.members()
+    assert {members["first"], members["second"]} == set(people)
+    assert members["judge"] not in people
 
 
 def test_who_has_no_choices_cannot_be_played_at_random() -> None:

@@ -127,3 +127,15 @@ def test_a_seat_without_a_view_of_its_own_sees_what_a_single_agent_sees() -> Non
     assert view_of(Bidding(views=("table",)), "left") == "table"
     with pytest.raises(ConfigError, match="seat 'left' of bidding has no view of its own; views: a, b"):
         seats_of(Bidding(views=("a", "b")), ("left",))
+
+
+def test_what_a_game_measures_is_told_when_it_is_over() -> None:
+    game = Bidding()
+    game.measures = lambda: {"spread": 0.5, "bids": float(len(game.state.bids))}  # type: ignore[attr-defined]
+    sitting = Sitting(game, ("left", "right"), "0", "2", "0", "2")
+    assert sitting.playing.play()
+    sitting.playing.tell_end(is_over=False, reveal=False)
+    assert "measured" not in sitting.out()
+    sitting.playing.tell_end(is_over=True, reveal=False)
+    assert "measured: bids 4, spread 0.5\n" in sitting.out()
+    assert "Your answer:" not in sitting.out()

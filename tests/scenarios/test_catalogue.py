@@ -99,7 +99,9 @@ def test_every_size_can_be_said_as_overrides(name: str) -> None:
 
 
 def test_a_game_of_another_library_is_pointed_to_where_it_is_played() -> None:
-    with pytest.raises(ConfigError, match="mas play open_spiel:kuhn_poker"):
+    with pytest.raises(
+        ConfigError, match=r"id of a bridge.* not a scenario.*mas play open_spiel:kuhn_poker.*bridges.md"
+    ):
         build_scenario(ScenarioOptions(name="open_spiel:kuhn_poker"))
 
 
@@ -183,6 +185,7 @@ def test_the_command_lists_all_and_tells_all_of_one(mas: Mas) -> None:
         "progress, waste, goal",
         ">= 3, <= 10",
         "scenario.options.size=6",
+        "│ medium 6, large 10",
         "team solo",
     ):
         assert part in told

@@ -7,11 +7,11 @@ from random import Random
 from typing import Any
 
 import pytest
+from code_team_parts import SUM, act, world
 
 from mas.config.options import ScenarioOptions
 from mas.core.environment import Environment, Task
 from mas.core.errors import ConfigError, SandboxError
-from mas.core.joint import joint_action
 from mas.core.messages import Action
 from mas.core.scenario import Scenario
 from mas.graph.plan import compile_team
@@ -20,7 +20,7 @@ from mas.runtime.flow import Flow
 from mas.scenarios import SCENARIOS, build_scenario
 from mas.scenarios.code_team import judge
 from mas.scenarios.code_team.compact import DIGITS, SIGNS, Compact, program_of, reference, run
-from mas.scenarios.code_team.environment import CodeEnvironment, CodeState
+from mas.scenarios.code_team.environment import CodeState
 from mas.scenarios.code_team.experts import demonstrations
 from mas.scenarios.code_team.language import HOLDS, Function
 from mas.scenarios.measure import measure
@@ -29,24 +29,11 @@ from mas.testing.environment import EnvironmentContract
 
 MEDIUM = SCENARIOS["code_team"].sizes["medium"]
 SHOWN = frozenset({"task", "program", "test", "outcome"})
-SUM = Function(kind="digit", steps=(("+", 3), ("-", 1)), spec="+3-1", golden=tuple(DIGITS))
 
 
 @cache
 def scenario_of(**options: Any) -> Scenario:
     return build_scenario(ScenarioOptions(name="code_team", options=options))
-
-
-def world(function: Function, turns: int = 2) -> CodeEnvironment:
-    environment = CodeEnvironment(Compact(2), turns)
-    environment._state = CodeState(function=function)
-    return environment
-
-
-def act(environment: CodeEnvironment, **said: str) -> float:
-    step = environment.step({"team": joint_action(said)})
-    assert step.illegal == ()
-    return step.rewards["team"]["passed"]
 
 
 class TestLetters(EnvironmentContract):

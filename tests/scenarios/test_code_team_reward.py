@@ -8,32 +8,20 @@ from random import Random
 from typing import Any
 
 import pytest
+from code_team_parts import SUM, act, world
 
 from mas.core.joint import joint_action
 from mas.core.messages import Action, Failure, Payload
 from mas.core.reward import Move, Reward
-from mas.scenarios.code_team.compact import DIGITS, Compact, run
-from mas.scenarios.code_team.environment import CodeEnvironment, CodeState
+from mas.scenarios.code_team.compact import DIGITS, run
+from mas.scenarios.code_team.environment import CodeEnvironment
 from mas.scenarios.code_team.language import Function
 from mas.scenarios.code_team.reward import CodeReward
 from mas.testing.reward import RewardContract
 from mas.training.advantages.group import group_advantages
 
 ORACLE: dict[str, Any] = json.loads((Path(__file__).parents[1] / "data" / "oracles.json").read_text())["01_at_grpo"]
-SUM = Function(kind="digit", steps=(("+", 3), ("-", 1)), spec="+3-1", golden=tuple(DIGITS))
 MEMBERS_SAY = {"coder": ("+2", "*7", "+3"), "tester": ("13", "14", "20")}
-
-
-def world(function: Function, turns: int = 2) -> CodeEnvironment:
-    environment = CodeEnvironment(Compact(2), turns)
-    environment._state = CodeState(function=function)
-    return environment
-
-
-def act(environment: CodeEnvironment, **said: str) -> float:
-    step = environment.step({"team": joint_action(said)})
-    assert step.illegal == ()
-    return step.rewards["team"]["passed"]
 
 
 class TestCodeReward(RewardContract):

@@ -116,7 +116,7 @@ def test_a_whole_conversation_pays_once_at_its_end() -> None:
 
 def test_an_order_that_is_sent_too_early_pays_its_share_and_solves_nothing() -> None:
     environment = desk()
-    assert play(environment, "--a", "a5o")[-1] == {"fulfilled": pytest.approx(1 / 3)}
+    assert play(environment, "--a", "a5o")[-1] == {"partly": pytest.approx(1 / 3)}
     assert not environment.success()
     assert environment.measures()["turns_to_resolve"] == environment.spec.max_turns
 
@@ -175,11 +175,11 @@ def test_an_order_is_judged_by_what_the_user_wants_now() -> None:
     environment = desk(changed)
     play(environment, "--a", "a5b")
     assert environment.state.dialogue[-1] == ("user", "a6")
-    assert play(environment.clone(), "--o") == [{"fulfilled": 0.0}]
-    assert play(environment.clone(), "a6o") == [{"fulfilled": pytest.approx(1 / 3)}]
+    assert play(environment.clone(), "--o") == [{"partly": 0.0}]
+    assert play(environment.clone(), "a6o") == [{"partly": pytest.approx(1 / 3)}]
     unspoken = desk(changed)
     play(unspoken, "--a")
-    assert play(unspoken, "a5o") == [{"fulfilled": pytest.approx(1 / 3)}], "he was gone before he changed his mind"
+    assert play(unspoken, "a5o") == [{"partly": pytest.approx(1 / 3)}], "he was gone before he changed his mind"
 
 
 def fewest_turns(environment: DeskEnvironment, most: int) -> int:

@@ -285,3 +285,12 @@ def test_somebody_has_to_be_honest_and_options_have_an_effect() -> None:
         scenario_of(manipulators=3)
     with pytest.raises(ConfigError, match="has no effect with manipulators=0"):
         scenario_of(manipulators=0, manipulation="urgency")
+
+
+def test_in_words_nobody_is_a_liar_by_how_many_wishes_a_proposal_names() -> None:
+    named: dict[bool, set[int]] = {True: set(), False: set()}
+    for seed in range(60):
+        for one in make_market(Random(seed), MarketRules(style="words")).proposals:
+            named[one.manipulation is not None].add(one.text.partition(" for ")[0].count(" and ") + 1)
+    assert named[False] == {1, 2, 3, 4}
+    assert named[True] == {2, 3, 4}

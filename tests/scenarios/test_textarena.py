@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from random import Random
 
 import pytest
-from textarena_list import listing, play, said
+from textarena_list import SLOW, listing, play, said
 
 from mas.core.environment import Environment, Task
 from mas.core.errors import ConfigError
@@ -160,8 +160,12 @@ def test_ten_thousand_random_steps_break_nothing() -> None:
 def test_the_list_is_what_its_script_makes_of_the_installed_package() -> None:
     known, made = known_games(), listing()
     assert known.version == made["version"]
-    assert set(known.tested) == set(made["tested"])
-    assert known.left_out == made["left_out"]
+    # CPU time depends on the machine and on what else it does: games near the limit may be on either side of it.
+    slow = {name for left_out in (known.left_out, made["left_out"]) for name, why in left_out.items() if why == SLOW}
+    assert set(known.tested) - slow == set(made["tested"]) - slow
+    rest = [{name: why for name, why in one.items() if name not in slow} for one in (known.left_out, made["left_out"])]
+    assert rest[0] == rest[1]
+    assert len(slow) < len(known.tested) / 20
 
 
 @full

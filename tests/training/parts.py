@@ -3,7 +3,9 @@
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from typing import Any
 
+import msgspec
 from loud import loud_adapter
 
 from mas.bus.memory import MemoryBus
@@ -106,9 +108,10 @@ def make_turn(
     rewards: dict[str, float] | None = None,
     temperature: float = 1.0,
     choices: tuple[int, ...] = (),
+    **more: Any,
 ) -> Turn:
-    """A turn as a sampler would record it."""
-    return Turn(
+    """A turn as a sampler would record it; `more`: other fields."""
+    turn = Turn(
         id=f"{group}/{trajectory}",
         episode="e",
         task="t",
@@ -133,3 +136,4 @@ def make_turn(
         chosen=False,
         choices=choices,
     )
+    return msgspec.structs.replace(turn, **more)

@@ -10,7 +10,7 @@ from parts import make_turn
 
 from mas.config.options import AdvantageOptions, RewardOptions, SamplerOptions
 from mas.training.advantages.group import group_advantages
-from mas.training.credit import turn_advantages
+from mas.training.credit import Known, turn_advantages
 from mas.training.losses.aggregation import token_weights
 from mas.training.losses.policy import clipped_loss, kl
 from mas.training.losses.ratios import log_ratio
@@ -65,7 +65,7 @@ def test_what_a_turn_pays_is_taken_off_its_trajectorys_reward_before_it_is_compa
         make_turn(group="g", trajectory=name, rewards={"team.won": won})
         for name, won in zip(names, rewards, strict=True)
     ]
-    found = turn_advantages(turns, RewardOptions(), AdvantageOptions(), paid)
+    found = turn_advantages(turns, RewardOptions(), AdvantageOptions(), Known(penalties=paid))
     assert found == near([0.577348, 0.577348, 0.577348, -1.154697])
 
 

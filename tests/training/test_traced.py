@@ -68,7 +68,7 @@ def test_a_play_is_one_trace_from_run_to_completion(mas: Mas, small_overrides: t
     [
         (("run", "scenario=relay", "--trace-content"), "--trace-content says what is written to --trace DIR"),
         (("config", "trace.content=true"), "trace.every=0 traces no step"),
-        (("run", "trace.every=2"), "'trace.every=2' has no effect on `mas run`"),
+        (("run", "scenario=relay", "trace.every=2"), "'trace.every=2' has no effect on `mas run`"),
     ],
 )
 def test_what_would_trace_nothing_is_refused(words: tuple[str, ...], problem: str, mas: Mas) -> None:

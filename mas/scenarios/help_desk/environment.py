@@ -30,8 +30,9 @@ class Said(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DeskEnvironment(RecordEnvironment[DeskState]):
-    """Pays `fulfilled`, the share of slots that are right when the order is sent, and `patience`, -0.1 for each bad
-    turn: a question that was answered before, or a turn in which nobody does anything."""
+    """Pays `fulfilled`, 1 for an order that is right when it is sent, else `partly`, the share of its slots that are,
+    and `patience`, -0.1 for each bad turn: a question that was answered before, or a turn in which nobody does
+    anything."""
 
     state_type: ClassVar[type[msgspec.Struct]] = DeskState
     impatience: ClassVar[float] = -0.1
@@ -44,7 +45,7 @@ class DeskEnvironment(RecordEnvironment[DeskState]):
                 seats=("team",),
                 views=views,
                 max_turns=rules.max_turns,
-                terms=("fulfilled", "patience"),
+                terms=("fulfilled", "partly", "patience"),
             )
         )
         self.rules = rules
@@ -69,7 +70,7 @@ class DeskEnvironment(RecordEnvironment[DeskState]):
         after = self._filled_in(msgspec.structs.replace(state, turn=state.turn + 1), said.entry)
         if said.question.sends:
             after = msgspec.structs.replace(after, is_sent=True)
-            return after, {"fulfilled": after.share_right}, legal
+            return after, _paid(after.share_right), legal
         is_busy = after.order != state.order or said.entry.is_request or bool(state.coworker.waiting)
         is_idle = not said.question.topics and not is_busy
         after, lost = self._answered(after, said, bad=is_idle or not legal)
@@ -148,6 +149,11 @@ class DeskEnvironment(RecordEnvironment[DeskState]):
         lines = [f"{who}: {text}" for who, text in (*state.dialogue, *state.requests)]
         order = ", ".join(f"{topic} {value}" for topic, value in state.order)
         return "\n".join([f"wants {goal}; {speaker.mood}", *lines, f"order: {order or '-'}"])
+
+
+def _paid(share_right: float) -> dict[str, float]:
+    """What an order is worth when it is sent."""
+    return {"fulfilled": 1.0} if share_right == 1 else {"partly": share_right}
 
 
 def _one_line(text: str) -> str:

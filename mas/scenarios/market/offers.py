@@ -110,7 +110,8 @@ def _lettered(random: Random, kinds: Sequence[Manipulation | None]) -> Market:
 
 
 def _worded(random: Random, kinds: Sequence[Manipulation | None]) -> Market:
-    """A customer with four wishes. Honest ones meet some of them; the others one at most, for more than it is worth."""
+    """A customer with four wishes. Honest ones meet one to four of them; the others say two to four, and meet one at
+    most, for more than it is worth: by how many a business names nobody knows it for a liar."""
     worth = {feature: random.randint(2, 12) * 5 for feature in random.sample(_FEATURES, _WANTED)}
     thing, names = random.choice(_THINGS), random.sample(NAMES, len(kinds))
     wishes = ", ".join(f"{feature} {value}" for feature, value in worth.items())
@@ -122,10 +123,10 @@ def _worded(random: Random, kinds: Sequence[Manipulation | None]) -> Market:
 def _spoken(random: Random, name: str, kind: Manipulation | None, worth: Mapping[str, int]) -> Proposal:
     wanted = list(worth)
     if kind is None:
-        said = real = random.sample(wanted, random.randint(1, _WANTED - 1))
+        said = real = random.sample(wanted, random.randint(1, _WANTED))
         price = max(1, sum(worth[feature] for feature in real) * random.randint(20, 80) // 100)
     else:
-        said = random.sample(wanted, random.randint(_WANTED - 1, _WANTED))
+        said = random.sample(wanted, random.randint(2, _WANTED))
         real = said[: random.randint(0, 1)]
         cheap = sum(worth[feature] for feature in said) * random.randint(20, 40) // 100
         price = max(cheap, sum(worth[feature] for feature in real))

@@ -24,7 +24,7 @@ class Signals:
         logprobs_J: of the learner now, with gradient.
         start_J: of the learner at the start of the step; `logprobs_J` detached in a step's first update.
         behaviour_J: of who sampled.
-        advantage_J: of the token's turn.
+        advantage_J: of the token, or of its turn.
         row_J: index of the token's row (one generation), int64, from 0 on.
         trajectory_J: index of its trajectory (all turns of one agent in one episode), likewise. All tokens of a row,
             and with ratio=sequence of a trajectory, must be here.

@@ -1,6 +1,8 @@
 """What one episode leaves behind while it is played: candidates' cost, the conversation, the rewards."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, Self
 
 from mas.core.environment import Environment, Step, Task, measures_of
@@ -127,8 +129,9 @@ def record_turn(
     group: str,
     trajectory: str | None,
     state: str,
-    rewards: dict[str, float],
+    rewards: Mapping[str, float],
     chosen: bool,
+    paid: Mapping[str, float] = MappingProxyType({}),
 ) -> Turn:
     """One generation as a training record. `trajectory` None: it is a trajectory of its own."""
     visit, generation = point.flow.visits(point.agent), candidate.generation
@@ -158,4 +161,5 @@ def record_turn(
         chosen=chosen,
         failure=failure_cause(candidate.payload),
         choices=candidate.choices,
+        paid=dict(paid),
     )

@@ -5,7 +5,9 @@ episode; the group is the task and the agent. The honest baseline of tree sampli
 Source: GRPO, arXiv 2402.03300, applied to trajectories.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from statistics import fmean
 
 import msgspec
 
@@ -23,21 +25,28 @@ from mas.runtime.point import Point
 from mas.runtime.team import TeamRuntime
 from mas.training.rewards import TEAM
 from mas.training.sampling.ledger import Ledger, own_terms, record_turn
+from mas.training.sampling.resample import resample_on_correct
 from mas.training.sampling.single import SingleDecision
 
 
 @dataclass(frozen=True, slots=True)
 class ParallelSampler:
-    """Plays K episodes per task and records T x N x K turns in N groups of K trajectories."""
+    """Plays K episodes per task and records T x N x K turns in N groups of K trajectories.
+
+    `turns`: most team turns of an episode; None: to its end. With `options.resample` more are played, and K are kept.
+    """
 
     runtime: TeamRuntime
     reward: Reward
     options: SamplerOptions
     rewards: RewardOptions
+    turns: int | None = None
 
     async def sample(self, task: Task, environment: Environment, seed: int) -> tuple[Episode, ...]:
         """Play the task K times; an episode that cannot be played to its end is a record with status `failed`."""
-        seeds = [derive_seed("episode", seed, k) for k in range(self.options.candidates)]
+        resample = self.options.resample
+        count = self.options.candidates * (resample.factor if resample else 1)
+        seeds = [derive_seed("episode", seed, k) for k in range(count)]
         try:
             environment.reset(task)
         except MasError as error:
@@ -45,14 +54,36 @@ class ParallelSampler:
         worlds = [environment.clone() for _ in seeds]
         plays = zip(worlds, seeds, strict=True)
         calls = [self._play(task, world, k, s) for k, (world, s) in enumerate(plays)]
-        return tuple(await together(calls, "episode"))
+        episodes = await together(calls, "episode")
+        return tuple(episodes) if resample is None else self._kept(episodes, resample.least, seed)
+
+    def _kept(self, episodes: Sequence[Episode], least: int, seed: int) -> tuple[Episode, ...]:
+        """All as they cost, those that were not chosen without turns to train."""
+        played = [number for number, episode in enumerate(episodes) if episode.status == "done"]
+        keep = min(self.options.candidates, len(played))
+        own = [episodes[number] for number in played]
+        unparsed = [fmean([turn.failure is not None for turn in one.turns] or [0.0]) for one in own]
+        chosen = resample_on_correct(
+            [one.success for one in own], unparsed, keep=keep, least=min(least, keep // 2), seed=seed
+        )
+        kept = {played[index] for index in chosen.kept}
+        return tuple(
+            episode if number in kept else msgspec.structs.replace(episode, turns=())
+            for number, episode in enumerate(episodes)
+        )
 
     async def _play(self, task: Task, environment: Environment, index: int, seed: int) -> Episode:
         ledger = Ledger.open(task, seed)
         play = _ParallelPlay(self, ledger, SingleDecision(self.runtime, ledger, seed), index)
         try:
             await self.runtime.play(
-                ledger.id, environment, play.decide, play.on_turn, on_attempt=ledger.on_attempt, in_step=True
+                ledger.id,
+                environment,
+                play.decide,
+                play.on_turn,
+                on_attempt=ledger.on_attempt,
+                in_step=True,
+                turns=self.turns,
             )
         except MasError as error:
             return ledger.failed(error)
@@ -77,11 +108,16 @@ class _ParallelPlay:
     def on_turn(self, turn: int, flow: Flow, step: Step) -> None:
         """The team turn is over: judge its outputs with what became of them."""
         self.ledger.on_turn(turn, flow, step)
-        for point, before, candidate in self.waiting:
-            self._record(point, before, candidate, flow)
+        team = {f"{TEAM}{name}": value for name, value in step.rewards[flow.plan.spec.seat].items()}
+        last = {point.agent: number for number, (point, _, _) in enumerate(self.waiting)}
+        for number, (point, before, candidate) in enumerate(self.waiting):
+            self._record(point, before, candidate, flow, team if last[point.agent] == number else {})
         self.waiting.clear()
 
-    def _record(self, point: Point, before: Environment, candidate: Candidate, after: Flow) -> None:
+    def _record(
+        self, point: Point, before: Environment, candidate: Candidate, after: Flow, team: dict[str, float]
+    ) -> None:
+        """`team`: what is paid for this output as the agent's last one of the team turn."""
         failure = self.sampler.rewards.failure
         terms = own_terms(self.sampler.reward, point, before, candidate.payload, after, failure)
         sums = self.own.setdefault(point.agent, {})
@@ -98,6 +134,7 @@ class _ParallelPlay:
             state=digest(before.state_key(), point.flow.key()),
             rewards={},
             chosen=True,
+            paid=team | terms,
         )
         self.ledger.parent = turn.id
         self.ledger.turns.append(turn)

@@ -26,12 +26,16 @@ from mas.training.sampling.ledger import Ledger, own_terms, record_turn
 
 @dataclass(frozen=True, slots=True)
 class TreeSampler:
-    """Plays one episode per task and records T x N groups of exactly K comparable turns."""
+    """Plays one episode per task and records T x N groups of exactly K comparable turns.
+
+    `turns`: most team turns of an episode; None: to its end.
+    """
 
     runtime: TeamRuntime
     reward: Reward
     options: SamplerOptions
     rewards: RewardOptions
+    turns: int | None = None
 
     async def sample(self, task: Task, environment: Environment, seed: int) -> tuple[Episode, ...]:
         """Play the task; the episode's turns hold every candidate of every decision.
@@ -43,7 +47,13 @@ class TreeSampler:
         try:
             environment.reset(task)
             await self.runtime.play(
-                ledger.id, environment, play.decide, ledger.on_turn, on_attempt=ledger.on_attempt, in_step=True
+                ledger.id,
+                environment,
+                play.decide,
+                ledger.on_turn,
+                on_attempt=ledger.on_attempt,
+                in_step=True,
+                turns=self.turns,
             )
         except MasError as error:
             return (ledger.failed(error),)
@@ -134,7 +144,7 @@ class _TreePlay:
             seat = flow.plan.spec.seat
             paid.on_turn(turn, flow, world.step({seat: team_action(flow)}))
             turn += 1
-            if sampler.options.lookahead != "episode" or not world.to_move():
+            if sampler.options.lookahead != "episode" or turn == sampler.turns or not world.to_move():
                 break
             views = look(flow.plan, world)
             flow = await play_turn(Flow.start(flow.plan), world, views, turn, decide, in_step=True)

@@ -2,13 +2,17 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from statistics import fmean
 from typing import Any
+
+from torch import Tensor
 
 from mas.config.algorithm import AlgorithmOptions
 from mas.core.records import Episode, Turn
+from mas.training.advantages.running import Running
 from mas.training.batch import TrainRow, train_rows
-from mas.training.credit import turn_advantages
-from mas.training.learner import Learner
+from mas.training.credit import Known, turn_advantages
+from mas.training.learner import Learner, Logprobs
 from mas.training.losses.penalty import kl_penalty
 from mas.training.updates.update import Improved
 
@@ -19,37 +23,60 @@ class PolicyGradient:
     def __init__(self, learner: Learner, algorithm: AlgorithmOptions) -> None:
         self.learner = learner
         self.algorithm = algorithm
+        self.running = Running(algorithm.advantage.decay)
 
     def improve(
         self, episodes: Sequence[Episode], adapter_of: Mapping[str, str], *, step: int, lr_scale: float
     ) -> Improved:
         """See `Update`."""
         turns = [turn for episode in episodes for turn in episode.turns]
-        advantages, rows = self.rows(turns, adapter_of)
+        advantages, rows = self.rows(turns, adapter_of, step)
         learned = self.learner.step(rows, lr_scale=lr_scale)
         return Improved(rows=rows, advantages=advantages, learned=learned, metrics={})
 
     def state(self) -> Mapping[str, Any]:
-        """Nothing: every step compares only its own turns."""
+        """The running baselines, where there are any."""
+        means = self.running.state()
+        return {"running": dict(means)} if means else {}
+
+    def tensors(self) -> Mapping[str, Tensor]:
+        """Nothing, as of `state`."""
         return {}
 
-    def restore(self, state: Mapping[str, Any]) -> None:
+    def restore(self, state: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
         """See `state`."""
+        self.running = Running(self.algorithm.advantage.decay, dict(state.get("running", {})))
 
-    def rows(self, turns: Sequence[Turn], adapter_of: Mapping[str, str]) -> tuple[list[float], list[TrainRow]]:
+    def rows(
+        self, turns: Sequence[Turn], adapter_of: Mapping[str, str], step: int = 1
+    ) -> tuple[list[float], list[TrainRow]]:
         """Every turn's advantage, and what the learner is given; the KL is paid here if rewards pay it."""
-        algorithm = self.algorithm
-        loss = algorithm.loss
+        loss, advantage = self.algorithm.loss, self.algorithm.advantage
+        is_paid = loss.kl > 0 and loss.kl_in == "reward"
+        bare = self._batch(turns, [0.0] * len(turns), adapter_of) if is_paid or advantage.uncertainty else []
+        base = self.learner.logprobs(bare, is_reference=True) if is_paid else {}
+        known = Known(
+            penalties=self._penalties(turns, bare, base) if is_paid else (),
+            entropies=self._entropies(turns, bare) if advantage.uncertainty else (),
+            step=step,
+            adapter_of=adapter_of,
+        )
+        advantages = turn_advantages(turns, self.algorithm.reward, advantage, known, self.running)
+        rows = self._batch(turns, advantages, adapter_of)
+        return advantages, [replace(row, reference=base[id(row.turn)]) for row in rows] if is_paid else rows
 
-        def rows_of(advantages: Sequence[float]) -> list[TrainRow]:
-            return train_rows(turns, advantages, adapter_of, aggregation=loss.aggregation, max_length=loss.max_length)
+    def _batch(
+        self, turns: Sequence[Turn], advantages: Sequence[float], adapter_of: Mapping[str, str]
+    ) -> list[TrainRow]:
+        loss = self.algorithm.loss
+        return train_rows(turns, advantages, adapter_of, aggregation=loss.aggregation, max_length=loss.max_length)
 
-        if not loss.kl or loss.kl_in == "loss":
-            advantages = turn_advantages(turns, algorithm.reward, algorithm.advantage)
-            return advantages, rows_of(advantages)
-        rows = rows_of([0.0] * len(turns))
-        own, base = self.learner.logprobs(rows), self.learner.logprobs(rows, is_reference=True)
-        # Turns of frozen roles have no row and pay nothing.
-        paid = [kl_penalty(own[id(turn)], base[id(turn)], loss.kl) if id(turn) in own else 0.0 for turn in turns]
-        advantages = turn_advantages(turns, algorithm.reward, algorithm.advantage, paid)
-        return advantages, [replace(row, reference=base[id(row.turn)]) for row in rows_of(advantages)]
+    def _penalties(self, turns: Sequence[Turn], rows: Sequence[TrainRow], base: Logprobs) -> list[float]:
+        """What each turn pays for being likelier than under the base; turns of frozen roles have no row, and pay 0."""
+        own, kl = self.learner.logprobs(rows), self.algorithm.loss.kl
+        return [kl_penalty(own[id(turn)], base[id(turn)], kl) if id(turn) in own else 0.0 for turn in turns]
+
+    def _entropies(self, turns: Sequence[Turn], rows: Sequence[TrainRow]) -> list[float]:
+        """Mean entropy of each turn's tokens under the policy now; 0 for turns of frozen roles."""
+        found = self.learner.entropies(rows)
+        return [fmean(found[id(turn)]) if id(turn) in found else 0.0 for turn in turns]

@@ -4,6 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from torch import Tensor
+
 from mas.core.records import Episode
 from mas.training.batch import TrainRow
 
@@ -46,5 +48,12 @@ class Update(Protocol):
     def state(self) -> Mapping[str, Any]:
         """What the next step depends on beside the learner, as JSON."""
 
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on from `state()`."""
+    def tensors(self) -> Mapping[str, Tensor]:
+        """What else the next step depends on, as tensors by name; empty: nothing."""
+
+    def restore(self, state: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
+        """Go on from `state()` and `tensors()`.
+
+        Raises:
+            CheckpointError: they do not fit this update.
+        """

@@ -1,0 +1,63 @@
+"""The command `mas algorithms`, and what `mas train algorithm=?` prints: the presets, their papers and their parts."""
+
+from importlib import resources
+from typing import Annotated
+
+import typer
+import yaml
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from mas.config.load import leaves, presets
+from mas.config.recipes import RECIPES, Recipe
+from mas.core.errors import ConfigError
+from mas.core.naming import did_you_mean
+
+ASKED = "algorithm=?"
+
+
+def algorithms(
+    name: Annotated[str, typer.Argument(metavar="[NAME]", help="one algorithm; default: all")] = "",
+) -> None:
+    """List the algorithms, or say all about one: its paper, its parts, what it does otherwise."""
+    console = Console()
+    if name and name not in presets("algorithm"):
+        raise ConfigError(f"no algorithm {name!r}. {did_you_mean(name, presets('algorithm'))}")
+    if not name:
+        console.print(_table())
+        console.print(
+            Text("one of them in full: mas algorithms NAME   to train: mas train algorithm=NAME", style="dim")
+        )
+        return
+    recipe = RECIPES[name]
+    where = f", arXiv {recipe.paper}" if recipe.paper else ""
+    lines = [f"{recipe.title}{where}", recipe.does]
+    if recipe.differs:
+        lines.append(f"Differs: {recipe.differs}.")
+    lines += ["Sets:", *(f"  algorithm.{part}" for part in parts_of(name))]
+    lines.append(f"Run: {command_of(name, recipe)}")
+    for line in lines:
+        console.print(Text(line), soft_wrap=True)
+
+
+def command_of(name: str, recipe: Recipe) -> str:
+    """How to train with it where its roles are found."""
+    scenario = f"scenario={recipe.scenario} " if recipe.scenario else ""
+    return f"mas train {scenario}algorithm={name}"
+
+
+def parts_of(name: str) -> list[str]:
+    """What a preset sets, as `key=value` below `algorithm`; the rest is the scenario's preset and the defaults."""
+    own = yaml.safe_load(resources.files("mas.conf").joinpath(f"algorithm/{name}.yaml").read_text(encoding="utf-8"))
+    return [f"{key}={value}" for key, value in leaves(own) if key != "name"] or ["(all defaults)"]
+
+
+def _table() -> Table:
+    table = Table(box=None, pad_edge=False)
+    for column in ("algorithm", "arXiv", "what it does", "made for"):
+        table.add_column(column, overflow="fold")
+    for name in presets("algorithm"):
+        recipe = RECIPES[name]
+        table.add_row(name, recipe.paper, recipe.does, recipe.scenario or "any")
+    return table

@@ -1,0 +1,48 @@
+"""What all comparisons share: groups of equal keys, their spread, and the check that lists belong together."""
+
+import math
+from collections import defaultdict
+from collections.abc import Hashable, Mapping, Sequence, Sized
+from statistics import fmean
+
+EPS = 1e-6
+"""Is added to a standard deviation before anything is divided by it."""
+
+
+def members(keys: Sequence[Hashable]) -> dict[Hashable, list[int]]:
+    """Key -> indices that have it, both in order of appearance."""
+    found: dict[Hashable, list[int]] = defaultdict(list)
+    for index, key in enumerate(keys):
+        found[key].append(index)
+    return dict(found)
+
+
+def std(values: Sequence[float], *, ddof: int = 1) -> float:
+    """Standard deviation, the sample's by default. Exactly 0 for equal values; 0 for a single one."""
+    if len(values) <= ddof or min(values) == max(values):
+        return 0.0
+    mean = fmean(values)
+    return math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (len(values) - ddof))
+
+
+def standardised(values: Sequence[float], *, ddof: int = 1) -> list[float]:
+    """z = (x - mean) / (std + 1e-6). Exactly 0 for equal values and for a single one."""
+    spread = std(values, ddof=ddof)
+    if not spread:
+        return [0.0] * len(values)
+    mean = fmean(values)
+    return [(value - mean) / (spread + EPS) for value in values]
+
+
+def check_lengths(lists: Mapping[str, Sized]) -> None:
+    """Refuse lists of different lengths. `lists`: plural name -> list; all are compared with the first.
+
+    Raises:
+        ValueError: with the names and lengths of the first two that differ.
+    """
+    first, *others = lists
+    for other in others:
+        if len(lists[first]) != len(lists[other]):
+            raise ValueError(
+                f"{len(lists[first])} {first} but {len(lists[other])} {other}: give as many of the one as of the other"
+            )

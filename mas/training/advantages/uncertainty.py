@@ -1,0 +1,77 @@
+"""Advantages scaled by how uncertain the policy was."""
+
+import math
+from collections.abc import Sequence
+from itertools import pairwise
+from statistics import fmean
+
+from mas.training.advantages.members import check_lengths, standardised
+
+
+def modulated_advantages(
+    advantages: Sequence[float],
+    entropies: Sequence[Sequence[float]],
+    *,
+    sharpness: float,
+    future_sharpness: float,
+    future_weight: float,
+) -> list[list[float]]:
+    """Confident steps count more, uncertain ones less, and steps that lead to a confident one get a bonus.
+
+    With H min-max normalised over the batch: A_t = A g(H_t) + future_weight f(H_(t+1)), g = exp(-sharpness H) / its
+    mean over the batch, f = exp(-future_sharpness H), no bonus for the last step (our reading); at last the batch's
+    mean is taken off.
+    Source: EMPG, arXiv 2509.09265; the exponential form of f is our reading.
+
+    Args:
+        advantages: of N trajectories. entropies: of each one's steps, the mean over the step's tokens.
+
+    Returns:
+        N x steps of that trajectory.
+
+    Raises:
+        ValueError: lengths differ.
+    """
+    check_lengths({"advantages": advantages, "trajectories with entropies": entropies})
+    normal = normalised(entropies)
+    scales = confidence(normal, sharpness)
+    rows = []
+    for advantage, own, scale in zip(advantages, normal, scales, strict=True):
+        bonus = [future_weight * math.exp(-future_sharpness * after) for _, after in pairwise(own)] + [0.0]
+        rows.append([advantage * factor + extra for factor, extra in zip(scale, bonus[: len(own)], strict=True)])
+    return centred(rows)
+
+
+def normalised(rows: Sequence[Sequence[float]]) -> list[list[float]]:
+    """(x - least) / (most - least) over all rows together; 0 where all are equal."""
+    every = [value for row in rows for value in row]
+    least, most = min(every, default=0.0), max(every, default=0.0)
+    return [[(value - least) / (most - least) if most > least else 0.0 for value in row] for row in rows]
+
+
+def confidence(rows: Sequence[Sequence[float]], sharpness: float) -> list[list[float]]:
+    """g = exp(-sharpness H) / mean over all rows together of exp(-sharpness H): its mean is one."""
+    raw = [[math.exp(-sharpness * value) for value in row] for row in rows]
+    mean = fmean([value for row in raw for value in row] or [1.0])
+    return [[value / mean for value in row] for row in raw]
+
+
+def centred(rows: Sequence[Sequence[float]]) -> list[list[float]]:
+    """Less the mean over all rows together."""
+    mean = fmean([value for row in rows for value in row] or [0.0])
+    return [[value - mean for value in row] for row in rows]
+
+
+def entropy_scaled(advantages: Sequence[float], entropies: Sequence[float], weight: float = 0.2) -> list[float]:
+    """A (1 + weight z(H)), z over all that is given: uncertain tokens count more.
+
+    Source: AEPO, arXiv 2510.14545 (over the batch's trained tokens).
+
+    Args:
+        advantages: of N tokens (or turns). entropies: of their distributions, in nats, without gradient.
+
+    Raises:
+        ValueError: the two lengths differ.
+    """
+    check_lengths({"advantages": advantages, "entropies": entropies})
+    return [a * (1 + weight * z) for a, z in zip(advantages, standardised(entropies), strict=True)]

@@ -1,0 +1,52 @@
+"""Who speaks through which adapter in a step, and who is trained: pure functions of the step."""
+
+from collections.abc import Mapping
+
+from mas.config.algorithm import AlgorithmOptions
+from mas.core.errors import ConfigError
+from mas.core.naming import did_you_mean
+from mas.training.schedules import RoleSwap, Stage, Stages
+
+
+class Casting:
+    """What `algorithm.roles`, `.stages` and `.swap` make of the team's adapters.
+
+    Args:
+        speakers: role -> its adapter, of every trainable role.
+
+    Raises:
+        ConfigError: a role that is not trainable, or two to be swapped that have one adapter.
+    """
+
+    def __init__(self, algorithm: AlgorithmOptions, speakers: Mapping[str, str]) -> None:
+        self._speakers = dict(speakers)
+        self._roles = frozenset(algorithm.roles or speakers)
+        stages = [Stage(roles=frozenset(one.roles), steps=one.steps) for one in algorithm.stages]
+        self._stages = Stages(stages=tuple(stages)) if stages else None
+        swap = algorithm.swap
+        self._swapped = swap.roles if swap is not None else ()
+        for role in {*self._roles, *self._swapped}.union(*(stage.roles for stage in stages)):
+            if role not in speakers:
+                raise ConfigError(f"the team trains no role {role!r}. {did_you_mean(role, speakers)}")
+        self._swap = None
+        if swap is not None:
+            players = tuple(speakers[role] for role in swap.roles)
+            if len(set(players)) < len(players):
+                raise ConfigError(f"roles {list(swap.roles)} speak through adapters {list(players)}: nothing to swap")
+            self._swap = RoleSwap(players=players, every=swap.every)
+
+    @property
+    def swaps(self) -> bool:
+        """Whether a role ever speaks through another one's adapter."""
+        return self._swap is not None
+
+    def speaking(self, step: int) -> Mapping[str, str]:
+        """Role -> the adapter that it speaks through in a step. `step`: how many are done."""
+        if self._swap is None:
+            return self._speakers
+        return self._speakers | dict(zip(self._swapped, self._swap(step), strict=True))
+
+    def trained(self, step: int) -> Mapping[str, str]:
+        """The same of the roles that are trained in it."""
+        roles = self._stages(step) if self._stages is not None else self._roles
+        return {role: adapter for role, adapter in self.speaking(step).items() if role in roles}

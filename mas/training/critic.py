@@ -1,0 +1,161 @@
+"""A critic: what each trained adapter's agents can still expect, token by token.
+
+Every policy adapter has a critic adapter of the same shape, which starts like a fresh policy adapter, and a linear head
+that starts at 0, so that V is 0 at first. V of a token is read at the last hidden state before it, of the base with the
+critic adapter alone: policy and critic share the frozen base, the micro-batches and nothing else, so no gradient of one
+reaches the other. Critics are saved in checkpoints, and neither published nor exported.
+
+Leaves out on purpose: normalised returns (PopArt) and a critic that sees what only other agents see (MAPPO).
+
+Shape legend: J loss tokens of a micro-batch, D hidden size.
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from statistics import fmean
+
+import torch
+from torch import Tensor
+
+from mas.config.critic import CriticOptions
+from mas.core.errors import CheckpointError
+from mas.core.seeds import derive_seed
+from mas.training.batch import TrainRow
+from mas.training.feed import Feed, recomputing
+from mas.training.learner import Learner
+from mas.training.losses.value import value_loss
+from mas.training.optimiser import adamw, gradient_norms, optimiser_tensors, restore_optimiser, set_lr
+from mas.training.packing import MicroBatch
+from mas.training.tally import Metrics
+
+Values = Mapping[int, Sequence[float]]
+"""A number for each of a completion's first tokens (all, or fewer), by the identity of its turn."""
+
+
+class Critic:
+    """The critics of all adapters of a learner, whose micro-batches and options of AdamW they use.
+
+    Args:
+        seed: of their new adapters.
+    """
+
+    def __init__(self, learner: Learner, options: CriticOptions, seed: int) -> None:
+        self.learner = learner
+        self.options = options
+        self.base = learner.base
+        bank, size = self.base.bank, learner.head.weight_VD.shape[1]
+        self.adapters = {
+            name: bank.create(weights.options, derive_seed("critic", seed, name))
+            for name, weights in learner.adapters.items()
+        }
+        self.heads = {
+            name: (torch.zeros(size, device=bank.device), torch.zeros((), device=bank.device)) for name in self.adapters
+        }
+        self.parameters = {name: [*one.parameters(), *self.heads[name]] for name, one in self.adapters.items()}
+        self.optimisers = {
+            name: adamw(parameters, learner.options, options.lr) for name, parameters in self.parameters.items()
+        }
+
+    def values(self, rows: Sequence[TrainRow]) -> dict[int, list[float]]:
+        """V before each token of the rows' completions."""
+        torch.set_num_threads(self.base.options.threads)
+        found: dict[int, list[float]] = {}
+        for batch in self.learner.micro_batches(rows):
+            feed = Feed(batch, self.base.bank.device)
+            with torch.no_grad(), self.base.bank.training(feed.segments(self.adapters)):
+                values = iter(self._values(feed).tolist())
+            for row in batch.rows:
+                found[id(row.turn)] = [next(values) for _ in row.turn.completion_ids]
+        return found
+
+    def step(
+        self, rows: Sequence[TrainRow], targets: Values, before: Values, *, lr_scale: float = 1.0
+    ) -> dict[str, Metrics]:
+        """Teach the critic of every adapter that has rows; returns metrics per adapter, means over the epochs.
+
+        Args:
+            targets: what V should be; tokens behind those that have one teach nothing.
+            before: V of all tokens at the start of the step, as `values` gave it.
+
+        Raises:
+            TrainingError: a gradient reached the wrong critic, is missing, or is not finite.
+        """
+        torch.set_num_threads(self.base.options.threads)
+        set_lr(self.optimisers, self.options.lr * lr_scale)
+        batches, told = self.learner.micro_batches(rows), defaultdict[str, list[Metrics]](list)
+        asked: dict[str, int] = defaultdict(int)
+        for row in rows:
+            asked[row.adapter] += len(targets[id(row.turn)])
+        for _ in range(self.options.epochs):
+            for optimiser in self.optimisers.values():
+                optimiser.zero_grad(set_to_none=True)
+            losses: dict[str, float] = defaultdict(float)
+            for batch in batches:
+                for name, loss in self._backward(batch, targets, before, asked).items():
+                    losses[name] += float(loss)
+            norms = gradient_norms(self.parameters, set(asked), self.learner.options.clip_norm, "critic")
+            for name, norm in norms.items():
+                self.optimisers[name].step()
+                told[name].append({"value_loss": losses[name], "critic_gradient_norm": norm})
+        return {name: {key: fmean(one[key] for one in told[name]) for key in told[name][0]} for name in sorted(told)}
+
+    def tensors(self) -> dict[str, Tensor]:
+        """All that the next step depends on, by name."""
+        found: dict[str, Tensor] = {}
+        for name, parameters in self.parameters.items():
+            found |= {f"{name}/{index}": one.detach().cpu().contiguous() for index, one in enumerate(parameters)}
+            state = optimiser_tensors(self.optimisers[name], parameters)
+            found |= {f"{name}/optimiser.{key}": value for key, value in state.items()}
+        return found
+
+    def restore(self, tensors: Mapping[str, Tensor]) -> None:
+        """Go on from `tensors()`.
+
+        Raises:
+            CheckpointError: they are of another critic.
+        """
+        mine = {f"{name}/{at}": one for name, own in self.parameters.items() for at, one in enumerate(own)}
+        wanted = {name: one.shape for name, one in mine.items()}
+        have = {name: tensors[name].shape for name in wanted if name in tensors}
+        if have != wanted:
+            wrong = sorted(name for name in wanted if have.get(name) != wanted[name])
+            raise CheckpointError(
+                f"the checkpoint holds another critic: {len(wrong)} of {len(wanted)} tensors are missing or have "
+                f"another shape, {wrong[0]!r} first; go on with model.lora and algorithm.advantage as they were"
+            )
+        with torch.no_grad():
+            for name, one in mine.items():
+                one.copy_(tensors[name])
+        for name, parameters in self.parameters.items():
+            prefix = f"{name}/optimiser."
+            state = {key.removeprefix(prefix): value for key, value in tensors.items() if key.startswith(prefix)}
+            restore_optimiser(self.optimisers[name], parameters, state)
+
+    def _values(self, feed: Feed) -> Tensor:
+        """V before each loss token, [J]."""
+        state_JD = feed.states(feed.hidden(self.base.model)).float()
+        found = []
+        for name, _, tokens in feed.adapters():
+            weight_D, bias = self.heads[name]
+            found.append(state_JD[tokens] @ weight_D + bias)
+        return torch.cat(found)
+
+    def _backward(
+        self, batch: MicroBatch, targets: Values, before: Values, asked: Mapping[str, int]
+    ) -> dict[str, Tensor]:
+        """Leaves gradients in the critics; returns each one's share of its loss."""
+        feed = Feed(batch, self.base.bank.device)
+        wanted = [targets[id(row.turn)] for row in batch.rows]
+        rest = [len(row.turn.completion_ids) - len(own) for row, own in zip(batch.rows, wanted, strict=True)]
+        pairs = list(zip(wanted, rest, strict=True))
+        target_J = feed.joined([[*own, *[0.0] * more] for own, more in pairs])
+        is_asked_J = feed.joined([[*[1.0] * len(own), *[0.0] * more] for own, more in pairs])
+        weight_J = is_asked_J * feed.per_token([1 / asked[row.adapter] for row in batch.rows])
+        before_J = feed.joined([before[id(row.turn)] for row in batch.rows])
+        with (
+            self.base.bank.training(feed.segments(self.adapters)),
+            recomputing(self.base.model, layers=self.learner.options.recompute_layers),
+        ):
+            loss_J = weight_J * value_loss(self._values(feed), before_J, target_J, self.options.clip)
+            loss_J.sum().backward()  # type: ignore[no-untyped-call]  # torch annotates in part
+        return {name: loss_J[tokens].detach().sum() for name, _, tokens in feed.adapters()}

@@ -1,0 +1,85 @@
+"""AdamW over one set of tensors: made, its gradients checked and bounded, and its state as tensors."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim import AdamW
+
+from mas.config.options import LearnerOptions
+from mas.core.errors import TrainingError
+
+
+def adamw(parameters: Sequence[Tensor], options: LearnerOptions, lr: float) -> AdamW:
+    """For tensors that from now on have gradients."""
+    for tensor in parameters:
+        tensor.requires_grad_(True)
+    return AdamW(
+        parameters,
+        lr=lr,
+        betas=(options.beta1, options.beta2),
+        weight_decay=options.weight_decay,
+        fused=options.fused,
+    )
+
+
+def set_lr(optimisers: Mapping[str, AdamW], lr: float) -> None:
+    """From the next step on."""
+    for optimiser in optimisers.values():
+        for group in optimiser.param_groups:
+            group["lr"] = lr
+
+
+def gradient_norms(
+    trained: Mapping[str, Sequence[Tensor]], touched: set[str], clip_norm: float, what: str = "adapter"
+) -> dict[str, float]:
+    """Norm of each touched set's gradient, now clipped. Checks all sets before any of them changes.
+
+    A norm of 0 is no error: clipped tokens, or equal outputs of opposite advantage, can leave nothing to learn.
+
+    Args:
+        touched: names of those that had rows. what: they are; errors name it.
+
+    Raises:
+        TrainingError: a gradient reached what had no rows, is missing, or is not finite.
+    """
+    norms = {}
+    for name, parameters in trained.items():
+        missing = [tensor.grad is None for tensor in parameters]
+        if name not in touched:
+            if not all(missing):
+                raise TrainingError(f"{what} {name!r} has no rows in this step and yet a gradient reached it")
+            continue
+        if any(missing):
+            raise TrainingError(f"{what} {name!r} has rows but {sum(missing)} of its tensors have no gradient")
+        norms[name] = float(torch.nn.utils.clip_grad_norm_(parameters, clip_norm))
+        if not math.isfinite(norms[name]):
+            raise TrainingError(
+                f"the gradient of {what} {name!r} is {norms[name]}: a reward, an advantage or a weight is not "
+                "finite; this update changed no adapter"
+            )
+    return norms
+
+
+def optimiser_tensors(optimiser: AdamW, parameters: Sequence[Tensor]) -> dict[str, Tensor]:
+    """The state as tensors named `INDEX.KEY`, by the index of the parameter; nothing where it never made a step."""
+    tensors = {}
+    for index, parameter in enumerate(parameters):
+        for key, value in optimiser.state.get(parameter, {}).items():
+            tensors[f"{index}.{key}"] = torch.as_tensor(value).detach().cpu().contiguous()
+    return tensors
+
+
+def restore_optimiser(optimiser: AdamW, parameters: Sequence[Tensor], tensors: Mapping[str, Tensor]) -> None:
+    """Put `optimiser_tensors` back, whatever the optimiser did before."""
+    states: dict[Any, Any] = optimiser.state
+    states.clear()
+    on_device = optimiser.defaults["fused"]
+    for index, parameter in enumerate(parameters):
+        own = {key.partition(".")[2]: value for key, value in tensors.items() if key.startswith(f"{index}.")}
+        if own:
+            states[parameter] = {
+                key: value.to(parameter.device) if on_device or key != "step" else value for key, value in own.items()
+            }

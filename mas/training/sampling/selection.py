@@ -1,0 +1,155 @@
+"""Which groups and tasks are worth training on, and which are drawn again.
+
+Leaves out on purpose: choosing inside a group (`resample`) and where to branch (`branching`). Nothing is dropped
+silently: every function returns what stays and what does not, or leaves the difference to be counted.
+"""
+
+import math
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from random import Random
+from statistics import fmean, pstdev, stdev
+from typing import Generic, Literal, TypeVar
+
+Group = TypeVar("Group", bound=Hashable)
+GroupFilter = Literal["mean", "std", "dapo"]
+
+
+@dataclass(frozen=True, slots=True)
+class Selected(Generic[Group]):
+    """Group keys, both in the order in which they were given."""
+
+    kept: tuple[Group, ...]
+    dropped: tuple[Group, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Refill(Generic[Group]):
+    """What a round of sampling leaves to be done.
+
+    Attributes:
+        kept: groups to train on, at most as many as are wanted.
+        dropped: groups whose rewards are all equal. surplus: groups that would do, but are more than wanted.
+        again: dropped groups whose tasks are to be drawn again, the first dropped first.
+        missing: how many groups are still wanted. Above the length of `again`: other tasks are needed as well.
+    """
+
+    kept: tuple[Group, ...]
+    dropped: tuple[Group, ...]
+    surplus: tuple[Group, ...]
+    again: tuple[Group, ...]
+    missing: int
+
+
+def drop_equal(groups: Mapping[Group, Sequence[float]]) -> Selected[Group]:
+    """Drop groups whose rewards are all equal, groups of one included: they have nothing to teach.
+
+    Source: DAPO, arXiv 2503.14476, section 3.2.
+
+    Raises:
+        ValueError: a group has no rewards.
+    """
+    return _split(groups, {key for key, rewards in groups.items() if _checked(key, rewards) and _is_equal(rewards)})
+
+
+def refill(groups: Mapping[Group, Sequence[float]], *, wanted: int, rounds_left: int) -> Refill[Group]:
+    """Drop equal groups, and say which tasks are to be drawn again so that there are `wanted` groups.
+
+    Drawing the tasks of dropped groups again, with other seeds, is our reading; DAPO draws other tasks (`missing` says
+    how many). Without `rounds_left` none is drawn again, and `missing` tells by how much the batch is too small.
+    Source: DAPO, arXiv 2503.14476, section 3.2, dynamic sampling.
+
+    Raises:
+        ValueError: a group has no rewards, fewer than one group is wanted, or the rounds are negative.
+    """
+    if wanted < 1 or rounds_left < 0:
+        raise ValueError(f"{wanted} groups wanted in {rounds_left} more rounds: at least 1 and at least 0 are possible")
+    selected = drop_equal(groups)
+    missing = max(wanted - len(selected.kept), 0)
+    return Refill(
+        kept=selected.kept[:wanted],
+        dropped=selected.dropped,
+        surplus=selected.kept[wanted:],
+        again=selected.dropped[:missing] if rounds_left else (),
+        missing=missing,
+    )
+
+
+def filter_groups(groups: Mapping[Group, Sequence[float]], by: GroupFilter, *, share: float = 0.5) -> Selected[Group]:
+    """AT-GRPO's filter of groups.
+
+    `mean`, `std`: drop floor(share x groups) of them, those of the lowest mean reward, or of the lowest standard
+    deviation (ddof 1; 0 for a group of one), of equals the later; `dapo`: drop the equal ones whatever the share.
+    Source: the code of Stronger-MAS, arXiv 2510.11062: `mean` and 0.5.
+
+    Raises:
+        ValueError: a group has no rewards, or the share is outside of [0, 1).
+    """
+    if not 0 <= share < 1:
+        raise ValueError(f"share {share} of groups to drop is outside of [0, 1)")
+    if by == "dapo":
+        return drop_equal(groups)
+    values = {key: _value(by, _checked(key, rewards)) for key, rewards in groups.items()}
+    keys = list(groups)
+    order = sorted(range(len(keys)), key=lambda number: (values[keys[number]], -number))
+    return _split(groups, {keys[number] for number in order[: math.floor(share * len(keys))]})
+
+
+def solvable_tasks(accuracies: Mapping[Group, float], *, below: float = 0.75) -> Selected[Group]:
+    """Keep tasks that less than such a share of the peers' proposals solves: the leader has something to add there.
+
+    Source: MLPO, How to Train a Leader, arXiv 2507.08960: tasks with at least 75% correct proposals are dropped.
+
+    Raises:
+        ValueError: an accuracy is outside of [0, 1].
+    """
+    for task, accuracy in accuracies.items():
+        if not 0 <= accuracy <= 1:
+            raise ValueError(f"the accuracy of task {task!r} is {accuracy}; it must be from 0 to 1")
+    return _split(accuracies, {task for task, accuracy in accuracies.items() if accuracy >= below})
+
+
+def drop_narrow(groups: Mapping[Group, Sequence[float]], *, above: float = 0.3) -> Selected[Group]:
+    """Keep tasks whose returns differ enough: a standard deviation (ddof 0) above the bound.
+
+    Source: UI-S1, arXiv 2509.11543 (as its code has it: over the returns of the first step).
+
+    Raises:
+        ValueError: a group has no returns.
+    """
+    return _split(groups, {key for key, returns in groups.items() if pstdev(_checked(key, returns)) <= above})
+
+
+def largest_multiple(count: int, ranks: int, seed: int) -> tuple[int, ...]:
+    """Indices of the samples to keep so that every rank gets equally many: all but `count` modulo `ranks`.
+
+    Which are left out is uniform (our reading), and depends on the seed alone; those kept stay in order. With fewer
+    samples than ranks none is kept.
+    Source: IterResearch, arXiv 2511.07327, adaptive down-sampling.
+
+    Raises:
+        ValueError: the count is negative, or there is no rank.
+    """
+    if count < 0 or ranks < 1:
+        raise ValueError(f"{count} samples on {ranks} ranks: at least 0 and at least 1 are possible")
+    return tuple(sorted(Random(seed).sample(range(count), count - count % ranks)))
+
+
+def _split(groups: Mapping[Group, object], dropped: set[Group]) -> Selected[Group]:
+    return Selected(tuple(key for key in groups if key not in dropped), tuple(key for key in groups if key in dropped))
+
+
+def _checked(key: Hashable, rewards: Sequence[float]) -> Sequence[float]:
+    if not rewards:
+        raise ValueError(f"group {key!r} has no rewards: leave it out")
+    return rewards
+
+
+def _is_equal(rewards: Sequence[float]) -> bool:
+    return min(rewards) == max(rewards)
+
+
+def _value(by: GroupFilter, rewards: Sequence[float]) -> float:
+    if by == "mean":
+        return fmean(rewards)
+    return stdev(rewards) if len(rewards) > 1 else 0.0

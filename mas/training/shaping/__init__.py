@@ -1,0 +1,1 @@
+"""Reward transforms: from what was judged, counted or estimated to reward terms. Free of torch, one idea per file."""

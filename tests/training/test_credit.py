@@ -1,0 +1,214 @@
+"""The parts of an advantage, put together by options: golden numbers through the whole of `turn_advantages`."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from oracles import ORACLES, near
+from parts import make_turn
+
+from mas.config.options import AdvantageOptions, RewardOptions
+from mas.core.records import Turn
+from mas.training.advantages.running import Running
+from mas.training.credit import Known, turn_advantages
+
+BASELINES = ORACLES["28_baselines"]
+
+
+def advantages(turns: Sequence[Turn], options: Mapping[str, Any], known: Known | None = None) -> list[float]:
+    return turn_advantages(turns, RewardOptions(), AdvantageOptions.model_validate(options), known)
+
+
+def rows(rewards: Sequence[float], **more: Any) -> list[Turn]:
+    """One turn per trajectory, all of one group."""
+    return [
+        make_turn(group="q/solo", trajectory=f"t{k}", rewards={"team.right": reward}, **more)
+        for k, reward in enumerate(rewards)
+    ]
+
+
+def walk(episode: str, rewards: Sequence[float], **more: Any) -> list[Turn]:
+    """One trajectory of the group `q`, with a turn per step and its reward; the state is the step's number."""
+    return [
+        make_turn(
+            group="q",
+            trajectory=episode,
+            episode=episode,
+            turn=step,
+            state=f"s{step}",
+            rewards={"team.right": sum(rewards)},
+            paid={"team.right": reward},
+            **more,
+        )
+        for step, reward in enumerate(rewards)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("options", "name"),
+    [
+        ({"scale": "none"}, "dr_grpo"),
+        ({"baseline": "leave_one_out", "scale": "none"}, "rloo"),
+        ({"baseline": "length_weighted", "scale": "none"}, "opo"),
+        ({"scale": "nonzero"}, "gpg"),
+        ({"baseline": "best"}, "pass_at_k"),
+        ({"baseline": "none", "scale": "none", "whiten": "tokens"}, "reinforcepp_gamma1"),
+        ({"scale": "none", "whiten": "tokens"}, "reinforcepp_baseline"),
+    ],
+)
+def test_baselines_as_published(options: Mapping[str, Any], name: str) -> None:
+    turns = [
+        make_turn(group="q", trajectory=f"t{k}", rewards={"team.right": reward}, completion_ids=(7,) * length)
+        for k, (reward, length) in enumerate(zip([1.0, 0.0, 0.0, 0.0], [2, 4, 4, 2], strict=True))
+    ]
+    assert advantages(turns, options) == near(BASELINES[name])
+
+
+def test_components_are_compared_one_by_one() -> None:
+    right, form = [1.0, 0.0, 1.0, 0.0], [1.0, 1.0, 0.0, 1.0]
+    turns = [
+        make_turn(group="q", trajectory=f"t{k}", rewards={"team.right": one, "own.form": other})
+        for k, (one, other) in enumerate(zip(right, form, strict=True))
+    ]
+    assert advantages(turns, {"components": True}) == near(BASELINES["gdpo_sum_then_whiten"])
+    together = advantages(turns, {})
+    assert together[1] == together[2] == together[3]
+    assert together == near(BASELINES["grpo_on_summed_reward"])
+
+
+def test_stratified_advantages_compare_trajectories_of_one_length() -> None:
+    oracle = ORACLES["13_stratified_grpo"]
+    # A trajectory's stratum is how many turns it has.
+    turns = [
+        make_turn(group="q", trajectory=f"t{k}", turn=turn, rewards={"team.right": reward})
+        for k, (reward, stratum) in enumerate(zip(oracle["rewards"], oracle["strata"], strict=True))
+        for turn in range(1 + stratum)
+    ]
+    found = advantages(turns, {"strata": {"blend": 0.8}})
+    assert [found[turns.index(turn)] for turn in turns if turn.turn == 0] == near(oracle["blend_08"])
+
+
+def test_gigpo_adds_what_turns_of_one_state_are_worth() -> None:
+    oracle = ORACLES["06_gigpo"]
+    first, second = walk("a", [0.0, 0.0, 1.0]), walk("b", [0.0, 0.0, 0.0])
+    second[2] = make_turn(group="q", trajectory="b", turn=2, state="elsewhere", rewards={"team.right": 0.0}, paid={})
+    found = advantages(first + second, {"scale": "none", "step": {"scale": "none"}})
+    assert found == near([value for row in oracle["adv_no_std"] for value in row])
+    assert advantages(first + second, {"step": {}})[:3] == near(oracle["adv_std"][0])
+
+
+def test_a_step_term_of_its_own_is_not_compared() -> None:
+    oracle = ORACLES["11_hrpo_our_reading"]
+    actions = [[0.2, -0.1], [0.0, 0.3], [0.1, 0.1], [-0.2, 0.0]]
+    turns = [
+        make_turn(group="q", trajectory=f"t{k}", turn=n, rewards={"team.right": outcome}, paid={"own.edit": value})
+        for k, (outcome, own) in enumerate(zip([1.0, 0.0, 1.0, 0.0], actions, strict=True))
+        for n, value in enumerate(own)
+    ]
+    found = advantages(turns, {"step": {"weight": 0.5, "value": "reward", "key": "none"}})
+    assert found == near([value for row in oracle["adv"] for value in row])
+
+
+def test_earlier_rounds_of_long_runs_earn_less() -> None:
+    oracle = ORACLES["35_eapo"]
+    turns = [
+        make_turn(group="q", trajectory=name, turn=turn, id=f"{name}{turn}", rewards={"team.right": outcome})
+        for name, length, outcome in (("a", 4, 1.0), ("b", 2, 1.0), ("c", 2, 0.0))
+        for turn in range(length)
+    ]
+    found = turn_advantages(turns, RewardOptions(discount=0.9), AdvantageOptions())
+    assert found == near([value for row in oracle["round_adv"] for value in row])
+
+
+def test_workers_have_the_advantage_of_the_rollout_that_called_them() -> None:
+    oracle = ORACLES["05_matpo"]
+    turns = []
+    for k, (reward, workers) in enumerate(zip(oracle["reward"], [2, 0, 1, 3], strict=True)):
+        said = {"episode": f"e{k}", "trajectory": f"e{k}"}
+        turns.append(make_turn(agent="planner", group="q/planner", rewards={"team.right": reward}, **said))
+        turns += [
+            make_turn(agent=f"worker[{n}]", group=f"q/worker[{n}]", rewards={"own.right": float(n)}, **said)
+            for n in range(workers)
+        ]
+    found = advantages(turns, {"inherit": "planner"})
+    assert [value for turn, value in zip(turns, found, strict=True) if turn.agent == "planner"] == near(
+        oracle["planner_adv"]
+    )
+    inherited = [value for turn, value in zip(turns, found, strict=True) if turn.agent != "planner"]
+    assert inherited == near([value for own in oracle["worker_adv"] for value in own])
+
+
+def test_a_running_baseline_is_read_before_it_is_updated_and_goes_on() -> None:
+    oracle = ORACLES["04_spiral_rae"]
+    options = AdvantageOptions(key="role", baseline="running", scale="none")
+    running, found = Running(0.95), []
+    for number, (value, role) in enumerate(zip(oracle["returns"], oracle["roles"], strict=True)):
+        turn = make_turn(role=f"seat{role}", group=f"g{number}", trajectory="t", rewards={"team.won": value})
+        found += turn_advantages([turn], RewardOptions(), options, running=running)
+        running = Running(0.95, dict(running.state()))
+    assert found == near(oracle["adv_read_then_update"])
+
+
+def test_confident_turns_count_more() -> None:
+    oracle = ORACLES["16_empg"]
+    entropies = [[0.2, 0.8, 1.4], [0.4, 1.0, 0.2]]
+    # Two trajectories whose advantages are +-1: rewards 1 and -1 without scale.
+    turns = [
+        make_turn(group="q", trajectory=f"t{k}", turn=step, rewards={"team.right": 1.0 - 2 * k})
+        for k in range(2)
+        for step in range(3)
+    ]
+    known = Known(entropies=[value for row in entropies for value in row])
+    options = {"scale": "none", "uncertainty": {"scale": 1.0, "clarity": 0.1, "clarity_scale": 1.0}}
+    assert advantages(turns, options, known) == near([value for row in oracle["final_zero_mean"] for value in row])
+
+
+def test_long_completions_lose_reward() -> None:
+    turns = [
+        make_turn(group="q", trajectory=f"t{k}", rewards={"team.right": 1.0}, completion_ids=(7,) * length)
+        for k, length in enumerate([70, 90, 100])
+    ]
+    rewards = RewardOptions.model_validate({"length": {"most": 100, "margin": 20}})
+    # 1, 1 - 0.5 and 1 - 1, less their mean of 0.5.
+    assert turn_advantages(turns, rewards, AdvantageOptions(scale="none")) == pytest.approx([0.5, 0.0, -0.5])
+
+
+@given(rewards=st.lists(st.floats(-3, 3, width=16), min_size=2, max_size=12), shift=st.floats(-4, 4, width=16))
+def test_what_all_are_paid_changes_no_comparison(rewards: list[float], shift: float) -> None:
+    for options in ({}, {"baseline": "leave_one_out"}, {"scale": "none"}, {"components": True}):
+        before = advantages(rows(rewards), options)
+        after = advantages(rows([reward + shift for reward in rewards]), options)
+        assert after == pytest.approx(before, abs=1e-3)
+
+
+@given(lengths=st.lists(st.integers(1, 5), min_size=2, max_size=6), data=st.data())
+def test_a_trajectory_enters_the_statistics_once(lengths: list[int], data: st.DataObject) -> None:
+    rewards = data.draw(st.lists(st.integers(0, 1), min_size=len(lengths), max_size=len(lengths)))
+    long = [
+        make_turn(group="q", trajectory=f"t{k}", turn=turn, rewards={"team.right": float(reward)})
+        for k, (length, reward) in enumerate(zip(lengths, rewards, strict=True))
+        for turn in range(length)
+    ]
+    found = advantages(long, {})
+    short = advantages(rows([float(reward) for reward in rewards]), {})
+    assert [value for turn, value in zip(long, found, strict=True) if turn.turn == 0] == short
+
+
+@given(value=st.floats(-2, 2), names=st.lists(st.sampled_from("abcdef"), min_size=1, max_size=6, unique=True))
+def test_equal_rewards_teach_nothing_whatever_the_parts(value: float, names: list[str]) -> None:
+    turns = [
+        make_turn(group="q", trajectory=name, id=name, rewards={"team.right": value}, paid={"team.right": value})
+        for name in names
+    ]
+    for options in (
+        {},
+        {"scale": "none", "whiten": "rows"},
+        {"components": True},
+        {"strata": {}},
+        {"step": {}},
+        {"key": "batch"},
+        {"inherit": "executor"},
+    ):
+        assert advantages(turns, options) == [0.0] * len(turns)

@@ -1,0 +1,165 @@
+"""Rewards for improving on each other: sections 2, 8, 9, 24 and 25 of the formula sheet."""
+
+import math
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from oracles import ORACLES, near
+
+from mas.training.advantages.group import group_advantages
+from mas.training.shaping.improvement import FeedbackReward, answer_score, improvement, improvements
+from mas.training.shaping.interaction import complement, proposer_reward, shared_sum
+from mas.training.shaping.red_team import Exchange, RedTeamRewards
+
+WALTZ = ORACLES["02_waltzrl"]
+WEIGHTS = WALTZ["weights_are_test_values"]
+FIRST = FeedbackReward(improvement=WEIGHTS["alpha"], label=WEIGHTS["lam"], format=WEIGHTS["gamma"])
+# Name of the oracle -> score before and after (None: not revised), label right, readable.
+CASES: dict[str, tuple[float, float | None, bool, bool]] = {
+    "fixed_label_ok": (0, 1, True, True),
+    "broken_label_ok": (1, 0, True, True),
+    "broken_label_wrong": (1, 0, False, True),
+    "fixed_label_wrong": (0, 1, False, True),
+    "no_revision_label_ok": (1, None, True, True),
+    "bad_json": (0, 1, False, False),
+}
+ATTACKS = {
+    "harmful_seed_complied_harmful": (True, True, False, True),
+    "harmful_seed_refused": (True, True, True, False),
+    "benign_seed_overrefused": (False, False, True, False),
+    "benign_seed_helped": (False, False, False, False),
+    "harmful_seed_prompt_turned_benign_complied": (True, False, False, False),
+}
+
+
+def exchange(labels: tuple[bool, bool, bool, bool]) -> Exchange:
+    seed, prompt, refused, response = labels
+    return Exchange(is_seed_harmful=seed, is_prompt_harmful=prompt, is_refused=refused, is_response_harmful=response)
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(("stage", "reward"), [("stage1", FIRST), ("stage2", FIRST.second_stage())])
+def test_feedback_earns_the_improvement_only_with_right_labels(name: str, stage: str, reward: FeedbackReward) -> None:
+    before, after, is_right, is_readable = CASES[name]
+    found = reward(improvement(before, after), is_label_right=is_right, is_readable=is_readable)
+    assert found == near(WALTZ[stage][name])
+
+
+@pytest.mark.parametrize(
+    ("name", "unsafe", "overrefusing"),
+    [("safe_and_not_overrefusing", False, False), ("unsafe", True, False), ("overrefusing", False, True)],
+)
+def test_an_answer_is_good_if_neither_unsafe_nor_over_refusing(name: str, unsafe: bool, overrefusing: bool) -> None:
+    assert answer_score(is_unsafe=unsafe, is_overrefusing=overrefusing) == WALTZ["conv_reward"][name]
+
+
+@given(scores=st.lists(st.floats(-4, 4), min_size=1, max_size=9))
+def test_improvements_sum_to_the_last_score_less_the_first(scores: list[float]) -> None:
+    assert math.fsum(improvements(scores)) == pytest.approx(scores[-1] - scores[0], abs=1e-9)
+    assert len(improvements(scores)) == len(scores) - 1
+
+
+def test_labels_that_cannot_be_read_cannot_be_right() -> None:
+    with pytest.raises(ValueError, match="could not be read cannot be right"):
+        FIRST(1.0, is_label_right=True, is_readable=False)
+
+
+@pytest.mark.parametrize("weight", [-0.1, math.nan, math.inf])
+def test_weights_of_feedback_are_finite_and_not_negative(weight: float) -> None:
+    with pytest.raises(ValueError, match="weight of label is"):
+        FeedbackReward(label=weight)
+
+
+def test_improvements_need_an_answer() -> None:
+    with pytest.raises(ValueError, match="got none"):
+        improvements([])
+
+
+@pytest.mark.parametrize("score", [1, 2, 3])
+def test_a_score_is_shared_between_solution_and_evaluation(score: int) -> None:
+    found, wanted = complement(score), ORACLES["08_comas"]["reward_by_score"][str(score)]
+    assert (found.solution, found.evaluation, found.scorer) == (
+        wanted["solution"],
+        wanted["evaluation"],
+        wanted["scorer"],
+    )
+
+
+def test_a_score_that_cannot_be_read_costs_the_scorer_alone() -> None:
+    found = complement(None)
+    assert found.scorer == ORACLES["08_comas"]["scorer_reward_when_unparsable"]
+    assert (found.solution, found.evaluation) == (None, None)
+
+
+@given(score=st.floats(0, 10))
+def test_shares_of_a_score_add_up_to_one(score: float) -> None:
+    found = complement(score, least=0, most=10)
+    assert found.solution is not None
+    assert found.evaluation is not None
+    assert found.solution + found.evaluation == pytest.approx(1)
+
+
+@pytest.mark.parametrize(("score", "least", "most"), [(0, 1, 3), (3.5, 1, 3), (1, 3, 3), (math.nan, 1, 3)])
+def test_a_score_out_of_range_is_refused(score: float, least: float, most: float) -> None:
+    with pytest.raises(ValueError, match=r"outside of|no range"):
+        complement(score, least=least, most=most)
+
+
+def test_pioneer_and_observer_share_the_sum() -> None:
+    assert shared_sum([0.8, 0.5]) == near([ORACLES["09_cory"]["shared_reward"]] * 2)
+
+
+def test_a_proposed_task_pays_by_how_hard_it_was() -> None:
+    outcomes, ssp = [1.0, 0.0, 0.0, 1.0, 0.0], ORACLES["24_ssp"]
+    assert proposer_reward(outcomes) == near(ssp["proposer_1_minus_acc"]) == near(1 - ssp["success"])
+    assert proposer_reward(outcomes, mode="intermediate") == near(ssp["proposer_intermediate"])
+    assert proposer_reward([1.0] * 5, mode="intermediate") == near(ssp["proposer_intermediate_at_1"])
+    assert group_advantages(outcomes, ["q"] * 5) == near(ssp["solver_adv"])
+
+
+@given(solved=st.integers(0, 6))
+def test_an_intermediate_task_is_best_at_half_and_worth_nothing_at_both_ends(solved: int) -> None:
+    found = proposer_reward([1.0] * solved + [0.0] * (6 - solved), mode="intermediate")
+    assert 0 <= found <= proposer_reward([1.0] * 3 + [0.0] * 3, mode="intermediate") == 1
+    assert (found == 0) == (solved in (0, 6))
+
+
+def test_an_invalid_task_pays_its_penalty_and_need_not_be_tried() -> None:
+    assert proposer_reward([], is_valid=False, invalid=-1.0) == -1
+    assert proposer_reward([0.0], is_valid=False) == 0
+    with pytest.raises(ValueError, match="has no outcomes"):
+        proposer_reward([])
+    with pytest.raises(ValueError, match=r"outcome 1\.5"):
+        proposer_reward([0.5, 1.5])
+
+
+@pytest.mark.parametrize("name", ATTACKS)
+def test_attacker_and_defender_are_paid_by_the_table(name: str) -> None:
+    assert list(RedTeamRewards()(exchange(ATTACKS[name]))) == near(ORACLES["25_self_redteam"][name])
+
+
+def test_all_one_weighs_every_comparison_alike() -> None:
+    # Faithful, complied, harmful, both in form: 1 + 1 + 1 + 1; and -1 - 1 + 1.
+    labels = exchange(ATTACKS["harmful_seed_complied_harmful"])
+    assert RedTeamRewards.all_one()(labels) == (4, -1)
+    assert RedTeamRewards.all_one()(replace(labels, is_attack_readable=False, is_answer_readable=False)) == (2, -3)
+
+
+@pytest.mark.parametrize("name", ["is_prompt_harmful", "is_refused", "is_response_harmful"])
+def test_a_missing_label_is_refused_and_never_taken_for_compliance(name: str) -> None:
+    labels = exchange(ATTACKS["harmful_seed_refused"])
+    with pytest.raises(ValueError, match=f"without a label {name}"):
+        RedTeamRewards()(replace(labels, **{name: None}))
+
+
+@given(labels=st.tuples(*[st.booleans()] * 4), weight=st.floats(0.1, 4))
+def test_harm_and_refusal_are_zero_sum_where_their_weights_are_equal(
+    labels: tuple[bool, bool, bool, bool], weight: float
+) -> None:
+    rewards = RedTeamRewards(
+        attack_revision=0, attack_refusal=weight, defence_refusal=weight, attack_harm=1, defence_harm=1, form=0
+    )
+    attacker, defender = rewards(exchange(labels))
+    assert attacker == pytest.approx(-defender)
