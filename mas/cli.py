@@ -126,12 +126,18 @@ def evaluate(
     scenario = build_scenario(config.scenario)
     check_peers(config, find_team(scenario, config.algorithm.team))
     count, pair = tasks or config.train.eval_tasks, tuple(swap.split(",")) if swap else ()
-    from mas.training.compare import compare, evaluate_served
+    from mas.training.compare import compare, compare_taught, evaluate_served
     from mas.training.run import open_base
-    from mas.training.saved import saved_adapters
+    from mas.training.saved import saved_adapters, saved_experiences
 
     console = Console()
-    if config.engine.name == "openai":
+    if config.algorithm.is_training_free:
+        if pair:
+            raise ConfigError("--swap exchanges adapters; this run has learned experiences and no adapter")
+        known = saved_experiences(run_dir, config.algorithm)
+        bare = None if config.engine.name == "openai" else open_base(config, scenario, console.print)
+        results = asyncio.run(compare_taught(config, scenario, bare, known, tasks=count, is_sampled=sampled))
+    elif config.engine.name == "openai":
         if pair:
             raise ConfigError("--swap exchanges adapters of this run; with engine=openai the server's play")
         results = asyncio.run(evaluate_served(config, scenario, tasks=count, is_sampled=sampled))

@@ -6,6 +6,7 @@ from pydantic import Field, model_validator
 
 from mas.config.base import Count, NonNegative, Options, Positive
 from mas.config.critic import CriticOptions
+from mas.config.experience import ExperienceOptions
 from mas.config.losses import LossOptions
 from mas.config.preference import PreferenceOptions
 
@@ -163,7 +164,8 @@ class AlgorithmOptions(Options):
     `policy`: `per_role` gives every role an adapter of its own, `shared` gives all of them one.
     `roles`: those that are trained, of the trainable ones; empty: all. `stages`: only some of them at a time; the last
     stage never ends. `swap`: roles whose adapters change places.
-    `update`: adapters follow the policy gradient (`advantage`, `loss`), or imitate and prefer (`preference`).
+    `update`: adapters follow the policy gradient (`advantage`, `loss`), or imitate and prefer (`preference`); or no
+    weight changes (`training_free`), and roles learn by `experience`.
     """
 
     name: str = "at_grpo"
@@ -177,8 +179,14 @@ class AlgorithmOptions(Options):
     advantage: AdvantageOptions = AdvantageOptions()
     critic: CriticOptions = CriticOptions()
     loss: LossOptions = LossOptions()
-    update: Literal["policy_gradient", "preference"] = "policy_gradient"
+    update: Literal["policy_gradient", "preference", "training_free"] = "policy_gradient"
     preference: PreferenceOptions = PreferenceOptions()
+    experience: ExperienceOptions = ExperienceOptions()
+
+    @property
+    def is_training_free(self) -> bool:
+        """Whether text is learned and no weight."""
+        return self.update == "training_free"
 
     @model_validator(mode="after")
     def _makes_sense(self) -> Self:
@@ -225,6 +233,11 @@ def why_senseless(algorithm: AlgorithmOptions) -> str | None:
         ),
         "advantage.components compares each term by mean and spread: leave baseline, scale and whiten as they are": (
             advantage.components and (advantage.baseline, advantage.scale, advantage.whiten) != ("mean", "std", "none")
+        ),
+        f"update=training_free compares whole episodes of a task, and sampler.mode={sampler.mode} plays one: write "
+        "sampler.mode=parallel": algorithm.is_training_free and sampler.mode != "parallel",
+        "algorithm.swap exchanges adapters, and update=training_free has none: leave it out": (
+            algorithm.is_training_free and algorithm.swap is not None
         ),
         "algorithm.swap exchanges adapters, and policy=shared has only one: write policy=per_role": (
             algorithm.swap is not None and algorithm.policy == "shared"

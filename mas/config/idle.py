@@ -47,11 +47,19 @@ def _why_update_idle(key: str, algorithm: AlgorithmOptions) -> str | None:
         return "algorithm.update=preference labels by values, from which lengths take nothing"
     if is_preference and key.startswith((_LOSS, _CRITIC, "algorithm.advantage.")):
         return "algorithm.update=preference imitates and prefers; only update=policy_gradient has it"
+    if key.startswith(_EXPERIENCE):
+        if not algorithm.is_training_free:
+            return "only algorithm.update=training_free has it"
+        return algorithm.experience.why_idle(key.removeprefix(_EXPERIENCE))
+    if algorithm.is_training_free and key.startswith(_WEIGHTS):
+        return "algorithm.update=training_free changes no weights"
     return None
 
 
 def _why_section_idle(key: str, config: Config) -> str | None:
     algorithm = config.algorithm
+    if reason := _why_update_idle(key, algorithm):
+        return reason
     if key.startswith(_LOSS):
         return algorithm.loss.why_idle(key.removeprefix(_LOSS))
     if key.startswith(_TASKS):
@@ -84,7 +92,12 @@ def _why_engine_idle(key: str, engine: str) -> str | None:
 
 
 _CRITIC = "algorithm.critic."
+_EXPERIENCE = "algorithm.experience."
 _LOSS = "algorithm.loss."
 _PREFERENCE = "algorithm.preference."
 _TASKS = "train.tasks."
+_WEIGHTS = (
+    *("algorithm.loss.", "algorithm.advantage.", "algorithm.critic.", "algorithm.policy", "learner.", "train.canary"),
+    *("model.lora.", "model.adapters"),
+)
 _TREE_ONLY = tuple(f"algorithm.sampler.{name}" for name in ("lookahead", "continuations", "commit_best"))

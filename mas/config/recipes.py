@@ -22,6 +22,13 @@ class Recipe:
 
 
 RECIPES: dict[str, Recipe] = {
+    "training_free": Recipe(
+        title="Training-Free GRPO",
+        paper="2510.08191",
+        does="No weight changes: an editor writes down what better episodes did otherwise, a library of text per role.",
+        differs="a library per role, which the editor fills from what that role saw; a batch of one group is not "
+        "consolidated; roles sample at their own temperature",
+    ),
     "at_grpo": Recipe(
         title="AT-GRPO",
         paper="2510.11062",

@@ -41,10 +41,12 @@ class RoleSpec(_Frozen):
         view: the environment view that it sees; None: the view named like the agent, within its own team.
         instructions: what the role is told, for models that follow instructions.
         template: a compact prompt in which `{name}` is an observation field, `{from.AGENT}` the last message of an
-            agent, and `{self}` the role's own last output (empty where there is none). Used with base models.
+            agent, `{self}` the role's own last output (empty where there is none), and `{experiences}` its experiences,
+            a line each (in front, where it does not say). Used with base models.
         emits: kind of its output; accepts: kinds that it can read.
         max_items: the most items of a list that it emits; None: 8.
         pattern: regular expression that the whole output must match.
+        experiences: what earlier attempts have taught the role, one line of text each, for its own prompts alone.
         choices: the legal outputs or, with `max_tokens` above 1, the legal tokens; shown in instructions.
         accept_text, reject_text: a verifier's two answers.
         failure_route: the route that output which does not parse takes, for roles that choose one.
@@ -59,6 +61,7 @@ class RoleSpec(_Frozen):
     view: str | None = None
     instructions: str = ""
     template: str | None = None
+    experiences: tuple[str, ...] = ()
     emits: str | None = None
     accepts: tuple[str, ...] | None = None
     max_items: Annotated[int, Field(ge=1)] | None = None
@@ -88,6 +91,9 @@ class RoleSpec(_Frozen):
                 re.compile(self.pattern)
             except re.error as error:
                 raise ValueError(f"pattern {self.pattern!r} is not a regular expression: {error}") from error
+        for text in self.experiences:
+            if len(text.splitlines()) != 1 or text != text.strip() or not text:
+                raise ValueError(f"experience {text!r} is not one line of text without white space around it")
         if self.peer is not None and (self.trainable or self.adapter is not None):
             raise ValueError(f"peer {self.peer!r} plays this role: set trainable: false, and name no adapter")
         if self.voice == "human" and (self.trainable or self.adapter is not None or self.peer is not None):

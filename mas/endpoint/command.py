@@ -30,7 +30,7 @@ from mas.runtime.runlog import RunLog
 from mas.serving.model import BaseModel
 from mas.training.crew import Crew, open_crew
 from mas.training.run import open_base
-from mas.training.saved import saved_adapters
+from mas.training.saved import saved_adapters, saved_experiences
 
 
 def serve_run(
@@ -50,7 +50,7 @@ def serve_run(
         journal: keeps the requests to the team, which go on with the next process; None: they end with this one.
 
     Raises:
-        RunDirectoryError: the run has no adapters yet.
+        RunDirectoryError: the run has not learned anything yet.
         ModelError, CheckpointError: the base or an adapter cannot be loaded.
         JournalError: the journal cannot be used, or has plays of something else.
     """
@@ -58,7 +58,8 @@ def serve_run(
 
     async def serve(log: RunLog | None) -> None:
         desk = HumanDesk(log=log)
-        async with open_crew(config, scenario, base, adapters, desk=desk, log=log) as crew:
+        opening = open_crew(config, scenario, base, adapters, desk=desk, log=log, experiences=experiences)
+        async with opening as crew:
             served = served_crew(crew, base, config)
             async with _keeping(log, served, of, console) as kept:
                 app = build_app(served, key=key, max_waiting=max_waiting, desk=desk, kept=kept)
@@ -71,7 +72,8 @@ def serve_run(
     with ExitStack() as stack:
         log = None if journal is None else RunLog(stack.enter_context(Journal.open(journal)))
         base = open_base(config, scenario, console.print)
-        adapters = saved_adapters(run_dir, base.bank)
+        experiences = saved_experiences(run_dir, config.algorithm)
+        adapters = {} if config.algorithm.is_training_free else saved_adapters(run_dir, base.bank)
         asyncio.run(serve(log))
 
 
@@ -109,7 +111,7 @@ def speakers(crew: Crew, *, chats: bool) -> dict[str, Speaker]:
     sharing: dict[str, dict[str, Speaker]] = defaultdict(dict)
     for agent, role in crew.plan.roles.items():
         adapter = crew.adapter_of.get(role.name, role.spec.adapter)
-        if adapter is not None:
+        if adapter is not None and adapter in crew.engine.adapters():
             seen = environment.observe(role.spec.view or agent)
             sharing[adapter].setdefault(role.name, _speaker(role, seen, chats=chats))
     return {adapter: _common(list(roles.values())) for adapter, roles in sharing.items()}

@@ -1,5 +1,6 @@
 """A checked team as an immutable plan that any number of runs share."""
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -92,8 +93,15 @@ def compile_team(spec: TeamSpec, roles: Mapping[str, Role]) -> Plan:
 
 
 def _written(spec: TeamSpec) -> str:
-    """The whole team as text; journals of teams that were played before `joint` was known stay theirs."""
-    return spec.model_dump_json(exclude=None if spec.joint else {"joint"})
+    """The whole team as text; journals of teams that were played before `joint` and `experiences` were known stay
+    theirs."""
+    written = spec.model_dump(mode="json")
+    if not spec.joint:
+        del written["joint"]
+    for role in written["roles"].values():
+        if not role["experiences"]:
+            del role["experiences"]
+    return json.dumps(written, separators=(",", ":"), ensure_ascii=False)
 
 
 def _graph(spec: TeamSpec) -> "nx.MultiDiGraph[str]":

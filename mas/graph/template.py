@@ -1,16 +1,17 @@
-"""Prompt templates: text with `{field}`, `{from.AGENT}` and `{self}`, and nothing that could be evaluated.
+"""Prompt templates: text with `{field}`, `{from.AGENT}`, `{self}`, `{experiences}`; nothing that could be evaluated.
 
 Lives below the roles because the graph checks what a template reads against who sends.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from mas.core.errors import ConfigError
 from mas.core.naming import did_you_mean
 
 SELF = "self"
+EXPERIENCES = "experiences"
 _FROM = "from."
 _PIECE = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]|[^{}]+")
 _NAME = re.compile(r"[\w-]+(\.[\w-]+)*")
@@ -39,19 +40,25 @@ class Template:
     @property
     def fields(self) -> tuple[str, ...]:
         """Observation fields that it reads."""
-        return tuple(name for name in self.names if name != SELF and not name.startswith(_FROM))
+        return tuple(name for name in self.names if name not in (SELF, EXPERIENCES) and not name.startswith(_FROM))
 
-    def fill(self, fields: Mapping[str, str], messages: Mapping[str, str], own: str) -> str:
+    def fill(
+        self, fields: Mapping[str, str], messages: Mapping[str, str], own: str, experiences: Sequence[str] = ()
+    ) -> str:
         """The text with every name replaced.
 
         Args:
             messages: last content by sender; a sender without one reads as the empty text.
             own: what `{self}` stands for.
+            experiences: a line each where `{experiences}` stands, and in front of a template that does not say where.
 
         Raises:
             ConfigError: a field that the observation does not have.
         """
-        return "".join(_read(text, fields, messages, own) if is_name else text for is_name, text in self.pieces)
+        lines = "".join(f"{text}\n" for text in experiences)
+        special = {SELF: own, EXPERIENCES: lines}
+        filled = "".join(_read(text, fields, messages, special) if is_name else text for is_name, text in self.pieces)
+        return filled if EXPERIENCES in self.names else lines + filled
 
 
 def parse_template(text: str) -> Template:
@@ -66,8 +73,8 @@ def parse_template(text: str) -> Template:
         if name is not None:
             if not _NAME.fullmatch(name):
                 raise ConfigError(
-                    f"template {text!r} has {piece!r}, which is no name; write {{field}}, {{from.AGENT}} or {{self}}, "
-                    "and double the braces that are meant literally"
+                    f"template {text!r} has {piece!r}, which is no name; write {{field}}, {{from.AGENT}}, {{self}} "
+                    "or {{experiences}}, and double the braces that are meant literally"
                 )
             pieces.append((True, name))
         elif piece in ("{", "}"):
@@ -77,13 +84,13 @@ def parse_template(text: str) -> Template:
     return Template(tuple(pieces))
 
 
-def _read(name: str, fields: Mapping[str, str], messages: Mapping[str, str], own: str) -> str:
-    if name == SELF:
-        return own
+def _read(name: str, fields: Mapping[str, str], messages: Mapping[str, str], special: Mapping[str, str]) -> str:
+    if name in special:
+        return special[name]
     if name.startswith(_FROM):
         return messages.get(name.removeprefix(_FROM), "")
     if name not in fields:
-        options = (*fields, SELF, "from.AGENT")
+        options = (*fields, *special, "from.AGENT")
         raise ConfigError(
             f"template reads {{{name}}}, which the observation does not have. {did_you_mean(name, options)}"
         )

@@ -9,7 +9,7 @@ from mas.core.naming import did_you_mean
 from mas.core.role import Message, View
 from mas.core.team import USUAL_ITEMS, RoleSpec
 from mas.graph.template import Template, parse_template
-from mas.roles.chat import answer_rule, list_rule, user_text
+from mas.roles.chat import answer_rule, learned, list_rule, user_text
 from mas.roles.lists import listed
 
 
@@ -73,7 +73,7 @@ class PromptedRole:
         return tuple(view.messages[index] for index in sorted(last.values()))
 
     def prompt(self, view: View) -> str:
-        """The compact prompt: the template filled, or one line per field and message.
+        """The compact prompt: the template filled, or one line per experience, field and message.
 
         Raises:
             ConfigError: the template reads a field that the observation does not have.
@@ -83,15 +83,17 @@ class PromptedRole:
         if self._template is None:
             lines = [f"{name}: {value}" for name, value in fields.items()]
             lines += [f"{message.sender}: {message.payload.content}" for message in messages]
-            return "\n".join([*lines, f"{self.name}:"])
+            return "\n".join([*self.spec.experiences, *lines, f"{self.name}:"])
         contents = {message.sender: message.payload.content for message in messages}
-        return self._template.fill(fields, contents, view.own[-1].content if view.own else "")
+        own = view.own[-1].content if view.own else ""
+        return self._template.fill(fields, contents, own, self.spec.experiences)
 
     def chat(self, view: View) -> tuple[str, str]:
-        """System message: who it is, what to do, how to answer. User message: what it sees."""
+        """System message: who it is, what to do, what it has learned, how to answer. User message: what it sees."""
         system = [
             f"You are the {self.name} in a team of language-model agents.",
             self.spec.instructions.strip() or self.duty,
+            *learned(self.spec.experiences),
             self.rule(),
         ]
         own = () if self.spec.context == "none" else view.own if self.spec.context == "turn" else view.own[-1:]

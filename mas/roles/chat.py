@@ -46,6 +46,12 @@ def list_rule(most: int, choices: Sequence[str], pattern: str | None) -> str:
     return "\n".join(rules)
 
 
+def learned(experiences: Sequence[str]) -> tuple[str, ...]:
+    """The section of what earlier attempts have taught, numbered as a library does; none where there is nothing."""
+    lines = [f"[G{number}] {text}" for number, text in enumerate(experiences)]
+    return ("\n".join(["What earlier attempts at such tasks have taught you:", *lines]),) if lines else ()
+
+
 def user_text(fields: Mapping[str, str], messages: Iterable[Message], own: Sequence[Payload]) -> str:
     """What the agent sees, and that it is asked."""
     seen = seen_text(fields, messages, own)

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, AsyncExitStack
-from dataclasses import replace
 from itertools import count
 from types import MappingProxyType, TracebackType
 from typing import Self
@@ -30,6 +29,7 @@ from mas.runtime.pulse import with_pulse
 from mas.runtime.replicas import Troupe
 from mas.runtime.runlog import RunLog
 from mas.runtime.spans import TeamSpans
+from mas.runtime.teaching import speak_as, teach
 from mas.runtime.traced_engine import traced_voice
 
 _RUNS = count()
@@ -76,6 +76,8 @@ class TeamRuntime:
         self.plan = plan
         self.bus = bus
         self._peers = frozenset(peers)
+        self.voice = Voice(engine=engine, chats=chats)  # of a role without an adapter
+        self._spawned: list[RoleAgent] = []
         self._members = {name: member(role) for name, role in (*plan.roles.items(), *plan.stand_ins.items())}
         self._place = place
         number = next(_RUNS)
@@ -168,22 +170,12 @@ class TeamRuntime:
         member = self._members[agent]
         if voice is not None:
             member = RoleAgent(member.role, traced_voice(voice), self.bus.part)
+            self._spawned.append(member)
         return await self._troupe.spawn(agent, with_pulse(self.bus, member.handle))
 
     def speak_as(self, adapters: Mapping[str, str]) -> None:
-        """Let roles speak through other adapters from now on; those not named, and peers, stay as they are.
-
-        Args:
-            adapters: role -> adapter.
-
-        Raises:
-            RunError: the agents are processes of their own.
-        """
-        if self._place is not None:
-            raise RunError("agents in processes of their own keep their adapters: roles swap in one process only")
-        for member in self._members.values():
-            if isinstance(member, RoleAgent) and member.role.name in adapters and member.role.name not in self._peers:
-                member.voice = replace(member.voice, adapter=adapters[member.role.name])
+        """See `mas.runtime.teaching.speak_as`; roles that are peers stay as they are."""
+        speak_as(self._here(), {role: name for role, name in adapters.items() if role not in self._peers})
 
     async def retire(self, agent: str) -> int:
         """Let the listener of an agent that came last finish what it has in hand, and leave; how many are left.
@@ -194,6 +186,14 @@ class TeamRuntime:
             RunError: no such agent works here, or no more do than must by the team's `replicas`.
         """
         return await self._troupe.retire(agent)
+
+    def teach(self, roles: Mapping[str, Role]) -> None:
+        """See `mas.runtime.teaching.teach`."""
+        teach(self._here(), roles)
+
+    def _here(self) -> tuple[Member, ...]:
+        """Whoever plays a role in this process."""
+        return (*self._members.values(), *self._spawned) if self._place is None else ()
 
     async def leave(self) -> None:
         """Let all agents that work here finish what they have in hand, and leave. Nothing new is taken."""

@@ -9,6 +9,7 @@ import msgspec
 
 from mas.config.load import load_config
 from mas.config.options import Config
+from mas.core.errors import ConfigError
 from mas.core.scenario import Scenario
 from mas.core.team import TeamSpec
 from mas.graph.find import find_team
@@ -62,7 +63,10 @@ class Chain(msgspec.Struct, frozen=True, kw_only=True, eq=False):
             limits = (f"train.token_budget={budget}", f"train.steps={_MANY_STEPS}", "train.target=null")
         chosen = (f"scenario={self.options.scenario}", *ARMS[arm], f"train.seed={self.seed}")
         own = self.options.arm_overrides.get(arm, ())
-        return load_config([*chosen, *self.options.overrides, *own, *limits])
+        config = load_config([*chosen, *self.options.overrides, *own, *limits])
+        if config.algorithm.is_training_free:
+            raise ConfigError(f"arm {arm!r}: a study compares adapters, and algorithm.update=training_free trains none")
+        return config
 
 
 def run_chain(chain: Chain, note: Note | None = None, train_reference: Train | None = None) -> list[ArmRun]:

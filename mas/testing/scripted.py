@@ -15,8 +15,6 @@ from mas.serving.text_tokenizer import CHARACTERS, END, CharacterTokenizer
 Answer = Callable[[str, str | None, int], str]
 """(prompt text, adapter name, seed) -> completion text."""
 
-_LIMITS = Limits(vocabulary=CHARACTERS, context=4096)
-
 
 class ScriptedEngine:
     """Satisfies `mas.core.engine.Engine`. Every token that the script says has probability 1.
@@ -25,17 +23,21 @@ class ScriptedEngine:
         answer: the script. A completion is its text and the end token, cut at `max_tokens` or behind a stop token.
         adapters: names that are published, all as version 0.
         has_chat: whether its tokenizer has a chat template.
+        context: tokens, which are characters, that a prompt and its completion may have.
 
     Attributes:
         requests: every request served, oldest first, for tests to look at.
     """
 
-    def __init__(self, answer: Answer, adapters: Sequence[str] = (), *, has_chat: bool = True) -> None:
+    def __init__(
+        self, answer: Answer, adapters: Sequence[str] = (), *, has_chat: bool = True, context: int = 4096
+    ) -> None:
         self.answer = answer
         self.tokenizer = CharacterTokenizer(has_chat=has_chat)
         self.stop_ids: tuple[int, ...] = (END,)
         self.requests: list[Request] = []
         self._served = {name: AdapterRef(name, 0) for name in adapters}
+        self._limits = Limits(vocabulary=CHARACTERS, context=context)
         self._closed = False
 
     def adapters(self) -> Mapping[str, AdapterRef]:
@@ -50,13 +52,13 @@ class ScriptedEngine:
     async def generate(self, request: Request) -> tuple[Generation, ...]:
         self._check_open()
         ref = self._resolve(request.adapter)
-        _LIMITS.check_request(request)
+        self._limits.check_request(request)
         self.requests.append(request)
         return tuple(self._generation(request, seed, ref) for seed in request.seeds)
 
     async def stream(self, request: Request) -> AsyncGenerator[Generation]:
         """One character after the other."""
-        _LIMITS.check_stream(request)
+        self._limits.check_stream(request)
         (whole,) = await self.generate(request)
         for position, token in enumerate(whole.token_ids, start=1):
             finish = whole.finish if position == len(whole.token_ids) else ""
@@ -67,7 +69,7 @@ class ScriptedEngine:
     ) -> tuple[float, ...]:
         self._check_open()
         self._resolve(adapter)
-        _LIMITS.check_score(prompt_ids, completion_ids)
+        self._limits.check_score(prompt_ids, completion_ids)
         return (0.0,) * len(completion_ids)
 
     async def close(self) -> None:

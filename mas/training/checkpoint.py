@@ -11,6 +11,7 @@ import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import safetensors
@@ -45,15 +46,23 @@ class Progress:
 
 
 def save_checkpoint(
-    directory: Path, learner: Learner, progress: Progress, keep: int, tensors: Mapping[str, Tensor] | None = None
+    directory: Path,
+    learner: Learner | None,
+    progress: Progress,
+    keep: int,
+    tensors: Mapping[str, Tensor] = MappingProxyType({}),
+    more: Mapping[str, bytes] = MappingProxyType({}),
 ) -> Path:
-    """Write `directory/step-NNNNNN` and delete all but the `keep` latest. `tensors`: of the update, if it has any."""
-    files: dict[str, bytes] = {}
-    for name, weights in learner.adapters.items():
-        for file, content in to_files(weights, learner.base.name).items():
-            files[f"adapters/{name}/{file}"] = content
-        state_of = optimiser_tensors(learner.optimisers[name], weights.parameters())
-        files[f"optimisers/{name}.safetensors"] = safetensors.torch.save(state_of)
+    """Write `directory/step-NNNNNN` and delete all but the `keep` latest.
+
+    Args:
+        learner: whose adapters are trained; None: no adapter is.
+        tensors: of the update, if it has any.
+        more: further files, relative names to contents.
+    """
+    files = dict(more)
+    if learner is not None:
+        files |= _learner_files(learner)
     if tensors:
         files[_UPDATE] = safetensors.torch.save(dict(tensors))
     state = {
@@ -73,6 +82,16 @@ def save_checkpoint(
     for old in list_checkpoints(directory)[:-keep]:
         shutil.rmtree(old)
     return target
+
+
+def _learner_files(learner: Learner) -> dict[str, bytes]:
+    files = {}
+    for name, weights in learner.adapters.items():
+        for file, content in to_files(weights, learner.base.name).items():
+            files[f"adapters/{name}/{file}"] = content
+        state_of = optimiser_tensors(learner.optimisers[name], weights.parameters())
+        files[f"optimisers/{name}.safetensors"] = safetensors.torch.save(state_of)
+    return files
 
 
 def list_checkpoints(directory: Path) -> list[Path]:

@@ -10,8 +10,10 @@ from mas.graph.find import find_team
 from mas.runtime.interrupt import drains_on_interrupt
 from mas.serving.model import BaseModel
 from mas.serving.weights import AdapterWeights
-from mas.training.crew import new_adapters, open_crew, open_served, start_engine, trainable_adapters
+from mas.training.crew import new_adapters, open_crew, start_engine, trainable_adapters
 from mas.training.evaluate import Evaluation, check_played, evaluate
+from mas.training.libraries import open_taught
+from mas.training.served import open_served
 
 
 def untrained(config: Config, scenario: Scenario, base: BaseModel) -> dict[str, AdapterWeights]:
@@ -72,6 +74,33 @@ async def evaluate_served(
             served = await evaluate(players.runtime, scenario, tasks, temperature=temperature, seed=seed)
         check_played(served)
         return {"served": served}
+
+
+async def compare_taught(
+    config: Config,
+    scenario: Scenario,
+    base: BaseModel | None,
+    experiences: Mapping[str, Sequence[str]],
+    *,
+    tasks: int,
+    is_sampled: bool = False,
+) -> dict[str, Evaluation]:
+    """Evaluations of the team without and with what its roles have learned as text, `untrained` and `trained`.
+
+    Args:
+        base: None with `engine=openai`, whose server has it.
+
+    Raises:
+        RunError: no task could be played. Halted: Ctrl-C. Otherwise as `open_taught`.
+    """
+    temperature, seed = None if is_sampled else 0.0, config.train.seed
+    results = {}
+    for name, known in (("untrained", {}), ("trained", experiences)):
+        async with open_taught(config, scenario, base, known) as players:
+            with drains_on_interrupt(players.runtime):
+                results[name] = await evaluate(players.runtime, scenario, tasks, temperature=temperature, seed=seed)
+            check_played(results[name])
+    return results
 
 
 def swapped(speakers: Mapping[str, str], pair: Sequence[str]) -> dict[str, str]:

@@ -1,9 +1,10 @@
 """A team ready to play: plan, engine, bus and runtime put together for one scenario and one base."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from mas.bus.envelopes import EnvelopeFactory
 from mas.bus.memory import MemoryBus
@@ -18,6 +19,7 @@ from mas.core.team import TeamSpec
 from mas.graph.find import find_team
 from mas.graph.plan import Plan, compile_team
 from mas.roles import build_roles
+from mas.roles.experiences import taught
 from mas.runtime.human import HumanDesk
 from mas.runtime.place import RUN, Place
 from mas.runtime.runlog import RunLog
@@ -31,14 +33,16 @@ from mas.serving.vllm_options import vllm_arguments
 from mas.serving.weights import AdapterWeights
 from mas.training.casting import Casting
 from mas.training.checks import check_siblings, check_templates, check_turns
+from mas.training.experience.readers import check_readers
 from mas.training.following import Follower
 from mas.training.rewards import FAILURE, OWN
 from mas.training.timing import check_untimed
-from mas.training.voices import open_peers, served_adapters, start_voice
+from mas.training.voices import open_editor, open_peers, start_voice
 
 _NOT_PUBLISHED = (
     "engine=openai plays what a server serves; nothing can be published to it, so nothing can be trained or served "
-    "with it: use engine=transformers, engine=vllm or engine=vllm_server. `mas run` and `mas eval` play with it."
+    "with it: use engine=transformers, engine=vllm or engine=vllm_server. `mas run` and `mas eval` play with it, and "
+    "algorithm=training_free learns with it."
 )
 
 
@@ -67,8 +71,8 @@ class Crew(Players):
     adapter_of: Mapping[str, str]
 
 
-Opening = Callable[[BaseModel], AbstractAsyncContextManager[Crew]]
-"""Puts the team that is trained on a bus, with a base."""
+Opening = Callable[[BaseModel | None], AbstractAsyncContextManager[Players]]
+"""Puts the team that is trained on a bus, with a base; a `Crew` where adapters are trained."""
 
 
 def trainable_adapters(team: TeamSpec, policy: str) -> dict[str, str]:
@@ -88,18 +92,20 @@ def check_trainable(config: Config, scenario: Scenario) -> None:
             weights of terms that nobody pays, no trainable role, options of an adapter that no role trains, a role that
             a person plays, a trainable role that is sampled greedily, a frozen role that speaks through an adapter that
             nobody trains, a template that reads what its view does not show, or a team in which time decides what is
-            said; see `check_untimed` and `check_siblings`.
+            said; see `check_untimed` and `check_siblings`; without gradients a trainable role that does not read
+            experiences.
     """
-    if config.engine.name == "openai":
-        raise ConfigError(_NOT_PUBLISHED)
     algorithm = config.algorithm
+    if config.engine.name == "openai" and not algorithm.is_training_free:
+        raise ConfigError(_NOT_PUBLISHED)
     team = find_team(scenario, algorithm.team)
     check_peers(config, team)
     check_templates(scenario, team)
     check_untimed(team)
     check_siblings(algorithm, team, scenario.environment().spec.max_turns)
-    adapters = set(trainable_adapters(team, algorithm.policy).values())
-    if not adapters:
+    trained = trainable_adapters(team, algorithm.policy)
+    adapters = set() if algorithm.is_training_free else set(trained.values())
+    if not trained:
         raise ConfigError(f"team {team.name!r} has no trainable role: set trainable: true on one")
     for name in config.model.adapters:
         if name not in adapters:
@@ -109,8 +115,10 @@ def check_trainable(config: Config, scenario: Scenario) -> None:
         if name not in terms:
             raise ConfigError(f"algorithm.reward.weights has {name!r}, a term never paid. {did_you_mean(name, terms)}")
     _check_roles(team, adapters)
-    Casting(algorithm, trainable_adapters(team, algorithm.policy))
+    Casting(algorithm, trained)
     check_turns(config.algorithm, scenario, team)
+    if algorithm.is_training_free:
+        check_readers(scenario, team)
 
 
 def _check_roles(team: TeamSpec, adapters: set[str]) -> None:
@@ -133,19 +141,22 @@ def new_adapters(base: BaseModel, names: set[str], seed: int) -> dict[str, Adapt
     }
 
 
-def check_engine(config: Config, team: TeamSpec, base: BaseModel) -> None:
+def check_engine(config: Config, team: TeamSpec, base: BaseModel | None) -> None:
     """Find out before anything is written whether the engine and the peers have what they need; servers are asked.
 
     Raises:
         ModelError: it is not installed, or cannot serve the model. ConfigError: it has no such option.
         EngineError: a server cannot be reached, or cannot do what is wanted.
     """
-    if config.engine.name == "vllm":
+    if config.engine.name == "vllm" and base is not None:
         vllm_arguments(base, config.engine, base.options.highest_rank)
 
     async def ask_servers() -> None:
-        async with open_peers(config, team):
-            if config.engine.name == "vllm_server":
+        async with open_peers(config, team), open_editor(config):
+            if config.engine.name == "openai":
+                voice = await start_voice(config.engine.remote, config.model, "engine.remote")
+                await voice.engine.close()
+            if config.engine.name == "vllm_server" and base is not None:
                 await (await start_engine(config.engine, base)).close()
 
     asyncio.run(ask_servers())
@@ -179,10 +190,12 @@ async def open_crew(
     desk: HumanDesk | None = None,
     shared: Shared | None = None,
     log: RunLog | None = None,
+    experiences: Mapping[str, Sequence[str]] = MappingProxyType({}),
 ) -> AsyncIterator[Crew]:
     """Publish the adapters and put the configured team on a bus.
 
-    A frozen role speaks through the adapter that it names, else through the bare base.
+    A frozen role speaks through the adapter that it names, else through the bare base; without gradients every role
+    speaks through the bare base.
 
     Args:
         speakers: overrides which adapter a role speaks through (to exchange two roles' adapters, say).
@@ -190,18 +203,19 @@ async def open_crew(
         desk: where people are asked; None: a team with a role that a person plays is refused.
         shared: the bus, and what of the team is here; None: all of it, on a bus of its own.
         log: where every play is written down; None: nowhere.
+        experiences: role -> what it has learned as text; roles that are left out have what the team's file says.
     """
-    team, policy = find_team(scenario, config.algorithm.team), config.algorithm.policy
+    team, policy = taught(find_team(scenario, config.algorithm.team), experiences), config.algorithm.policy
     plan = compile_team(team, build_roles(team))
-    adapter_of = trainable_adapters(team, policy)
-    speaking = {**spoken(team, policy), **(speakers or {})}
+    adapter_of = {} if config.algorithm.is_training_free else trainable_adapters(team, policy)
+    speaking = {} if config.algorithm.is_training_free else {**spoken(team, policy), **(speakers or {})}
     limit = config.train.answer_timeout_s
     async with AsyncExitStack() as stack:
         peers = await stack.enter_async_context(open_peers(config, team))
         serving = engine or await start_engine(config.engine, base)
         if engine is None:
             stack.push_async_callback(serving.close)
-        bus, place = await stack.enter_async_context(_bus(shared))
+        bus, place = await stack.enter_async_context(bus_of(shared))
         for name, weights in adapters.items():
             await serving.store.publish(name, weights)
         runtime = TeamRuntime(
@@ -221,49 +235,8 @@ async def open_crew(
 
 
 @asynccontextmanager
-async def open_served(
-    config: Config,
-    scenario: Scenario,
-    *,
-    desk: HumanDesk | None = None,
-    shared: Shared | None = None,
-    log: RunLog | None = None,
-) -> AsyncIterator[Players]:
-    """The configured team as the server of `engine=openai` serves it; no weights are loaded here.
-
-    Each role speaks through the adapter that it would train or names, if the server has the team's adapters; else all
-    speak through the server's base.
-
-    Raises:
-        ConfigError: the server has some of the adapters only; otherwise as `start_voice`.
-    """
-    team, options = find_team(scenario, config.algorithm.team), config.engine.remote
-    plan = compile_team(team, build_roles(team))
-    async with AsyncExitStack() as stack:
-        peers = await stack.enter_async_context(open_peers(config, team))
-        voice = await start_voice(options, config.model, "engine.remote")
-        stack.push_async_callback(voice.engine.close)
-        speaking = served_adapters(spoken(team, config.algorithm.policy), voice.engine.adapters(), options.url)
-        bus, place = await stack.enter_async_context(_bus(shared))
-        limit = config.train.answer_timeout_s
-        runtime = TeamRuntime(
-            plan,
-            voice.engine,
-            bus,
-            adapters=speaking,
-            chats=voice.chats,
-            timeout_s=limit,
-            peers=peers,
-            desk=desk,
-            place=place,
-            log=log,
-        )
-        async with runtime:
-            yield Players(scenario=scenario, plan=plan, runtime=runtime)
-
-
-@asynccontextmanager
-async def _bus(shared: Shared | None) -> AsyncIterator[tuple[Bus, Place | None]]:
+async def bus_of(shared: Shared | None) -> AsyncIterator[tuple[Bus, Place | None]]:
+    """The shared bus with what of the team is here; None: a bus of its own for all of it."""
     if shared is not None:
         yield shared.bus, shared.place
         return

@@ -116,14 +116,19 @@ def over_bus(
         options: of the bus; None: the defaults.
 
     Raises:
-        ConfigError: the URL, `ca_file` or `store` is wrong, engine options are set, which are the agents', or a policy
-        of the team lets time decide; see `check_vanishing`.
+        ConfigError: no adapter is trained, the URL, `ca_file` or `store` is wrong, engine options are set, which are
+        the agents', or a policy of the team lets time decide; see `check_vanishing`.
         On entry: ConfigError: somebody plays this team on this bus. NoRoute: an agent is not on it. EngineError: an
         adapter is too large for it. Otherwise as `MqttBus.connect`.
     """
     check_vanishing(find_team(scenario, config.algorithm.team))
     if config.algorithm.swap is not None:
         raise ConfigError("algorithm.swap: agents in processes of their own keep their adapters; train without --bus")
+    if config.algorithm.is_training_free:
+        raise ConfigError(
+            "algorithm.update=training_free cannot be trained with --bus yet: agents that are processes of their own "
+            "do not hear of new experiences; train in one process, with engine=openai where a server has the model"
+        )
     if config.engine != EngineOptions():
         raise ConfigError(
             f"engine.* (engine.name is {config.engine.name!r}) has no effect on whoever trains over a bus, where the "
@@ -136,7 +141,8 @@ def over_bus(
     presence = Presence(bus, wait_s=wait_s, note=note)
 
     @asynccontextmanager
-    async def opening(base: BaseModel) -> AsyncIterator[Crew]:
+    async def opening(base: BaseModel | None) -> AsyncIterator[Crew]:
+        assert base is not None
         async with bus, _open(config, scenario, base, bus, presence, longest) as crew:
             yield crew
 

@@ -8,9 +8,11 @@ from mas.core.scenario import Scenario
 from mas.runtime.human import HumanDesk
 from mas.runtime.runlog import RunLog
 from mas.training.compare import untrained
-from mas.training.crew import Players, Shared, open_crew, open_served
+from mas.training.crew import Players, Shared, open_crew
+from mas.training.libraries import open_taught
 from mas.training.run import Note, open_base
-from mas.training.saved import saved_adapters
+from mas.training.saved import saved_adapters, saved_experiences
+from mas.training.served import open_served
 
 
 def open_players(
@@ -23,7 +25,7 @@ def open_players(
     shared: Shared | None = None,
     log: RunLog | None = None,
 ) -> AbstractAsyncContextManager[Players]:
-    """The configured team with the adapters of a run, or without a run untrained; with `engine=openai` the server's.
+    """The configured team with what a run has learned, or without a run untrained; with `engine=openai` the server's.
 
     Args:
         shared: as in `open_crew`; it may be opened after this is called, which loads the base.
@@ -32,8 +34,11 @@ def open_players(
     Raises:
         ModelError: the base cannot be loaded. RunDirectoryError, CheckpointError: see `saved_adapters`.
     """
+    experiences = saved_experiences(run, config.algorithm)
     if config.engine.name == "openai":
-        return open_served(config, scenario, desk=desk, shared=shared, log=log)
+        return open_served(config, scenario, desk=desk, shared=shared, log=log, experiences=experiences)
     base = open_base(config, scenario, note)
+    if config.algorithm.is_training_free:
+        return open_taught(config, scenario, base, experiences, desk=desk, shared=shared, log=log)
     adapters = untrained(config, scenario, base) if run is None else saved_adapters(run, base.bank)
     return open_crew(config, scenario, base, adapters, desk=desk, shared=shared, log=log)

@@ -18,7 +18,7 @@ from mas.core.scenario import Scenario
 from mas.core.team import TeamSpec
 from mas.graph.find import find_team
 from mas.graph.load import load_team
-from mas.observe.atomic import remove_leftovers, write_directory_atomic, write_text_atomic
+from mas.observe.atomic import remove_leftovers, write_bytes_atomic, write_directory_atomic, write_text_atomic
 from mas.observe.jsonl import JsonLines
 from mas.observe.metrics import MetricsLog
 from mas.observe.run_directory import RunDirectory
@@ -26,6 +26,7 @@ from mas.serving.model import BaseModel, load_base
 from mas.serving.peft_files import to_files
 from mas.training.checkpoint import list_checkpoints
 from mas.training.crew import Opening, check_engine, check_trainable
+from mas.training.libraries import FOLDER, library_files
 from mas.training.tasks.arms import Builder
 from mas.training.tasks.plan import plan_tasks
 from mas.training.traced import traced_run
@@ -52,7 +53,8 @@ def train_in_directory(
     opening: Opening | None = None,
     build: Builder | None = None,
 ) -> Outcome:
-    """Train in `config.run_dir`, resuming what is there, and leave the adapters as PEFT directories in `adapters/`.
+    """Train in `config.run_dir`, resuming what is there, and leave the adapters as PEFT directories in `adapters/`, or
+    what roles have learned as text in `experiences/`.
 
     Args:
         scenario: the one that `config.scenario` names; training never looks for scenarios itself.
@@ -79,7 +81,9 @@ def train_in_directory(
         check_trainable(config, one)
     if resume is None:
         resume = (path / "config.yaml").is_file()
-    base = open_base(config, scenario, lambda text: console.print(text, style="dim", highlight=False))
+    base = None  # no adapter is trained where a server elsewhere plays
+    if config.engine.name != "openai":
+        base = open_base(config, scenario, lambda text: console.print(text, style="dim", highlight=False))
     if opening is None:
         check_engine(config, team, base)
     usual = Config().model_dump(mode="json")
@@ -91,7 +95,7 @@ def train_in_directory(
         has_checkpoint = trainer.resume()
         step = trainer.progress.step if has_checkpoint else None
         outcome = _train(trainer, run, step, console)
-        _export(run.path / "adapters", outcome, base)
+        _export(run.path, outcome, base)
     began = "was finished already" if step is not None and not outcome.history else "is finished"
     console.print(f"The run in {path} {began}: {outcome.reason}.", highlight=False)
     return outcome
@@ -132,8 +136,13 @@ def _keep_team(path: Path, team: TeamSpec, *, is_begun: bool) -> None:
         )
 
 
-def _export(directory: Path, outcome: Outcome, base: BaseModel) -> None:
+def _export(run: Path, outcome: Outcome, base: BaseModel | None) -> None:
+    """Leave what was learned in `adapters/NAME/` or `experiences/ROLE.json`."""
+    directory = run / (FOLDER if outcome.libraries else "adapters")
     directory.mkdir(exist_ok=True)
     remove_leftovers(directory)
     for name, weights in outcome.adapters.items():
+        assert base is not None
         write_directory_atomic(directory / name, to_files(weights, base.name))
+    for name, content in library_files(outcome.libraries).items():
+        write_bytes_atomic(run / name, content)

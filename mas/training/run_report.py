@@ -98,6 +98,7 @@ def _charts(lines: _Lines, plan: Plan) -> tuple[Chart, ...]:
         ("Reward of each role", "reward", {role: f"roles/{role}/reward" for role in roles}),
         ("Output that does not parse", "share of turns", {role: f"roles/{role}/failures" for role in roles}),
         ("Groups in which all rewards are equal", "groups", {r: f"roles/{r}/groups_zero_variance" for r in roles}),
+        ("Experiences of each role", "experiences", {role: f"experiences/{role}/count" for role in roles}),
         ("Entropy", "nats", {name: f"adapters/{name}/entropy" for name in adapters}),
         *((f"Held-out tasks: {name}", name, _held_out(f"measures/{name}")) for name in _measures(lines)),
     )

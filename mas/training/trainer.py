@@ -5,33 +5,33 @@ through the seed and the step's number: a run that is killed and resumed ends wi
 """
 
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
 from mas.config.options import Config
+from mas.core.errors import TrainingError
 from mas.core.records import Episode
 from mas.core.scenario import Scenario
+from mas.core.team import TeamSpec
 from mas.core.tracing import phase
 from mas.graph.find import find_team
 from mas.serving.model import BaseModel
-from mas.serving.publication import Publication
-from mas.serving.store import AdapterStore
 from mas.serving.weights import AdapterWeights
-from mas.training.canary import check_held, check_sampled, probes_of
-from mas.training.casting import Casting
-from mas.training.checkpoint import Progress, list_checkpoints, load_checkpoint, save_checkpoint, update_tensors
-from mas.training.crew import Crew, Opening, check_trainable, new_adapters, open_crew, trainable_adapters
+from mas.training.adapters import TrainableAdapters
+from mas.training.checkpoint import Progress, list_checkpoints
+from mas.training.crew import Opening, Players, check_trainable, open_crew
 from mas.training.evaluate import Evaluation, evaluate
-from mas.training.learner import Learner
+from mas.training.experience.library import Library
+from mas.training.libraries import TrainableLibraries, open_taught
 from mas.training.rollout import Rollout
 from mas.training.summary import step_metrics
 from mas.training.tasks.plan import TaskPlan, plan_tasks
 from mas.training.traced import traced_rollout, traced_step
-from mas.training.updates.kinds import build_update, loss_of
-from mas.training.updates.update import Improved, Update
+from mas.training.trainable import Trainable
 
 Metrics = dict[str, Any]
 
@@ -45,24 +45,30 @@ class Watcher(Protocol):
     def on_step(self, step: int, metrics: Metrics, episodes: Sequence[Episode]) -> None:
         """A step is done."""
 
+    def on_note(self, step: int, note: Mapping[str, Any]) -> None:
+        """A step left something that people may want to read, as JSON."""
+
     def on_evaluation(self, step: int, name: str, evaluation: Evaluation) -> None:
         """The team was evaluated, `greedy` or `sampled`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How training ended. `history`: one metrics record per step of this process."""
+    """How training ended. `history`: one metrics record per step of this process. `libraries`: role -> what it has
+    learned, where no adapter is trained."""
 
     progress: Progress
     adapters: Mapping[str, AdapterWeights]
     history: tuple[Metrics, ...]
     reason: str
+    libraries: Mapping[str, Library] = field(default_factory=dict)
 
 
 class Trainer:
     """Trains one team of one scenario on one base.
 
     Args:
+        base: None where no adapter is trained and a server elsewhere has it.
         checkpoints: directory for checkpoints, None: nothing is saved and nothing resumed.
         opening: puts the team on a bus; None: all of it in this process.
         tasks: what the steps play; None: what `train.tasks` says, of this scenario alone.
@@ -75,7 +81,7 @@ class Trainer:
         self,
         config: Config,
         scenario: Scenario,
-        base: BaseModel,
+        base: BaseModel | None,
         *,
         checkpoints: Path | None = None,
         opening: Opening | None = None,
@@ -85,21 +91,15 @@ class Trainer:
         self.scenario = scenario
         self.base = base
         self.checkpoints = checkpoints
-        self._opening = opening or partial(open_crew, config, scenario, adapters={})
         self.team = find_team(scenario, config.algorithm.team)
         check_trainable(config, scenario)
         self.tasks = tasks or plan_tasks(config, scenario)
         for one in self.tasks.scenarios:
             check_trainable(config, one)
-        speakers = trainable_adapters(self.team, config.algorithm.policy)
-        self.casting = Casting(config.algorithm, speakers)
-        names = set(speakers.values())
-        self.learner = Learner(
-            base, new_adapters(base, names, config.train.seed), config.learner, loss_of(config.algorithm)
-        )
+        self.trainable, usual = _trainable(config, scenario, self.team, base)
+        self._open = usual if opening is None else partial(opening, base)
         self.rollout = Rollout(config, self.tasks)
-        self.update: Update = build_update(self.learner, config.algorithm, config.train.seed)
-        self.progress = Progress(0, 0, 0, dict.fromkeys(names, 0))
+        self.progress = Progress(0, 0, 0, dict.fromkeys(self.trainable.trained.values(), 0))
 
     def resume(self) -> bool:
         """Go on from the latest checkpoint, if there is one.
@@ -110,9 +110,8 @@ class Trainer:
         found = list_checkpoints(self.checkpoints) if self.checkpoints is not None else []
         if not found:
             return False
-        self.progress = load_checkpoint(found[-1], self.learner)
+        self.progress = self.trainable.load(found[-1])
         self.tasks.restore(self.progress.tasks)
-        self.update.restore(self.progress.update, update_tensors(found[-1]))
         return True
 
     async def run(self, watcher: Watcher) -> Outcome:
@@ -124,9 +123,7 @@ class Trainer:
         watcher.on_resume(self.progress.step)
         history: list[Metrics] = []
         train = self.config.train
-        async with self._opening(self.base) as crew:
-            for name, weights in self.learner.adapters.items():
-                await crew.engine.store.publish(name, weights, version=self.progress.versions[name])
+        async with self._open() as crew, self.trainable.serving(crew, self.progress.versions):
             if self.progress.step == 0:
                 await self._evaluate(crew, watcher)
             while not self._end():
@@ -137,10 +134,9 @@ class Trainer:
                     await self._evaluate(crew, watcher)
                     ended = bool(self._end())
                 if self.checkpoints is not None and (ended or _is_due(self.progress.step, train.checkpoint_every)):
-                    tensors = self.update.tensors()
-                    save_checkpoint(self.checkpoints, self.learner, self.progress, train.keep_checkpoints, tensors)
-        adapters = {name: weights.snapshot() for name, weights in self.learner.adapters.items()}
-        return Outcome(self.progress, adapters, tuple(history), self._end())
+                    self.trainable.save(self.checkpoints, self.progress, train.keep_checkpoints)
+        adapters = {name: weights.snapshot() for name, weights in self.trainable.adapters.items()}
+        return Outcome(self.progress, adapters, tuple(history), self._end(), self.trainable.libraries)
 
     def _lr_scale(self) -> float:
         """Share of the learning rate that is due now. A pure function of progress and configuration."""
@@ -160,9 +156,8 @@ class Trainer:
             return f"target success {train.target} reached"
         return ""
 
-    async def _evaluate(self, crew: Crew, watcher: Watcher) -> None:
-        if self.casting.swaps:
-            crew.runtime.speak_as(crew.adapter_of)
+    async def _evaluate(self, crew: Players, watcher: Watcher) -> None:
+        self.trainable.cast(crew, None)
         tasks, seed = self.config.train.eval_tasks, self.config.train.seed
         greedy = await evaluate(crew.runtime, self.scenario, tasks, temperature=0.0, seed=seed)
         watcher.on_evaluation(self.progress.step, "greedy", greedy)
@@ -170,49 +165,49 @@ class Trainer:
         watcher.on_evaluation(self.progress.step, "sampled", sampled)
         self.progress = replace(self.progress, success=greedy.success)
 
-    async def _step(self, crew: Crew, watcher: Watcher) -> Metrics:
+    async def _step(self, crew: Players, watcher: Watcher) -> Metrics:
         began = time.perf_counter()
-        adapter_of = self.casting.trained(self.progress.step)
-        if self.casting.swaps:
-            crew.runtime.speak_as(self.casting.speaking(self.progress.step))
+        trained = self.trainable.cast(crew, self.progress.step)
         with traced_rollout(self.config.trace):
             episodes = await self.rollout.sample(crew.runtime, self.progress.step)
         sampled = time.perf_counter()
         step = self.progress.step + 1
         with phase("update"):
-            improved = self.update.improve(episodes, adapter_of, step=step, lr_scale=self._lr_scale())
+            improved = await self.trainable.improve(crew, episodes, trained, step=step, lr_scale=self._lr_scale())
         taught = time.perf_counter()
-        if self.config.train.canary:
-            check_sampled(improved.learned, self.base.options.dtype)
         with phase("publish"):
-            published = await self._publish(crew.engine.store, improved)
+            published = await self.trainable.publish(crew, improved)
         self.progress = replace(
             self.progress,
             step=step,
-            tokens=self.progress.tokens + sum(episode.tokens for episode in episodes),
-            calls=self.progress.calls + sum(episode.calls for episode in episodes),
-            versions={name: ref.version for name, ref in crew.engine.adapters().items()},
+            tokens=self.progress.tokens + improved.tokens + sum(episode.tokens for episode in episodes),
+            calls=self.progress.calls + improved.calls + sum(episode.calls for episode in episodes),
+            versions=self.trainable.versions(crew),
             tasks=self.tasks.state(),
-            update=self.update.state(),
+            update=self.trainable.state(),
         )
-        metrics = step_metrics(episodes, improved, self.config.algorithm.reward, adapter_of)
+        metrics = step_metrics(episodes, improved, self.config.algorithm.reward, trained)
         metrics |= {"tokens": self.progress.tokens, "calls": self.progress.calls}
         if told := self.tasks.metrics():
             metrics["tasks"] = told
-        metrics["canary"] = {name: one.metrics() for name, one in published.items() if one.gap is not None}
+        metrics |= published
         ended = time.perf_counter()
         metrics["seconds"] = {"sample": sampled - began, "learn": taught - sampled, "publish": ended - taught}
         watcher.on_step(step, metrics, episodes)
+        for note in improved.notes:
+            watcher.on_note(step, note)
         return metrics
 
-    async def _publish(self, store: AdapterStore, improved: Improved) -> dict[str, Publication]:
-        """Serve what was learned, each adapter behind the canary."""
-        published = {}
-        for name in improved.learned:
-            probes = probes_of(self.learner, improved.rows, name) if self.config.train.canary else ()
-            published[name] = await store.publish(name, self.learner.adapters[name], probes=probes)
-        check_held(store, self.learner, improved.learned)
-        return published
+
+def _trainable(
+    config: Config, scenario: Scenario, team: TeamSpec, base: BaseModel | None
+) -> tuple[Trainable, Callable[[], AbstractAsyncContextManager[Players]]]:
+    """What is trained, and how a team plays with it in this process."""
+    if config.algorithm.is_training_free:
+        return TrainableLibraries(config, team), partial(open_taught, config, scenario, base)
+    if base is None:
+        raise TrainingError("adapters are trained on a base, and there is none")
+    return TrainableAdapters(config, team, base), partial(open_crew, config, scenario, base, {})
 
 
 def _is_due(step: int, every: int) -> bool:

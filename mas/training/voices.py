@@ -79,6 +79,8 @@ async def open_peers(config: Config, team: TeamSpec) -> AsyncIterator[Mapping[st
     voices: dict[str, Voice] = {}
     async with AsyncExitStack() as stack:
         for name, options in config.peers.items():
+            if name not in {role.peer for role in team.roles.values()}:
+                continue  # an editor's
             voices[name] = await start_voice(options, _peer_model(config.model, options), f"peers.{name}")
             stack.push_async_callback(voices[name].engine.close)
         yield {name: voices[role.peer] for name, role in team.roles.items() if role.peer is not None}
@@ -95,6 +97,25 @@ def peer_texts(config: Config, team: TeamSpec) -> dict[str, Reading]:
         role: _Messages(MessageTokenizer()) if options.api == "chat" else model_text(_peer_model(config.model, options))
         for role, options in peers.items()
     }
+
+
+@asynccontextmanager
+async def open_editor(config: Config) -> AsyncIterator[Voice | None]:
+    """The voice of the peer that edits experiences; None: no peer does.
+
+    Raises:
+        As `start_voice`.
+    """
+    name = config.algorithm.experience.peer
+    if name is None:
+        yield None
+        return
+    options = config.peers[name]
+    voice = await start_voice(options, _peer_model(config.model, options), f"peers.{name}")
+    try:
+        yield voice
+    finally:
+        await voice.engine.close()
 
 
 def _peer_model(model: ModelOptions, options: PeerOptions) -> ModelOptions:

@@ -22,7 +22,7 @@ class RunWatcher:
     """Satisfies `mas.training.trainer.Watcher`. Use as a context manager.
 
     `samples` gets `{"step", "source", "task", "success", "status", "cause", "rewards", "lines", "attempts"}` each, with
-    `source` one of `training`, `greedy` and `sampled`.
+    `source` one of `training`, `greedy` and `sampled`; and what was learned as text, with the source `editor`.
     """
 
     def __init__(self, config: Config, title: str, metrics: MetricsLog, samples: JsonLines, console: Console) -> None:
@@ -74,6 +74,10 @@ class RunWatcher:
             text = ", ".join(f"{value:.3f} {kind}" for kind, value in self._held_out.items())
             self._progress.note(f"step {step}: success on held-out tasks {text}")
 
+    def on_note(self, step: int, note: Mapping[str, Any]) -> None:
+        """Write what an editor made of a library."""
+        self._samples.append(step, {"source": "editor", **note})
+
     def _keep(self, step: int, source: str, episode: Episode) -> None:
         fields = ("task", "success", "status", "cause", "rewards", "lines", "attempts")
         self._samples.append(step, {"source": source, **{name: getattr(episode, name) for name in fields}})
@@ -104,6 +108,9 @@ class Silent:
     def on_step(self, step: int, metrics: Mapping[str, Any], episodes: Sequence[Episode]) -> None:
         """Remember what sampling has cost."""
         self._tokens = int(metrics["tokens"])
+
+    def on_note(self, step: int, note: Mapping[str, Any]) -> None:
+        """Nothing to show."""
 
     def on_evaluation(self, step: int, name: str, evaluation: Evaluation) -> None:
         """Remember a point of the curve."""

@@ -78,6 +78,8 @@ def test_no_two_presets_do_the_same() -> None:
         (["algorithm=gdpo", "algorithm.advantage.scale=none"], "leave baseline, scale and whiten as they are"),
         (["algorithm=stratified_grpo", "algorithm.advantage.baseline=best"], "compares in groups and by their mean"),
         (["algorithm=matpo", "algorithm.swap.roles=[planner,worker]"], "policy=shared has only one"),
+        (["algorithm=training_free", "algorithm.sampler.mode=tree"], "sampler.mode=tree plays one: write"),
+        (["algorithm=training_free", "algorithm.swap.roles=[planner,executor]"], "update=training_free has none"),
         (["algorithm.advantage.decay=0.5"], "only baseline=running forgets"),
         (["algorithm.advantage.step.wieght=1"], "Did you mean 'weight'?"),
         (["algorithm.advantage.step=1"], "is a section; set one of its keys: weight"),
@@ -313,6 +315,13 @@ def test_the_name_of_an_algorithm_chooses_its_preset_unless_one_is_chosen() -> N
         (["engine.remote.url=http://host/v1"], "engine=openai"),
         (["engine=openai", "engine.remote.shared_dir=/srv"], "engine=vllm_server"),
         (["engine=openai", "engine.restarts=1"], "engine=vllm"),
+        (["algorithm.experience.most=4"], "algorithm=training_free"),
+        (["algorithm=training_free", "learner.lr=1e-4"], "algorithm.update=policy_gradient"),
+        (["algorithm=training_free", "model.lora.rank=4"], "algorithm.update=policy_gradient"),
+        (
+            ["algorithm=training_free", "algorithm.experience.editor=quote", "algorithm.experience.max_tokens=5"],
+            "algorithm.experience.editor=base",
+        ),
     ],
 )
 def test_a_value_without_effect_is_refused(words: list[str], fixed: str) -> None:

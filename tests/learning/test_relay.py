@@ -32,6 +32,9 @@ class Successes:
     def on_step(self, step: int, metrics: dict[str, object], episodes: tuple[Episode, ...]) -> None:
         pass
 
+    def on_note(self, step: int, note: object) -> None:
+        """Only editors leave notes."""
+
     def on_evaluation(self, step: int, name: str, evaluation: Evaluation) -> None:
         if name == "greedy":
             self.greedy[step] = evaluation.success

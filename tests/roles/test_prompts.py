@@ -55,7 +55,8 @@ def test_a_dotted_name_is_a_field_and_no_attribute() -> None:
 
 def test_an_unknown_field_names_the_possible_ones() -> None:
     with pytest.raises(
-        ConfigError, match=r"\{gaol\}.*Did you mean 'goal'\? Possible: 'from.AGENT', 'goal', 'grid', 'self'"
+        ConfigError,
+        match=r"\{gaol\}.*Did you mean 'goal'\? Possible: 'experiences', 'from.AGENT', 'goal', 'grid', 'self'",
     ):
         prompt_of("{gaol}", view(goal="B", grid="..."))
 

@@ -25,11 +25,13 @@ from mas.serving.model import BaseModel
 from mas.serving.text_tokenizer import END
 from mas.serving.transformers_engine import TransformersEngine
 from mas.testing.scripted import ScriptedEngine
-from mas.training.crew import open_served, served_adapters
+from mas.training.compare import compare_taught
 from mas.training.evaluate import evaluate
 from mas.training.run import train_in_directory
+from mas.training.served import open_served
 from mas.training.spread import peers_elsewhere
 from mas.training.trainer import Trainer
+from mas.training.voices import served_adapters
 from mas.training.watch import Silent
 
 DIGITS = list("0123456789")
@@ -204,6 +206,24 @@ async def test_a_trained_team_is_played_as_its_server_has_it(base: BaseModel) ->
     async with open_crew(near_config, scenario, base, adapters) as crew:
         near = await evaluate(crew.runtime, scenario, 8, temperature=0.0, seed=0)
     assert [episode.lines for episode in far.episodes] == [episode.lines for episode in near.episodes]
+
+
+async def test_a_team_of_a_server_learns_without_gradients_and_without_a_base(base: BaseModel) -> None:
+    engine = TransformersEngine(base)
+    words = ["scenario=relay", "algorithm=training_free", "algorithm.experience.editor=quote", "train.steps=1"]
+    async with offered(engine) as url:
+        config = load_config([*words, "train.eval_tasks=4", "engine=openai", f"engine.remote.url={url}"])
+        scenario: Scenario = build_scenario(config.scenario)
+        far = await Trainer(config, scenario, None).run(Silent())
+        known = {role: library.experiences for role, library in far.libraries.items()}
+        results = await compare_taught(config, scenario, None, known, tasks=2)
+    await engine.close()
+    near = await Trainer(load_config([*words, "train.eval_tasks=4"]), scenario, base).run(Silent())
+    assert far.libraries == near.libraries
+    assert far.libraries["executor"].version == 1
+    first = {name: result.episodes[0].lines[1].prompt for name, result in results.items()}
+    assert first["trained"].startswith("".join(f"{text}\n" for text in known["executor"]))
+    assert "->" not in first["untrained"]
 
 
 def test_a_server_with_some_of_the_adapters_is_refused() -> None:

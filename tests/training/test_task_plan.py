@@ -1,7 +1,7 @@
 """What training plays: arms with their scenarios, the trainer that asks for them, and a run that is resumed."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +63,9 @@ class Notes:
         self.metrics[step] = metrics.get("tasks")
         if step == self._killed_after:
             raise Killed
+
+    def on_note(self, step: int, note: Mapping[str, Any]) -> None:
+        """Only editors leave notes."""
 
     def on_evaluation(self, step: int, name: str, evaluation: Evaluation) -> None:
         pass

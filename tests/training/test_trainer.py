@@ -1,6 +1,6 @@
 """The trainer and the canary: what is published is what was learned, and nothing goes on that cannot teach."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -19,6 +19,7 @@ from mas.scenarios.folder import FolderScenario
 from mas.serving.model import BaseModel
 from mas.serving.store import AdapterStore
 from mas.serving.transformers_engine import TransformersEngine
+from mas.training.adapters import TrainableAdapters
 from mas.training.evaluate import Evaluation
 from mas.training.learner import Learner
 from mas.training.trainer import Outcome, Trainer
@@ -37,6 +38,9 @@ class Notes:
 
     def on_step(self, step: int, metrics: dict[str, Any], episodes: Sequence[Episode]) -> None:
         self.steps.append((step, metrics, episodes))
+
+    def on_note(self, step: int, note: Mapping[str, Any]) -> None:
+        """Only editors leave notes."""
 
     def on_evaluation(self, step: int, name: str, evaluation: Evaluation) -> None:
         self.evaluations.append((step, name))
@@ -287,12 +291,12 @@ def test_a_turn_pays_for_being_likelier_than_under_the_base(
     scenario: Scenario, base: BaseModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = config_of({"loss": {"kl": 0.5, "kl_in": "reward"}, "advantage": {"scale": "none"}})
-    trainer = Trainer(config, scenario, base)
+    learner = TrainableAdapters(config, scenario.teams["team"], base).learner
     turns = [make_turn(role="planner", trajectory=name, completion_ids=(8, 9)) for name in "ab"]
     own = {id(turns[0]): (-1.0, -1.0), id(turns[1]): (-2.0, -2.0)}
     bare = {id(turn): (-1.5, -1.5) for turn in turns}
-    monkeypatch.setattr(trainer.learner, "logprobs", lambda rows, is_reference=False: bare if is_reference else own)
-    advantages, rows = PolicyGradient(trainer.learner, config.algorithm).rows(turns, {"planner": "planner"})
+    monkeypatch.setattr(learner, "logprobs", lambda rows, is_reference=False: bare if is_reference else own)
+    advantages, rows = PolicyGradient(learner, config.algorithm).rows(turns, {"planner": "planner"})
     # 0.5 x 2 x 0.5 is taken from the first, and as much given to the second; their mean stays 0.
     assert advantages == pytest.approx([-0.5, 0.5])
     assert [row.reference for row in rows] == [(-1.5, -1.5)] * 2

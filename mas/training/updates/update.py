@@ -19,12 +19,17 @@ class Improved:
         advantages: of every turn of the episodes, in order; metrics show their spread.
         learned: adapter -> metrics, of the adapters that changed.
         metrics: what else there is to tell, at the top of the step's metrics.
+        tokens, calls: what improving cost of an engine; budgets count it as they count sampling.
+        notes: what people may want to read of it, as JSON.
     """
 
     rows: Sequence[TrainRow]
     advantages: Sequence[float]
     learned: Mapping[str, Mapping[str, float]]
     metrics: Mapping[str, Any]
+    tokens: int = 0
+    calls: int = 0
+    notes: Sequence[Mapping[str, Any]] = ()
 
 
 class Update(Protocol):

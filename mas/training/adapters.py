@@ -1,0 +1,105 @@
+"""Training that changes adapters: a learner on the base, and an update that says what it learns from."""
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from mas.config.options import Config
+from mas.core.records import Episode
+from mas.core.team import TeamSpec
+from mas.serving.model import BaseModel
+from mas.serving.weights import AdapterWeights
+from mas.training.canary import check_held, check_sampled, probes_of
+from mas.training.casting import Casting
+from mas.training.checkpoint import Progress, load_checkpoint, save_checkpoint, update_tensors
+from mas.training.crew import Crew, Players, new_adapters, trainable_adapters
+from mas.training.experience.library import Library
+from mas.training.learner import Learner
+from mas.training.updates.kinds import build_update, loss_of
+from mas.training.updates.update import Improved
+
+
+class TrainableAdapters:
+    """Satisfies `mas.training.trainable.Trainable` for teams of a `Crew`; every new version passes the canary."""
+
+    def __init__(self, config: Config, team: TeamSpec, base: BaseModel) -> None:
+        self.trained: Mapping[str, str] = trainable_adapters(team, config.algorithm.policy)
+        self.base = base
+        self._has_canary = config.train.canary
+        fresh = new_adapters(base, set(self.trained.values()), config.train.seed)
+        self.learner = Learner(base, fresh, config.learner, loss_of(config.algorithm))
+        self.update = build_update(self.learner, config.algorithm, config.train.seed)
+        self.casting = Casting(config.algorithm, self.trained)
+
+    def cast(self, players: Players, done: int | None) -> Mapping[str, str]:
+        """See `Trainable`; swapped roles are evaluated with their own adapters."""
+        crew = _crew(players)
+        if self.casting.swaps:
+            crew.runtime.speak_as(crew.adapter_of if done is None else self.casting.speaking(done))
+        return self.trained if done is None else self.casting.trained(done)
+
+    @asynccontextmanager
+    async def serving(self, players: Players, versions: Mapping[str, int]) -> AsyncIterator[None]:
+        """See `Trainable`; the adapters stay published."""
+        store = _crew(players).engine.store
+        for name, weights in self.learner.adapters.items():
+            await store.publish(name, weights, version=versions[name])
+        yield
+
+    async def improve(
+        self, players: Players, episodes: Sequence[Episode], trained: Mapping[str, str], *, step: int, lr_scale: float
+    ) -> Improved:
+        """See `Update`.
+
+        Raises:
+            TrainingError: the episodes were not drawn from the policy in training.
+        """
+        improved = self.update.improve(episodes, trained, step=step, lr_scale=lr_scale)
+        if self._has_canary:
+            check_sampled(improved.learned, self.base.options.dtype)
+        return improved
+
+    async def publish(self, players: Players, improved: Improved) -> Mapping[str, Any]:
+        """Serve what was learned, each adapter behind the canary, which tells what it found."""
+        store = _crew(players).engine.store
+        published = {}
+        for name in improved.learned:
+            probes = probes_of(self.learner, improved.rows, name) if self._has_canary else ()
+            published[name] = await store.publish(name, self.learner.adapters[name], probes=probes)
+        check_held(store, self.learner, improved.learned)
+        return {"canary": {name: one.metrics() for name, one in published.items() if one.gap is not None}}
+
+    def versions(self, players: Players) -> Mapping[str, int]:
+        """What the engine serves."""
+        return {name: ref.version for name, ref in _crew(players).engine.adapters().items()}
+
+    def state(self) -> Mapping[str, Any]:
+        """The update's."""
+        return self.update.state()
+
+    def save(self, directory: Path, progress: Progress, keep: int) -> Path:
+        """See `save_checkpoint`."""
+        return save_checkpoint(directory, self.learner, progress, keep, self.update.tensors())
+
+    def load(self, checkpoint: Path) -> Progress:
+        """See `load_checkpoint`."""
+        progress = load_checkpoint(checkpoint, self.learner)
+        self.update.restore(progress.update, update_tensors(checkpoint))
+        return progress
+
+    @property
+    def adapters(self) -> Mapping[str, AdapterWeights]:
+        """The learner's."""
+        return self.learner.adapters
+
+    @property
+    def libraries(self) -> Mapping[str, Library]:
+        """None."""
+        return {}
+
+
+def _crew(players: Players) -> Crew:
+    if not isinstance(players, Crew):
+        raise TypeError("adapters can only be trained with a Crew, to whose engine they are published")
+    return players

@@ -1,0 +1,29 @@
+"""Training without gradients teaches roles by their prompts, so these must show what was learned."""
+
+from mas.core.errors import ConfigError
+from mas.core.naming import local_name
+from mas.core.role import View
+from mas.core.scenario import Scenario
+from mas.core.team import TeamSpec
+from mas.roles import build_roles
+from mas.roles.experiences import is_reader
+
+
+def check_readers(scenario: Scenario, team: TeamSpec) -> None:
+    """Refuse a trainable role whose prompts leave its experiences out.
+
+    Raises:
+        ConfigError: names the role.
+    """
+    environment = scenario.environment()
+    environment.reset(scenario.task("train", 0))
+    roles = build_roles(team)
+    for agent, name in team.members().items():
+        role = roles[name]
+        seen = environment.observe(role.spec.view or local_name(agent))
+        if role.spec.trainable and not is_reader(role, View(observation=seen)):
+            raise ConfigError(
+                f"role {name!r} of type {role.spec.type!r} does not show its experiences in its prompts, so it cannot "
+                "learn by algorithm.update=training_free: let its class render `self.spec.experiences` as "
+                "mas.roles.PromptedRole does, or set trainable: false"
+            )

@@ -1,0 +1,257 @@
+"""Training that changes no weight: roles learn by libraries of experiences that stand in their prompts.
+
+Each step compares the episodes of a task, an editor says for every trained role what the better ones did otherwise, and
+the role's library becomes a new version. Source: Training-Free GRPO, arXiv 2510.08191.
+"""
+
+from collections import Counter
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from mas.config.options import Config
+from mas.core.errors import CheckpointError
+from mas.core.naming import local_name
+from mas.core.records import Episode
+from mas.core.role import Role, View
+from mas.core.scenario import Scenario
+from mas.core.seeds import derive_seed
+from mas.core.team import TeamSpec
+from mas.core.together import together
+from mas.roles import build_roles
+from mas.roles.experiences import taught, unlearned
+from mas.runtime.human import HumanDesk
+from mas.runtime.runlog import RunLog
+from mas.serving.model import BaseModel
+from mas.serving.store import ServingEngine
+from mas.serving.weights import AdapterWeights
+from mas.training.casting import Casting
+from mas.training.checkpoint import Progress, save_checkpoint, verify_checkpoint
+from mas.training.crew import Players, Shared, open_crew, trainable_adapters
+from mas.training.experience.editor import Editor, Proposal
+from mas.training.experience.language import LanguageEditor
+from mas.training.experience.library import Library, read_library
+from mas.training.experience.operations import Edited, Limits, apply_operations, described
+from mas.training.experience.quote import QuoteEditor
+from mas.training.experience.rollouts import Plain, groups_of
+from mas.training.served import open_served
+from mas.training.updates.update import Improved
+from mas.training.voices import open_editor
+
+FOLDER = "experiences"
+"""Where libraries lie in a checkpoint and in a run directory, `ROLE.json` each."""
+
+
+def open_taught(
+    config: Config,
+    scenario: Scenario,
+    base: BaseModel | None,
+    experiences: Mapping[str, Sequence[str]] = MappingProxyType({}),
+    *,
+    engine: ServingEngine | None = None,
+    desk: HumanDesk | None = None,
+    shared: Shared | None = None,
+    log: RunLog | None = None,
+) -> AbstractAsyncContextManager[Players]:
+    """The configured team without adapters, its roles with what they have learned as text; see `open_crew`.
+
+    Args:
+        base: None with `engine=openai`, whose server has it.
+    """
+    if base is None:
+        return open_served(config, scenario, desk=desk, shared=shared, log=log, experiences=experiences)
+    return open_crew(
+        config, scenario, base, {}, engine=engine, desk=desk, shared=shared, log=log, experiences=experiences
+    )
+
+
+class TrainableLibraries:
+    """Satisfies `mas.training.trainable.Trainable`. A role begins with the experiences that its spec gives it."""
+
+    def __init__(self, config: Config, team: TeamSpec) -> None:
+        self._config = config
+        self._options = config.algorithm.experience
+        self._team = team
+        self.trained: Mapping[str, str] = {name: name for name in trainable_adapters(team, "per_role")}
+        self._libraries = {role: Library(team.roles[role].experiences) for role in self.trained}
+        self._limits = Limits(self._options.most, self._options.characters)
+        self._editor: Editor | None = None
+        self.casting = Casting(config.algorithm, self.trained)
+
+    def cast(self, players: Players, done: int | None) -> Mapping[str, str]:
+        """See `Trainable`; all roles always speak through the bare base."""
+        return self.trained if done is None else self.casting.trained(done)
+
+    @asynccontextmanager
+    async def serving(self, players: Players, versions: Mapping[str, int]) -> AsyncIterator[None]:
+        """See `Trainable`. The editor's engine is open as long.
+
+        Raises:
+            RunError: the team's agents are processes of their own. Otherwise as `open_editor`.
+        """
+        self._teach(players)
+        async with open_editor(self._config) as voice:
+            if self._options.editor == "quote":
+                self._editor = QuoteEditor(self._options)
+            else:
+                self._editor = LanguageEditor(voice or players.runtime.voice, self._options)
+            yield
+
+    async def improve(
+        self, players: Players, episodes: Sequence[Episode], trained: Mapping[str, str], *, step: int, lr_scale: float
+    ) -> Improved:
+        """Let the editor say what the groups teach every role; `lr_scale` has no meaning here."""
+        plain = _plain(players.scenario, self._team, self._libraries)
+        edits = await together([self._edit(role, episodes, step, plain) for role in trained], "edit")
+        told = dict(zip(trained, edits, strict=True))
+        self._libraries |= {role: edited.library for role, (edited, _, _) in told.items()}
+        return Improved(
+            rows=(),
+            advantages=[0.0] * sum(len(episode.turns) for episode in episodes),
+            learned={},
+            metrics={"experiences": {role: metrics for role, (_, metrics, _) in told.items()}},
+            tokens=sum(spent.tokens for _, _, spent in edits),
+            calls=sum(spent.calls for _, _, spent in edits),
+            notes=[_note(role, edited) for role, (edited, _, _) in told.items()],
+        )
+
+    async def publish(self, players: Players, improved: Improved) -> Mapping[str, Any]:
+        """Put the libraries as they are now into the prompts."""
+        self._teach(players)
+        return {}
+
+    def versions(self, players: Players) -> Mapping[str, int]:
+        """The libraries'."""
+        return {role: library.version for role, library in self._libraries.items()}
+
+    def state(self) -> Mapping[str, Any]:
+        """Nothing: every step compares its own episodes only."""
+        return {}
+
+    def save(self, directory: Path, progress: Progress, keep: int) -> Path:
+        """See `save_checkpoint`; every library is a file of it."""
+        return save_checkpoint(directory, None, progress, keep, more=library_files(self._libraries))
+
+    def load(self, checkpoint: Path) -> Progress:
+        """See `Trainable`."""
+        progress = verify_checkpoint(checkpoint)
+        found = read_libraries(checkpoint / FOLDER)
+        if found.keys() != self.trained.keys():
+            raise CheckpointError(
+                f"checkpoint {checkpoint} holds libraries of {sorted(found)}, the run has {sorted(self.trained)}"
+            )
+        self._libraries = {role: found[role] for role in self.trained}
+        return progress
+
+    @property
+    def adapters(self) -> Mapping[str, AdapterWeights]:
+        """None."""
+        return {}
+
+    @property
+    def libraries(self) -> Mapping[str, Library]:
+        """As they are now."""
+        return dict(self._libraries)
+
+    def _teach(self, players: Players) -> None:
+        players.runtime.teach(build_roles_of(self._team, self._libraries))
+
+    async def _edit(
+        self, role: str, episodes: Sequence[Episode], step: int, plain: Plain
+    ) -> tuple[Edited, dict[str, float], Proposal]:
+        """A role's library after a step; what there is to count; all that the editor said and cost."""
+        assert self._editor is not None
+        editor, library = self._editor, self._libraries[role]
+        groups, played = groups_of(
+            episodes, role, self._team.members(), self._options, self._config.algorithm.reward, plain
+        )
+        seed = self._config.train.seed
+        proposals = await together(
+            [
+                editor.propose(group, library, seed=derive_seed("propose", seed, step, role, group.task))
+                for group in groups
+            ],
+            "propose",
+        )
+        last = await editor.consolidate(role, library, proposals, seed=derive_seed("consolidate", seed, step, role))
+        edited = apply_operations(library, last.operations, self._limits)
+        said = [*proposals, last]
+        refused = (*(refusal for one in said for refusal in one.refused), *edited.refused)
+        spent = Proposal(last.operations, refused, sum(one.tokens for one in said), sum(one.calls for one in said))
+        edited = Edited(edited.library, edited.done, refused)
+        return edited, _counted(edited, len(groups), played, spent), spent
+
+
+def build_roles_of(team: TeamSpec, libraries: Mapping[str, Library]) -> dict[str, Role]:
+    """The roles that have libraries, with them in their prompts."""
+    known = {role: library.experiences for role, library in libraries.items()}
+    roles = build_roles(taught(team, known))
+    return {role: roles[role] for role in libraries}
+
+
+def library_files(libraries: Mapping[str, Library]) -> dict[str, bytes]:
+    """Relative names to contents."""
+    return {f"{FOLDER}/{role}.json": library.to_text().encode() for role, library in libraries.items()}
+
+
+def read_libraries(folder: Path) -> dict[str, Library]:
+    """The libraries in a folder, by role; none where there is no such folder.
+
+    Raises:
+        CheckpointError: a file cannot be read, or holds no library.
+    """
+    found = {}
+    for path in sorted(folder.glob("*.json")):
+        try:
+            found[path.stem] = read_library(path.read_text(encoding="utf-8"), str(path))
+        except (OSError, UnicodeDecodeError) as error:
+            raise CheckpointError(f"{path} cannot be read: {error}") from error
+    return found
+
+
+def _plain(scenario: Scenario, team: TeamSpec, libraries: Mapping[str, Library]) -> Plain:
+    """Takes out of an agent's prompt what its role has learned, and the instructions that every prompt begins with."""
+    environment = scenario.environment()
+    environment.reset(scenario.task("train", 0))
+    roles, members = build_roles(taught(team, dict.fromkeys(libraries, ()))), team.members()
+    systems = {
+        agent: roles[role].chat(View(observation=environment.observe(roles[role].spec.view or local_name(agent))))[0]
+        for agent, role in members.items()
+    }
+
+    def plain(agent: str, prompt: str) -> str:
+        library = libraries.get(members.get(agent, ""))
+        if library is not None:
+            prompt = unlearned(prompt, library.experiences)
+        return prompt.removeprefix(f"{systems.get(agent, '')}\n\n").strip()
+
+    return plain
+
+
+def _counted(edited: Edited, telling: int, played: int, spent: Proposal) -> dict[str, float]:
+    done = Counter(operation.kind for operation in edited.done)
+    return {
+        "version": edited.library.version,
+        "count": len(edited.library.experiences),
+        "characters": sum(map(len, edited.library.experiences)),
+        "groups": played,
+        "groups_telling": telling,
+        "added": done["ADD"],
+        "updated": done["UPDATE"],
+        "deleted": done["DELETE"],
+        "refused": len(edited.refused),
+        "editor_tokens": spent.tokens,
+        "editor_calls": spent.calls,
+    }
+
+
+def _note(role: str, edited: Edited) -> dict[str, Any]:
+    """What became of a library, for people to read."""
+    return {
+        "role": role,
+        **edited.library.to_json(),
+        "done": [described(operation) for operation in edited.done],
+        "refused": [{"what": refusal.what, "cause": refusal.cause} for refusal in edited.refused],
+    }

@@ -1,0 +1,59 @@
+"""What training changes: the adapters of a base, or libraries of experiences. The loop is the same for both."""
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from typing import Any, Protocol
+
+from mas.core.records import Episode
+from mas.serving.weights import AdapterWeights
+from mas.training.checkpoint import Progress
+from mas.training.crew import Players
+from mas.training.experience.library import Library
+from mas.training.updates.update import Improved
+
+
+class Trainable(Protocol):
+    """Holds what is trained, improves it by a step's episodes, and lets the team play with it."""
+
+    trained: Mapping[str, str]
+    """Role -> the name of what is trained for it: an adapter, or its library."""
+
+    def cast(self, players: Players, done: int | None) -> Mapping[str, str]:
+        """Let roles speak as they do in the step after so many, None: as they are evaluated. Those of `trained` that
+        are trained in it."""
+
+    def serving(self, players: Players, versions: Mapping[str, int]) -> AbstractAsyncContextManager[None]:
+        """While it is open the team plays with what is held. `versions`: of everything that is trained, by its name."""
+
+    async def improve(
+        self, players: Players, episodes: Sequence[Episode], trained: Mapping[str, str], *, step: int, lr_scale: float
+    ) -> Improved:
+        """One step, as `Update.improve`. The team plays on with what it had before."""
+
+    async def publish(self, players: Players, improved: Improved) -> Mapping[str, Any]:
+        """Let the team play with what was learned; what there is to tell, at the top of the step's metrics."""
+
+    def versions(self, players: Players) -> Mapping[str, int]:
+        """Name -> the version that the team plays with."""
+
+    def state(self) -> Mapping[str, Any]:
+        """What the next step depends on beside what `save` writes and the progress, as JSON."""
+
+    def save(self, directory: Path, progress: Progress, keep: int) -> Path:
+        """Write a checkpoint below the directory."""
+
+    def load(self, checkpoint: Path) -> Progress:
+        """Go on from a checkpoint.
+
+        Raises:
+            CheckpointError: it is corrupt, or of a run that trains something else.
+        """
+
+    @property
+    def adapters(self) -> Mapping[str, AdapterWeights]:
+        """Name -> weights as they are now; not to be changed."""
+
+    @property
+    def libraries(self) -> Mapping[str, Library]:
+        """Role -> what it has learned as text."""
