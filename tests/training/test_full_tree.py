@@ -257,7 +257,7 @@ async def test_a_horizon_ends_every_branch() -> None:
 
 def test_a_horizon_bounds_the_tree() -> None:
     words = ["scenario=plan_path", "algorithm=malt", "algorithm.preference.sft_only=[]"]
-    config = load_config([*words, "algorithm.sampler.horizon.turns=[1,2]"])
+    config = load_config([*words, "algorithm.sampler.horizon.turns=[1]"])
     check_trainable(config, build_scenario(config.scenario))
 
 
