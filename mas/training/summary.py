@@ -7,6 +7,7 @@ from typing import Any
 from mas.config.options import RewardOptions
 from mas.core.records import Episode, Turn
 from mas.training.advantages.group import group_statistics
+from mas.training.collapse import flat_share
 from mas.training.rewards import total_reward
 from mas.training.updates.update import Improved
 
@@ -30,6 +31,7 @@ def step_metrics(
         "passes": pass_share(played),
         "episodes": {"done": len(played), "failed": len(episodes) - len(played)},
         "failed_attempts": sum(one.cause is not None for episode in episodes for one in episode.attempts),
+        "collapse": flat_share(roles),
         "roles": roles,
         "adapters": {name: dict(values) for name, values in improved.learned.items()},
         **improved.metrics,

@@ -11,6 +11,7 @@ from mas.core.records import Episode
 from mas.observe.jsonl import JsonLines
 from mas.observe.metrics import MetricsLog
 from mas.observe.progress import TrainingProgress
+from mas.training.collapse import CollapseWatch
 from mas.training.evaluate import Evaluation
 
 SHOWN_TASKS = 24
@@ -31,6 +32,7 @@ class RunWatcher:
         self._metrics, self._samples, self._console = metrics, samples, console
         self._progress: TrainingProgress | None = None
         self._held_out: dict[str, float] = {}
+        self._collapse = CollapseWatch() if CollapseWatch.suits(config.algorithm) else None
 
     def __enter__(self) -> "RunWatcher":
         return self
@@ -55,8 +57,11 @@ class RunWatcher:
         for number, episode in enumerate(episodes):
             if episode.status == "failed" or (is_due and number < _SHOWN_EPISODES):
                 self._keep(step, "training", episode)
+        told = self._collapse.told(metrics) if self._collapse is not None else None
         if self._progress is not None:
             self._progress.update(step, _shown(metrics))
+            if told is not None:
+                self._progress.note(f"step {step}: {told}")
 
     def on_evaluation(self, step: int, name: str, evaluation: Evaluation) -> None:
         """Write success on held-out tasks under `eval.NAME`, with conversations when greedy."""
