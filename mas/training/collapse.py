@@ -49,8 +49,8 @@ class CollapseWatch:
                 fallen.append(role)
         if not fallen:
             return None
+        names = ", ".join(fallen)
         return (
-            f"{', '.join(fallen)}: nothing to compare for {PATIENCE} steps, as all candidates of a group are paid the "
-            "same. More candidates, a higher temperature, algorithm.sampler.refill or easier tasks give them something to "
-            "learn."
+            f"{names}: nothing to compare for {PATIENCE} steps, as all candidates of a group are paid the same. More "
+            "candidates, a higher temperature, algorithm.sampler.refill or easier tasks give them something to learn."
         )
