@@ -35,6 +35,8 @@ def algorithms(
     lines = [f"{recipe.title}{where}", recipe.does]
     if recipe.differs:
         lines.append(f"Differs: {recipe.differs}.")
+    if recipe.needs:
+        lines.append(f"Needs: a scenario with {recipe.needs}.")
     lines += ["Sets:", *(f"  algorithm.{part}" for part in parts_of(name))]
     lines.append(f"Run: {command_of(name, recipe)}")
     for line in lines:
@@ -50,7 +52,7 @@ def command_of(name: str, recipe: Recipe) -> str:
 def parts_of(name: str) -> list[str]:
     """What a preset sets, as `key=value` below `algorithm`; the rest is the scenario's preset and the defaults."""
     own = yaml.safe_load(resources.files("mas.conf").joinpath(f"algorithm/{name}.yaml").read_text(encoding="utf-8"))
-    return [f"{key}={value}" for key, value in leaves(own) if key != "name"] or ["(all defaults)"]
+    return [f"{key}={value}" for key, value in leaves(own) if key != "name"] or ["* (nothing but defaults)"]
 
 
 def _table() -> Table:
@@ -59,5 +61,7 @@ def _table() -> Table:
         table.add_column(column, overflow="fold")
     for name in presets("algorithm"):
         recipe = RECIPES[name]
-        table.add_row(name, recipe.paper, recipe.does, recipe.scenario or "any")
+        table.add_row(
+            name, recipe.paper, recipe.does, " · ".join(filter(None, (recipe.scenario, recipe.needs))) or "any"
+        )
     return table

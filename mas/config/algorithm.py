@@ -70,13 +70,15 @@ class LengthOptions(Options):
 class RewardOptions(Options):
     """R = alpha x team + own, each the weighted sum of its named terms; unnamed terms weigh 1.
 
-    `failure` is added where output does not parse. `discount`: below 1 each turn of a trajectory is compared by itself,
-    with R x discount^(its distance to the trajectory's end). `length`: what long completions lose.
+    `failure` is added where output does not parse. `of`: all turns of a trajectory have the reward of the whole one, or
+    each `turn` is compared by itself, with what was paid for it alone. `discount`: below 1 each turn is compared by
+    itself, with R x discount^(its distance to the trajectory's end). `length`: what long completions lose.
     """
 
     alpha: float = 1.0
     weights: dict[str, float] = Field(default_factory=dict)
     failure: float = -1.0
+    of: Literal["trajectory", "turn"] = "trajectory"
     discount: Annotated[float, Field(gt=0, le=1)] = 1.0
     length: LengthOptions | None = None
 
@@ -127,8 +129,8 @@ class AdvantageOptions(Options):
     `components`: each named term of the reward is compared by itself, and the weighted sum is the advantage.
     `strata`: compared among trajectories of one structure. `step`: a term for each turn is added.
     `inherit`: turns of all other agents have the advantage of this agent's trajectory in their episode.
-    `uncertainty`: by entropy. `whiten`: less the mean and by the standard deviation of the adapter's batch, each row
-    once (`rows`) or by its number of tokens (`tokens`).
+    `uncertainty`: by entropy. `whiten`: less the mean and by the standard deviation of the adapter's batch, each turn
+    once (`turns`) or by its number of tokens (`tokens`).
     """
 
     key: Literal["group", "prompt", "role", "batch"] = "group"
@@ -141,7 +143,7 @@ class AdvantageOptions(Options):
     step: StepOptions | None = None
     inherit: str | None = None
     uncertainty: UncertaintyOptions | None = None
-    whiten: Literal["none", "rows", "tokens"] = "none"
+    whiten: Literal["none", "turns", "tokens"] = "none"
 
 
 class StageOptions(Options):
@@ -212,8 +214,8 @@ def why_senseless(algorithm: AlgorithmOptions) -> str | None:
         "advantage.baseline=running is a mean per role: write advantage.key=role and advantage.scale=none": (
             advantage.baseline == "running" and (advantage.key != "role" or advantage.scale != "none")
         ),
-        "advantage.step, advantage.strata, advantage.inherit and reward.discount need trajectories of several turns: "
-        "write sampler.mode=parallel; in tree sampling every turn is a trajectory of its own": (
+        "advantage.step, advantage.strata, advantage.inherit, reward.discount and reward.of need trajectories of many "
+        "turns: write sampler.mode=parallel; in tree sampling every turn is a trajectory of its own": (
             is_tree and _needs_trajectories(algorithm)
         ),
         "sampler.resample keeps some of many whole episodes: write sampler.mode=parallel": (
@@ -230,6 +232,14 @@ def why_senseless(algorithm: AlgorithmOptions) -> str | None:
         "advantage.baseline=critic compares with no group: leave advantage.key, components, strata, step, inherit, "
         "uncertainty and whiten (critic.whiten has it) as they are": (
             advantage.baseline == "critic" and _compares(advantage)
+        ),
+        "advantage.components compares terms, and reward.length and a KL in the reward are none: leave reward.length "
+        "out, and write loss.kl_in=loss": (
+            advantage.components
+            and (algorithm.reward.length is not None or (algorithm.loss.kl > 0 and algorithm.loss.kl_in == "reward"))
+        ),
+        "reward.of=turn compares what each turn was paid, reward.discount its share of the whole: choose one": (
+            algorithm.reward.of == "turn" and algorithm.reward.discount < 1
         ),
         "advantage.components compares each term by mean and spread: leave baseline, scale and whiten as they are": (
             advantage.components and (advantage.baseline, advantage.scale, advantage.whiten) != ("mean", "std", "none")
@@ -249,7 +259,7 @@ def why_senseless(algorithm: AlgorithmOptions) -> str | None:
 def _needs_trajectories(algorithm: AlgorithmOptions) -> bool:
     advantage = algorithm.advantage
     slots = (advantage.step, advantage.strata, advantage.inherit)
-    return any(slot is not None for slot in slots) or algorithm.reward.discount < 1
+    return any(slot is not None for slot in slots) or algorithm.reward.discount < 1 or algorithm.reward.of == "turn"
 
 
 def _compares(advantage: AdvantageOptions) -> bool:

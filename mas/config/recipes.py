@@ -10,8 +10,10 @@ class Recipe:
     Attributes:
         title: as its authors call it; paper: arXiv id, empty for ours.
         does: what it does, one sentence.
-        differs: from what its paper has; empty: in nothing that we know of beside models, sizes and learning rates.
-        scenario: what it is made for, where its roles or rewards are found; empty: any.
+        differs: from what its paper has; empty: in nothing that we know of beside models, sizes, learning rates and the
+            entropy bonus, which is on unless a preset says otherwise.
+        scenario: where its roles or rewards are found, and what it is tried on; empty: any.
+        needs: what else a scenario must have.
     """
 
     title: str
@@ -19,6 +21,7 @@ class Recipe:
     does: str
     differs: str = ""
     scenario: str = ""
+    needs: str = ""
 
 
 RECIPES: dict[str, Recipe] = {
@@ -44,7 +47,7 @@ RECIPES: dict[str, Recipe] = {
     "single_grpo": Recipe(
         title="GRPO, a single agent",
         paper="2402.03300",
-        does="The same with one agent that sees all that the team sees together: the honest baseline.",
+        does="K whole episodes of one agent that sees all that the team sees together: the honest baseline.",
     ),
     "rloo": Recipe(
         title="RLOO",
@@ -56,7 +59,7 @@ RECIPES: dict[str, Recipe] = {
         title="REINFORCE++",
         paper="2501.03262",
         does="No groups: rewards less the KL, whitened over all tokens of an adapter's batch.",
-        differs="the KL is paid by the turn and not token by token, with discount 1",
+        differs="each trajectory pays the KL of all its turns at once, with discount 1",
     ),
     "reinforce_pp_baseline": Recipe(
         title="REINFORCE++ with baseline",
@@ -134,54 +137,59 @@ RECIPES: dict[str, Recipe] = {
         paper="2505.10978",
         does="Beside episodes, turns that began in the same state are compared by their discounted returns.",
         differs="statistics count each trajectory once, which the published code does not",
+        needs="several turns",
     ),
     "srgpo": Recipe(
         title="SRGPO",
         paper="2512.02631",
         does="Beside episodes, what single steps were paid is compared in random groups of 16.",
         differs="groups are drawn within a role",
+        needs="several turns",
     ),
     "rae": Recipe(
         title="RAE (SPIRAL)",
         paper="2506.24119",
         does="The baseline is each role's running mean reward, read before it learns of the reward.",
-        differs="for cooperative teams; self-play is not there yet",
+        differs="for cooperative teams; self-play is not there yet; keyed by role, not by game and role",
     ),
     "stratified_grpo": Recipe(
         title="Stratified GRPO",
         paper="2510.06214",
         does="Trajectories are compared with those of as many turns, blended with all of the group.",
         differs="the share of the blend (0.8) is ours, the paper's was not seen",
+        needs="several turns",
     ),
     "empg": Recipe(
         title="EMPG",
         paper="2509.09265",
         does="Advantages of confident turns are larger, and turns that lead to one get a bonus.",
-        differs="its constants are ours, and the exponential form of the bonus is our reading",
+        differs="its constants are ours, the exponential form of the bonus is our reading; entropies within a role",
     ),
     "scaling_inter": Recipe(
         title="ScalingInter-RL (AgentGym-RL)",
         paper="2509.08755",
         does="Episodes may take more turns as training goes on.",
-        differs="horizons of 2, 4 and 8 turns, for small worlds",
+        differs="horizons of 2, 4 and 8 turns, for small worlds; no KL of 0.001",
+        needs="several turns",
     ),
     "eapo": Recipe(
         title="EAPO (IterResearch)",
         paper="2511.07327",
         does="Earlier turns of long runs earn less; every turn is compared by itself.",
         differs="compared within an agent's turns of a task; the discount is ours; no trimming of the batch",
+        needs="several turns",
     ),
     "grpo_roc": Recipe(
         title="GRPO-RoC (rStar2-Agent)",
         paper="2508.20722",
         does="Twice as many episodes are played; failures stay as they come, of successes the cleanest.",
-        differs="clean is the share of outputs that parse; classes keep their shares by largest remainder",
+        differs="clean is the share of outputs that parse; shares by largest remainder; equal groups stay",
     ),
     "mlpo": Recipe(
         title="MLPO (How to Train a Leader)",
         paper="2507.08960",
         does="One trained leader over frozen peers, candidates of one prompt compared by the mean alone.",
-        differs="proposals are drawn anew for each decision; no supervised stage before it",
+        differs="proposals are drawn anew for each decision; no supervised stage before it; max_length 8 tokens",
         scenario="plan_path",
     ),
     "malt": Recipe(
@@ -201,14 +209,14 @@ RECIPES: dict[str, Recipe] = {
         title="WaltzRL",
         paper="2510.08240",
         does="The feedback agent alone, then both, each paid what its feedback improved.",
-        differs="weights of label and format are ours, and label stays in the second stage; every turn is trained",
+        differs="weights of label and format are ours, label stays in the second stage; every answer is trained; no KL",
         scenario="safe_reply",
     ),
     "comas": Recipe(
         title="CoMAS",
         paper="2510.08529",
         does="Members pay each other by scores, without a label; each one's batch is whitened.",
-        differs="fixed places instead of random ones; the KL is paid by the turn",
+        differs="fixed places instead of random ones; each turn pays its own KL at once",
         scenario="discussion",
     ),
 }

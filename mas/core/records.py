@@ -24,8 +24,8 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
         prompt_ids: P token ids; completion_ids: L token ids; logprobs: L behaviour log-probabilities.
         temperature: of the sampling; the learner divides logits by it.
         rewards: named, unweighted terms, of what a trajectory is one of (in parallel sampling the whole episode).
-        paid: those of this turn alone, where a trajectory has several; the team's are with the agent's last output of a
-            team turn.
+        paid: those of this turn alone, where a trajectory has several; the team's are all that the world paid from this
+            turn to before the agent's next one. They add up to `rewards`.
         chosen: whether this candidate was committed.
         failure: why the output did not parse, None when it did.
         choices: ids of the legal tokens, empty where any token may be legal; the entropy term looks only at these.

@@ -27,7 +27,11 @@ class Casting:
         self._swapped = swap.roles if swap is not None else ()
         for role in {*self._roles, *self._swapped}.union(*(stage.roles for stage in stages)):
             if role not in speakers:
-                raise ConfigError(f"the team trains no role {role!r}. {did_you_mean(role, speakers)}")
+                raise ConfigError(
+                    f"algorithm.roles, .stages or .swap name {role!r}, which the team does not train. "
+                    f"{did_you_mean(role, speakers)} Name its own, such as algorithm.roles=[{next(iter(speakers))}]; "
+                    "`mas algorithms NAME` says which scenario a preset is made for"
+                )
         self._swap = None
         if swap is not None:
             players = tuple(speakers[role] for role in swap.roles)

@@ -83,7 +83,8 @@ class _Table:
     def __init__(self, turns: Sequence[Turn], rewards: RewardOptions, options: AdvantageOptions, known: Known) -> None:
         self.turns = turns
         self.rewards = rewards
-        is_single = rewards.discount < 1 or options.key == "prompt"
+        self.is_own = rewards.of == "turn"
+        is_single = self.is_own or rewards.discount < 1 or options.key == "prompt"
         self.row_of: list[Hashable] = [(turn.group, turn.id if is_single else turn.trajectory) for turn in turns]
         self.indices = members(self.row_of)
         self.rows: list[Hashable] = list(self.indices)
@@ -104,7 +105,8 @@ class _Table:
 
     def values(self) -> list[float]:
         """Every row's reward."""
-        totals = [total_reward(turn.rewards, self.rewards) for turn in self.first]
+        paid = [turn.paid if self.is_own else turn.rewards for turn in self.first]
+        totals = [total_reward(terms, self.rewards) for terms in paid]
         return [total * share - lost for total, share, lost in zip(totals, self.shares, self.lost, strict=True)]
 
     def spread(self, values: Sequence[float]) -> list[float]:
@@ -121,13 +123,23 @@ def _key(turn: Turn, key: str) -> Hashable:
     return turn.role if key == "role" else None
 
 
+def _ranks(turns: Sequence[Turn]) -> list[int]:
+    """How many turns of its trajectory were before each turn."""
+    ranks = [0] * len(turns)
+    for indices in members([(turn.group, turn.trajectory) for turn in turns]).values():
+        for number, index in enumerate(sorted(indices, key=lambda i: _place(turns[i]))):
+            ranks[index] = number
+    return ranks
+
+
 def _turns_left(turns: Sequence[Turn]) -> list[int]:
     """How many turns of its trajectory follow each turn."""
-    left = [0] * len(turns)
-    for indices in members([(turn.group, turn.trajectory) for turn in turns]).values():
-        for number, index in enumerate(sorted(indices, key=lambda i: _place(turns[i]), reverse=True)):
-            left[index] = number
-    return left
+    ranks = _ranks(turns)
+    most: dict[Hashable, int] = {}
+    rows = [(turn.group, turn.trajectory) for turn in turns]
+    for row, rank in zip(rows, ranks, strict=True):
+        most[row] = max(most.get(row, 0), rank)
+    return [most[row] - rank for row, rank in zip(rows, ranks, strict=True)]
 
 
 def _place(turn: Turn) -> tuple[int, int]:
@@ -157,12 +169,11 @@ def _compared(table: _Table, options: AdvantageOptions, running: Running | None)
 
 
 def _by_component(table: _Table) -> list[float]:
-    """Every named term compared by itself, and what the rows lose, which has no name, too."""
-    weights = term_weights({name for turn in table.first for name in turn.rewards}, table.rewards)
-    parts = {name: [turn.rewards.get(name, 0.0) for turn in table.first] for name in sorted(weights)}
-    if any(table.lost):
-        parts["lost"], weights = [-lost for lost in table.lost], weights | {"lost": 1.0}
-    return component_advantages(parts, table.keys, weights, buffers=table.buffers, tokens=table.tokens)
+    """Every named term compared by itself."""
+    terms = [turn.paid if table.is_own else turn.rewards for turn in table.first]
+    weights = term_weights({name for named in terms for name in named}, table.rewards)
+    parts = {name: [named.get(name, 0.0) for named in terms] for name in sorted(weights)}
+    return component_advantages(parts, table.keys, weights, buffers=table.buffers)
 
 
 def _strata(table: _Table, by: str) -> list[int]:
@@ -188,21 +199,21 @@ def _step_keys(turns: Sequence[Turn], options: StepOptions, step: int) -> Sequen
     if options.key == "state":
         return [(turn.group, turn.state) for turn in turns]
     if options.key == "index":
-        return [(turn.group, _place(turn)) for turn in turns]
+        ranks = _ranks(turns)
+        return [(turn.group, rank) for turn, rank in zip(turns, ranks, strict=True)]
     return random_groups([turn.id for turn in turns], options.size, step, within=[turn.role for turn in turns])
 
 
 def _inherited(turns: Sequence[Turn], advantages: Sequence[float], agent: str) -> list[float]:
-    """Other agents' turns get the advantage of this agent's trajectory in their episode, or 0 where it did not speak.
+    """All other agents' turns get the advantage of this agent's trajectory in their episode; 0 where it did not speak.
 
     Source: MATPO, arXiv 2510.04678, section 3.
     """
-    of_episode = {
-        turn.episode: advantage
-        for turn, advantage in zip(turns, advantages, strict=True)
-        if agent_of(turn.agent) == agent
-    }
-    return [of_episode.get(turn.episode, 0.0) for turn in turns]
+    pairs = list(zip(turns, advantages, strict=True))
+    of_episode = {turn.episode: advantage for turn, advantage in pairs if agent_of(turn.agent) == agent}
+    return [
+        advantage if agent_of(turn.agent) == agent else of_episode.get(turn.episode, 0.0) for turn, advantage in pairs
+    ]
 
 
 def _modulated(
@@ -214,7 +225,7 @@ def _modulated(
         trajectories = members([(turns[i].group, turns[i].trajectory) for i in own]).values()
         steps = [sorted((own[i] for i in indices), key=lambda i: _place(turns[i])) for indices in trajectories]
         changed = modulated_advantages(
-            [advantages[indices[0]] for indices in steps],
+            [[advantages[i] for i in indices] for indices in steps],
             [[known.entropies[i] for i in indices] for indices in steps],
             sharpness=options.scale,
             future_sharpness=options.clarity_scale,

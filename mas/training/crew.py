@@ -114,6 +114,11 @@ def check_trainable(config: Config, scenario: Scenario) -> None:
     for name in algorithm.reward.weights:
         if name not in terms:
             raise ConfigError(f"algorithm.reward.weights has {name!r}, a term never paid. {did_you_mean(name, terms)}")
+    if not algorithm.reward.alpha and not scenario.reward.terms and algorithm.update != "preference":
+        raise ConfigError(
+            f"algorithm.reward.alpha is 0, and scenario {scenario.name!r} pays no role a term of its own: nobody would "
+            "be paid for anything but output that parses. Give alpha a weight, or choose a scenario with own terms"
+        )
     _check_roles(team, adapters)
     Casting(algorithm, trained)
     check_turns(config.algorithm, scenario, team)

@@ -74,7 +74,7 @@ def test_no_two_presets_do_the_same() -> None:
         (["algorithm.advantage.step.weight=1"], "write sampler.mode=parallel"),
         (["algorithm.reward.discount=0.9"], "write sampler.mode=parallel"),
         (["algorithm.sampler.resample.factor=2"], "write sampler.mode=parallel"),
-        (["algorithm=ppo", "algorithm.advantage.whiten=rows"], "critic.whiten has it"),
+        (["algorithm=ppo", "algorithm.advantage.whiten=turns"], "critic.whiten has it"),
         (["algorithm=gdpo", "algorithm.advantage.scale=none"], "leave baseline, scale and whiten as they are"),
         (["algorithm=stratified_grpo", "algorithm.advantage.baseline=best"], "compares in groups and by their mean"),
         (["algorithm=matpo", "algorithm.swap.roles=[planner,worker]"], "policy=shared has only one"),

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -126,7 +127,7 @@ def test_workers_have_the_advantage_of_the_rollout_that_called_them() -> None:
     oracle = ORACLES["05_matpo"]
     turns = []
     for k, (reward, workers) in enumerate(zip(oracle["reward"], [2, 0, 1, 3], strict=True)):
-        said = {"episode": f"e{k}", "trajectory": f"e{k}"}
+        said: dict[str, Any] = {"episode": f"e{k}", "trajectory": f"e{k}"}
         turns.append(make_turn(agent="planner", group="q/planner", rewards={"team.right": reward}, **said))
         turns += [
             make_turn(agent=f"worker[{n}]", group=f"q/worker[{n}]", rewards={"own.right": float(n)}, **said)
@@ -177,7 +178,8 @@ def test_long_completions_lose_reward() -> None:
 
 @given(rewards=st.lists(st.floats(-3, 3, width=16), min_size=2, max_size=12), shift=st.floats(-4, 4, width=16))
 def test_what_all_are_paid_changes_no_comparison(rewards: list[float], shift: float) -> None:
-    for options in ({}, {"baseline": "leave_one_out"}, {"scale": "none"}, {"components": True}):
+    every: list[dict[str, Any]] = [{}, {"baseline": "leave_one_out"}, {"scale": "none"}, {"components": True}]
+    for options in every:
         before = advantages(rows(rewards), options)
         after = advantages(rows([reward + shift for reward in rewards]), options)
         assert after == pytest.approx(before, abs=1e-3)
@@ -202,13 +204,114 @@ def test_equal_rewards_teach_nothing_whatever_the_parts(value: float, names: lis
         make_turn(group="q", trajectory=name, id=name, rewards={"team.right": value}, paid={"team.right": value})
         for name in names
     ]
-    for options in (
+    every: list[dict[str, Any]] = [
         {},
-        {"scale": "none", "whiten": "rows"},
+        {"scale": "none", "whiten": "turns"},
         {"components": True},
         {"strata": {}},
         {"step": {}},
         {"key": "batch"},
         {"inherit": "executor"},
-    ):
+    ]
+    for options in every:
         assert advantages(turns, options) == [0.0] * len(turns)
+
+
+def test_uncertainty_scales_each_turn_s_own_advantage() -> None:
+    first, second = walk("a", [0.0, 0.0, 1.0]), walk("b", [0.0, 0.0, 0.0])
+    step = {"scale": "none", "step": {"scale": "none"}}
+    known = Known(entropies=[0.7] * 6)
+    plain = advantages(first + second, step)
+    scaled = advantages(first + second, step | {"uncertainty": {"clarity": 0.0}}, known)
+    # Equal entropies scale by 1, and the mean of all is 0 already.
+    assert scaled == pytest.approx(plain)
+    assert len(set(plain[:3])) > 1
+
+
+def test_each_role_s_entropies_are_compared_among_themselves() -> None:
+    def of(role: str) -> list[Turn]:
+        rewards = enumerate([2.0, -1.0])
+        return [make_turn(role=role, group=role, trajectory=f"{k}", rewards={"team.x": r}) for k, r in rewards]
+
+    options = {"scale": "none", "uncertainty": {"clarity": 0.0}}
+    alone = advantages(of("a"), options, Known(entropies=[0.1, 0.2]))
+    beside = advantages(of("a") + of("b"), options, Known(entropies=[0.1, 0.2, 5.0, 9.0]))
+    assert beside[:2] == pytest.approx(alone)
+    assert alone != pytest.approx(advantages(of("a"), {"scale": "none"}), abs=1e-3)
+
+
+def test_the_agent_that_is_inherited_from_keeps_its_own_and_others_follow() -> None:
+    planner = walk("a", [1.0], agent="planner", role="planner") + walk("b", [0.0], agent="planner", role="planner")
+    silent = make_turn(group="q/worker", trajectory="c", episode="c", agent="worker", rewards={"own.x": 3.0})
+    found = advantages([*planner, silent], {"inherit": "planner"})
+    assert found == near([0.707106, -0.707106, 0.0])
+
+
+def test_a_turn_may_be_compared_by_what_it_alone_was_paid() -> None:
+    # Right at once (1), or wrong and then right (0 + 1): each answer by itself, not the sum of a trajectory's.
+    turns = [
+        make_turn(group="q", trajectory="a", id="a0", rewards={"own.good": 1.0}, paid={"own.good": 1.0}),
+        make_turn(group="q", trajectory="b", id="b0", rewards={"own.good": 2.0}, paid={"own.good": 1.0}),
+        make_turn(group="q", trajectory="b", id="b1", visit=1, rewards={"own.good": 2.0}, paid={"own.good": 1.0}),
+    ]
+    own = RewardOptions(of="turn")
+    assert turn_advantages(turns, own, AdvantageOptions()) == [0.0, 0.0, 0.0]
+    assert turn_advantages(turns, RewardOptions(), AdvantageOptions())[0] < 0
+
+
+def test_the_index_of_a_turn_counts_its_agent_s_turns() -> None:
+    # The second turn of b comes two team turns later, and is still its second.
+    first = walk("a", [0.0, 1.0])
+    second = [*walk("b", [0.0, 0.0])[:1], *walk("b", [0.0, 0.0, 0.0])[2:]]
+    second = [msgspec.structs.replace(turn, rewards={"team.right": 0.0}) for turn in second]
+    options = {"scale": "none", "step": {"key": "index", "scale": "none", "value": "reward"}}
+    # 0.5 of the episode and +-0.5 of the second step.
+    assert advantages(first + second, options) == near([0.5, 1.0, -0.5, -1.0])
+
+
+def test_random_groups_stay_within_a_role_and_change_with_the_step() -> None:
+    turns = [
+        make_turn(role=role, group=f"{role}{k}", trajectory=f"{k}", id=f"{role}{k}", paid={"own.x": float(k + shift)})
+        for role, shift in (("a", 0), ("b", 100))
+        for k in range(8)
+    ]
+    step = {"value": "reward", "key": "random", "size": 4, "scale": "none"}
+    found = advantages(turns, {"scale": "none", "step": step}, Known(step=1))
+    assert max(map(abs, found)) < 8
+    assert found != advantages(turns, {"scale": "none", "step": step}, Known(step=2))
+
+
+def test_prompts_are_compared_by_their_tokens() -> None:
+    turns = [
+        make_turn(group=f"g{k}", trajectory="t", id=f"{k}", prompt_ids=prompt, rewards={"team.x": reward})
+        for k, (prompt, reward) in enumerate([((1, 2), 1.0), ((1, 2), 0.0), ((1, 3), 5.0)])
+    ]
+    assert advantages(turns, {"key": "prompt", "scale": "none"}) == [0.5, -0.5, 0.0]
+
+
+def test_strata_may_be_outputs_that_did_not_parse() -> None:
+    turns = [
+        make_turn(group="q", trajectory=f"{k}", failure=failure, rewards={"team.x": reward})
+        for k, (failure, reward) in enumerate([(None, 1.0), (None, 0.0), ("bad", -1.0), ("bad", -3.0)])
+    ]
+    assert advantages(turns, {"scale": "none", "strata": {"by": "failures", "blend": 1.0}}) == [0.5, -0.5, 1.0, -1.0]
+
+
+@pytest.mark.parametrize("options", [{"scale": "none", "whiten": "turns"}, {"components": True}])
+def test_each_adapter_s_batch_is_whitened_by_itself(options: Mapping[str, Any]) -> None:
+    def of(role: str, size: float) -> list[Turn]:
+        return [make_turn(role=role, group=role, trajectory=f"{k}", rewards={"team.x": k * size}) for k in range(4)]
+
+    alone = advantages(of("a", 1.0), options)
+    assert advantages(of("a", 1.0) + of("b", 50.0), options)[:4] == pytest.approx(alone)
+    shared = Known(adapter_of={"a": "shared", "b": "shared"})
+    if "whiten" in options:
+        assert advantages(of("a", 1.0) + of("b", 50.0), options, shared)[:4] != pytest.approx(alone)
+
+
+def test_components_weigh_rows_and_not_their_tokens() -> None:
+    turns = [
+        make_turn(group="q", trajectory=f"{k}", rewards={"team.x": x, "own.y": y}, completion_ids=(7,) * length)
+        for k, (x, y, length) in enumerate([(1.0, 1.0, 2), (0.0, 1.0, 4), (1.0, 0.0, 40), (0.0, 1.0, 2)])
+    ]
+    assert advantages(turns, {"components": True}) == near(BASELINES["gdpo_sum_then_whiten"])

@@ -34,6 +34,9 @@ class Steps:
         self.metrics.append(metrics)
         self.episodes.append(episodes)
 
+    def on_note(self, step: int, note: Any) -> None:
+        pass
+
     def on_evaluation(self, step: int, name: str, evaluation: Evaluation) -> None:
         pass
 
@@ -175,12 +178,29 @@ async def test_advantages_by_entropy_train(relay: BaseModel) -> None:
     assert not torch.equal(weights(plain, "planner"), weights(scaled, "planner"))
 
 
+def test_own_terms_alone_need_somebody_who_pays_them() -> None:
+    config = config_of("relay", {"reward": {"alpha": 0.0}})
+    with pytest.raises(ConfigError, match="pays no role a term of its own"):
+        check_trainable(config, build_scenario(config.scenario))
+
+
+async def test_what_turns_are_paid_adds_up_to_what_the_episode_pays(paths: BaseModel) -> None:
+    _, steps = await train(config_of("plan_path", {}, steps=1), paths)
+    trajectories: dict[tuple[str, str], list[Any]] = {}
+    for turn in (turn for episode in steps.episodes[0] for turn in episode.turns):
+        trajectories.setdefault((turn.group, turn.trajectory), []).append(turn)
+    assert len({len(turns) for turns in trajectories.values()}) > 1
+    for turns in trajectories.values():
+        for name, value in turns[0].rewards.items():
+            assert sum(turn.paid.get(name, 0.0) for turn in turns) == pytest.approx(value)
+
+
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
         ({"roles": ("planer",)}, "Did you mean 'planner'?"),
-        ({"stages": [{"roles": ["judge"], "steps": 1}]}, "trains no role 'judge'"),
-        ({"swap": {"roles": ["planner", "judge"]}}, "trains no role 'judge'"),
+        ({"stages": [{"roles": ["judge"], "steps": 1}]}, "name 'judge', which the team does not train"),
+        ({"swap": {"roles": ["planner", "judge"]}}, "name 'judge', which the team does not train"),
         ({"swap": {"roles": ["planner", "planner"]}}, "nothing to swap"),
     ],
 )

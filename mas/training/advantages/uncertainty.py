@@ -9,7 +9,7 @@ from mas.training.advantages.members import check_lengths, standardised
 
 
 def modulated_advantages(
-    advantages: Sequence[float],
+    advantages: Sequence[Sequence[float]],
     entropies: Sequence[Sequence[float]],
     *,
     sharpness: float,
@@ -24,7 +24,8 @@ def modulated_advantages(
     Source: EMPG, arXiv 2509.09265; the exponential form of f is our reading.
 
     Args:
-        advantages: of N trajectories. entropies: of each one's steps, the mean over the step's tokens.
+        advantages: of N trajectories' steps, equal within one where only trajectories were compared.
+        entropies: of the same steps, the mean over the step's tokens.
 
     Returns:
         N x steps of that trajectory.
@@ -32,13 +33,15 @@ def modulated_advantages(
     Raises:
         ValueError: lengths differ.
     """
-    check_lengths({"advantages": advantages, "trajectories with entropies": entropies})
+    check_lengths({"advantages of trajectories": advantages, "trajectories with entropies": entropies})
     normal = normalised(entropies)
     scales = confidence(normal, sharpness)
     rows = []
     for advantage, own, scale in zip(advantages, normal, scales, strict=True):
         bonus = [future_weight * math.exp(-future_sharpness * after) for _, after in pairwise(own)] + [0.0]
-        rows.append([advantage * factor + extra for factor, extra in zip(scale, bonus[: len(own)], strict=True)])
+        check_lengths({"advantages of a trajectory": advantage, "entropies of it": own})
+        parts = zip(advantage, scale, bonus[: len(own)], strict=True)
+        rows.append([value * factor + extra for value, factor, extra in parts])
     return centred(rows)
 
 

@@ -23,6 +23,7 @@ from mas.runtime.agents import Candidate
 from mas.runtime.flow import Flow
 from mas.runtime.point import Point
 from mas.runtime.team import TeamRuntime
+from mas.training.advantages.members import members
 from mas.training.rewards import TEAM
 from mas.training.sampling.ledger import Ledger, own_terms, record_turn
 from mas.training.sampling.resample import resample_on_correct
@@ -98,6 +99,7 @@ class _ParallelPlay:
     index: int
     waiting: list[tuple[Point, Environment, Candidate]] = field(default_factory=list)
     own: dict[str, dict[str, float]] = field(default_factory=dict)
+    paid: list[dict[str, float]] = field(default_factory=list)
 
     async def decide(self, point: Point) -> Payload:
         before = point.environment.clone()
@@ -108,16 +110,12 @@ class _ParallelPlay:
     def on_turn(self, turn: int, flow: Flow, step: Step) -> None:
         """The team turn is over: judge its outputs with what became of them."""
         self.ledger.on_turn(turn, flow, step)
-        team = {f"{TEAM}{name}": value for name, value in step.rewards[flow.plan.spec.seat].items()}
-        last = {point.agent: number for number, (point, _, _) in enumerate(self.waiting)}
-        for number, (point, before, candidate) in enumerate(self.waiting):
-            self._record(point, before, candidate, flow, team if last[point.agent] == number else {})
+        self.paid.append({f"{TEAM}{name}": value for name, value in step.rewards[flow.plan.spec.seat].items()})
+        for point, before, candidate in self.waiting:
+            self._record(point, before, candidate, flow)
         self.waiting.clear()
 
-    def _record(
-        self, point: Point, before: Environment, candidate: Candidate, after: Flow, team: dict[str, float]
-    ) -> None:
-        """`team`: what is paid for this output as the agent's last one of the team turn."""
+    def _record(self, point: Point, before: Environment, candidate: Candidate, after: Flow) -> None:
         failure = self.sampler.rewards.failure
         terms = own_terms(self.sampler.reward, point, before, candidate.payload, after, failure)
         sums = self.own.setdefault(point.agent, {})
@@ -134,14 +132,32 @@ class _ParallelPlay:
             state=digest(before.state_key(), point.flow.key()),
             rewards={},
             chosen=True,
-            paid=team | terms,
+            paid=terms,
         )
         self.ledger.parent = turn.id
         self.ledger.turns.append(turn)
 
     def finished(self) -> tuple[Turn, ...]:
-        """All turns with the rewards of the whole episode."""
+        """All turns with the rewards of the whole episode, and with what each was paid."""
         team = {f"{TEAM}{name}": value for name, value in self.ledger.rewards.items()}
+        own = self._shares()
         return tuple(
-            msgspec.structs.replace(turn, rewards=team | self.own.get(turn.agent, {})) for turn in self.ledger.turns
+            msgspec.structs.replace(
+                turn, rewards=team | self.own.get(turn.agent, {}), paid={**own[number], **turn.paid}
+            )
+            for number, turn in enumerate(self.ledger.turns)
         )
+
+    def _shares(self) -> list[dict[str, float]]:
+        """The team's terms per recorded turn: what the world paid from an agent's turn on to before its next one.
+
+        Its first turn also has what was paid before, so that they add up to the episode's for every agent.
+        """
+        shares: list[dict[str, float]] = [{} for _ in self.ledger.turns]
+        for numbers in members([turn.agent for turn in self.ledger.turns]).values():
+            for turn, terms in enumerate(self.paid):
+                earlier = [number for number in numbers if self.ledger.turns[number].turn <= turn]
+                share = shares[earlier[-1] if earlier else numbers[0]]
+                for name, value in terms.items():
+                    share[name] = share.get(name, 0.0) + value
+        return shares

@@ -27,7 +27,8 @@ def flat(rows: Any) -> list[float]:
 
 
 def modulated(advantages: list[float], entropies: Any, k: float = 1.0, zeta: float = 0.1) -> list[list[float]]:
-    return modulated_advantages(advantages, entropies, sharpness=k, future_sharpness=1.0, future_weight=zeta)
+    steps = [[advantage] * len(own) for advantage, own in zip(advantages, entropies, strict=False)]
+    return modulated_advantages(steps, entropies, sharpness=k, future_sharpness=1.0, future_weight=zeta)
 
 
 def shaped(rows: Any, delta: float = -2.0, bound: float = 0.7) -> list[float]:
@@ -170,5 +171,5 @@ def test_workers_without_a_caller_are_refused() -> None:
         row_multiplier(2, 3)
     with pytest.raises(ValueError, match="1 advantages but 2 entropies"):
         entropy_scaled([1.0], [1.0, 2.0])
-    with pytest.raises(ValueError, match="1 advantages but 2 trajectories with entropies"):
+    with pytest.raises(ValueError, match="1 advantages of trajectories but 2 trajectories with entropies"):
         modulated([1.0], [[1.0], [2.0]])
