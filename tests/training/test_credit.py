@@ -230,13 +230,13 @@ def test_uncertainty_scales_each_turn_s_own_advantage() -> None:
 
 def test_each_role_s_entropies_are_compared_among_themselves() -> None:
     def of(role: str) -> list[Turn]:
-        rewards = enumerate([2.0, -1.0])
+        rewards = enumerate([2.0, -1.0, 5.0])
         return [make_turn(role=role, group=role, trajectory=f"{k}", rewards={"team.x": r}) for k, r in rewards]
 
     options = {"scale": "none", "uncertainty": {"clarity": 0.0}}
-    alone = advantages(of("a"), options, Known(entropies=[0.1, 0.2]))
-    beside = advantages(of("a") + of("b"), options, Known(entropies=[0.1, 0.2, 5.0, 9.0]))
-    assert beside[:2] == pytest.approx(alone)
+    alone = advantages(of("a"), options, Known(entropies=[0.1, 0.2, 0.15]))
+    beside = advantages(of("a") + of("b"), options, Known(entropies=[0.1, 0.2, 0.15, 5.0, 9.0, 7.0]))
+    assert beside[:3] == pytest.approx(alone)
     assert alone != pytest.approx(advantages(of("a"), {"scale": "none"}), abs=1e-3)
 
 
