@@ -58,10 +58,8 @@ def scenarios(
         console.print(_listed(found))
     if measure:
         console.print(_measured(found), *_measures(found), *_unmeasured(found), sep="\n")
-    if left := [] if name else [one for one in scenario_names() if one not in names and one not in broken]:
-        console.print(Text(f"without a size {size!r}, and left out: {', '.join(left)}"), soft_wrap=True)
-    for why in broken.values():
-        console.print(Text(why, style="red"), soft_wrap=True)
+    if not name:
+        _print_left_out(console, size, names, broken)
     if json is not None:
         _write(json, found)
     if name and found[0].missing:
@@ -77,6 +75,13 @@ def _broken() -> dict[str, str]:
         except ConfigError as error:
             broken[name] = str(error)
     return broken
+
+
+def _print_left_out(console: Console, size: str | None, names: Collection[str], broken: Mapping[str, str]) -> None:
+    if left := [one for one in scenario_names() if one not in names and one not in broken]:
+        console.print(Text(f"without a size {size!r}, and left out: {', '.join(left)}"), soft_wrap=True)
+    for why in broken.values():
+        console.print(Text(why, style="red"), soft_wrap=True)
 
 
 def _with_size(size: str | None, broken: Collection[str]) -> list[str]:

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import pytest
 import yaml
 from hydra.core.global_hydra import GlobalHydra
+    ("run_dir=", "run_dir='' is not possible"),
 
 from mas.config import load
 from mas.config.load import load_config, load_run_config, overrides_of, presets
