@@ -219,4 +219,4 @@ class Config(Options):
     learner: LearnerOptions = LearnerOptions()
     train: TrainOptions = TrainOptions()
     trace: TraceOptions = TraceOptions()
-    run_dir: str = "runs/latest"
+    run_dir: Annotated[str, Field(min_length=1)] = "runs/latest"

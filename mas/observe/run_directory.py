@@ -143,13 +143,14 @@ def _check_content(path: Path, *, resume: bool) -> None:
     if resume and "config.yaml" not in content:
         raise RunDirectoryError(
             f"Run directory {path} holds no run to resume (no config.yaml). "
-            "Check the path, or start a new run with resume=false."
+            "Check the path, or train there anew without resume=True."
         )
     if content and not resume:
         listed = ", ".join(sorted(content)[:5])
+        is_run = "config.yaml" in content
+        goes_on = "Give the same command as its run's to go on with that, or" if is_run else "It holds no run:"
         raise RunDirectoryError(
-            f"Run directory {path} is not empty (it holds {listed}). "
-            "Go on with that run by resume=true, or choose another directory for a new one."
+            f"Run directory {path} is not empty (it holds {listed}). {goes_on} choose another run_dir for a new run."
         )
 
 

@@ -114,8 +114,8 @@ class Partners:
     """Players of roles that need no model.
 
     `random`: every role says one of its choices. `expert`: whoever decides the team's action, alone or with others,
-    does what the scenario's expert would do, with the whole state in sight; who gives verdicts accepts; the rest says
-    one of its choices.
+    does what the scenario's expert would do, which knows what the scenario's README says of it; who gives verdicts
+    accepts; the rest says one of its choices.
 
     Args:
         roles: those that they play.

@@ -11,6 +11,7 @@ from rich.text import Text
 
 from mas.core.environment import Environment, measures_of
 from mas.core.errors import ConfigError
+from mas.core.excerpt import quoted
 from mas.core.naming import did_you_mean
 from mas.person.score import measured, scored
 from mas.roles.chat import seen_text
@@ -128,7 +129,7 @@ class SeatPlay:
             typed = line.strip()
             if legal is None or typed in legal or not (legal or typed):
                 return typed
-            say(Text(f"{typed!r} is not possible now. {_possible(legal)}", style="red"))
+            say(Text(f"{quoted(typed)} is not possible now. {_possible(legal)}", style="red"))
         return None
 
     def _chosen(self) -> dict[str, str]:
@@ -146,7 +147,9 @@ class SeatPlay:
                 score[name] = score.get(name, 0.0) + value
         for seat in step.illegal:
             if seat in self._people:
-                self._console.print(Text(f"{seat}: {actions[seat]!r} was not legal; the turn is spent", style="red"))
+                self._console.print(
+                    Text(f"{seat}: {quoted(actions[seat])} was not legal; the turn is spent", style="red")
+                )
 
 
 def _possible(legal: Sequence[str]) -> str:

@@ -10,6 +10,7 @@ from rich.text import Text
 from mas.bus.memory import MemoryBus
 from mas.core.environment import Environment, Step, Task
 from mas.core.errors import AgentFailed
+from mas.core.excerpt import quoted, shortened
 from mas.core.messages import Envelope, Payload
 from mas.core.records import Episode
 from mas.core.role import Role, View
@@ -104,7 +105,7 @@ class TeamPlay:
 
     def _tell_turn(self, turn: int, flow: Flow, step: Step) -> None:
         if step.illegal:
-            did = "what the team did" if flow.plan.spec.joint else repr(team_action(flow))
+            did = "what the team did" if flow.plan.spec.joint else quoted(team_action(flow))
             self.console.print(Text(f"{did} was not legal; the turn is spent", style="red"))
         if self.environment.to_move():
             most = self.environment.spec.max_turns
@@ -123,7 +124,7 @@ def tell_end(
     what the environment measured; with `reveal` also the whole world, and all that was said."""
     if reveal:
         for line in episode.lines:
-            console.print(Text(f"turn {line.turn + 1}, {line.agent}: {line.text or '(nothing)'}"))
+            console.print(Text(f"turn {line.turn + 1}, {line.agent}: {shortened(line.text) or '(nothing)'}"))
         console.print(Text(environment.render(), style="dim"))
     if episode.status == "failed":
         console.print(Text("the input ended, and with it the play", style="yellow"))

@@ -12,6 +12,7 @@ import msgspec
 
 from mas.core.engine import Generation
 from mas.core.errors import ConfigError, RefusedRequest, RunError
+from mas.core.excerpt import quoted
 from mas.core.messages import Envelope, Failure
 from mas.core.naming import did_you_mean
 from mas.core.role import Role, View
@@ -86,7 +87,7 @@ class HumanDesk:
             raise RefusedRequest(f"no question {question_id!r} is open. {did_you_mean(question_id, self._open)}")
         parsed = entry.role.parse(text)
         if isinstance(parsed, Failure):
-            raise RefusedRequest(f"the answer {text!r} is not possible: {parsed.cause}.")
+            raise RefusedRequest(f"the answer {quoted(text)} is not possible: {parsed.cause}.")
         if self._log is not None:
             self._log.replied(question_id, text)
         entry.answer.set_result(text)

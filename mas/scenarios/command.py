@@ -1,6 +1,7 @@
 """The command `mas scenarios`: which there are, what one is, and what players without a model reach in it."""
 
 import re
+import shlex
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,12 +12,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from mas.config.options import TinyOptions
 from mas.core.errors import ConfigError, MissingPackage, RunDirectoryError
 from mas.observe.atomic import write_bytes_atomic
 from mas.scenarios import build_scenario, find_scenario
 from mas.scenarios.catalogue import Profile, profile, scenario_names, size_overrides, sized
-from mas.scenarios.fits import longest
+from mas.scenarios.fits import is_for_real_models
 from mas.scenarios.measure import Baseline, baselines, players
 
 EPISODES = 200
@@ -58,8 +58,8 @@ def scenarios(
         console.print(_listed(found))
     if measure:
         console.print(_measured(found), *_measures(found), *_unmeasured(found), sep="\n")
-    for why in broken.values():
-        console.print(Text(why, style="red"), soft_wrap=True)
+    if not name:
+        _print_left_out(console, size, names, broken)
     if json is not None:
         _write(json, found)
     if name and found[0].missing:
@@ -75,6 +75,13 @@ def _broken() -> dict[str, str]:
         except ConfigError as error:
             broken[name] = str(error)
     return broken
+
+
+def _print_left_out(console: Console, size: str | None, names: Collection[str], broken: Mapping[str, str]) -> None:
+    if left := [one for one in scenario_names() if one not in names and one not in broken]:
+        console.print(Text(f"without a size {size!r}, and left out: {', '.join(left)}"), soft_wrap=True)
+    for why in broken.values():
+        console.print(Text(why, style="red"), soft_wrap=True)
 
 
 def _with_size(size: str | None, broken: Collection[str]) -> list[str]:
@@ -146,19 +153,10 @@ def _print_profile(console: Console, known: Profile) -> None:
         console.print(Text(_paragraphs(known.notes), style="dim"))
     sizes = [size for size in known.sizes if known.sizes[size]]
     if sizes:
-        overrides = " ".join([*size_overrides(known.name, sizes[0]), *_model(known.name, sizes[0])])
-        told = Text(f"train at size {sizes[0]}: mas train scenario={known.name} {overrides}")
-        console.print(told, soft_wrap=True)
-
-
-def _model(name: str, size: str) -> list[str]:
-    """A model to name where the tiny base reads too little."""
-    try:
-        scenario = build_scenario(sized(name, size))
-        need = longest(scenario, scenario.teams["team"])[1]
-    except MissingPackage:
-        return []
-    return ["model.path=Qwen/Qwen3-0.6B"] if need > TinyOptions().context else []
+        size = known.size if known.size in sizes else sizes[0]
+        model = ["model.path=Qwen/Qwen3-0.6B"] if is_for_real_models(known.name, size) else []
+        train = shlex.join(["mas", "train", f"scenario={known.name}", *size_overrides(known.name, size), *model])
+        console.print(Text(f"train at size {size}: {train}"), soft_wrap=True)
 
 
 def _paragraphs(text: str) -> str:
@@ -175,17 +173,13 @@ def _rows(known: Profile) -> list[tuple[str, str]]:
         ("rewards", ", ".join(known.terms)),
         ("rewards of roles", ", ".join(known.own_terms) or "none"),
         *((f"team {team}", _members(agents)) for team, agents in known.teams.items()),
-        *((f"size {size}", _settings(changed) or "the defaults") for size, changed in known.sizes.items()),
+        *((f"size {size}", shlex.join(size_overrides(known.name, size)) or "the defaults") for size in known.sizes),
         ("expert", "yes" if known.has_expert else "none"),
     ]
 
 
 def _members(agents: Mapping[str, str]) -> str:
     return ", ".join(agent if agent == role else f"{agent} ({role})" for agent, role in agents.items())
-
-
-def _settings(changed: Mapping[str, Any]) -> str:
-    return " ".join(f"scenario.options.{key}={value}" for key, value in changed.items())
 
 
 def _options(known: Profile) -> Table:

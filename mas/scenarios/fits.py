@@ -1,6 +1,6 @@
 """Whether the tiny base can read what a team is told: it takes few characters, and sizes in words have many."""
 
-from mas.config.options import Config
+from mas.config.options import Config, TinyOptions
 from mas.core.errors import ConfigError, MissingPackage
 from mas.core.naming import local_name
 from mas.core.role import View
@@ -8,6 +8,8 @@ from mas.core.scenario import Scenario
 from mas.core.team import TeamSpec
 from mas.graph.find import find_team
 from mas.roles import build_roles
+from mas.scenarios import build_scenario, find_scenario
+from mas.scenarios.catalogue import sized
 
 
 def longest(scenario: Scenario, team: TeamSpec) -> tuple[str, int]:
@@ -24,6 +26,20 @@ def longest(scenario: Scenario, team: TeamSpec) -> tuple[str, int]:
         needs[name] = len(role.prompt(View(observation=observation))) + role.spec.max_tokens
     found = max(needs, key=needs.__getitem__)
     return found, needs[found]
+
+
+def is_for_real_models(name: str, size: str) -> bool:
+    """Whether a size is not for the tiny base: the scenario has no demonstrations for it, the size is in another style
+    (words, JSON, whole numbers: an option that is a text), or a role is told more than it can read.
+
+    Raises:
+        ConfigError: no such scenario, or it has no such size. MissingPackage: its package would have to tell.
+    """
+    entry, options = find_scenario(name), sized(name, size)
+    if not entry.is_demonstrated or any(isinstance(value, str) for value in options.options.values()):
+        return True
+    scenario = build_scenario(options)
+    return longest(scenario, scenario.teams["team"])[1] > TinyOptions().context
 
 
 def check_fits(config: Config, scenario: Scenario) -> None:

@@ -7,6 +7,7 @@ from random import Random
 from typing import Any
 
 from mas.core.environment import Environment, Task
+from mas.core.errors import ConfigError
 from mas.core.reward import Move, Reward
 from mas.core.scenario import Split
 from mas.core.seeds import digest
@@ -34,6 +35,9 @@ class FolderScenario:
         demonstrate: endless (prompt, completion) pairs from a generator and a skill. skill: that of a novice.
         expert: the best play that is known, with the whole state in sight: what each seat that must move does, drawing
             from a generator among equals. None: nobody wrote one.
+
+    Raises:
+        ConfigError: the folder holds no YAML file, as where a package was built without them.
     """
 
     name: str
@@ -49,6 +53,9 @@ class FolderScenario:
 
     def __post_init__(self) -> None:
         teams = {path.stem: load_team(path) for path in sorted(self.folder.glob("*.yaml"))}
+        if not teams:
+            why = f"no *.yaml lies in {self.folder}; a package must include its YAML files (package-data)"
+            raise ConfigError(f"scenario {self.name!r}: {why}")
         object.__setattr__(self, "teams", teams)
 
     def environment(self) -> Environment:

@@ -52,6 +52,15 @@ def right_digit(task: int = 0) -> str:
     return environment.state.table[environment.state.goal]
 
 
+def test_of_a_huge_answer_the_beginning_is_repeated(mas: Mas, keyboard: Keyboard) -> None:
+    keyboard("z" * 50_000 + "\nb\n")
+    ran = mas("play", "relay", "--as", "planner", "--others", "expert", "--task", "2")
+    flat = ran.out.replace("\n", "")
+    assert "(50,000 characters in all)" in flat
+    assert 2000 <= flat.count("z") < 2100
+    assert "solved in 1 turn" in ran.out
+
+
 def test_a_person_and_an_expert_solve_the_task(mas: Mas, keyboard: Keyboard) -> None:
     keyboard("b\n")
     ran = mas("play", "relay", "--as", "planner", "--others", "expert", "--task", "2")

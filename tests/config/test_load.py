@@ -149,6 +149,7 @@ BAD = [
     ("model.tiny.heads=3", "model.tiny: hidden=64 must be a multiple of twice heads=3."),
     ("model.tiny.kv_heads=3", "model.tiny: heads=4 must be a multiple of kv_heads=3."),
     ("run_dir=2024", "put it in quotes"),
+    ("run_dir=", "run_dir='' is not possible"),
     ("train.steps=${foo}", "'foo'"),
     ("~train.steps", "nothing can be deleted"),
     ("train.steps=1,2", "gives several values"),

@@ -19,9 +19,9 @@ PACKAGES = {"open_spiel": "pyspiel", "pettingzoo": "pettingzoo"}
     not all(map(find_spec, PACKAGES.values())), reason="OpenSpiel and PettingZoo are not both installed"
 )
 def test_the_examples_on_games_run(capsys: pytest.CaptureFixture[str]) -> None:
-    names: dict[str, Any] = {}
     ours = [block.text for block in blocks(PAGE, "python") if re.search("open_spiel|pettingzoo", block.text)]
     for text in ours:
+        names: dict[str, Any] = {}  # every example stands on its own
         exec(compile(text, PAGE, "exec"), names)  # noqa: S102 - our own page
     assert len(ours) == 3
     assert "'seat': 'player_0'" in capsys.readouterr().out

@@ -6,6 +6,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, get_args, get_origin
@@ -199,3 +200,20 @@ def test_the_example_scenario_passes_its_contract_and_trains(tmp_path: Path) -> 
         done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
     assert sorted(path.name for path in (tmp_path / "runs/parity/adapters").iterdir()) == ["executor", "planner"]
+
+
+def test_the_example_scenarios_package_holds_its_modules_its_teams_and_its_entry() -> None:
+    (block,) = blocks("docs/scenarios.md", "toml")
+    assert block.file == "pyproject.toml"
+    package = tomllib.loads(block.text)
+    files = [found.file or "" for language in ("python", "yaml") for found in blocks("docs/scenarios.md", language)]
+    assert package["build-system"]["build-backend"] == "setuptools.build_meta"
+    assert {"name", "version"} <= package["project"].keys()
+    assert package["project"]["entry-points"]["mas.scenarios"] == {"parity": "parity:ENTRY"}
+    (folder,) = package["tool"]["setuptools"]["packages"]
+    (pattern,) = package["tool"]["setuptools"]["package-data"][folder]
+    assert f"{folder}/__init__.py" in files
+    assert [file for file in files if Path(file).match(f"{folder}/{pattern}")] == [
+        "parity/team.yaml",
+        "parity/solo.yaml",
+    ]

@@ -85,11 +85,17 @@ def test_a_full_disk_is_an_error_that_releases_the_lock(tmp_path: Path, monkeypa
     make(tmp_path / "run")
 
 
-def test_a_directory_with_content_says_how_to_resume_and_is_not_touched(tmp_path: Path) -> None:
+def test_a_directory_with_content_is_refused_and_not_touched(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("x")
-    with pytest.raises(RunDirectoryError, match=r"holds thesis\.tex.*resume=true, or choose another directory"):
+    with pytest.raises(RunDirectoryError, match=r"holds thesis\.tex\)\. It holds no run: choose another run_dir"):
         make(tmp_path)
     assert [entry.name for entry in tmp_path.iterdir()] == ["thesis.tex"]
+
+
+def test_a_directory_with_a_run_says_which_command_goes_on_with_it(tmp_path: Path) -> None:
+    make(tmp_path)
+    with pytest.raises(RunDirectoryError, match=r"the same command as its run's to go on .* choose another run_dir"):
+        make(tmp_path)
 
 
 @pytest.mark.parametrize("exists", [True, False])
@@ -97,7 +103,7 @@ def test_resuming_where_no_run_is_says_so(tmp_path: Path, exists: bool) -> None:
     path = tmp_path / "run"
     if exists:
         path.mkdir()
-    with pytest.raises(RunDirectoryError, match=r"no run to resume .*resume=false"):
+    with pytest.raises(RunDirectoryError, match=r"no run to resume .*without resume=True"):
         RunDirectory.open(path, CONFIG, resume=True)
     assert path.exists() == exists
 

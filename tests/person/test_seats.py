@@ -66,6 +66,17 @@ def test_an_action_that_the_game_refuses_is_told() -> None:
     assert "left: '9' was not legal; the turn is spent" in sitting.out()
 
 
+def test_of_a_huge_input_the_beginning_is_told() -> None:
+    listed, refused = Sitting(Bidding(), ("left",), "7" * 50_000, "1", "1"), Bidding(is_listed=False)
+    assert listed.playing.play()
+    free = Sitting(refused, ("left", "right"), "x" * 50_000, "1", "1", "1")
+    assert free.playing.play()
+    for out in (listed.out(), free.out()):
+        flat = out.replace("\n", "")
+        assert "... (50,000 characters in all)" in flat
+        assert 2000 <= max(flat.count("7"), flat.count("x")) < 2100
+
+
 def test_the_end_of_the_input_ends_the_play_with_the_score_so_far() -> None:
     sitting = Sitting(Bidding(), ("left", "right"), "0", "2")
     assert not sitting.playing.play()

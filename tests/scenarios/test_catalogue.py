@@ -1,7 +1,11 @@
 """What `mas scenarios` knows and measures."""
 
 import json
+import re
+import shlex
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import fields
+from io import StringIO
 from pathlib import Path
 from random import Random
 from types import SimpleNamespace
@@ -9,6 +13,7 @@ from typing import Annotated, Any, Literal
 
 import pytest
 from pydantic import Field
+from rich.console import Console
 
 from mas.config.load import load_config
 from mas.config.options import Options, ScenarioOptions
@@ -16,6 +21,8 @@ from mas.core.environment import Environment
 from mas.core.errors import ConfigError, MissingPackage
 from mas.scenarios import SCENARIOS, build_scenario, relay
 from mas.scenarios.catalogue import first_paragraph, profile, scenario_names, size_overrides, sized
+from mas.scenarios.command import _print_profile
+from mas.scenarios.folder import FolderScenario
 from mas.scenarios.measure import baselines, measure, wilson
 from mas.scenarios.policies import expert_of, random_policy
 
@@ -96,6 +103,15 @@ def test_every_size_can_be_said_as_overrides(name: str) -> None:
     for size in SCENARIOS[name].sizes:
         config = load_config([f"scenario.name={name}", *size_overrides(name, size)])
         assert config.scenario == sized(name, size)
+
+
+def test_a_scenario_whose_folder_holds_no_team_says_what_its_package_lacks(tmp_path: Path) -> None:
+    whole = build_scenario(sized("relay"))
+    assert isinstance(whole, FolderScenario)
+    kept = {one.name: getattr(whole, one.name) for one in fields(whole) if one.init}
+    why = f"scenario 'relay': no *.yaml lies in {tmp_path}; a package must include its YAML files"
+    with pytest.raises(ConfigError, match=re.escape(why)):
+        FolderScenario(**kept | {"folder": tmp_path})
 
 
 def test_a_game_of_another_library_is_pointed_to_where_it_is_played() -> None:
@@ -211,6 +227,38 @@ def test_of_a_size_those_are_measured_that_have_it(mas: Mas, tmp_path: Path) -> 
     assert mas("scenarios", "--size", "medium", "--json", str(path)).code == 0
     names = {found["profile"]["name"] for found in json.loads(path.read_text())}
     assert names == {name for name, entry in SCENARIOS.items() if "medium" in entry.sizes}
+
+
+def test_those_without_the_size_are_named_at_the_end(mas: Mas, monkeypatch: pytest.MonkeyPatch) -> None:
+    few = {name: SCENARIOS[name] for name in ("relay", "plan_path", "two_hop")}
+    for module in ("mas.scenarios", "mas.scenarios.catalogue"):
+        monkeypatch.setattr(f"{module}.SCENARIOS", few)
+    ran = mas("scenarios", "--measure", "--size", "medium", "--episodes", "2")
+    assert (ran.code, ran.out.splitlines()[-1]) == (0, "without a size 'medium', and left out: relay, two_hop")
+    assert "left out" not in mas("scenarios", "--measure", "--episodes", "2").out
+
+
+@pytest.mark.parametrize("name", [name for name, entry in SCENARIOS.items() if len(entry.sizes) > 1])
+def test_the_command_that_is_told_is_one_for_a_shell_and_names_a_model_where_one_is_needed(name: str) -> None:
+    printed = StringIO()
+    for size in list(SCENARIOS[name].sizes)[1:]:
+        printed.truncate(printed.seek(0))
+        try:
+            _print_profile(Console(file=printed, width=300), profile(name, size))
+        except MissingPackage:
+            pytest.skip("its package is not installed")
+        (line,) = [line for line in printed.getvalue().splitlines() if line.startswith(f"train at size {size}: ")]
+        mas, train, *words = shlex.split(line.partition(": ")[2])
+        assert (mas, train) == ("mas", "train")
+        # what a shell would take as its own is in quotes
+        assert all(shlex.quote(word) in line for word in words)
+        config = load_config(words)
+        assert config.scenario == sized(name, size)
+        changed = SCENARIOS[name].sizes[size]
+        if "style" in changed or "calls" in changed or not SCENARIOS[name].is_demonstrated:
+            assert config.model.path == "Qwen/Qwen3-0.6B"
+        if name in ("plan_path", "sokoban"):
+            assert config.model.path == "tiny"
 
 
 @pytest.mark.parametrize(
