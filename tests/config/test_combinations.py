@@ -118,7 +118,7 @@ def test_a_value_without_effect_is_refused_and_its_default_is_not(
 def test_a_share_is_for_filters_that_have_one() -> None:
     made(sampler=PARALLEL | {"filter": {"by": "equal", "share": 0.5}})
     with pytest.raises(
-        ValidationError, match="share=0.3 has no effect here: by=equal drops all groups of equal rewards"
+        ValidationError, match=r"share=0\.3 has no effect here: by=equal drops all groups of equal rewards"
     ):
         made(sampler=PARALLEL | {"filter": {"by": "equal", "share": 0.3}})
 
@@ -141,8 +141,11 @@ def test_a_share_is_for_filters_that_have_one() -> None:
             "algorithm.sampler.filter.by=std",
         ),
         (
-            ["algorithm=empg", "algorithm.advantage.uncertainty.clarity=0"]
-            + ["algorithm.advantage.uncertainty.clarity_scale=1"],
+            [
+                "algorithm=empg",
+                "algorithm.advantage.uncertainty.clarity=0",
+                "algorithm.advantage.uncertainty.clarity_scale=1",
+            ],
             "algorithm.advantage.uncertainty.clarity=0.1",
         ),
     ],
