@@ -12,8 +12,8 @@ from mas.core.environment import Task
 from mas.core.records import Episode
 from mas.core.tasks import Outcome
 from mas.scenarios import build_scenario
-from mas.training import rollout as playing
 from mas.training.rollout import Rollout
+from mas.training.sampling.modes import SAMPLERS
 from mas.training.tasks.plan import TaskPlan, plan_tasks
 from mas.training.trainer import Trainer
 
@@ -66,7 +66,7 @@ class Heard(TaskPlan):
 
 @pytest.fixture
 def flat(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(playing.SAMPLERS, "parallel", Flat)  # type: ignore[arg-type]
+    monkeypatch.setitem(SAMPLERS, "parallel", Flat)
 
 
 def plan_of(config: Config) -> Heard:

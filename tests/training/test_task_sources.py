@@ -344,7 +344,7 @@ def test_further_draws_of_a_step_have_other_tasks_while_there_are_any(tasks: dic
 
 @pytest.mark.parametrize("tasks", FINITE.values(), ids=FINITE.keys())
 def test_where_nothing_else_is_left_tasks_are_drawn_again(tasks: dict[str, Any]) -> None:
-    train = TrainOptions(seed=3, tasks_per_step=7, tasks=tasks)  # type: ignore[arg-type]
+    train = TrainOptions(seed=3, tasks_per_step=7, tasks=tasks)
     source = build_source(train, dict.fromkeys(tasks.get("arms", {"own": {}}), 7))
     drawn = list(source.draw(0, 7))
     for number in range(1, 4):

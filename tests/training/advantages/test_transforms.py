@@ -11,7 +11,7 @@ from oracles import ORACLES, near
 from mas.training.advantages.early import early_bonus
 from mas.training.advantages.uncertainty import confidence, entropy_scaled, modulated_advantages, normalised
 
-EMPG, ASPO, MATPO = ORACLES["16_empg"], ORACLES["30_aspo"], ORACLES["05_matpo"]
+EMPG, ASPO = ORACLES["16_empg"], ORACLES["30_aspo"]
 ENTROPIES = [[0.2, 0.8, 1.4], [0.4, 1.0, 0.2]]
 QUARTERS = st.integers(-8, 8).map(lambda n: n / 4)
 RAGGED = st.lists(st.lists(st.integers(0, 12).map(lambda n: n / 4), min_size=1, max_size=4), min_size=1, max_size=5)
