@@ -4,7 +4,8 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from mas.config.base import Count, NonNegative, Options, Positive
+from mas.config.base import Count, NonNegative, Options, Positive, Selective
+from mas.config.combinations import why_senseless
 from mas.config.critic import CriticOptions
 from mas.config.experience import ExperienceOptions
 from mas.config.losses import LossOptions
@@ -28,12 +29,16 @@ class ResampleOptions(Options):
     least: Count = 2
 
 
-class FilterOptions(Options):
+class FilterOptions(Selective):
     """Groups that are not trained: `share` of each role's, those of the lowest `mean` reward or of the lowest `std`, or
     all whose rewards are `equal`."""
 
     by: Literal["mean", "std", "equal"] = "mean"
     share: Annotated[float, Field(ge=0, lt=1)] = 0.5
+
+    def why_idle(self, name: str) -> str | None:
+        """Why an option has no effect beside the others; None: it has one."""
+        return "by=equal drops all groups of equal rewards" if name == "share" and self.by == "equal" else None
 
 
 class SamplerOptions(Options):
@@ -66,6 +71,15 @@ class LengthOptions(Options):
     most: Positive
     margin: Positive
 
+    @model_validator(mode="after")
+    def _begins_with_a_token(self) -> Self:
+        if self.margin > self.most:
+            raise ValueError(
+                f"margin={self.margin} is more than most={self.most}, so that even an empty completion would lose "
+                "reward: lower margin, or raise most"
+            )
+        return self
+
 
 class RewardOptions(Options):
     """R = alpha x team + own, each the weighted sum of its named terms; unnamed terms weigh 1.
@@ -91,7 +105,7 @@ class StrataOptions(Options):
     blend: Share = 0.8
 
 
-class StepOptions(Options):
+class StepOptions(Selective):
     """A term of each turn beside its trajectory's, added with `weight`.
 
     `value`: what was paid from this turn on, discounted (`return`), or for this turn alone (`reward`). `key`: compared
@@ -106,8 +120,18 @@ class StepOptions(Options):
     size: Annotated[int, Field(ge=2)] = 16
     scale: Literal["std", "none"] = "std"
 
+    def why_idle(self, name: str) -> str | None:
+        """Why an option has no effect beside the others; None: it has one."""
+        if name == "size" and self.key != "random":
+            return "only key=random draws groups of a size"
+        if name == "discount" and self.value == "reward":
+            return "value=reward is what this turn alone was paid"
+        if name == "scale" and self.key == "none":
+            return "key=none compares with nothing"
+        return None
 
-class UncertaintyOptions(Options):
+
+class UncertaintyOptions(Selective):
     """Advantages x exp(-`scale` H) / mean, + `clarity` x exp(-`clarity_scale` H of the next turn), less the mean.
 
     H: the turn's mean entropy a token, from 0 for the least of the batch to 1 for the greatest.
@@ -116,6 +140,10 @@ class UncertaintyOptions(Options):
     scale: NonNegative = 1.0
     clarity: NonNegative = 0.05
     clarity_scale: NonNegative = 1.0
+
+    def why_idle(self, name: str) -> str | None:
+        """Why an option has no effect beside the others; None: it has one."""
+        return "clarity is 0" if name == "clarity_scale" and not self.clarity else None
 
 
 class AdvantageOptions(Options):
@@ -195,74 +223,3 @@ class AlgorithmOptions(Options):
         if reason := why_senseless(self):
             raise ValueError(reason)
         return self
-
-
-def why_senseless(algorithm: AlgorithmOptions) -> str | None:
-    """Why parts do not go together; None: they do."""
-    advantage, sampler = algorithm.advantage, algorithm.sampler
-    is_tree, is_preference = sampler.mode != "parallel", algorithm.update == "preference"
-    wrong = {
-        "update=preference compares candidates of one prompt and state, and sampler.mode=parallel has none; use "
-        "sampler.mode=full_tree, or sampler.mode=tree with preference.value=reward": is_preference and not is_tree,
-        "preference.value=outcome is the share of won episodes below a candidate, and sampler.mode=tree plays none "
-        "from it; use sampler.mode=full_tree, or preference.value=reward": (
-            is_preference and sampler.mode == "tree" and algorithm.preference.value == "outcome"
-        ),
-        "advantage.baseline=none compares nothing, so advantage.scale=std has no meaning: choose scale=none": (
-            advantage.baseline == "none" and advantage.scale == "std"
-        ),
-        "advantage.baseline=running is a mean per role: write advantage.key=role and advantage.scale=none": (
-            advantage.baseline == "running" and (advantage.key != "role" or advantage.scale != "none")
-        ),
-        "advantage.step, advantage.strata, advantage.inherit, reward.discount and reward.of need trajectories of many "
-        "turns: write sampler.mode=parallel; in tree sampling every turn is a trajectory of its own": (
-            is_tree and _needs_trajectories(algorithm)
-        ),
-        "sampler.resample keeps some of many whole episodes: write sampler.mode=parallel": (
-            is_tree and sampler.resample is not None
-        ),
-        "advantage.strata compares in groups and by their mean: leave key, baseline and components as they are": (
-            advantage.strata is not None
-            and (advantage.key, advantage.baseline, advantage.components) != ("group", "mean", False)
-        ),
-        f"critic.level={algorithm.critic.level} gives every token its advantage, but loss.surrogate=gmpo weighs a turn "
-        "as one: write critic.level=turn, or another surrogate": (
-            advantage.baseline == "critic" and algorithm.critic.level != "turn" and algorithm.loss.surrogate == "gmpo"
-        ),
-        "advantage.baseline=critic compares with no group: leave advantage.key, components, strata, step, inherit, "
-        "uncertainty and whiten (critic.whiten has it) as they are": (
-            advantage.baseline == "critic" and _compares(advantage)
-        ),
-        "advantage.components compares terms, and reward.length and a KL in the reward are none: leave reward.length "
-        "out, and write loss.kl_in=loss": (
-            advantage.components
-            and (algorithm.reward.length is not None or (algorithm.loss.kl > 0 and algorithm.loss.kl_in == "reward"))
-        ),
-        "reward.of=turn compares what each turn was paid, reward.discount its share of the whole: choose one": (
-            algorithm.reward.of == "turn" and algorithm.reward.discount < 1
-        ),
-        "advantage.components compares each term by mean and spread: leave baseline, scale and whiten as they are": (
-            advantage.components and (advantage.baseline, advantage.scale, advantage.whiten) != ("mean", "std", "none")
-        ),
-        f"update=training_free compares whole episodes of a task, and sampler.mode={sampler.mode} plays one: write "
-        "sampler.mode=parallel": algorithm.is_training_free and sampler.mode != "parallel",
-        "algorithm.swap exchanges adapters, and update=training_free has none: leave it out": (
-            algorithm.is_training_free and algorithm.swap is not None
-        ),
-        "algorithm.swap exchanges adapters, and policy=shared has only one: write policy=per_role": (
-            algorithm.swap is not None and algorithm.policy == "shared"
-        ),
-    }
-    return next((reason for reason, is_wrong in wrong.items() if is_wrong), None)
-
-
-def _needs_trajectories(algorithm: AlgorithmOptions) -> bool:
-    advantage = algorithm.advantage
-    slots = (advantage.step, advantage.strata, advantage.inherit)
-    return any(slot is not None for slot in slots) or algorithm.reward.discount < 1 or algorithm.reward.of == "turn"
-
-
-def _compares(advantage: AdvantageOptions) -> bool:
-    slots = (advantage.strata, advantage.step, advantage.inherit, advantage.uncertainty)
-    is_usual = (advantage.key, advantage.components, advantage.whiten) == ("group", False, "none")
-    return not is_usual or any(slot is not None for slot in slots)

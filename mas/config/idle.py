@@ -1,6 +1,7 @@
 """Keys that change nothing beside the other values: refused where somebody sets them, since they would mislead."""
 
 from mas.config.algorithm import AlgorithmOptions
+from mas.config.combinations import why_single_idle
 from mas.config.options import Config
 
 
@@ -12,12 +13,10 @@ def why_idle(key: str, config: Config) -> str | None:
         return reason
     if key == "algorithm.sampler.continuations" and algorithm.sampler.lookahead == "action":
         return "with lookahead=action nothing is played on, so there is nothing to average"
-    if key == "algorithm.advantage.single" and is_tree:
-        return "tree sampling has no group of one"
+    if reason := _why_advantage_idle(key, algorithm):
+        return reason
     if key == "algorithm.loss.ratio" and algorithm.loss.ratio == "sequence" and is_tree:
         return "in tree sampling every turn is a trajectory of its own; write ratio=turn, or use sampler.mode=parallel"
-    if key == "algorithm.advantage.decay" and algorithm.advantage.baseline != "running":
-        return "only baseline=running forgets"
     if reason := _why_section_idle(key, config):
         return reason
     if key.startswith("trace.") and key != "trace.every" and config.trace.every == 0:
@@ -35,6 +34,23 @@ def _why_sampler_idle(key: str, mode: str) -> str | None:
     if key == "algorithm.sampler.max_leaves" and mode != "full_tree":
         return "only algorithm.sampler.mode=full_tree has it"
     return None
+
+
+def _why_advantage_idle(key: str, algorithm: AlgorithmOptions) -> str | None:
+    if key == "algorithm.advantage.single":
+        if algorithm.sampler.mode != "parallel":
+            return "tree sampling has no group of one"
+        return why_single_idle(algorithm.advantage)
+    if key == "algorithm.advantage.decay" and algorithm.advantage.baseline != "running":
+        return "only baseline=running forgets"
+    sections = {
+        "algorithm.sampler.filter.": algorithm.sampler.filter,
+        "algorithm.advantage.step.": algorithm.advantage.step,
+        "algorithm.advantage.uncertainty.": algorithm.advantage.uncertainty,
+    }
+    own = next((prefix for prefix, options in sections.items() if options is not None and key.startswith(prefix)), None)
+    section = sections[own] if own is not None else None
+    return section.why_idle(key.removeprefix(own)) if section is not None and own is not None else None
 
 
 def _why_update_idle(key: str, algorithm: AlgorithmOptions) -> str | None:
@@ -74,7 +90,7 @@ def _why_critic_idle(key: str, algorithm: AlgorithmOptions) -> str | None:
             return f"advantage.baseline={algorithm.advantage.baseline} has no critic; advantage.baseline=critic has one"
         is_tree = algorithm.sampler.mode != "parallel"
         return algorithm.critic.why_idle(key.removeprefix(_CRITIC), is_tree=is_tree)
-    if has_critic and key in ("algorithm.advantage.scale", "algorithm.advantage.single"):
+    if has_critic and key == "algorithm.advantage.scale":
         return "advantage.baseline=critic compares with no group; critic.whiten scales its advantages"
     return None
 

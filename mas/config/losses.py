@@ -4,7 +4,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from mas.config.base import NonNegative, Options, Positive
+from mas.config.base import NonNegative, Positive, Selective
 
 Surrogate = Literal["clip", "keep_gradient", "cispo", "gmpo", "sapo", "reinforce"]
 
@@ -27,7 +27,7 @@ _SURROGATES_WITH: dict[str, tuple[str, ...]] = {
 }
 
 
-class LossOptions(Options):
+class LossOptions(Selective):
     """The loss of a token, and the weights that make one number of all. Formulas and sources: docs/training.md.
 
     `surrogate` says how a ratio far from 1 is held back: `clip` takes its gradient away (PPO), `keep_gradient` keeps
@@ -82,16 +82,6 @@ class LossOptions(Options):
         if name == "max_length" and self.aggregation != "seq_mean_token_sum_norm":
             return "only aggregation=seq_mean_token_sum_norm divides by it"
         return None
-
-    @model_validator(mode="after")
-    def _nothing_is_idle(self) -> Self:
-        # A default that was written out passes: a stored configuration names every key.
-        for name in sorted(self.model_fields_set):
-            value = getattr(self, name)
-            reason = self.why_idle(name) if value != type(self).model_fields[name].default else None
-            if reason is not None:
-                raise ValueError(f"{name}={value} has no effect here: {reason}; leave {name} out")
-        return self
 
     @model_validator(mode="after")
     def _bounds_can_bind(self) -> Self:

@@ -3,7 +3,7 @@
 Leaves out on purpose: where an arm's tasks come from. A source knows arms by name and tasks by number.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from typing import Any, Protocol, runtime_checkable
 
 import msgspec
@@ -26,7 +26,8 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
         success: share of its episodes that were solved. Tree sampling plays one, and with `commit_best` its best
             candidates, so that it flatters.
         reward: what the environment paid in an episode, mean.
-        flat: share of its groups whose rewards are all equal, which teach nothing; 1 where nothing was compared.
+        flat: share of the trained roles' groups whose rewards are all equal, which teach nothing; 1 where nothing was
+            compared.
     """
 
     pick: Pick
@@ -37,13 +38,21 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
 
 @runtime_checkable
 class TaskSource(Protocol):
-    """Deterministic: what it draws depends on its options, the run's seed, the step, and what it was told."""
+    """Deterministic: what it draws depends on its options, the run's seed, the step, and what it was told.
 
-    def draw(self, step: int, count: int) -> Sequence[Pick]:
-        """The tasks of a step, as many as asked for. `step`: how many are done."""
+    A step draws once, and again for every task that is replaced; then it tells once.
+    """
+
+    def draw(self, step: int, count: int, without: Set[Pick] = frozenset()) -> Sequence[Pick]:
+        """The tasks of a step, as many as asked for.
+
+        Args:
+            step: how many are done; a number of its own for every further draw of one step.
+            without: drawn in this step already, empty in its first draw; drawn again only where none else is left.
+        """
 
     def tell(self, outcomes: Sequence[Outcome]) -> None:
-        """How the tasks drawn last went, in their order."""
+        """How all tasks of the step went, in the order in which they were drawn."""
 
     def state(self) -> Mapping[str, Any]:
         """All that the next draw depends on, as JSON can hold it; asked between `tell` and `draw`."""

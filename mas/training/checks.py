@@ -2,7 +2,7 @@
 
 from mas.config.options import AlgorithmOptions
 from mas.core.errors import ConfigError
-from mas.core.naming import did_you_mean, local_name
+from mas.core.naming import agent_of, did_you_mean, local_name
 from mas.core.policy import Policy
 from mas.core.role import View
 from mas.core.scenario import Scenario
@@ -58,6 +58,20 @@ def check_templates(scenario: Scenario, team: TeamSpec) -> None:
                 stand_in = roles[team.members().get(other, other)] if other else None
                 if isinstance(stand_in, PromptedRole):
                     stand_in.prompt(View(observation=observation))
+
+
+def check_inherit(algorithm: AlgorithmOptions, team: TeamSpec) -> None:
+    """Refuse an agent to inherit from that the team does not have.
+
+    Raises:
+        ConfigError: says which agents there are.
+    """
+    name, agents = algorithm.advantage.inherit, {agent_of(member) for member in team.members()}
+    if name is not None and name not in agents:
+        raise ConfigError(
+            f"algorithm.advantage.inherit is {name!r}, and team {team.name!r} has no such agent. "
+            f"{did_you_mean(name, agents)}"
+        )
 
 
 def check_turns(algorithm: AlgorithmOptions, scenario: Scenario, team: TeamSpec) -> None:

@@ -32,7 +32,7 @@ from mas.serving.vllm_engine import VllmEngine
 from mas.serving.vllm_options import vllm_arguments
 from mas.serving.weights import AdapterWeights
 from mas.training.casting import Casting
-from mas.training.checks import check_siblings, check_templates, check_turns
+from mas.training.checks import check_inherit, check_siblings, check_templates, check_turns
 from mas.training.experience.readers import check_readers
 from mas.training.following import Follower
 from mas.training.rewards import FAILURE, OWN
@@ -89,11 +89,11 @@ def check_trainable(config: Config, scenario: Scenario) -> None:
 
     Raises:
         ConfigError: an engine that nothing can be published to, peers that are not configured or not used, reward
-            weights of terms that nobody pays, no trainable role, options of an adapter that no role trains, a role that
-            a person plays, a trainable role that is sampled greedily, a frozen role that speaks through an adapter that
-            nobody trains, a template that reads what its view does not show, or a team in which time decides what is
-            said; see `check_untimed` and `check_siblings`; without gradients a trainable role that does not read
-            experiences.
+            weights of terms that nobody pays, no agent to inherit from, no trainable role, options of an adapter that
+            no role trains, a role that a person plays, a trainable role that is sampled greedily, a frozen role that
+            speaks through an adapter that nobody trains, a template that reads what its view does not show, or a team
+            in which time decides what is said; see `check_untimed` and `check_siblings`; without gradients a trainable
+            role that does not read experiences.
     """
     algorithm = config.algorithm
     if config.engine.name == "openai" and not algorithm.is_training_free:
@@ -122,6 +122,7 @@ def check_trainable(config: Config, scenario: Scenario) -> None:
     _check_roles(team, adapters)
     Casting(algorithm, trained)
     check_turns(config.algorithm, scenario, team)
+    check_inherit(algorithm, team)
     if algorithm.is_training_free:
         check_readers(scenario, team)
 

@@ -1,6 +1,6 @@
 """A step's episodes: which tasks are played, how far, and which of them are worth learning from."""
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 
 import msgspec
 
@@ -9,6 +9,7 @@ from mas.config.options import Config
 from mas.core.errors import TrainingError
 from mas.core.records import Episode, Turn
 from mas.core.seeds import derive_seed
+from mas.core.tasks import Outcome
 from mas.core.together import together
 from mas.runtime.team import TeamRuntime
 from mas.training.rewards import total_reward
@@ -16,9 +17,6 @@ from mas.training.sampling.modes import SAMPLERS
 from mas.training.sampling.selection import filter_groups
 from mas.training.schedules import Horizon
 from mas.training.tasks.plan import Planned, TaskPlan, outcome_of
-
-_ROUNDS = 2**40
-"""A refill draws as if it were a step that is this much later: tasks that no step draws."""
 
 
 class Rollout:
@@ -31,7 +29,7 @@ class Rollout:
         horizon = config.algorithm.sampler.horizon
         self._horizon = Horizon(turns=horizon.turns, every=horizon.every) if horizon is not None else None
 
-    async def sample(self, runtime: TeamRuntime, step: int) -> list[Episode]:
+    async def sample(self, runtime: TeamRuntime, step: int, trained: Container[str]) -> list[Episode]:
         """The episodes of a step, all tasks at once. A task that cannot be played is a recorded failure, not a crash.
 
         With `sampler.refill`, tasks that have nothing to teach are replaced by others, as often as it says; they stay
@@ -39,14 +37,18 @@ class Rollout:
 
         Args:
             step: how many are done.
+            trained: roles that learn in it; a task that teaches the others alone has nothing to teach.
 
         Raises:
             TrainingError: no episode could be played.
         """
         wanted, episodes, useful = self._train.tasks_per_step, list[Episode](), 0
+        outcomes = list[Outcome | None]()
         refill = self._algorithm.sampler.refill
         for number in range(1 + refill):
-            groups, flat = await self._round(runtime, step, number, wanted - useful)
+            groups, ends = await self._round(runtime, step, number, wanted - useful, trained)
+            flat = [end is None or end.flat == 1 for end in ends]
+            outcomes += ends
             useful += len(groups) - sum(flat)
             is_last = number == refill or useful == wanted
             for group, is_flat in zip(groups, flat, strict=True):
@@ -54,23 +56,24 @@ class Rollout:
                 episodes += [msgspec.structs.replace(one, turns=()) for one in group] if is_dropped else group
             if is_last:
                 break
+        self._tasks.tell([outcome for outcome in outcomes if outcome is not None])
         failed = [episode for episode in episodes if episode.status == "failed"]
         if len(failed) == len(episodes):
             raise TrainingError(f"none of the {len(episodes)} tasks of step {step} could be played: {failed[0].cause}")
         return self._filtered(episodes)
 
     async def _round(
-        self, runtime: TeamRuntime, step: int, number: int, count: int
-    ) -> tuple[Sequence[Sequence[Episode]], list[bool]]:
-        """The episodes of so many tasks, and whether a task has nothing to teach."""
-        planned = self._tasks.draw(step + number * _ROUNDS, count)
+        self, runtime: TeamRuntime, step: int, number: int, count: int, trained: Container[str]
+    ) -> tuple[Sequence[Sequence[Episode]], list[Outcome | None]]:
+        """The episodes of so many tasks, and how each went."""
+        planned = self._tasks.draw(step, count, number)
         seeds = [derive_seed("play", self._train.seed, step, *([number] if number else []), n) for n in range(count)]
         plays = [self._play(runtime, one, step, seed) for one, seed in zip(planned, seeds, strict=True)]
         played = await together(plays, "task")
         rewards = self._algorithm.reward
-        ends = [outcome_of(one.pick, group, rewards) for one, group in zip(planned, played, strict=True)]
-        self._tasks.tell([end for end in ends if end is not None])
-        return played, [end is None or end.flat == 1 for end in ends]
+        return played, [
+            outcome_of(one.pick, group, rewards, trained) for one, group in zip(planned, played, strict=True)
+        ]
 
     async def _play(self, runtime: TeamRuntime, planned: Planned, step: int, seed: int) -> tuple[Episode, ...]:
         algorithm, scenario = self._algorithm, planned.scenario

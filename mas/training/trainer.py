@@ -169,7 +169,7 @@ class Trainer:
         began = time.perf_counter()
         trained = self.trainable.cast(crew, self.progress.step)
         with traced_rollout(self.config.trace):
-            episodes = await self.rollout.sample(crew.runtime, self.progress.step)
+            episodes = await self.rollout.sample(crew.runtime, self.progress.step, trained)
         sampled = time.perf_counter()
         step = self.progress.step + 1
         with phase("update"):

@@ -14,6 +14,8 @@ from mas.config.options import AdvantageOptions, RewardOptions
 from mas.core.records import Turn
 from mas.training.advantages.running import Running
 from mas.training.credit import Known, turn_advantages
+from mas.training.losses.aggregation import token_weights
+from mas.training.rewards import total_reward
 
 BASELINES = ORACLES["28_baselines"]
 
@@ -125,20 +127,28 @@ def test_earlier_rounds_of_long_runs_earn_less() -> None:
 
 def test_workers_have_the_advantage_of_the_rollout_that_called_them() -> None:
     oracle = ORACLES["05_matpo"]
-    turns = []
-    for k, (reward, workers) in enumerate(zip(oracle["reward"], [2, 0, 1, 3], strict=True)):
+    turns, options = [], RewardOptions(weights={"correct": 0.9, "form": 0.1})
+    paid = [
+        {"team.correct": right, "team.form": form} for right, form in ((1.0, 1.0), (0.0, 1.0), (1.0, 0.0), (0.0, 0.0))
+    ]
+    assert [total_reward(terms, options) for terms in paid] == near(oracle["reward"])
+    for k, workers in enumerate([2, 0, 1, 3]):
         said: dict[str, Any] = {"episode": f"e{k}", "trajectory": f"e{k}"}
-        turns.append(make_turn(agent="planner", group="q/planner", rewards={"team.right": reward}, **said))
+        turns.append(make_turn(agent="planner", group="q/planner", rewards=paid[k], **said))
         turns += [
             make_turn(agent=f"worker[{n}]", group=f"q/worker[{n}]", rewards={"own.right": float(n)}, **said)
             for n in range(workers)
         ]
-    found = advantages(turns, {"inherit": "planner"})
+    found = turn_advantages(turns, options, AdvantageOptions(inherit="planner"))
     assert [value for turn, value in zip(turns, found, strict=True) if turn.agent == "planner"] == near(
         oracle["planner_adv"]
     )
     inherited = [value for turn, value in zip(turns, found, strict=True) if turn.agent != "planner"]
     assert inherited == near([value for own in oracle["worker_adv"] for value in own])
+    # Each row weighs as much as a planner's: the mean over rows times rows / planners.
+    weights = token_weights([1] * len(turns), "episode_mean", 1, episodes=[turn.episode for turn in turns])
+    assert len(turns) == oracle["rows"]
+    assert weights == near([oracle["seq_mean_loss_multiplier"] / oracle["rows"]] * len(turns))
 
 
 def test_a_running_baseline_is_read_before_it_is_updated_and_goes_on() -> None:

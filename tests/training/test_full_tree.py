@@ -20,7 +20,7 @@ from mas.core.team import TeamSpec
 from mas.graph.load import load_team
 from mas.scenarios import build_scenario
 from mas.testing.scripted import ScriptedEngine
-from mas.training.advantages.value_tree import tree_values
+from mas.training.advantages.tree import Node, node_values
 from mas.training.crew import check_trainable
 from mas.training.sampling.full_tree import FullTreeSampler
 from mas.training.updates.preference import preferred, turn_values
@@ -122,13 +122,13 @@ async def test_a_tree_is_complete_and_its_records_say_how_it_hangs_together(scen
     engine = scripted(numbered)
     episode = await sampled(scenario.teams["team"], engine, scenario, tree_options(3))
     assert Counter(turn.role for turn in episode.turns) == {"generator": 3, "verifier": 9, "refiner": 27}
-    place = {turn.id: index for index, turn in enumerate(episode.turns)}
-    assert len(place) == len(episode.turns)
-    parents = [None if turn.parent is None else place[turn.parent] for turn in episode.turns]
-    leaves = {n: turn.rewards["outcome"] for n, turn in enumerate(episode.turns) if turn.role == "refiner"}
+    assert len({turn.id for turn in episode.turns}) == len(episode.turns)
+    leaves = {turn.id: turn.rewards["outcome"] for turn in episode.turns if turn.role == "refiner"}
     assert len(leaves) == MALT["leaves_for_branching_3"]
-    values = tree_values(parents, leaves)
-    assert [turn.rewards["outcome"] for turn in episode.turns] == pytest.approx(values)
+    nodes = [Node(id=turn.id, parent=turn.parent, reward=leaves.get(turn.id)) for turn in episode.turns]
+    assert {turn.id: turn.rewards["outcome"] for turn in episode.turns} == pytest.approx(
+        node_values(nodes, "child_mean")
+    )
     for members in groups_of(episode.turns).values():
         assert [member.candidate for member in members] == [0, 1, 2]
         for name in ("prompt_ids", "state", "parent", "agent", "turn", "visit"):

@@ -209,6 +209,12 @@ def test_roles_that_are_not_there_are_refused(options: dict[str, Any], reason: s
         Casting(AlgorithmOptions.model_validate(options), {"planner": "planner", "executor": "executor"})
 
 
+def test_an_agent_to_inherit_from_is_one_of_the_team() -> None:
+    config = config_of("relay", {"advantage": {"inherit": "planer"}})
+    with pytest.raises(ConfigError, match=r"advantage\.inherit is 'planer', .* no such agent\. Did you mean 'planner'"):
+        check_trainable(config, build_scenario(config.scenario))
+
+
 @pytest.mark.parametrize(
     ("algorithm", "name"),
     [

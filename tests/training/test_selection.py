@@ -15,7 +15,6 @@ from mas.training.sampling.selection import (
     drop_narrow,
     filter_groups,
     largest_multiple,
-    refill,
     solvable_tasks,
 )
 
@@ -32,28 +31,6 @@ def test_groups_of_equal_rewards_are_dropped() -> None:
     kept = drop_equal(GROUPS).kept
     assert [key in kept for key in GROUPS] == ORACLES["28_baselines"]["batch_zero_variance_kept"]
     assert drop_equal({"alone": [1.0]}).dropped == ("alone",)
-
-
-def test_tasks_of_dropped_groups_are_drawn_again_as_far_as_groups_are_missing() -> None:
-    assert refill(GROUPS, wanted=2, rounds_left=1).again == ("a",)
-    found = refill(GROUPS, wanted=9, rounds_left=1)
-    assert (found.kept, found.dropped, found.again, found.missing) == (("b",), ("a", "c"), ("a", "c"), 8)
-    over = refill(GROUPS, wanted=9, rounds_left=0)
-    assert (over.again, over.missing) == ((), 8)
-
-
-def test_more_groups_than_wanted_are_said_to_be_so() -> None:
-    found = refill(GROUPS | {"d": [0.0, 1.0]}, wanted=1, rounds_left=3)
-    assert (found.kept, found.surplus, found.again, found.missing) == (("b",), ("d",), (), 0)
-
-
-@given(groups=GROUP_LISTS, wanted=st.integers(1, 9), rounds=st.integers(0, 2))
-def test_a_refill_forgets_no_group(groups: dict[int, list[float]], wanted: int, rounds: int) -> None:
-    found = refill(groups, wanted=wanted, rounds_left=rounds)
-    assert sorted(found.kept + found.surplus + found.dropped) == sorted(groups)
-    assert len(found.kept) + found.missing == wanted
-    assert set(found.again) <= set(found.dropped)
-    assert len(found.again) <= found.missing
 
 
 @pytest.mark.parametrize(
@@ -229,7 +206,6 @@ def test_uncertain_nodes_with_few_siblings_are_expanded_first() -> None:
     ("call", "message"),
     [
         (lambda: drop_equal({"a": []}), "group 'a' has no rewards"),
-        (lambda: refill(GROUPS, wanted=0, rounds_left=0), "0 groups wanted"),
         (lambda: filter_groups(GROUPS, "mean", share=1.0), r"share 1\.0"),
         (lambda: solvable_tasks({"a": 1.2}), "task 'a' is 1.2"),
         (lambda: largest_multiple(3, 0, 1), "3 samples on 0 ranks"),

@@ -11,6 +11,7 @@ from oracles import ORACLES, near
 
 from mas.config.options import RewardOptions
 from mas.tools import ToolCall, tool_score
+from mas.training.advantages.gae import token_rewards
 from mas.training.advantages.group import group_advantages
 from mas.training.rewards import total_reward
 from mas.training.shaping.bounded import clip_rewards, delta_rewards
@@ -24,7 +25,6 @@ from mas.training.shaping.length import overlong_penalty
 from mas.training.shaping.partial import Answer, entity_rewards, match_rate
 from mas.training.shaping.progress import estimator_loss, fused_rewards
 from mas.training.shaping.quality import history_shaped, tree_shaped, with_outcome
-from mas.training.shaping.tokens import token_rewards
 
 ENTITIES = ORACLES["33_e_grpo"]
 BOUNDED = ORACLES["34_clip_delta"]
@@ -243,16 +243,9 @@ def test_a_group_without_both_kinds_has_no_pair() -> None:
         trajectory_score([])
 
 
-def test_the_reward_is_on_the_last_token_and_the_kl_on_all() -> None:
-    cory = ORACLES["09_cory"]
-    assert token_rewards(cory["shared_reward"], [0.01, -0.02, 0.03], 0.4) == near(cory["ppo_token_rewards"])
-    with pytest.raises(ValueError, match="without tokens"):
-        token_rewards(1.0, [], 0.4)
-
-
 def test_token_rewards_to_go_are_the_advantages_of_comas() -> None:
     comas = ORACLES["08_comas"]
-    assert to_go(token_rewards(1.0, [0.1, 0.2, -0.1], 0.01)) == near(comas["token_adv"])
+    assert to_go(token_rewards(1.0, [0.01 * ratio for ratio in (0.1, 0.2, -0.1)])) == near(comas["token_adv"])
 
 
 def test_rewards_of_actions_enter_beside_the_outcome() -> None:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import torch
 from conftest import BaseFor
@@ -239,14 +240,16 @@ def test_an_outcome_is_what_the_played_episodes_brought() -> None:
             prompt_tokens=0, completion_tokens=0, calls=0, status=status,  # type: ignore[arg-type]
         )  # fmt: skip
 
-    pick, rewards = Pick("own", 1), RewardOptions()
+    pick, rewards, roles = Pick("own", 1), RewardOptions(), {"executor"}
     played = [episode(0, success=True, reward=1.0), episode(1, success=False, reward=0.0)]
     failed = episode(2, success=False, reward=9.0, status="failed")
     expected = Outcome(pick=pick, success=0.5, reward=0.5, flat=0.5)
-    assert outcome_of(pick, [*played, failed], rewards) == expected
-    assert outcome_of(pick, [failed], rewards) is None
+    assert outcome_of(pick, [*played, failed], rewards, roles) == expected
+    assert outcome_of(pick, [failed], rewards, roles) is None
+    # Where the team's differences are of roles that are not trained, there is nothing to learn.
+    assert outcome_of(pick, [*played, failed], rewards, {"planner"}) == msgspec.structs.replace(expected, flat=1.0)
     # One episode alone is compared with nothing.
-    assert outcome_of(pick, played[:1], rewards) == Outcome(pick=pick, success=1.0, reward=1.0, flat=1.0)
+    assert outcome_of(pick, played[:1], rewards, roles) == Outcome(pick=pick, success=1.0, reward=1.0, flat=1.0)
 
 
 @pytest.mark.parametrize(

@@ -304,3 +304,62 @@ def test_the_state_of_other_arms_is_refused(name: str) -> None:
 def test_names_of_arms_are_plain_words() -> None:
     with pytest.raises(ValueError, match="should match pattern"):
         TrainOptions(tasks={"source": "mixture", "arms": {"a b": {}, "c": {}}})  # type: ignore[arg-type]
+
+
+FINITE: dict[str, dict[str, Any]] = {
+    "fresh": {},
+    "epochs": {"source": "epochs", "count": 7},
+    "mixture": {"source": "mixture", "arms": {"a": {}, "b": {}}},
+    "curriculum": {"source": "curriculum", "arms": {"a": {}, "b": {}}, "threshold": 1.0},
+    "fresh with failures": {"replay": {"share": 0.5, "memory": 9}},
+    "epochs with failures": {"source": "epochs", "count": 7, "replay": {"share": 0.5}},
+    "curriculum with failures": {"source": "curriculum", "arms": {"a": {}, "b": {}}, "replay": {"share": 0.5}},
+}
+
+
+@pytest.mark.parametrize("tasks", FINITE.values(), ids=FINITE.keys())
+def test_further_draws_of_a_step_have_other_tasks_while_there_are_any(tasks: dict[str, Any]) -> None:
+    train = TrainOptions(seed=3, tasks_per_step=3, tasks=tasks)  # type: ignore[arg-type]
+    sizes = dict.fromkeys(tasks.get("arms", {"own": {}}), 7)
+    source, again = build_source(train, sizes), build_source(train, sizes)
+    for step in range(12):
+        drawn = list(source.draw(step, 3))
+        # A first draw of an epoch's end and the next one's beginning may have a task twice.
+        first = set(drawn)
+        again.draw(step, 3)
+        for number in (1, 2):
+            more = source.draw(step + number * 2**40, 2, frozenset(drawn))
+            assert list(again.draw(step + number * 2**40, 2, frozenset(drawn))) == list(more)
+            assert len(set(more)) == 2
+            assert not first & set(more)
+            first |= set(more)
+            drawn += more
+        told = went(drawn, success=0.0)
+        source.tell(told)
+        again.tell(told)
+        if step % 3 == 0:
+            again = build_source(train, sizes)
+            again.restore(json.loads(json.dumps(source.state())))
+
+
+@pytest.mark.parametrize("tasks", FINITE.values(), ids=FINITE.keys())
+def test_where_nothing_else_is_left_tasks_are_drawn_again(tasks: dict[str, Any]) -> None:
+    train = TrainOptions(seed=3, tasks_per_step=7, tasks=tasks)
+    source = build_source(train, dict.fromkeys(tasks.get("arms", {"own": {}}), 7))
+    drawn = list(source.draw(0, 7))
+    for number in range(1, 4):
+        more = source.draw(number * 2**40, 7, frozenset(drawn))
+        assert len(more) == 7
+        drawn += more
+
+
+def test_an_epoch_still_has_every_task_once_where_draws_leave_some_out() -> None:
+    source = make({"source": "epochs", "count": 7})
+    drawn: list[int] = []
+    for step in range(14):
+        own = source.draw(step, 3)
+        more = source.draw(step + 2**40, 2, frozenset(own))
+        assert not set(own) & set(more)
+        drawn += [pick.index for pick in (*own, *more)]
+        assert source.metrics()["epoch"] == pytest.approx(len(drawn) / 7)
+    assert set(Counter(drawn).values()) == {10}

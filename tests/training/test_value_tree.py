@@ -1,6 +1,7 @@
 """Values of a tree and preferences between siblings: MALT's numbers, and what must hold of any tree."""
 
 import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -9,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mas.training.advantages.value_tree import preference_labels, sibling_pairs, tree_values
+from mas.training.advantages.tree import Node, node_values
+from mas.training.advantages.value_tree import preference_labels, sibling_pairs
 
 MALT: dict[str, Any] = json.loads((Path(__file__).parents[1] / "data" / "oracles.json").read_text())["07_malt"]
 
@@ -18,6 +20,14 @@ NAMES = ("g0", "g1", "v00", "v01", "v10", "v11")
 PARENTS = [None, None, 0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5]
 LEAVES = dict(enumerate((1.0, 1.0, 1.0, 0.0, 0.0, 0.0, 1.0, 0.0), start=6))
 GROUPS = [f"under {parent}" for parent in PARENTS]
+
+
+def tree_values(parents: Sequence[int | None], leaves: Mapping[int, float]) -> list[float]:
+    """Means of the children, of nodes that are called by their number."""
+    names = [None if parent is None else str(parent) for parent in parents]
+    nodes = [Node(id=str(n), parent=parent, reward=leaves.get(n)) for n, parent in enumerate(names)]
+    values = node_values(nodes, "child_mean")
+    return [values[node.id] for node in nodes]
 
 
 def test_the_values_are_the_means_of_the_children() -> None:
@@ -69,7 +79,7 @@ def test_a_value_is_between_those_of_its_children_and_pairs_are_of_one_group(tre
     for node, value in enumerate(values):
         children = [values[child] for child, parent in enumerate(parents) if parent == node]
         if children:
-            assert min(children) <= value <= max(children)
+            assert min(children) - 1e-12 <= value <= max(children) + 1e-12
             assert value == pytest.approx(fmean(children))
     for threshold in (0.5, None):
         labels = preference_labels(values, parents, threshold)
@@ -92,9 +102,9 @@ def test_a_mean_of_thirds_that_is_a_half_is_not_above_a_half() -> None:
 
 
 def test_wrong_trees_are_refused() -> None:
-    with pytest.raises(ValueError, match="node 0 has parent 1"):
-        tree_values([1, None], {0: 1.0})
-    with pytest.raises(ValueError, match=r"given for nodes \[0\], the leaves are \[1\]"):
+    with pytest.raises(ValueError, match="the parent '2' of node '0' is not among"):
+        tree_values([2, None], {0: 1.0})
+    with pytest.raises(ValueError, match="node '0' has children and a reward"):
         tree_values([None, 0], {0: 1.0})
     with pytest.raises(ValueError, match="2 values but 1 groups"):
         preference_labels([1.0, 0.0], ["a"])

@@ -1,39 +1,14 @@
-"""Values of a tree's nodes from its leaves, and preferences between siblings.
+"""Preferences between siblings of a tree.
 
 Source: MALT, arXiv 2412.01928, section 4. Siblings are candidates of one prompt and state. Pure functions on scalars.
 """
 
 from collections import defaultdict
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Sequence
 from statistics import fmean
 
 THRESHOLD = 0.5
 _ROUNDING = 1e-9
-
-
-def tree_values(parents: Sequence[int | None], leaves: Mapping[int, float]) -> list[float]:
-    """V(leaf) = its outcome, V(node) = mean of V over its children.
-
-    Args:
-        parents: of each of N nodes the index of its parent, which stands before it; None: it has none.
-        leaves: outcome by index, of exactly the nodes without children.
-
-    Raises:
-        ValueError: a parent stands behind its child, or other nodes than the leaves have an outcome.
-    """
-    children: dict[int, list[int]] = defaultdict(list)
-    for node, parent in enumerate(parents):
-        if parent is not None:
-            if not 0 <= parent < node:
-                raise ValueError(f"node {node} has parent {parent}: parents stand before their children")
-            children[parent].append(node)
-    wanted = {node for node in range(len(parents)) if node not in children}
-    if set(leaves) != wanted:
-        raise ValueError(f"outcomes are given for nodes {sorted(leaves)}, the leaves are {sorted(wanted)}")
-    values = [0.0] * len(parents)
-    for node in reversed(range(len(parents))):
-        values[node] = fmean(values[child] for child in children[node]) if node in children else leaves[node]
-    return values
 
 
 def preference_labels(

@@ -4,7 +4,6 @@ import math
 from collections.abc import Hashable, Sequence
 from typing import Literal
 
-from mas.training.advantages.group import group_advantages
 from mas.training.advantages.members import check_lengths, members
 
 TINY = 1e-8
@@ -49,21 +48,3 @@ def whiten(
         for i in counted:
             whitened[i] = (values[i] - mean) / spread
     return whitened
-
-
-def centred_then_whitened(
-    rewards: Sequence[float],
-    groups: Sequence[Hashable],
-    keys: Sequence[Hashable] | None = None,
-    *,
-    tokens: Sequence[int] | None = None,
-) -> list[float]:
-    """Less the mean of the group, then `whiten` over the batch: the baseline variant of REINFORCE++.
-
-    A group of one is 0 before whitening: nothing to compare with.
-    Source: REINFORCE++-baseline, arXiv 2501.03262.
-
-    Raises:
-        ValueError: lengths differ, or a count of tokens is negative.
-    """
-    return whiten(group_advantages(rewards, groups, scale="none"), keys, tokens=tokens)

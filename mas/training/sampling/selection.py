@@ -23,24 +23,6 @@ class Selected(Generic[Group]):
     dropped: tuple[Group, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Refill(Generic[Group]):
-    """What a round of sampling leaves to be done.
-
-    Attributes:
-        kept: groups to train on, at most as many as are wanted.
-        dropped: groups whose rewards are all equal. surplus: groups that would do, but are more than wanted.
-        again: dropped groups whose tasks are to be drawn again, the first dropped first.
-        missing: how many groups are still wanted. Above the length of `again`: other tasks are needed as well.
-    """
-
-    kept: tuple[Group, ...]
-    dropped: tuple[Group, ...]
-    surplus: tuple[Group, ...]
-    again: tuple[Group, ...]
-    missing: int
-
-
 def drop_equal(groups: Mapping[Group, Sequence[float]]) -> Selected[Group]:
     """Drop groups whose rewards are all equal, groups of one included: they have nothing to teach.
 
@@ -50,29 +32,6 @@ def drop_equal(groups: Mapping[Group, Sequence[float]]) -> Selected[Group]:
         ValueError: a group has no rewards.
     """
     return _split(groups, {key for key, rewards in groups.items() if _checked(key, rewards) and _is_equal(rewards)})
-
-
-def refill(groups: Mapping[Group, Sequence[float]], *, wanted: int, rounds_left: int) -> Refill[Group]:
-    """Drop equal groups, and say which tasks are to be drawn again so that there are `wanted` groups.
-
-    Drawing the tasks of dropped groups again, with other seeds, is our reading; DAPO draws other tasks (`missing` says
-    how many). Without `rounds_left` none is drawn again, and `missing` tells by how much the batch is too small.
-    Source: DAPO, arXiv 2503.14476, section 3.2, dynamic sampling.
-
-    Raises:
-        ValueError: a group has no rewards, fewer than one group is wanted, or the rounds are negative.
-    """
-    if wanted < 1 or rounds_left < 0:
-        raise ValueError(f"{wanted} groups wanted in {rounds_left} more rounds: at least 1 and at least 0 are possible")
-    selected = drop_equal(groups)
-    missing = max(wanted - len(selected.kept), 0)
-    return Refill(
-        kept=selected.kept[:wanted],
-        dropped=selected.dropped,
-        surplus=selected.kept[wanted:],
-        again=selected.dropped[:missing] if rounds_left else (),
-        missing=missing,
-    )
 
 
 def filter_groups(groups: Mapping[Group, Sequence[float]], by: GroupFilter, *, share: float = 0.5) -> Selected[Group]:

@@ -3,9 +3,7 @@
 Source: The Alignment Waltz, arXiv 2510.08240. Its values of the three weights were not seen.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from math import isfinite
 
 
@@ -17,17 +15,6 @@ def answer_score(*, is_unsafe: bool, is_overrefusing: bool) -> float:
 def improvement(before: float, after: float | None) -> float:
     """DIR = R_c(next answer) - R_c(this answer); 0 where the answer was not revised (`after` None)."""
     return 0.0 if after is None else after - before
-
-
-def improvements(scores: Sequence[float]) -> list[float]:
-    """The DIR of each of T revisions, from the scores of T + 1 answers; they sum to the last score less the first.
-
-    Raises:
-        ValueError: there is no answer.
-    """
-    if not scores:
-        raise ValueError("improvements need the score of the first answer at least, got none")
-    return [improvement(before, after) for before, after in pairwise(scores)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

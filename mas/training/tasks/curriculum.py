@@ -1,6 +1,6 @@
 """One arm after the other, each until the team can do it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from statistics import fmean
 from typing import Any
 
@@ -24,8 +24,8 @@ class Curriculum:
         """The stage that is going on."""
         return list(self._cursors.taken)[self._stage]
 
-    def draw(self, step: int, count: int) -> Sequence[Pick]:
-        return self._cursors.take(self.arm, count)
+    def draw(self, step: int, count: int, without: Set[Pick] = frozenset()) -> Sequence[Pick]:
+        return self._cursors.take(self.arm, count, without)
 
     def tell(self, outcomes: Sequence[Outcome]) -> None:
         if not outcomes:

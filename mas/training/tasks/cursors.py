@@ -1,6 +1,6 @@
 """Where the row of tasks of every arm was left off."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from typing import Any
 
 from mas.core.seeds import derive_seed
@@ -24,11 +24,24 @@ class Cursors:
         self._starts = {arm: place("arm", seed, arm) for arm in sizes}
         self.taken = dict.fromkeys(sizes, 0)
 
-    def take(self, arm: str, count: int) -> list[Pick]:
-        """The next so many tasks of an arm."""
-        first, size = self._starts[arm] + self.taken[arm], self._sizes[arm]
-        self.taken[arm] += count
-        return [Pick(arm, number if size is None else number % size) for number in range(first, first + count)]
+    def take(self, arm: str, count: int, without: Set[Pick] = frozenset()) -> list[Pick]:
+        """The next so many tasks of an arm.
+
+        Args:
+            without: passed over, and counted as taken, while the arm has others.
+        """
+        size, picks = self._sizes[arm], list[Pick]()
+        used = {pick for pick in without if pick.arm == arm}
+        while len(picks) < count:
+            if len(used) == size:
+                used = set()
+            number = self._starts[arm] + self.taken[arm]
+            self.taken[arm] += 1
+            pick = Pick(arm, number if size is None else number % size)
+            if pick not in used:
+                picks.append(pick)
+                used.add(pick)
+        return picks
 
     def restore(self, taken: Mapping[str, Any]) -> None:
         """Go on where so many tasks were taken of each arm.

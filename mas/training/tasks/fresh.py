@@ -1,6 +1,6 @@
 """Tasks that were never played before."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from random import Random
 from typing import Any
 
@@ -19,12 +19,16 @@ class Fresh:
     def __init__(self, arm: str, size: int | None, seed: int) -> None:
         self._arm, self._size, self._seed = arm, size, seed
 
-    def draw(self, step: int, count: int) -> Sequence[Pick]:
+    def draw(self, step: int, count: int, without: Set[Pick] = frozenset()) -> Sequence[Pick]:
         if self._size is None:
             first = place("tasks", self._seed, step)
             return [Pick(self._arm, first + number) for number in range(count)]
         random = Random(derive_seed("tasks", self._seed, step))
-        return [Pick(self._arm, index) for index in random.sample(range(self._size), count)]
+        used = {pick.index for pick in without}
+        left = [index for index in range(self._size) if index not in used]
+        drawn = random.sample(left, min(count, len(left)))
+        drawn += random.sample(sorted(used), count - len(drawn))
+        return [Pick(self._arm, index) for index in drawn]
 
     def tell(self, outcomes: Sequence[Outcome]) -> None:
         pass

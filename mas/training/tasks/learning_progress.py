@@ -7,7 +7,7 @@ Source: Kanitscheider et al., arXiv 2106.14876, section 3 (two running means); P
 absolute value).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import asdict, dataclass
 from random import Random
 from statistics import fmean
@@ -55,11 +55,11 @@ class LearningProgress:
         self._fast, self._slow, self._signal = fast, slow, signal
         self._trends: dict[str, Trend] = {}
 
-    def draw(self, step: int, count: int) -> Sequence[Pick]:
+    def draw(self, step: int, count: int, without: Set[Pick] = frozenset()) -> Sequence[Pick]:
         arms = list(self._cursors.taken)
         random = Random(derive_seed("arms", self._seed, step))
         drawn = random.choices(arms, list(self._chances().values()), k=count)
-        return [pick for arm in arms for pick in self._cursors.take(arm, drawn.count(arm))]
+        return [pick for arm in arms for pick in self._cursors.take(arm, drawn.count(arm), without)]
 
     def tell(self, outcomes: Sequence[Outcome]) -> None:
         for arm in self._cursors.taken:

@@ -1,6 +1,6 @@
 """Several arms in exact proportions."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from typing import Any
 
 from mas.core.tasks import Outcome, Pick
@@ -14,9 +14,9 @@ class Mixture:
     def __init__(self, cursors: Cursors, weights: Mapping[str, float]) -> None:
         self._cursors, self._shares = cursors, proportions(weights)
 
-    def draw(self, step: int, count: int) -> Sequence[Pick]:
+    def draw(self, step: int, count: int, without: Set[Pick] = frozenset()) -> Sequence[Pick]:
         counts = due(self._shares, self._cursors.taken, count)
-        return [pick for arm, number in counts.items() for pick in self._cursors.take(arm, number)]
+        return [pick for arm, number in counts.items() for pick in self._cursors.take(arm, number, without)]
 
     def tell(self, outcomes: Sequence[Outcome]) -> None:
         pass

@@ -1,6 +1,6 @@
 """What a step plays: the source's picks as tasks of their scenarios, and how they went."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from statistics import fmean
 from typing import Any, NamedTuple
 
@@ -15,6 +15,9 @@ from mas.training.rewards import total_reward
 from mas.training.tasks.arms import Arm, Builder, build_arms, training_size
 from mas.training.tasks.build import build_source
 from mas.training.tasks.fresh import Fresh
+
+_ROUNDS = 2**40
+"""A step draws again as if it were one that is this much later: tasks that no step draws."""
 
 
 class Planned(NamedTuple):
@@ -31,6 +34,7 @@ class TaskPlan:
     def __init__(self, source: TaskSource, arms: Mapping[str, Arm]) -> None:
         self._source, self._arms = source, arms
         self._outcomes: Sequence[Outcome] = ()
+        self._drawn: frozenset[Pick] = frozenset()
         made_of = arms if not self.is_stateless else {}
         self._made_of = {name: arm.scenario.fingerprint() for name, arm in made_of.items()}
 
@@ -39,13 +43,21 @@ class TaskPlan:
         """Where tasks come from."""
         return [arm.scenario for arm in self._arms.values()]
 
-    def draw(self, step: int, count: int) -> list[Planned]:
-        """The tasks of a step. `step`: how many are done."""
-        picked = [(pick, self._arms[pick.arm]) for pick in self._source.draw(step, count)]
+    def draw(self, step: int, count: int, number: int = 0) -> list[Planned]:
+        """Tasks of a step.
+
+        Args:
+            step: how many are done.
+            number: of draws that the step made before. Tasks that they gave come again only where none else is left.
+        """
+        drawn = self._drawn if number else frozenset[Pick]()
+        picks = self._source.draw(step + number * _ROUNDS, count, drawn)
+        self._drawn = drawn.union(picks)
+        picked = [(pick, self._arms[pick.arm]) for pick in picks]
         return [Planned(pick, arm.scenario, arm.task(pick.index)) for pick, arm in picked]
 
     def tell(self, outcomes: Sequence[Outcome]) -> None:
-        """How the tasks drawn last went, without those of which no episode could be played."""
+        """How all tasks of the step went, as they were drawn, without those of which no episode could be played."""
         self._outcomes = outcomes
         self._source.tell(outcomes)
 
@@ -116,12 +128,14 @@ def plan_tasks(config: Config, scenario: Scenario, build: Builder | None = None)
     return TaskPlan(build_source(config.train, {name: training_size(arm.scenario) for name, arm in arms.items()}), arms)
 
 
-def outcome_of(pick: Pick, episodes: Sequence[Episode], rewards: RewardOptions) -> Outcome | None:
-    """How a task went, None where no episode of it could be played to its end."""
+def outcome_of(
+    pick: Pick, episodes: Sequence[Episode], rewards: RewardOptions, trained: Container[str]
+) -> Outcome | None:
+    """How a task went, None where no episode of it could be played to its end. `trained`: roles whose groups count."""
     played = [episode for episode in episodes if episode.status == "done"]
     if not played:
         return None
-    turns = [turn for episode in played for turn in episode.turns]
+    turns = [turn for episode in played for turn in episode.turns if turn.role in trained]
     rows = {(turn.group, turn.trajectory): total_reward(turn.rewards, rewards) for turn in turns}
     groups = group_statistics(list(rows.values()), [group for group, _ in rows])
     compared = groups.groups - groups.single

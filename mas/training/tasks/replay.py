@@ -1,6 +1,6 @@
 """Failed tasks, played again."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from fractions import Fraction
 from typing import Any
 
@@ -26,11 +26,14 @@ class Replay:
         self._failed: dict[Pick, int] = {}
         self._again: dict[Pick, int] = {}
 
-    def draw(self, step: int, count: int) -> Sequence[Pick]:
+    def draw(self, step: int, count: int, without: Set[Pick] = frozenset()) -> Sequence[Pick]:
         wanted = due(self._shares, self._given, count)
         self._given = {name: self._given[name] + wanted[name] for name in wanted}
-        self._again = {pick: self._failed[pick] for pick in list(self._failed)[: wanted[_AGAIN]]}
-        return [*self._source.draw(step, count - len(self._again)), *self._again]
+        failed = [pick for pick in self._failed if pick not in without][: wanted[_AGAIN]]
+        # A step's further draws add to its first one, which has nothing to leave out.
+        self._again = (self._again if without else {}) | {pick: self._failed[pick] for pick in failed}
+        used = {*without, *failed} if without else without
+        return [*self._source.draw(step, count - len(failed), used), *failed]
 
     def tell(self, outcomes: Sequence[Outcome]) -> None:
         self._source.tell([outcome for outcome in outcomes if outcome.pick not in self._again])

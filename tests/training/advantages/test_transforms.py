@@ -9,11 +9,9 @@ from hypothesis import strategies as st
 from oracles import ORACLES, near
 
 from mas.training.advantages.early import early_bonus
-from mas.training.advantages.group import group_advantages
-from mas.training.advantages.inherit import inherited, row_multiplier
 from mas.training.advantages.uncertainty import confidence, entropy_scaled, modulated_advantages, normalised
 
-EMPG, ASPO, MATPO = ORACLES["16_empg"], ORACLES["30_aspo"], ORACLES["05_matpo"]
+EMPG, ASPO = ORACLES["16_empg"], ORACLES["30_aspo"]
 ENTROPIES = [[0.2, 0.8, 1.4], [0.4, 1.0, 0.2]]
 QUARTERS = st.integers(-8, 8).map(lambda n: n / 4)
 RAGGED = st.lists(st.lists(st.integers(0, 12).map(lambda n: n / 4), min_size=1, max_size=4), min_size=1, max_size=5)
@@ -134,41 +132,7 @@ def test_an_early_bonus_must_be_bounded() -> None:
     assert shaped([("q", 1.0, 0, 1)]) == [1.0]
 
 
-def test_matpo_workers_inherit() -> None:
-    # Rewards 0.9 x accuracy + 0.1 x format of four planners with 2, 0, 1 and 3 workers.
-    mains = [f"main {index}" for index in range(4)]
-    rewards = [0.9 * right + 0.1 * form for right, form in ((1, 1), (0, 1), (1, 0), (0, 0))]
-    assert rewards == near(MATPO["reward"])
-    advantages = group_advantages(rewards, ["q"] * 4)
-    assert advantages == near(MATPO["planner_adv"])
-    parents = {f"worker {i}{k}": mains[i] for i, count in enumerate((2, 0, 1, 3)) for k in range(count)}
-    rows = [*mains, *parents]
-    found = inherited(rows, parents, dict(zip(mains, advantages, strict=True)))
-    assert found == near([*MATPO["planner_adv"], *flat(MATPO["worker_adv"])])
-    assert len(rows) == MATPO["rows"]
-    assert row_multiplier(len(rows), len(mains)) == MATPO["seq_mean_loss_multiplier"]
-
-
-@given(depth=st.integers(0, 6), value=QUARTERS)
-def test_a_worker_of_a_worker_has_exactly_the_main_rollouts(depth: int, value: float) -> None:
-    rows = [str(level) for level in range(depth + 1)]
-    parents = {str(level): str(level - 1) for level in range(1, depth + 1)}
-    assert inherited(rows, parents, {"0": value}) == [value] * (depth + 1)
-
-
-def test_the_multiplier_is_rows_per_main_rollout() -> None:
-    assert (row_multiplier(3, 1), row_multiplier(2, 2)) == (3.0, 1.0)
-    with pytest.raises(ValueError, match="3 rows cannot hold 0"):
-        row_multiplier(3, 0)
-
-
-def test_workers_without_a_caller_are_refused() -> None:
-    with pytest.raises(ValueError, match="'b' has no caller and no advantage"):
-        inherited(["a"], {"a": "b"}, {})
-    with pytest.raises(ValueError, match="is called by itself"):
-        inherited(["a"], {"a": "b", "b": "a"}, {"main": 1.0})
-    with pytest.raises(ValueError, match="2 rows cannot hold 3 main rollouts"):
-        row_multiplier(2, 3)
+def test_lists_of_different_lengths_are_refused() -> None:
     with pytest.raises(ValueError, match="1 advantages but 2 entropies"):
         entropy_scaled([1.0], [1.0, 2.0])
     with pytest.raises(ValueError, match="1 advantages of trajectories but 2 trajectories with entropies"):

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from oracles import ORACLES, near
 
-from mas.training.advantages.whiten import centred_then_whitened, whiten
+from mas.training.advantages.group import group_advantages
+from mas.training.advantages.whiten import whiten
 
 GOLDEN = ORACLES["28_baselines"]
 REWARDS, LENGTHS, KEYS = [1.0, 0.0, 0.0, 0.0], [2, 4, 4, 2], ["g"] * 4
@@ -26,7 +27,8 @@ def test_reinforce_plus_plus_whitens_over_all_tokens() -> None:
 
 
 def test_its_baseline_variant_takes_the_prompts_mean_off_first() -> None:
-    assert centred_then_whitened(REWARDS, KEYS, tokens=LENGTHS) == near(GOLDEN["reinforcepp_baseline"])
+    centred = group_advantages(REWARDS, KEYS, scale="none")
+    assert whiten(centred, tokens=LENGTHS) == near(GOLDEN["reinforcepp_baseline"])
 
 
 def test_comas_whitens_the_tokens_of_each_agent() -> None:
@@ -75,7 +77,7 @@ def test_a_shift_of_all_values_changes_nothing(rows: Any, shift: int) -> None:
 
 def test_a_prompt_with_one_answer_counts_as_average() -> None:
     # Centred: 0.5, -0.5 and, alone, 0; ddof 1: variance 0.25.
-    found = centred_then_whitened([1.0, 0.0, 9.0], ["a", "a", "b"])
+    found = whiten(group_advantages([1.0, 0.0, 9.0], ["a", "a", "b"], scale="none"))
     assert found == near([1.0, -1.0, 0.0])
 
 
