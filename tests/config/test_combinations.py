@@ -60,7 +60,7 @@ def test_what_is_of_whole_trajectories_is_refused_beside_rewards_of_single_turns
 )
 def test_one_advantage_an_episode_is_inherited(advantage: dict[str, Any], name: str) -> None:
     made(advantage=advantage)
-    with pytest.raises(ValidationError, match=f"the one advantage that its agent has in an episode, and with {name}"):
+    with pytest.raises(ValidationError, match=f"the one advantage that its agent has in an episode; with {name}"):
         made(advantage=advantage | {"inherit": "planner"})
 
 
@@ -159,3 +159,20 @@ def test_a_default_that_somebody_sets_without_effect_is_refused(words: list[str]
 def test_a_preset_that_is_stored_with_every_default_loads(name: str) -> None:
     algorithm = load_config([f"algorithm={name}"]).algorithm
     assert AlgorithmOptions.model_validate(algorithm.model_dump(mode="json")) == algorithm
+
+
+@pytest.mark.parametrize(
+    ("more", "reason"),
+    [
+        ({"reward": {"of": "turn", "discount": 0.9}}, "choose one"),
+        ({"reward": {"of": "turn"}, "advantage": {"strata": {}}}, "choose one"),
+        ({"reward": {"of": "turn"}, "advantage": {"inherit": "planner"}}, "leave one of them out"),
+        ({"reward": {"of": "turn"}, "sampler": {"mode": "tree"}}, "write sampler.mode=parallel"),
+        ({"reward": {"length": {"most": 8, "margin": 2}}, "advantage": {"components": True}}, "leave reward.length"),
+        ({"loss": {"kl": 0.1, "kl_in": "reward"}, "advantage": {"components": True}}, "write loss.kl_in=loss"),
+    ],
+)
+def test_single_turns_and_terms_have_no_rewards_of_the_whole(more: dict[str, Any], reason: str) -> None:
+    made(reward={"of": "turn"})
+    with pytest.raises(ValidationError, match=reason):
+        made(**more)
