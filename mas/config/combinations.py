@@ -85,6 +85,9 @@ def _of_comparing(algorithm: "AlgorithmOptions") -> dict[str, bool]:
         "change: leave them out (critic.gamma discounts)": (
             has_critic and (algorithm.reward.discount < 1 or algorithm.reward.length is not None)
         ),
+        "loss.smoothing is not there with advantage.baseline=critic: leave it out, or choose another baseline": (
+            has_critic and algorithm.loss.smoothing is not None
+        ),
         "advantage.components compares each term by mean and spread: leave baseline, scale and whiten as they are": (
             advantage.components and (advantage.baseline, advantage.scale, advantage.whiten) != ("mean", "std", "none")
         ),

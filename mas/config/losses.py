@@ -4,7 +4,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from mas.config.base import NonNegative, Positive, Selective
+from mas.config.base import NonNegative, Options, Positive, Selective
 
 Surrogate = Literal["clip", "keep_gradient", "cispo", "gmpo", "sapo", "reinforce"]
 
@@ -27,6 +27,24 @@ _SURROGATES_WITH: dict[str, tuple[str, ...]] = {
 }
 
 
+class SmoothingOptions(Options):
+    """Each token's entropy is held between `low` and `high` times what it used to be in that team turn of an episode.
+
+    How far it is out of that band costs `weight` x the coefficient of the entropy, less and less over `steps`.
+    """
+
+    weight: Annotated[float, Field(gt=0)] = 1.0
+    low: NonNegative = 0.0
+    high: Annotated[float, Field(gt=0)] = 2.0
+    steps: Annotated[int, Field(ge=2)] = 100
+
+    @model_validator(mode="after")
+    def _is_a_band(self) -> Self:
+        if self.low >= self.high:
+            raise ValueError(f"low={self.low:g} and high={self.high:g} leave no band: low must be below high")
+        return self
+
+
 class LossOptions(Selective):
     """The loss of a token, and the weights that make one number of all. Formulas and sources: docs/training.md.
 
@@ -45,6 +63,8 @@ class LossOptions(Selective):
 
     `kl` (to the base with its adapter off) and `entropy` are coefficients; 0 leaves the term out. `kl_in`: the KL is
     a term of the loss by `kl_estimator`, or is subtracted from each turn's reward, where it is always k1.
+    `smoothing`: the entropy is held in a band, beside its bonus. `bias_correction`: a turn from which clipping takes
+    much of its surrogate weighs less.
     `max_length`: what `seq_mean_token_sum_norm` divides by, in tokens.
     """
 
@@ -58,6 +78,8 @@ class LossOptions(Selective):
     importance_cap: Annotated[float, Field(ge=1)] | None = 2.0
     aggregation: Aggregation = "seq_mean_token_mean"
     max_length: Positive = 1024
+    bias_correction: bool = False
+    smoothing: SmoothingOptions | None = None
     kl: NonNegative = 0.0
     kl_in: Literal["loss", "reward"] = "loss"
     kl_estimator: Literal["k1", "k2", "k3", "k3_plus"] = "k2"
@@ -71,6 +93,10 @@ class LossOptions(Selective):
         if surrogates and self.surrogate not in surrogates:
             possible = ", ".join(f"surrogate={one}" for one in surrogates)
             return f"surrogate={self.surrogate} does not read it (possible: {possible})"
+        if name == "smoothing" and not self.entropy:
+            return "it is a share of entropy, which is 0"
+        if name == "bias_correction" and (self.surrogate != "clip" or self.clip_low is self.clip_high is None):
+            return "only surrogate=clip with a bound has a clipping bias"
         if name == "ratio" and self.surrogate == "reinforce":
             return "surrogate=reinforce has no ratio"
         if name == "ratio" and self.surrogate == "gmpo":

@@ -113,6 +113,25 @@ RECIPES: dict[str, Recipe] = {
         does="One advantage and one ratio for all tokens of a turn, with a critic.",
         differs="the form of the turn-level estimate is our reading",
     ),
+    "st_ppo": Recipe(
+        title="ST-PPO",
+        paper="2511.20718",
+        does="Turn-PPO, and turns that clipping takes much of their surrogate from weigh less.",
+        differs="the form of the correction, 1 / (1 + bias), is our reading",
+    ),
+    "epo": Recipe(
+        title="EPO (entropy-regularised)",
+        paper="2509.22576",
+        does="An entropy bonus, and each token's entropy is held in a band around what it used to be.",
+        differs="the penalty is a hinge, which has a gradient (the published constant has none), at every step",
+    ),
+    "tool_rl": Recipe(
+        title="ToolRL",
+        paper="2504.13958",
+        does="GRPO on the parts of a tool call: form, tool names, argument names, values.",
+        differs="summariser and planner have the scenario's own terms; its constant of -3 is left out",
+        scenario="tool_use",
+    ),
     "gdpo": Recipe(
         title="GDPO",
         paper="2601.05242",

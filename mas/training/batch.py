@@ -13,7 +13,8 @@ class TrainRow:
 
     `advantage` is that of all its tokens, unless `advantages` has one for each of them (empty: it has none). `weight`
     is that of each of its tokens in the adapter's loss. `reference` are the base's log-probabilities of its tokens
-    where they are known, else empty.
+    where they are known, else empty. `usual` is the entropy in nats that its tokens used to have, and `smoothing` what
+    a nat out of the band around it costs, in units of the entropy's coefficient.
     """
 
     turn: Turn
@@ -22,6 +23,8 @@ class TrainRow:
     weight: float
     reference: Sequence[float] = ()
     advantages: Sequence[float] = ()
+    usual: float = 0.0
+    smoothing: float = 0.0
 
 
 def group_of(row: TrainRow) -> str:

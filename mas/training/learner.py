@@ -184,6 +184,8 @@ class Learner:
             trajectory_J=feed.trajectory_J,
             entropy_J=scores.entropy_J,
             reference_J=reference_J,
+            usual_J=feed.per_token([row.usual for row in rows]) if self.loss.smoothing else None,
+            smoothing_J=feed.per_token([row.smoothing for row in rows]) if self.loss.smoothing else None,
         )
         return token_losses(signals, self.loss)
 

@@ -12,8 +12,10 @@ from torch import Tensor
 from mas.config.options import LossOptions
 from mas.core.errors import TrainingError
 from mas.training.losses import policy
+from mas.training.losses.correction import bias_correction
 from mas.training.losses.importance import importance_weights, truncated
 from mas.training.losses.ratios import log_ratio, shared_ratio
+from mas.training.losses.smoothing import band_hinge
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +32,8 @@ class Signals:
             and with ratio=sequence of a trajectory, must be here.
         entropy_J: of the learner's distribution at the token, with gradient.
         reference_J: of the base with its adapter off; None: no KL.
+        usual_J: entropy that the token's turn used to have; smoothing_J: what a nat out of its band costs, in units of
+            the entropy's coefficient. None: nothing is smoothed.
 
     Raises:
         TrainingError: the tensors are not all of one length and one dimension.
@@ -43,6 +47,8 @@ class Signals:
     trajectory_J: Tensor
     entropy_J: Tensor
     reference_J: Tensor | None = None
+    usual_J: Tensor | None = None
+    smoothing_J: Tensor | None = None
 
     def __post_init__(self) -> None:
         shapes = {field.name: getattr(self, field.name) for field in fields(self)}
@@ -85,6 +91,10 @@ def token_losses(signals: Signals, options: LossOptions) -> TokenLosses:
     loss_J = policy_J
     if options.entropy:
         loss_J = loss_J - options.entropy * signals.entropy_J
+    if options.smoothing is not None and signals.usual_J is not None and signals.smoothing_J is not None:
+        band = options.smoothing
+        values["smoothing"] = band_hinge(signals.entropy_J, signals.usual_J, low=band.low, high=band.high)
+        loss_J = loss_J + options.entropy * signals.smoothing_J * values["smoothing"]
     if signals.reference_J is not None:
         estimator = "k1" if options.kl_in == "reward" else options.kl_estimator
         values["kl"] = policy.kl(signals.logprobs_J, signals.reference_J, estimator)
@@ -103,6 +113,8 @@ def _policy_loss(signals: Signals, options: LossOptions) -> tuple[Tensor, dict[s
         case "clip":
             loss_J = policy.clipped_loss(ratio_J, advantage_J, dual_clip=options.dual_clip, **bounds)
             held_J = policy.clipped_share(ratio_J, advantage_J, **bounds)
+            if options.bias_correction:
+                loss_J = loss_J * bias_correction(ratio_J, advantage_J, signals.row_J, **bounds)
         case "keep_gradient":
             loss_J = policy.keep_gradient_loss(ratio_J, advantage_J, dual_clip=options.dual_clip, **bounds)
             held_J = policy.clipped_share(ratio_J, advantage_J, **bounds)

@@ -14,6 +14,7 @@ from mas.training.batch import TrainRow, train_rows
 from mas.training.credit import Known, turn_advantages
 from mas.training.learner import Learner, Logprobs
 from mas.training.losses.penalty import kl_penalty
+from mas.training.updates.smoother import Smoother
 from mas.training.updates.update import Improved
 
 
@@ -24,6 +25,8 @@ class PolicyGradient:
         self.learner = learner
         self.algorithm = algorithm
         self.running = Running(algorithm.advantage.decay)
+        smoothing = algorithm.loss.smoothing
+        self.smoother = Smoother(learner, smoothing) if smoothing is not None else None
 
     def improve(
         self, episodes: Sequence[Episode], adapter_of: Mapping[str, str], *, step: int, lr_scale: float
@@ -31,13 +34,16 @@ class PolicyGradient:
         """See `Update`."""
         turns = [turn for episode in episodes for turn in episode.turns]
         advantages, rows = self.rows(turns, adapter_of, step)
+        if self.smoother is not None:
+            rows = self.smoother.smoothed(rows, step)
         learned = self.learner.step(rows, lr_scale=lr_scale)
         return Improved(rows=rows, advantages=advantages, learned=learned, metrics={})
 
     def state(self) -> Mapping[str, Any]:
-        """The running baselines, where there are any."""
+        """Running baselines and histories of entropy, where there are any."""
         means = self.running.state()
-        return {"running": dict(means)} if means else {}
+        kept: dict[str, Any] = {"running": dict(means)} if means else {}
+        return kept if self.smoother is None else kept | {"entropy": dict(self.smoother.state())}
 
     def tensors(self) -> Mapping[str, Tensor]:
         """Nothing, as of `state`."""
@@ -46,6 +52,8 @@ class PolicyGradient:
     def restore(self, state: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
         """See `state`."""
         self.running = Running(self.algorithm.advantage.decay, dict(state.get("running", {})))
+        if self.smoother is not None:
+            self.smoother.restore(state.get("entropy", {}))
 
     def rows(
         self, turns: Sequence[Turn], adapter_of: Mapping[str, str], step: int = 1
