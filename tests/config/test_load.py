@@ -138,7 +138,7 @@ BAD = [
     ("train.stps=3", "no key 'train.stps' (value 3). Did you mean 'steps'?"),
     ("model.tiny.hiden=3", "no key 'model.tiny.hiden' (value 3). Did you mean 'hidden'?"),
     ("algorithm.rewrd.weights.x=1", "Did you mean 'reward'?"),
-    ("steps=3", "The key 'steps' exists as 'model.tiny.steps' and 'train.steps'"),
+    ("steps=3", "'model.tiny.steps' and 'train.steps'"),
     ("hydra.run.dir=x", "no key 'hydra'"),
     ("train.steps=many", "train.steps='many' is not possible: it should be a valid integer"),
     ("train.steps=-1", "train.steps=-1 is not possible: it should be greater than or equal to 0"),
