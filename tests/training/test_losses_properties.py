@@ -103,9 +103,9 @@ def test_extreme_log_ratios_stay_finite(options: dict[str, Any], cap: float | No
         assert all(math.isfinite(value) for value in values), key
 
 
-def _single(tensor: Tensor) -> Tensor:
+def _single(tensor: Tensor | None) -> Tensor | None:
     """As the learner has it: float32."""
-    if not tensor.is_floating_point():
+    if tensor is None or not tensor.is_floating_point():
         return tensor
     return tensor.detach().float().requires_grad_(tensor.requires_grad)
 
