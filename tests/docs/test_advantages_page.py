@@ -6,7 +6,7 @@ from typing import get_args
 import pytest
 from pages import ROOT, blocks, read
 
-from mas.training.advantages.keys import GroupKey
+from mas.config.algorithm import AdvantageOptions, StepOptions
 
 PAGE = "docs/advantages.md"
 
@@ -25,4 +25,5 @@ def test_every_file_of_parts_is_on_the_page() -> None:
 def test_every_key_is_on_the_page() -> None:
     table = read(PAGE).partition("| key |")[2]
     named = {name for line in table.splitlines()[1:] for name in re.findall(r"`(\w+)`", line.split("|")[1])}
-    assert named == set(get_args(GroupKey))
+    options = (AdvantageOptions, StepOptions)
+    assert named == {name for model in options for name in get_args(model.model_fields["key"].annotation)}

@@ -15,39 +15,28 @@ from statistics import fmean
 
 import msgspec
 
-from mas.config.options import RewardOptions, SamplerOptions
 from mas.core.environment import Environment, Observation, Task
 from mas.core.errors import Halted, MasError, ReplayError, RunError
 from mas.core.messages import Payload
 from mas.core.policy import policy_of
 from mas.core.records import Episode, Turn
-from mas.core.reward import Reward
 from mas.core.seeds import derive_seed, digest
 from mas.core.together import together
 from mas.runtime.agents import Candidate
 from mas.runtime.flow import Flow
 from mas.runtime.play import isolated, team_action
 from mas.runtime.point import Point, look
-from mas.runtime.team import TeamRuntime
 from mas.training.rewards import OUTCOME, TEAM
 from mas.training.sampling.ledger import Ledger, own_terms, record_turn
+from mas.training.sampling.sampler import Sampler
 
 Terms = dict[tuple[str, str], float]
 """Means over the leaves below, by whose they are and name; "" is everybody's."""
 
 
 @dataclass(frozen=True, slots=True)
-class FullTreeSampler:
-    """Plays one tree per task; every group is the n candidates of one prompt and state.
-
-    `turns`: most team turns of an episode; None: to its end.
-    """
-
-    runtime: TeamRuntime
-    reward: Reward
-    options: SamplerOptions
-    rewards: RewardOptions
-    turns: int | None = None
+class FullTreeSampler(Sampler):
+    """Plays one tree per task; every group is the n candidates of one prompt and state."""
 
     async def sample(self, task: Task, environment: Environment, seed: int) -> tuple[Episode, ...]:
         """One episode with the turns of the whole tree, parents before children. Committed is the path of first

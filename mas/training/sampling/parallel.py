@@ -11,37 +11,29 @@ from statistics import fmean
 
 import msgspec
 
-from mas.config.options import RewardOptions, SamplerOptions
 from mas.core.environment import Environment, Step, Task
 from mas.core.errors import MasError
 from mas.core.messages import Payload
 from mas.core.records import Episode, Turn
-from mas.core.reward import Reward
 from mas.core.seeds import derive_seed, digest
 from mas.core.together import together
 from mas.runtime.agents import Candidate
 from mas.runtime.flow import Flow
 from mas.runtime.point import Point
-from mas.runtime.team import TeamRuntime
 from mas.training.advantages.members import members
 from mas.training.rewards import TEAM
 from mas.training.sampling.ledger import Ledger, own_terms, record_turn
 from mas.training.sampling.resample import resample_on_correct
+from mas.training.sampling.sampler import Sampler
 from mas.training.sampling.single import SingleDecision
 
 
 @dataclass(frozen=True, slots=True)
-class ParallelSampler:
+class ParallelSampler(Sampler):
     """Plays K episodes per task and records T x N x K turns in N groups of K trajectories.
 
-    `turns`: most team turns of an episode; None: to its end. With `options.resample` more are played, and K are kept.
+    With `options.resample` more are played, and K are kept.
     """
-
-    runtime: TeamRuntime
-    reward: Reward
-    options: SamplerOptions
-    rewards: RewardOptions
-    turns: int | None = None
 
     async def sample(self, task: Task, environment: Environment, seed: int) -> tuple[Episode, ...]:
         """Play the task K times; an episode that cannot be played to its end is a record with status `failed`."""

@@ -7,12 +7,10 @@ committed before the later agents are scored.
 
 from dataclasses import dataclass
 
-from mas.config.options import RewardOptions, SamplerOptions
 from mas.core.environment import Environment, Task
 from mas.core.errors import MasError
 from mas.core.messages import Payload
 from mas.core.records import Episode
-from mas.core.reward import Reward
 from mas.core.seeds import derive_seed, digest
 from mas.core.together import together
 from mas.runtime.agents import Candidate
@@ -22,20 +20,12 @@ from mas.runtime.point import Point, look
 from mas.runtime.team import TeamRuntime
 from mas.training.rewards import TEAM, total_reward
 from mas.training.sampling.ledger import Ledger, own_terms, record_turn
+from mas.training.sampling.sampler import Sampler
 
 
 @dataclass(frozen=True, slots=True)
-class TreeSampler:
-    """Plays one episode per task and records T x N groups of exactly K comparable turns.
-
-    `turns`: most team turns of an episode; None: to its end.
-    """
-
-    runtime: TeamRuntime
-    reward: Reward
-    options: SamplerOptions
-    rewards: RewardOptions
-    turns: int | None = None
+class TreeSampler(Sampler):
+    """Plays one episode per task and records T x N groups of exactly K comparable turns."""
 
     async def sample(self, task: Task, environment: Environment, seed: int) -> tuple[Episode, ...]:
         """Play the task; the episode's turns hold every candidate of every decision.
