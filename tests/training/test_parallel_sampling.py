@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from typing import cast
 
 import pytest
 from conftest import BaseFor
@@ -9,6 +10,7 @@ from parts import SKILLED, advantages_of, crew_of, groups_of, make_turn, runtime
 
 from mas.config.options import AdvantageOptions, RewardOptions, SamplerOptions, ScenarioOptions
 from mas.core.engine import Generation, Request
+from mas.core.environment import Task
 from mas.core.errors import EngineError
 from mas.core.seeds import derive_seed
 from mas.core.team import RoleSpec, TeamSpec
@@ -19,6 +21,9 @@ from mas.training.credit import turn_advantages
 from mas.training.crew import Crew
 from mas.training.evaluate import evaluate
 from mas.training.rewards import total_reward
+from mas.training.sampling.ledger import Ledger
+from mas.training.sampling.parallel import ParallelSampler, _ParallelPlay
+from mas.training.sampling.single import SingleDecision
 
 K = 6
 PARALLEL = SamplerOptions(mode="parallel", candidates=K)
@@ -166,3 +171,23 @@ def test_turns_of_one_trajectory_share_its_advantage() -> None:
     turns = [*long, make_turn(trajectory="short", rewards={"team.a": 0.0})]
     advantages = turn_advantages(turns, RewardOptions(), AdvantageOptions())
     assert advantages == pytest.approx([0.707106, 0.707106, 0.707106, -0.707106], abs=1e-6)
+
+
+def test_a_turn_is_paid_what_the_world_paid_until_its_agent_spoke_again() -> None:
+    # The executor speaks in every team turn, the last time twice; the planner in the second and in the fourth.
+    ledger = Ledger.open(Task(id="t", seed=0), 0)
+    spoken = [("executor", 0, 0), ("planner", 1, 0), ("executor", 1, 0), ("executor", 2, 0), ("planner", 3, 0)]
+    spoken += [("executor", 3, 0), ("executor", 3, 1)]
+    ledger.turns.extend(make_turn(agent=agent, turn=turn, visit=visit) for agent, turn, visit in spoken)
+    play = _ParallelPlay(cast("ParallelSampler", None), ledger, cast("SingleDecision", None), 0)
+    play.paid = [{"team.x": 1.0}, {"team.x": 10.0}, {"team.x": 100.0, "team.y": 5.0}, {"team.x": 1000.0}]
+    shares = [(agent, turn, visit, share) for (agent, turn, visit), share in zip(spoken, play._shares(), strict=True)]
+    assert shares == [
+        ("executor", 0, 0, {"team.x": 1.0}),
+        ("planner", 1, 0, {"team.x": 1.0 + 10.0 + 100.0, "team.y": 5.0}),
+        ("executor", 1, 0, {"team.x": 10.0}),
+        ("executor", 2, 0, {"team.x": 100.0, "team.y": 5.0}),
+        ("planner", 3, 0, {"team.x": 1000.0}),
+        ("executor", 3, 0, {}),
+        ("executor", 3, 1, {"team.x": 1000.0}),
+    ]
