@@ -87,6 +87,7 @@ def check_turns(algorithm: AlgorithmOptions, scenario: Scenario, team: TeamSpec)
         "advantage.step": algorithm.advantage.step,
         "advantage.strata": algorithm.advantage.strata,
         "reward.discount": algorithm.reward.discount < 1 or None,
+        "reward.model": algorithm.reward.model,
         "loss.ratio=sequence": algorithm.loss.ratio == "sequence" or None,
     }
     for name, part in parts.items():
