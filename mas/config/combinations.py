@@ -170,7 +170,7 @@ def _of_reward_models(algorithm: "AlgorithmOptions") -> dict[str, bool]:
         "reward.model.joins=step is only read by advantage.step.value=model: write it, or joins=added": (
             joins == "step" and (step is None or step.value != "model")
         ),
-        "advantage.step.value=model is what reward.model with joins=step says of a turn: give reward.model its kind and "
+        "advantage.step.value=model is what reward.model with joins=step says of a turn: give reward.model a kind and "
         "joins=step, or choose value=reward": step is not None and step.value == "model" and joins != "step",
         "sampler.filter compares rewards as they are sampled, and reward.model.joins=alone puts others in their place: "
         "leave one of them out": joins == "alone" and sampler.filter is not None,
