@@ -8,6 +8,7 @@ from mas.config.base import Count, NonNegative, Options, Positive, Selective
 from mas.config.combinations import why_senseless
 from mas.config.critic import CriticOptions
 from mas.config.experience import ExperienceOptions
+from mas.config.late import LateOptions
 from mas.config.losses import LossOptions
 from mas.config.preference import PreferenceOptions
 from mas.config.reward_model import RewardModelOptions
@@ -88,7 +89,7 @@ class RewardOptions(Options):
     `failure` is added where output does not parse. `of`: all turns of a trajectory have the reward of the whole one, or
     each `turn` is compared by itself, with what was paid for it alone. `discount`: below 1 each turn is compared by
     itself, with R x discount^(its distance to the trajectory's end). `length`: what long completions lose.
-    `model`: one that is trained beside the policy pays turns, too.
+    `model`: one that is trained beside the policy pays turns, too. `late`: own terms that a judge says later.
     """
 
     alpha: float = 1.0
@@ -98,6 +99,7 @@ class RewardOptions(Options):
     discount: Annotated[float, Field(gt=0, le=1)] = 1.0
     length: LengthOptions | None = None
     model: RewardModelOptions | None = None
+    late: LateOptions | None = None
 
 
 class StrataOptions(Options):

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 def why_senseless(algorithm: "AlgorithmOptions") -> str | None:
     """Why parts do not go together; None: they do."""
     wrong = _of_sampling(algorithm) | _of_comparing(algorithm) | _of_turns(algorithm) | _of_updates(algorithm)
-    wrong |= _of_reward_models(algorithm)
+    wrong |= _of_reward_models(algorithm) | _of_late_terms(algorithm)
     return next((reason for reason, is_wrong in wrong.items() if is_wrong), None)
 
 
@@ -174,6 +174,24 @@ def _of_reward_models(algorithm: "AlgorithmOptions") -> dict[str, bool]:
         "joins=step, or choose value=reward": step is not None and step.value == "model" and joins != "step",
         "sampler.filter compares rewards as they are sampled, and reward.model.joins=alone puts others in their place: "
         "leave one of them out": joins == "alone" and sampler.filter is not None,
+    }
+
+
+def _of_late_terms(algorithm: "AlgorithmOptions") -> dict[str, bool]:
+    """What judges say later, beside what does not read it."""
+    late, model = algorithm.reward.late, algorithm.reward.model
+    unread = {
+        "reward.model.joins=alone puts its own term in their place": model is not None and model.joins == "alone",
+        "preference.value=outcome reads who won": (
+            algorithm.update == "preference" and algorithm.preference.value == "outcome"
+        ),
+        "experience.score=success reads who won": (
+            algorithm.is_training_free and algorithm.experience.score == "success"
+        ),
+    }
+    return {
+        f"reward.late pays terms that nobody reads: {reason}; leave one of them out": late is not None and is_unread
+        for reason, is_unread in unread.items()
     }
 
 

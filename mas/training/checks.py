@@ -1,5 +1,7 @@
 """What a team must be like to be trained as the options say. Needs no model."""
 
+from collections.abc import Set
+
 from mas.config.options import AlgorithmOptions
 from mas.core.errors import ConfigError
 from mas.core.naming import agent_of, did_you_mean, local_name
@@ -72,6 +74,22 @@ def check_inherit(algorithm: AlgorithmOptions, team: TeamSpec) -> None:
             f"algorithm.advantage.inherit is {name!r}, and team {team.name!r} has no such agent. "
             f"{did_you_mean(name, agents)}"
         )
+
+
+def check_late(algorithm: AlgorithmOptions, paid: Set[str]) -> set[str]:
+    """Names of the terms that come late.
+
+    Raises:
+        ConfigError: one of them is paid already.
+    """
+    late = algorithm.reward.late
+    names = set() if late is None else set(late.terms)
+    if twice := sorted(names & paid):
+        raise ConfigError(
+            f"algorithm.reward.late.terms has {twice[0]!r}, which is paid as turns are sampled: give it another name "
+            f"(paid already: {', '.join(sorted(paid))})"
+        )
+    return names
 
 
 def check_turns(algorithm: AlgorithmOptions, scenario: Scenario, team: TeamSpec) -> None:
