@@ -2,7 +2,9 @@
 
 import asyncio
 import math
+import re
 from collections.abc import AsyncGenerator, Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -17,6 +19,7 @@ from mas.config.options import AlgorithmOptions, Config
 from mas.core.errors import ConfigError, TrainingError
 from mas.core.late import Answer, Judge
 from mas.core.records import Episode, Turn
+from mas.observe.metrics import read_metrics
 from mas.scenarios import build_scenario
 from mas.serving.model import BaseModel
 from mas.training import late_terms
@@ -359,3 +362,17 @@ def test_a_late_term_may_be_weighed_but_not_be_one_that_is_paid_already() -> Non
     twice = config_of(reward={"late": {"judge": "j", "terms": {"failure": 0.0}}})
     with pytest.raises(ConfigError, match=r"late\.terms has 'failure', which is paid as turns are sampled"):
         check_trainable(twice, build_scenario(twice.scenario))
+
+
+def test_the_example_of_the_page_runs(small_overrides: tuple[str, ...], tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "rewards.md").read_text(encoding="utf-8")
+    (code,) = re.findall(r"^## Rewards that come late\n.*?^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    names: dict[str, Any] = {}
+    exec(compile(code, "docs/rewards.md", "exec"), names)  # noqa: S102 - our own page
+    names["train"](str(tmp_path / "run"), *small_overrides, "train.tasks_per_step=2", "train.eval_tasks=2")
+    lines = [line for line in read_metrics(tmp_path / "run" / "metrics.jsonl") if "late" in line]
+    assert len(lines) == 2
+    for line in lines:
+        turns = sum(role["turns"] for role in line["roles"].values())
+        assert line["late"] == {"taken": turns, "defaulted": 0, "too_late": 0, "refused": 0}
+        assert all(0 <= role["terms"]["own.brief"] <= 1 for role in line["roles"].values())
