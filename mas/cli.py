@@ -151,6 +151,8 @@ def evaluate(
         if result.measures:
             told = ", ".join(f"{measure} {value:.3f}" for measure, value in result.measures.items())
             console.print(Text(f"{name}: {told}"), soft_wrap=True)
+        for loop, gate in result.loops.items():
+            console.print(Text(f"{name}: {gate.told(loop)}"), soft_wrap=True)
 
 
 @app.command()

@@ -97,6 +97,7 @@ class Episode(msgspec.Struct, frozen=True, kw_only=True):
         lines: the committed conversation.
         rewards: summed environment components of the committed play.
         measures: what else the environment tells about it (`mas.core.environment.Measured`), never trained.
+        loops: of the committed play, each loop of the team, `SOURCE-TARGET`: how often it was taken in each team turn.
         length: team turns played; passes: those of them in which no action was committed.
         attempts: tries at agents that did not answer at the first one, and compensations.
         status: `done`, or `failed` with `cause` when it could not be played to its end.
@@ -119,6 +120,7 @@ class Episode(msgspec.Struct, frozen=True, kw_only=True):
     cause: str | None = None
     attempts: tuple[Attempt, ...] = ()
     measures: Mapping[str, float] = {}
+    loops: Mapping[str, tuple[int, ...]] = {}
 
     @property
     def tokens(self) -> int:
