@@ -9,12 +9,15 @@ from rich.console import Console
 
 from mas.core.errors import ConfigError, RunDirectoryError
 from mas.observe.atomic import write_text_atomic
-from mas.overrides import Overrides
 from mas.study.ablation import ABLATION, ablation
 from mas.study.options import StudyOptions, load_study
 
 _COLUMNS = 3
 
+Overrides = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[OVERRIDES]...", help="of an ablation: scenario=NAME, and what else every arm has"),
+]
 StudyName = Annotated[str, typer.Argument(metavar="STUDY", help="a preset: demo, full or algorithms; or ablation")]
 StudyDir = Annotated[Path, typer.Option("--out", help="directory of the study")]
 
