@@ -224,6 +224,14 @@ RECIPES: dict[str, Recipe] = {
         does="Of an agent's candidates in one state, each above their mean is preferred to each below it.",
         differs="pairs are drawn on-policy and labelled by the reward, not by people",
     ),
+    "arpo": Recipe(
+        title="ARPO (GUI agents)",
+        paper="2505.16282",
+        does="Where all episodes of a task fail, one gives its place to an earlier success of the same task.",
+        differs="text worlds instead of screens; the tasks to leave out are found in the first epochs of the run, not "
+        "before it; how many successes are kept, and which gives way, is our reading",
+        needs="tasks that come again: train.tasks.source=epochs train.tasks.count=64",
+    ),
     "waltzrl": Recipe(
         title="WaltzRL",
         paper="2510.08240",

@@ -26,6 +26,7 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
         rewards: named, unweighted terms, of what a trajectory is one of (in parallel sampling the whole episode).
         paid: those of this turn alone, where a trajectory has several; the team's are all that the world paid from this
             turn to before the agent's next one. They add up to `rewards`.
+        is_replayed: whether it was sampled in an earlier step, whose `logprobs` and `adapter` it has.
         chosen: whether this candidate was committed.
         failure: why the output did not parse, None when it did.
         choices: ids of the legal tokens, empty where any token may be legal; the entropy term looks only at these.
@@ -56,6 +57,7 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
     failure: str | None = None
     choices: tuple[int, ...] = ()
     paid: Mapping[str, float] = {}
+    is_replayed: bool = False
 
 
 class Line(msgspec.Struct, frozen=True, kw_only=True):

@@ -112,6 +112,8 @@ class Trainer:
             return False
         self.progress = self.trainable.load(found[-1])
         self.tasks.restore(self.progress.tasks)
+        if self.rollout.replay is not None:
+            self.rollout.replay.restore(self.progress.replay)
         return True
 
     async def run(self, watcher: Watcher) -> Outcome:
@@ -185,11 +187,14 @@ class Trainer:
             versions=self.trainable.versions(crew),
             tasks=self.tasks.state(),
             update=self.trainable.state(),
+            replay=self.rollout.replay.state() if self.rollout.replay is not None else {},
         )
         metrics = step_metrics(episodes, improved, self.config.algorithm.reward, trained)
         metrics |= {"tokens": self.progress.tokens, "calls": self.progress.calls}
         if told := self.tasks.metrics():
             metrics["tasks"] = told
+        if self.rollout.replay is not None:
+            metrics["replay"] = self.rollout.replay.metrics()
         metrics |= published
         ended = time.perf_counter()
         metrics["seconds"] = {"sample": sampled - began, "learn": taught - sampled, "publish": ended - taught}
