@@ -14,6 +14,7 @@ from mas.study.options import CaseOptions, StudyOptions
 ABLATION = "ablation"
 ALL = "all"
 EVAL_TASKS = 100
+_OWN = ("scenario", "algorithm", "algorithm.roles")
 
 
 def subsets(roles: Sequence[str]) -> dict[str, tuple[str, ...]]:
@@ -57,6 +58,6 @@ def ablation(overrides: Sequence[str], seeds: int) -> StudyOptions:
         arm: (algorithm, *([] if arm == ALL else [f"algorithm.roles=[{','.join(trained)}]"]))
         for arm, trained in subsets(roles).items()
     }
-    rest = tuple(one for one in overrides if one.partition("=")[0] not in ("scenario", "algorithm"))
+    rest = tuple(one for one in overrides if one.partition("=")[0] not in _OWN)
     case = CaseOptions(scenario=named["scenario"], overrides=rest, own_arms=arms, arms=tuple(arms), seeds=seeds)
     return StudyOptions(cases={case.scenario: case}, eval_tasks=EVAL_TASKS)
