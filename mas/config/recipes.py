@@ -13,7 +13,7 @@ class Recipe:
         differs: from what its paper has; empty: in nothing that we know of beside models, sizes, learning rates and the
             entropy bonus, which is on unless a preset says otherwise.
         scenario: where its roles or rewards are found, and what it is tried on; empty: any.
-        needs: what else a scenario must have.
+        needs: what else a scenario must have; beside: further words of its command, without which it cannot run.
     """
 
     title: str
@@ -22,6 +22,7 @@ class Recipe:
     differs: str = ""
     scenario: str = ""
     needs: str = ""
+    beside: str = ""
 
 
 RECIPES: dict[str, Recipe] = {
@@ -230,7 +231,8 @@ RECIPES: dict[str, Recipe] = {
         does="Where all episodes of a task fail, one gives its place to an earlier success of the same task.",
         differs="text worlds instead of screens; the tasks to leave out are found in the first epochs of the run, not "
         "before it; how many successes are kept, and which gives way, is our reading",
-        needs="tasks that come again: train.tasks.source=epochs train.tasks.count=64",
+        needs="tasks that come again",
+        beside="train.tasks.source=epochs train.tasks.count=64",
     ),
     "waltzrl": Recipe(
         title="WaltzRL",
