@@ -46,7 +46,7 @@ def algorithms(
 def command_of(name: str, recipe: Recipe) -> str:
     """How to train with it where its roles are found."""
     scenario = f"scenario={recipe.scenario} " if recipe.scenario else ""
-    return f"mas train {scenario}algorithm={name}"
+    return f"mas train {scenario}algorithm={name} {recipe.beside}".rstrip()
 
 
 def parts_of(name: str) -> list[str]:

@@ -35,8 +35,7 @@ from mas.scenarios import SCENARIOS, build_scenario
 from mas.scenarios.command import scenarios
 from mas.scenarios.fits import check_fits
 from mas.scenarios.named import named_team
-from mas.study.command import curves
-from mas.study.options import load_study
+from mas.study.command import curves, demo, study
 
 if TYPE_CHECKING:
     from mas.training.evaluate import Evaluation
@@ -56,14 +55,13 @@ app.command()(run)
 app.command()(agent)
 app.command()(timeline)
 app.command()(curves)
+app.command()(demo)
+app.command()(study)
 app.command()(play)
 app.command()(stop)
 app.command()(scenarios)
 app.command()(algorithms)
 app.command()(sandbox)
-
-StudyName = Annotated[str, typer.Argument(metavar="STUDY", help="a preset: demo, full or algorithms")]
-StudyDir = Annotated[Path, typer.Option("--out", help="directory of the study")]
 
 
 def main() -> None:
@@ -151,6 +149,8 @@ def evaluate(
         if result.measures:
             told = ", ".join(f"{measure} {value:.3f}" for measure, value in result.measures.items())
             console.print(Text(f"{name}: {told}"), soft_wrap=True)
+        for loop, gate in result.loops.items():
+            console.print(Text(f"{name}: {gate.told(loop)}"), soft_wrap=True)
 
 
 @app.command()
@@ -266,25 +266,6 @@ def show_config(overrides: Overrides = None) -> None:
 
     plan_tasks(config, scenario, build_scenario)
     typer.echo(yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True), nl=False)
-
-
-@app.command()
-def demo(out: StudyDir = Path("runs/demo")) -> None:
-    """Train the four-role team on plan_path, with a small study beside it: minutes on two cores, no network."""
-    _study("demo", out, f"mas demo --out {out}")
-
-
-@app.command()
-def study(name: StudyName = "full", out: StudyDir = Path("runs/study")) -> None:
-    """Compare arms over scenarios and seeds at equal token budgets. The same command again does what is missing."""
-    _study(name, out, f"mas study {name} --out {out}")
-
-
-def _study(name: str, out: Path, command: str) -> None:
-    options = load_study(name)
-    from mas.study.run import run_study
-
-    run_study(out, options, command=command, console=Console())
 
 
 def _evaluation_table(results: "dict[str, Evaluation]", title: str) -> Table:

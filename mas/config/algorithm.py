@@ -43,6 +43,13 @@ class FilterOptions(Selective):
         return "by=equal drops all groups of equal rewards" if name == "share" and self.by == "equal" else None
 
 
+class SuccessReplayOptions(Options):
+    """Where all episodes of a task fail, one of them gives its place to an earlier success of the same task; up to
+    `size` successes of every task are kept, the newest."""
+
+    size: Positive = 4
+
+
 class SamplerOptions(Options):
     """How candidates are drawn.
 
@@ -65,6 +72,7 @@ class SamplerOptions(Options):
     resample: ResampleOptions | None = None
     refill: Count = 0
     filter: FilterOptions | None = None
+    replay: SuccessReplayOptions | None = None
 
 
 class LengthOptions(Options):

@@ -44,6 +44,13 @@ def _of_sampling(algorithm: "AlgorithmOptions") -> dict[str, bool]:
         "sampler.resample keeps some of many whole episodes: write sampler.mode=parallel": (
             is_tree and sampler.resample is not None
         ),
+        "sampler.replay puts whole episodes into groups of them: write sampler.mode=parallel": (
+            is_tree and sampler.replay is not None
+        ),
+        f"sampler.replay gives groups without a success something to be compared with, and {other} compares with no "
+        "such group: leave sampler.replay out": sampler.replay is not None and other is not None,
+        "sampler.replay keeps what roles said through their adapters, and algorithm.swap exchanges these: leave one of "
+        "them out": sampler.replay is not None and algorithm.swap is not None,
     } | {
         f"{name} leaves out what cannot be learned from differences inside groups, and {other} learns from others as "
         f"well: leave {name} out": is_there and other is not None

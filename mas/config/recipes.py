@@ -13,7 +13,7 @@ class Recipe:
         differs: from what its paper has; empty: in nothing that we know of beside models, sizes, learning rates and the
             entropy bonus, which is on unless a preset says otherwise.
         scenario: where its roles or rewards are found, and what it is tried on; empty: any.
-        needs: what else a scenario must have.
+        needs: what else a scenario must have; beside: further words of its command, without which it cannot run.
     """
 
     title: str
@@ -22,6 +22,7 @@ class Recipe:
     differs: str = ""
     scenario: str = ""
     needs: str = ""
+    beside: str = ""
 
 
 RECIPES: dict[str, Recipe] = {
@@ -223,6 +224,15 @@ RECIPES: dict[str, Recipe] = {
         paper="2305.18290",
         does="Of an agent's candidates in one state, each above their mean is preferred to each below it.",
         differs="pairs are drawn on-policy and labelled by the reward, not by people",
+    ),
+    "arpo": Recipe(
+        title="ARPO (GUI agents)",
+        paper="2505.16282",
+        does="Where all episodes of a task fail, one gives its place to an earlier success of the same task.",
+        differs="text worlds instead of screens; the tasks to leave out are found in the first epochs of the run, not "
+        "before it; how many successes are kept, and which gives way, is our reading",
+        needs="tasks that come again",
+        beside="train.tasks.source=epochs train.tasks.count=64",
     ),
     "waltzrl": Recipe(
         title="WaltzRL",

@@ -14,6 +14,7 @@ WITH_ARMS: tuple[SourceName, ...] = ("mixture", "curriculum", "progress")
 _SOURCES_WITH: dict[str, tuple[SourceName, ...]] = {
     "count": ("epochs",),
     "shuffle": ("epochs",),
+    "give_up": ("epochs",),
     "arms": WITH_ARMS,
     "threshold": ("curriculum",),
     "patience": ("curriculum",),
@@ -55,7 +56,8 @@ class TaskOptions(Options):
 
     `source`: `fresh` takes tasks never seen before (of a finite scenario: drawn anew for every step), `epochs` all of
     the first `count` tasks once before any comes twice (None: all that a finite scenario has), in an order that
-    changes from epoch to epoch if `shuffle`. The others take theirs from `arms`: `mixture` by their weights,
+    changes from epoch to epoch if `shuffle`; with `give_up` a task is left out once no episode has solved it in its
+    first so many plays. The others take theirs from `arms`: `mixture` by their weights,
     `curriculum` from one after the other, `progress` most from the one where most changes.
 
     `threshold`, `patience`: a curriculum goes on to the next arm when the mean success of a step's tasks was at least
@@ -66,6 +68,7 @@ class TaskOptions(Options):
     source: SourceName = "fresh"
     count: Positive | None = None
     shuffle: bool = True
+    give_up: Positive | None = None
     arms: dict[ArmName, ArmOptions] = Field(default_factory=dict)
     threshold: Annotated[float, Field(gt=0, le=1)] = 0.8
     patience: Positive = 2

@@ -28,6 +28,7 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
             turn to before the agent's next one. They add up to `rewards`.
         grounded: whether the output parsed and the team's action of its turn was legal; None where no whole turn was
             played (tree sampling).
+        is_replayed: whether it was sampled in an earlier step, whose `logprobs` and `adapter` it has.
         chosen: whether this candidate was committed.
         failure: why the output did not parse, None when it did.
         choices: ids of the legal tokens, empty where any token may be legal; the entropy term looks only at these.
@@ -59,6 +60,7 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
     choices: tuple[int, ...] = ()
     paid: Mapping[str, float] = {}
     grounded: bool | None = None
+    is_replayed: bool = False
 
 
 class Line(msgspec.Struct, frozen=True, kw_only=True):
@@ -100,6 +102,7 @@ class Episode(msgspec.Struct, frozen=True, kw_only=True):
         lines: the committed conversation.
         rewards: summed environment components of the committed play.
         measures: what else the environment tells about it (`mas.core.environment.Measured`), never trained.
+        loops: of the committed play, each loop of the team, `SOURCE-TARGET`: how often it was taken in each team turn.
         length: team turns played; passes: those of them in which no action was committed.
         attempts: tries at agents that did not answer at the first one, and compensations.
         status: `done`, or `failed` with `cause` when it could not be played to its end.
@@ -122,6 +125,7 @@ class Episode(msgspec.Struct, frozen=True, kw_only=True):
     cause: str | None = None
     attempts: tuple[Attempt, ...] = ()
     measures: Mapping[str, float] = {}
+    loops: Mapping[str, tuple[int, ...]] = {}
 
     @property
     def tokens(self) -> int:

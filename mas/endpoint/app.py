@@ -51,7 +51,7 @@ def build_app(
         kept: keeps the requests to the teams, entered by the caller; None: they end with their client.
     """
     gate, health = Gate(running=max_running, waiting=max_waiting), Health()
-    metrics = Metrics(served.engine, gate)
+    metrics = Metrics(served.engine, gate, served.teams)
     pages = _Pages(served, gate, metrics, health)
 
     people = PeoplePages(desk or HumanDesk(), max_body)

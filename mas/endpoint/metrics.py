@@ -1,14 +1,15 @@
 """Counters and gauges of one server in Prometheus' form, in a registry of its own."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from mas.core.engine import Engine
 from mas.endpoint.gate import Gate
+from mas.endpoint.teams import TeamModel
 
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
 
@@ -16,7 +17,7 @@ _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120
 class Metrics:
     """What a server did since it was made, and what it does now."""
 
-    def __init__(self, engine: Engine, gate: Gate) -> None:
+    def __init__(self, engine: Engine, gate: Gate, teams: Sequence[TeamModel] = ()) -> None:
         registry = self.registry = CollectorRegistry(auto_describe=True)
         began = time.monotonic()
         self._requests = Counter(
@@ -46,6 +47,7 @@ class Metrics:
         for name, text, value in now:
             Gauge(name, text, registry=registry).set_function(value)
         registry.register(_Versions(engine))
+        registry.register(_Teams(teams))
 
     def request(self, model: str, status: int, seconds: float) -> None:
         """A request has ended. `model`: empty where it named none that is served."""
@@ -77,3 +79,21 @@ class _Versions(Collector):
         for name, ref in self._engine.adapters().items():
             versions.add_metric((name,), ref.version)
         yield versions
+
+
+class _Teams(Collector):
+    """Team turns and how often their loops were taken: the share of replies that a feedback agent sent back, say."""
+
+    def __init__(self, teams: Sequence[TeamModel]) -> None:
+        self._teams = teams
+
+    def collect(self) -> Iterator[Metric]:
+        turns = CounterMetricFamily("mas_team_turns", "Team turns played", labels=("model",))
+        loops = CounterMetricFamily("mas_team_loops", "How often a team's loop was taken", labels=("model", "loop"))
+        for team in self._teams:
+            model = f"team:{team.name}"
+            turns.add_metric((model,), team.turns_played)
+            for name, taken in team.loops_taken.items():
+                loops.add_metric((model, name), taken)
+        yield turns
+        yield loops

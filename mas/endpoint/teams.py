@@ -28,6 +28,7 @@ from mas.runtime.play import team_action
 from mas.runtime.point import view_names
 from mas.runtime.team import TeamRuntime
 from mas.scenarios.world import RecordEnvironment
+from mas.training.gates import loops_of
 from mas.training.sampling.ledger import Ledger
 from mas.training.sampling.single import SingleDecision
 
@@ -96,12 +97,17 @@ class TeamModel:
         runtime: entered, and left after the last turn.
         example: what each view of the team's world sees in some situation. It says which fields there are.
         reads: fields that some member's prompt cannot do without.
+
+    Attributes:
+        turns_played: since it was made; loops_taken: `SOURCE-TARGET` -> how often in all of them.
     """
 
     def __init__(self, runtime: TeamRuntime, example: Views, reads: frozenset[str] = frozenset()) -> None:
         self.runtime = runtime
         self.name = runtime.plan.spec.name
         self._shown = {view: example[view] for view in dict.fromkeys(view_names(runtime.plan).values())}
+        self.turns_played = 0
+        self.loops_taken = {name: 0 for name, _ in loops_of(runtime.plan)}
         self._fields = {field for fields in example.values() for field in fields}
         self._takes_text = reads <= {TEXT_FIELD}
         self.example = json.dumps(_merged(self._shown), ensure_ascii=False)
@@ -160,6 +166,9 @@ class TeamModel:
 
         def on_turn(turn: int, flow: Flow, step: Step) -> None:
             actions.append(team_action(flow))
+            self.turns_played += 1
+            for name, taken in zip(self.loops_taken, flow.uses, strict=True):
+                self.loops_taken[name] += taken
 
         try:
             decide = SingleDecision(self.runtime, ledger, seed, temperature)

@@ -16,7 +16,7 @@ from mas.graph.find import find_team
 from mas.scenarios import build_scenario
 from mas.serving.model import BaseModel
 from mas.serving.weights import AdapterWeights
-from mas.study.options import ARMS, REFERENCE, CaseOptions
+from mas.study.options import CaseOptions
 from mas.training.compare import swapped, untrained
 from mas.training.crew import open_crew, trainable_adapters
 from mas.training.evaluate import Evaluation, evaluate, random_success
@@ -61,9 +61,8 @@ class Chain(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         limits: tuple[str, ...] = ()
         if budget is not None:
             limits = (f"train.token_budget={budget}", f"train.steps={_MANY_STEPS}", "train.target=null")
-        chosen = (f"scenario={self.options.scenario}", *ARMS[arm], f"train.seed={self.seed}")
-        own = self.options.arm_overrides.get(arm, ())
-        config = load_config([*chosen, *self.options.overrides, *own, *limits])
+        chosen = (f"scenario={self.options.scenario}", *self.options.overrides_of(arm), f"train.seed={self.seed}")
+        config = load_config([*chosen, *limits])
         if config.algorithm.is_training_free:
             raise ConfigError(f"arm {arm!r}: a study compares adapters, and algorithm.update=training_free trains none")
         return config
@@ -83,7 +82,8 @@ def run_chain(chain: Chain, note: Note | None = None, train_reference: Train | N
     for arm in chain.options.arms:
         began = time.perf_counter()
         config = chain.configure(arm, budget)
-        if arm == REFERENCE and train_reference is not None:
+        is_reference = arm == chain.options.reference
+        if is_reference and train_reference is not None:
             outcome, curve = train_reference(config, play.scenario)
         else:
             watcher = Silent()
@@ -91,7 +91,7 @@ def run_chain(chain: Chain, note: Note | None = None, train_reference: Train | N
             outcome = asyncio.run(Trainer(config, play.scenario, play.base, tasks=tasks).run(watcher))
             curve = tuple(watcher.curve)
         play.trained(arm, config, outcome, curve, time.perf_counter() - began)
-        budget = outcome.progress.tokens if arm == REFERENCE else budget
+        budget = outcome.progress.tokens if is_reference else budget
     return play.runs
 
 
@@ -101,7 +101,7 @@ class _Play:
     def __init__(self, chain: Chain, note: Note) -> None:
         self.chain = chain
         self.note = note
-        self.config = chain.configure(REFERENCE)
+        self.config = chain.configure(chain.options.reference)
         self.scenario = build_scenario(self.config.scenario)
         self.base: BaseModel = open_base(self.config, self.scenario, lambda text: None)
         self.runs: list[ArmRun] = []
@@ -111,7 +111,10 @@ class _Play:
         chance = random_success(self.scenario, self.chain.eval_tasks, self.chain.seed)
         if chance is not None:
             self._add("random", chance, chance)
-        for arm, team in (("untrained_team", REFERENCE), ("untrained_single", "single_agent_grpo")):
+        played = {"untrained_team": self.chain.options.reference}
+        if not self.chain.options.own_arms:
+            played["untrained_single"] = "single_agent_grpo"
+        for arm, team in played.items():
             config = self.chain.configure(team)
             self._evaluated(arm, config, untrained(config, self.scenario, self.base))
 
@@ -120,7 +123,7 @@ class _Play:
         spent = outcome.progress
         cost: dict[str, Any] = {"tokens": spent.tokens, "steps": spent.step, "seconds": seconds, "curve": curve}
         self._evaluated(arm, config, outcome.adapters, cost=cost)
-        if arm == REFERENCE and self.chain.options.swap is not None:
+        if arm == self.chain.options.reference and self.chain.options.swap is not None:
             speakers = trainable_adapters(self._team(config), config.algorithm.policy)
             exchanged = swapped(speakers, self.chain.options.swap)
             name = f"{arm}, {' and '.join(self.chain.options.swap)} swapped"

@@ -1,14 +1,25 @@
-"""The command `mas curves`: learning curves of several runs as one drawing."""
+"""The commands `mas demo` and `mas study`, and `mas curves`: learning curves of several runs as one drawing."""
 
+import shlex
 from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.console import Console
 
 from mas.core.errors import ConfigError, RunDirectoryError
 from mas.observe.atomic import write_text_atomic
+from mas.study.ablation import ABLATION, ablation
+from mas.study.options import StudyOptions, load_study
 
 _COLUMNS = 3
+
+Overrides = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[OVERRIDES]...", help="of an ablation: scenario=NAME, and what else every arm has"),
+]
+StudyName = Annotated[str, typer.Argument(metavar="STUDY", help="a preset: demo, full or algorithms; or ablation")]
+StudyDir = Annotated[Path, typer.Option("--out", help="directory of the study")]
 
 
 def curves(
@@ -39,3 +50,28 @@ def curves(
         if not run.is_over:
             typer.echo(f"{run.path} has not ended: step {run.lines[-1]['step']}; its series is drawn so far", err=True)
     typer.echo(str(out))
+
+
+def demo(out: StudyDir = Path("runs/demo")) -> None:
+    """Train the four-role team on plan_path, with a small study beside it: minutes on two cores, no network."""
+    _study(load_study("demo"), out, f"mas demo --out {out}")
+
+
+def study(
+    name: StudyName = "full",
+    overrides: Overrides = None,
+    out: StudyDir = Path("runs/study"),
+    seeds: Annotated[int | None, typer.Option(min=1, help="of an ablation; default: 3")] = None,
+) -> None:
+    """Compare arms over scenarios and seeds at equal token budgets. The same command again does what is missing."""
+    if name != ABLATION and (overrides or seeds is not None):
+        raise ConfigError(f"study {name!r} is a preset: only `mas study {ABLATION}` takes overrides and --seeds")
+    options = ablation(overrides or [], seeds or 3) if name == ABLATION else load_study(name)
+    given = [*(overrides or []), *([] if seeds is None else ["--seeds", str(seeds)])]
+    _study(options, out, shlex.join(["mas", "study", name, *given, "--out", str(out)]))
+
+
+def _study(options: StudyOptions, out: Path, command: str) -> None:
+    from mas.study.run import run_study
+
+    run_study(out, options, command=command, console=Console())

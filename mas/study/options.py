@@ -12,7 +12,7 @@ from mas.core.errors import ConfigError
 from mas.core.naming import did_you_mean
 
 REFERENCE = "team_at_grpo"
-"""The arm that is trained first; what it cost is every other arm's token budget."""
+"""The arm that presets train first; what it cost is every other arm's token budget."""
 
 ARMS: dict[str, tuple[str, ...]] = {
     REFERENCE: ("algorithm=at_grpo",),
@@ -33,15 +33,27 @@ class CaseOptions(Options):
     """One scenario with its arms.
 
     `overrides` are those of the command line, `arm_overrides` more of them for some arms (an arm that needs another
-    batch size to do its best); `swap`: two roles whose adapters are exchanged after training.
+    batch size to do its best); `own_arms` are arms of this case alone, name -> overrides. The first arm is the
+    reference: what it cost is every other arm's token budget. `swap`: two roles whose adapters are exchanged after it.
     """
 
     scenario: str
     overrides: tuple[str, ...] = ()
-    arm_overrides: Annotated[dict[str, tuple[str, ...]], Field(default_factory=dict)]
-    arms: tuple[str, ...] = (REFERENCE, "team_parallel_grpo", "single_agent_grpo")
+    arm_overrides: dict[str, tuple[str, ...]] = Field(default_factory=dict)
+    own_arms: dict[str, tuple[str, ...]] = Field(default_factory=dict)
+    arms: Annotated[tuple[str, ...], Field(min_length=1)] = (REFERENCE, "team_parallel_grpo", "single_agent_grpo")
     seeds: Positive = 3
     swap: tuple[str, str] | None = None
+
+    @property
+    def reference(self) -> str:
+        """The arm that is trained first."""
+        return self.arms[0]
+
+    def overrides_of(self, arm: str) -> tuple[str, ...]:
+        """All that an arm overrides, after the scenario."""
+        named = self.own_arms[arm] if arm in self.own_arms else ARMS[arm]
+        return (*named, *self.overrides, *self.arm_overrides.get(arm, ()))
 
 
 class StudyOptions(Options):
@@ -67,8 +79,9 @@ def load_study(name: str) -> StudyOptions:
         raise ConfigError(f"study {name!r} does not fit: {error}") from error
     for case, options in study.cases.items():
         for arm in (*options.arms, *options.arm_overrides):
-            if arm not in ARMS:
-                raise ConfigError(f"study {name!r}, case {case!r}: no arm {arm!r}. {did_you_mean(arm, ARMS)}")
+            if arm not in ARMS and arm not in options.own_arms:
+                known = [*ARMS, *options.own_arms]
+                raise ConfigError(f"study {name!r}, case {case!r}: no arm {arm!r}. {did_you_mean(arm, known)}")
         if options.arms[:1] != (REFERENCE,):
             raise ConfigError(
                 f"study {name!r}, case {case!r}: the first arm is {REFERENCE!r}, it sets the token budget"

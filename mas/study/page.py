@@ -14,8 +14,8 @@ from mas.study.chain import ArmRun
 from mas.study.summary import learning_charts, success_by_arm
 
 NOTES = (
-    "success on held-out tasks, greedy; every trained arm of a seed had the tokens that team_at_grpo took, play-outs "
-    "that score candidates included; random draws among the legal actions",
+    "success on held-out tasks, greedy; every trained arm of a seed had the tokens that the first one took (in presets "
+    "team_at_grpo), play-outs that score candidates included; random draws among the legal actions",
     "no shortest-path oracle enters a reward unless an arm's overrides say scenario.options.oracle=true",
 )
 

@@ -26,7 +26,7 @@ from mas.roles import build_roles
 from mas.scenarios import build_scenario
 from mas.study.chain import ArmRun, Chain, Curve, Note, run_chain
 from mas.study.lanes import run_chains
-from mas.study.options import ARMS, REFERENCE, StudyOptions
+from mas.study.options import ARMS, StudyOptions
 from mas.study.page import write_study_page, write_summary
 from mas.study.plot import curves_svg, markdown_table
 from mas.study.summary import learning_charts
@@ -99,7 +99,7 @@ class _MainRun:
 
     def report(self, chain: Chain) -> Report:
         """The run's own report."""
-        config = self._placed(chain.configure(REFERENCE))
+        config = self._placed(chain.configure(chain.options.reference))
         spec = find_team(build_scenario(config.scenario), config.algorithm.team)
         return build_report(self.path, config, compile_team(spec, build_roles(spec)))
 

@@ -38,7 +38,7 @@ def learning_charts(runs: Sequence[ArmRun]) -> tuple[Chart, ...]:
     charts = []
     for case in dict.fromkeys(run.case for run in runs):
         curved = {run.arm for run in runs if run.case == case and run.curve}
-        arms = [arm for arm in ARMS if arm in curved]
+        arms = [arm for arm in dict.fromkeys([*ARMS, *(run.arm for run in runs)]) if arm in curved]
         series = tuple(_series(arm, [run for run in runs if (run.case, run.arm) == (case, arm)]) for arm in arms)
         if series:
             charts.append(

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from random import Random
 from statistics import fmean
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -14,6 +15,7 @@ from mas.core.scenario import Scenario, Split
 from mas.core.seeds import derive_seed
 from mas.core.together import together
 from mas.runtime.team import TeamRuntime
+from mas.training.gates import Gate, gates, loops_of
 from mas.training.sampling.single import play_once
 from mas.training.summary import pass_share
 
@@ -25,7 +27,8 @@ class Evaluation(msgspec.Struct, frozen=True, kw_only=True):
     """Means over episodes.
 
     `passes`: share of team turns without a committed action; `failures`: share of outputs that did not parse;
-    `unplayed`: episodes ended by an error; `measures`: what the environment tells beside rewards, of those played.
+    `unplayed`: episodes ended by an error; `measures`: what the environment tells beside rewards, of those played;
+    `loops`: how often the team's loops were taken.
     """
 
     success: float
@@ -36,12 +39,17 @@ class Evaluation(msgspec.Struct, frozen=True, kw_only=True):
     tokens: int
     episodes: tuple[Episode, ...]
     measures: Mapping[str, float] = {}
+    loops: Mapping[str, Gate] = {}
 
     def metrics(self) -> dict[str, Any]:
-        """The numbers without the episodes; measures, where there are any, below `measures`."""
+        """The numbers without the episodes; measures and loops, where there are any, below `measures` and `loops`."""
         names = ("success", "turns", "passes", "failures", "unplayed")
-        numbers = {name: getattr(self, name) for name in names}
-        return numbers | ({"measures": dict(self.measures)} if self.measures else {})
+        numbers: dict[str, Any] = {name: getattr(self, name) for name in names}
+        if self.measures:
+            numbers["measures"] = dict(self.measures)
+        if self.loops:
+            numbers["loops"] = {name: msgspec.to_builtins(gate) for name, gate in self.loops.items()}
+        return numbers
 
 
 async def evaluate(
@@ -80,7 +88,7 @@ async def evaluate(
             raise Halted(f"the evaluation was stopped after {done} of {tasks} tasks")
         if all(episode.status == "failed" for episode in played):
             break
-    return summarise(episodes)
+    return summarise(episodes, dict(loops_of(runtime.plan)))
 
 
 def check_played(result: Evaluation) -> None:
@@ -93,8 +101,8 @@ def check_played(result: Evaluation) -> None:
         raise RunError(f"none of {result.unplayed} tasks could be played: {result.episodes[0].cause}")
 
 
-def summarise(episodes: Sequence[Episode]) -> Evaluation:
-    """The evaluation of episodes already played."""
+def summarise(episodes: Sequence[Episode], bounds: Mapping[str, int] = MappingProxyType({})) -> Evaluation:
+    """The evaluation of episodes already played. `bounds`: of the team's loops; see `loops_of`."""
     lines = [line for episode in episodes for line in episode.lines]
     return Evaluation(
         success=fmean(episode.success for episode in episodes),
@@ -105,6 +113,7 @@ def summarise(episodes: Sequence[Episode]) -> Evaluation:
         tokens=sum(episode.tokens for episode in episodes),
         episodes=tuple(episodes),
         measures=mean_measures(episode.measures for episode in episodes),
+        loops=gates(bounds, episodes),
     )
 
 

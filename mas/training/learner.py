@@ -167,9 +167,9 @@ class Learner:
             loss = (losses.loss_J * feed.per_token([row.weight for row in batch.rows])).sum()
             if loss.requires_grad:
                 loss.backward()  # type: ignore[no-untyped-call]
-        roles = [row.turn.role for row in batch.rows for _ in row.turn.completion_ids]
+        turns = [row.turn for row in batch.rows for _ in row.turn.completion_ids]
         for name, rows, tokens in feed.adapters():
-            tallies[name].add(losses.values, rows, tokens, roles)
+            tallies[name].add(losses.values, rows, tokens, turns)
         return loss.detach()
 
     def _losses(self, feed: Feed, scores: Scores, start: Logprobs | None, reference_J: Tensor | None) -> TokenLosses:

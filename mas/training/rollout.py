@@ -16,6 +16,7 @@ from mas.training.late_terms import LateTerms
 from mas.training.rewards import total_reward
 from mas.training.sampling.modes import SAMPLERS
 from mas.training.sampling.selection import filter_groups
+from mas.training.sampling.success_replay import SuccessReplay
 from mas.training.schedules import Horizon
 from mas.training.tasks.plan import Planned, TaskPlan, outcome_of
 
@@ -29,6 +30,8 @@ class Rollout:
         self._train = config.train
         self._tasks = tasks
         horizon = config.algorithm.sampler.horizon
+        replay = config.algorithm.sampler.replay
+        self.replay = SuccessReplay(replay.size, config.train.seed) if replay is not None else None
         self._horizon = Horizon(turns=horizon.turns, every=horizon.every) if horizon is not None else None
 
     async def sample(self, runtime: TeamRuntime, step: int, trained: Container[str]) -> list[Episode]:
@@ -74,6 +77,8 @@ class Rollout:
         played: Sequence[Sequence[Episode]] = await together(plays, "task")
         if self.late is not None:
             played = await self.late.join(played)
+        if self.replay is not None:
+            played = [self.replay.mended(group, step) for group in played]
         rewards = self._algorithm.reward
         return played, [
             outcome_of(one.pick, group, rewards, trained) for one, group in zip(planned, played, strict=True)

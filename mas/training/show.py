@@ -11,12 +11,14 @@ from mas.core.environment import Environment, Step, Task
 from mas.core.messages import Payload
 from mas.core.naming import agent_of
 from mas.core.records import Attempt, Episode, Line
+from mas.graph.plan import Plan
 from mas.runtime.events import Setting
 from mas.runtime.flow import Flow
 from mas.runtime.play import team_action
 from mas.runtime.point import Point
 from mas.runtime.runlog import RunLog
 from mas.training.crew import Players
+from mas.training.gates import gates, loops_of
 from mas.training.murmur import Murmur
 from mas.training.sampling.ledger import Ledger
 from mas.training.sampling.single import SingleDecision
@@ -36,7 +38,7 @@ async def show_episode(
     """Play a task and print it; temperature 0 is greedy, None each role's own. `settings`: see `TeamRuntime.play`."""
     environment = players.scenario.environment()
     environment.reset(task)
-    story = _Story(console, environment, list(players.plan.spec.members()))
+    story = _Story(console, environment, players.plan)
     story.world(f"{players.scenario.name} {task.id}")
     ledger = Ledger(id=shown_as(task), task=task.id)
     decide = SingleDecision(players.runtime, ledger, seed, temperature)
@@ -81,8 +83,9 @@ async def tell_what_was(log: RunLog, team: str, task: Task, console: Console) ->
 class _Story:
     """Prints an episode. Model text is printed as it is, never as markup."""
 
-    def __init__(self, console: Console, environment: Environment, agents: list[str]) -> None:
+    def __init__(self, console: Console, environment: Environment, plan: Plan) -> None:
         self._console, self._environment = console, environment
+        self._bounds, agents = dict(loops_of(plan)), list(plan.spec.members())
         self.colours = {agent: _COLOURS[number % len(_COLOURS)] for number, agent in enumerate(agents)}
         self._width = max(len(agent) for agent in agents)
 
@@ -120,3 +123,5 @@ class _Story:
         """How it ended."""
         outcome = ("solved", "bold green") if episode.success else ("not solved", "bold red")
         self._console.print(Text.assemble(outcome, f"  {episode.calls} generations, {episode.tokens} tokens"))
+        for loop, gate in gates(self._bounds, [episode]).items():
+            self._console.print(Text(gate.told(loop), style="dim"))

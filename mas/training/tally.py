@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
+from mas.core.records import Turn
 from mas.training.losses.importance import importance_statistics
 
 Metrics = dict[str, float]
@@ -22,33 +23,38 @@ class Tally:
 
     def __init__(self) -> None:
         self.rows = 0
-        self._roles: list[str] = []
+        self._turns: list[Turn] = []
         self._values: dict[str, list[Tensor]] = defaultdict(list)
 
-    def add(self, values: Mapping[str, Tensor], rows: int, tokens: slice, roles: Sequence[str]) -> None:
-        """Add so many rows, whose loss tokens are these. `roles`: who spoke, of every token of the micro-batch."""
+    def add(self, values: Mapping[str, Tensor], rows: int, tokens: slice, turns: Sequence[Turn]) -> None:
+        """Add so many rows, whose loss tokens are these. `turns`: of every token of the micro-batch."""
         self.rows += rows
-        self._roles += roles[tokens]
+        self._turns += turns[tokens]
         for name, value_J in values.items():
             self._values[name].append(value_J[tokens])
 
     def metrics(self) -> Metrics:
-        """Means over tokens, what the importance weights say of the samples, and counts.
+        """Means over tokens, what the importance weights say of the samples, and counts; `behaviour_gap` is the mean
+        over what was sampled in this step, 0 where all was replayed.
 
         Where several roles speak with this adapter, `ROLE.ess` and the like say it of each.
         """
         values = {name: torch.cat(parts) for name, parts in self._values.items()}
         found = {name: float(value_J.double().mean()) for name, value_J in values.items()}
+        fresh = [not turn.is_replayed for turn in self._turns]
+        if not all(fresh):
+            gap_J = values["behaviour_gap"][torch.tensor(fresh, device=values["behaviour_gap"].device)]
+            found["behaviour_gap"] = float(gap_J.double().mean()) if any(fresh) else 0.0
         found |= _of_samples(values["importance"])
-        speakers = sorted(set(self._roles))
+        speakers = sorted({turn.role for turn in self._turns})
         for role in speakers if len(speakers) > 1 else ():
-            own = torch.tensor([one == role for one in self._roles], device=values["importance"].device)
+            own = torch.tensor([one.role == role for one in self._turns], device=values["importance"].device)
             clipped = {"importance_clipped": float(values["importance_clipped"][own].double().mean())}
             clipped |= _of_samples(values["importance"][own])
             found |= {f"{role}.{name}": value for name, value in clipped.items()}
         return found | {
             "ratio_max": float(values["ratio"].max()),
-            "tokens": float(len(self._roles)),
+            "tokens": float(len(self._turns)),
             "rows": float(self.rows),
         }
 

@@ -119,6 +119,8 @@ class Trainer:
             return False
         self.progress = self.trainable.load(found[-1])
         self.tasks.restore(self.progress.tasks)
+        if self.rollout.replay is not None:
+            self.rollout.replay.restore(self.progress.replay)
         return True
 
     async def run(self, watcher: Watcher) -> Outcome:
@@ -194,6 +196,7 @@ class Trainer:
             versions=self.trainable.versions(crew),
             tasks=self.tasks.state(),
             update=self.trainable.state(),
+            replay=self.rollout.replay.state() if self.rollout.replay is not None else {},
         )
         metrics = step_metrics(episodes, improved, self.config.algorithm.reward, trained)
         metrics |= {"tokens": self.progress.tokens, "calls": self.progress.calls}
@@ -201,6 +204,8 @@ class Trainer:
             metrics["tasks"] = told
         if self.rollout.late is not None:
             metrics["late"] = self.rollout.late.metrics()
+        if self.rollout.replay is not None:
+            metrics["replay"] = self.rollout.replay.metrics()
         metrics |= published
         ended = time.perf_counter()
         metrics["seconds"] = {"sample": sampled - began, "learn": taught - sampled, "publish": ended - taught}

@@ -20,6 +20,11 @@ def test_one_algorithm_says_what_it_sets_and_how_to_run_it(mas: Callable[..., An
     assert "mas train scenario=delegate algorithm=matpo" in shown
 
 
+def test_the_command_of_an_algorithm_has_what_it_cannot_run_without(mas: Callable[..., Any]) -> None:
+    shown = mas("algorithms", "arpo").out
+    assert "mas train algorithm=arpo train.tasks.source=epochs train.tasks.count=64" in shown
+
+
 def test_a_question_mark_lists_them_where_one_would_be_chosen(mas: Callable[..., Any]) -> None:
     assert "gigpo" in mas("train", "algorithm=?").out
 

@@ -12,6 +12,7 @@ from pages import PAGES, ROOT, blocks, prose, read
 from typer.core import TyperGroup
 
 from mas.cli import app
+from mas.study.ablation import ABLATION, ablation
 from mas.study.options import load_study
 
 Mas = Callable[..., Any]
@@ -71,7 +72,11 @@ def test_every_command_of_a_page_works(
     for words in commands(page):
         check_usage(words)
         if words[0] in ("demo", "study"):
-            load_study("demo" if words[0] == "demo" else next(iter(words[1:]), "full"))
+            name = "demo" if words[0] == "demo" else next(iter(words[1:]), "full")
+            if name == ABLATION:
+                ablation([word for word in words if "=" in word], seeds=1)
+            else:
+                load_study(name)
             continue
         if words[0] in RUN_ELSEWHERE or "--bus" in words:
             continue

@@ -264,3 +264,23 @@ async def test_a_situation_too_long_for_a_member_is_the_clients_mistake() -> Non
         body = asked("plan_path", SITUATION | {"goal": "2" * 5000})
         assert "exceed the context" in problem(await asking.post("/v1/chat/completions", json=body), 400)["message"]
         assert (await asking.get("/health")).status_code == 200
+
+
+async def test_how_often_a_team_s_loop_was_taken_is_counted() -> None:
+    # The first reply is sent back once, the second is kept; counters begin at 0.
+    script = {"F!efrc>": "u", "F!efrr>": "k", "F.efoc>": "k", "C!efr;>": "c", "C.efo;>": "c", "C!efr;cu>": "r"}
+    engine = ScriptedEngine(lambda prompt, adapter, seed: script[prompt])
+    async with playing(engine, scenario="safe_reply") as model, client(build_app(offer(engine, teams=[model]))) as on:
+        before = (await on.get("/metrics")).text
+        actions = [
+            (await on.post("/v1/chat/completions", json=asked("safe_reply", {"request": request}))).json()
+            for request in ("!efr", ".efo")
+        ]
+        after = (await on.get("/metrics")).text
+    assert [answer["choices"][0]["message"]["content"] for answer in actions] == ["r", "c"]
+    loop = 'mas_team_loops_total{loop="feedback-conversation",model="team:safe_reply"}'
+    turns = 'mas_team_turns_total{model="team:safe_reply"}'
+    assert f"{loop} 0.0" in before
+    assert f"{turns} 0.0" in before
+    assert f"{loop} 1.0" in after
+    assert f"{turns} 2.0" in after

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mas.config.load import load_config
 from mas.config.options import TrainOptions
 from mas.core.errors import ConfigError
 from mas.core.seeds import derive_seed
@@ -23,6 +24,7 @@ SOURCES: dict[str, dict[str, Any]] = {
     "fresh": {},
     "epochs": {"source": "epochs", "count": 7},
     "in order": {"source": "epochs", "count": 5, "shuffle": False},
+    "epochs that give up": {"source": "epochs", "count": 9, "give_up": 2},
     "mixture": {"source": "mixture", "arms": {"a": {"weight": 0.1}, "b": {"weight": 0.7}, "c": {"weight": 0.2}}},
     "curriculum": {"source": "curriculum", "arms": ARMS, "threshold": 0.5, "patience": 2},
     "progress": {"source": "progress", "arms": ARMS, "fast": 0.5},
@@ -363,3 +365,31 @@ def test_an_epoch_still_has_every_task_once_where_draws_leave_some_out() -> None
         drawn += [pick.index for pick in (*own, *more)]
         assert source.metrics()["epoch"] == pytest.approx(len(drawn) / 7)
     assert set(Counter(drawn).values()) == {10}
+
+
+def test_a_task_that_nobody_solves_is_left_out_after_so_many_plays() -> None:
+    source = make({"source": "epochs", "count": 6, "give_up": 2})
+    played: Counter[int] = Counter()
+    for step in range(40):
+        picks = source.draw(step, 4)
+        played.update(pick.index for pick in picks)
+        # Task 0 is never solved, task 1 once and never again, the others always.
+        source.tell([went([pick], float(pick.index > 1 or (pick.index == 1 and step < 2)))[0] for pick in picks])
+    assert played[0] == 2
+    assert max(played.values()) - min(played[index] for index in range(1, 6)) <= 1
+    assert sum(played.values()) == 160
+    assert source.metrics()["left_out"] == 1.0
+
+
+def test_where_every_task_is_given_up_all_are_played_again() -> None:
+    source = make({"source": "epochs", "count": 3, "give_up": 1})
+    for step in range(5):
+        picks = source.draw(step, 3)
+        assert {pick.index for pick in picks} == {0, 1, 2}
+        source.tell(went(picks, 0.0))
+    assert source.metrics()["left_out"] == 0.0
+
+
+def test_only_epochs_give_tasks_up() -> None:
+    with pytest.raises(ConfigError, match=r"only epochs has it"):
+        load_config(["train.tasks.give_up=2"])

@@ -14,6 +14,7 @@ from mas.core.reward import Move, Reward
 from mas.runtime.agents import Candidate
 from mas.runtime.flow import Flow
 from mas.runtime.point import Point
+from mas.training.gates import loops_of
 from mas.training.rewards import FAILURE, OWN
 
 
@@ -33,6 +34,7 @@ class Ledger:
     passes: int = 0
     parent: str | None = None
     attempts: list[Attempt] = field(default_factory=list)
+    loops: dict[str, list[int]] = field(default_factory=dict)
 
     @classmethod
     def open(cls, task: Task, seed: int) -> Self:
@@ -68,6 +70,8 @@ class Ledger:
         """A team turn was committed: add what the environment paid."""
         self.length += 1
         self.passes += flow.action() is None
+        for (name, _), taken in zip(loops_of(flow.plan), flow.uses, strict=True):
+            self.loops.setdefault(name, []).append(taken)
         for name, value in step.rewards[flow.plan.spec.seat].items():
             self.rewards[name] = self.rewards.get(name, 0.0) + value
 
@@ -91,6 +95,7 @@ class Ledger:
             length=self.length,
             passes=self.passes,
             attempts=tuple(self.attempts),
+            loops={name: tuple(taken) for name, taken in self.loops.items()},
             **outcome,
         )
 

@@ -40,7 +40,7 @@ def _source(train: TrainOptions, sizes: Mapping[str, int | None]) -> TaskSource:
                 "train.tasks.count"
             )
         _check_enough(size, tasks.count or 0, "train.tasks.count")
-        return Epochs(arm, tasks.count or size or 0, shuffle=tasks.shuffle, seed=seed)
+        return Epochs(arm, tasks.count or size or 0, shuffle=tasks.shuffle, seed=seed, give_up=tasks.give_up)
     cursors = Cursors(sizes, seed)
     if tasks.source == "mixture":
         return Mixture(cursors, {name: arm.weight for name, arm in tasks.arms.items()})

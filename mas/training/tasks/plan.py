@@ -125,7 +125,15 @@ def plan_tasks(config: Config, scenario: Scenario, build: Builder | None = None)
             "evaluate on: set it to that at most"
         )
     arms = build_arms(config, scenario, build)
-    return TaskPlan(build_source(config.train, {name: training_size(arm.scenario) for name, arm in arms.items()}), arms)
+    sizes = {name: training_size(arm.scenario) for name, arm in arms.items()}
+    drawn = config.train.tasks
+    is_again = drawn.source == "epochs" or drawn.replay.share > 0 or any(size is not None for size in sizes.values())
+    if config.algorithm.sampler.replay is not None and not is_again:
+        raise ConfigError(
+            f"algorithm.sampler.replay has successes of tasks that come again, and train.tasks.source={drawn.source} "
+            f"never plays a task of {scenario.name!r} twice: write train.tasks.source=epochs train.tasks.count=64"
+        )
+    return TaskPlan(build_source(config.train, sizes), arms)
 
 
 def outcome_of(

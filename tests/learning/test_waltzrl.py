@@ -1,0 +1,36 @@
+"""The learning test of WaltzRL on `safe_reply`: first feedback comes where it is needed, then it is seldom needed."""
+
+import pytest
+from conftest import BaseFor
+
+from mas.config.load import load_config
+from mas.config.options import ModelOptions
+from mas.scenarios import build_scenario
+from mas.training.evaluate import Evaluation
+from mas.training.trainer import Trainer
+from mas.training.watch import Silent
+
+LOOP = "feedback-conversation"
+
+
+class Sampled(Silent):
+    """Sampled evaluations by step."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: dict[int, Evaluation] = {}
+
+    def on_evaluation(self, step: int, name: str, evaluation: Evaluation) -> None:
+        if name == "sampled":
+            self.found[step] = evaluation
+
+
+@pytest.mark.slow
+async def test_feedback_is_given_less_often_in_the_end_and_success_does_not_fall(base_for: BaseFor) -> None:
+    config = load_config(["scenario=safe_reply", "algorithm=waltzrl", "train.steps=20", "train.eval_every=5"])
+    watcher = Sampled()
+    await Trainer(config, build_scenario(config.scenario), base_for("safe_reply", ModelOptions())).run(watcher)
+    first, last = watcher.found[0], watcher.found[20]
+    assert first.loops[LOOP].triggered > 0.25
+    assert last.loops[LOOP].triggered < 0.15
+    assert last.success >= 0.95 > first.success
