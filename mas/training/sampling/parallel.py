@@ -22,6 +22,7 @@ from mas.runtime.flow import Flow
 from mas.runtime.point import Point
 from mas.training.advantages.members import members
 from mas.training.rewards import TEAM
+from mas.training.sampling.answers import AnswerWatch, matched, watch_of
 from mas.training.sampling.ledger import Ledger, own_terms, record_turn
 from mas.training.sampling.resample import resample_on_correct
 from mas.training.sampling.sampler import Sampler
@@ -66,8 +67,8 @@ class ParallelSampler(Sampler):
         )
 
     async def _play(self, task: Task, environment: Environment, index: int, seed: int) -> Episode:
-        ledger = Ledger.open(task, seed)
-        play = _ParallelPlay(self, ledger, SingleDecision(self.runtime, ledger, seed), index)
+        ledger, watch = Ledger.open(task, seed), watch_of(self.runtime, self.rewards)
+        play = _ParallelPlay(self, ledger, SingleDecision(self.runtime, ledger, seed), index, watch)
         try:
             await self.runtime.play(
                 ledger.id,
@@ -78,9 +79,12 @@ class ParallelSampler(Sampler):
                 in_step=True,
                 turns=self.turns,
             )
+            episode = ledger.close(environment, play.finished())
+            if self.rewards.partial is not None:
+                episode = matched(episode, environment)
+            return episode if watch is None else await watch.scored(episode, environment)
         except MasError as error:
             return ledger.failed(error)
-        return ledger.close(environment, play.finished())
 
 
 @dataclass(slots=True)
@@ -89,25 +93,26 @@ class _ParallelPlay:
     ledger: Ledger
     single: SingleDecision
     index: int
-    waiting: list[tuple[Point, Environment, Candidate]] = field(default_factory=list)
+    watch: AnswerWatch | None = None
+    waiting: list[tuple[Point, Environment, Candidate, int]] = field(default_factory=list)
     own: dict[str, dict[str, float]] = field(default_factory=dict)
     paid: list[dict[str, float]] = field(default_factory=list)
 
     async def decide(self, point: Point) -> Payload:
-        before = point.environment.clone()
+        before, wave = point.environment.clone(), self.watch.wave(point) if self.watch is not None else 0
         candidate = await self.single.draw(point)
-        self.waiting.append((point, before, candidate))
+        self.waiting.append((point, before, candidate, wave))
         return candidate.payload
 
     def on_turn(self, turn: int, flow: Flow, step: Step) -> None:
         """The team turn is over: judge its outputs with what became of them."""
         self.ledger.on_turn(turn, flow, step)
         self.paid.append({f"{TEAM}{name}": value for name, value in step.rewards[flow.plan.spec.seat].items()})
-        for point, before, candidate in self.waiting:
-            self._record(point, before, candidate, flow)
+        for point, before, candidate, wave in self.waiting:
+            self._record(point, before, candidate, wave, flow)
         self.waiting.clear()
 
-    def _record(self, point: Point, before: Environment, candidate: Candidate, after: Flow) -> None:
+    def _record(self, point: Point, before: Environment, candidate: Candidate, wave: int, after: Flow) -> None:
         failure = self.sampler.rewards.failure
         terms = own_terms(self.sampler.reward, point, before, candidate.payload, after, failure)
         sums = self.own.setdefault(point.agent, {})
@@ -125,6 +130,7 @@ class _ParallelPlay:
             rewards={},
             chosen=True,
             paid=terms,
+            wave=wave,
         )
         self.ledger.parent = turn.id
         self.ledger.turns.append(turn)
