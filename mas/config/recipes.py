@@ -211,8 +211,8 @@ RECIPES: dict[str, Recipe] = {
         title="E-GRPO",
         paper="2510.24694",
         does="Wrong answers earn by the task's entities that were found, compared with the most of the group.",
-        differs="alpha (0.3) and the longest trajectory (3 tokens, for the tiny base) are ours; entities are looked for "
-        "in all that the team said",
+        differs="alpha (0.3) and the longest trajectory (3 tokens, for the tiny base) are ours; entities are sought in "
+        "all that the team said",
         scenario="retrieval",
         needs="a scenario that names its entities",
     ),
