@@ -205,7 +205,7 @@ RECIPES: dict[str, Recipe] = {
         does="A turn earns what it added to the log-probability of the right answer; the last ones earn the outcome.",
         differs="in a team agents that speak at once are one turn, and who answers is asked how likely the answer is",
         scenario="retrieval",
-        needs="a scenario that says its right answer",
+        needs="a right answer that it says",
     ),
     "e_grpo": Recipe(
         title="E-GRPO",
@@ -214,7 +214,7 @@ RECIPES: dict[str, Recipe] = {
         differs="alpha (0.3) and the longest trajectory (3 tokens, for the tiny base) are ours; entities are sought in "
         "all that the team said",
         scenario="retrieval",
-        needs="a scenario that names its entities",
+        needs="entities that it names",
     ),
     "grpo_roc": Recipe(
         title="GRPO-RoC (rStar2-Agent)",
