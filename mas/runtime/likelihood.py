@@ -14,12 +14,11 @@ from mas.runtime.agents import Member, RoleAgent
 class Likelihoods:
     """Of a text after several views: the mean log-probability (temperature 1) of its tokens, in nats.
 
-    `tokens`, `calls`: what scoring cost; equal prompts are scored once.
+    `tokens`: what each of them cost, 0 where an equal prompt came before it: that is scored once.
     """
 
     logprobs: tuple[float, ...]
-    tokens: int
-    calls: int
+    tokens: tuple[int, ...]
 
 
 async def likelihoods(member: Member, views: Sequence[View], text: str) -> Likelihoods:
@@ -38,8 +37,8 @@ async def likelihoods(member: Member, views: Sequence[View], text: str) -> Likel
     different = tuple(dict.fromkeys(prompts))
     scored = await asyncio.gather(*(engine.score(prompt, ids, member.voice.adapter) for prompt in different))
     found = {prompt: fmean(logprobs) for prompt, logprobs in zip(different, scored, strict=True)}
+    first = {prompt: number for number, prompt in reversed([*enumerate(prompts)])}
     return Likelihoods(
         logprobs=tuple(found[prompt] for prompt in prompts),
-        tokens=sum(len(prompt) + len(ids) for prompt in different),
-        calls=len(different),
+        tokens=tuple((first[one] == number) * (len(one) + len(ids)) for number, one in enumerate(prompts)),
     )

@@ -148,11 +148,7 @@ class TeamRuntime:
         return self._place is None or name in self._place.hosts
 
     def at_work(self, agent: str) -> int:
-        """How many listeners share the questions to an agent in this process.
-
-        Raises:
-            RunError: no such agent works here.
-        """
+        """How many listeners share the questions to an agent in this process; RunError: no such agent works here."""
         return self._troupe.at_work(agent)
 
     async def spawn(self, agent: str, *, voice: Voice | None = None) -> int:

@@ -18,7 +18,7 @@ import mas.serving.transformers_engine as served
 from mas.config.load import load_config
 from mas.config.options import AdvantageOptions, AlgorithmOptions, RewardOptions, SamplerOptions, ScenarioOptions
 from mas.core.environment import Answered, Named
-from mas.core.errors import ConfigError
+from mas.core.errors import ConfigError, EngineError
 from mas.core.records import Episode, Turn
 from mas.core.scenario import Scenario
 from mas.core.seeds import derive_seed
@@ -162,6 +162,38 @@ async def test_what_was_said_to_who_answers_is_paid_though_every_answer_is_wrong
     assert len(best) > 1
 
 
+async def test_equal_prompts_of_a_tasks_episodes_are_scored_once_and_paid_for() -> None:
+    scenario, engine = relay(), Weighing(by_seed, adapters=("planner", "executor"))
+    async with runtime_of(scenario.teams["team"], engine) as runtime:
+        episodes = await play(runtime, scenario, GAIN)
+        plain = await play(runtime, scenario, RewardOptions())
+    prompts = [prompt for prompt, _, _ in engine.scored]
+    signals = {turn.text for turn in turns_of(episodes) if turn.agent == "planner"}
+    assert len(prompts) == len(set(prompts)) == 1 + len(signals)
+    assert sum(one.calls for one in episodes) - sum(one.calls for one in plain) == len(prompts)
+    # Characters are tokens; the answer is one.
+    cost = sum(map(len, prompts)) + len(prompts)
+    assert sum(one.tokens for one in episodes) - sum(one.tokens for one in plain) == cost
+
+
+class Silent(Weighing):
+    """Cannot score."""
+
+    async def score(
+        self, prompt_ids: Sequence[int], completion_ids: Sequence[int], adapter: str | None = None
+    ) -> tuple[float, ...]:
+        raise EngineError("no scores today")
+
+
+async def test_episodes_that_cannot_be_scored_are_recorded_failures() -> None:
+    scenario = relay()
+    async with runtime_of(scenario.teams["team"], Silent(by_seed, adapters=("planner", "executor"))) as runtime:
+        episodes = await play(runtime, scenario, GAIN)
+    assert [(one.status, one.turns, one.cause) for one in episodes] == [
+        ("failed", (), "EngineError: no scores today")
+    ] * K
+
+
 async def test_nobody_hears_of_the_answer() -> None:
     scenario, asked, turns = relay(), [], []
     for rewards in (GAIN, RewardOptions()):
@@ -204,7 +236,11 @@ async def test_gains_telescope_to_what_the_engine_says_at_the_end(team: str, ret
                 checked += 1
         assert checked
         other = await play(crew.runtime, scenario, RewardOptions(), (0, 1))
-    assert all(episode.tokens < scored.tokens for episode, scored in zip(other, episodes, strict=True))
+    # What the first episode of a task asked the others need not ask again.
+    extra = [scored.tokens - episode.tokens for episode, scored in zip(other, episodes, strict=True)]
+    assert extra[0] > 0
+    assert extra[K] > 0
+    assert min(extra) >= 0
     assert all(episode.answer_logprobs == () for episode in other)
 
 

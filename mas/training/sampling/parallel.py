@@ -22,7 +22,7 @@ from mas.runtime.flow import Flow
 from mas.runtime.point import Point
 from mas.training.advantages.members import members
 from mas.training.rewards import TEAM
-from mas.training.sampling.answers import AnswerWatch, matched, watch_of
+from mas.training.sampling.answers import AnswerWatch, matched, scored
 from mas.training.sampling.ledger import Ledger, own_terms, record_turn
 from mas.training.sampling.resample import resample_on_correct
 from mas.training.sampling.sampler import Sampler
@@ -47,9 +47,25 @@ class ParallelSampler(Sampler):
             return tuple(Ledger.open(task, one).failed(error) for one in seeds)
         worlds = [environment.clone() for _ in seeds]
         plays = zip(worlds, seeds, strict=True)
-        calls = [self._play(task, world, k, s) for k, (world, s) in enumerate(plays)]
-        episodes = await together(calls, "episode")
-        return tuple(episodes) if resample is None else self._kept(episodes, resample.least, seed)
+        watches = [None if self.rewards.gain is None else AnswerWatch(self.runtime) for _ in seeds]
+        calls = [self._play(task, world, k, s, watches[k]) for k, (world, s) in enumerate(plays)]
+        episodes = await self._scored(await together(calls, "episode"), watches, environment)
+        return episodes if resample is None else self._kept(episodes, resample.least, seed)
+
+    async def _scored(
+        self, episodes: Sequence[Episode], watches: Sequence[AnswerWatch | None], environment: Environment
+    ) -> tuple[Episode, ...]:
+        """With how likely the right answer was, where the reward reads that and there was one to give."""
+        noted = {
+            number: watch
+            for number, (episode, watch) in enumerate(zip(episodes, watches, strict=True))
+            if watch is not None and episode.status == "done"
+        }
+        if not noted:
+            return tuple(episodes)
+        found = await scored(self.runtime, [episodes[number] for number in noted], [*noted.values()], environment)
+        by_number = dict(zip(noted, found, strict=True))
+        return tuple(by_number.get(number, episode) for number, episode in enumerate(episodes))
 
     def _kept(self, episodes: Sequence[Episode], least: int, seed: int) -> tuple[Episode, ...]:
         """All as they cost, those that were not chosen without turns to train."""
@@ -66,8 +82,10 @@ class ParallelSampler(Sampler):
             for number, episode in enumerate(episodes)
         )
 
-    async def _play(self, task: Task, environment: Environment, index: int, seed: int) -> Episode:
-        ledger, watch = Ledger.open(task, seed), watch_of(self.runtime, self.rewards)
+    async def _play(
+        self, task: Task, environment: Environment, index: int, seed: int, watch: AnswerWatch | None
+    ) -> Episode:
+        ledger = Ledger.open(task, seed)
         play = _ParallelPlay(self, ledger, SingleDecision(self.runtime, ledger, seed), index, watch)
         try:
             await self.runtime.play(
@@ -80,9 +98,7 @@ class ParallelSampler(Sampler):
                 turns=self.turns,
             )
             episode = ledger.close(environment, play.finished())
-            if self.rewards.partial is not None:
-                episode = matched(episode, environment)
-            return episode if watch is None else await watch.scored(episode, environment)
+            return episode if self.rewards.partial is None else matched(episode, environment)
         except MasError as error:
             return ledger.failed(error)
 
