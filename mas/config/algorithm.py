@@ -91,6 +91,25 @@ class LengthOptions(Options):
         return self
 
 
+class GainOptions(Options):
+    """What a turn added to the probability of the right answer; see `RewardOptions`. `discount`: of what comes later,
+    per wave of turns."""
+
+    discount: Annotated[float, Field(gt=0, le=1)] = 1.0
+
+
+class PartialOptions(Options):
+    """What wrong answers earn that came near: `alpha` x the share of the task's entities that were said, by the
+    greatest share of the group; nothing where an output did not parse.
+
+    `most`: of tokens that an agent says in an episode. Who says more earns none of it, stays in the group's statistics,
+    and has no advantage; None: there is no bound.
+    """
+
+    alpha: Share = 0.3
+    most: Positive | None = None
+
+
 class RewardOptions(Options):
     """R = alpha x team + own, each the weighted sum of its named terms; unnamed terms weigh 1.
 
@@ -98,6 +117,8 @@ class RewardOptions(Options):
     each `turn` is compared by itself, with what was paid for it alone. `discount`: below 1 each turn is compared by
     itself, with R x discount^(its distance to the trajectory's end). `length`: what long completions lose.
     `model`: one that is trained beside the policy pays turns, too. `late`: own terms that a judge says later.
+    `gain`: every turn but the last ones earns what it added to the mean log-probability of the right answer, which is
+    compared by itself, as R is, and summed from each turn on. `partial`: wrong answers may earn something.
     """
 
     alpha: float = 1.0
@@ -108,6 +129,8 @@ class RewardOptions(Options):
     length: LengthOptions | None = None
     model: RewardModelOptions | None = None
     late: LateOptions | None = None
+    gain: GainOptions | None = None
+    partial: PartialOptions | None = None
 
 
 class StrataOptions(Options):

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 def why_senseless(algorithm: "AlgorithmOptions") -> str | None:
     """Why parts do not go together; None: they do."""
     wrong = _of_sampling(algorithm) | _of_comparing(algorithm) | _of_turns(algorithm) | _of_updates(algorithm)
-    wrong |= _of_reward_models(algorithm) | _of_late_terms(algorithm)
+    wrong |= _of_reward_models(algorithm) | _of_late_terms(algorithm) | _of_answers(algorithm)
     return next((reason for reason, is_wrong in wrong.items() if is_wrong), None)
 
 
@@ -65,8 +65,14 @@ def _why_not_by_groups(algorithm: "AlgorithmOptions") -> str | None:
         return "update=training_free"
     if advantage.baseline in ("none", "running", "critic"):
         return f"advantage.baseline={advantage.baseline}"
-    if algorithm.reward.model is not None:
-        return "reward.model"
+    parts = {
+        "reward.model": algorithm.reward.model,
+        "reward.gain": algorithm.reward.gain,
+        "reward.partial": algorithm.reward.partial,
+    }
+    for name, part in parts.items():
+        if part is not None:
+            return name
     return f"advantage.key={advantage.key}" if advantage.key != "group" else None
 
 
@@ -199,6 +205,33 @@ def _of_late_terms(algorithm: "AlgorithmOptions") -> dict[str, bool]:
     return {
         f"reward.late pays terms that nobody reads: {reason}; leave one of them out": late is not None and is_unread
         for reason, is_unread in unread.items()
+    }
+
+
+def _of_answers(algorithm: "AlgorithmOptions") -> dict[str, bool]:
+    """What reads the task's right answer, beside what would not be compared with it."""
+    advantage, reward = algorithm.advantage, algorithm.reward
+    names = {"reward.gain": reward.gain is not None, "reward.partial": reward.partial is not None}
+    is_apart = reward.discount < 1 or reward.of == "turn" or advantage.key != "group"
+    compares = (advantage.baseline, advantage.scale, advantage.single) != ("mean", "std", "zero")
+    shapes = advantage.components or advantage.strata is not None or advantage.inherit is not None
+    reasons = {
+        "{} reads whole episodes: write sampler.mode=parallel": algorithm.sampler.mode != "parallel",
+        "{} is read by update=policy_gradient alone: leave it out": algorithm.update != "policy_gradient",
+        "{} is of whole trajectories of one group: leave reward.discount, reward.of and advantage.key as they are": (
+            is_apart
+        ),
+        "{} is no named term and nothing that a critic reads: leave advantage.components and baseline=critic out": (
+            advantage.components or advantage.baseline == "critic"
+        ),
+    }
+    return {
+        reason.format(name): is_there and is_wrong
+        for name, is_there in names.items()
+        for reason, is_wrong in reasons.items()
+    } | {
+        "reward.gain compares gains and rewards each by mean and spread of their group: leave advantage.baseline, "
+        "scale, single, components, strata and inherit as they are": names["reward.gain"] and (compares or shapes),
     }
 
 

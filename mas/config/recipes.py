@@ -196,8 +196,26 @@ RECIPES: dict[str, Recipe] = {
         title="EAPO (IterResearch)",
         paper="2511.07327",
         does="Earlier turns of long runs earn less; every turn is compared by itself.",
-        differs="compared within an agent's turns of a task; the discount is ours; no trimming of the batch",
+        differs="compared within an agent's turns of a task; the discount is ours; PPO's bounds in place of GSPO's, "
+        "which stop turns of one token; no trimming of the batch",
         needs="several turns",
+    ),
+    "igpo": Recipe(
+        title="IGPO",
+        paper="2510.14967",
+        does="A turn earns what it added to the log-probability of the right answer; the last ones earn the outcome.",
+        differs="in a team agents that speak at once are one turn, and who answers is asked how likely the answer is",
+        scenario="retrieval",
+        needs="a right answer that it says",
+    ),
+    "e_grpo": Recipe(
+        title="E-GRPO",
+        paper="2510.24694",
+        does="Wrong answers earn by the task's entities that were found, compared with the most of the group.",
+        differs="alpha (0.3) and the longest trajectory (3 tokens, for the tiny base) are ours; entities are sought in "
+        "all that the team said",
+        scenario="retrieval",
+        needs="entities that it names",
     ),
     "grpo_roc": Recipe(
         title="GRPO-RoC (rStar2-Agent)",

@@ -115,6 +115,23 @@ class Measured(Protocol):
         """Named numbers about the episode so far, asked when it is over; never rewards. Pure."""
 
 
+@runtime_checkable
+class Answered(Protocol):
+    """What an environment has beside `Environment` where a task has one right answer."""
+
+    def right_answer(self) -> str:
+        """The action of the team that solves the task at once; the same during a whole episode. No view shows it."""
+
+
+@runtime_checkable
+class Named(Protocol):
+    """What an environment has beside `Environment` where what leads to success has names."""
+
+    def entities(self) -> tuple[str, ...]:
+        """What stands in the outputs of a team on its right way to the answer, letter by letter: one at least, none of
+        them empty; the same during a whole episode. Rewards read it, agents never."""
+
+
 def measures_of(environment: Environment) -> dict[str, float]:
     """What an environment measures about its episode; nothing where it is not `Measured`."""
     return dict(environment.measures()) if isinstance(environment, Measured) else {}

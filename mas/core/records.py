@@ -32,6 +32,7 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
         chosen: whether this candidate was committed.
         failure: why the output did not parse, None when it did.
         choices: ids of the legal tokens, empty where any token may be legal; the entropy term looks only at these.
+        wave: where it stands in `Episode.answer_logprobs`; 0 where those are not known.
     """
 
     id: str
@@ -61,6 +62,7 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
     paid: Mapping[str, float] = {}
     grounded: bool | None = None
     is_replayed: bool = False
+    wave: int = 0
 
 
 class Line(msgspec.Struct, frozen=True, kw_only=True):
@@ -108,6 +110,9 @@ class Episode(msgspec.Struct, frozen=True, kw_only=True):
         status: `done`, or `failed` with `cause` when it could not be played to its end.
         prompt_tokens, completion_tokens: all tokens that playing it cost, scoring play-outs included; the prompt of a
             request for several candidates counts once.
+        answer_logprobs: of the right answer's tokens, their mean (nats) if the team's last member gave it then: before
+            the agents that spoke first, before those that spoke when they had, and so on. Empty: not asked.
+        entity_rate: share of the task's entities that stand in what was said; None: not asked.
     """
 
     id: str
@@ -126,6 +131,8 @@ class Episode(msgspec.Struct, frozen=True, kw_only=True):
     attempts: tuple[Attempt, ...] = ()
     measures: Mapping[str, float] = {}
     loops: Mapping[str, tuple[int, ...]] = {}
+    answer_logprobs: tuple[float, ...] = ()
+    entity_rate: float | None = None
 
     @property
     def tokens(self) -> int:

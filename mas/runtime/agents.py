@@ -177,7 +177,7 @@ class RoleAgent:
     ) -> tuple[Candidate, ...]:
         """One candidate per seed; `temperature` None: the role's own, `adapter` None: the agent's own. `tell` is given
         the text while it is drawn."""
-        prompt, prompt_ids = self._prompt(view)
+        prompt, prompt_ids = self.prompted(view)
         sampling = self._sampling
         if temperature is not None:
             sampling = msgspec.structs.replace(sampling, temperature=temperature)
@@ -212,9 +212,10 @@ class RoleAgent:
 
     def most(self, view: View, candidates: int) -> tuple[int, int]:
         """Prompt and completion tokens that candidates can cost at most."""
-        return len(self._prompt(view)[1]), candidates * self._sampling.max_tokens
+        return len(self.prompted(view)[1]), candidates * self._sampling.max_tokens
 
-    def _prompt(self, view: View) -> tuple[str, tuple[int, ...]]:
+    def prompted(self, view: View) -> tuple[str, tuple[int, ...]]:
+        """What it is asked there, as text and as tokens."""
         if not self.voice.chats:
             prompt = self.role.prompt(view)
             return prompt, self.engine.tokenizer.begin + self.engine.tokenizer.encode(prompt)

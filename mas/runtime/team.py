@@ -1,6 +1,6 @@
 """A team at work: its agents and its environment listen on the bus, and episodes are played through it."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, AsyncExitStack
 from itertools import count
 from types import MappingProxyType, TracebackType
@@ -12,7 +12,7 @@ from mas.core.engine import Engine
 from mas.core.environment import Environment
 from mas.core.errors import RunError
 from mas.core.records import Attempt
-from mas.core.role import Role
+from mas.core.role import Role, View
 from mas.graph.plan import Plan
 from mas.runtime.agents import Candidate, Member, RoleAgent, Voice
 from mas.runtime.aloud import OnPart, heard_by
@@ -23,6 +23,7 @@ from mas.runtime.episodes import Episodes, OnTurn
 from mas.runtime.events import Setting
 from mas.runtime.halt import Gate
 from mas.runtime.human import HumanDesk, person
+from mas.runtime.likelihood import Likelihoods, likelihoods
 from mas.runtime.place import ENVIRONMENT, RUN, Place
 from mas.runtime.point import Decide, Point
 from mas.runtime.pulse import with_pulse
@@ -147,11 +148,7 @@ class TeamRuntime:
         return self._place is None or name in self._place.hosts
 
     def at_work(self, agent: str) -> int:
-        """How many listeners share the questions to an agent in this process.
-
-        Raises:
-            RunError: no such agent works here.
-        """
+        """How many listeners share the questions to an agent in this process; RunError: no such agent works here."""
         return self._troupe.at_work(agent)
 
     async def spawn(self, agent: str, *, voice: Voice | None = None) -> int:
@@ -205,8 +202,8 @@ class TeamRuntime:
         return self._gate.is_draining
 
     async def drain(self, timeout_s: float | None = None) -> None:
-        """Begin nothing new, let the team turns that run come to their end, and return when they have; what is not over
-        after `timeout_s` is cancelled (None: waited for). Whoever plays an episode that is not over gets Halted."""
+        """Begin nothing new, let running team turns end, and return when they have; what is not over after `timeout_s`
+        is cancelled (None: waited for). Whoever plays an episode that is not over gets Halted."""
         await self._gate.drain(timeout_s)
 
     async def cancel(self) -> None:
@@ -233,8 +230,7 @@ class TeamRuntime:
         `on_part` is told the text while it is drawn, best effort; the candidates are the same as without.
 
         Raises:
-            MasError: what the agent failed with at last, after what its policy says was tried. BudgetExceeded: it would
-                have spent more than there is. Halted: the team was told to stop.
+            MasError: what the agent failed with at last, after what its policy tried. BudgetExceeded, Halted.
         """
         with heard_by(on_part):
             if episode in self.world.episodes:  # `play` has passed the gate
@@ -248,15 +244,17 @@ class TeamRuntime:
         return noting(self._asking.notes, episode, on_attempt)
 
     async def imagine(self, point: Point, seed: int, *, episode: str | None = None) -> Candidate:
-        """What the agent would say at a hypothetical point. Nothing happens there, so nothing travels on the bus, but
-        for what agents of a `distant` place are asked.
-
-        It counts in the budgets of the run and, if `episode` names an open one, of the episode.
+        """What the agent would say at a hypothetical point. Only what agents of a `distant` place are asked travels on
+        the bus. It counts in the budgets of the run and, if `episode` names an open one, of the episode.
 
         Raises:
             As `ask`. Expired: no answer came in time. RemoteError: the agent failed with an error that is not of mas.
         """
         return await self._asking.imagine(point, seed, episode=episode)
+
+    async def likelihoods(self, agent: str, views: Sequence[View], text: str) -> Likelihoods:
+        """See `mas.runtime.likelihood.likelihoods`."""
+        return await likelihoods(self._members[agent], views, text)
 
     async def play(
         self,
@@ -272,9 +270,8 @@ class TeamRuntime:
     ) -> None:
         """Play an environment that was reset to its end; it takes part through the bus like an agent.
 
-        With a log an episode that was begun before is played again from the record, as far as it goes: nobody is asked
-        what was answered, and the environment takes the states that it had without making a step. `decide` and
-        `on_turn` are called as then.
+        With a log an episode that was begun before is played again from the record, as far as it goes: nobody is asked,
+        and the environment takes the states that it had without a step. `decide` and `on_turn` are called as then.
 
         Args:
             on_turn: told every team turn after it was committed.

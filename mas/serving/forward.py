@@ -61,13 +61,15 @@ def completion_logits(model: nn.Module, bank: AdapterBank, rows: Sequence[Row]) 
     return logits_NLV
 
 
-def completion_logprobs(model: nn.Module, bank: AdapterBank, row: Row) -> tuple[float, ...]:
-    """Log-probabilities (temperature 1) of one row's completion tokens."""
+def completion_logprobs(model: nn.Module, bank: AdapterBank, rows: Sequence[Row]) -> list[tuple[float, ...]]:
+    """Log-probabilities (temperature 1) of every row's completion tokens, all in one pass."""
+    found: list[tuple[float, ...]] = []
     with torch.no_grad():
-        logits_LV = completion_logits(model, bank, [row])[0]
-        tokens_L1 = torch.tensor(row.completion_ids, device=logits_LV.device)[:, None]
-        found: list[float] = torch.log_softmax(logits_LV, -1).gather(-1, tokens_L1)[:, 0].tolist()
-    return tuple(found)
+        for row, logits_LV in zip(rows, completion_logits(model, bank, rows), strict=True):
+            own_LV = logits_LV[-len(row.completion_ids) :]
+            tokens_L1 = torch.tensor(row.completion_ids, device=own_LV.device)[:, None]
+            found.append(tuple(torch.log_softmax(own_LV, -1).gather(-1, tokens_L1)[:, 0].tolist()))
+    return found
 
 
 def right_aligned(rows: Sequence[Sequence[float]], device: torch.device) -> Tensor:

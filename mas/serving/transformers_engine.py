@@ -51,7 +51,8 @@ class TransformersEngine:
         self._waiting: deque[_Place] = deque()
         self._places: dict[Job, _Place] = {}
         self._batch = Batch(base)
-        self._scoring: set[asyncio.Future[tuple[float, ...]]] = set()
+        self._scoring: dict[asyncio.Future[tuple[float, ...]], Row] = {}
+        self._scorer: asyncio.Task[None] | None = None
         self._pump: asyncio.Task[None] | None = None
         self._closed = False
         self._worker = ThreadPoolExecutor(
@@ -109,21 +110,58 @@ class TransformersEngine:
         self._check_open()
         self.base.limits.check_score(prompt_ids, completion_ids)
         row = Row(prompt_ids, completion_ids, None if version is None else version.weights)
-        scored = asyncio.get_running_loop().run_in_executor(
-            self._worker, completion_logprobs, self.base.model, self.base.bank, row
-        )
-        self._scoring.add(scored)
+        scored: asyncio.Future[tuple[float, ...]] = asyncio.get_running_loop().create_future()
+        self._scoring[scored] = row
+        if self._scorer is None or self._scorer.done():
+            self._scorer = asyncio.create_task(self._score(), name="engine-scores")
         try:
             return await scored
         except Exception as error:
             raise EngineError(f"scoring failed: {type(error).__name__}: {error}") from error
         finally:
-            self._scoring.discard(scored)
+            self._scoring.pop(scored, None)
+
+    async def _score(self) -> None:
+        """Score all that waits, in passes as wide as decoding; what fails with a pass are its rows."""
+        while self._scoring:
+            await asyncio.sleep(0)  # whoever asks for many asks for them all at once
+            taken = self._scorable()
+            rows = [self._scoring[scored] for scored in taken]
+            if not rows:
+                break
+            found: list[tuple[float, ...]] | Exception
+            try:
+                found = await asyncio.get_running_loop().run_in_executor(
+                    self._worker, completion_logprobs, self.base.model, self.base.bank, rows
+                )
+            except Exception as error:  # noqa: BLE001 - the boundary: it is the error of those who wait for these rows
+                found = error
+            for number, scored in enumerate(taken):
+                self._scoring.pop(scored, None)
+                if scored.done():
+                    continue
+                if isinstance(found, Exception):
+                    scored.set_exception(found)
+                else:
+                    scored.set_result(found[number])
+
+    def _scorable(self) -> list[asyncio.Future[tuple[float, ...]]]:
+        """The oldest waiting scores that find room in one pass; one at least, where any waits."""
+        options, widest = self.base.options, 0
+        taken: list[asyncio.Future[tuple[float, ...]]] = []
+        for scored, row in self._scoring.items():
+            widest = max(widest, len(row.prompt_ids) + len(row.completion_ids))
+            if taken and (len(taken) == options.max_batch or widest * (len(taken) + 1) > options.max_batch_tokens):
+                break
+            taken.append(scored)
+        return taken
 
     async def close(self) -> None:
         self._closed = True
         if self._pump is not None:
             await asyncio.wait([self._pump])
+        if self._scorer is not None:
+            await asyncio.wait([self._scorer])
         await asyncio.to_thread(self._worker.shutdown)
         for version in self.store.loaded():
             self.base.bank.forget(version.weights)

@@ -13,7 +13,7 @@ from random import Random
 
 import pytest
 
-from mas.core.environment import Environment, Step, Task
+from mas.core.environment import Answered, Environment, Named, Step, Task
 from mas.core.errors import EnvironmentFault
 
 TASKS = 6
@@ -218,6 +218,23 @@ class EnvironmentContract:
         for number in range(TASKS):
             environment = self.started(number)
             assert 1 <= len(self.play(environment, Random(11))) <= environment.spec.max_turns
+
+    def test_what_it_says_of_the_answer_holds_during_the_whole_episode(self) -> None:
+        for number in range(TASKS):
+            environment, random, said = self.started(number), Random(12), []
+            while seats := environment.to_move():
+                if isinstance(environment, Answered):
+                    said.append(environment.right_answer())
+                    solved = environment.clone()
+                    solved.step(dict.fromkeys(seats, said[-1]))
+                    assert solved.success()
+                if isinstance(environment, Named):
+                    said.append(" ".join(environment.entities()))
+                    assert all(environment.entities())
+                environment.step(choose(environment, random))
+            kinds = isinstance(environment, Answered) + isinstance(environment, Named)
+            assert len(set(said)) <= kinds
+            assert all(said)
 
     def test_somebody_idle_fails(self) -> None:
         for number in range(TASKS if self.idle_fails else 0):

@@ -62,4 +62,4 @@ def probes_of(learner: Learner, rows: Sequence[TrainRow], name: str, count: int 
 def _scores(learner: Learner, row: TrainRow) -> tuple[float, ...]:
     turn = row.turn
     inputs = Row(turn.prompt_ids, turn.completion_ids, learner.adapters[row.adapter])
-    return completion_logprobs(learner.base.model, learner.base.bank, inputs)
+    return completion_logprobs(learner.base.model, learner.base.bank, [inputs])[0]

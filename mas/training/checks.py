@@ -3,6 +3,7 @@
 from collections.abc import Set
 
 from mas.config.options import AlgorithmOptions
+from mas.core.environment import Answered, Named
 from mas.core.errors import ConfigError
 from mas.core.naming import agent_of, did_you_mean, local_name
 from mas.core.policy import Policy
@@ -114,3 +115,36 @@ def check_turns(algorithm: AlgorithmOptions, scenario: Scenario, team: TeamSpec)
                 f"algorithm.{name} makes no sense here: every agent of team {team.name!r} speaks once in an episode of "
                 f"{scenario.name!r}. Leave it out, or choose a scenario of several turns, such as plan_path"
             )
+
+
+def check_answers(algorithm: AlgorithmOptions, scenario: Scenario, team: TeamSpec) -> None:
+    """Refuse rewards that read the right answer of a task where there is none, or nothing to learn from it.
+
+    Raises:
+        ConfigError: says why.
+    """
+    environment, reward = scenario.environment(), algorithm.reward
+    if reward.partial is not None and not isinstance(environment, Named):
+        raise ConfigError(
+            f"algorithm.reward.partial looks for the entities of a task, and the environment of {scenario.name!r} "
+            "names none (it has no method entities): leave it out, or choose a scenario that does, such as retrieval"
+        )
+    if reward.gain is None:
+        return
+    if not isinstance(environment, Answered):
+        raise ConfigError(
+            f"algorithm.reward.gain asks how likely the right answer is, and the environment of {scenario.name!r} says "
+            "none (it has no method right_answer): leave it out, or choose a scenario that does, such as retrieval"
+        )
+    role = team.roles[team.members()[team.output]]
+    if team.joint or role.voice == "human" or role.peer is not None:
+        why = "several say its action" if team.joint else f"{team.output!r} is played by {role.peer or 'a person'}"
+        raise ConfigError(
+            f"algorithm.reward.gain asks the agent that answers how likely the right answer is, and of team "
+            f"{team.name!r} {why}: leave it out, or choose another team"
+        )
+    if len(team.members()) == environment.spec.max_turns == 1 and not any(edge.loop for edge in team.edges):
+        raise ConfigError(
+            f"algorithm.reward.gain is of all turns but the last of an episode, and team {team.name!r} has one turn in "
+            f"an episode of {scenario.name!r}: leave it out, or choose a team of more members, or more turns"
+        )

@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 from mas.config.algorithm import AdvantageOptions, RewardOptions, StepOptions, UncertaintyOptions
 from mas.core.errors import TrainingError
 from mas.core.naming import agent_of
-from mas.core.records import Turn
+from mas.core.records import Episode, Turn
 from mas.training.advantages.components import component_advantages
+from mas.training.advantages.gains import gain_advantages
 from mas.training.advantages.group import group_advantages
 from mas.training.advantages.members import members
 from mas.training.advantages.returns import returns_to_go
@@ -22,6 +23,7 @@ from mas.training.advantages.uncertainty import modulated_advantages
 from mas.training.advantages.whiten import whiten
 from mas.training.rewards import MODEL, term_weights, total_reward
 from mas.training.shaping.length import overlong_penalty
+from mas.training.shaping.partial import Answer, entity_rewards
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,12 +35,14 @@ class Known:
         entropies: mean over the turn's tokens, in nats; only read by `advantage.uncertainty`.
         step: of training; random groups depend on it.
         adapter_of: role -> adapter; whitening is per adapter.
+        episodes: by id; only read by `reward.gain` and `reward.partial`.
     """
 
     penalties: Sequence[float] = ()
     entropies: Sequence[float] = ()
     step: int = 0
     adapter_of: Mapping[str, str] = field(default_factory=dict)
+    episodes: Mapping[str, Episode] = field(default_factory=dict)
 
 
 def turn_advantages(
@@ -63,7 +67,7 @@ def turn_advantages(
         raise TrainingError("advantage.baseline=critic compares nothing inside groups: its advantages are of tokens")
     known = known or Known()
     table = _Table(turns, rewards, options, known)
-    advantages = table.spread(_compared(table, options, running))
+    advantages = _gained(table) if rewards.gain is not None else table.spread(_compared(table, options, running))
     if options.step is not None:
         advantages = with_steps(advantages, _step_terms(turns, rewards, options.step, known), options.step.weight)
     if options.inherit is not None:
@@ -74,7 +78,7 @@ def turn_advantages(
         buffers = [known.adapter_of.get(turn.role, turn.role) for turn in turns]
         tokens = [len(turn.completion_ids) for turn in turns] if options.whiten == "tokens" else None
         advantages = whiten(advantages, buffers, tokens=tokens)
-    return advantages
+    return [0.0 if is_long else one for is_long, one in zip(table.spread(table.is_long), advantages, strict=True)]
 
 
 class _Table:
@@ -95,6 +99,9 @@ class _Table:
         self.shares = [rewards.discount ** behind[indices[0]] for indices in self.indices.values()]
         self.buffers = [known.adapter_of.get(turn.role, turn.role) for turn in self.first]
         self.tokens = [sum(len(turns[i].completion_ids) for i in indices) for indices in self.indices.values()]
+        self.episodes = known.episodes
+        most = rewards.partial.most if rewards.partial is not None else None
+        self.is_long = [most is not None and tokens > most for tokens in self.tokens]
 
     def _lost(self, indices: Sequence[int], penalties: Sequence[float]) -> float:
         lost = sum(penalties[i] for i in indices) if penalties else 0.0
@@ -107,7 +114,26 @@ class _Table:
         """Every row's reward."""
         paid = [turn.paid if self.is_own else turn.rewards for turn in self.first]
         totals = [total_reward(terms, self.rewards) for terms in paid]
+        if self.rewards.partial is not None:
+            totals = [total + own for total, own in zip(totals, self._partial(self.rewards.partial.alpha), strict=True)]
         return [total * share - lost for total, share, lost in zip(totals, self.shares, self.lost, strict=True)]
+
+    def _partial(self, alpha: float) -> list[float]:
+        """What every row earns for what it found, though its answer is wrong."""
+        earned = [0.0] * len(self.rows)
+        rates = [self.episodes[turn.episode].entity_rate or 0.0 for turn in self.first]
+        answers = [self._answer(row) for row in range(len(self.rows))]
+        for own in members(self.keys).values():
+            rewards = entity_rewards([rates[row] for row in own], [answers[row] for row in own], alpha=alpha)
+            for row, reward in zip(own, rewards, strict=True):
+                earned[row] = reward if answers[row] == "wrong" else 0.0
+        return earned
+
+    def _answer(self, row: int) -> Answer:
+        if self.episodes[self.first[row].episode].success:
+            return "correct"
+        is_unread = any(self.turns[i].failure is not None for i in self.indices[self.rows[row]])
+        return "error" if is_unread or self.is_long[row] else "wrong"
 
     def spread(self, values: Sequence[float]) -> list[float]:
         """A row's value to each of its turns."""
@@ -166,6 +192,15 @@ def _compared(table: _Table, options: AdvantageOptions, running: Running | None)
         single=options.single,
         lengths=table.tokens,
     )
+
+
+def _gained(table: _Table) -> list[float]:
+    """Gains and rewards, each compared by itself, summed from every turn's wave to the end of its episode."""
+    assert table.rewards.gain is not None
+    logprobs = [table.episodes[turn.episode].answer_logprobs for turn in table.first]
+    rows = gain_advantages(logprobs, table.values(), table.keys, gamma=table.rewards.gain.discount)
+    by_row = dict(zip(table.rows, rows, strict=True))
+    return [by_row[row][turn.wave] for row, turn in zip(table.row_of, table.turns, strict=True)]
 
 
 def _by_component(table: _Table) -> list[float]:

@@ -84,7 +84,7 @@ def distinct_tokens(rows: Sequence[TrainRow]) -> int:
 
 
 def _logprobs(base: BaseModel, weights: AdapterWeights, one: Drawn) -> tuple[float, ...]:
-    own = completion_logprobs(base.model, base.bank, Row(one.prompt_ids, one.completion_ids, weights))
+    own = completion_logprobs(base.model, base.bank, [Row(one.prompt_ids, one.completion_ids, weights)])[0]
     return tuple(value + noise for value, noise in zip(own, one.noise, strict=True))
 
 

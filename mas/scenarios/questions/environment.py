@@ -8,7 +8,7 @@ import msgspec
 from mas.core.environment import EnvironmentSpec, Task
 from mas.core.errors import EnvironmentFault
 from mas.scenarios.questions.records import Question, Questions
-from mas.scenarios.questions.scoring import LETTERS, Scorer, is_answer, is_right
+from mas.scenarios.questions.scoring import LETTERS, Scorer, chosen, is_answer, is_right
 from mas.scenarios.world import RecordEnvironment, kept_text
 
 
@@ -62,6 +62,12 @@ class QuestionEnvironment(RecordEnvironment[QuestionState]):
 
     def is_solved(self, state: QuestionState) -> bool:
         return state.right
+
+    def right_answer(self) -> str:
+        """The letter of the right choice where there are choices, else the answer's own words."""
+        question = self.state.question
+        at = chosen(question.answer, question.choices)
+        return question.answer if at is None else LETTERS[at]
 
     def render(self) -> str:
         state = self.state

@@ -66,6 +66,10 @@ class RelayEnvironment(RecordEnvironment[RelayState]):
     def is_solved(self, state: RelayState) -> bool:
         return state.answer == state.table[state.goal]
 
+    def right_answer(self) -> str:
+        """The digit of the goal key."""
+        return self.state.table[self.state.goal]
+
     def render(self) -> str:
         state = self.state
         pairs = ", ".join(f"{key}={digit}" for key, digit in zip(KEYS, state.table, strict=True))

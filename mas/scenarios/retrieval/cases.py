@@ -56,6 +56,12 @@ class Case(msgspec.Struct, frozen=True):
     answer: str
     query: str
 
+    @property
+    def entities(self) -> tuple[str, ...]:
+        """What leads to the answer: the archive's name of the thing that is asked about, in words the year, and it."""
+        name, document = self.query.split()[0], self.documents[self.needed].split()
+        return (name, self.answer) if len(name) == 1 else (name, document[2].rstrip(":"), self.answer)
+
 
 def make(random: Random, style: Style, terms: int) -> Case:
     """A case; `terms` is how many things the archive knows, in words."""

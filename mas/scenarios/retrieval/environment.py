@@ -107,6 +107,14 @@ class RetrievalEnvironment(RecordEnvironment[RetrievalState]):
     def is_solved(self, state: RetrievalState) -> bool:
         return state.said is not None and tokens(state.said) == tokens(state.case.answer)
 
+    def right_answer(self) -> str:
+        """What the document says that answers."""
+        return self.state.case.answer
+
+    def entities(self) -> tuple[str, ...]:
+        """What the archive calls the thing that is asked about, and the answer; in words also the year between them."""
+        return self.state.case.entities
+
     def render(self) -> str:
         state = self.state
         needed = state.case.documents[state.case.needed]

@@ -73,6 +73,10 @@ class TwoHopEnvironment(RecordEnvironment[TwoHopState]):
     def is_solved(self, state: TwoHopState) -> bool:
         return state.answer == state.hop(state.hop(state.x))
 
+    def right_answer(self) -> str:
+        """f(f(x))."""
+        return self.state.hop(self.state.hop(self.state.x))
+
     def render(self) -> str:
         state = self.state
         pairs = ", ".join(f"f({s})={v}" for s, v in zip(SYMBOLS, state.table, strict=True))

@@ -139,6 +139,7 @@ def record_turn(
     path: str = "",
     paid: Mapping[str, float] = MappingProxyType({}),
     grounded: bool | None = None,
+    wave: int = 0,
 ) -> Turn:
     """One generation as a training record. `trajectory` None: it is a trajectory of its own.
 
@@ -173,4 +174,5 @@ def record_turn(
         choices=candidate.choices,
         paid=dict(paid),
         grounded=grounded,
+        wave=wave,
     )

@@ -22,6 +22,7 @@ from mas.runtime.flow import Flow
 from mas.runtime.point import Point
 from mas.training.advantages.members import members
 from mas.training.rewards import TEAM
+from mas.training.sampling.answers import AnswerWatch, matched, scored
 from mas.training.sampling.ledger import Ledger, own_terms, record_turn
 from mas.training.sampling.resample import resample_on_correct
 from mas.training.sampling.sampler import Sampler
@@ -46,9 +47,25 @@ class ParallelSampler(Sampler):
             return tuple(Ledger.open(task, one).failed(error) for one in seeds)
         worlds = [environment.clone() for _ in seeds]
         plays = zip(worlds, seeds, strict=True)
-        calls = [self._play(task, world, k, s) for k, (world, s) in enumerate(plays)]
-        episodes = await together(calls, "episode")
-        return tuple(episodes) if resample is None else self._kept(episodes, resample.least, seed)
+        watches = [None if self.rewards.gain is None else AnswerWatch(self.runtime) for _ in seeds]
+        calls = [self._play(task, world, k, s, watches[k]) for k, (world, s) in enumerate(plays)]
+        episodes = await self._scored(await together(calls, "episode"), watches, environment)
+        return episodes if resample is None else self._kept(episodes, resample.least, seed)
+
+    async def _scored(
+        self, episodes: Sequence[Episode], watches: Sequence[AnswerWatch | None], environment: Environment
+    ) -> tuple[Episode, ...]:
+        """With how likely the right answer was, where the reward reads that and there was one to give."""
+        noted = {
+            number: watch
+            for number, (episode, watch) in enumerate(zip(episodes, watches, strict=True))
+            if watch is not None and episode.status == "done"
+        }
+        if not noted:
+            return tuple(episodes)
+        found = await scored(self.runtime, [episodes[number] for number in noted], [*noted.values()], environment)
+        by_number = dict(zip(noted, found, strict=True))
+        return tuple(by_number.get(number, episode) for number, episode in enumerate(episodes))
 
     def _kept(self, episodes: Sequence[Episode], least: int, seed: int) -> tuple[Episode, ...]:
         """All as they cost, those that were not chosen without turns to train."""
@@ -65,9 +82,11 @@ class ParallelSampler(Sampler):
             for number, episode in enumerate(episodes)
         )
 
-    async def _play(self, task: Task, environment: Environment, index: int, seed: int) -> Episode:
+    async def _play(
+        self, task: Task, environment: Environment, index: int, seed: int, watch: AnswerWatch | None
+    ) -> Episode:
         ledger = Ledger.open(task, seed)
-        play = _ParallelPlay(self, ledger, SingleDecision(self.runtime, ledger, seed), index)
+        play = _ParallelPlay(self, ledger, SingleDecision(self.runtime, ledger, seed), index, watch)
         try:
             await self.runtime.play(
                 ledger.id,
@@ -78,9 +97,10 @@ class ParallelSampler(Sampler):
                 in_step=True,
                 turns=self.turns,
             )
+            episode = ledger.close(environment, play.finished())
+            return episode if self.rewards.partial is None else matched(episode, environment)
         except MasError as error:
             return ledger.failed(error)
-        return ledger.close(environment, play.finished())
 
 
 @dataclass(slots=True)
@@ -89,14 +109,15 @@ class _ParallelPlay:
     ledger: Ledger
     single: SingleDecision
     index: int
-    waiting: list[tuple[Point, Environment, Candidate]] = field(default_factory=list)
+    watch: AnswerWatch | None = None
+    waiting: list[tuple[Point, Environment, Candidate, int]] = field(default_factory=list)
     own: dict[str, dict[str, float]] = field(default_factory=dict)
     paid: list[dict[str, float]] = field(default_factory=list)
 
     async def decide(self, point: Point) -> Payload:
-        before = point.environment.clone()
+        before, wave = point.environment.clone(), self.watch.wave(point) if self.watch is not None else 0
         candidate = await self.single.draw(point)
-        self.waiting.append((point, before, candidate))
+        self.waiting.append((point, before, candidate, wave))
         return candidate.payload
 
     def on_turn(self, turn: int, flow: Flow, step: Step) -> None:
@@ -104,11 +125,13 @@ class _ParallelPlay:
         self.ledger.on_turn(turn, flow, step)
         self.paid.append({f"{TEAM}{name}": value for name, value in step.rewards[flow.plan.spec.seat].items()})
         is_legal = flow.action() is not None and flow.plan.spec.seat not in step.illegal
-        for point, before, candidate in self.waiting:
-            self._record(point, before, candidate, flow, is_legal=is_legal)
+        for point, before, candidate, wave in self.waiting:
+            self._record(point, before, candidate, wave, flow, is_legal=is_legal)
         self.waiting.clear()
 
-    def _record(self, point: Point, before: Environment, candidate: Candidate, after: Flow, *, is_legal: bool) -> None:
+    def _record(
+        self, point: Point, before: Environment, candidate: Candidate, wave: int, after: Flow, *, is_legal: bool
+    ) -> None:
         failure = self.sampler.rewards.failure
         terms = own_terms(self.sampler.reward, point, before, candidate.payload, after, failure)
         sums = self.own.setdefault(point.agent, {})
@@ -127,6 +150,7 @@ class _ParallelPlay:
             chosen=True,
             paid=terms,
             grounded=is_legal and not isinstance(candidate.payload, Failure),
+            wave=wave,
         )
         self.ledger.parent = turn.id
         self.ledger.turns.append(turn)

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from statistics import fmean
+from types import MappingProxyType
 from typing import Any
 
 from torch import Tensor
@@ -33,7 +34,7 @@ class PolicyGradient:
     ) -> Improved:
         """See `Update`."""
         turns = [turn for episode in episodes for turn in episode.turns]
-        advantages, rows = self.rows(turns, adapter_of, step)
+        advantages, rows = self.rows(turns, adapter_of, step, {episode.id: episode for episode in episodes})
         if self.smoother is not None:
             rows = self.smoother.smoothed(rows, step)
         learned = self.learner.step(rows, lr_scale=lr_scale)
@@ -56,7 +57,11 @@ class PolicyGradient:
             self.smoother.restore(state.get("entropy", {}))
 
     def rows(
-        self, turns: Sequence[Turn], adapter_of: Mapping[str, str], step: int = 1
+        self,
+        turns: Sequence[Turn],
+        adapter_of: Mapping[str, str],
+        step: int = 1,
+        episodes: Mapping[str, Episode] = MappingProxyType({}),
     ) -> tuple[list[float], list[TrainRow]]:
         """Every turn's advantage, and what the learner is given; the KL is paid here if rewards pay it."""
         loss, advantage = self.algorithm.loss, self.algorithm.advantage
@@ -68,6 +73,7 @@ class PolicyGradient:
             entropies=self._entropies(turns, bare) if advantage.uncertainty else (),
             step=step,
             adapter_of=adapter_of,
+            episodes=episodes,
         )
         advantages = turn_advantages(turns, self.algorithm.reward, advantage, known, self.running)
         rows = self._batch(turns, advantages, adapter_of)

@@ -11,7 +11,7 @@ from oracles import ORACLES, near
 from mas.training.advantages.components import component_advantages
 from mas.training.advantages.gains import gain_advantages
 from mas.training.advantages.group import group_advantages
-from mas.training.advantages.returns import differences
+from mas.training.advantages.returns import differences, returns_to_go
 from mas.training.advantages.whiten import whiten
 
 IGPO = ORACLES["14_igpo"]
@@ -88,6 +88,10 @@ def test_gains_are_of_log_probabilities_and_not_of_probabilities() -> None:
     # What the first version's code does gives other gains.
     first = [differences([math.exp(value) for value in row]) for row in LOGPROBS]
     assert flat(first) == near(flat(IGPO["info_gain_prob_v1"]))
+    # Nor are returns less their mean at each position of the tokens, as that code has it.
+    returns = [returns_to_go(row, 1.0) for row in ([0.1, 0.4, 1.0], [-0.1, 0.1, 0.0])]
+    positions = [0, 1, 2, 0, 1, 2]
+    assert group_advantages(flat(returns), positions, scale="none") == near(flat(IGPO["published_code_position_mean"]))
     assert gain_advantages(LOGPROBS, OUTCOMES, ["q", "q"])[0] != near(IGPO["published_code_position_mean"][0])
 
 

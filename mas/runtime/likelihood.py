@@ -1,0 +1,44 @@
+"""How likely an agent is to say a text, without asking it: nothing travels on the bus, and nobody hears of the text."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+from mas.core.errors import RunError
+from mas.core.role import View
+from mas.runtime.agents import Member, RoleAgent
+
+
+@dataclass(frozen=True, slots=True)
+class Likelihoods:
+    """Of a text after several views: the mean log-probability (temperature 1) of its tokens, in nats.
+
+    `tokens`: what each of them cost, 0 where an equal prompt came before it: that is scored once.
+    """
+
+    logprobs: tuple[float, ...]
+    tokens: tuple[int, ...]
+
+
+async def likelihoods(member: Member, views: Sequence[View], text: str) -> Likelihoods:
+    """Score a text after every view as its agent would say it, all of them at once, by the adapter that it has now.
+
+    Raises:
+        RunError: a person plays the agent, or the text has no token. EngineError: its engine cannot score.
+    """
+    if not isinstance(member, RoleAgent):
+        raise RunError(f"agent {member.role.name!r} is played by a person: nobody knows how likely a text is")
+    engine = member.engine
+    ids = engine.tokenizer.encode(text)
+    if not ids:
+        raise RunError(f"the text {text!r} has no token that could be scored")
+    prompts = [member.prompted(view)[1] for view in views]
+    different = tuple(dict.fromkeys(prompts))
+    scored = await asyncio.gather(*(engine.score(prompt, ids, member.voice.adapter) for prompt in different))
+    found = {prompt: fmean(logprobs) for prompt, logprobs in zip(different, scored, strict=True)}
+    first = {prompt: number for number, prompt in reversed([*enumerate(prompts)])}
+    return Likelihoods(
+        logprobs=tuple(found[prompt] for prompt in prompts),
+        tokens=tuple((first[one] == number) * (len(one) + len(ids)) for number, one in enumerate(prompts)),
+    )

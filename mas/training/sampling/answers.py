@@ -1,0 +1,86 @@
+"""What an episode knows of its task's right answer, for rewards that read it; agents are told nothing of it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+
+import msgspec
+
+from mas.core.environment import Answered, Environment, Named
+from mas.core.errors import MasError, TrainingError
+from mas.core.records import Episode
+from mas.core.role import View
+from mas.runtime.point import Point
+from mas.runtime.team import TeamRuntime
+from mas.training.shaping.partial import match_rate
+
+
+@dataclass(slots=True)
+class AnswerWatch:
+    """Notes what the member that gives the team's answer would be asked whenever somebody speaks.
+
+    Agents that begin when as many outputs were there are one wave. What is noted is scored when all episodes of the
+    task are over, all of it at once, so that nothing of it can reach an agent.
+    """
+
+    runtime: TeamRuntime
+    views: dict[tuple[int, int], View] = field(default_factory=dict)
+
+    def wave(self, point: Point) -> int:
+        """Note a decision point; the number of its wave in the episode, from 0."""
+        flow, agent = point.flow, self.runtime.plan.spec.output
+        outputs = sum(map(len, flow.said)) + sum(len(said) for fan in flow.fans for said in fan.said)
+        key = point.turn, outputs
+        if key not in self.views:
+            observation = point.observations[agent]
+            self.views[key] = View(observation=observation, messages=flow.messages(agent), own=flow.own(agent))
+        return list(self.views).index(key)
+
+
+async def scored(
+    runtime: TeamRuntime, episodes: Sequence[Episode], watches: Sequence[AnswerWatch], environment: Environment
+) -> tuple[Episode, ...]:
+    """Episodes of one task with the answer's mean log-probability before every wave, and with what asking for it cost.
+
+    Equal prompts are asked once, of all the episodes together. Where it cannot be scored all of them have failed.
+
+    Args:
+        environment: of the task.
+
+    Raises:
+        TrainingError: the environment has no right answer.
+    """
+    if not isinstance(environment, Answered):
+        raise TrainingError(f"environment {environment.spec.name!r} does not say its right answer")
+    views = [view for watch in watches for view in watch.views.values()]
+    try:
+        found = await runtime.likelihoods(runtime.plan.spec.output, views, environment.right_answer())
+    except MasError as error:
+        cause = f"{type(error).__name__}: {error}"
+        return tuple(msgspec.structs.replace(one, turns=(), status="failed", cause=cause) for one in episodes)
+    pairs = iter(zip(found.logprobs, found.tokens, strict=True))
+    return tuple(
+        _with(episode, [*islice(pairs, len(watch.views))]) for episode, watch in zip(episodes, watches, strict=True)
+    )
+
+
+def _with(episode: Episode, asked: Sequence[tuple[float, int]]) -> Episode:
+    """The episode with each wave's log-probability and tokens."""
+    return msgspec.structs.replace(
+        episode,
+        answer_logprobs=tuple(logprob for logprob, _ in asked),
+        prompt_tokens=episode.prompt_tokens + sum(tokens for _, tokens in asked),
+        calls=episode.calls + sum(tokens > 0 for _, tokens in asked),
+    )
+
+
+def matched(episode: Episode, environment: Environment) -> Episode:
+    """The episode with the share of the task's entities that stand in what was said in it.
+
+    Raises:
+        TrainingError: the environment names none.
+    """
+    if not isinstance(environment, Named):
+        raise TrainingError(f"environment {environment.spec.name!r} names no entities")
+    said = "\n".join(line.text for line in episode.lines)
+    return msgspec.structs.replace(episode, entity_rate=match_rate(said, environment.entities()))
