@@ -86,7 +86,8 @@ class RewardOptions(Options):
 
     `failure` is added where output does not parse. `of`: all turns of a trajectory have the reward of the whole one, or
     each `turn` is compared by itself, with what was paid for it alone. `discount`: below 1 each turn is compared by
-    itself, with R x discount^(its distance to the trajectory's end). `length`: what long completions lose.
+    itself, with R x discount^(its distance to the trajectory's end). `length`: what long completions lose. `shared`:
+    all agents of an episode are paid the sum of everybody's own terms, each beside the team's.
     """
 
     alpha: float = 1.0
@@ -95,6 +96,7 @@ class RewardOptions(Options):
     of: Literal["trajectory", "turn"] = "trajectory"
     discount: Annotated[float, Field(gt=0, le=1)] = 1.0
     length: LengthOptions | None = None
+    shared: bool = False
 
 
 class StrataOptions(Options):

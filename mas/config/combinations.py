@@ -9,6 +9,7 @@ if TYPE_CHECKING:
 def why_senseless(algorithm: "AlgorithmOptions") -> str | None:
     """Why parts do not go together; None: they do."""
     wrong = _of_sampling(algorithm) | _of_comparing(algorithm) | _of_turns(algorithm) | _of_updates(algorithm)
+    wrong |= _of_sharing(algorithm)
     return next((reason for reason, is_wrong in wrong.items() if is_wrong), None)
 
 
@@ -151,6 +152,19 @@ def _of_updates(algorithm: "AlgorithmOptions") -> dict[str, bool]:
         ),
         "algorithm.stages names the roles of each stage, so algorithm.roles has no effect: leave roles out": (
             bool(algorithm.roles and algorithm.stages)
+        ),
+    }
+
+
+def _of_sharing(algorithm: "AlgorithmOptions") -> dict[str, bool]:
+    is_shared, is_of_turns = algorithm.reward.shared, algorithm.reward.of == "turn"
+    return {
+        "reward.shared pays each agent what the others earned in its episode, and candidates of one decision share no "
+        "episode: write sampler.mode=parallel": is_shared and algorithm.sampler.mode != "parallel",
+        "reward.shared adds up whole episodes, and reward.of=turn and advantage.step read what single turns were paid: "
+        "leave one of them out": is_shared and (is_of_turns or algorithm.advantage.step is not None),
+        "reward.shared changes what adapters learn from, and update=training_free trains none: leave it out": (
+            is_shared and algorithm.is_training_free
         ),
     }
 
