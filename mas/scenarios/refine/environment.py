@@ -52,7 +52,7 @@ class RefineEnvironment(RecordEnvironment[RefineState]):
         pair = read_joint(action, (PIONEER, OBSERVER)) or {}
         answer = pair.get(OBSERVER, "") if pair else action
         legal = answer == "" or self._is_answer(answer)
-        after = msgspec.structs.replace(state, answer=answer if legal else "", pioneer=pair.get(PIONEER))
+        after = msgspec.structs.replace(state, answer=answer if legal else "", pioneer=self._kept(pair.get(PIONEER)))
         return after, {"right": float(self.is_solved(after))}, legal
 
     def is_over(self, state: RefineState) -> bool:
@@ -74,6 +74,9 @@ class RefineEnvironment(RecordEnvironment[RefineState]):
         state = self.state
         said = "-" if state.answer is None else repr(state.answer)
         return f"{state.question.text} = {state.question.answer}; answer {said}"
+
+    def _kept(self, said: str | None) -> str | None:
+        return said if said is None or self._is_answer(said) else ""
 
     def _is_answer(self, action: str) -> bool:
         return action in tuple(DIGITS) if self.style == "digit" else _NUMBER.fullmatch(action) is not None
