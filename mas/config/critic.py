@@ -17,8 +17,8 @@ class CriticOptions(Options):
     advantages of an adapter's tokens get mean 0 and standard deviation 1 in each step.
 
     `lr` falls as the learner's does, `epochs` are passes over the batch, in `minibatches` optimiser steps each; betas,
-    weight decay and the bound of the gradient are the learner's. `clip`: a value counts as moved from the one before the
-    step by this at most, where that makes the loss greater; None: no bound.
+    weight decay and the bound of the gradient are the learner's. `clip`: a value counts as moved from the one before
+    the step by this at most, where that makes the loss greater; None: no bound.
     """
 
     level: Level = "token"

@@ -159,7 +159,9 @@ def test_of_a_pair_the_observer_hears_the_pioneer_and_its_answer_counts(style: s
     assert environment.measures() == {"pioneer_success": 0.0}
 
 
-@pytest.mark.parametrize(("role", "said", "paid"), [("pioneer", "4", 1.0), ("observer", "3", 0.0), ("refiner", "4", None)])
+@pytest.mark.parametrize(
+    ("role", "said", "paid"), [("pioneer", "4", 1.0), ("observer", "3", 0.0), ("refiner", "4", None)]
+)
 def test_in_a_pair_everybody_is_paid_for_its_own_answer(role: str, said: str, paid: float | None) -> None:
     move = Move(
         agent=role, role=role, environment=world(Question("2+2", "4"), "digit"), output=Action(text=said), before={},

@@ -38,9 +38,7 @@ def paid(role: str, said: str, f1: float, hits: tuple[int, ...] | None) -> float
     world = RetrievalEnvironment("words", 4)
     world._state = RetrievalState(CASE, hits=hits)
     output = Note(text=said) if role == "selector" else Action(text=said)
-    own = RetrievalReward().own(
-        Move(agent=role, role=role, environment=world, output=output, before={}, after={})
-    )
+    own = RetrievalReward().own(Move(agent=role, role=role, environment=world, output=output, before={}, after={}))
     terms = {"team.right": f1, "team.found": 0.5, "team.waste": -0.1}
     terms |= {f"own.{name}": value for name, value in own.items()}
     return total_reward(terms, load_config(["scenario=retrieval", "algorithm=mmoa_rag"]).algorithm.reward)
@@ -96,7 +94,7 @@ async def trained(base: BaseModel, *words: str) -> tuple[Steps, list[Improved]]:
 
 
 async def test_every_turn_of_all_roles_is_paid_the_episode_s_f1_and_one_adapter_learns(base: BaseModel) -> None:
-    # A fresh critic expects 0 and a fresh adapter is the base: with lambda = 1 an advantage is what is still to be paid.
+    # A fresh critic expects 0 and a fresh adapter is the base: with lambda = 1 an advantage is what is yet to be paid.
     steps, improved = await trained(base)
     advantages = {row.turn.id: row.advantages for row in improved[0].rows}
     f1s, begun = set(), set()
