@@ -34,7 +34,7 @@ def test_every_built_in_scenario_has_a_preset() -> None:
 def test_every_pair_of_presets_fits_together(scenario: str, algorithm: str) -> None:
     config = load_config([f"scenario={scenario}", f"algorithm={algorithm}"])
     assert (config.scenario.name, config.algorithm.name) == (scenario, algorithm)
-    is_elsewhere = RECIPES[algorithm].scenario not in ("", scenario)  # A preset with a team of its own names its scenario.
+    is_elsewhere = RECIPES[algorithm].scenario not in ("", scenario)  # Where its own team is.
     assert is_elsewhere or config.algorithm.team in build_scenario(config.scenario).teams
 
 
