@@ -119,6 +119,7 @@ class RewardOptions(Options):
     `model`: one that is trained beside the policy pays turns, too. `late`: own terms that a judge says later.
     `gain`: every turn but the last ones earns what it added to the mean log-probability of the right answer, which is
     compared by itself, as R is, and summed from each turn on. `partial`: wrong answers may earn something.
+    `shared`: all agents of an episode are paid the sum of everybody's own terms, each beside the team's.
     """
 
     alpha: float = 1.0
@@ -131,6 +132,7 @@ class RewardOptions(Options):
     late: LateOptions | None = None
     gain: GainOptions | None = None
     partial: PartialOptions | None = None
+    shared: bool = False
 
 
 class StrataOptions(Options):

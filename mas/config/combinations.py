@@ -10,6 +10,7 @@ def why_senseless(algorithm: "AlgorithmOptions") -> str | None:
     """Why parts do not go together; None: they do."""
     wrong = _of_sampling(algorithm) | _of_comparing(algorithm) | _of_turns(algorithm) | _of_updates(algorithm)
     wrong |= _of_reward_models(algorithm) | _of_late_terms(algorithm) | _of_answers(algorithm)
+    wrong |= _of_sharing(algorithm)
     return next((reason for reason, is_wrong in wrong.items() if is_wrong), None)
 
 
@@ -232,6 +233,19 @@ def _of_answers(algorithm: "AlgorithmOptions") -> dict[str, bool]:
     } | {
         "reward.gain compares gains and rewards each by mean and spread of their group: leave advantage.baseline, "
         "scale, single, components, strata and inherit as they are": names["reward.gain"] and (compares or shapes),
+    }
+
+
+def _of_sharing(algorithm: "AlgorithmOptions") -> dict[str, bool]:
+    is_shared, is_of_turns = algorithm.reward.shared, algorithm.reward.of == "turn"
+    return {
+        "reward.shared pays each agent what the others earned in its episode, and candidates of one decision share no "
+        "episode: write sampler.mode=parallel": is_shared and algorithm.sampler.mode != "parallel",
+        "reward.shared adds up whole episodes, and reward.of=turn and advantage.step read what single turns were paid: "
+        "leave one of them out": is_shared and (is_of_turns or algorithm.advantage.step is not None),
+        "reward.shared changes what adapters learn from, and update=training_free trains none: leave it out": (
+            is_shared and algorithm.is_training_free
+        ),
     }
 
 

@@ -16,9 +16,9 @@ class CriticOptions(Options):
     are discounted (`bad`, POAD). `gamma` and `lam` are those of generalised advantage estimation. `whiten`: the
     advantages of an adapter's tokens get mean 0 and standard deviation 1 in each step.
 
-    `lr` falls as the learner's does, `epochs` are passes over the whole batch; betas, weight decay and the bound of
-    the gradient are the learner's. `clip`: a value counts as moved from the one before the step by this at most, where
-    that makes the loss greater; None: no bound.
+    `lr` falls as the learner's does, `epochs` are passes over the batch, in `minibatches` optimiser steps each; betas,
+    weight decay and the bound of the gradient are the learner's. `clip`: a value counts as moved from the one before
+    the step by this at most, where that makes the loss greater; None: no bound.
     """
 
     level: Level = "token"
@@ -27,6 +27,7 @@ class CriticOptions(Options):
     whiten: bool = True
     lr: Annotated[float, Field(gt=0)] = 3e-3
     epochs: Positive = 4
+    minibatches: Positive = 4
     clip: NonNegative | None = None
 
     def why_idle(self, name: str, *, is_tree: bool) -> str | None:

@@ -290,4 +290,18 @@ RECIPES: dict[str, Recipe] = {
         differs="fixed places instead of random ones; each turn pays its own KL at once",
         scenario="discussion",
     ),
+    "cory": Recipe(
+        title="CORY (Coevolving with the Other You)",
+        paper="2410.06101",
+        does="Pioneer and observer are paid the sum of both rewards, learn by a PPO of their own, and swap roles.",
+        differs="a fixed KL coefficient of the sampled tokens; advantages are whitened instead of scores",
+        scenario="refine",
+    ),
+    "mmoa_rag": Recipe(
+        title="MMOA-RAG",
+        paper="2501.15228",
+        does="One policy rewrites, selects and answers; each role is paid the answer's F1 and its own penalty.",
+        differs="the team may search several times; the critic sees what the role sees; the KL coefficient is ours",
+        scenario="retrieval",
+    ),
 }

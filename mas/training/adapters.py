@@ -16,6 +16,7 @@ from mas.training.checkpoint import Progress, load_checkpoint, save_checkpoint, 
 from mas.training.crew import Crew, Players, new_adapters, trainable_adapters
 from mas.training.experience.library import Library
 from mas.training.learner import Learner
+from mas.training.shaping.sharing import paid_together
 from mas.training.updates.kinds import build_update, loss_of
 from mas.training.updates.update import Improved
 
@@ -30,6 +31,7 @@ class TrainableAdapters:
         fresh = new_adapters(base, set(self.trained.values()), config.train.seed)
         self.learner = Learner(base, fresh, config.learner, loss_of(config.algorithm))
         self.update = build_update(self.learner, config.algorithm, config.train.seed)
+        self.is_shared = config.algorithm.reward.shared
         self.casting = Casting(config.algorithm, self.trained)
 
     def cast(self, players: Players, done: int | None) -> Mapping[str, str]:
@@ -55,6 +57,8 @@ class TrainableAdapters:
         Raises:
             TrainingError: the episodes were not drawn from the policy in training.
         """
+        if self.is_shared:
+            episodes = paid_together(episodes)
         improved = self.update.improve(episodes, trained, step=step, lr_scale=lr_scale)
         if self._has_canary:
             check_sampled(improved.learned, self.base.options.dtype)

@@ -93,6 +93,26 @@ def check_late(algorithm: AlgorithmOptions, paid: Set[str]) -> set[str]:
     return names
 
 
+def check_shared(algorithm: AlgorithmOptions, scenario: Scenario, team: TeamSpec) -> None:
+    """Refuse to share what nobody is paid alone, or with nobody.
+
+    Raises:
+        ConfigError: the scenario pays no role a term of its own, or the team has one member.
+    """
+    if not algorithm.reward.shared:
+        return
+    if not scenario.reward.terms:
+        raise ConfigError(
+            f"algorithm.reward.shared adds up what agents are paid alone, and scenario {scenario.name!r} pays only the "
+            "team: leave it out, or choose a scenario with own terms, such as refine with algorithm.team=pair"
+        )
+    if len(team.members()) < 2:
+        raise ConfigError(
+            f"algorithm.reward.shared adds up what several agents are paid, and team {team.name!r} has one: leave it "
+            "out, or choose another algorithm.team"
+        )
+
+
 def check_turns(algorithm: AlgorithmOptions, scenario: Scenario, team: TeamSpec) -> None:
     """Refuse parts that compare turns of a trajectory where every trajectory has one.
 

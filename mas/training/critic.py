@@ -71,7 +71,7 @@ class Critic:
     def step(
         self, rows: Sequence[TrainRow], targets: Values, before: Values, *, lr_scale: float = 1.0
     ) -> dict[str, Metrics]:
-        """Teach the critic of every adapter that has rows; returns metrics per adapter, means over the epochs.
+        """Teach the critic of every adapter that has rows; metrics per adapter, means over epochs and minibatches.
 
         Args:
             targets: what V should be; tokens behind those that have one teach nothing.
@@ -82,22 +82,29 @@ class Critic:
         """
         torch.set_num_threads(self.base.options.threads)
         set_lr(self.optimisers, self.options.lr * lr_scale)
-        batches, told = self.learner.micro_batches(rows), defaultdict[str, list[Metrics]](list)
+        parts = self.learner.minibatches(rows, self.options.minibatches)
+        told = defaultdict[str, list[Metrics]](list)
+        for _ in range(self.options.epochs):
+            for part in parts:
+                for name, metrics in self._update(part, targets, before).items():
+                    told[name].append(metrics)
+        return {name: {key: fmean(one[key] for one in told[name]) for key in told[name][0]} for name in sorted(told)}
+
+    def _update(self, rows: Sequence[TrainRow], targets: Values, before: Values) -> dict[str, Metrics]:
+        """One step of the optimiser of every critic that has rows. Arguments and errors are those of `step`."""
+        for optimiser in self.optimisers.values():
+            optimiser.zero_grad(set_to_none=True)
         asked: dict[str, int] = defaultdict(int)
         for row in rows:
             asked[row.adapter] += len(targets[id(row.turn)])
-        for _ in range(self.options.epochs):
-            for optimiser in self.optimisers.values():
-                optimiser.zero_grad(set_to_none=True)
-            losses: dict[str, float] = defaultdict(float)
-            for batch in batches:
-                for name, loss in self._backward(batch, targets, before, asked).items():
-                    losses[name] += float(loss)
-            norms = gradient_norms(self.parameters, set(asked), self.learner.options.clip_norm, self._what)
-            for name, norm in norms.items():
-                self.optimisers[name].step()
-                told[name].append({"value_loss": losses[name], "critic_gradient_norm": norm})
-        return {name: {key: fmean(one[key] for one in told[name]) for key in told[name][0]} for name in sorted(told)}
+        losses: dict[str, float] = defaultdict(float)
+        for batch in self.learner.micro_batches(rows):
+            for name, loss in self._backward(batch, targets, before, asked).items():
+                losses[name] += float(loss)
+        norms = gradient_norms(self.parameters, set(asked), self.learner.options.clip_norm, self._what)
+        for name in norms:
+            self.optimisers[name].step()
+        return {name: {"value_loss": losses[name], "critic_gradient_norm": norm} for name, norm in norms.items()}
 
     def tensors(self) -> dict[str, Tensor]:
         """All that the next step depends on, by name."""

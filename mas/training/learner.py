@@ -71,7 +71,7 @@ class Learner:
         tallies: dict[str, Tally] = defaultdict(Tally)
         norms: dict[str, list[float]] = defaultdict(list)
         for _ in range(self.options.epochs):
-            for part in self._minibatches(rows):
+            for part in self.minibatches(rows, self.options.minibatches):
                 for name, norm in self.update(part, tallies, start).items():
                     norms[name].append(norm)
         return {name: tallies[name].metrics() | {"gradient_norm": fmean(norms[name])} for name in sorted(tallies)}
@@ -109,10 +109,10 @@ class Learner:
                 found[id(row.turn)] = [next(tokens) for _ in row.turn.completion_ids]
         return found
 
-    def _minibatches(self, rows: Sequence[TrainRow]) -> list[list[TrainRow]]:
+    def minibatches(self, rows: Sequence[TrainRow], count: int) -> list[list[TrainRow]]:
         """Every n-th group of each adapter, weighted as a batch of its own; where there are not n groups, every n-th
-        row (ratio=sequence: trajectory)."""
-        count, loss = self.options.minibatches, self.loss
+        row (ratio=sequence: trajectory). `count`: n."""
+        loss = self.loss
         if count == 1:
             return [list(rows)]
         groups: dict[str, set[str]] = defaultdict(set)

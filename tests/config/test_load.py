@@ -34,7 +34,8 @@ def test_every_built_in_scenario_has_a_preset() -> None:
 def test_every_pair_of_presets_fits_together(scenario: str, algorithm: str) -> None:
     config = load_config([f"scenario={scenario}", f"algorithm={algorithm}"])
     assert (config.scenario.name, config.algorithm.name) == (scenario, algorithm)
-    assert config.algorithm.team in build_scenario(config.scenario).teams
+    is_elsewhere = RECIPES[algorithm].scenario not in ("", scenario)  # Where its own team is.
+    assert is_elsewhere or config.algorithm.team in build_scenario(config.scenario).teams
 
 
 def test_every_yaml_file_is_a_preset_of_a_known_group_the_primary_configuration_or_a_study() -> None:

@@ -6,11 +6,13 @@ from itertools import product
 from random import Random
 from typing import Any
 
+import msgspec
 import pytest
 
 from mas.config.options import ScenarioOptions
 from mas.core.environment import Environment, Task
 from mas.core.messages import Action, Failure, Feedback, Note
+from mas.core.reward import Move
 from mas.core.scenario import Scenario
 from mas.graph.plan import compile_team
 from mas.roles import build_roles
@@ -19,6 +21,7 @@ from mas.scenarios import SCENARIOS, build_scenario
 from mas.scenarios.refine.environment import VIEWS, RefineEnvironment, RefineState
 from mas.scenarios.refine.experts import demonstrations, expert
 from mas.scenarios.refine.questions import Question, make
+from mas.scenarios.refine.reward import RefineReward
 from mas.testing.environment import EnvironmentContract
 
 
@@ -138,6 +141,35 @@ def test_the_refiner_hears_answer_and_critique_and_has_the_last_word() -> None:
             assert [message.payload.content for message in flow.messages(agent)] == ["3", "n"]
         flow = flow.complete(agent, said)
     assert flow.action() == Action(text="4")
+
+
+@pytest.mark.parametrize("style", ["digit", "number"])
+def test_of_a_pair_the_observer_hears_the_pioneer_and_its_answer_counts(style: str) -> None:
+    team = scenario_of(style=style).teams["pair"]
+    flow = Flow.start(compile_team(team, build_roles(team)))
+    for agent, said, heard in (("pioneer", "3", []), ("observer", "4", ["3"])):
+        assert flow.ready() == (agent,)
+        flow = flow.begin(agent)
+        assert [message.payload.content for message in flow.messages(agent)] == heard
+        flow = flow.complete(agent, Action(text=said))
+    environment = world(Question("2+2", "4"), style)
+    action = flow.action()
+    assert isinstance(action, Action)
+    assert environment.step({"team": action.text}).rewards["team"] == {"right": 1.0}
+    assert environment.measures() == {"pioneer_success": 0.0}
+
+
+@pytest.mark.parametrize(
+    ("role", "said", "paid"), [("pioneer", "4", 1.0), ("observer", "3", 0.0), ("refiner", "4", None)]
+)
+def test_in_a_pair_everybody_is_paid_for_its_own_answer(role: str, said: str, paid: float | None) -> None:
+    move = Move(
+        agent=role, role=role, environment=world(Question("2+2", "4"), "digit"), output=Action(text=said), before={},
+        after={},
+    )  # fmt: skip
+    assert RefineReward().own(move) == ({} if paid is None else {"answer": paid})
+    unread = msgspec.structs.replace(move, output=Failure(cause="unreadable", text="x"))
+    assert RefineReward().own(unread) == ({} if paid is None else {"answer": 0.0})
 
 
 def test_an_expert_s_demonstrations_are_right_in_every_part() -> None:

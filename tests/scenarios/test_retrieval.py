@@ -171,24 +171,32 @@ SELECTIONS = {
 }  # fmt: skip
 
 
+OURS = [(("search: dragon", None), -0.5), (("Enough.", None), -0.5), (("enough", ()), -0.5)]
+"""Queries that find nothing, and enough of nothing: the paper has no penalty for them."""
+
+
 @pytest.mark.parametrize(("said", "penalty"), QUERIES.items())
 def test_a_rewriter_pays_for_queries_that_find_nothing(said: Any, penalty: float) -> None:
     text, hits = said
-    assert own("rewriter", text, WORDS, hits) == {"query": penalty}
+    terms = own("rewriter", text, WORDS, hits)
+    assert terms == {"query": penalty - terms["empty"], "empty": penalty * ((said, penalty) in OURS)}
 
 
 @pytest.mark.parametrize(("said", "penalty"), SELECTIONS.items())
 def test_a_selector_pays_for_irrelevant_and_unreadable_choices(said: Any, penalty: float) -> None:
     text, hits = said
-    assert own("selector", text, WORDS, hits) == {"selection": pytest.approx(penalty)}
+    is_readable = chosen_documents(text or "", len(hits or ())) is not None
+    assert own("selector", text, WORDS, hits) == {
+        "selection": 0.0 if is_readable else penalty, "choice": pytest.approx(penalty) if is_readable else 0.0
+    }  # fmt: skip
 
 
 def test_no_own_term_is_ever_above_0_and_solo_pays_as_the_role_that_it_plays() -> None:
     for move in TestRetrievalReward().moves():
         assert all(-1 <= value <= 0 for value in RetrievalReward().own(move).values())
-    assert own("solo", "search: dragon", WORDS) == {"query": -0.5}
+    assert own("solo", "search: dragon", WORDS) == {"query": 0.0, "empty": -0.5}
     assert own("solo", "word " * 31, WORDS) == {"length": -1.0}
-    assert own("solo", "y") == {"query": -0.5}
+    assert own("solo", "y") == {"query": 0.0, "empty": -0.5}
     assert own("solo", "7") == {"length": 0.0}
     assert chosen_documents("1,2, 3.", 3) == (1, 2, 3)
 

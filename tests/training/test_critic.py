@@ -28,7 +28,7 @@ def base(base_for: BaseFor) -> BaseModel:
 
 def critic_of(base: BaseModel, learner: LearnerOptions | None = None, *, loud: bool = False, **options: Any) -> Critic:
     """A critic of new adapters; `loud`: whose values differ from token to token."""
-    critic = Critic(learner_of(base, learner), CriticOptions(**{"epochs": 1} | options), seed=0)
+    critic = Critic(learner_of(base, learner), CriticOptions(**{"epochs": 1, "minibatches": 1} | options), seed=0)
     if loud:
         with torch.no_grad():
             for index, name in enumerate(critic.adapters):

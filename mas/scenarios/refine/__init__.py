@@ -12,6 +12,7 @@ from mas.scenarios.folder import FolderScenario
 from mas.scenarios.refine.environment import RefineEnvironment
 from mas.scenarios.refine.experts import demonstrations, expert
 from mas.scenarios.refine.questions import Style, make
+from mas.scenarios.refine.reward import RefineReward
 
 
 class RefineOptions(Options):
@@ -37,6 +38,7 @@ def build(options: RefineOptions) -> FolderScenario:
         content=partial(_content, style=options.style, operands=options.operands),
         demonstrate=partial(demonstrations, operands=options.operands),
         skill=options.skill,
+        reward=RefineReward(),
         expert=expert,
     )
 

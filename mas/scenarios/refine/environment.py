@@ -11,22 +11,26 @@ from typing import ClassVar
 import msgspec
 
 from mas.core.environment import EnvironmentSpec, Task
+from mas.core.joint import read_joint
 from mas.scenarios.refine.questions import DIGITS, Question, Style, make
 from mas.scenarios.world import RecordEnvironment
 
 _NUMBER = re.compile(r"-?[0-9]{1,40}")
-VIEWS = ("generator", "verifier", "refiner", "solo", "first", "second", "third")
+PIONEER, OBSERVER = "pioneer", "observer"
+VIEWS = ("generator", "verifier", "refiner", "solo", "first", "second", "third", PIONEER, OBSERVER)
 
 
 class RefineState(msgspec.Struct, frozen=True):
-    """`answer` is None before the team's, empty for a pass."""
+    """`answer` is None before the team's, empty for a pass. `pioneer`: who spoke first in a pair, None elsewhere."""
 
     question: Question
     answer: str | None = None
+    pioneer: str | None = None
 
 
 class RefineEnvironment(RecordEnvironment[RefineState]):
-    """The team's action is the answer. All members see the question; nobody sees more than another."""
+    """The team's action is the answer, or a pair's two as `joint`, of which the observer's counts. All members see the
+    question; nobody sees more than another."""
 
     state_type: ClassVar[type[msgspec.Struct]] = RefineState
 
@@ -45,22 +49,34 @@ class RefineEnvironment(RecordEnvironment[RefineState]):
         return tuple(DIGITS) if self.style == "digit" else None
 
     def act(self, state: RefineState, action: str) -> tuple[RefineState, dict[str, float], bool]:
-        legal = action == "" or self._is_answer(action)
-        after = msgspec.structs.replace(state, answer=action if legal else "")
+        pair = read_joint(action, (PIONEER, OBSERVER)) or {}
+        answer = pair.get(OBSERVER, "") if pair else action
+        legal = answer == "" or self._is_answer(answer)
+        after = msgspec.structs.replace(state, answer=answer if legal else "", pioneer=self._kept(pair.get(PIONEER)))
         return after, {"right": float(self.is_solved(after))}, legal
 
     def is_over(self, state: RefineState) -> bool:
         return state.answer is not None
 
     def is_solved(self, state: RefineState) -> bool:
-        if not state.answer:
-            return False
-        return state.answer == state.question.answer or int(state.answer) == int(state.question.answer)
+        return self.is_right(state.question, state.answer or "")
+
+    def is_right(self, question: Question, said: str) -> bool:
+        """Whether this is the answer, also with zeros in front of it."""
+        return self._is_answer(said) and int(said) == int(question.answer)
+
+    def measures(self) -> Mapping[str, float]:
+        """Whether a pair's pioneer was right, whatever the observer made of it."""
+        said = self.state.pioneer
+        return {} if said is None else {"pioneer_success": float(self.is_right(self.state.question, said))}
 
     def render(self) -> str:
         state = self.state
         said = "-" if state.answer is None else repr(state.answer)
         return f"{state.question.text} = {state.question.answer}; answer {said}"
+
+    def _kept(self, said: str | None) -> str | None:
+        return said if said is None or self._is_answer(said) else ""
 
     def _is_answer(self, action: str) -> bool:
         return action in tuple(DIGITS) if self.style == "digit" else _NUMBER.fullmatch(action) is not None

@@ -19,43 +19,46 @@ _CHOICE = re.compile(r"[0-9]{1,2}(?:\s*,\s*[0-9]{1,2})*\.?")
 
 
 class RetrievalReward:
-    """`query`: -0.5 or 0, for the rewriter. `selection`: -1 to 0, for the selector. `length`: -1 or 0, for the answer.
-    `solo` has the first and the last."""
+    """The paper's penalties by name, and ours by another, so that a weight of 0 takes ours away.
 
-    terms: tuple[str, ...] = ("query", "selection", "length")
+    To the rewriter `query`, -0.5 or 0, and `empty`, the same, never both. To the selector `selection`, -1 or 0, and
+    `choice`, -1 to 0. To the answerer `length`, -1 or 0. `solo` has the rewriter's and the answerer's.
+    """
+
+    terms: tuple[str, ...] = ("query", "empty", "selection", "choice", "length")
 
     def own(self, move: Move) -> Mapping[str, float]:
         world = move.environment
         assert isinstance(world, RetrievalEnvironment)
         text = None if isinstance(move.output, Failure) else move.output.content.strip()
         if move.role == "rewriter":
-            return {"query": _query(world, text)}
+            return _query(world, text)
         if move.role == "selector":
-            return {"selection": _selection(world, text)}
+            return _selection(world, text)
         if move.role == "solo" and text is not None and world.queries(text) != ():
-            return {"query": _query(world, text)}
+            return _query(world, text)
         return {"length": _length(text)} if move.role in ("answerer", "solo") else {}
 
 
-def _query(world: RetrievalEnvironment, text: str | None) -> float:
+def _query(world: RetrievalEnvironment, text: str | None) -> dict[str, float]:
     if text is not None and text.casefold().rstrip(".") in ENOUGH:
-        return 0.0 if world.state.hits else -0.5
+        return {"query": 0.0, "empty": 0.0 if world.state.hits else -0.5}
     queries = None if text is None else world.queries(text)
     if not queries or len(queries) > MOST_QUESTIONS:
-        return -0.5
-    return 0.0 if search(world.state.case.documents, queries, SHOWN[world.style]) else -0.5
+        return {"query": -0.5, "empty": 0.0}
+    return {"query": 0.0, "empty": 0.0 if search(world.state.case.documents, queries, SHOWN[world.style]) else -0.5}
 
 
-def _selection(world: RetrievalEnvironment, text: str | None) -> float:
+def _selection(world: RetrievalEnvironment, text: str | None) -> dict[str, float]:
     """-1 where it cannot be read. With the document that answers in sight: its F1 with the selection, minus 1."""
     chosen = chosen_documents(text or "", len(world.state.hits or ()))
     if chosen is None:
-        return -1.0
+        return {"selection": -1.0, "choice": 0.0}
     if not world.state.is_found:
-        return 0.0
+        return {"selection": 0.0, "choice": 0.0}
     assert world.state.hits is not None
     is_chosen = world.state.hits.index(world.state.case.needed) + 1 in chosen
-    return 2 * is_chosen / (len(chosen) + 1) - 1
+    return {"selection": 0.0, "choice": 2 * is_chosen / (len(chosen) + 1) - 1}
 
 
 def _length(text: str | None) -> float:

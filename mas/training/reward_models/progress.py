@@ -30,7 +30,9 @@ class ProgressModel:
     def __init__(self, learner: Learner, options: RewardModelOptions, seed: int) -> None:
         self._epochs = options.epochs
         own = derive_seed("progress", seed)
-        self.estimator = Critic(learner, CriticOptions(lr=options.lr, epochs=1), own, what="progress estimator")
+        self.estimator = Critic(
+            learner, CriticOptions(lr=options.lr, epochs=1, minibatches=1), own, what="progress estimator"
+        )
 
     def step(self, trajectories: Sequence[Trajectory], *, lr_scale: float) -> Scored:
         """See `RewardModel`. The scores of a trajectory are its contributions c_t."""
