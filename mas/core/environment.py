@@ -115,6 +115,14 @@ class Measured(Protocol):
         """Named numbers about the episode so far, asked when it is over; never rewards. Pure."""
 
 
+@runtime_checkable
+class Tooled(Protocol):
+    """What an environment has beside `Environment` where some actions are calls of tools."""
+
+    def is_call(self, action: str) -> bool:
+        """Whether an action calls a tool that there is, with parameters that fit it. Pure."""
+
+
 def measures_of(environment: Environment) -> dict[str, float]:
     """What an environment measures about its episode; nothing where it is not `Measured`."""
     return dict(environment.measures()) if isinstance(environment, Measured) else {}

@@ -1,6 +1,7 @@
 """What a team must be like to be trained as the options say. Needs no model."""
 
 from mas.config.options import AlgorithmOptions
+from mas.core.environment import Tooled
 from mas.core.errors import ConfigError
 from mas.core.naming import agent_of, did_you_mean, local_name
 from mas.core.policy import Policy
@@ -80,6 +81,11 @@ def check_turns(algorithm: AlgorithmOptions, scenario: Scenario, team: TeamSpec)
     Raises:
         ConfigError: says which part.
     """
+    if algorithm.advantage.early is not None and not isinstance(scenario.environment(), Tooled):
+        raise ConfigError(
+            f"algorithm.advantage.early reads which turns call tools, and the environment of {scenario.name!r} does "
+            "not tell. Leave it out, or choose a scenario with tools, such as tool_use"
+        )
     if scenario.environment().spec.max_turns > 1 or any(edge.loop for edge in team.edges):
         return
     parts = {
@@ -87,6 +93,7 @@ def check_turns(algorithm: AlgorithmOptions, scenario: Scenario, team: TeamSpec)
         "advantage.step": algorithm.advantage.step,
         "advantage.strata": algorithm.advantage.strata,
         "reward.discount": algorithm.reward.discount < 1 or None,
+        "sampler.mode=entropy_tree": (algorithm.sampler.mode == "entropy_tree" and len(team.members()) == 1) or None,
         "loss.ratio=sequence": algorithm.loss.ratio == "sequence" or None,
     }
     for name, part in parts.items():

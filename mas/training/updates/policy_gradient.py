@@ -1,6 +1,6 @@
 """The policy gradient: every turn gets an advantage, and its tokens are made more or less likely by it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import replace
 from statistics import fmean
 from typing import Any
@@ -9,7 +9,9 @@ from torch import Tensor
 
 from mas.config.algorithm import AlgorithmOptions
 from mas.core.records import Episode, Turn
+from mas.training.advantages.members import members
 from mas.training.advantages.running import Running
+from mas.training.advantages.uncertainty import entropy_scaled
 from mas.training.batch import TrainRow, train_rows
 from mas.training.credit import Known, turn_advantages
 from mas.training.learner import Learner, Logprobs
@@ -33,7 +35,8 @@ class PolicyGradient:
     ) -> Improved:
         """See `Update`."""
         turns = [turn for episode in episodes for turn in episode.turns]
-        advantages, rows = self.rows(turns, adapter_of, step)
+        won = frozenset(episode.id for episode in episodes if episode.success)
+        advantages, rows = self.rows(turns, adapter_of, step, won)
         if self.smoother is not None:
             rows = self.smoother.smoothed(rows, step)
         learned = self.learner.step(rows, lr_scale=lr_scale)
@@ -56,9 +59,16 @@ class PolicyGradient:
             self.smoother.restore(state.get("entropy", {}))
 
     def rows(
-        self, turns: Sequence[Turn], adapter_of: Mapping[str, str], step: int = 1
+        self,
+        turns: Sequence[Turn],
+        adapter_of: Mapping[str, str],
+        step: int = 1,
+        won: Container[str] = frozenset(),
     ) -> tuple[list[float], list[TrainRow]]:
-        """Every turn's advantage, and what the learner is given; the KL is paid here if rewards pay it."""
+        """Every turn's advantage, and what the learner is given; the KL is paid here if rewards pay it.
+
+        `won`: ids of the episodes that succeeded.
+        """
         loss, advantage = self.algorithm.loss, self.algorithm.advantage
         is_paid = loss.kl > 0 and loss.kl_in == "reward"
         bare = self._batch(turns, [0.0] * len(turns), adapter_of) if is_paid or advantage.uncertainty else []
@@ -68,9 +78,12 @@ class PolicyGradient:
             entropies=self._entropies(turns, bare) if advantage.uncertainty else (),
             step=step,
             adapter_of=adapter_of,
+            won=won,
         )
         advantages = turn_advantages(turns, self.algorithm.reward, advantage, known, self.running)
         rows = self._batch(turns, advantages, adapter_of)
+        if advantage.entropy_weight:
+            rows = self._by_token(rows, advantage.entropy_weight)
         return advantages, [replace(row, reference=base[id(row.turn)]) for row in rows] if is_paid else rows
 
     def _batch(
@@ -78,6 +91,16 @@ class PolicyGradient:
     ) -> list[TrainRow]:
         loss = self.algorithm.loss
         return train_rows(turns, advantages, adapter_of, aggregation=loss.aggregation, max_length=loss.max_length)
+
+    def _by_token(self, rows: Sequence[TrainRow], weight: float) -> list[TrainRow]:
+        """Every token with an advantage of its own, by its entropy under the policy now, adapter by adapter."""
+        entropies, scaled = self.learner.entropies(rows), list(rows)
+        for indices in members([row.adapter for row in rows]).values():
+            flat = [rows[i].advantage for i in indices for _ in rows[i].turn.completion_ids]
+            found = iter(entropy_scaled(flat, [h for i in indices for h in entropies[id(rows[i].turn)]], weight))
+            for i in indices:
+                scaled[i] = replace(rows[i], advantages=[next(found) for _ in rows[i].turn.completion_ids])
+        return scaled
 
     def _penalties(self, turns: Sequence[Turn], rows: Sequence[TrainRow], base: Logprobs) -> list[float]:
         """What each turn pays for being likelier than under the base; turns of frozen roles have no row, and pay 0."""
