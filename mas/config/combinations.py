@@ -43,9 +43,8 @@ def _of_sampling(algorithm: "AlgorithmOptions") -> dict[str, bool]:
             is_preference and sampler.mode == "tree" and algorithm.preference.value == "outcome"
         ),
         "advantage.step, advantage.strata, advantage.early, advantage.inherit, reward.discount and reward.of need "
-        "trajectories of many turns: write sampler.mode=parallel; in tree sampling every turn is a trajectory of its own": (
-            is_tree and _needs_trajectories(algorithm)
-        ),
+        "trajectories of many turns: write sampler.mode=parallel; in tree sampling every turn is a trajectory of its "
+        "own": (is_tree and _needs_trajectories(algorithm)),
         "sampler.resample keeps some of many whole episodes: write sampler.mode=parallel": (
             is_tree and sampler.resample is not None
         ),

@@ -215,7 +215,7 @@ RECIPES: dict[str, Recipe] = {
         title="AEPO",
         paper="2510.14545",
         does="Whole episodes and branches at uncertain turns share a budget; uncertain tokens count more.",
-        differs="shared turns are trained once, by the mean of their ends; entropies are of drawn tokens, in nats; 8 ends",
+        differs="shared turns are trained once, by the mean of their ends; entropies of drawn tokens, in nats; 8 ends",
         needs="several turns",
     ),
     "at2po": Recipe(

@@ -229,3 +229,12 @@ def test_what_compares_turns_is_refused_where_there_is_one(algorithm: dict[str, 
     config = config_of("relay", algorithm)
     with pytest.raises(ConfigError, match=f"algorithm.{name} makes no sense here: every agent .* speaks once"):
         check_trainable(config, build_scenario(config.scenario))
+
+
+def test_an_episode_of_one_decision_has_nothing_to_branch_from() -> None:
+    grown = {"sampler": {"mode": "entropy_tree"}, "advantage": {"tree": {}}}
+    config = config_of("relay", grown | {"team": "solo"})
+    with pytest.raises(ConfigError, match=r"algorithm\.sampler\.mode=entropy_tree makes no sense here"):
+        check_trainable(config, build_scenario(config.scenario))
+    config = config_of("relay", grown)
+    check_trainable(config, build_scenario(config.scenario))
