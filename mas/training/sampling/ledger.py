@@ -138,6 +138,7 @@ def record_turn(
     chosen: bool,
     path: str = "",
     paid: Mapping[str, float] = MappingProxyType({}),
+    grounded: bool | None = None,
 ) -> Turn:
     """One generation as a training record. `trajectory` None: it is a trajectory of its own.
 
@@ -172,4 +173,5 @@ def record_turn(
         choices=candidate.choices,
         paid=dict(paid),
         tool_calls=tool_calls(point.environment, candidate.payload),
+        grounded=grounded,
     )
