@@ -193,6 +193,10 @@ GROWN = {"sampler": {"mode": "entropy_tree"}, "advantage": {"tree": {}}}
         ({"advantage": {"tree": {}, "early": {}}}, r"write sampler\.mode=parallel"),
         ({"reward": {"length": {"most": 8, "margin": 2}}}, r"leave reward\.length out"),
         ({"loss": {"kl": 0.1, "kl_in": "reward"}}, r"write loss\.kl_in=loss"),
+        (
+            {"reward": {"late": {"judge": "j", "terms": {"good": 0.0}}}},
+            r"reward\.late pays terms that nobody reads: advantage\.tree",
+        ),
         ({"sampler": {"mode": "entropy_tree", "filter": {}}}, "take turns out of the midst of trees"),
         ({"update": "preference", "advantage": {}}, r"too few for that: use sampler\.mode=full_tree"),
         (
