@@ -50,24 +50,49 @@ class SuccessReplayOptions(Options):
     size: Positive = 4
 
 
+class BranchOptions(Selective):
+    """Where an entropy tree branches, by the mean entropy a token of turns that were drawn (of their first `tokens`).
+
+    `rank`: `chains` whole episodes, then rounds in which the `expand` turns of the greatest entropy - `penalty` x
+    (siblings - 1) are drawn again. `chance`: so many whole episodes as the entropy of the first turn against that of
+    the others says; then a turn is drawn again where (u + `weight` (H - H of its episode's first turn)) x
+    (1 - `penalty` x branches right before it) is at least 0.5, u uniform.
+    """
+
+    by: Literal["rank", "chance"] = "rank"
+    chains: Positive = 4
+    expand: Positive = 2
+    penalty: NonNegative = 0.05
+    weight: NonNegative = 0.2
+    tokens: Positive | None = None
+
+    def why_idle(self, name: str) -> str | None:
+        """Why an option has no effect beside the others; None: it has one."""
+        if name in ("chains", "expand") and self.by == "chance":
+            return "by=chance chooses how many by entropies"
+        return "by=rank compares entropies alone" if name == "weight" and self.by == "rank" else None
+
+
 class SamplerOptions(Options):
     """How candidates are drawn.
 
     `tree`: at each decision K `candidates` from one prompt and state, each scored on its own clone, one committed.
     `parallel`: K whole episodes per task, each compared with the others.
     `full_tree`: K candidates at each decision, and all of them are carried on, to `max_leaves` ends of a task at most.
+    `entropy_tree`: K whole episodes per task, some of which `branch` off from others where entropy is high.
     `lookahead`: how far a candidate is played on before the team's reward is read: not at all (`action`), to the end
     of the team turn (`turn`), or of the episode (`episode`); `continuations` play-outs are averaged.
     `commit_best`: probability that the best candidate is committed; otherwise one is drawn uniformly.
     `refill`: a task none of whose groups has anything to teach is replaced by another one, so many times a step.
     """
 
-    mode: Literal["tree", "parallel", "full_tree"] = "tree"
+    mode: Literal["tree", "parallel", "full_tree", "entropy_tree"] = "tree"
     candidates: Annotated[int, Field(ge=2)] = 8
     lookahead: Literal["action", "turn", "episode"] = "turn"
     continuations: Positive = 1
     commit_best: Share = 1.0
     max_leaves: Positive = 256
+    branch: BranchOptions = BranchOptions()
     horizon: HorizonOptions | None = None
     resample: ResampleOptions | None = None
     refill: Count = 0
@@ -171,6 +196,25 @@ class StepOptions(Selective):
         return None
 
 
+class TreeOptions(Options):
+    """Values of an entropy tree's turns, from the ends below them as z among the ends of the tree.
+
+    `backup`: the mean of the children by softmax of their entropies, their plain mean, or the mean of all ends below.
+    `form`: V; V - V(parent); V - V(root); or the sum of these differences.
+    """
+
+    backup: Literal["child_softmax", "child_mean", "leaf_mean"] = "child_softmax"
+    form: Literal["node_value", "diff_parent", "diff_global", "diff_localglobal"] = "node_value"
+
+
+class EarlyOptions(Options):
+    """A bonus for tools that are used early, in episodes that are won and use one: A + clip(`delta` (p - mean p) /
+    mean L, -`bound` |A|, `bound` |A|), p the tokens before the first call, L those of the episode."""
+
+    delta: Annotated[float, Field(lt=0)] = -2.0
+    bound: Annotated[float, Field(gt=0, lt=1)] = 0.7
+
+
 class UncertaintyOptions(Selective):
     """Advantages x exp(-`scale` H) / mean, + `clarity` x exp(-`clarity_scale` H of the next turn), less the mean.
 
@@ -196,9 +240,13 @@ class AdvantageOptions(Options):
     or what a `critic` expected, token by token and in no group. A group of one gets 0 (`zero`) or its reward (`raw`).
     `components`: each named term of the reward is compared by itself, and the weighted sum is the advantage.
     `strata`: compared among trajectories of one structure. `step`: a term for each turn is added.
+    `tree`: values of an entropy tree's turns, in place of groups.
+    `early`: a bonus for using tools early, after the comparison.
     `inherit`: turns of all other agents have the advantage of this agent's trajectory in their episode.
     `uncertainty`: by entropy. `whiten`: less the mean and by the standard deviation of the adapter's batch, each turn
     once (`turns`) or by its number of tokens (`tokens`).
+    `entropy_weight`: at last, token by token, A x (1 + `entropy_weight` x z of the token's entropy in its adapter's
+    batch).
     """
 
     key: Literal["group", "prompt", "role", "batch"] = "group"
@@ -209,9 +257,12 @@ class AdvantageOptions(Options):
     components: bool = False
     strata: StrataOptions | None = None
     step: StepOptions | None = None
+    tree: TreeOptions | None = None
+    early: EarlyOptions | None = None
     inherit: str | None = None
     uncertainty: UncertaintyOptions | None = None
     whiten: Literal["none", "turns", "tokens"] = "none"
+    entropy_weight: NonNegative = 0.0
 
 
 class StageOptions(Options):

@@ -10,7 +10,7 @@ def why_senseless(algorithm: "AlgorithmOptions") -> str | None:
     """Why parts do not go together; None: they do."""
     wrong = _of_sampling(algorithm) | _of_comparing(algorithm) | _of_turns(algorithm) | _of_updates(algorithm)
     wrong |= _of_reward_models(algorithm) | _of_late_terms(algorithm) | _of_answers(algorithm)
-    wrong |= _of_sharing(algorithm)
+    wrong |= _of_sharing(algorithm) | _of_trees(algorithm)
     return next((reason for reason, is_wrong in wrong.items() if is_wrong), None)
 
 
@@ -38,10 +38,9 @@ def _of_sampling(algorithm: "AlgorithmOptions") -> dict[str, bool]:
         "from it; use sampler.mode=full_tree, or preference.value=reward": (
             is_preference and sampler.mode == "tree" and algorithm.preference.value == "outcome"
         ),
-        "advantage.step, advantage.strata, advantage.inherit, reward.discount and reward.of need trajectories of many "
-        "turns: write sampler.mode=parallel; in tree sampling every turn is a trajectory of its own": (
-            is_tree and _needs_trajectories(algorithm)
-        ),
+        "advantage.step, advantage.strata, advantage.early, advantage.inherit, reward.discount and reward.of need "
+        "trajectories of many turns: write sampler.mode=parallel; in tree sampling every turn is a trajectory of its "
+        "own": (is_tree and _needs_trajectories(algorithm)),
         "sampler.resample keeps some of many whole episodes: write sampler.mode=parallel": (
             is_tree and sampler.resample is not None
         ),
@@ -56,6 +55,39 @@ def _of_sampling(algorithm: "AlgorithmOptions") -> dict[str, bool]:
         f"{name} leaves out what cannot be learned from differences inside groups, and {other} learns from others as "
         f"well: leave {name} out": is_there and other is not None
         for name, is_there in by_groups.items()
+    }
+
+
+def _of_trees(algorithm: "AlgorithmOptions") -> dict[str, bool]:
+    """What an entropy tree asks for."""
+    sampler, advantage, tree = algorithm.sampler, algorithm.advantage, algorithm.advantage.tree
+    is_grown = sampler.mode == "entropy_tree"
+    usual = ("group", "mean", "std", "zero", False)
+    return {
+        "sampler.mode=entropy_tree compares the ends of a tree, and advantage.tree says how: write "
+        "advantage.tree.backup=child_softmax, child_mean or leaf_mean": (
+            is_grown and tree is None and algorithm.update == "policy_gradient"
+        ),
+        "advantage.tree compares the ends of entropy trees: write sampler.mode=entropy_tree, or leave tree out": (
+            tree is not None and not is_grown
+        ),
+        "advantage.tree compares the ends of a tree by mean and spread: leave advantage.key, baseline, scale, single "
+        "and components as they are": tree is not None
+        and (advantage.key, advantage.baseline, advantage.scale, advantage.single, advantage.components) != usual,
+        "advantage.tree compares whole episodes, which reward.length and a KL in the reward do not change: leave "
+        "reward.length out, and write loss.kl_in=loss": (
+            tree is not None
+            and (algorithm.reward.length is not None or (algorithm.loss.kl > 0 and algorithm.loss.kl_in == "reward"))
+        ),
+        "sampler.filter would take turns out of the midst of trees: leave it out, or choose another sampler.mode": (
+            is_grown and sampler.filter is not None
+        ),
+        "update=preference compares candidates of one prompt and state, and the branches of sampler.mode=entropy_tree "
+        "are too few for that: use sampler.mode=full_tree": is_grown and algorithm.update == "preference",
+        f"sampler.branch.chains={sampler.branch.chains} whole episodes leave nothing to branch of "
+        f"sampler.candidates={sampler.candidates}: write fewer chains, or more candidates": (
+            is_grown and sampler.branch.by == "rank" and sampler.branch.chains >= sampler.candidates
+        ),
     }
 
 
@@ -90,12 +122,14 @@ def _of_comparing(algorithm: "AlgorithmOptions") -> dict[str, bool]:
             advantage.strata is not None
             and (advantage.key, advantage.baseline, advantage.components) != ("group", "mean", False)
         ),
+        "advantage.entropy_weight gives every token its advantage, but loss.surrogate=gmpo weighs a turn as one: leave "
+        "it out, or choose another surrogate": (advantage.entropy_weight > 0 and algorithm.loss.surrogate == "gmpo"),
         f"critic.level={algorithm.critic.level} gives every token its advantage, but loss.surrogate=gmpo weighs a turn "
         "as one: write critic.level=turn, or another surrogate": (
             advantage.baseline == "critic" and algorithm.critic.level != "turn" and algorithm.loss.surrogate == "gmpo"
         ),
-        "advantage.baseline=critic compares with no group: leave advantage.key, components, strata, step, inherit, "
-        "uncertainty and whiten (critic.whiten has it) as they are": (
+        "advantage.baseline=critic compares with no group: leave advantage.key, components, strata, step, early, "
+        "inherit, uncertainty, entropy_weight and whiten (critic.whiten has it) as they are": (
             advantage.baseline == "critic" and _compares(advantage)
         ),
         "advantage.baseline=critic reads what every turn was paid, which reward.discount and reward.length do not "
@@ -125,6 +159,7 @@ def _of_turns(algorithm: "AlgorithmOptions") -> dict[str, bool]:
     whole = {
         "components": advantage.components,
         "strata": advantage.strata is not None,
+        "early": advantage.early is not None,
     }
     apart = {
         f"reward.discount={discount:g}": discount < 1,
@@ -137,6 +172,9 @@ def _of_turns(algorithm: "AlgorithmOptions") -> dict[str, bool]:
         {
             "reward.of=turn compares what each turn was paid, and reward.discount its share of the whole: choose one": (
                 is_own and discount < 1
+            ),
+            "reward.of=turn or advantage.key=prompt compares turns, and advantage.early whole episodes: choose one": (
+                advantage.early is not None and (is_own or advantage.key == "prompt")
             ),
             "reward.of=turn compares turns, and advantage.strata trajectories by their length: choose one": (
                 is_own and advantage.strata is not None
@@ -196,6 +234,7 @@ def _of_late_terms(algorithm: "AlgorithmOptions") -> dict[str, bool]:
     late, model = algorithm.reward.late, algorithm.reward.model
     unread = {
         "reward.model.joins=alone puts its own term in their place": model is not None and model.joins == "alone",
+        "advantage.tree reads what the ends of trees paid as they were played": algorithm.advantage.tree is not None,
         "preference.value=outcome reads who won": (
             algorithm.update == "preference" and algorithm.preference.value == "outcome"
         ),
@@ -251,11 +290,14 @@ def _of_sharing(algorithm: "AlgorithmOptions") -> dict[str, bool]:
 
 def _needs_trajectories(algorithm: "AlgorithmOptions") -> bool:
     advantage = algorithm.advantage
-    slots = (advantage.step, advantage.strata, advantage.inherit)
+    slots = (advantage.step, advantage.strata, advantage.early, advantage.inherit)
     return any(slot is not None for slot in slots) or algorithm.reward.discount < 1 or algorithm.reward.of == "turn"
 
 
 def _compares(advantage: "AdvantageOptions") -> bool:
-    slots = (advantage.strata, advantage.step, advantage.inherit, advantage.uncertainty)
-    is_usual = (advantage.key, advantage.components, advantage.whiten) == ("group", False, "none")
+    slots = (advantage.strata, advantage.step, advantage.early, advantage.inherit, advantage.uncertainty)
+    is_usual = (advantage.key, advantage.components, advantage.whiten, advantage.entropy_weight) == (
+        *("group", False, "none"),
+        0,
+    )
     return not is_usual or any(slot is not None for slot in slots)

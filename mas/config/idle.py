@@ -1,6 +1,6 @@
 """Keys that change nothing beside the other values: refused where somebody sets them, since they would mislead."""
 
-from mas.config.algorithm import AlgorithmOptions
+from mas.config.algorithm import AlgorithmOptions, SamplerOptions
 from mas.config.combinations import why_single_idle
 from mas.config.options import Config
 
@@ -9,7 +9,7 @@ def why_idle(key: str, config: Config) -> str | None:
     """Why a dotted key has no effect in this configuration; None: it has one."""
     algorithm = config.algorithm
     is_tree = algorithm.sampler.mode != "parallel"
-    if reason := _why_sampler_idle(key, algorithm.sampler.mode) or _why_update_idle(key, algorithm):
+    if reason := _why_sampler_idle(key, algorithm.sampler) or _why_update_idle(key, algorithm):
         return reason
     if key == "algorithm.sampler.continuations" and algorithm.sampler.lookahead == "action":
         return "with lookahead=action nothing is played on, so there is nothing to average"
@@ -26,11 +26,16 @@ def why_idle(key: str, config: Config) -> str | None:
     return None
 
 
-def _why_sampler_idle(key: str, mode: str) -> str | None:
+def _why_sampler_idle(key: str, sampler: SamplerOptions) -> str | None:
+    mode = sampler.mode
+    if key.startswith(_BRANCH):
+        if mode != "entropy_tree":
+            return "only algorithm.sampler.mode=entropy_tree branches"
+        return sampler.branch.why_idle(key.removeprefix(_BRANCH))
     if key in _TREE_ONLY and mode == "full_tree":
         return "algorithm.sampler.mode=full_tree carries every candidate on to the end; only mode=tree looks ahead"
-    if key in _TREE_ONLY and mode == "parallel":
-        return "algorithm.sampler.mode=parallel plays whole episodes; only mode=tree has decisions to look ahead from"
+    if key in _TREE_ONLY and mode != "tree":
+        return f"algorithm.sampler.mode={mode} plays whole episodes; only mode=tree has decisions to look ahead from"
     if key == "algorithm.sampler.max_leaves" and mode != "full_tree":
         return "only algorithm.sampler.mode=full_tree has it"
     return None
@@ -110,6 +115,7 @@ def _why_engine_idle(key: str, engine: str) -> str | None:
     return None
 
 
+_BRANCH = "algorithm.sampler.branch."
 _ALONE = ("algorithm.reward.alpha", "algorithm.reward.failure")
 _CRITIC = "algorithm.critic."
 _EXPERIENCE = "algorithm.experience."

@@ -230,6 +230,27 @@ RECIPES: dict[str, Recipe] = {
         differs="proposals are drawn anew for each decision; no supervised stage before it; max_length 8 tokens",
         scenario="plan_path",
     ),
+    "aepo": Recipe(
+        title="AEPO",
+        paper="2510.14545",
+        does="Whole episodes and branches at uncertain turns share a budget; uncertain tokens count more.",
+        differs="shared turns are trained once, by the mean of their ends; entropies of drawn tokens, in nats; 8 ends",
+        needs="several turns",
+    ),
+    "at2po": Recipe(
+        title="AT2PO",
+        paper="2601.04767",
+        does="The most uncertain turns of a tree are drawn again, and values are backed up from its ends.",
+        differs="shared turns are trained once, not once per end; rows of turns weigh equally; 11 ends, not 22",
+        needs="several turns",
+    ),
+    "aspo": Recipe(
+        title="ASPO",
+        paper="2508.19201",
+        does="DAPO, and won episodes that use a tool earlier than others of their group count more.",
+        differs="delta and bound are ours; positions and lengths in tokens of the whole team; no over-long penalty",
+        scenario="tool_use",
+    ),
     "malt": Recipe(
         title="MALT",
         paper="2412.01928",

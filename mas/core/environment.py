@@ -132,6 +132,14 @@ class Named(Protocol):
         them empty; the same during a whole episode. Rewards read it, agents never."""
 
 
+@runtime_checkable
+class Tooled(Protocol):
+    """What an environment has beside `Environment` where some actions are calls of tools."""
+
+    def is_call(self, action: str) -> bool:
+        """Whether an action calls a tool that there is, with parameters that fit it. Pure."""
+
+
 def measures_of(environment: Environment) -> dict[str, float]:
     """What an environment measures about its episode; nothing where it is not `Measured`."""
     return dict(environment.measures()) if isinstance(environment, Measured) else {}

@@ -18,7 +18,8 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
         candidate: index within its group.
         parent: id of the committed turn before this one, None for an episode's first.
         group: members were sampled from one identical prompt and state (tree sampling), or belong to the same task
-            and agent (parallel sampling); advantages compare within it.
+            and agent (parallel sampling), or to the same tree and agent (entropy trees: the tree, `/`, the agent);
+            advantages compare within it.
         trajectory: rows of one trajectory share it; equals `id` in tree sampling, where each candidate is its own.
         state: fingerprint of environment and messages before the turn.
         prompt_ids: P token ids; completion_ids: L token ids; logprobs: L behaviour log-probabilities.
@@ -33,6 +34,9 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
         failure: why the output did not parse, None when it did.
         choices: ids of the legal tokens, empty where any token may be legal; the entropy term looks only at these.
         wave: where it stands in `Episode.answer_logprobs`; 0 where those are not known.
+        ends: of an entropy tree: agent -> its terms, of each whole episode whose last turn this one is. `rewards` are
+            there means over all episodes that go through the turn.
+        tool_calls: that the turn made, where the environment can tell (`mas.core.environment.Tooled`).
     """
 
     id: str
@@ -60,6 +64,8 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
     failure: str | None = None
     choices: tuple[int, ...] = ()
     paid: Mapping[str, float] = {}
+    ends: tuple[Mapping[str, Mapping[str, float]], ...] = ()
+    tool_calls: int = 0
     grounded: bool | None = None
     is_replayed: bool = False
     wave: int = 0

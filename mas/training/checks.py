@@ -3,7 +3,7 @@
 from collections.abc import Set
 
 from mas.config.options import AlgorithmOptions
-from mas.core.environment import Answered, Named
+from mas.core.environment import Answered, Named, Tooled
 from mas.core.errors import ConfigError
 from mas.core.naming import agent_of, did_you_mean, local_name
 from mas.core.policy import Policy
@@ -119,6 +119,11 @@ def check_turns(algorithm: AlgorithmOptions, scenario: Scenario, team: TeamSpec)
     Raises:
         ConfigError: says which part.
     """
+    if algorithm.advantage.early is not None and not isinstance(scenario.environment(), Tooled):
+        raise ConfigError(
+            f"algorithm.advantage.early reads which turns call tools, and the environment of {scenario.name!r} does "
+            "not tell. Leave it out, or choose a scenario with tools, such as tool_use"
+        )
     if scenario.environment().spec.max_turns > 1 or any(edge.loop for edge in team.edges):
         return
     parts = {
@@ -126,6 +131,7 @@ def check_turns(algorithm: AlgorithmOptions, scenario: Scenario, team: TeamSpec)
         "advantage.step": algorithm.advantage.step,
         "advantage.strata": algorithm.advantage.strata,
         "reward.discount": algorithm.reward.discount < 1 or None,
+        "sampler.mode=entropy_tree": (algorithm.sampler.mode == "entropy_tree" and len(team.members()) == 1) or None,
         "reward.model": algorithm.reward.model,
         "loss.ratio=sequence": algorithm.loss.ratio == "sequence" or None,
     }

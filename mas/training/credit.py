@@ -1,16 +1,18 @@
 """From recorded turns to one advantage each: the parts of `mas.training.advantages` in the order of the options.
 
-reward -> group key -> baseline and scale -> strata -> step term -> inheritance -> uncertainty -> whitening
+reward -> group key -> baseline and scale -> strata, or a tree -> early tools -> step term -> inheritance -> uncertainty
+-> whitening
 """
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Container, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from mas.config.algorithm import AdvantageOptions, RewardOptions, StepOptions, UncertaintyOptions
+from mas.config.algorithm import AdvantageOptions, EarlyOptions, RewardOptions, StepOptions, UncertaintyOptions
 from mas.core.errors import TrainingError
 from mas.core.naming import agent_of
 from mas.core.records import Episode, Turn
 from mas.training.advantages.components import component_advantages
+from mas.training.advantages.early import early_bonus
 from mas.training.advantages.gains import gain_advantages
 from mas.training.advantages.group import group_advantages
 from mas.training.advantages.members import members
@@ -21,6 +23,7 @@ from mas.training.advantages.strata import stratified_advantages
 from mas.training.advantages.trajectories import over_trajectories
 from mas.training.advantages.uncertainty import modulated_advantages
 from mas.training.advantages.whiten import whiten
+from mas.training.grown import grown_advantages
 from mas.training.rewards import MODEL, term_weights, total_reward
 from mas.training.shaping.length import overlong_penalty
 from mas.training.shaping.partial import Answer, entity_rewards
@@ -36,6 +39,7 @@ class Known:
         step: of training; random groups depend on it.
         adapter_of: role -> adapter; whitening is per adapter.
         episodes: by id; only read by `reward.gain` and `reward.partial`.
+        won: ids of episodes that succeeded; only read by `advantage.early`.
     """
 
     penalties: Sequence[float] = ()
@@ -43,6 +47,7 @@ class Known:
     step: int = 0
     adapter_of: Mapping[str, str] = field(default_factory=dict)
     episodes: Mapping[str, Episode] = field(default_factory=dict)
+    won: Container[str] = frozenset()
 
 
 def turn_advantages(
@@ -66,8 +71,14 @@ def turn_advantages(
     if options.baseline == "critic":
         raise TrainingError("advantage.baseline=critic compares nothing inside groups: its advantages are of tokens")
     known = known or Known()
-    table = _Table(turns, rewards, options, known)
-    advantages = _gained(table) if rewards.gain is not None else table.spread(_compared(table, options, running))
+    if options.tree is not None:
+        advantages = grown_advantages(turns, rewards, options.tree)
+    else:
+        table = _Table(turns, rewards, options, known)
+        gained = rewards.gain is not None
+        advantages = _gained(table) if gained else table.spread(_compared(table, options, running))
+    if options.early is not None:
+        advantages = _early(turns, advantages, options.early, known.won)
     if options.step is not None:
         advantages = with_steps(advantages, _step_terms(turns, rewards, options.step, known), options.step.weight)
     if options.inherit is not None:
@@ -243,6 +254,34 @@ def _step_keys(turns: Sequence[Turn], options: StepOptions, step: int) -> Sequen
         ranks = _ranks(turns)
         return [(turn.group, rank) for turn, rank in zip(turns, ranks, strict=True)]
     return random_groups([turn.id for turn in turns], options.size, step, within=[turn.role for turn in turns])
+
+
+def _early(
+    turns: Sequence[Turn], advantages: Sequence[float], options: EarlyOptions, won: Container[str]
+) -> list[float]:
+    """A bonus for tools used early, each trajectory compared with those of its group.
+
+    A position counts the tokens that the whole team has said before the turn with its first call, a length those of the
+    episode: for a single agent those of its answer.
+    """
+    lengths: dict[str, int] = {}
+    first: dict[str, int] = {}
+    for turn in turns:
+        if turn.tool_calls:
+            first.setdefault(turn.episode, lengths.get(turn.episode, 0))
+        lengths[turn.episode] = lengths.get(turn.episode, 0) + len(turn.completion_ids)
+    rows = list(members([(turn.group, turn.trajectory) for turn in turns]).values())
+    own = [turns[indices[0]] for indices in rows]
+    shaped = early_bonus(
+        [advantages[indices[0]] for indices in rows],
+        [first.get(turn.episode) if turn.episode in won else None for turn in own],
+        [lengths[turn.episode] for turn in own],
+        [turn.group for turn in own],
+        delta=options.delta,
+        bound=options.bound,
+    )
+    by_turn = {i: value for indices, value in zip(rows, shaped, strict=True) for i in indices}
+    return [by_turn[i] for i in range(len(turns))]
 
 
 def _inherited(turns: Sequence[Turn], advantages: Sequence[float], agent: str) -> list[float]:

@@ -176,3 +176,73 @@ def test_single_turns_and_terms_have_no_rewards_of_the_whole(more: dict[str, Any
     made(reward={"of": "turn"})
     with pytest.raises(ValidationError, match=reason):
         made(**more)
+
+
+GROWN = {"sampler": {"mode": "entropy_tree"}, "advantage": {"tree": {}}}
+
+
+@pytest.mark.parametrize(
+    ("more", "reason"),
+    [
+        ({"advantage": {}}, r"advantage\.tree says how: write advantage\.tree\.backup=child_softmax"),
+        ({"sampler": PARALLEL}, r"the ends of entropy trees: write sampler\.mode=entropy_tree"),
+        ({"advantage": {"tree": {}, "key": "role"}}, r"leave advantage\.key, baseline, scale, single and components"),
+        ({"advantage": {"tree": {}, "baseline": "best"}}, r"leave advantage\.key, baseline"),
+        ({"advantage": {"tree": {}, "scale": "none"}}, r"leave advantage\.key, baseline"),
+        ({"advantage": {"tree": {}, "step": {}}}, r"write sampler\.mode=parallel"),
+        ({"advantage": {"tree": {}, "early": {}}}, r"write sampler\.mode=parallel"),
+        ({"reward": {"length": {"most": 8, "margin": 2}}}, r"leave reward\.length out"),
+        ({"loss": {"kl": 0.1, "kl_in": "reward"}}, r"write loss\.kl_in=loss"),
+        (
+            {"reward": {"late": {"judge": "j", "terms": {"good": 0.0}}}},
+            r"reward\.late pays terms that nobody reads: advantage\.tree",
+        ),
+        ({"sampler": {"mode": "entropy_tree", "filter": {}}}, "take turns out of the midst of trees"),
+        ({"update": "preference", "advantage": {}}, r"too few for that: use sampler\.mode=full_tree"),
+        (
+            {"sampler": {"mode": "entropy_tree", "branch": {"chains": 8}}},
+            "leave nothing to branch of sampler.candidates=8",
+        ),
+        ({"sampler": {"mode": "entropy_tree", "branch": {"weight": 0.1}}}, "by=rank compares entropies alone"),
+        (
+            {"sampler": {"mode": "entropy_tree", "branch": {"by": "chance", "expand": 4}}},
+            "chooses how many by entropies",
+        ),
+    ],
+)
+def test_what_does_not_go_with_an_entropy_tree_is_refused(more: dict[str, Any], reason: str) -> None:
+    made(**GROWN)
+    with pytest.raises(ValidationError, match=reason):
+        made(**GROWN | more)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "reason"),
+    [
+        ({"advantage": {"early": {}, "key": "prompt"}}, "advantage.early whole episodes"),
+        ({"advantage": {"early": {}}, "reward": {"of": "turn"}}, "advantage.early whole episodes"),
+        ({"advantage": {"early": {}}, "reward": {"discount": 0.9}}, "advantage.early whole trajectories"),
+        ({"advantage": {"early": {}, "baseline": "critic"}}, "compares with no group"),
+        ({"advantage": {"entropy_weight": 0.2, "baseline": "critic"}}, "compares with no group"),
+        ({"advantage": {"entropy_weight": 0.2}, "loss": {"surrogate": "gmpo"}}, "gmpo weighs a turn as one"),
+    ],
+)
+def test_what_gives_episodes_or_tokens_an_advantage_needs_them(algorithm: dict[str, Any], reason: str) -> None:
+    made(advantage={"early": {}, "entropy_weight": 0.2})
+    with pytest.raises(ValidationError, match=reason):
+        made(**algorithm)
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (["algorithm.sampler.branch.penalty=0.05"], "only algorithm.sampler.mode=entropy_tree branches"),
+        (["algorithm=at2po", "algorithm.sampler.branch.weight=0.2"], "by=rank compares entropies alone"),
+        (["algorithm=aepo", "algorithm.sampler.branch.chains=4"], "chooses how many by entropies"),
+        (["algorithm=at2po", "algorithm.sampler.lookahead=turn"], "only mode=tree has decisions to look ahead from"),
+        (["algorithm=at2po", "algorithm.loss.ratio=sequence"], "in tree sampling every turn is a trajectory"),
+    ],
+)
+def test_keys_of_branches_are_for_entropy_trees(words: list[str], reason: str) -> None:
+    with pytest.raises(ConfigError, match=f"has no effect here.*{reason}"):
+        load_config(words)

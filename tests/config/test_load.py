@@ -146,7 +146,7 @@ BAD = [
     ("train.target=2", "less than or equal to 1"),
     ("train=3", "train is a section; set one of its keys: steps,"),
     ("train.steps.x=3", "train.steps={'x': 3} is not possible"),
-    ("algorithm.sampler.mode=tre", "Did you mean 'tree' or 'full_tree'? Possible: 'full_tree', 'parallel', 'tree'."),
+    ("algorithm.sampler.mode=tre", "Did you mean 'tree' or 'full_tree'? Possible: 'entropy_tree', 'full_tree',"),
     ("model.tiny.heads=3", "model.tiny: hidden=64 must be a multiple of twice heads=3."),
     ("model.tiny.kv_heads=3", "model.tiny: heads=4 must be a multiple of kv_heads=3."),
     ("run_dir=2024", "put it in quotes"),

@@ -229,3 +229,37 @@ def test_what_compares_turns_is_refused_where_there_is_one(algorithm: dict[str, 
     config = config_of("relay", algorithm)
     with pytest.raises(ConfigError, match=f"algorithm.{name} makes no sense here: every agent .* speaks once"):
         check_trainable(config, build_scenario(config.scenario))
+
+
+async def test_an_entropy_tree_trains_every_turn_once(relay: BaseModel) -> None:
+    branch = {"by": "chance", "weight": 2.0}
+    aepo = {
+        "sampler": {"mode": "entropy_tree", "candidates": 6, "branch": branch},
+        "advantage": {"tree": {"backup": "leaf_mean"}, "entropy_weight": 0.2},
+        "loss": {"surrogate": "keep_gradient"},
+    }
+    outcome, steps = await train(config_of("relay", aepo, steps=1), relay)
+    (episodes,), (metrics,) = steps.episodes, steps.metrics
+    assert len(episodes) == 4 * 6
+    turns = [turn for episode in episodes for turn in episode.turns]
+    assert sum(len(turn.ends) for turn in turns) == 4 * 6
+    branches = [episode for episode in episodes if episode.turns[0].parent is not None]
+    assert branches
+    # A branch of relay is one executor's decision: the planner's is that of the episode that it branches off from.
+    assert sum(turn.role == "planner" for turn in turns) == len(episodes) - len(branches)
+    assert sum(own["turns"] for own in metrics["roles"].values()) == len(turns) == len({turn.id for turn in turns})
+    assert {name: bool(own["gradient_norm"] > 0) for name, own in metrics["adapters"].items()} == {
+        "planner": True,
+        "executor": True,
+    }
+    assert outcome.progress.tokens == sum(episode.tokens for episode in episodes)
+
+
+def test_an_episode_of_one_decision_has_nothing_to_branch_from() -> None:
+    def config(team: str) -> Config:
+        branch = {"mode": "entropy_tree", "branch": {"chains": 2}}
+        return config_of("relay", {"sampler": branch, "advantage": {"tree": {}}, "team": team})
+
+    with pytest.raises(ConfigError, match=r"algorithm\.sampler\.mode=entropy_tree makes no sense here"):
+        check_trainable(config("solo"), build_scenario(config("solo").scenario))
+    check_trainable(config("team"), build_scenario(config("team").scenario))

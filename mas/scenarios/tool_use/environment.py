@@ -104,6 +104,14 @@ class ToolEnvironment(RecordEnvironment[ToolState]):
         """
         return SHORTHAND.expand(action) if self.rules.compact else read_call(action)
 
+    def is_call(self, action: str) -> bool:
+        """Whether an action is a call that the toolbox takes; an answer is none."""
+        try:
+            toolbox(self.state.puzzle, self.rules).perform(self.call(action))
+        except ToolRefused:
+            return False
+        return True
+
     def answer(self, action: str) -> int | None:
         """The number that an action answers with; None: it is no answer. Compact: `7`, or `=7.` in three characters."""
         if self.rules.compact:

@@ -65,6 +65,14 @@ def centred(rows: Sequence[Sequence[float]]) -> list[list[float]]:
     return [[value - mean for value in row] for row in rows]
 
 
+def surprise(logprobs: Sequence[float]) -> float:
+    """-mean log p of tokens that were drawn: an unbiased estimate of the mean entropy a token, in nats; 0 for none.
+
+    Source: AT2PO, arXiv 2601.04767 (as its code has it): the entropy of a node.
+    """
+    return -fmean(logprobs) if logprobs else 0.0
+
+
 def entropy_scaled(advantages: Sequence[float], entropies: Sequence[float], weight: float = 0.2) -> list[float]:
     """A (1 + weight z(H)), z over all that is given: uncertain tokens count more.
 

@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Self
 
-from mas.core.environment import Environment, Step, Task, measures_of
+from mas.core.environment import Environment, Step, Task, Tooled, measures_of
 from mas.core.errors import MasError
-from mas.core.messages import Failure, Payload
+from mas.core.messages import Action, Failure, Payload
 from mas.core.naming import agent_of
 from mas.core.records import Attempt, Episode, Line, Turn
 from mas.core.reward import Move, Reward
@@ -105,6 +105,11 @@ def failure_cause(payload: Payload) -> str | None:
     return payload.cause if isinstance(payload, Failure) else None
 
 
+def tool_calls(environment: Environment, payload: Payload) -> int:
+    """How many tools an output calls in the world as it stands: an action that is a call, where the world can tell."""
+    return int(isinstance(payload, Action) and isinstance(environment, Tooled) and environment.is_call(payload.content))
+
+
 def own_terms(
     reward: Reward, point: Point, environment: Environment, payload: Payload, after: Flow | None, failure: float
 ) -> dict[str, float]:
@@ -173,6 +178,7 @@ def record_turn(
         failure=failure_cause(candidate.payload),
         choices=candidate.choices,
         paid=dict(paid),
+        tool_calls=tool_calls(point.environment, candidate.payload),
         grounded=grounded,
         wave=wave,
     )

@@ -138,7 +138,7 @@ class _ParallelPlay:
         for name, value in terms.items():
             sums[name] = sums.get(name, 0.0) + value
         turn = record_turn(
-            point,
+            msgspec.structs.replace(point, environment=before),
             candidate,
             self.ledger,
             parent=self.ledger.parent,

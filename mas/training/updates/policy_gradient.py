@@ -10,7 +10,9 @@ from torch import Tensor
 
 from mas.config.algorithm import AlgorithmOptions
 from mas.core.records import Episode, Turn
+from mas.training.advantages.members import members
 from mas.training.advantages.running import Running
+from mas.training.advantages.uncertainty import entropy_scaled
 from mas.training.batch import TrainRow, train_rows
 from mas.training.credit import Known, turn_advantages
 from mas.training.learner import Learner, Logprobs
@@ -63,7 +65,10 @@ class PolicyGradient:
         step: int = 1,
         episodes: Mapping[str, Episode] = MappingProxyType({}),
     ) -> tuple[list[float], list[TrainRow]]:
-        """Every turn's advantage, and what the learner is given; the KL is paid here if rewards pay it."""
+        """Every turn's advantage, and what the learner is given; the KL is paid here if rewards pay it.
+
+        `episodes`: by id.
+        """
         loss, advantage = self.algorithm.loss, self.algorithm.advantage
         is_paid = loss.kl > 0 and loss.kl_in == "reward"
         bare = self._batch(turns, [0.0] * len(turns), adapter_of) if is_paid or advantage.uncertainty else []
@@ -74,9 +79,12 @@ class PolicyGradient:
             step=step,
             adapter_of=adapter_of,
             episodes=episodes,
+            won=frozenset(name for name, episode in episodes.items() if episode.success),
         )
         advantages = turn_advantages(turns, self.algorithm.reward, advantage, known, self.running)
         rows = self._batch(turns, advantages, adapter_of)
+        if advantage.entropy_weight:
+            rows = self._by_token(rows, advantage.entropy_weight)
         return advantages, [replace(row, reference=base[id(row.turn)]) for row in rows] if is_paid else rows
 
     def _batch(
@@ -84,6 +92,16 @@ class PolicyGradient:
     ) -> list[TrainRow]:
         loss = self.algorithm.loss
         return train_rows(turns, advantages, adapter_of, aggregation=loss.aggregation, max_length=loss.max_length)
+
+    def _by_token(self, rows: Sequence[TrainRow], weight: float) -> list[TrainRow]:
+        """Every token with an advantage of its own, by its entropy under the policy now, adapter by adapter."""
+        entropies, scaled = self.learner.entropies(rows), list(rows)
+        for indices in members([row.adapter for row in rows]).values():
+            flat = [rows[i].advantage for i in indices for _ in rows[i].turn.completion_ids]
+            found = iter(entropy_scaled(flat, [h for i in indices for h in entropies[id(rows[i].turn)]], weight))
+            for i in indices:
+                scaled[i] = replace(rows[i], advantages=[next(found) for _ in rows[i].turn.completion_ids])
+        return scaled
 
     def _penalties(self, turns: Sequence[Turn], rows: Sequence[TrainRow], base: Logprobs) -> list[float]:
         """What each turn pays for being likelier than under the base; turns of frozen roles have no row, and pay 0."""

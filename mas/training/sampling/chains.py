@@ -1,0 +1,181 @@
+"""Whole episodes that begin where another one stood: the branches of a tree that `entropy_tree` grows.
+
+Leaves out on purpose: the bus has no episode of them, so budgets of an episode and of a turn do not count, that of the
+run does; and nothing is compensated.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Self
+
+from mas.core.environment import Environment, Step, Task
+from mas.core.errors import MasError, RunError
+from mas.core.messages import Payload
+from mas.core.seeds import derive_seed, digest
+from mas.runtime.agents import Candidate
+from mas.runtime.flow import Flow
+from mas.runtime.play import play_turn, team_action
+from mas.runtime.point import Point, look
+from mas.training.sampling.ledger import Ledger, own_terms
+from mas.training.sampling.sampler import Sampler
+from mas.training.sampling.single import SingleDecision
+
+
+@dataclass(eq=False, slots=True, kw_only=True)
+class Decision:
+    """A node of the tree: what one agent said at one place. Its point's environment is as the team turn began.
+
+    Attributes:
+        parent: what was decided right before it, None: it is an episode's first. Members of a wave decide in declared
+            order.
+        chain: number of the episode that it was drawn in; place: how many decisions are before it.
+        candidate: None while it is not drawn, and where the agent failed with `error`.
+    """
+
+    point: Point
+    state: str
+    parent: "Decision | None"
+    chain: int
+    place: int
+    candidate: Candidate | None = None
+    error: MasError | None = None
+
+    def before(self) -> "list[Decision]":
+        """All that were decided before it, the first one first."""
+        found, node = list["Decision"](), self.parent
+        while node is not None:
+            found.append(node)
+            node = node.parent
+        return found[::-1]
+
+    def again(self) -> Payload:
+        """What was said.
+
+        Raises:
+            MasError: the agent failed, as it did then.
+        """
+        if self.candidate is None:
+            raise self.error or RunError(f"agent {self.point.agent!r} has not spoken yet")
+        return self.candidate.payload
+
+
+@dataclass(eq=False, slots=True, kw_only=True)
+class Chain:
+    """An episode, from the task's beginning to its end.
+
+    Attributes:
+        number: among those of its tree, from 0.
+        path: all decisions, those of the episode that it branches off from first.
+        steps: flow and step of every team turn. own: the own terms of every decision that was drawn.
+        world: at the end. error: why it could not be played.
+    """
+
+    number: int
+    ledger: Ledger
+    path: list[Decision] = field(default_factory=list)
+    steps: list[tuple[Flow, Step]] = field(default_factory=list)
+    own: dict[Decision, Mapping[str, float]] = field(default_factory=dict)
+    world: Environment | None = None
+    error: MasError | None = None
+
+    @property
+    def spoken(self) -> list[Decision]:
+        """The decisions that were drawn."""
+        return [decision for decision in self.path if decision.candidate is not None]
+
+
+@dataclass(slots=True)
+class ChainPlay:
+    """Plays one chain."""
+
+    sampler: Sampler
+    chain: Chain
+    single: SingleDecision
+    world: Environment
+    again: dict[tuple[int, str, int], Decision] = field(default_factory=dict)
+
+    @classmethod
+    def begin(
+        cls, sampler: Sampler, task: Task, seed: int, number: int, *, root: Environment, other: Chain | None = None,
+        at: Decision | None = None,
+    ) -> Self:  # fmt: skip
+        """A chain from the task's beginning, or one that decides anew from a decision of another chain on.
+
+        Args:
+            seed: of the tree. root: the task's beginning, which stays as it is. at: of `other`, which stays as it is.
+        """
+        own = derive_seed("episode", seed, number)
+        ledger = Ledger.open(task, own)
+        chain, single = Chain(number=number, ledger=ledger), SingleDecision(sampler.runtime, ledger, own)
+        if other is None or at is None:
+            return cls(sampler, chain, single, root.clone())
+        play = cls(sampler, chain, single, at.point.environment.clone())
+        for decision in at.before():
+            if decision.point.turn == at.point.turn:
+                play.again[_place(decision.point)] = decision
+            else:
+                play._repeat(decision)
+                if decision in other.own:
+                    chain.own[decision] = other.own[decision]
+        for turn, (flow, step) in enumerate(other.steps[: at.point.turn]):
+            play._done(turn, flow, step)
+        return play
+
+    async def run(self) -> Chain:
+        """To the end; an error that ends it is kept in it."""
+        chain, ledger = self.chain, self.chain.ledger
+        try:
+            with self.sampler.runtime.noting(ledger.id, ledger.on_attempt):
+                while len(chain.steps) != self.sampler.turns and self.world.to_move():
+                    await self._turn(len(chain.steps))
+        except MasError as error:
+            chain.error = error
+        chain.world = self.world
+        return chain
+
+    async def _turn(self, turn: int) -> None:
+        plan, chain, sampler = self.sampler.runtime.plan, self.chain, self.sampler
+        seat, seats = plan.spec.seat, self.world.to_move()
+        if seats != (seat,):
+            raise RunError(f"team {plan.spec.name!r} plays seat {seat!r}, to move: {seats}")
+        before = self.world.clone()
+        flow = await play_turn(Flow.start(plan), before, look(plan, before), turn, self._decide, in_step=True)
+        self._done(turn, flow, self.world.step({seat: team_action(flow)}))
+        for decision in chain.path:
+            if decision.point.turn == turn and decision.candidate is not None:
+                payload, failure = decision.candidate.payload, sampler.rewards.failure
+                chain.own[decision] = own_terms(sampler.reward, decision.point, before, payload, flow, failure)
+
+    async def _decide(self, point: Point) -> Payload:
+        """What was decided before the branch is said again, all else is drawn."""
+        old = self.again.get(_place(point))
+        if old is not None:
+            self._repeat(old)
+            return old.again()
+        path = self.chain.path
+        decision = Decision(
+            point=point,
+            state=digest(point.environment.state_key(), point.flow.key()),
+            parent=path[-1] if path else None,
+            chain=self.chain.number,
+            place=len(path),
+        )
+        path.append(decision)
+        try:
+            decision.candidate = await self.single.draw(point)
+        except MasError as error:
+            decision.error = error
+        return decision.again()
+
+    def _repeat(self, decision: Decision) -> None:
+        self.chain.path.append(decision)
+        if decision.candidate is not None:
+            self.chain.ledger.say(decision.point, decision.candidate)
+
+    def _done(self, turn: int, flow: Flow, step: Step) -> None:
+        self.chain.ledger.on_turn(turn, flow, step)
+        self.chain.steps.append((flow, step))
+
+
+def _place(point: Point) -> tuple[int, str, int]:
+    return point.turn, point.agent, point.flow.visits(point.agent)
