@@ -71,12 +71,13 @@ def turn_advantages(
     if options.baseline == "critic":
         raise TrainingError("advantage.baseline=critic compares nothing inside groups: its advantages are of tokens")
     known = known or Known()
+    table = _Table(turns, rewards, options, known)
     if options.tree is not None:
         advantages = grown_advantages(turns, rewards, options.tree)
+    elif rewards.gain is not None:
+        advantages = _gained(table)
     else:
-        table = _Table(turns, rewards, options, known)
-        gained = rewards.gain is not None
-        advantages = _gained(table) if gained else table.spread(_compared(table, options, running))
+        advantages = table.spread(_compared(table, options, running))
     if options.early is not None:
         advantages = _early(turns, advantages, options.early, known.won)
     if options.step is not None:
