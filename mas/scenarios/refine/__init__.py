@@ -11,7 +11,7 @@ from mas.config.options import Options
 from mas.scenarios.folder import FolderScenario
 from mas.scenarios.refine.environment import RefineEnvironment
 from mas.scenarios.refine.experts import demonstrations, expert
-from mas.scenarios.refine.questions import Style, make
+from mas.scenarios.refine.questions import Style, direction, make
 
 
 class RefineOptions(Options):
@@ -38,6 +38,7 @@ def build(options: RefineOptions) -> FolderScenario:
         demonstrate=partial(demonstrations, operands=options.operands),
         skill=options.skill,
         expert=expert,
+        advise=direction,
     )
 
 

@@ -11,7 +11,7 @@ from typing import ClassVar
 import msgspec
 
 from mas.core.environment import EnvironmentSpec, Task
-from mas.scenarios.refine.questions import DIGITS, Question, Style, make
+from mas.scenarios.refine.questions import DIGITS, Question, Style, direction, make
 from mas.scenarios.world import RecordEnvironment
 
 _NUMBER = re.compile(r"-?[0-9]{1,40}")
@@ -56,6 +56,10 @@ class RefineEnvironment(RecordEnvironment[RefineState]):
         if not state.answer:
             return False
         return state.answer == state.question.answer or int(state.answer) == int(state.question.answer)
+
+    def guidance(self) -> str:
+        """See `mas.core.environment.Guiding`: whether the answer was too low or too high."""
+        return direction(self.state.answer or "", self.state.question.answer)
 
     def render(self) -> str:
         state = self.state

@@ -22,6 +22,7 @@ from mas.training.batch import TrainRow
 from mas.training.learner import Learner, Logprobs
 from mas.training.losses.preference import PreferenceLoss, preference_loss
 from mas.training.rewards import OUTCOME, total_reward
+from mas.training.sampling.attempts import repaired
 from mas.training.tally import Metrics, Tally
 from mas.training.updates.update import Improved
 
@@ -69,14 +70,15 @@ class Preference:
     ) -> Improved:
         """See `Update`. The advantages are 1 for what is imitated or wins, -1 for what only loses, else 0."""
         options = self.algorithm.preference
-        turns = [turn for episode in episodes for turn in episode.turns]
+        played = [turn for episode in episodes for turn in episode.turns]
+        turns = [*played, *(repaired(played) if options.repairs else ())]
         values = turn_values(turns, options, self.algorithm.reward)
         found = preferred(turns, values, options)
         rows = self._rows(turns, found, adapter_of)
         learned = self._learn(rows, found, lr_scale) if rows else {}
         return Improved(
             rows=list(rows.values()),
-            advantages=_signs(len(turns), found),
+            advantages=_signs(len(turns), found)[: len(played)],
             learned=learned,
             metrics={"preference": _counts(turns, values, found)},
         )
