@@ -98,9 +98,10 @@ class RewardOptions(Options):
     """R = alpha x team + own, each the weighted sum of its named terms; unnamed terms weigh 1.
 
     `failure` is added where output does not parse. `of`: all turns of a trajectory have the reward of the whole one, or
-    each `turn` is compared by itself, with what was paid for it alone; or every `attempt` of an episode is a trajectory,
-    with what was paid in it, or with the `improvement` of the team's terms on those of the attempt before. `discount`: below 1 each turn is compared by
-    itself, with R x discount^(its distance to the trajectory's end). `length`: what long completions lose.
+    each `turn` is compared by itself, with what was paid for it alone; or every `attempt` of an episode is a
+    trajectory, with what was paid in it, or with the `improvement` of the team's terms on those of the attempt before.
+    `discount`: below 1 each turn is compared by itself, with R x discount^(its distance to the trajectory's end).
+    `length`: what long completions lose.
     """
 
     alpha: float = 1.0

@@ -70,6 +70,13 @@ def _of_attempts(algorithm: "AlgorithmOptions") -> dict[str, bool]:
             of == "improvement"
             and (algorithm.reward.discount < 1 or advantage.step is not None or advantage.baseline == "critic")
         ),
+        "what a reflector says is paid in the attempt that follows, and sampler.lookahead="
+        f"{algorithm.sampler.lookahead} ends before it: write sampler.lookahead=episode or sampler.mode=parallel": (
+            attempts is not None
+            and attempts.guide == "reflector"
+            and (algorithm.sampler.mode, algorithm.sampler.lookahead) in (("tree", "action"), ("tree", "turn"))
+            and (not algorithm.roles or "reflector" in algorithm.roles)
+        ),
         "preference.repairs imitates what the reflector did better: write sampler.attempts.guide=repair": (
             repairs and (attempts is None or attempts.guide != "repair")
         ),

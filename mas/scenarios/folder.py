@@ -35,7 +35,7 @@ class FolderScenario:
         demonstrate: endless (prompt, completion) pairs from a generator and a skill. skill: that of a novice.
         expert: the best play that is known, with the whole state in sight: what each seat that must move does, drawing
             from a generator among equals. None: nobody wrote one.
-        advise: what the environment says of a wrong action (said, right), for demonstrations of attempts; None: nothing.
+        advise: what the environment says of a wrong action (said, right), for demonstrations; None: nothing.
 
     Raises:
         ConfigError: the folder holds no YAML file, as where a package was built without them.

@@ -32,7 +32,7 @@ from mas.serving.vllm_engine import VllmEngine
 from mas.serving.vllm_options import vllm_arguments
 from mas.serving.weights import AdapterWeights
 from mas.training.casting import Casting
-from mas.training.checks import check_inherit, check_siblings, check_templates, check_turns
+from mas.training.checks import check_inherit, check_repairs, check_siblings, check_templates, check_turns
 from mas.training.experience.readers import check_readers
 from mas.training.following import Follower
 from mas.training.rewards import FAILURE, OWN
@@ -123,6 +123,7 @@ def check_trainable(config: Config, scenario: Scenario) -> None:
     Casting(algorithm, trained)
     check_turns(config.algorithm, scenario, team)
     check_inherit(algorithm, team)
+    check_repairs(algorithm, scenario, team)
     if algorithm.is_training_free:
         check_readers(scenario, team)
 
