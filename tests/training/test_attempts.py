@@ -254,6 +254,20 @@ async def test_retroformer_changes_the_reflector_and_leaves_the_actor(base_for: 
         assert metrics["measures"]["solved_by_2"] == pytest.approx(sum(solved) / len(solved))
 
 
+async def test_re_rest_trains_both_by_repairs_that_only_one_of_them_said(base_for: BaseFor) -> None:
+    config = preset("re_rest", "train.steps=2", "train.tasks_per_step=6", "train.eval_tasks=2", "train.eval_every=0")
+    config = config.model_copy(update={"model": SKILLED})
+    _, notes = await train(config, configured_scenario(config), base_for("refine", SKILLED))
+    for _, metrics, episodes in notes.steps:
+        accepted = [turn for turn in turns_of(episodes) if turn.rewards["team.right"] == 1.0 and not turn.failure]
+        by_role = {role: [t for t in accepted if t.role == role] for role in ("solo", "reflector")}
+        assert all(by_role.values())
+        told = metrics["preference"]
+        assert told["reflector"]["positives"] == len(by_role["reflector"])
+        assert told["solo"]["positives"] == len(accepted)
+        assert metrics["adapters"]["solo"]["behaviour_gap"] < 1e-4
+
+
 def last_layers(outcome: Any, name: str) -> Any:
     """The second matrices of an adapter, which are 0 as long as nothing was learned."""
     return [pair[1] for pair in outcome.adapters[name].pairs.values()]
