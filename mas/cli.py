@@ -31,7 +31,8 @@ from mas.overrides import PLAYING, Overrides, RunDir, Sampled, check_used, confi
 from mas.person.command import play
 from mas.playing import BUS_HELP, BusCa, BusStore, agent, on_bus, run, stop
 from mas.sandbox.command import sandbox
-from mas.scenarios import SCENARIOS, build_scenario
+from mas.scenarios import SCENARIOS
+from mas.scenarios.attempts import arm_builder, configured_scenario
 from mas.scenarios.command import scenarios
 from mas.scenarios.fits import check_fits
 from mas.scenarios.named import named_team
@@ -100,7 +101,7 @@ def train(
     from mas.training.run import train_in_directory
 
     try:
-        train_in_directory(config, scenario, console=console, opening=opening, build=build_scenario)
+        train_in_directory(config, scenario, console=console, opening=opening, build=arm_builder(config))
     except KeyboardInterrupt:
         options = {"--bus": bus or None, "--ca": ca, "--store": store or None, "--wait": wait}
         given = [word for name, value in options.items() if value is not None for word in (name, str(value))]
@@ -121,7 +122,7 @@ def evaluate(
     """Evaluate a trained team on held-out tasks, next to the same team untrained."""
     config = load_run_config(run_dir, overrides or [])
     check_used("eval", overrides or [], (*PLAYING, "train.eval_tasks"))
-    scenario = build_scenario(config.scenario)
+    scenario = configured_scenario(config)
     check_peers(config, find_team(scenario, config.algorithm.team))
     count, pair = tasks or config.train.eval_tasks, tuple(swap.split(",")) if swap else ()
     from mas.training.compare import compare, compare_taught, evaluate_served
@@ -173,7 +174,7 @@ def serve(
     """Serve a run's base, adapters and team over an OpenAI-compatible endpoint, until Ctrl-C."""
     config = load_run_config(run_dir, overrides or [])
     check_used("serve", overrides or [], tuple(name for name in PLAYING if name != "train.seed"))
-    scenario = build_scenario(config.scenario)
+    scenario = configured_scenario(config)
     from mas.endpoint.command import serve_run
     from mas.endpoint.server import bind
 
@@ -225,7 +226,7 @@ def base(overrides: Overrides = None) -> None:
 def report(run_dir: RunDir) -> None:
     """Write RUN_DIR/report.html: curves, conversations before and after, the team, and how to do it again."""
     config = load_run_config(run_dir)
-    scenario = build_scenario(config.scenario)
+    scenario = configured_scenario(config)
     spec = find_team(scenario, config.algorithm.team)
     from mas.graph.plan import compile_team
     from mas.observe.report import write_report
@@ -248,7 +249,7 @@ def export(
     config = load_run_config(run_dir, overrides or [])
     used = ("algorithm.update", "algorithm.sampler", "algorithm.preference", "algorithm.reward")
     check_used("export", overrides or [], (*PLAYING, *used))
-    scenario = build_scenario(config.scenario)
+    scenario = configured_scenario(config)
     from mas.training.crew import check_trainable
     from mas.training.export import check_export, export_run
 
@@ -264,7 +265,7 @@ def show_config(overrides: Overrides = None) -> None:
     config, scenario = configured(overrides or [])
     from mas.training.tasks.plan import plan_tasks
 
-    plan_tasks(config, scenario, build_scenario)
+    plan_tasks(config, scenario, arm_builder(config))
     typer.echo(yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True), nl=False)
 
 

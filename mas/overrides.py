@@ -11,7 +11,7 @@ from mas.config.peers import check_peers
 from mas.core.errors import ConfigError
 from mas.core.scenario import Scenario
 from mas.graph.find import find_team
-from mas.scenarios import build_scenario
+from mas.scenarios.attempts import configured_scenario
 
 OVERRIDES_HELP = (
     "dotted.key=value, such as scenario=plan_path algorithm=at_grpo train.steps=20 run_dir=runs/x; "
@@ -38,7 +38,7 @@ PLAYING = (
 def configured(overrides: list[str]) -> tuple[Config, Scenario]:
     """The configuration and its scenario, with its team and its peers found."""
     config = load_config(overrides)
-    scenario = build_scenario(config.scenario)
+    scenario = configured_scenario(config)
     check_peers(config, find_team(scenario, config.algorithm.team))
     return config, scenario
 

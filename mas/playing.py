@@ -19,7 +19,7 @@ from mas.core.errors import ConfigError
 from mas.core.scenario import Scenario
 from mas.graph.find import find_team
 from mas.overrides import OVERRIDES_HELP, PLAYING, Sampled, check_named, check_used, configured
-from mas.scenarios import build_scenario
+from mas.scenarios.attempts import configured_scenario
 from mas.scenarios.fits import check_fits
 
 if TYPE_CHECKING:
@@ -200,7 +200,7 @@ def _played(command: str, words: list[str]) -> tuple[Path | None, Config, Scenar
         check_fits(config, scenario)
     else:
         config = load_run_config(run_dir, overrides)
-        scenario = build_scenario(config.scenario)
+        scenario = configured_scenario(config)
     check_used(command, overrides, PLAYING)
     check_peers(config, find_team(scenario, config.algorithm.team))
     return run_dir, config, scenario

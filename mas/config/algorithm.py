@@ -73,6 +73,17 @@ class BranchOptions(Selective):
         return "by=rank compares entropies alone" if name == "weight" and self.by == "rank" else None
 
 
+class AttemptOptions(Options):
+    """A task that was not solved is attempted again from the same start, `most` times in all.
+
+    `guide`: what a new attempt is told: what was `tried` before (`none`), and what the `environment` says about it; or
+    what a role `reflector`, which sees what was tried, says (`reflector`). `repair`: the reflector makes it itself.
+    """
+
+    most: Annotated[int, Field(ge=2)] = 2
+    guide: Literal["none", "environment", "reflector", "repair"] = "none"
+
+
 class SamplerOptions(Options):
     """How candidates are drawn.
 
@@ -83,6 +94,7 @@ class SamplerOptions(Options):
     `lookahead`: how far a candidate is played on before the team's reward is read: not at all (`action`), to the end
     of the team turn (`turn`), or of the episode (`episode`); `continuations` play-outs are averaged.
     `commit_best`: probability that the best candidate is committed; otherwise one is drawn uniformly.
+    `attempts`: an episode is several attempts at its task.
     `refill`: a task none of whose groups has anything to teach is replaced by another one, so many times a step.
     """
 
@@ -93,6 +105,7 @@ class SamplerOptions(Options):
     commit_best: Share = 1.0
     max_leaves: Positive = 256
     branch: BranchOptions = BranchOptions()
+    attempts: AttemptOptions | None = None
     horizon: HorizonOptions | None = None
     resample: ResampleOptions | None = None
     refill: Count = 0
@@ -139,8 +152,10 @@ class RewardOptions(Options):
     """R = alpha x team + own, each the weighted sum of its named terms; unnamed terms weigh 1.
 
     `failure` is added where output does not parse. `of`: all turns of a trajectory have the reward of the whole one, or
-    each `turn` is compared by itself, with what was paid for it alone. `discount`: below 1 each turn is compared by
-    itself, with R x discount^(its distance to the trajectory's end). `length`: what long completions lose.
+    each `turn` is compared by itself, with what was paid for it alone; or every `attempt` of an episode is a
+    trajectory, with what was paid in it, or with the `improvement` of the team's terms on those of the attempt before.
+    `discount`: below 1 each turn is compared by itself, with R x discount^(its distance to the trajectory's end).
+    `length`: what long completions lose.
     `model`: one that is trained beside the policy pays turns, too. `late`: own terms that a judge says later.
     `gain`: every turn but the last ones earns what it added to the mean log-probability of the right answer, which is
     compared by itself, as R is, and summed from each turn on. `partial`: wrong answers may earn something.
@@ -150,7 +165,7 @@ class RewardOptions(Options):
     alpha: float = 1.0
     weights: dict[str, float] = Field(default_factory=dict)
     failure: float = -1.0
-    of: Literal["trajectory", "turn"] = "trajectory"
+    of: Literal["trajectory", "turn", "attempt", "improvement"] = "trajectory"
     discount: Annotated[float, Field(gt=0, le=1)] = 1.0
     length: LengthOptions | None = None
     model: RewardModelOptions | None = None

@@ -10,7 +10,7 @@ def why_senseless(algorithm: "AlgorithmOptions") -> str | None:
     """Why parts do not go together; None: they do."""
     wrong = _of_sampling(algorithm) | _of_comparing(algorithm) | _of_turns(algorithm) | _of_updates(algorithm)
     wrong |= _of_reward_models(algorithm) | _of_late_terms(algorithm) | _of_answers(algorithm)
-    wrong |= _of_sharing(algorithm) | _of_trees(algorithm)
+    wrong |= _of_sharing(algorithm) | _of_trees(algorithm) | _of_attempts(algorithm)
     return next((reason for reason, is_wrong in wrong.items() if is_wrong), None)
 
 
@@ -88,6 +88,35 @@ def _of_trees(algorithm: "AlgorithmOptions") -> dict[str, bool]:
         f"sampler.candidates={sampler.candidates}: write fewer chains, or more candidates": (
             is_grown and sampler.branch.by == "rank" and sampler.branch.chains >= sampler.candidates
         ),
+    }
+
+
+def _of_attempts(algorithm: "AlgorithmOptions") -> dict[str, bool]:
+    attempts, of = algorithm.sampler.attempts, algorithm.reward.of
+    by_attempt, advantage = of in ("attempt", "improvement"), algorithm.advantage
+    repairs = algorithm.update == "preference" and algorithm.preference.repairs
+    return {
+        f"reward.of={of} compares attempts, and an episode is one: give sampler.attempts, such as "
+        "algorithm.sampler.attempts.most=2": by_attempt and attempts is None,
+        f"advantage.inherit gives others the one advantage of an episode, and with reward.of={of} every attempt has "
+        "its own: leave one of them out": by_attempt and advantage.inherit is not None,
+        "reward.of=improvement compares an attempt with the one before, and reward.discount, advantage.step and "
+        "advantage.baseline=critic read what single turns were paid: leave them out, or write reward.of=attempt": (
+            of == "improvement"
+            and (algorithm.reward.discount < 1 or advantage.step is not None or advantage.baseline == "critic")
+        ),
+        "what a reflector says is paid in the attempt that follows, and sampler.lookahead="
+        f"{algorithm.sampler.lookahead} ends before it: write sampler.lookahead=episode or sampler.mode=parallel": (
+            attempts is not None
+            and attempts.guide == "reflector"
+            and (algorithm.sampler.mode, algorithm.sampler.lookahead) in (("tree", "action"), ("tree", "turn"))
+            and (not algorithm.roles or "reflector" in algorithm.roles)
+        ),
+        "preference.repairs imitates what the reflector did better: write sampler.attempts.guide=repair": (
+            repairs and (attempts is None or attempts.guide != "repair")
+        ),
+        "preference.repairs takes a repair for a candidate of a failed turn, which sampler.mode=full_tree has many "
+        "of: write sampler.mode=tree": repairs and algorithm.sampler.mode == "full_tree",
     }
 
 
@@ -291,7 +320,9 @@ def _of_sharing(algorithm: "AlgorithmOptions") -> dict[str, bool]:
 def _needs_trajectories(algorithm: "AlgorithmOptions") -> bool:
     advantage = algorithm.advantage
     slots = (advantage.step, advantage.strata, advantage.early, advantage.inherit)
-    return any(slot is not None for slot in slots) or algorithm.reward.discount < 1 or algorithm.reward.of == "turn"
+    return (
+        any(slot is not None for slot in slots) or algorithm.reward.discount < 1 or algorithm.reward.of != "trajectory"
+    )
 
 
 def _compares(advantage: "AdvantageOptions") -> bool:

@@ -13,7 +13,9 @@ class PreferenceOptions(Options):
     `value`: what a candidate is worth: the share of won episodes below it in its tree (`outcome`), or its reward as
     `algorithm.reward` adds it up (`reward`). It is positive where that is above `threshold`; None: above the mean of
     its siblings. Pairs are a positive and a negative of the same prompt and state; roles `sft_only` only imitate.
-    `beta` and `reference` are DPO's: the base with its adapter off, or the adapter as the step began (`start`).
+    `repairs`: what the reflector says (`sampler.attempts.guide=repair`) is imitated by whoever failed, too, as the
+    answer to its own prompt. `beta` and `reference` are DPO's: the base with its adapter off, or the adapter as the
+    step began (`start`).
     """
 
     value: Literal["outcome", "reward"] = "outcome"
@@ -23,6 +25,7 @@ class PreferenceOptions(Options):
     beta: Annotated[float, Field(gt=0)] = 0.1
     reference: Literal["base", "start"] = "base"
     sft_only: tuple[str, ...] = ()
+    repairs: bool = False
 
     def why_idle(self, name: str) -> str | None:
         """Why an option has no effect beside the others; None: it has one."""

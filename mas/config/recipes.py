@@ -258,6 +258,37 @@ RECIPES: dict[str, Recipe] = {
         differs="on-policy, SFT and DPO in one loss, on trees of each step; no vote of three at the end",
         scenario="refine",
     ),
+    "agent_rlvr": Recipe(
+        title="Agent-RLVR",
+        paper="2506.11425",
+        does="A failed task is attempted again with the environment's guidance in the prompt; attempts are compared.",
+        differs="first attempts are trained as well as guided ones; GRPO among attempts of one number; the guidance is "
+        "a rule of the environment, not a teacher's text",
+        scenario="refine",
+        needs="an environment that guides",
+    ),
+    "rise": Recipe(
+        title="RISE (Recursive Introspection)",
+        paper="2407.18219",
+        does="Attempts see what was tried; at each, answers that are better than their siblings are imitated.",
+        differs="weights of 0 and 1 instead of exp(reward / temperature); on-policy in every step; no majority vote",
+        scenario="refine",
+    ),
+    "retroformer": Recipe(
+        title="Retroformer",
+        paper="2308.02151",
+        does="A trained reflector between two attempts of a frozen actor, paid what the second is better.",
+        differs="compared with the other reflections on the task instead of PPO; the actor is the same base",
+        scenario="refine",
+    ),
+    "re_rest": Recipe(
+        title="Re-ReST",
+        paper="2406.01495",
+        does="A reflector repairs what failed; what the environment accepts is imitated, repairs by both.",
+        differs="on-policy in every step instead of one offline round; the reflector imitates its own repairs as well",
+        scenario="refine",
+        needs="one team turn",
+    ),
     "dpo": Recipe(
         title="DPO, online",
         paper="2305.18290",

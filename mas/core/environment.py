@@ -39,10 +39,14 @@ class EnvironmentSpec(msgspec.Struct, frozen=True, kw_only=True):
     dynamics: Literal["sequential", "simultaneous"] = "sequential"
 
 
-class Observation(msgspec.Struct, frozen=True):
-    """Named fields that one view sees; a role's prompt template chooses among them."""
+class Observation(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Named fields that one view sees; a role's prompt template chooses among them.
+
+    `is_silent`: an agent with this view does not speak in this team turn; for the others it is a branch not taken.
+    """
 
     fields: Mapping[str, str]
+    is_silent: bool = False
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):
@@ -138,6 +142,22 @@ class Tooled(Protocol):
 
     def is_call(self, action: str) -> bool:
         """Whether an action calls a tool that there is, with parameters that fit it. Pure."""
+
+
+@runtime_checkable
+class Guiding(Protocol):
+    """What an environment has beside `Environment` where it can say more about a failed attempt than that it failed."""
+
+    def guidance(self) -> str:
+        """A hint for the next attempt, asked when this one is over and the task is not solved. Pure."""
+
+
+@runtime_checkable
+class Attempting(Protocol):
+    """What an environment has beside `Environment` whose episodes are several attempts at one task."""
+
+    def attempt(self) -> int:
+        """Number of the attempt that the next team turn belongs to, from 0. Pure."""
 
 
 def measures_of(environment: Environment) -> dict[str, float]:

@@ -22,7 +22,8 @@ from mas.core.seeds import derive_seed
 from mas.core.team import TeamSpec
 from mas.graph.find import find_team
 from mas.overrides import OVERRIDES_HELP, check_used
-from mas.scenarios import build_scenario, find_scenario
+from mas.scenarios import find_scenario
+from mas.scenarios.attempts import configured_scenario
 from mas.scenarios.catalogue import size_overrides
 from mas.scenarios.fits import check_fits
 from mas.scenarios.policies import Policy, expert_of, random_policy
@@ -116,7 +117,7 @@ def _configured(asked: Asked) -> tuple[Config, Scenario]:
         if config.scenario.name != name or (team and team != config.algorithm.team):
             raise ConfigError(f"run {asked.run_dir} trained {trained}, not {asked.name}")
     check_used("play", asked.words, _WORLD if asked.others in ("random", "expert") else _SPOKEN)
-    return config, build_scenario(config.scenario)
+    return config, configured_scenario(config)
 
 
 def _bridged(asked: Asked) -> tuple[Environment, Policy | None]:

@@ -1,5 +1,6 @@
 """A flow while one step is worked out: tokens travel, joins decide, gates speak, until only agents can go on."""
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from mas.core.errors import RunError
@@ -31,8 +32,10 @@ class Draft:
         self.skipped: list[int] = []
         self.opened: list[int] = []
 
-    def start(self) -> None:
-        """`start` delivers to its agents."""
+    def start(self, silent: Iterable[int] = ()) -> None:
+        """`start` delivers to its agents; the silent nodes send deaths whatever reaches them."""
+        for node in silent:
+            self.become(node, SKIPPED)
         for index in self.wiring.starting:
             self.tokens[index] = LIVE
         for index in self.wiring.starting:

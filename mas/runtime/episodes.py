@@ -17,7 +17,7 @@ from mas.runtime.halt import Gate
 from mas.runtime.place import ENVIRONMENT
 from mas.runtime.play import play_turn, team_action
 from mas.runtime.playlog import PlayLog
-from mas.runtime.point import Decide, view_names
+from mas.runtime.point import Decide, silent_agents, view_names
 from mas.runtime.runlog import RunLog
 from mas.runtime.spans import TeamSpans
 from mas.runtime.turnlog import restored
@@ -119,7 +119,7 @@ class Episodes:
             self._gate.check(f"turn {turn} of episode {episode!r}")
             self._accounts.begin_turn(episode)
             observations = await self.look(episode, turn)
-            begin, log = Flow.start(plan), None if play is None else play.of_turn(turn)
+            begin, log = Flow.start(plan, silent_agents(observations)), None if play is None else play.of_turn(turn)
             if log is not None:
                 await log.begin(observations)
             on_flow = None if self._spans is None else self._spans.joins(episode)

@@ -12,7 +12,7 @@ A turn ends when nothing can fire any more; with another join at `done` than `al
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import msgspec
 
@@ -53,15 +53,25 @@ class Flow(msgspec.Struct, frozen=True):
     arrived: bool
 
     @classmethod
-    def start(cls, plan: Plan) -> "Flow":
-        """A fresh turn: `start` has delivered to its agents."""
+    def start(cls, plan: Plan, silent: Collection[str] = ()) -> "Flow":
+        """A fresh turn: `start` has delivered to its agents.
+
+        Args:
+            silent: agents that do not speak in this turn: branches that are not taken.
+
+        Raises:
+            RunError: one of them is in a loop with others that speak, so that it would be asked again.
+        """
+        for body in plan.bodies.values():
+            if 0 < len(still := [agent for agent in body if agent in silent]) < len(body):
+                raise RunError(f"agents {still} are silent and others of their loop are not: {list(body)}")
         wiring = plan.wiring
         nodes = len(wiring.names) - 1
         empty: tuple[tuple[()], ...] = ((),) * nodes
         tokens, uses = bytes(len(wiring.edges)), (0,) * len(wiring.loops)
         fans = (Fan(),) * len(wiring.items) if wiring.items else ()
         draft = Draft(cls(plan, tokens, bytes(nodes), uses, empty, empty, fans, False, False))
-        draft.start()
+        draft.start([plan.number[agent] for agent in silent])
         return _settled(plan, draft)
 
     def ready(self) -> tuple[str, ...]:

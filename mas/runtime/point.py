@@ -51,6 +51,11 @@ def view_names(plan: Plan) -> dict[str, str]:
     return {agent: role.spec.view or local_name(agent) for agent, role in plan.roles.items()}
 
 
+def silent_agents(observations: Mapping[str, Observation]) -> tuple[str, ...]:
+    """The agents that do not speak in this team turn."""
+    return tuple(agent for agent, seen in observations.items() if seen.is_silent)
+
+
 def look(plan: Plan, environment: Environment) -> dict[str, Observation]:
     """What every agent of the team sees now."""
     return {agent: environment.observe(view) for agent, view in view_names(plan).items()}

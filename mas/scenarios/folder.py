@@ -35,6 +35,7 @@ class FolderScenario:
         demonstrate: endless (prompt, completion) pairs from a generator and a skill. skill: that of a novice.
         expert: the best play that is known, with the whole state in sight: what each seat that must move does, drawing
             from a generator among equals. None: nobody wrote one.
+        advise: what the environment says of a wrong action (said, right), for demonstrations; None: nothing.
 
     Raises:
         ConfigError: the folder holds no YAML file, as where a package was built without them.
@@ -49,6 +50,7 @@ class FolderScenario:
     skill: float
     reward: Reward = field(default_factory=NoOwnTerms)
     expert: Callable[[Any, Random], Mapping[str, str]] | None = None
+    advise: Callable[[str, str], str] | None = None
     teams: Mapping[str, TeamSpec] = field(init=False)
 
     def __post_init__(self) -> None:

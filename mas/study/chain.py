@@ -13,7 +13,7 @@ from mas.core.errors import ConfigError
 from mas.core.scenario import Scenario
 from mas.core.team import TeamSpec
 from mas.graph.find import find_team
-from mas.scenarios import build_scenario
+from mas.scenarios.attempts import arm_builder, configured_scenario
 from mas.serving.model import BaseModel
 from mas.serving.weights import AdapterWeights
 from mas.study.options import CaseOptions
@@ -87,7 +87,7 @@ def run_chain(chain: Chain, note: Note | None = None, train_reference: Train | N
             outcome, curve = train_reference(config, play.scenario)
         else:
             watcher = Silent()
-            tasks = plan_tasks(config, play.scenario, build_scenario)
+            tasks = plan_tasks(config, play.scenario, arm_builder(config))
             outcome = asyncio.run(Trainer(config, play.scenario, play.base, tasks=tasks).run(watcher))
             curve = tuple(watcher.curve)
         play.trained(arm, config, outcome, curve, time.perf_counter() - began)
@@ -102,7 +102,7 @@ class _Play:
         self.chain = chain
         self.note = note
         self.config = chain.configure(chain.options.reference)
-        self.scenario = build_scenario(self.config.scenario)
+        self.scenario = configured_scenario(self.config)
         self.base: BaseModel = open_base(self.config, self.scenario, lambda text: None)
         self.runs: list[ArmRun] = []
 

@@ -23,7 +23,7 @@ from mas.observe.metrics import read_metrics
 from mas.observe.report_records import Report
 from mas.observe.table import success_table
 from mas.roles import build_roles
-from mas.scenarios import build_scenario
+from mas.scenarios.attempts import arm_builder, configured_scenario
 from mas.study.chain import ArmRun, Chain, Curve, Note, run_chain
 from mas.study.lanes import run_chains
 from mas.study.options import ARMS, StudyOptions
@@ -89,7 +89,7 @@ class _MainRun:
 
     def train(self, config: Config, scenario: Scenario) -> tuple[Outcome, Curve]:
         """Train in the run directory, with its progress shown; the curve is read from its metrics."""
-        outcome = train_in_directory(self._placed(config), scenario, console=self.console, build=build_scenario)
+        outcome = train_in_directory(self._placed(config), scenario, console=self.console, build=arm_builder(config))
         tokens, curve = 0, []
         for record in read_metrics(self.path / "metrics.jsonl"):
             tokens = record.get("tokens", tokens)
@@ -100,7 +100,7 @@ class _MainRun:
     def report(self, chain: Chain) -> Report:
         """The run's own report."""
         config = self._placed(chain.configure(chain.options.reference))
-        spec = find_team(build_scenario(config.scenario), config.algorithm.team)
+        spec = find_team(configured_scenario(config), config.algorithm.team)
         return build_report(self.path, config, compile_team(spec, build_roles(spec)))
 
     def _placed(self, config: Config) -> Config:

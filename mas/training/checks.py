@@ -9,7 +9,7 @@ from mas.core.naming import agent_of, did_you_mean, local_name
 from mas.core.policy import Policy
 from mas.core.role import View
 from mas.core.scenario import Scenario
-from mas.core.team import TeamSpec
+from mas.core.team import DONE, TeamSpec
 from mas.roles import PromptedRole, build_roles
 
 
@@ -75,6 +75,31 @@ def check_inherit(algorithm: AlgorithmOptions, team: TeamSpec) -> None:
             f"algorithm.advantage.inherit is {name!r}, and team {team.name!r} has no such agent. "
             f"{did_you_mean(name, agents)}"
         )
+
+
+def check_repairs(algorithm: AlgorithmOptions, scenario: Scenario, team: TeamSpec) -> None:
+    """Refuse repairs that could not be told from answers to another prompt.
+
+    Raises:
+        ConfigError: an attempt is several team turns, or the last who speaks in one does not speak for the team.
+    """
+    attempts = algorithm.sampler.attempts
+    if attempts is None or algorithm.update != "preference" or not algorithm.preference.repairs:
+        return
+    last = {edge.source for edge in team.edges if edge.target == DONE}
+    wrong = {
+        f"an attempt at {scenario.name!r} is several team turns": scenario.environment().spec.max_turns > attempts.most,
+        f"{sorted(last)} of team {team.name!r} may be the last to speak, and {list(team.outputs)} give its answer": (
+            not last <= set(team.outputs)
+        ),
+    }
+    for reason, is_wrong in wrong.items():
+        if is_wrong:
+            raise ConfigError(
+                f"algorithm.preference.repairs lets who failed imitate the repair of its answer, but {reason}: write "
+                "algorithm.preference.repairs=false, or choose a scenario of one turn and a team that ends with its "
+                "answer, such as scenario=refine algorithm.team=solo"
+            )
 
 
 def check_late(algorithm: AlgorithmOptions, paid: Set[str]) -> set[str]:

@@ -36,6 +36,7 @@ from mas.training.checks import (
     check_answers,
     check_inherit,
     check_late,
+    check_repairs,
     check_shared,
     check_siblings,
     check_templates,
@@ -136,6 +137,7 @@ def check_trainable(config: Config, scenario: Scenario) -> None:
     check_inherit(algorithm, team)
     check_answers(algorithm, scenario, team)
     check_shared(algorithm, scenario, team)
+    check_repairs(algorithm, scenario, team)
     if algorithm.is_training_free:
         check_readers(scenario, team)
 

@@ -5,6 +5,7 @@ from statistics import fmean, pstdev
 from typing import Any
 
 from mas.config.options import RewardOptions
+from mas.core.environment import mean_measures
 from mas.core.records import Episode, Turn
 from mas.training.advantages.group import group_statistics
 from mas.training.collapse import flat_share
@@ -32,6 +33,7 @@ def step_metrics(
         "episodes": {"done": len(played), "failed": len(episodes) - len(played)},
         "failed_attempts": sum(one.cause is not None for episode in episodes for one in episode.attempts),
         "collapse": flat_share(roles),
+        **({"measures": measures} if (measures := mean_measures(one.measures for one in played)) else {}),
         "roles": roles,
         "adapters": {name: dict(values) for name, values in improved.learned.items()},
         **improved.metrics,

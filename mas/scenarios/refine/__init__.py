@@ -11,7 +11,7 @@ from mas.config.options import Options
 from mas.scenarios.folder import FolderScenario
 from mas.scenarios.refine.environment import RefineEnvironment
 from mas.scenarios.refine.experts import demonstrations, expert
-from mas.scenarios.refine.questions import Style, make
+from mas.scenarios.refine.questions import Style, direction, make
 from mas.scenarios.refine.reward import RefineReward
 
 
@@ -40,6 +40,7 @@ def build(options: RefineOptions) -> FolderScenario:
         skill=options.skill,
         reward=RefineReward(),
         expert=expert,
+        advise=direction,
     )
 
 

@@ -12,7 +12,7 @@ import msgspec
 
 from mas.core.environment import EnvironmentSpec, Task
 from mas.core.joint import read_joint
-from mas.scenarios.refine.questions import DIGITS, Question, Style, make
+from mas.scenarios.refine.questions import DIGITS, Question, Style, direction, make
 from mas.scenarios.world import RecordEnvironment
 
 _NUMBER = re.compile(r"-?[0-9]{1,40}")
@@ -69,6 +69,10 @@ class RefineEnvironment(RecordEnvironment[RefineState]):
         """Whether a pair's pioneer was right, whatever the observer made of it."""
         said = self.state.pioneer
         return {} if said is None else {"pioneer_success": float(self.is_right(self.state.question, said))}
+
+    def guidance(self) -> str:
+        """See `mas.core.environment.Guiding`: whether the answer was too low or too high."""
+        return direction(self.state.answer or "", self.state.question.answer)
 
     def render(self) -> str:
         state = self.state

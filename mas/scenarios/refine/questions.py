@@ -22,6 +22,13 @@ class Question(msgspec.Struct, frozen=True):
     answer: str
 
 
+def direction(said: str, right: str) -> str:
+    """What to change in a wrong answer: `+` it is too low, `-` too high, `?` it is no number."""
+    if not said.removeprefix("-").isdecimal():
+        return "?"
+    return "+" if int(said) < int(right) else "-"
+
+
 def make(random: Random, style: Style, operands: int) -> Question:
     """An expression with so many numbers, computed from the left: ((3+4)-5)."""
     operations, first, most = _USED[style]

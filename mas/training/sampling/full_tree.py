@@ -25,7 +25,7 @@ from mas.core.together import together
 from mas.runtime.agents import Candidate
 from mas.runtime.flow import Flow
 from mas.runtime.play import isolated, team_action
-from mas.runtime.point import Point, look
+from mas.runtime.point import Point, look, silent_agents
 from mas.training.rewards import OUTCOME, TEAM
 from mas.training.sampling.ledger import Ledger, own_terms, record_turn
 from mas.training.sampling.sampler import Sampler
@@ -98,7 +98,8 @@ class _Tree:
             return self._leaf(path)
         if seats != (plan.spec.seat,):
             raise RunError(f"team {plan.spec.name!r} plays seat {plan.spec.seat!r}, to move: {seats}")
-        return await self._go_on(replace(path, spoken=()), Flow.start(plan), look(plan, path.world))
+        views = look(plan, path.world)
+        return await self._go_on(replace(path, spoken=()), Flow.start(plan, silent_agents(views)), views)
 
     async def _go_on(self, path: _Path, flow: Flow, views: Mapping[str, Observation]) -> _Grown:
         """A wave begins, or the team turn is over."""

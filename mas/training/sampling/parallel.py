@@ -11,7 +11,7 @@ from statistics import fmean
 
 import msgspec
 
-from mas.core.environment import Environment, Step, Task
+from mas.core.environment import Attempting, Environment, Step, Task
 from mas.core.errors import MasError
 from mas.core.messages import Failure, Payload
 from mas.core.records import Episode, Turn
@@ -23,6 +23,7 @@ from mas.runtime.point import Point
 from mas.training.advantages.members import members
 from mas.training.rewards import TEAM
 from mas.training.sampling.answers import AnswerWatch, matched, scored
+from mas.training.sampling.attempts import by_attempt
 from mas.training.sampling.ledger import Ledger, own_terms, record_turn
 from mas.training.sampling.resample import resample_on_correct
 from mas.training.sampling.sampler import Sampler
@@ -113,6 +114,7 @@ class _ParallelPlay:
     waiting: list[tuple[Point, Environment, Candidate, int]] = field(default_factory=list)
     own: dict[str, dict[str, float]] = field(default_factory=dict)
     paid: list[dict[str, float]] = field(default_factory=list)
+    attempts: list[int] = field(default_factory=list)
 
     async def decide(self, point: Point) -> Payload:
         before, wave = point.environment.clone(), self.watch.wave(point) if self.watch is not None else 0
@@ -123,6 +125,8 @@ class _ParallelPlay:
     def on_turn(self, turn: int, flow: Flow, step: Step) -> None:
         """The team turn is over: judge its outputs with what became of them."""
         self.ledger.on_turn(turn, flow, step)
+        world = self.waiting[0][1] if self.waiting else None
+        self.attempts.append(world.attempt() if isinstance(world, Attempting) else max(self.attempts, default=0))
         self.paid.append({f"{TEAM}{name}": value for name, value in step.rewards[flow.plan.spec.seat].items()})
         is_legal = flow.action() is not None and flow.plan.spec.seat not in step.illegal
         for point, before, candidate, wave in self.waiting:
@@ -157,8 +161,13 @@ class _ParallelPlay:
 
     def finished(self) -> tuple[Turn, ...]:
         """All turns with the rewards of the whole episode, and with what each was paid."""
+        of, own = self.sampler.rewards.of, self._shares()
+        if of in ("attempt", "improvement"):
+            turns = [
+                msgspec.structs.replace(turn, paid={**own[n], **turn.paid}) for n, turn in enumerate(self.ledger.turns)
+            ]
+            return by_attempt(turns, self.paid, self.attempts, is_improvement=of == "improvement")
         team = {f"{TEAM}{name}": value for name, value in self.ledger.rewards.items()}
-        own = self._shares()
         return tuple(
             msgspec.structs.replace(
                 turn, rewards=team | self.own.get(turn.agent, {}), paid={**own[number], **turn.paid}

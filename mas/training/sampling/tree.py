@@ -16,7 +16,7 @@ from mas.core.together import together
 from mas.runtime.agents import Candidate
 from mas.runtime.flow import Flow
 from mas.runtime.play import play_turn, team_action
-from mas.runtime.point import Point, look
+from mas.runtime.point import Point, look, silent_agents
 from mas.runtime.team import TeamRuntime
 from mas.training.rewards import TEAM, total_reward
 from mas.training.sampling.ledger import Ledger, own_terms, record_turn
@@ -137,7 +137,8 @@ class _TreePlay:
             if sampler.options.lookahead != "episode" or turn == sampler.turns or not world.to_move():
                 break
             views = look(flow.plan, world)
-            flow = await play_turn(Flow.start(flow.plan), world, views, turn, decide, in_step=True)
+            begin = Flow.start(flow.plan, silent_agents(views))
+            flow = await play_turn(begin, world, views, turn, decide, in_step=True)
         own = own_terms(sampler.reward, point, point.environment, candidate.payload, after, sampler.rewards.failure)
         return {f"{TEAM}{name}": value for name, value in paid.rewards.items()} | own
 

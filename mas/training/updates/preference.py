@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Any
 
+from msgspec.structs import replace as replace_turn
 from torch import Tensor
 
 from mas.config.algorithm import AlgorithmOptions, RewardOptions
@@ -22,6 +23,7 @@ from mas.training.batch import TrainRow
 from mas.training.learner import Learner, Logprobs
 from mas.training.losses.preference import PreferenceLoss, preference_loss
 from mas.training.rewards import OUTCOME, total_reward
+from mas.training.sampling.attempts import repaired
 from mas.training.tally import Metrics, Tally
 from mas.training.updates.update import Improved
 
@@ -69,14 +71,15 @@ class Preference:
     ) -> Improved:
         """See `Update`. The advantages are 1 for what is imitated or wins, -1 for what only loses, else 0."""
         options = self.algorithm.preference
-        turns = [turn for episode in episodes for turn in episode.turns]
+        played = [turn for episode in episodes for turn in episode.turns]
+        turns = [*played, *(self._repairs(played, adapter_of) if options.repairs else ())]
         values = turn_values(turns, options, self.algorithm.reward)
         found = preferred(turns, values, options)
         rows = self._rows(turns, found, adapter_of)
         learned = self._learn(rows, found, lr_scale) if rows else {}
         return Improved(
             rows=list(rows.values()),
-            advantages=_signs(len(turns), found),
+            advantages=_signs(len(turns), found)[: len(played)],
             learned=learned,
             metrics={"preference": _counts(turns, values, found)},
         )
@@ -91,6 +94,13 @@ class Preference:
 
     def restore(self, state: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
         """See `state`."""
+
+    def _repairs(self, played: Sequence[Turn], adapter_of: Mapping[str, str]) -> list[Turn]:
+        """Repairs as answers of the trained roles that failed. They did not draw them: the log-probabilities of the
+        step's start stand in for those of sampling, which imitation does not weigh by."""
+        rows = [TrainRow(turn, adapter_of[turn.role], 0.0, 1.0) for turn in repaired(played) if turn.role in adapter_of]
+        known = self.learner.logprobs(rows) if rows else {}
+        return [replace_turn(row.turn, logprobs=tuple(known[id(row.turn)])) for row in rows]
 
     def _rows(self, turns: Sequence[Turn], found: Preferred, adapter_of: Mapping[str, str]) -> dict[int, TrainRow]:
         """A row for every turn that is learned from, by its index, adapters one after the other."""

@@ -1,0 +1,192 @@
+"""A scenario of several attempts, made from one of one attempt: its teams read more, and may have a reflector."""
+
+from collections.abc import Iterator, Mapping
+from random import Random
+from typing import Any
+
+from mas.config.algorithm import AttemptOptions
+from mas.core.environment import Environment, Guiding, Task
+from mas.core.errors import ConfigError
+from mas.core.naming import local_name
+from mas.core.reward import Move
+from mas.core.scenario import Scenario, Split
+from mas.core.seeds import derive_seed, digest
+from mas.core.team import DONE, START, EdgeSpec, RoleSpec, TeamSpec
+from mas.scenarios.attempts.environment import REFLECTOR, SOLO, Attempts
+from mas.scenarios.novice import Novice
+
+_PASSED_ON = ("content_of", "holds_out", "size")
+"""What a scenario may have beside the contract, and has of its inner one: it tells tasks, not attempts."""
+
+
+class AttemptReward:
+    """The inner scenario's own terms; who repairs is paid as `solo` is, who reflects has none."""
+
+    def __init__(self, scenario: Scenario) -> None:
+        self._reward = scenario.reward
+        self.terms = scenario.reward.terms
+
+    def own(self, move: Move) -> Mapping[str, float]:
+        environment = move.environment
+        assert isinstance(environment, Attempts)
+        if environment.state.is_reflecting:
+            return {}
+        is_repair = move.role == REFLECTOR
+        return self._reward.own(
+            Move(
+                agent=SOLO if is_repair else move.agent,
+                role=SOLO if is_repair else move.role,
+                environment=environment.world,
+                output=move.output,
+                before=move.before,
+                after=move.after,
+            )
+        )
+
+
+class AttemptedScenario:
+    """Satisfies `mas.core.scenario.Scenario`, with the tasks of the inner one.
+
+    Raises:
+        ConfigError: it has several seats, no agent that sees all, an environment that guides nobody, or a joint team.
+    """
+
+    def __init__(self, scenario: Scenario, options: AttemptOptions) -> None:
+        self.scenario, self.options, self.name = scenario, options, scenario.name
+        self.reward = AttemptReward(scenario)
+        self._has_reflector = options.guide in ("reflector", "repair")
+        _check(scenario, options)
+        self.readers = frozenset(view for team in scenario.teams.values() for view in _speaking_views(team))
+        self.teams = {name: self._team(team) for name, team in scenario.teams.items()}
+
+    def __getattr__(self, name: str) -> Any:
+        if name in _PASSED_ON:
+            return getattr(self.scenario, name)
+        raise AttributeError(name)
+
+    def environment(self) -> Environment:
+        return Attempts(self.scenario.environment(), self.options.most, self.options.guide, self.readers)
+
+    def task(self, split: Split, index: int) -> Task:
+        return self.scenario.task(split, index)
+
+    def fingerprint(self) -> str:
+        return digest("attempts", self.scenario.fingerprint(), self.options.guide)
+
+    def demonstrations(self, seed: int, *, expert: bool) -> Iterator[tuple[str, str]]:
+        """The inner ones, and after each what it is in an attempt that is told something.
+
+        Guidance is followed. Who sees what was tried is right with the novice's skill, and else says the same again.
+        """
+        skill = 1.0 if expert else float(getattr(self.scenario, "skill", 0.5))
+        random = Random(derive_seed("attempts", seed))
+        novice, earlier = Novice(random, skill), dict[str, list[str]]()
+        right = self.scenario.demonstrations(derive_seed("right", seed), expert=True)
+        for pair in self.scenario.demonstrations(seed, expert=expert):
+            yield pair
+            prompt, completion = next(right)
+            known = earlier.setdefault(prompt[:1], [])
+            others = [said for said in known if said != completion and len(said) == len(completion)]
+            known[:] = [*known[-31:], completion]
+            if others:
+                yield from self._guided(prompt, completion, random.choice(others), novice)
+
+    def _guided(self, prompt: str, right: str, other: str, novice: Novice) -> Iterator[tuple[str, str]]:
+        said, guide = novice.answer(right, other, right + other), self.options.guide
+        if guide in ("none", "environment") and _begins(prompt, self._templates(self.readers)):
+            advise = getattr(self.scenario, "advise", None)
+            told = f"{advise(other, right)}\n" if guide == "environment" and advise is not None else ""
+            yield f"{other}\n{told}{prompt}", said
+        if guide == "reflector" and _begins(prompt, self._templates(self.readers)):
+            hint = novice.random.choice((right, other))
+            yield f"{hint}\n{prompt}", hint
+        if self._has_reflector and _begins(prompt, self._templates({SOLO})):
+            yield f"?{other}\n{prompt}", said
+
+    def _templates(self, views: frozenset[str] | set[str]) -> list[str]:
+        """The compact prompts of the inner agents with these views."""
+        found = []
+        for team in self.scenario.teams.values():
+            for agent, role in team.members().items():
+                if (team.roles[role].view or local_name(agent)) in views:
+                    found.append(team.roles[role].template or "")
+        return found
+
+    def _team(self, team: TeamSpec) -> TeamSpec:
+        """The team, what is told in front of the prompts of those who speak for it, and the reflector."""
+        members = team.members()
+        readers = {members[agent] for agent in (*team.outputs, *team.joint)}
+        told = {"template": "{tried}{guidance}"}
+        roles = {
+            name: role.model_copy(update={"template": told["template"] + role.template})
+            if name in readers and role.template is not None
+            else role
+            for name, role in team.roles.items()
+        }
+        if not self._has_reflector:
+            return team.model_copy(update={"roles": roles})
+        edges = (EdgeSpec(source=START, target=REFLECTOR), EdgeSpec(source=REFLECTOR, target=DONE))
+        return team.model_copy(
+            update={
+                "roles": {**roles, REFLECTOR: self._reflector()},
+                "agents": {**team.agents, REFLECTOR: REFLECTOR} if team.agents else {},
+                "edges": (*team.edges, *edges),
+                "else_output": (*team.else_output, REFLECTOR),
+            }
+        )
+
+    def _reflector(self) -> RoleSpec:
+        """Sees what `solo` sees, and what was tried."""
+        solo = self.scenario.teams[SOLO]
+        role = solo.roles[solo.members()[solo.output]]
+        is_repair = self.options.guide == "repair"
+        asked = _REPAIR if is_repair else _REFLECT
+        return role.model_copy(
+            update={
+                "view": REFLECTOR,
+                "instructions": f"{role.instructions.strip()}\n{asked}".strip(),
+                "template": None if role.template is None else "?{tried}" + role.template,
+                "emits": role.emits if is_repair else "note",
+                "type": role.type if is_repair else "agent",
+                "adapter": None,
+            }
+        )
+
+
+_REPAIR = "An attempt at this failed; you see what was tried. Do it better."
+_REFLECT = "An attempt at this failed; you see what was tried. Say what the next attempt should do."
+
+
+def _begins(prompt: str, templates: list[str]) -> bool:
+    """Whether a prompt may be made from one of the templates: it begins with the same literal character."""
+    return any(template[:1] == prompt[:1] for template in templates)
+
+
+def _speaking_views(team: TeamSpec) -> set[str]:
+    members = team.members()
+    return {team.roles[members[agent]].view or local_name(agent) for agent in (*team.outputs, *team.joint)}
+
+
+def _check(scenario: Scenario, options: AttemptOptions) -> None:
+    """Refuse what cannot be attempted again."""
+    environment, where = scenario.environment(), f"algorithm.sampler.attempts in {scenario.name!r}"
+    spec = environment.spec
+    wrong = {
+        f"its seats are {list(spec.seats)}, and only a team with the one seat attempts a task again": (
+            len(spec.seats) != 1
+        ),
+        "guide=environment needs an environment that has `guidance` (mas.core.environment.Guiding), as refine has; "
+        "write guide=reflector or guide=none": (
+            options.guide == "environment" and not isinstance(environment, Guiding)
+        ),
+    }
+    if options.guide in ("reflector", "repair"):
+        joint = [name for name, team in scenario.teams.items() if team.joint]
+        wrong |= {
+            f"a reflector sees what the view `solo` shows, and it has {list(spec.views)}": SOLO not in spec.views,
+            "it has no team `solo`, whose role the reflector is made from": SOLO not in scenario.teams,
+            f"teams {joint} act jointly, and what a reflector says is one text: write guide=none": bool(joint),
+        }
+    for reason, is_wrong in wrong.items():
+        if is_wrong:
+            raise ConfigError(f"{where}: {reason}")
