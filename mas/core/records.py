@@ -28,6 +28,7 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
             turn to before the agent's next one. They add up to `rewards`.
         chosen: whether this candidate was committed.
         failure: why the output did not parse, None when it did.
+        world: the name of the environment, of its specification.
         choices: ids of the legal tokens, empty where any token may be legal; the entropy term looks only at these.
     """
 
@@ -55,6 +56,7 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
     chosen: bool
     failure: str | None = None
     choices: tuple[int, ...] = ()
+    world: str = ""
     paid: Mapping[str, float] = {}
 
 

@@ -1,5 +1,6 @@
 """A flow while one step is worked out: tokens travel, joins decide, gates speak, until only agents can go on."""
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from mas.core.errors import RunError
@@ -31,10 +32,10 @@ class Draft:
         self.skipped: list[int] = []
         self.opened: list[int] = []
 
-    def start(self) -> None:
-        """`start` delivers to its agents."""
+    def start(self, live: Collection[int]) -> None:
+        """`start` delivers to its agents, along these of its edges."""
         for index in self.wiring.starting:
-            self.tokens[index] = LIVE
+            self.tokens[index] = LIVE if index in live else DEAD
         for index in self.wiring.starting:
             self.evaluate(self.wiring.edges[index].head)
 

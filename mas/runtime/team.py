@@ -1,6 +1,6 @@
 """A team at work: its agents and its environment listen on the bus, and episodes are played through it."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, AsyncExitStack
 from itertools import count
 from types import MappingProxyType, TracebackType
@@ -12,7 +12,7 @@ from mas.core.engine import Engine
 from mas.core.environment import Environment
 from mas.core.errors import RunError
 from mas.core.records import Attempt
-from mas.core.role import Role
+from mas.core.role import Role, View
 from mas.graph.plan import Plan
 from mas.runtime.agents import Candidate, Member, RoleAgent, Voice
 from mas.runtime.aloud import OnPart, heard_by
@@ -242,6 +242,16 @@ class TeamRuntime:
             self._gate.check(f"a question to agent {point.agent!r}")
             async with self._gate.passing(f"the question to agent {point.agent!r}"):
                 return await self._asking.ask(point, seeds, episode=episode, temperature=temperature)
+
+    async def log_chances(self, agent: str, view: View, texts: Sequence[str]) -> tuple[float, ...] | None:
+        """What `RoleAgent.log_chances` says of an agent. Nothing travels. None: it is in a process of its own, or a
+        person.
+
+        Raises:
+            EngineError: its engine cannot score.
+        """
+        member = self._members.get(agent) if self._place is None else None
+        return await member.log_chances(view, texts) if isinstance(member, RoleAgent) else None
 
     def noting(self, episode: str, on_attempt: OnAttempt) -> AbstractContextManager[None]:
         """Tell `on_attempt` of tries, as `play` does, in an episode whose agents are asked without playing it."""

@@ -5,7 +5,7 @@ episode; the group is the task and the agent. The honest baseline of tree sampli
 Source: GRPO, arXiv 2402.03300, applied to trajectories.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
 
@@ -14,6 +14,7 @@ import msgspec
 from mas.core.environment import Environment, Step, Task
 from mas.core.errors import MasError
 from mas.core.messages import Payload
+from mas.core.naming import agent_of
 from mas.core.records import Episode, Turn
 from mas.core.seeds import derive_seed, digest
 from mas.core.together import together
@@ -91,7 +92,7 @@ class _ParallelPlay:
     index: int
     waiting: list[tuple[Point, Environment, Candidate]] = field(default_factory=list)
     own: dict[str, dict[str, float]] = field(default_factory=dict)
-    paid: list[dict[str, float]] = field(default_factory=list)
+    paid: list[Step] = field(default_factory=list)
 
     async def decide(self, point: Point) -> Payload:
         before = point.environment.clone()
@@ -102,7 +103,7 @@ class _ParallelPlay:
     def on_turn(self, turn: int, flow: Flow, step: Step) -> None:
         """The team turn is over: judge its outputs with what became of them."""
         self.ledger.on_turn(turn, flow, step)
-        self.paid.append({f"{TEAM}{name}": value for name, value in step.rewards[flow.plan.spec.seat].items()})
+        self.paid.append(step)
         for point, before, candidate in self.waiting:
             self._record(point, before, candidate, flow)
         self.waiting.clear()
@@ -131,11 +132,13 @@ class _ParallelPlay:
 
     def finished(self) -> tuple[Turn, ...]:
         """All turns with the rewards of the whole episode, and with what each was paid."""
-        team = {f"{TEAM}{name}": value for name, value in self.ledger.rewards.items()}
-        own = self._shares()
+        seat_of, own = self._seat_of, self._shares()
+        team = {seat: _team_terms(terms) for seat, terms in self.ledger.earned.items()}
         return tuple(
             msgspec.structs.replace(
-                turn, rewards=team | self.own.get(turn.agent, {}), paid={**own[number], **turn.paid}
+                turn,
+                rewards=team[seat_of[agent_of(turn.agent)]] | self.own.get(turn.agent, {}),
+                paid={**own[number], **turn.paid},
             )
             for number, turn in enumerate(self.ledger.turns)
         )
@@ -147,9 +150,18 @@ class _ParallelPlay:
         """
         shares: list[dict[str, float]] = [{} for _ in self.ledger.turns]
         for numbers in members([turn.agent for turn in self.ledger.turns]).values():
-            for turn, terms in enumerate(self.paid):
+            seat = self._seat_of[agent_of(self.ledger.turns[numbers[0]].agent)]
+            for turn, step in enumerate(self.paid):
                 earlier = [number for number in numbers if self.ledger.turns[number].turn <= turn]
                 share = shares[earlier[-1] if earlier else numbers[0]]
-                for name, value in terms.items():
+                for name, value in _team_terms(step.rewards.get(seat, {})).items():
                     share[name] = share.get(name, 0.0) + value
         return shares
+
+    @property
+    def _seat_of(self) -> Mapping[str, str]:
+        return self.sampler.runtime.plan.seat_of
+
+
+def _team_terms(terms: Mapping[str, float]) -> dict[str, float]:
+    return {f"{TEAM}{name}": value for name, value in terms.items()}
