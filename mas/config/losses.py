@@ -69,7 +69,8 @@ class LossOptions(Selective):
     there is no such weight, and the ratio is pi / behaviour.
 
     `kl` (to the `reference`; None: the base with its adapter off) and `entropy` are coefficients; 0 leaves the term
-    out. `kl_in`: the KL is a term of the loss by `kl_estimator`, or is subtracted from each turn's reward, where it is always k1.
+    out. `kl_in`: the KL is a term of the loss by `kl_estimator`, or is subtracted from each turn's reward, where it is
+    always k1.
     `smoothing`: the entropy is held in a band, beside its bonus. `bias_correction`: a turn from which clipping takes
     much of its surrogate weighs less.
     `max_length`: what `seq_mean_token_sum_norm` divides by, in tokens.

@@ -169,7 +169,7 @@ RECIPES: dict[str, Recipe] = {
         title="SPIRAL",
         paper="2506.24119",
         does="One policy plays both seats against itself; each role of each game has its running mean as a baseline.",
-        differs="one pass over a batch, not two; a turn's own discount and a KL to a moving average are there, both off",
+        differs="one pass over a batch, not two; magnet and discount are keys, both off",
         scenario="two_player",
     ),
     "rae": Recipe(

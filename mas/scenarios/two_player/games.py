@@ -61,8 +61,8 @@ GAMES: Mapping[str, Game] = {
         name="kuhn_poker",
         rules=(
             "Kuhn poker: three cards, 0 < 1 < 2; each player puts 1 into the pot and is dealt one, player_0 moves "
-            "first. Pass or Bet 1 more. After a bet, Pass gives up the pot and Bet calls; after two passes, or a call, the "
-            "higher card wins. You see your card and the moves so far: p for Pass, b for Bet."
+            "first. Pass or Bet 1 more. After a bet, Pass gives up the pot and Bet calls; after two passes, or a call, "
+            "the higher card wins. You see your card and the moves so far: p for Pass, b for Bet."
         ),
         letter=initial,
         letters=("p", "b"),
