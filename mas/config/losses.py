@@ -97,6 +97,7 @@ class LossOptions(Selective):
     def why_idle(self, name: str) -> str | None:
         """Why an option has no effect beside the others; None: it has one, or is None, which says that it has none."""
         surrogates = _SURROGATES_WITH.get(name, ())
+        name = name.partition(".")[0]
         if getattr(self, name) is None:
             return None
         if surrogates and self.surrogate not in surrogates:
