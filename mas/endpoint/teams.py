@@ -118,7 +118,7 @@ class TeamModel:
         """
         if seats := runtime.plan.spec.seats:
             raise ConfigError(
-                f"team {runtime.plan.spec.name!r} plays {', '.join(seats)} against each other, and a message is answered "
+                f"team {runtime.plan.spec.name!r} plays {', '.join(seats)} at once, and a message is answered "
                 "for one seat: serve a team of one seat, or play games with `mas run` or `mas eval`"
             )
         environment = scenario.environment()

@@ -142,6 +142,7 @@ def record_turn(
     chosen: bool,
     path: str = "",
     paid: Mapping[str, float] = MappingProxyType({}),
+    grounded: bool | None = None,
 ) -> Turn:
     """One generation as a training record. `trajectory` None: it is a trajectory of its own.
 
@@ -176,4 +177,5 @@ def record_turn(
         choices=candidate.choices,
         world=point.environment.spec.name,
         paid=dict(paid),
+        grounded=grounded,
     )

@@ -13,7 +13,7 @@ import msgspec
 
 from mas.core.environment import Environment, Step, Task
 from mas.core.errors import MasError
-from mas.core.messages import Payload
+from mas.core.messages import Failure, Payload
 from mas.core.naming import agent_of
 from mas.core.records import Episode, Turn
 from mas.core.seeds import derive_seed, digest
@@ -105,10 +105,12 @@ class _ParallelPlay:
         self.ledger.on_turn(turn, flow, step)
         self.paid.append(step)
         for point, before, candidate in self.waiting:
-            self._record(point, before, candidate, flow)
+            seat = self._seat_of[agent_of(point.agent)]
+            is_legal = flow.seat_action(seat) is not None and seat not in step.illegal
+            self._record(point, before, candidate, flow, is_legal=is_legal)
         self.waiting.clear()
 
-    def _record(self, point: Point, before: Environment, candidate: Candidate, after: Flow) -> None:
+    def _record(self, point: Point, before: Environment, candidate: Candidate, after: Flow, *, is_legal: bool) -> None:
         failure = self.sampler.rewards.failure
         terms = own_terms(self.sampler.reward, point, before, candidate.payload, after, failure)
         sums = self.own.setdefault(point.agent, {})
@@ -126,6 +128,7 @@ class _ParallelPlay:
             rewards={},
             chosen=True,
             paid=terms,
+            grounded=is_legal and not isinstance(candidate.payload, Failure),
         )
         self.ledger.parent = turn.id
         self.ledger.turns.append(turn)
