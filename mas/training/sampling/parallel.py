@@ -135,7 +135,8 @@ class _ParallelPlay:
 
     def finished(self) -> tuple[Turn, ...]:
         """All turns with the rewards of the whole episode, and with what each was paid."""
-        seat_of, own = self._seat_of, self._shares()
+        seat_of = self._seat_of
+        own = self._shares(seat_of)
         team = {seat: _team_terms(terms) for seat, terms in self.ledger.earned.items()}
         return tuple(
             msgspec.structs.replace(
@@ -146,14 +147,14 @@ class _ParallelPlay:
             for number, turn in enumerate(self.ledger.turns)
         )
 
-    def _shares(self) -> list[dict[str, float]]:
+    def _shares(self, seat_of: Mapping[str, str]) -> list[dict[str, float]]:
         """The team's terms per recorded turn: what the world paid from an agent's turn on to before its next one.
 
         Its first turn also has what was paid before, so that they add up to the episode's for every agent.
         """
         shares: list[dict[str, float]] = [{} for _ in self.ledger.turns]
         for numbers in members([turn.agent for turn in self.ledger.turns]).values():
-            seat = self._seat_of[agent_of(self.ledger.turns[numbers[0]].agent)]
+            seat = seat_of[agent_of(self.ledger.turns[numbers[0]].agent)]
             for turn, step in enumerate(self.paid):
                 earlier = [number for number in numbers if self.ledger.turns[number].turn <= turn]
                 share = shares[earlier[-1] if earlier else numbers[0]]
