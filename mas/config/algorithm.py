@@ -249,7 +249,8 @@ class AdvantageOptions(Options):
     """What each turn's reward is compared with. In this order; what is not given is left out.
 
     `key`: within the `group` that was sampled (tree: one agent's candidates of one prompt and state; parallel: one
-    agent's trajectories of one task), one `prompt` of a task and agent, one `role` of the batch, or the whole `batch`.
+    agent's trajectories of one task), one `prompt` of a task and agent, one `role` of the batch in one world (a game),
+    or the whole `batch`.
     A = (R - baseline) / scale. `baseline`: the `mean` of the group, of the others in it (`leave_one_out`), weighted by
     tokens (`length_weighted`), the second best (`best`), `none`, the role's `running` mean, which forgets by `decay`,
     or what a `critic` expected, token by token and in no group. A group of one gets 0 (`zero`) or its reward (`raw`).

@@ -45,6 +45,13 @@ class SmoothingOptions(Options):
         return self
 
 
+class ReferenceOptions(Options):
+    """The KL is measured to a moving average of each adapter's own weights: after every step reference <- `ema` x
+    reference + (1 - `ema`) x adapter. It begins as the adapter does."""
+
+    ema: Annotated[float, Field(ge=0, lt=1)] = 0.99
+
+
 class LossOptions(Selective):
     """The loss of a token, and the weights that make one number of all. Formulas and sources: docs/training.md.
 
@@ -61,8 +68,9 @@ class LossOptions(Selective):
     between the engine's probabilities and the learner's at the start of the step, and the ratio is pi / start; None:
     there is no such weight, and the ratio is pi / behaviour.
 
-    `kl` (to the base with its adapter off) and `entropy` are coefficients; 0 leaves the term out. `kl_in`: the KL is
-    a term of the loss by `kl_estimator`, or is subtracted from each turn's reward, where it is always k1.
+    `kl` (to the `reference`; None: the base with its adapter off) and `entropy` are coefficients; 0 leaves the term
+    out. `kl_in`: the KL is a term of the loss by `kl_estimator`, or is subtracted from each turn's reward, where it is
+    always k1.
     `smoothing`: the entropy is held in a band, beside its bonus. `bias_correction`: a turn from which clipping takes
     much of its surrogate weighs less.
     `max_length`: what `seq_mean_token_sum_norm` divides by, in tokens.
@@ -83,11 +91,13 @@ class LossOptions(Selective):
     kl: NonNegative = 0.0
     kl_in: Literal["loss", "reward"] = "loss"
     kl_estimator: Literal["k1", "k2", "k3", "k3_plus"] = "k2"
+    reference: ReferenceOptions | None = None
     entropy: NonNegative = 0.02
 
     def why_idle(self, name: str) -> str | None:
         """Why an option has no effect beside the others; None: it has one, or is None, which says that it has none."""
         surrogates = _SURROGATES_WITH.get(name, ())
+        name = name.partition(".")[0]
         if getattr(self, name) is None:
             return None
         if surrogates and self.surrogate not in surrogates:
@@ -101,7 +111,7 @@ class LossOptions(Selective):
             return "surrogate=reinforce has no ratio"
         if name == "ratio" and self.surrogate == "gmpo":
             return "surrogate=gmpo takes the mean over a turn by itself"
-        if name in ("kl_in", "kl_estimator") and not self.kl:
+        if name in ("kl_in", "kl_estimator", "reference") and not self.kl:
             return "kl is 0"
         if name == "kl_estimator" and self.kl_in == "reward":
             return "kl_in=reward subtracts k1"

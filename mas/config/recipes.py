@@ -166,11 +166,18 @@ RECIPES: dict[str, Recipe] = {
         differs="groups are drawn within a role",
         needs="several turns",
     ),
+    "spiral": Recipe(
+        title="SPIRAL",
+        paper="2506.24119",
+        does="One policy plays both seats against itself; each role of each game has its running mean as a baseline.",
+        differs="one pass over a batch, not two; magnet and discount are keys, both off",
+        scenario="two_player",
+    ),
     "rae": Recipe(
         title="RAE (SPIRAL)",
         paper="2506.24119",
         does="The baseline is each role's running mean reward, read before it learns of the reward.",
-        differs="for cooperative teams; self-play is not there yet; keyed by role, not by game and role",
+        differs="alone, for any team with an adapter per role; `spiral` is the self-play",
     ),
     "stratified_grpo": Recipe(
         title="Stratified GRPO",

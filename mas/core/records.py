@@ -32,6 +32,7 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
         is_replayed: whether it was sampled in an earlier step, whose `logprobs` and `adapter` it has.
         chosen: whether this candidate was committed.
         failure: why the output did not parse, None when it did.
+        world: the name of the environment, of its specification.
         choices: ids of the legal tokens, empty where any token may be legal; the entropy term looks only at these.
         wave: where it stands in `Episode.answer_logprobs`; 0 where those are not known.
         ends: of an entropy tree: agent -> its terms, of each whole episode whose last turn this one is. `rewards` are
@@ -63,6 +64,7 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
     chosen: bool
     failure: str | None = None
     choices: tuple[int, ...] = ()
+    world: str = ""
     paid: Mapping[str, float] = {}
     ends: tuple[Mapping[str, Mapping[str, float]], ...] = ()
     tool_calls: int = 0

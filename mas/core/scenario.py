@@ -1,9 +1,11 @@
 """The contract of a scenario, as training and the command line use it."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal, Protocol, runtime_checkable
 
-from mas.core.environment import Environment, Task
+import msgspec
+
+from mas.core.environment import Environment, Observation, Task
 from mas.core.reward import Reward
 from mas.core.team import TeamSpec
 
@@ -37,3 +39,29 @@ class Scenario(Protocol):
 
     def fingerprint(self) -> str:
         """Equal for scenarios that make the same tasks and demonstrations."""
+
+
+class Decision(msgspec.Struct, frozen=True, kw_only=True):
+    """One of all decisions that a game can come to: an information state, which is all that the seat was told.
+
+    Attributes:
+        key: its name among them; legal: the actions to choose from, as text.
+        observation: what the seat's view shows there.
+    """
+
+    key: str
+    seat: str
+    observation: Observation
+    legal: tuple[str, ...]
+
+
+@runtime_checkable
+class Solvable(Protocol):
+    """A scenario beside `Scenario` in which a policy can be measured exactly, as a game small enough to be walked
+    through."""
+
+    def decisions(self) -> Sequence[Decision]:
+        """All decisions of all seats; empty: with these options there are too many."""
+
+    def solve(self, policy: Mapping[str, Mapping[str, float]]) -> Mapping[str, float]:
+        """Named measures of a policy, which says for every decision's key how likely each legal action is."""

@@ -146,6 +146,8 @@ class TeamSpec(_Frozen):
         joint: agents whose last actions in a turn are the team's action together, a JSON object agent -> text
             (`mas.core.joint`), without those that did not speak or whose output did not parse; `output` is one of them.
         seat: the environment's seat that the team plays.
+        seats: where it plays several at once, as in self-play: seat -> the agent whose last action is that seat's. In
+            each step those that have to move begin; agents of different seats hear nothing of each other.
         policies: agent -> limits, retries, and what its failure means; an agent without one is asked once.
         budget: what a turn, an episode and a run may spend.
         replicas: agent -> how many listeners may share its work; an agent without an entry has one in one process, and
@@ -162,6 +164,7 @@ class TeamSpec(_Frozen):
     agents: dict[str, str] = {}
     joins: dict[str, Annotated[JoinSpec, BeforeValidator(parse_join)]] = {}
     seat: str = "team"
+    seats: dict[str, str] = {}
     policies: dict[str, Policy] = {}
     budget: Budgets = Budgets()
     replicas: dict[str, Replicas] = {}
@@ -171,6 +174,11 @@ class TeamSpec(_Frozen):
     def outputs(self) -> tuple[str, ...]:
         """The agents that may speak for the team, the first that spoke in a turn does."""
         return (self.output, *self.else_output)
+
+    @property
+    def plays(self) -> dict[str, str]:
+        """Every seat that the team plays -> the agent that speaks for it, of several the first that may."""
+        return dict(self.seats) or {self.seat: self.output}
 
     def members(self) -> dict[str, str]:
         """Agent name -> role name."""

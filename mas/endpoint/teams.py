@@ -15,7 +15,7 @@ from typing import ClassVar
 import msgspec
 
 from mas.core.environment import EnvironmentSpec, Step, Task
-from mas.core.errors import Halted, JournalError, MasError, RefusedRequest, ReplayError
+from mas.core.errors import ConfigError, Halted, JournalError, MasError, RefusedRequest, ReplayError
 from mas.core.naming import did_you_mean
 from mas.core.scenario import Scenario
 from mas.endpoint.errors import Refused
@@ -118,7 +118,15 @@ class TeamModel:
 
         Args:
             chats: whether the members speak through the chat template; their compact templates are not used then.
+
+        Raises:
+            ConfigError: the team plays several seats, and a message asks for one action.
         """
+        if seats := runtime.plan.spec.seats:
+            raise ConfigError(
+                f"team {runtime.plan.spec.name!r} plays {', '.join(seats)} at once, and a message is answered "
+                "for one seat: serve a team of one seat, or play games with `mas run` or `mas eval`"
+            )
         environment = scenario.environment()
         environment.reset(scenario.task("eval", 0))
         views = {view: dict(environment.observe(view).fields) for view in environment.spec.views}

@@ -15,6 +15,7 @@ from mas.graph.check_maps import map_problems
 from mas.graph.check_replicas import replica_problems
 from mas.graph.meaning import meaning_problems
 from mas.graph.policies import perhaps_meant, policy_problems
+from mas.graph.seats import seat_problems
 from mas.graph.text import edge_text
 
 
@@ -39,6 +40,7 @@ def check_team(spec: TeamSpec, roles: Mapping[str, Role]) -> None:
         *meaning_problems(rest, roles),
         *policy_problems(spec, roles),
         *replica_problems(spec),
+        *seat_problems(rest),
     ]
     if problems:
         listed = "".join(f"\n  - {problem}" for problem in problems)

@@ -39,7 +39,6 @@ def _check_fits(team: TeamSpec, name: str, scenario: Scenario) -> None:
                 f"{name}: agent {agent!r} would see the view {view!r}, which {scenario.name!r} does not have; "
                 f"set 'view' of its role. {did_you_mean(view, world.views)}"
             )
-    if team.seat not in world.seats:
-        raise ConfigError(
-            f"{name}: {scenario.name!r} has no seat {team.seat!r}. {did_you_mean(team.seat, world.seats)}"
-        )
+    for seat in team.plays:
+        if seat not in world.seats:
+            raise ConfigError(f"{name}: {scenario.name!r} has no seat {seat!r}. {did_you_mean(seat, world.seats)}")

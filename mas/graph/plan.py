@@ -12,6 +12,7 @@ from mas.core.role import Role
 from mas.core.seeds import digest
 from mas.core.team import DONE, START, TeamSpec
 from mas.graph.check import check_team
+from mas.graph.seats import seat_of
 from mas.graph.wiring import Edge, Wiring, ends_of, gates, wire
 
 
@@ -29,6 +30,7 @@ class Plan:
         wiring: integer tables that the token flow runs on; number: an agent's number in them.
         joins: a node's number by the name that `joins` has for it: agents, `done`, and the ends of teams within.
         timeouts: seconds that a join waits from its first live branch, by the same name, where it has a limit.
+        seat_of: the seat that each agent plays for; starting: edges out of `start` that each seat begins with.
         digest: fingerprint of the team's specification.
     """
 
@@ -44,6 +46,8 @@ class Plan:
     number: Mapping[str, int]
     joins: Mapping[str, int]
     timeouts: Mapping[str, float]
+    seat_of: Mapping[str, str]
+    starting: Mapping[str, tuple[int, ...]]
     digest: str
 
     def max_visits(self, agent: str) -> int:
@@ -72,7 +76,7 @@ def compile_team(spec: TeamSpec, roles: Mapping[str, Role]) -> Plan:
     check_team(spec, roles)
     members = spec.members()
     agents = tuple(members)
-    wiring = wire(spec)
+    wiring, seats = wire(spec), seat_of(spec)
     return Plan(
         spec=spec,
         agents=agents,
@@ -88,16 +92,26 @@ def compile_team(spec: TeamSpec, roles: Mapping[str, Role]) -> Plan:
         number=MappingProxyType({name: index for index, name in enumerate(agents)}),
         joins=MappingProxyType({name: index for index, name in enumerate(wiring.names)}),
         timeouts=MappingProxyType({name: join.timeout_s for name, join in spec.joins.items() if join.timeout_s}),
+        seat_of=MappingProxyType({name: seats[name] for name in agents}),
+        starting=MappingProxyType(_starting(spec, wiring, seats)),
         digest=digest("plan", _written(spec)),
     )
 
 
+def _starting(spec: TeamSpec, wiring: Wiring, seats: Mapping[str, str]) -> dict[str, tuple[int, ...]]:
+    if not spec.seats:
+        return {spec.seat: wiring.starting}
+    heads = {index: ends_of(spec, spec.edges[index])[1] for index in wiring.starting}
+    return {seat: tuple(index for index, head in heads.items() if seats[head] == seat) for seat in spec.seats}
+
+
 def _written(spec: TeamSpec) -> str:
-    """The whole team as text; journals of teams that were played before `joint` and `experiences` were known stay
-    theirs."""
+    """The whole team as text; journals of teams that were played before `joint`, `seats` and `experiences` were
+    known stay theirs."""
     written = spec.model_dump(mode="json")
-    if not spec.joint:
-        del written["joint"]
+    for key in ("joint", "seats"):
+        if not written[key]:
+            del written[key]
     for role in written["roles"].values():
         if not role["experiences"]:
             del role["experiences"]

@@ -3,7 +3,7 @@
 Leaves out on purpose: which candidate is taken, which is the caller's choice.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
@@ -209,6 +209,20 @@ class RoleAgent:
                 )
             )
         return tuple(candidates)
+
+    async def log_chances(self, view: View, texts: Sequence[str]) -> tuple[float, ...]:
+        """Of each text the log-probability, in nats, that it is said and nothing else; at temperature 1.
+
+        Raises:
+            EngineError: the engine cannot score.
+        """
+        prompt_ids, found = self.prompted(view)[1], []
+        for text in texts:
+            ids = self.engine.tokenizer.encode(text)
+            if len(ids) < self._sampling.max_tokens:
+                ids += self.engine.stop_ids[:1]
+            found.append(sum(await self.engine.score(prompt_ids, ids, self.voice.adapter)))
+        return tuple(found)
 
     def most(self, view: View, candidates: int) -> tuple[int, int]:
         """Prompt and completion tokens that candidates can cost at most."""

@@ -1,6 +1,6 @@
 """A flow while one step is worked out: tokens travel, joins decide, gates speak, until only agents can go on."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING
 
 from mas.core.errors import RunError
@@ -32,12 +32,12 @@ class Draft:
         self.skipped: list[int] = []
         self.opened: list[int] = []
 
-    def start(self, silent: Iterable[int] = ()) -> None:
-        """`start` delivers to its agents; the silent nodes send deaths whatever reaches them."""
+    def start(self, live: Collection[int], silent: Iterable[int] = ()) -> None:
+        """`start` delivers to its agents, along these edges; the silent nodes send deaths whatever reaches them."""
         for node in silent:
             self.become(node, SKIPPED)
         for index in self.wiring.starting:
-            self.tokens[index] = LIVE
+            self.tokens[index] = LIVE if index in live else DEAD
         for index in self.wiring.starting:
             self.evaluate(self.wiring.edges[index].head)
 

@@ -15,7 +15,7 @@ from mas.runtime.events import Setting
 from mas.runtime.flow import Flow
 from mas.runtime.halt import Gate
 from mas.runtime.place import ENVIRONMENT
-from mas.runtime.play import play_turn, team_action
+from mas.runtime.play import play_turn, seat_actions
 from mas.runtime.playlog import PlayLog
 from mas.runtime.point import Decide, silent_agents, view_names
 from mas.runtime.runlog import RunLog
@@ -114,12 +114,13 @@ class Episodes:
         undo = partial(self._asking.undo, episode=episode)
         turn, plan = 0, self.plan
         while turn != turns and (seats := environment.to_move()):
-            if seats != (plan.spec.seat,):
-                raise RunError(f"team {plan.spec.name!r} plays seat {plan.spec.seat!r}, to move: {seats}")
+            if not set(seats) <= plan.starting.keys():
+                raise RunError(f"team {plan.spec.name!r} plays {', '.join(plan.starting)}, to move: {seats}")
             self._gate.check(f"turn {turn} of episode {episode!r}")
             self._accounts.begin_turn(episode)
             observations = await self.look(episode, turn)
-            begin, log = Flow.start(plan, silent_agents(observations)), None if play is None else play.of_turn(turn)
+            begin = Flow.start(plan, seats, silent_agents(observations))
+            log = None if play is None else play.of_turn(turn)
             if log is not None:
                 await log.begin(observations)
             on_flow = None if self._spans is None else self._spans.joins(episode)
@@ -134,7 +135,7 @@ class Episodes:
                 on_flow=on_flow,
                 log=log,
             )
-            actions = {seats[0]: team_action(flow)}
+            actions = seat_actions(flow, seats)
             if log is None:
                 step = await self.act(episode, turn, actions)
             elif log.committed is not None:

@@ -12,7 +12,7 @@ A turn ends when nothing can fire any more; with another join at `done` than `al
 """
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 import msgspec
 
@@ -53,10 +53,11 @@ class Flow(msgspec.Struct, frozen=True):
     arrived: bool
 
     @classmethod
-    def start(cls, plan: Plan, silent: Collection[str] = ()) -> "Flow":
+    def start(cls, plan: Plan, seats: Iterable[str] | None = None, silent: Collection[str] = ()) -> "Flow":
         """A fresh turn: `start` has delivered to its agents.
 
         Args:
+            seats: whose agents speak; None: all that the team plays.
             silent: agents that do not speak in this turn: branches that are not taken.
 
         Raises:
@@ -71,7 +72,9 @@ class Flow(msgspec.Struct, frozen=True):
         tokens, uses = bytes(len(wiring.edges)), (0,) * len(wiring.loops)
         fans = (Fan(),) * len(wiring.items) if wiring.items else ()
         draft = Draft(cls(plan, tokens, bytes(nodes), uses, empty, empty, fans, False, False))
-        draft.start([plan.number[agent] for agent in silent])
+        moving = plan.starting if seats is None else seats
+        live = {index for seat in moving for index in plan.starting[seat]}
+        draft.start(live, [plan.number[agent] for agent in silent])
         return _settled(plan, draft)
 
     def ready(self) -> tuple[str, ...]:
@@ -180,17 +183,27 @@ class Flow(msgspec.Struct, frozen=True):
         return self.finished and self.arrived
 
     def action(self) -> Payload | None:
-        """The team's action; None where nothing was committed, or what was said for the team did not parse."""
+        """The team's action, that of several seats as a joint one; None where nothing was committed, or what was said
+        for the team did not parse."""
         if self.plan.spec.joint:
-            return self._joint_action()
+            return self._joint_action(self.plan.spec.joint)
+        if self.plan.spec.seats:
+            return self._joint_action(tuple(self.plan.spec.seats.values()))
         said = next((said for said in map(self.own, self.plan.spec.outputs) if said), None)
         if not self.committed or not said or isinstance(said[-1], Failure):
             return None
         return said[-1]
 
-    def _joint_action(self) -> Payload | None:
+    def seat_action(self, seat: str) -> Payload | None:
+        """The action of one of several seats, likewise."""
+        if not self.plan.spec.seats:
+            return self.action()
+        said = self.own(self.plan.spec.seats[seat])
+        return said[-1] if self.committed and said and not isinstance(said[-1], Failure) else None
+
+    def _joint_action(self, agents: Iterable[str]) -> Payload | None:
         last = self.outputs if self.committed else {}
-        said = {agent: last[agent] for agent in self.plan.spec.joint if agent in last}
+        said = {agent: last[agent] for agent in agents if agent in last}
         texts = {agent: payload.content for agent, payload in said.items() if not isinstance(payload, Failure)}
         return Action(text=joint_action(texts)) if texts else None
 

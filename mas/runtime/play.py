@@ -5,7 +5,7 @@ a sampler draws many and compares them.
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from mas.core.environment import Environment, Observation
 from mas.core.errors import AgentFailed, Halted, JournalError, MasError, ReplayError, RunError
@@ -71,6 +71,12 @@ def team_action(flow: Flow) -> str:
     """The team's action as text; empty (a pass) where the turn was not committed."""
     action = flow.action()
     return action.content if action is not None else ""
+
+
+def seat_actions(flow: Flow, seats: Iterable[str]) -> dict[str, str]:
+    """Of each of these seats, which the team plays, its action as text; empty (a pass) where it made none."""
+    actions = {seat: flow.seat_action(seat) for seat in seats}
+    return {seat: action.content if action is not None else "" for seat, action in actions.items()}
 
 
 class _Fatal(Exception):

@@ -239,6 +239,16 @@ class TeamRuntime:
             async with self._gate.passing(f"the question to agent {point.agent!r}"):
                 return await self._asking.ask(point, seeds, episode=episode, temperature=temperature)
 
+    async def log_chances(self, agent: str, view: View, texts: Sequence[str]) -> tuple[float, ...] | None:
+        """What `RoleAgent.log_chances` says of an agent. Nothing travels. None: it is in a process of its own, or a
+        person.
+
+        Raises:
+            EngineError: its engine cannot score.
+        """
+        member = self._members.get(agent) if self._place is None else None
+        return await member.log_chances(view, texts) if isinstance(member, RoleAgent) else None
+
     def noting(self, episode: str, on_attempt: OnAttempt) -> AbstractContextManager[None]:
         """Tell `on_attempt` of tries, as `play` does, in an episode whose agents are asked without playing it."""
         return noting(self._asking.notes, episode, on_attempt)

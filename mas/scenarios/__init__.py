@@ -37,6 +37,7 @@ from mas.scenarios import (
     sudoku,
     tool_use,
     two_hop,
+    two_player,
 )
 
 
@@ -66,6 +67,16 @@ SCENARIOS: dict[str, Entry] = {
         {"small": {}, "medium": {"size": 6, "walls": 7}, "large": {"size": 10, "walls": 20}},
     ),
     "matrix_games": Entry(matrix_games.MatrixOptions, matrix_games.build, "games of payoffs"),
+    "two_player": Entry(
+        two_player.TwoPlayerOptions,
+        two_player.build,
+        "self-play",
+        {
+            "small": {},
+            "medium": {"game": "leduc_poker", "style": "words", "tries": 3},
+            "large": {"game": "tic_tac_toe", "style": "words", "tries": 3},
+        },
+    ),
     "sokoban": Entry(
         sokoban.SokobanOptions,
         sokoban.build,

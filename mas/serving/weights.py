@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+import torch
 from torch import Tensor
 
 from mas.config.options import LoraOptions
@@ -28,6 +29,12 @@ class AdapterWeights:
     def parameters(self) -> list[Tensor]:
         """All tensors in a fixed order: A then B, layer by layer."""
         return [tensor for pair in self.pairs.values() for tensor in pair]
+
+    def approach(self, other: AdapterWeights, share: float) -> None:
+        """Move every number by this share of its distance to that of the other adapter, in place."""
+        with torch.no_grad():
+            for mine, its in zip(self.parameters(), other.parameters(), strict=True):
+                mine.lerp_(its, share)
 
     def snapshot(self) -> AdapterWeights:
         """A frozen copy that later training cannot change."""

@@ -1,8 +1,8 @@
 """Checkpoints: all that the next step depends on, in one directory that appears whole or not at all.
 
-A checkpoint holds every adapter as a PEFT directory, the optimisers' states, the update's tensors if it has any,
-`state.json`, and `manifest.json` with a SHA-256 per file. There is no random state to keep: every draw is derived from
-the run's seed and the step.
+A checkpoint holds every adapter as a PEFT directory, and its moving average if there is one, the optimisers' states,
+the update's tensors if it has any, `state.json`, and `manifest.json` with a SHA-256 per file. There is no random state
+to keep: every draw is derived from the run's seed and the step.
 """
 
 import hashlib
@@ -16,11 +16,11 @@ from typing import Any
 
 import safetensors
 import safetensors.torch
-import torch
 from torch import Tensor
 
 from mas.core.errors import CheckpointError
 from mas.observe.atomic import write_directory_atomic
+from mas.serving.lora import AdapterBank
 from mas.serving.peft_files import from_directory, to_files
 from mas.serving.weights import AdapterWeights
 from mas.training.learner import Learner
@@ -93,6 +93,9 @@ def _learner_files(learner: Learner) -> dict[str, bytes]:
             files[f"adapters/{name}/{file}"] = content
         state_of = optimiser_tensors(learner.optimisers[name], weights.parameters())
         files[f"optimisers/{name}.safetensors"] = safetensors.torch.save(state_of)
+    for name, weights in learner.references.items():
+        for file, content in to_files(weights, learner.base.name).items():
+            files[f"references/{name}/{file}"] = content
     return files
 
 
@@ -131,15 +134,19 @@ def load_checkpoint(path: Path, learner: Learner) -> Progress:
         raise CheckpointError(
             f"checkpoint {path} holds adapters {sorted(progress.versions)}, the run has {sorted(learner.adapters)}"
         )
+    for name, weights in learner.references.items():
+        _load_adapter(path / "references" / name, path, name, weights, learner.base.bank)
     for name, weights in learner.adapters.items():
-        loaded = from_directory(path / "adapters" / name, learner.base.bank)
-        _check_same_shape(path, name, weights, loaded)
-        with torch.no_grad():
-            for mine, other in zip(weights.parameters(), loaded.parameters(), strict=True):
-                mine.copy_(other)
+        _load_adapter(path / "adapters" / name, path, name, weights, learner.base.bank)
         state = _load_tensors(path / "optimisers" / f"{name}.safetensors")
         restore_optimiser(learner.optimisers[name], weights.parameters(), state)
     return progress
+
+
+def _load_adapter(directory: Path, path: Path, name: str, weights: AdapterWeights, bank: AdapterBank) -> None:
+    loaded = from_directory(directory, bank)
+    _check_same_shape(path, name, weights, loaded)
+    weights.approach(loaded, 1)
 
 
 def update_tensors(path: Path) -> dict[str, Tensor]:

@@ -14,13 +14,13 @@ from mas.roles import PromptedRole, build_roles
 
 
 def check_siblings(algorithm: AlgorithmOptions, team: TeamSpec, max_turns: int) -> None:
-    """Refuse full trees that may grow too large, and roles to imitate that are not trained.
+    """Refuse full trees that may grow too large or are of several seats, and roles to imitate that are not trained.
 
     Each member decides once in a team turn here; one that speaks more often meets the bound while the tree grows.
 
     Raises:
-        ConfigError: candidates ** (members x turns) is above `max_leaves`, or `sft_only` names a role that the team
-            does not train.
+        ConfigError: candidates ** (members x turns) is above `max_leaves`, the team plays several seats, or `sft_only`
+            names a role that the team does not train.
     """
     sampler, members = algorithm.sampler, len(team.members())
     turns = min(max_turns, max(sampler.horizon.turns)) if sampler.horizon is not None else max_turns
@@ -32,6 +32,11 @@ def check_siblings(algorithm: AlgorithmOptions, team: TeamSpec, max_turns: int) 
             f"({members} members x {turns} team turns) has {leaves:.3g} leaves, and max_leaves is "
             f"{sampler.max_leaves}: lower candidates or the scenario's turns, raise algorithm.sampler.max_leaves, "
             "or use sampler.mode=tree"
+        )
+    if sampler.mode in ("full_tree", "entropy_tree") and team.seats:
+        raise ConfigError(
+            f"algorithm.sampler.mode={sampler.mode} grows the tree of one seat, and team {team.name!r} plays "
+            f"{', '.join(team.seats)}: use sampler.mode=parallel, or sampler.mode=tree with lookahead=episode"
         )
     trained = [name for name, role in team.roles.items() if role.trainable]
     for name in algorithm.preference.sft_only if algorithm.update == "preference" else ():

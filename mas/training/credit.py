@@ -158,7 +158,7 @@ def _key(turn: Turn, key: str) -> Hashable:
         return turn.group
     if key == "prompt":
         return turn.task, turn.agent, turn.prompt_ids
-    return turn.role if key == "role" else None
+    return (f"{turn.world}/{turn.role}" if turn.world else turn.role) if key == "role" else None
 
 
 def _ranks(turns: Sequence[Turn]) -> list[int]:

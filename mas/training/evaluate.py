@@ -15,6 +15,7 @@ from mas.core.scenario import Scenario, Split
 from mas.core.seeds import derive_seed
 from mas.core.together import together
 from mas.runtime.team import TeamRuntime
+from mas.training.exact import exact_measures
 from mas.training.gates import Gate, gates, loops_of
 from mas.training.sampling.single import play_once
 from mas.training.summary import pass_share
@@ -64,7 +65,7 @@ async def evaluate(
     """Play the first `tasks` tasks of a split, greedy at temperature 0, sampled as the roles say at None.
 
     A task that cannot be played is a recorded failure and counts as not solved. If that is so for all of a thousand
-    that are played together, the rest is not tried.
+    that are played together, the rest is not tried. Measures have also what is known exactly, see `exact_measures`.
 
     Raises:
         Halted: the team was told to stop.
@@ -88,7 +89,9 @@ async def evaluate(
             raise Halted(f"the evaluation was stopped after {done} of {tasks} tasks")
         if all(episode.status == "failed" for episode in played):
             break
-    return summarise(episodes, dict(loops_of(runtime.plan)))
+    exact = await exact_measures(runtime, scenario, temperature)
+    found = summarise(episodes, dict(loops_of(runtime.plan)))
+    return msgspec.structs.replace(found, measures={**found.measures, **exact}) if exact else found
 
 
 def check_played(result: Evaluation) -> None:

@@ -35,6 +35,10 @@ class Learner:
     Args:
         adapters: name -> weights; copied, the caller's stay as they are.
 
+    Attributes:
+        references: with `loss.reference` the moving average of every adapter, which the KL is measured to; read before
+            it follows the step that it was read in. Empty: the reference is the base.
+
     Raises:
         ModelError: the model does not compute packed what it computes alone.
     """
@@ -48,6 +52,8 @@ class Learner:
         self.head = Head.of(base.model)
         self._cost = cost_of(base)
         self.adapters = {name: weights.snapshot() for name, weights in adapters.items()}
+        kept = adapters if loss.reference is not None else {}
+        self.references = {name: weights.snapshot() for name, weights in kept.items()}
         self.optimisers = {
             name: adamw(weights.parameters(), options, options.lr) for name, weights in self.adapters.items()
         }
@@ -74,6 +80,9 @@ class Learner:
             for part in self.minibatches(rows, self.options.minibatches):
                 for name, norm in self.update(part, tallies, start).items():
                     norms[name].append(norm)
+        if self.loss.reference is not None:
+            for name in norms:
+                self.references[name].approach(self.adapters[name], 1 - self.loss.reference.ema)
         return {name: tallies[name].metrics() | {"gradient_norm": fmean(norms[name])} for name in sorted(tallies)}
 
     def begin(self, lr_scale: float) -> None:
@@ -93,8 +102,9 @@ class Learner:
         return padded(trees, options.micro_batch_tokens, together)
 
     def logprobs(self, rows: Sequence[TrainRow], *, is_reference: bool = False) -> Logprobs:
-        """What the policy in training, or the base with its adapters off, gives the rows' completions now."""
-        return self._read(rows, lambda feed: self._frozen(feed, {} if is_reference else self.adapters).logprobs_J)
+        """What the policy in training, or the reference, gives the rows' completions now."""
+        adapters = self.references if is_reference else self.adapters
+        return self._read(rows, lambda feed: self._frozen(feed, adapters).logprobs_J)
 
     def entropies(self, rows: Sequence[TrainRow]) -> Logprobs:
         """Of the policy in training at every token of the completions, in nats; over a turn's choices if it has any."""
@@ -190,12 +200,12 @@ class Learner:
         return token_losses(signals, self.loss)
 
     def _reference(self, feed: Feed) -> Tensor | None:
-        """Of the base, [J]; None: the loss does not ask for it."""
+        """Of the reference, [J]; None: the loss does not ask for it."""
         if not self.loss.kl:
             return None
         if all(row.reference for row in feed.batch.rows):
             return feed.joined([row.reference for row in feed.batch.rows])
-        return self._frozen(feed, {}).logprobs_J
+        return self._frozen(feed, self.references).logprobs_J
 
     def _frozen(self, feed: Feed, adapters: Mapping[str, AdapterWeights]) -> Scores:
         """The loss tokens without gradients."""

@@ -112,12 +112,17 @@ class _Story:
     def turn(self, turn: int, flow: Flow, step: Step) -> None:
         """What the team did, and what came of it."""
         action = team_action(flow)
-        paid = step.rewards[flow.plan.spec.seat]
-        rewards = "  ".join(f"{name} {value:+g}" for name, value in paid.items() if value) or "no reward"
+        rewards = "  ".join(f"{name} {value:+g}" for name, value in self._paid(flow, step).items() if value)
+        rewards = rewards or "no reward"
         did = f"does {action!r}" if action else "passes"
         illegal = " (not legal)" if step.illegal else ""
         self._console.print(Text(f"turn {turn}: the team {did}{illegal}: {rewards}", style="bold"))
         self.world(f"after turn {turn}")
+
+    def _paid(self, flow: Flow, step: Step) -> dict[str, float]:
+        ledger = Ledger(id="", task="")
+        ledger.on_turn(0, flow, step)
+        return ledger.rewards
 
     def end(self, episode: Episode) -> None:
         """How it ended."""

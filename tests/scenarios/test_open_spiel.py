@@ -166,7 +166,13 @@ def test_what_are_no_probabilities_is_refused(said: Mapping[str, float]) -> None
         nash_conv("kuhn_poker", lambda seen, legal: said)
 
 
-@pytest.mark.parametrize("game", ["matrix_rps", "backgammon"])
-def test_games_that_cannot_be_solved_are_refused(game: str) -> None:
-    with pytest.raises(ConfigError, match="moves in turn and information states"):
-        nash_conv(game, uniform)
+def test_a_game_without_information_states_is_refused() -> None:
+    with pytest.raises(ConfigError, match="it needs information states"):
+        nash_conv("backgammon", uniform)
+
+
+def test_what_both_choose_at_once_has_a_nash_conv_too() -> None:
+    # Always rock: each gains 1 by paper. Rock and paper alike: paper against it wins 1/2, for each seat 1/2 in all.
+    assert nash_conv("matrix_rps", lambda seen, legal: {"Rock": 1.0}) == pytest.approx(2.0)
+    assert nash_conv("matrix_rps", lambda seen, legal: {"Rock": 0.5, "Paper": 0.5}) == pytest.approx(1.0)
+    assert nash_conv("matrix_rps", uniform) == pytest.approx(0.0)

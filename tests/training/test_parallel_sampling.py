@@ -10,7 +10,7 @@ from parts import SKILLED, advantages_of, crew_of, groups_of, make_turn, runtime
 
 from mas.config.options import AdvantageOptions, RewardOptions, SamplerOptions, ScenarioOptions
 from mas.core.engine import Generation, Request
-from mas.core.environment import Task
+from mas.core.environment import Step, Task
 from mas.core.errors import EngineError
 from mas.core.seeds import derive_seed
 from mas.core.team import RoleSpec, TeamSpec
@@ -180,8 +180,10 @@ def test_a_turn_is_paid_what_the_world_paid_until_its_agent_spoke_again() -> Non
     spoken += [("executor", 3, 0), ("executor", 3, 1)]
     ledger.turns.extend(make_turn(agent=agent, turn=turn, visit=visit) for agent, turn, visit in spoken)
     play = _ParallelPlay(cast("ParallelSampler", None), ledger, cast("SingleDecision", None), 0)
-    play.paid = [{"team.x": 1.0}, {"team.x": 10.0}, {"team.x": 100.0, "team.y": 5.0}, {"team.x": 1000.0}]
-    shares = [(agent, turn, visit, share) for (agent, turn, visit), share in zip(spoken, play._shares(), strict=True)]
+    paid = [{"x": 1.0}, {"x": 10.0}, {"x": 100.0, "y": 5.0}, {"x": 1000.0}]
+    play.paid = [Step(rewards={"team": terms}) for terms in paid]
+    found = play._shares({"executor": "team", "planner": "team"})
+    shares = [(agent, turn, visit, share) for (agent, turn, visit), share in zip(spoken, found, strict=True)]
     assert shares == [
         ("executor", 0, 0, {"team.x": 1.0}),
         ("planner", 1, 0, {"team.x": 1.0 + 10.0 + 100.0, "team.y": 5.0}),

@@ -22,17 +22,20 @@ def nash_conv(name: str, policy: Policy) -> float:
     zero-sum game half of it is the exploitability. The policy plays every seat.
 
     Args:
-        name: a game as `mas.scenarios.bridges.open_spiel.open_environment` takes it, of moves in turn and with
-            information states (Kuhn or Leduc poker); the policy sees these: what the bridge's `seen` field shows where
-            information is imperfect.
+        name: a game as `mas.scenarios.bridges.open_spiel.open_environment` takes it, with information states (Kuhn or
+            Leduc poker, matrix games); the policy sees these: what the bridge's `seen` field shows where information is
+            imperfect.
 
     Raises:
         ConfigError: no such game, one that this cannot be computed for, or probabilities that are not.
     """
     game, pyspiel = load_game(name), load_package("pyspiel", EXTRA)
     kind = game.get_type()
-    if kind.dynamics != pyspiel.GameType.Dynamics.SEQUENTIAL or not kind.provides_information_state_string:
-        raise ConfigError(f"{name!r} has no NashConv here: it needs moves in turn and information states")
+    dynamics = pyspiel.GameType.Dynamics
+    if kind.dynamics not in (dynamics.SEQUENTIAL, dynamics.SIMULTANEOUS) or not kind.provides_information_state_string:
+        raise ConfigError(f"{name!r} has no NashConv here: it needs information states")
+    if kind.dynamics == dynamics.SIMULTANEOUS:
+        game = pyspiel.convert_to_turn_based(game)
     policies = load_package("open_spiel.python.policy", EXTRA)
     table = policies.TabularPolicy(game)
     for state in table.states:
@@ -45,7 +48,8 @@ def _row(state: Any, policy: Policy, size: int) -> list[float]:
     """A policy's probabilities at one state, by number of the action."""
     seat, seen = state.current_player(), state.information_state_string()
     legal = named_actions((action, state.action_to_string(seat, action)) for action in state.legal_actions())
-    said = policy(seen, tuple(legal))
+    # A game made turn-based says first who moves, which a player of the original does not see.
+    said = policy(seen.removeprefix(f"Current player: {seat}\n"), tuple(legal))
     if not set(said) <= set(legal) or min(said.values(), default=0) < 0 or abs(sum(said.values()) - 1) > TOLERANCE:
         raise ConfigError(f"{dict(said)} are no probabilities of {list(legal)}, at {seen!r}")
     row = [0.0] * size

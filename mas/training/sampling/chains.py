@@ -15,7 +15,7 @@ from mas.core.seeds import derive_seed, digest
 from mas.runtime.agents import Candidate
 from mas.runtime.flow import Flow
 from mas.runtime.play import play_turn, team_action
-from mas.runtime.point import Point, look
+from mas.runtime.point import Point, look, silent_agents
 from mas.training.sampling.ledger import Ledger, own_terms
 from mas.training.sampling.sampler import Sampler
 from mas.training.sampling.single import SingleDecision
@@ -139,7 +139,9 @@ class ChainPlay:
         if seats != (seat,):
             raise RunError(f"team {plan.spec.name!r} plays seat {seat!r}, to move: {seats}")
         before = self.world.clone()
-        flow = await play_turn(Flow.start(plan), before, look(plan, before), turn, self._decide, in_step=True)
+        views = look(plan, before)
+        begin = Flow.start(plan, silent=silent_agents(views))
+        flow = await play_turn(begin, before, views, turn, self._decide, in_step=True)
         self._done(turn, flow, self.world.step({seat: team_action(flow)}))
         for decision in chain.path:
             if decision.point.turn == turn and decision.candidate is not None:

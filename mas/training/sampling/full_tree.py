@@ -99,7 +99,7 @@ class _Tree:
         if seats != (plan.spec.seat,):
             raise RunError(f"team {plan.spec.name!r} plays seat {plan.spec.seat!r}, to move: {seats}")
         views = look(plan, path.world)
-        return await self._go_on(replace(path, spoken=()), Flow.start(plan, silent_agents(views)), views)
+        return await self._go_on(replace(path, spoken=()), Flow.start(plan, silent=silent_agents(views)), views)
 
     async def _go_on(self, path: _Path, flow: Flow, views: Mapping[str, Observation]) -> _Grown:
         """A wave begins, or the team turn is over."""

@@ -20,13 +20,13 @@ from mas.training.rewards import FAILURE, OWN
 
 @dataclass(slots=True)
 class Ledger:
-    """The open record of one episode."""
+    """The open record of one episode. `earned`: seat of the team -> what it was paid so far, by term."""
 
     id: str
     task: str
     turns: list[Turn] = field(default_factory=list)
     lines: list[Line] = field(default_factory=list)
-    rewards: dict[str, float] = field(default_factory=dict)
+    earned: dict[str, dict[str, float]] = field(default_factory=dict)
     prompt_tokens: int = 0
     completion_tokens: int = 0
     calls: int = 0
@@ -72,8 +72,17 @@ class Ledger:
         self.passes += flow.action() is None
         for (name, _), taken in zip(loops_of(flow.plan), flow.uses, strict=True):
             self.loops.setdefault(name, []).append(taken)
-        for name, value in step.rewards[flow.plan.spec.seat].items():
-            self.rewards[name] = self.rewards.get(name, 0.0) + value
+        for seat in flow.plan.starting:
+            own = self.earned.setdefault(seat, {})
+            for name, value in step.rewards.get(seat, {}).items():
+                own[name] = own.get(name, 0.0) + value
+
+    @property
+    def rewards(self) -> dict[str, float]:
+        """What the environment paid, by term; of several seats by `SEAT.TERM`."""
+        if len(self.earned) == 1:
+            return dict(next(iter(self.earned.values())))
+        return {f"{seat}.{name}": value for seat, own in self.earned.items() for name, value in own.items()}
 
     def close(self, environment: Environment, turns: tuple[Turn, ...]) -> Episode:
         """The finished record."""
@@ -88,7 +97,7 @@ class Ledger:
             id=self.id,
             task=self.task,
             lines=tuple(self.lines),
-            rewards=dict(self.rewards),
+            rewards=self.rewards,
             prompt_tokens=self.prompt_tokens,
             completion_tokens=self.completion_tokens,
             calls=self.calls,
@@ -177,6 +186,7 @@ def record_turn(
         chosen=chosen,
         failure=failure_cause(candidate.payload),
         choices=candidate.choices,
+        world=point.environment.spec.name,
         paid=dict(paid),
         tool_calls=tool_calls(point.environment, candidate.payload),
         grounded=grounded,

@@ -5,7 +5,7 @@ episode; the group is the task and the agent. The honest baseline of tree sampli
 Source: GRPO, arXiv 2402.03300, applied to trajectories.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
 
@@ -14,6 +14,7 @@ import msgspec
 from mas.core.environment import Attempting, Environment, Step, Task
 from mas.core.errors import MasError
 from mas.core.messages import Failure, Payload
+from mas.core.naming import agent_of
 from mas.core.records import Episode, Turn
 from mas.core.seeds import derive_seed, digest
 from mas.core.together import together
@@ -113,7 +114,7 @@ class _ParallelPlay:
     watch: AnswerWatch | None = None
     waiting: list[tuple[Point, Environment, Candidate, int]] = field(default_factory=list)
     own: dict[str, dict[str, float]] = field(default_factory=dict)
-    paid: list[dict[str, float]] = field(default_factory=list)
+    paid: list[Step] = field(default_factory=list)
     attempts: list[int] = field(default_factory=list)
 
     async def decide(self, point: Point) -> Payload:
@@ -127,9 +128,10 @@ class _ParallelPlay:
         self.ledger.on_turn(turn, flow, step)
         world = self.waiting[0][1] if self.waiting else None
         self.attempts.append(world.attempt() if isinstance(world, Attempting) else max(self.attempts, default=0))
-        self.paid.append({f"{TEAM}{name}": value for name, value in step.rewards[flow.plan.spec.seat].items()})
-        is_legal = flow.action() is not None and flow.plan.spec.seat not in step.illegal
+        self.paid.append(step)
         for point, before, candidate, wave in self.waiting:
+            seat = self._seat_of[agent_of(point.agent)]
+            is_legal = flow.seat_action(seat) is not None and seat not in step.illegal
             self._record(point, before, candidate, wave, flow, is_legal=is_legal)
         self.waiting.clear()
 
@@ -161,30 +163,45 @@ class _ParallelPlay:
 
     def finished(self) -> tuple[Turn, ...]:
         """All turns with the rewards of the whole episode, and with what each was paid."""
-        of, own = self.sampler.rewards.of, self._shares()
+        of, seat_of = self.sampler.rewards.of, self._seat_of
+        own = self._shares(seat_of)
         if of in ("attempt", "improvement"):
+            # Attempts are of worlds with one seat.
+            (seat,) = self.ledger.earned
             turns = [
                 msgspec.structs.replace(turn, paid={**own[n], **turn.paid}) for n, turn in enumerate(self.ledger.turns)
             ]
-            return by_attempt(turns, self.paid, self.attempts, is_improvement=of == "improvement")
-        team = {f"{TEAM}{name}": value for name, value in self.ledger.rewards.items()}
+            paid = [_team_terms(step.rewards.get(seat, {})) for step in self.paid]
+            return by_attempt(turns, paid, self.attempts, is_improvement=of == "improvement")
+        team = {seat: _team_terms(terms) for seat, terms in self.ledger.earned.items()}
         return tuple(
             msgspec.structs.replace(
-                turn, rewards=team | self.own.get(turn.agent, {}), paid={**own[number], **turn.paid}
+                turn,
+                rewards=team[seat_of[agent_of(turn.agent)]] | self.own.get(turn.agent, {}),
+                paid={**own[number], **turn.paid},
             )
             for number, turn in enumerate(self.ledger.turns)
         )
 
-    def _shares(self) -> list[dict[str, float]]:
+    def _shares(self, seat_of: Mapping[str, str]) -> list[dict[str, float]]:
         """The team's terms per recorded turn: what the world paid from an agent's turn on to before its next one.
 
         Its first turn also has what was paid before, so that they add up to the episode's for every agent.
         """
         shares: list[dict[str, float]] = [{} for _ in self.ledger.turns]
         for numbers in members([turn.agent for turn in self.ledger.turns]).values():
-            for turn, terms in enumerate(self.paid):
+            seat = seat_of[agent_of(self.ledger.turns[numbers[0]].agent)]
+            for turn, step in enumerate(self.paid):
                 earlier = [number for number in numbers if self.ledger.turns[number].turn <= turn]
                 share = shares[earlier[-1] if earlier else numbers[0]]
-                for name, value in terms.items():
+                for name, value in _team_terms(step.rewards.get(seat, {})).items():
                     share[name] = share.get(name, 0.0) + value
         return shares
+
+    @property
+    def _seat_of(self) -> Mapping[str, str]:
+        return self.sampler.runtime.plan.seat_of
+
+
+def _team_terms(terms: Mapping[str, float]) -> dict[str, float]:
+    return {f"{TEAM}{name}": value for name, value in terms.items()}

@@ -10,12 +10,13 @@ from dataclasses import dataclass
 from mas.core.environment import Environment, Task
 from mas.core.errors import MasError
 from mas.core.messages import Payload
+from mas.core.naming import agent_of
 from mas.core.records import Episode
 from mas.core.seeds import derive_seed, digest
 from mas.core.together import together
 from mas.runtime.agents import Candidate
 from mas.runtime.flow import Flow
-from mas.runtime.play import play_turn, team_action
+from mas.runtime.play import play_turn, seat_actions
 from mas.runtime.point import Point, look, silent_agents
 from mas.runtime.team import TeamRuntime
 from mas.training.rewards import TEAM, total_reward
@@ -103,7 +104,8 @@ class _TreePlay:
         for candidate in candidates:
             distinct.setdefault(candidate.text, candidate)
         team = point.flow.plan.spec
-        is_last = point.agent == team.output and not team.joint  # who acts with others may be the first of them
+        # Who acts with others may be the first of them.
+        is_last = point.agent == team.output and not team.joint and not team.seats
         if is_last and self.sampler.options.lookahead != "episode":
             # Nobody is asked any more in this turn: tasks would only cost.
             terms = [await self._score(point, candidate) for candidate in distinct.values()]
@@ -126,21 +128,21 @@ class _TreePlay:
         flow = point.flow.complete(point.agent, candidate.payload)
         if sampler.options.lookahead == "action" and not flow.finished:
             return own_terms(sampler.reward, point, point.environment, candidate.payload, None, sampler.rewards.failure)
+        seat = flow.plan.seat_of[agent_of(point.agent)]
         world, paid, turn = point.environment.clone(), Ledger(id="", task=""), point.turn
         decide = _PlayOut(sampler.runtime, self.ledger, seed).decide
         flow = await play_turn(flow, world, point.observations, turn, decide, in_step=True)
         after = flow
         while True:
-            seat = flow.plan.spec.seat
-            paid.on_turn(turn, flow, world.step({seat: team_action(flow)}))
+            paid.on_turn(turn, flow, world.step(seat_actions(flow, world.to_move())))
             turn += 1
             if sampler.options.lookahead != "episode" or turn == sampler.turns or not world.to_move():
                 break
             views = look(flow.plan, world)
-            begin = Flow.start(flow.plan, silent_agents(views))
+            begin = Flow.start(flow.plan, world.to_move(), silent_agents(views))
             flow = await play_turn(begin, world, views, turn, decide, in_step=True)
         own = own_terms(sampler.reward, point, point.environment, candidate.payload, after, sampler.rewards.failure)
-        return {f"{TEAM}{name}": value for name, value in paid.rewards.items()} | own
+        return {f"{TEAM}{name}": value for name, value in paid.earned[seat].items()} | own
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,97 @@
+"""The games, and how each reads in single characters, which the tiny base can learn."""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+_LEDUC = re.compile(r"\[Private: (\d)\].*?(?:\[Public: (\d)\])?\[Round1: ([\d ]*)\]\[Round2: ([\d ]*)\]")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Game:
+    """A two-player zero-sum game of OpenSpiel's.
+
+    Attributes:
+        name: OpenSpiel's, with its parameters.
+        rules: in words, for models that read them.
+        letter: the character that stands for an action's text; letters: all of them.
+        short: what a seat sees in few characters; nothing is lost that matters.
+        is_small: whether information states are few enough for all of them to be scored in every evaluation.
+    """
+
+    name: str
+    rules: str
+    letter: Callable[[str], str]
+    letters: tuple[str, ...]
+    short: Callable[[str], str]
+    is_small: bool = True
+
+
+def initial(text: str) -> str:
+    """An action by its first letter, in lower case."""
+    return text[:1].lower()
+
+
+def cell(text: str) -> str:
+    """`x(1,2)` as the number of the cell, 5: row by row from 0."""
+    row, column = re.findall(r"\d", text)
+    return str(3 * int(row) + int(column))
+
+
+def leduc(seen: str) -> str:
+    """OpenSpiel's information state as own card, public card (- before it is shown), bets of round 1, of round 2."""
+    found = _LEDUC.search(seen)
+    if found is None:
+        return "?"
+    card, public, first, second = found.groups()
+    return f"{card}{public or '-'}{_bets(first)}/{_bets(second)}"
+
+
+def _bets(numbers: str) -> str:
+    return "".join("fcr"[int(number)] for number in numbers.split())
+
+
+def board(seen: str) -> str:
+    """The nine cells in one line."""
+    return seen.replace("\n", "")
+
+
+GAMES: Mapping[str, Game] = {
+    "kuhn_poker": Game(
+        name="kuhn_poker",
+        rules=(
+            "Kuhn poker: three cards, 0 < 1 < 2; each player puts 1 into the pot and is dealt one, player_0 moves "
+            "first. Pass or Bet 1 more. After a bet, Pass gives up the pot and Bet calls; after two passes, or a call, "
+            "the higher card wins. You see your card and the moves so far: p for Pass, b for Bet."
+        ),
+        letter=initial,
+        letters=("p", "b"),
+        short=lambda seen: seen,
+    ),
+    "leduc_poker": Game(
+        name="leduc_poker",
+        rules=(
+            "Leduc poker: six cards, two each of ranks 0/1, 2/3 and 4/5; each player puts in 1 and is dealt one. Two "
+            "rounds of betting with raises of 2 and 4, two raises a round at most; before the second a public card is "
+            "shown. Who has the public card's rank wins, else the higher rank. Moves: Fold, Call, Raise."
+        ),
+        letter=initial,
+        letters=("f", "c", "r"),
+        short=leduc,
+    ),
+    "tic_tac_toe": Game(
+        name="tic_tac_toe",
+        rules="Tic-tac-toe on three rows and columns from 0: player_0 sets x, player_1 sets o; three in a line win.",
+        letter=cell,
+        letters=tuple("012345678"),
+        short=board,
+        is_small=False,
+    ),
+    "rock_paper_scissors": Game(
+        name="matrix_rps",
+        rules="Rock, paper, scissors: both choose at the same time. Paper beats Rock, Scissors Paper, Rock Scissors.",
+        letter=initial,
+        letters=("r", "p", "s"),
+        short=lambda seen: "",
+    ),
+}

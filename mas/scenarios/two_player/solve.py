@@ -1,0 +1,112 @@
+"""All decisions of a game, and how far a policy for them is from unbeatable."""
+
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+from mas.core.environment import Observation
+from mas.core.scenario import Decision
+from mas.scenarios.bridges.open_spiel import load_game
+from mas.scenarios.bridges.open_spiel_solvers import Policy, nash_conv
+from mas.scenarios.bridges.words import named_actions
+from mas.scenarios.two_player.environment import Style, in_letters
+from mas.scenarios.two_player.games import Game
+
+SEATS = ("player_0", "player_1")
+
+
+@cache
+def decisions(name: str) -> tuple[tuple[int, str, tuple[str, ...]], ...]:
+    """(seat, what it sees, its legal actions) of every information state that the game can reach; where all is open
+    the board is the state, however it came about. In these games no two seats ever see the same."""
+    game = load_game(name)
+    found: dict[tuple[int, str], tuple[str, ...]] = {}
+    waiting, boards = [game.new_initial_state()], set[str]()
+    is_open = _is_open(game)
+    while waiting:
+        state = waiting.pop()
+        if state.is_terminal():
+            continue
+        if is_open:
+            board = state.observation_string(state.current_player())
+            if board in boards:
+                continue
+            boards.add(board)
+        for seat in _seats(state):
+            found.setdefault((seat, _seen(state, seat, is_open)), tuple(_legal(state, seat)))
+        if not state.is_simultaneous_node():
+            waiting += [state.child(action) for action in state.legal_actions()]
+    return tuple((seat, seen, legal) for (seat, seen), legal in sorted(found.items()))
+
+
+def conv(name: str, policy: Policy) -> float:
+    """NashConv = sum over seats of (best response against the policy - the policy against itself); 0: a Nash
+    equilibrium. In these games half of it is the exploitability."""
+    game = load_game(name)
+    return _open_conv(game, policy) if _is_open(game) else nash_conv(name, policy)
+
+
+def _open_conv(game: Any, policy: Policy) -> float:
+    """Of a game without chance in which all is open: a zero-sum game, so that the values of the policy against itself
+    cancel out."""
+
+    @cache
+    def value(board: str, seat: int) -> float:
+        state = states[board]
+        if state.is_terminal():
+            return float(state.returns()[seat])
+        mover, legal = state.current_player(), _legal(state, state.current_player())
+        after = {}
+        for text, action in legal.items():
+            child = state.child(action)
+            states.setdefault(str(child), child)
+            after[text] = value(str(child), seat)
+        if mover == seat:
+            return max(after.values())
+        chances = policy(board, tuple(legal))
+        return sum(chances.get(text, 0.0) * worth for text, worth in after.items())
+
+    root = game.new_initial_state()
+    states = {str(root): root}
+    return sum(value(str(root), seat) for seat in range(2))
+
+
+def _is_open(game: Any) -> bool:
+    kind = game.get_type()
+    return "PERFECT" in str(kind.information) and "IMPERFECT" not in str(kind.information)
+
+
+def _seats(state: Any) -> tuple[int, ...]:
+    if state.is_simultaneous_node():
+        return tuple(range(state.num_players()))
+    return () if state.is_chance_node() else (state.current_player(),)
+
+
+def _seen(state: Any, seat: int, is_open: bool) -> str:
+    return str(state.observation_string(seat) if is_open else state.information_state_string(seat))
+
+
+def _legal(state: Any, seat: int) -> dict[str, int]:
+    return named_actions((action, state.action_to_string(seat, action)) for action in state.legal_actions(seat))
+
+
+def all_decisions(game: Game, style: Style) -> tuple[Decision, ...]:
+    """The same as the seats' views show them."""
+    found = []
+    for seat, seen, legal in decisions(game.name):
+        fields = {"rules": game.rules, "seat": SEATS[seat], "seen": seen, "legal": "\n".join(legal), "note": ""}
+        if style == "letters":
+            legal = tuple(game.letter(text) for text in legal)
+            fields |= in_letters(game, seat, seen, legal)
+        found.append(Decision(key=seen, seat=SEATS[seat], observation=Observation(fields), legal=legal))
+    return tuple(found)
+
+
+def measures(game: Game, style: Style, policy: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
+    """`nash_conv` of a policy, by the keys and actions of `all_decisions`."""
+
+    def chances(seen: str, legal: tuple[str, ...]) -> dict[str, float]:
+        said = policy[seen]
+        return {text: said[text if style == "words" else game.letter(text)] for text in legal}
+
+    return {"nash_conv": conv(game.name, chances)}

@@ -1,0 +1,76 @@
+"""What a policy is worth exactly, in games small enough for all their decisions to be asked for.
+
+Nothing is played or drawn: at every information state the engine scores each legal action, and their probabilities,
+made to add up to 1, are the policy. That is how it plays where who makes no legal move is asked again; `legal` says how
+much of the policy lies on legal actions at all.
+Leaves out on purpose: seats whose agents talk first, or whose action stands in a longer text. Their policy is a sum
+over all that could be said, which nobody can add up.
+"""
+
+from collections.abc import Mapping, Sequence
+from math import exp
+from statistics import fmean
+
+from mas.core.errors import EngineError
+from mas.core.role import View
+from mas.core.scenario import Decision, Scenario, Solvable
+from mas.graph.plan import Plan
+from mas.runtime.team import TeamRuntime
+
+
+async def exact_measures(
+    runtime: TeamRuntime, scenario: Scenario, temperature: float | None = None
+) -> Mapping[str, float]:
+    """What the scenario measures of the team's policy, such as `nash_conv`, and `legal`, the mean probability of all
+    legal actions together at temperature 1.
+
+    Empty: the scenario is not `Solvable` or has too many decisions, or the policy cannot be scored.
+
+    Args:
+        temperature: 0: of the greedy policy, None: each role's own.
+    """
+    decisions = scenario.decisions() if isinstance(scenario, Solvable) else ()
+    speakers = _speakers(runtime.plan)
+    if not decisions or any(not _is_scored(runtime.plan, speakers.get(one.seat), one) for one in decisions):
+        return {}
+    assert isinstance(scenario, Solvable)
+    policy, legal = {}, []
+    for one in decisions:
+        agent = speakers[one.seat]
+        view = View(observation=one.observation)
+        try:
+            scores = await runtime.log_chances(agent, view, one.legal)
+        except EngineError:  # an engine elsewhere that exchanges text
+            return {}
+        if scores is None:
+            return {}
+        own = runtime.plan.roles[agent].spec.temperature
+        policy[one.key] = dict(zip(one.legal, shares(scores, own if temperature is None else temperature), strict=True))
+        legal.append(sum(exp(score) for score in scores))
+    return {**scenario.solve(policy), "legal": fmean(legal)}
+
+
+def shares(logprobs: Sequence[float], temperature: float) -> list[float]:
+    """Log-probabilities at temperature 1 as probabilities at another one that add up to 1; at 0 all of the greatest,
+    the first of equals.
+
+    p_i = exp(l_i / T) / sum_j exp(l_j / T).
+    """
+    best = max(logprobs)
+    if temperature == 0:
+        return [float(index == logprobs.index(best)) for index in range(len(logprobs))]
+    weights = [exp((logprob - best) / temperature) for logprob in logprobs]
+    return [weight / sum(weights) for weight in weights]
+
+
+def _speakers(plan: Plan) -> dict[str, str]:
+    """Seat -> its one agent, of seats that have one."""
+    own = {seat: [agent for agent in plan.agents if plan.seat_of[agent] == seat] for seat in plan.starting}
+    return {seat: agents[0] for seat, agents in own.items() if len(agents) == 1}
+
+
+def _is_scored(plan: Plan, agent: str | None, decision: Decision) -> bool:
+    if agent is None:
+        return False
+    spec = plan.roles[agent].spec
+    return spec.pattern is None and set(decision.legal) <= set(spec.choices)
