@@ -11,6 +11,7 @@ from mas.training.advantages.group import group_advantages
 from mas.training.advantages.returns import matched_returns, returns_to_go
 from mas.training.advantages.steps import random_groups, with_steps
 from mas.training.advantages.trajectories import once_per_trajectory, over_trajectories
+from mas.training.losses.aggregation import token_weights
 
 GIGPO, UI_S1, SRGPO, OPRL = (ORACLES[name] for name in ("06_gigpo", "36_ui_s1", "29_srgpo", "18_oprl"))
 # Section 6: A visits s0, s1, s2 and is paid 1 at its end; B visits s0, s1, s3 and is paid nothing.
@@ -54,6 +55,9 @@ def test_flow_grpo_gives_every_turn_its_rollouts_advantage() -> None:
     assert found == near(wanted)
     rows = group_advantages(rewards, ["task"] * 8)
     assert [rows[index] for index in (0, 4, 5, 6)] == near(golden["row_weighted_variant"])
+    weights = token_weights([1] * len(runs), "trajectory_mean", 1, runs)
+    assert [weights[runs.index(run)] for run in "abcd"] == near(golden["weight_of_each_turn_in_loss"])
+    assert sum(weights) == near(golden["weights_sum"])
 
 
 def test_ui_s1() -> None:
@@ -73,6 +77,7 @@ def test_srgpo() -> None:
     step = group_advantages([0.0, 0.5, 1.0, 0.5], ["one", "two", "one", "two"])
     assert step == near(SRGPO["step_adv_random_groups"])
     episode = episode_term([1.0, 1.0, 0.0, 0.0], ["a", "a", "b", "b"])
+    assert [episode[0], episode[2]] == near(SRGPO["episode_adv"])
     assert with_steps(episode, step, 0.5) == near(SRGPO["total_w05"])
     assert group_advantages([0.0, 0.5, 1.0, 0.5], ["all"] * 4) == near(SRGPO["step_adv_one_group"])
 
