@@ -8,8 +8,10 @@ from mas.config.base import Count, NonNegative, Options, Positive, Selective
 from mas.config.combinations import why_senseless
 from mas.config.critic import CriticOptions
 from mas.config.experience import ExperienceOptions
+from mas.config.late import LateOptions
 from mas.config.losses import LossOptions
 from mas.config.preference import PreferenceOptions
+from mas.config.reward_model import RewardModelOptions
 
 Share = Annotated[float, Field(ge=0, le=1)]
 
@@ -87,6 +89,7 @@ class RewardOptions(Options):
     `failure` is added where output does not parse. `of`: all turns of a trajectory have the reward of the whole one, or
     each `turn` is compared by itself, with what was paid for it alone. `discount`: below 1 each turn is compared by
     itself, with R x discount^(its distance to the trajectory's end). `length`: what long completions lose.
+    `model`: one that is trained beside the policy pays turns, too. `late`: own terms that a judge says later.
     """
 
     alpha: float = 1.0
@@ -95,6 +98,8 @@ class RewardOptions(Options):
     of: Literal["trajectory", "turn"] = "trajectory"
     discount: Annotated[float, Field(gt=0, le=1)] = 1.0
     length: LengthOptions | None = None
+    model: RewardModelOptions | None = None
+    late: LateOptions | None = None
 
 
 class StrataOptions(Options):
@@ -108,15 +113,17 @@ class StrataOptions(Options):
 class StepOptions(Selective):
     """A term of each turn beside its trajectory's, added with `weight`.
 
-    `value`: what was paid from this turn on, discounted (`return`), or for this turn alone (`reward`). `key`: compared
-    with turns of the same task and agent that began in the same `state`, or with the same number of turns behind them
-    (`index`), or with `size` turns of the role drawn at `random` from the batch; `none`: with nothing.
+    `value`: what was paid from this turn on, discounted (`return`), for this turn alone (`reward`), or for it by the
+    reward model (`model`). `key`: compared with all turns of the `group`, with those that began in the same `state`, or
+    with the same number of turns behind them (`index`), or with `size` turns of the role drawn at `random` from the
+    batch; `none`: with nothing. `baseline`: the mean of all of these, or of the others.
     """
 
     weight: Annotated[float, Field(gt=0)] = 1.0
-    value: Literal["return", "reward"] = "return"
+    value: Literal["return", "reward", "model"] = "return"
     discount: Annotated[float, Field(gt=0, le=1)] = 0.95
-    key: Literal["state", "index", "random", "none"] = "state"
+    key: Literal["group", "state", "index", "random", "none"] = "state"
+    baseline: Literal["mean", "leave_one_out"] = "mean"
     size: Annotated[int, Field(ge=2)] = 16
     scale: Literal["std", "none"] = "std"
 
@@ -124,9 +131,9 @@ class StepOptions(Selective):
         """Why an option has no effect beside the others; None: it has one."""
         if name == "size" and self.key != "random":
             return "only key=random draws groups of a size"
-        if name == "discount" and self.value == "reward":
-            return "value=reward is what this turn alone was paid"
-        if name == "scale" and self.key == "none":
+        if name == "discount" and self.value != "return":
+            return f"value={self.value} is what this turn alone was paid"
+        if name in ("scale", "baseline") and self.key == "none":
             return "key=none compares with nothing"
         return None
 

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
 def why_senseless(algorithm: "AlgorithmOptions") -> str | None:
     """Why parts do not go together; None: they do."""
     wrong = _of_sampling(algorithm) | _of_comparing(algorithm) | _of_turns(algorithm) | _of_updates(algorithm)
+    wrong |= _of_reward_models(algorithm) | _of_late_terms(algorithm)
     return next((reason for reason, is_wrong in wrong.items() if is_wrong), None)
 
 
@@ -57,6 +58,8 @@ def _why_not_by_groups(algorithm: "AlgorithmOptions") -> str | None:
         return "update=training_free"
     if advantage.baseline in ("none", "running", "critic"):
         return f"advantage.baseline={advantage.baseline}"
+    if algorithm.reward.model is not None:
+        return "reward.model"
     return f"advantage.key={advantage.key}" if advantage.key != "group" else None
 
 
@@ -152,6 +155,43 @@ def _of_updates(algorithm: "AlgorithmOptions") -> dict[str, bool]:
         "algorithm.stages names the roles of each stage, so algorithm.roles has no effect: leave roles out": (
             bool(algorithm.roles and algorithm.stages)
         ),
+    }
+
+
+def _of_reward_models(algorithm: "AlgorithmOptions") -> dict[str, bool]:
+    """What pays turns by what it has learned, beside what reads that or cannot."""
+    model, step, sampler = algorithm.reward.model, algorithm.advantage.step, algorithm.sampler
+    joins = model.joins if model is not None else None
+    return {
+        f"reward.model tells the turns of whole episodes apart, and sampler.mode={sampler.mode} has none: write "
+        "sampler.mode=parallel": model is not None and sampler.mode != "parallel",
+        f"reward.model pays what the policy gradient follows, and update={algorithm.update} does not: leave one of "
+        "them out": model is not None and algorithm.update != "policy_gradient",
+        "reward.model.joins=step is only read by advantage.step.value=model: write it, or joins=added": (
+            joins == "step" and (step is None or step.value != "model")
+        ),
+        "advantage.step.value=model is what reward.model with joins=step says of a turn: give reward.model a kind and "
+        "joins=step, or choose value=reward": step is not None and step.value == "model" and joins != "step",
+        "sampler.filter compares rewards as they are sampled, and reward.model.joins=alone puts others in their place: "
+        "leave one of them out": joins == "alone" and sampler.filter is not None,
+    }
+
+
+def _of_late_terms(algorithm: "AlgorithmOptions") -> dict[str, bool]:
+    """What judges say later, beside what does not read it."""
+    late, model = algorithm.reward.late, algorithm.reward.model
+    unread = {
+        "reward.model.joins=alone puts its own term in their place": model is not None and model.joins == "alone",
+        "preference.value=outcome reads who won": (
+            algorithm.update == "preference" and algorithm.preference.value == "outcome"
+        ),
+        "experience.score=success reads who won": (
+            algorithm.is_training_free and algorithm.experience.score == "success"
+        ),
+    }
+    return {
+        f"reward.late pays terms that nobody reads: {reason}; leave one of them out": late is not None and is_unread
+        for reason, is_unread in unread.items()
     }
 
 

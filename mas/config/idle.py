@@ -41,10 +41,13 @@ def _why_advantage_idle(key: str, algorithm: AlgorithmOptions) -> str | None:
         if algorithm.sampler.mode != "parallel":
             return "tree sampling has no group of one"
         return why_single_idle(algorithm.advantage)
+    if key in _ALONE and algorithm.reward.model is not None and algorithm.reward.model.joins == "alone":
+        return "algorithm.reward.model.joins=alone leaves no term but the model's own"
     if key == "algorithm.advantage.decay" and algorithm.advantage.baseline != "running":
         return "only baseline=running forgets"
     sections = {
         "algorithm.sampler.filter.": algorithm.sampler.filter,
+        "algorithm.reward.model.": algorithm.reward.model,
         "algorithm.advantage.step.": algorithm.advantage.step,
         "algorithm.advantage.uncertainty.": algorithm.advantage.uncertainty,
     }
@@ -107,6 +110,7 @@ def _why_engine_idle(key: str, engine: str) -> str | None:
     return None
 
 
+_ALONE = ("algorithm.reward.alpha", "algorithm.reward.failure")
 _CRITIC = "algorithm.critic."
 _EXPERIENCE = "algorithm.experience."
 _LOSS = "algorithm.loss."

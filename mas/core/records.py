@@ -26,6 +26,8 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
         rewards: named, unweighted terms, of what a trajectory is one of (in parallel sampling the whole episode).
         paid: those of this turn alone, where a trajectory has several; the team's are all that the world paid from this
             turn to before the agent's next one. They add up to `rewards`.
+        grounded: whether the output parsed and the team's action of its turn was legal; None where no whole turn was
+            played (tree sampling).
         chosen: whether this candidate was committed.
         failure: why the output did not parse, None when it did.
         choices: ids of the legal tokens, empty where any token may be legal; the entropy term looks only at these.
@@ -56,6 +58,7 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
     failure: str | None = None
     choices: tuple[int, ...] = ()
     paid: Mapping[str, float] = {}
+    grounded: bool | None = None
 
 
 class Line(msgspec.Struct, frozen=True, kw_only=True):

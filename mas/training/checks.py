@@ -1,5 +1,7 @@
 """What a team must be like to be trained as the options say. Needs no model."""
 
+from collections.abc import Set
+
 from mas.config.options import AlgorithmOptions
 from mas.core.errors import ConfigError
 from mas.core.naming import agent_of, did_you_mean, local_name
@@ -74,6 +76,22 @@ def check_inherit(algorithm: AlgorithmOptions, team: TeamSpec) -> None:
         )
 
 
+def check_late(algorithm: AlgorithmOptions, paid: Set[str]) -> set[str]:
+    """Names of the terms that come late.
+
+    Raises:
+        ConfigError: one of them is paid already.
+    """
+    late = algorithm.reward.late
+    names = set() if late is None else set(late.terms)
+    if twice := sorted(names & paid):
+        raise ConfigError(
+            f"algorithm.reward.late.terms has {twice[0]!r}, which is paid as turns are sampled: give it another name "
+            f"(paid already: {', '.join(sorted(paid))})"
+        )
+    return names
+
+
 def check_turns(algorithm: AlgorithmOptions, scenario: Scenario, team: TeamSpec) -> None:
     """Refuse parts that compare turns of a trajectory where every trajectory has one.
 
@@ -87,6 +105,7 @@ def check_turns(algorithm: AlgorithmOptions, scenario: Scenario, team: TeamSpec)
         "advantage.step": algorithm.advantage.step,
         "advantage.strata": algorithm.advantage.strata,
         "reward.discount": algorithm.reward.discount < 1 or None,
+        "reward.model": algorithm.reward.model,
         "loss.ratio=sequence": algorithm.loss.ratio == "sequence" or None,
     }
     for name, part in parts.items():

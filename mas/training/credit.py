@@ -20,7 +20,7 @@ from mas.training.advantages.strata import stratified_advantages
 from mas.training.advantages.trajectories import over_trajectories
 from mas.training.advantages.uncertainty import modulated_advantages
 from mas.training.advantages.whiten import whiten
-from mas.training.rewards import term_weights, total_reward
+from mas.training.rewards import MODEL, term_weights, total_reward
 from mas.training.shaping.length import overlong_penalty
 
 
@@ -185,17 +185,23 @@ def _strata(table: _Table, by: str) -> list[int]:
 
 def _step_terms(turns: Sequence[Turn], rewards: RewardOptions, options: StepOptions, known: Known) -> list[float]:
     """Every turn's own term, before its weight."""
-    values = [total_reward(turn.paid, rewards) for turn in turns]
+    values = [turn.paid.get(MODEL, 0.0) for turn in turns]
+    if options.value != "model":
+        values = [total_reward(turn.paid, rewards) for turn in turns]
     if options.value == "return":
         trajectories = [(turn.group, turn.trajectory) for turn in turns]
         places = [_place(turn) for turn in turns]
         values = over_trajectories(values, trajectories, places, lambda own: returns_to_go(own, options.discount))
     if options.key == "none":
         return values
-    return group_advantages(values, _step_keys(turns, options, known.step), scale=options.scale)
+    return group_advantages(
+        values, _step_keys(turns, options, known.step), baseline=options.baseline, scale=options.scale
+    )
 
 
 def _step_keys(turns: Sequence[Turn], options: StepOptions, step: int) -> Sequence[Hashable]:
+    if options.key == "group":
+        return [turn.group for turn in turns]
     if options.key == "state":
         return [(turn.group, turn.state) for turn in turns]
     if options.key == "index":

@@ -32,10 +32,10 @@ from mas.serving.vllm_engine import VllmEngine
 from mas.serving.vllm_options import vllm_arguments
 from mas.serving.weights import AdapterWeights
 from mas.training.casting import Casting
-from mas.training.checks import check_inherit, check_siblings, check_templates, check_turns
+from mas.training.checks import check_inherit, check_late, check_siblings, check_templates, check_turns
 from mas.training.experience.readers import check_readers
 from mas.training.following import Follower
-from mas.training.rewards import FAILURE, OWN
+from mas.training.rewards import FAILURE, MODEL, OWN
 from mas.training.timing import check_untimed
 from mas.training.voices import open_editor, open_peers, start_voice
 
@@ -111,6 +111,9 @@ def check_trainable(config: Config, scenario: Scenario) -> None:
         if name not in adapters:
             raise ConfigError(f"model.adapters has {name!r}, which no role trains. {did_you_mean(name, adapters)}")
     terms = {*scenario.environment().spec.terms, *scenario.reward.terms, FAILURE.removeprefix(OWN)}
+    if algorithm.reward.model is not None and algorithm.reward.model.joins != "step":
+        terms.add(MODEL)
+    terms |= check_late(algorithm, terms)
     for name in algorithm.reward.weights:
         if name not in terms:
             raise ConfigError(f"algorithm.reward.weights has {name!r}, a term never paid. {did_you_mean(name, terms)}")

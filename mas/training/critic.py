@@ -18,13 +18,12 @@ import torch
 from torch import Tensor
 
 from mas.config.critic import CriticOptions
-from mas.core.errors import CheckpointError
 from mas.core.seeds import derive_seed
 from mas.training.batch import TrainRow
 from mas.training.feed import Feed, recomputing
 from mas.training.learner import Learner
 from mas.training.losses.value import value_loss
-from mas.training.optimiser import adamw, gradient_norms, optimiser_tensors, restore_optimiser, set_lr
+from mas.training.optimiser import adamw, gradient_norms, kept_tensors, restore_kept, set_lr
 from mas.training.packing import MicroBatch
 from mas.training.tally import Metrics
 
@@ -36,10 +35,11 @@ class Critic:
     """The critics of all adapters of a learner, whose micro-batches and options of AdamW they use.
 
     Args:
-        seed: of their new adapters.
+        seed: of their new adapters. what: they are; errors name it.
     """
 
-    def __init__(self, learner: Learner, options: CriticOptions, seed: int) -> None:
+    def __init__(self, learner: Learner, options: CriticOptions, seed: int, *, what: str = "critic") -> None:
+        self._what = what
         self.learner = learner
         self.options = options
         self.base = learner.base
@@ -93,7 +93,7 @@ class Critic:
             for batch in batches:
                 for name, loss in self._backward(batch, targets, before, asked).items():
                     losses[name] += float(loss)
-            norms = gradient_norms(self.parameters, set(asked), self.learner.options.clip_norm, "critic")
+            norms = gradient_norms(self.parameters, set(asked), self.learner.options.clip_norm, self._what)
             for name, norm in norms.items():
                 self.optimisers[name].step()
                 told[name].append({"value_loss": losses[name], "critic_gradient_norm": norm})
@@ -101,12 +101,7 @@ class Critic:
 
     def tensors(self) -> dict[str, Tensor]:
         """All that the next step depends on, by name."""
-        found: dict[str, Tensor] = {}
-        for name, parameters in self.parameters.items():
-            found |= {f"{name}/{index}": one.detach().cpu().contiguous() for index, one in enumerate(parameters)}
-            state = optimiser_tensors(self.optimisers[name], parameters)
-            found |= {f"{name}/optimiser.{key}": value for key, value in state.items()}
-        return found
+        return kept_tensors(self.parameters, self.optimisers)
 
     def restore(self, tensors: Mapping[str, Tensor]) -> None:
         """Go on from `tensors()`.
@@ -114,22 +109,7 @@ class Critic:
         Raises:
             CheckpointError: they are of another critic.
         """
-        mine = {f"{name}/{at}": one for name, own in self.parameters.items() for at, one in enumerate(own)}
-        wanted = {name: one.shape for name, one in mine.items()}
-        have = {name: tensors[name].shape for name in wanted if name in tensors}
-        if have != wanted:
-            wrong = sorted(name for name in wanted if have.get(name) != wanted[name])
-            raise CheckpointError(
-                f"the checkpoint holds another critic: {len(wrong)} of {len(wanted)} tensors are missing or have "
-                f"another shape, {wrong[0]!r} first; go on with model.lora and algorithm.advantage as they were"
-            )
-        with torch.no_grad():
-            for name, one in mine.items():
-                one.copy_(tensors[name])
-        for name, parameters in self.parameters.items():
-            prefix = f"{name}/optimiser."
-            state = {key.removeprefix(prefix): value for key, value in tensors.items() if key.startswith(prefix)}
-            restore_optimiser(self.optimisers[name], parameters, state)
+        restore_kept(self.parameters, self.optimisers, tensors, self._what)
 
     def _values(self, feed: Feed) -> Tensor:
         """V before each loss token, [J]."""

@@ -8,6 +8,8 @@ TEAM, OWN = "team.", "own."
 FAILURE = "own.failure"
 OUTCOME = "outcome"
 """Share of won episodes below a candidate of a full tree; a term that no reward counts."""
+MODEL = "model"
+"""What a reward model pays: a term that no reward counts, or an own term of this name."""
 
 
 def total_reward(terms: Mapping[str, float], options: RewardOptions) -> float:

@@ -12,6 +12,7 @@ from mas.core.seeds import derive_seed
 from mas.core.tasks import Outcome
 from mas.core.together import together
 from mas.runtime.team import TeamRuntime
+from mas.training.late_terms import LateTerms
 from mas.training.rewards import total_reward
 from mas.training.sampling.modes import SAMPLERS
 from mas.training.sampling.selection import filter_groups
@@ -20,9 +21,10 @@ from mas.training.tasks.plan import Planned, TaskPlan, outcome_of
 
 
 class Rollout:
-    """Plays what a task plan draws as `algorithm.sampler` says."""
+    """Plays what a task plan draws as `algorithm.sampler` says. `late`: what joins terms that come later, if any do."""
 
-    def __init__(self, config: Config, tasks: TaskPlan) -> None:
+    def __init__(self, config: Config, tasks: TaskPlan, late: LateTerms | None = None) -> None:
+        self.late = late
         self._algorithm: AlgorithmOptions = config.algorithm
         self._train = config.train
         self._tasks = tasks
@@ -69,7 +71,9 @@ class Rollout:
         planned = self._tasks.draw(step, count, number)
         seeds = [derive_seed("play", self._train.seed, step, *([number] if number else []), n) for n in range(count)]
         plays = [self._play(runtime, one, step, seed) for one, seed in zip(planned, seeds, strict=True)]
-        played = await together(plays, "task")
+        played: Sequence[Sequence[Episode]] = await together(plays, "task")
+        if self.late is not None:
+            played = await self.late.join(played)
         rewards = self._algorithm.reward
         return played, [
             outcome_of(one.pick, group, rewards, trained) for one, group in zip(planned, played, strict=True)

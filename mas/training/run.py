@@ -5,15 +5,17 @@ so that the files end as if the run had never been killed. A run killed before i
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from pathlib import Path
+from types import MappingProxyType
 
 import yaml
 from rich.console import Console
 
 from mas.config.options import Config
 from mas.core.errors import RunDirectoryError
+from mas.core.late import Judge
 from mas.core.scenario import Scenario
 from mas.core.team import TeamSpec
 from mas.graph.find import find_team
@@ -52,6 +54,7 @@ def train_in_directory(
     resume: bool | None = None,
     opening: Opening | None = None,
     build: Builder | None = None,
+    judges: Mapping[str, Judge] = MappingProxyType({}),
 ) -> Outcome:
     """Train in `config.run_dir`, resuming what is there, and leave the adapters as PEFT directories in `adapters/`, or
     what roles have learned as text in `experiences/`.
@@ -61,6 +64,7 @@ def train_in_directory(
         resume: True: there must be a run; False: there must be none; None: go on if there is one.
         opening: puts the team on a bus, see `mas.training.over_bus`; None: all of it in this process.
         build: makes the scenarios of `train.tasks.arms`; None: there can be none.
+        judges: those that `algorithm.reward.late` may name, beside those of installed packages.
 
     Raises:
         ConfigError: the scenario has no such team, training it would change nothing, or the tasks that
@@ -91,7 +95,8 @@ def train_in_directory(
         path, config.model_dump(mode="json"), resume=resume, may_differ=MAY_DIFFER, usual=usual
     ) as run:
         _keep_team(run.path / "team.yaml", team, is_begun=bool(list_checkpoints(run.checkpoints)))
-        trainer = Trainer(config, scenario, base, checkpoints=run.checkpoints, opening=opening, tasks=tasks)
+        kept = run.checkpoints
+        trainer = Trainer(config, scenario, base, checkpoints=kept, opening=opening, tasks=tasks, judges=judges)
         has_checkpoint = trainer.resume()
         step = trainer.progress.step if has_checkpoint else None
         outcome = _train(trainer, run, step, console)

@@ -6,14 +6,16 @@ through the seed and the step's number: a run that is killed and resumed ends wi
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Protocol
 
 from mas.config.options import Config
 from mas.core.errors import TrainingError
+from mas.core.late import Judge
 from mas.core.records import Episode
 from mas.core.scenario import Scenario
 from mas.core.team import TeamSpec
@@ -26,6 +28,7 @@ from mas.training.checkpoint import Progress, list_checkpoints
 from mas.training.crew import Opening, Players, check_trainable, open_crew
 from mas.training.evaluate import Evaluation, evaluate
 from mas.training.experience.library import Library
+from mas.training.late_terms import LateTerms, find_judge
 from mas.training.libraries import TrainableLibraries, open_taught
 from mas.training.rollout import Rollout
 from mas.training.summary import step_metrics
@@ -72,6 +75,7 @@ class Trainer:
         checkpoints: directory for checkpoints, None: nothing is saved and nothing resumed.
         opening: puts the team on a bus; None: all of it in this process.
         tasks: what the steps play; None: what `train.tasks` says, of this scenario alone.
+        judges: those that `algorithm.reward.late` may name, beside those of installed packages.
 
     Raises:
         ConfigError: training would change nothing; see `check_trainable`. The tasks are not there; see `plan_tasks`.
@@ -86,6 +90,7 @@ class Trainer:
         checkpoints: Path | None = None,
         opening: Opening | None = None,
         tasks: TaskPlan | None = None,
+        judges: Mapping[str, Judge] = MappingProxyType({}),
     ) -> None:
         self.config = config
         self.scenario = scenario
@@ -98,7 +103,9 @@ class Trainer:
             check_trainable(config, one)
         self.trainable, usual = _trainable(config, scenario, self.team, base)
         self._open = usual if opening is None else partial(opening, base)
-        self.rollout = Rollout(config, self.tasks)
+        late = config.algorithm.reward.late
+        joining = None if late is None else LateTerms(late, find_judge(late.judge, judges))
+        self.rollout = Rollout(config, self.tasks, joining)
         self.progress = Progress(0, 0, 0, dict.fromkeys(self.trainable.trained.values(), 0))
 
     def resume(self) -> bool:
@@ -123,7 +130,9 @@ class Trainer:
         watcher.on_resume(self.progress.step)
         history: list[Metrics] = []
         train = self.config.train
-        async with self._open() as crew, self.trainable.serving(crew, self.progress.versions):
+        late = self.rollout.late
+        hearing = nullcontext() if late is None else late.listening()
+        async with self._open() as crew, self.trainable.serving(crew, self.progress.versions), hearing:
             if self.progress.step == 0:
                 await self._evaluate(crew, watcher)
             while not self._end():
@@ -190,12 +199,16 @@ class Trainer:
         metrics |= {"tokens": self.progress.tokens, "calls": self.progress.calls}
         if told := self.tasks.metrics():
             metrics["tasks"] = told
+        if self.rollout.late is not None:
+            metrics["late"] = self.rollout.late.metrics()
         metrics |= published
         ended = time.perf_counter()
         metrics["seconds"] = {"sample": sampled - began, "learn": taught - sampled, "publish": ended - taught}
         watcher.on_step(step, metrics, episodes)
         for note in improved.notes:
             watcher.on_note(step, note)
+        if self.rollout.late is not None and (causes := self.rollout.late.causes()):
+            watcher.on_note(step, {"source": "judge", "refused": causes})
         return metrics
 
 

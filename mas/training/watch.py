@@ -80,7 +80,7 @@ class RunWatcher:
             self._progress.note(f"step {step}: success on held-out tasks {text}")
 
     def on_note(self, step: int, note: Mapping[str, Any]) -> None:
-        """Write what an editor made of a library."""
+        """Write what an editor made of a library, or which answers of a judge were refused and why."""
         self._samples.append(step, {"source": "editor", **note})
 
     def _keep(self, step: int, source: str, episode: Episode) -> None:

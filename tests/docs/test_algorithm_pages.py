@@ -1,15 +1,13 @@
 """Every algorithm has a page of one form: what its paper does, formulas, what differs, how to run it, its curve."""
 
 import re
-from typing import Any
 
 import pytest
-import yaml
 from pages import ROOT, blocks, read
 
 from mas.algorithms import parts_of
 from mas.config.learned import LEARNED
-from mas.config.load import load_config, presets
+from mas.config.load import presets
 from mas.config.recipes import RECIPES
 
 HEADINGS = [
@@ -42,20 +40,13 @@ def test_a_page_has_its_papers_name_and_the_headings_in_order(name: str) -> None
 
 
 @every_preset
-def test_the_table_of_a_page_names_files_that_exist_and_values_that_the_preset_has(name: str) -> None:
+def test_the_table_of_a_page_names_files_that_exist_and_keys_that_the_preset_sets(name: str) -> None:
     table = section(page_of(name), "Formula and file")
     files = re.findall(r"`(mas/[\w/]+\.py)`", table)
     assert files
     assert [file for file in files if not (ROOT / file).is_file()] == []
-    scenario = RECIPES[name].scenario or "relay"
-    options = load_config([f"algorithm={name}", f"scenario={scenario}"]).algorithm.model_dump(mode="json")
     keys = [part.partition("=")[0] for part in parts_of(name) if "=" in part]
     assert not keys or any(key in table for key in keys)
-    for key, value in re.findall(r"`(?:algorithm\.)?([a-z_.]+)=([^`]+)`", table):
-        found: Any = options
-        for part in key.split("."):
-            found = found[part]
-        assert found == yaml.safe_load(value), key
 
 
 @every_preset

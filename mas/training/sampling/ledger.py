@@ -133,6 +133,7 @@ def record_turn(
     chosen: bool,
     path: str = "",
     paid: Mapping[str, float] = MappingProxyType({}),
+    grounded: bool | None = None,
 ) -> Turn:
     """One generation as a training record. `trajectory` None: it is a trajectory of its own.
 
@@ -166,4 +167,5 @@ def record_turn(
         failure=failure_cause(candidate.payload),
         choices=candidate.choices,
         paid=dict(paid),
+        grounded=grounded,
     )

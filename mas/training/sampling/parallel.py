@@ -13,7 +13,7 @@ import msgspec
 
 from mas.core.environment import Environment, Step, Task
 from mas.core.errors import MasError
-from mas.core.messages import Payload
+from mas.core.messages import Failure, Payload
 from mas.core.records import Episode, Turn
 from mas.core.seeds import derive_seed, digest
 from mas.core.together import together
@@ -103,11 +103,12 @@ class _ParallelPlay:
         """The team turn is over: judge its outputs with what became of them."""
         self.ledger.on_turn(turn, flow, step)
         self.paid.append({f"{TEAM}{name}": value for name, value in step.rewards[flow.plan.spec.seat].items()})
+        is_legal = flow.action() is not None and flow.plan.spec.seat not in step.illegal
         for point, before, candidate in self.waiting:
-            self._record(point, before, candidate, flow)
+            self._record(point, before, candidate, flow, is_legal=is_legal)
         self.waiting.clear()
 
-    def _record(self, point: Point, before: Environment, candidate: Candidate, after: Flow) -> None:
+    def _record(self, point: Point, before: Environment, candidate: Candidate, after: Flow, *, is_legal: bool) -> None:
         failure = self.sampler.rewards.failure
         terms = own_terms(self.sampler.reward, point, before, candidate.payload, after, failure)
         sums = self.own.setdefault(point.agent, {})
@@ -125,6 +126,7 @@ class _ParallelPlay:
             rewards={},
             chosen=True,
             paid=terms,
+            grounded=is_legal and not isinstance(candidate.payload, Failure),
         )
         self.ledger.parent = turn.id
         self.ledger.turns.append(turn)

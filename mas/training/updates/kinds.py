@@ -6,6 +6,7 @@ from mas.training.learner import Learner
 from mas.training.updates.policy_gradient import PolicyGradient
 from mas.training.updates.ppo import Ppo
 from mas.training.updates.preference import LIKELIHOOD, Preference
+from mas.training.updates.rewarded import Rewarded, build_reward_model
 from mas.training.updates.update import Update
 
 
@@ -15,7 +16,13 @@ def loss_of(algorithm: AlgorithmOptions) -> LossOptions:
 
 
 def build_update(learner: Learner, algorithm: AlgorithmOptions, seed: int) -> Update:
-    """The update that the options name; `learner` minimises `loss_of` them. `seed`: of critics."""
+    """The update that the options name; `learner` minimises `loss_of` them. `seed`: of critics and reward models."""
+    update = _build(learner, algorithm, seed)
+    options = algorithm.reward.model
+    return update if options is None else Rewarded(update, build_reward_model(learner, options, seed), options)
+
+
+def _build(learner: Learner, algorithm: AlgorithmOptions, seed: int) -> Update:
     if algorithm.update == "preference":
         return Preference(learner, algorithm)
     if algorithm.advantage.baseline == "critic":

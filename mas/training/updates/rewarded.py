@@ -1,0 +1,71 @@
+"""An update whose turns are paid by a reward model, which learns in turn with the policy."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from torch import Tensor
+
+from mas.config.reward_model import RewardModelOptions
+from mas.core.records import Episode
+from mas.training.learner import Learner
+from mas.training.reward_models.implicit import ImplicitModel
+from mas.training.reward_models.model import RewardModel, trajectories_of
+from mas.training.reward_models.payment import payments, with_payments
+from mas.training.reward_models.progress import ProgressModel
+from mas.training.updates.update import Improved, Update
+
+_KINDS: Mapping[str, type[ProgressModel] | type[ImplicitModel]] = {
+    "progress": ProgressModel,
+    "implicit": ImplicitModel,
+}
+_PREFIX = "reward_model/"
+
+
+def build_reward_model(learner: Learner, options: RewardModelOptions, seed: int) -> RewardModel:
+    """The model that the options name, for the learner's adapters."""
+    return _KINDS[options.kind](learner, options, seed)
+
+
+class Rewarded:
+    """First the model learns from the episodes and pays their turns, then the policy learns from what they were paid.
+
+    Neither is changed by the other's learning: they have adapters of their own. Turns of roles that are not trained in
+    a step are not paid by the model.
+    """
+
+    def __init__(self, update: Update, model: RewardModel, options: RewardModelOptions) -> None:
+        self.update = update
+        self.model = model
+        self.options = options
+
+    def improve(
+        self, episodes: Sequence[Episode], adapter_of: Mapping[str, str], *, step: int, lr_scale: float
+    ) -> Improved:
+        """See `Update`; metrics of the model are in `reward_model`, by adapter."""
+        trajectories = trajectories_of(episodes, adapter_of)
+        scored = self.model.step(trajectories, lr_scale=lr_scale)
+        paid: dict[str, tuple[float, float]] = {}
+        for one, scores in zip(trajectories, scored.scores, strict=True):
+            own = payments(scores, [bool(row.turn.grounded) for row in one.rows], self.options)
+            whole = math.fsum(own)
+            paid |= {row.turn.id: (value, whole) for row, value in zip(one.rows, own, strict=True)}
+        rewarded = with_payments(episodes, paid, self.options)
+        improved = self.update.improve(rewarded, adapter_of, step=step, lr_scale=lr_scale)
+        return replace(improved, metrics={**improved.metrics, "reward_model": dict(scored.told)})
+
+    def state(self) -> Mapping[str, Any]:
+        """Of the policy's update."""
+        return self.update.state()
+
+    def tensors(self) -> Mapping[str, Tensor]:
+        """Of the policy's update and of the model."""
+        own = {f"{_PREFIX}{name}": tensor for name, tensor in self.model.tensors().items()}
+        return {**self.update.tensors(), **own}
+
+    def restore(self, state: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
+        """See `Update`."""
+        own = {name.removeprefix(_PREFIX): one for name, one in tensors.items() if name.startswith(_PREFIX)}
+        self.update.restore(state, {name: one for name, one in tensors.items() if not name.startswith(_PREFIX)})
+        self.model.restore(own)
