@@ -1,4 +1,4 @@
-"""The command `mas algorithms`, and what `mas train algorithm=?` prints: the presets, their papers and their parts."""
+"""`mas algorithms`, and what `mas train algorithm=?` prints: presets, their papers, their parts, what they reached."""
 
 from importlib import resources
 from typing import Annotated
@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from mas.config.learned import LEARNED
 from mas.config.load import leaves, presets
 from mas.config.recipes import RECIPES, Recipe
 from mas.core.errors import ConfigError
@@ -38,7 +39,7 @@ def algorithms(
     if recipe.needs:
         lines.append(f"Needs: a scenario with {recipe.needs}.")
     lines += ["Sets:", *(f"  algorithm.{part}" for part in parts_of(name))]
-    lines.append(f"Run: {command_of(name, recipe)}")
+    lines += [f"Run: {command_of(name, recipe)}", f"Status: {status_of(name)}; docs/algorithms/{name}.md"]
     for line in lines:
         console.print(Text(line), soft_wrap=True)
 
@@ -49,6 +50,11 @@ def command_of(name: str, recipe: Recipe) -> str:
     return f"mas train {scenario}algorithm={name} {recipe.beside}".rstrip()
 
 
+def status_of(name: str) -> str:
+    """What three seeds of it reached; without them its formulas and its mechanism are tested, and no more."""
+    return str(LEARNED[name]) if name in LEARNED else "tested"
+
+
 def parts_of(name: str) -> list[str]:
     """What a preset sets, as `key=value` below `algorithm`; the rest is the scenario's preset and the defaults."""
     own = yaml.safe_load(resources.files("mas.conf").joinpath(f"algorithm/{name}.yaml").read_text(encoding="utf-8"))
@@ -57,11 +63,10 @@ def parts_of(name: str) -> list[str]:
 
 def _table() -> Table:
     table = Table(box=None, pad_edge=False)
-    for column in ("algorithm", "arXiv", "what it does", "made for"):
+    for column in ("algorithm", "arXiv", "what it does", "made for", "three seeds, greedy success"):
         table.add_column(column, overflow="fold")
     for name in presets("algorithm"):
         recipe = RECIPES[name]
-        table.add_row(
-            name, recipe.paper, recipe.does, " · ".join(filter(None, (recipe.scenario, recipe.needs))) or "any"
-        )
+        made_for = " · ".join(filter(None, (recipe.scenario, recipe.needs))) or "any"
+        table.add_row(name, recipe.paper, recipe.does, made_for, status_of(name))
     return table

@@ -130,7 +130,7 @@ RECIPES: dict[str, Recipe] = {
         title="ToolRL",
         paper="2504.13958",
         does="GRPO on the parts of a tool call: form, tool names, argument names, values.",
-        differs="summariser and planner have the scenario's own terms; its constant of -3 is left out",
+        differs="the caller is one of three roles, the others are paid for form alone; its constant of -3 is left out",
         scenario="tool_use",
     ),
     "gdpo": Recipe(

@@ -29,7 +29,7 @@ from mas.study.lanes import run_chains
 from mas.study.options import ARMS, StudyOptions
 from mas.study.page import write_study_page, write_summary
 from mas.study.plot import curves_svg, markdown_table
-from mas.study.summary import learning_charts
+from mas.study.summary import BASELINES, arm_charts, learning_charts, preset_of
 from mas.training.run import train_in_directory
 from mas.training.run_report import build_report
 from mas.training.trainer import Outcome
@@ -40,7 +40,7 @@ def run_study(directory: Path, study: StudyOptions, *, command: str, console: Co
 
     Returns:
         What was written to `directory/summary.json`. Beside it are the page `report.html`, the table `summary.md` and
-        the plot `curves.svg`.
+        the plot `curves.svg`, and in `curves/` a drawing of each arm beside the baselines.
 
     Raises:
         RunDirectoryError: the directory cannot be written.
@@ -69,6 +69,10 @@ def run_study(directory: Path, study: StudyOptions, *, command: str, console: Co
     summary = write_summary(directory / "summary.json", runs, command=command, seconds=time.perf_counter() - began)
     write_text_atomic(directory / "summary.md", markdown_table(summary["success"]))
     write_text_atomic(directory / "curves.svg", curves_svg(learning_charts(runs), names=tuple(ARMS)))
+    (directory / "curves").mkdir(exist_ok=True)
+    for name, chart in arm_charts(runs).items():
+        drawn = curves_svg([chart], names=tuple(preset_of(arm) for arm in BASELINES), columns=1)
+        write_text_atomic(directory / "curves" / f"{name}.svg", drawn)
     write_study_page(directory / "report.html", summary["success"], runs, main.report(chains[0]), command)
     console.print(success_table(summary["success"], title="success on held-out tasks, greedy"))
     console.print(f"{directory / 'report.html'}   {directory / 'summary.json'}", style="bold", highlight=False)

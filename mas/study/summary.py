@@ -4,9 +4,13 @@ from collections.abc import Sequence
 from statistics import fmean, stdev
 from typing import Any
 
+from mas.observe.curves import joined_curve
 from mas.observe.report_records import Chart, Series
 from mas.study.chain import ArmRun
-from mas.study.options import ARMS
+from mas.study.options import ARMS, REFERENCE
+
+BASELINES = (REFERENCE, "team_parallel_grpo")
+"""Arms that stand beside every other one in its drawing."""
 
 
 def success_by_arm(runs: Sequence[ArmRun]) -> dict[str, dict[str, dict[str, Any]]]:
@@ -52,6 +56,40 @@ def learning_charts(runs: Sequence[ArmRun]) -> tuple[Chart, ...]:
                 )
             )
     return tuple(charts)
+
+
+def arm_charts(runs: Sequence[ArmRun]) -> dict[str, Chart]:
+    """For every trained arm a chart of its own, by `preset_of` it: the arm and the baselines over tokens.
+
+    Of the first case that has the arm; a mean over its seeds, a line per seed. Between two evaluations a line is
+    straight.
+    """
+    charts: dict[str, Chart] = {}
+    for run in runs:
+        name = preset_of(run.arm)
+        if not run.curve or name in charts:
+            continue
+        own = [one for one in runs if one.case == run.case and one.curve]
+        arms = [arm for arm in dict.fromkeys((*BASELINES, run.arm)) if any(one.arm == arm for one in own)]
+        charts[name] = Chart(
+            title=run.case,
+            x_label="tokens spent on sampling",
+            y_label="success, greedy",
+            series=tuple(_joined(arm, [one for one in own if one.arm == arm]) for arm in arms),
+            y_range=(-0.02, 1.02),
+        )
+    return charts
+
+
+def preset_of(arm: str) -> str:
+    """The `algorithm=` that an arm is, or its own name where it sets more than that."""
+    first, *more = ARMS.get(arm, (arm,))
+    return arm if more else first.removeprefix("algorithm=")
+
+
+def _joined(arm: str, runs: Sequence[ArmRun]) -> Series:
+    lines = [[{"tokens": spent, "success": success} for spent, success in run.curve] for run in runs]
+    return joined_curve(preset_of(arm), lines, "success", ended=[True] * len(lines), x="tokens")
 
 
 def _series(arm: str, runs: Sequence[ArmRun], points: int = 25) -> Series:

@@ -3,6 +3,9 @@
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
+from mas.config.learned import LEARNED
 from mas.config.load import presets
 
 
@@ -11,6 +14,7 @@ def test_every_algorithm_is_listed_with_its_paper(mas: Callable[..., Any]) -> No
     for name in presets("algorithm"):
         assert name in shown
     assert "2510.11062" in shown
+    assert str(LEARNED["at_grpo"]) in shown
 
 
 def test_one_algorithm_says_what_it_sets_and_how_to_run_it(mas: Callable[..., Any]) -> None:
@@ -18,6 +22,14 @@ def test_one_algorithm_says_what_it_sets_and_how_to_run_it(mas: Callable[..., An
     assert "arXiv 2510.04678" in shown
     assert "algorithm.advantage.inherit=planner" in shown
     assert "mas train scenario=delegate algorithm=matpo" in shown
+    assert f"Status: {LEARNED['matpo']}; docs/algorithms/matpo.md" in shown
+
+
+def test_an_algorithm_without_a_measured_training_is_tested_and_no_more(
+    mas: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delitem(LEARNED, "matpo")
+    assert "Status: tested; docs/algorithms/matpo.md" in mas("algorithms", "matpo").out
 
 
 def test_the_command_of_an_algorithm_has_what_it_cannot_run_without(mas: Callable[..., Any]) -> None:

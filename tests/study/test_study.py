@@ -16,7 +16,7 @@ from mas.study.lanes import run_chains
 from mas.study.options import REFERENCE, CaseOptions, StudyOptions, load_study
 from mas.study.plot import curves_svg, markdown_table
 from mas.study.run import run_study
-from mas.study.summary import learning_charts, success_by_arm
+from mas.study.summary import arm_charts, learning_charts, success_by_arm
 
 
 def run_of(arm: str, seed: int, greedy: float, curve: tuple[tuple[int, float], ...] = ()) -> ArmRun:
@@ -34,7 +34,7 @@ def small(overrides: Sequence[str], seeds: int = 1) -> StudyOptions:
     return StudyOptions(cases={"relay": case}, eval_tasks=4)
 
 
-@pytest.mark.parametrize("name", ["demo", "full"])
+@pytest.mark.parametrize("name", ["demo", "full", "algorithms"])
 def test_every_arm_of_a_preset_makes_a_configuration(name: str) -> None:
     for case, options in load_study(name).cases.items():
         for arm in options.arms:
@@ -85,6 +85,26 @@ def test_a_curve_holds_the_last_known_success_and_the_spread_over_seeds() -> Non
     assert curves_svg([chart]) == curves_svg([chart])
 
 
+def test_every_arm_has_a_drawing_of_its_own_beside_the_baselines_of_its_case() -> None:
+    baseline = run_of("team_at_grpo", 0, 1.0, ((0, 0.0), (100, 1.0)))
+    runs = [
+        baseline,
+        run_of("rloo", 0, 0.5, ((0, 0.0), (50, 0.4), (100, 0.5))),
+        run_of("rloo", 1, 0.5, ((0, 0.2), (100, 0.6))),
+        run_of("random", 0, 0.1),
+    ]
+    charts = arm_charts(runs)
+    assert {name: [series.name for series in chart.series] for name, chart in charts.items()} == {
+        "at_grpo": ["at_grpo"],
+        "rloo": ["at_grpo", "rloo"],
+    }
+    rloo = charts["rloo"].series[1]
+    assert rloo.xs == (0, 50, 100)
+    # at 50 tokens seed 1 is halfway from 0.2 to 0.6
+    assert rloo.ys == pytest.approx((0.1, 0.4, 0.55))
+    assert charts["rloo"].title == "relay"
+
+
 def test_without_workers_chains_are_worked_through_here_in_order() -> None:
     chains = [Chain(case=str(n), options=CaseOptions(scenario="relay"), seed=n, eval_tasks=1) for n in range(3)]
     done = list(run_chains(chains, lambda text: None, lambda chain, note: [run_of("random", chain.seed, 0)], workers=0))
@@ -110,7 +130,7 @@ def test_a_study_leaves_summary_table_plot_and_page_and_is_not_done_twice(
     (watched,) = (run for run in summary["runs"] if run["arm"] == REFERENCE)
     assert [tokens for tokens, _ in watched["curve"]][-1] == watched["tokens"]
     assert json.loads((tmp_path / "study/summary.json").read_text())["success"] == summary["success"]
-    for name in ("report.html", "summary.md", "curves.svg", "train/metrics.jsonl"):
+    for name in ("report.html", "summary.md", "curves.svg", "curves/single_grpo.svg", "train/metrics.jsonl"):
         assert (tmp_path / "study" / name).is_file(), name
     kept = {path: path.stat().st_mtime_ns for path in (tmp_path / "study/chains").iterdir()}
     again = run_study(tmp_path / "study", small(small_overrides), command="mas study", console=console)

@@ -1,0 +1,56 @@
+"""What presets reached in a short training of three seeds, for `mas algorithms`.
+
+Numbers are those of `docs/algorithms/NAME.md`: mean success on 100 held-out tasks, greedy, of the tiny base.
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Learned:
+    """`before` and `after` training on `scenario`, for so many tokens of sampling."""
+
+    scenario: str
+    tokens: int
+    before: float
+    after: float
+
+    def __str__(self) -> str:
+        return f"{self.scenario}: {self.before:.2f} → {self.after:.2f}, {self.tokens / 1000:.0f}k tokens"
+
+
+LEARNED: dict[str, Learned] = {
+    "at_grpo": Learned("relay", tokens=25_000, before=0.21, after=0.99),
+    "cispo": Learned("relay", tokens=26_000, before=0.21, after=0.61),
+    "comas": Learned("discussion", tokens=76_000, before=0.33, after=0.77),
+    "dapo": Learned("relay", tokens=26_000, before=0.21, after=0.44),
+    "dpo": Learned("refine", tokens=87_000, before=0.50, after=0.89),
+    "dr_grpo": Learned("relay", tokens=26_000, before=0.21, after=0.59),
+    "empg": Learned("relay", tokens=26_000, before=0.21, after=0.46),
+    "epo": Learned("relay", tokens=26_000, before=0.21, after=0.74),
+    "flow_grpo": Learned("plan_path", tokens=215_000, before=0.18, after=0.17),
+    "gdpo": Learned("relay", tokens=26_000, before=0.21, after=0.72),
+    "gigpo": Learned("plan_path", tokens=204_000, before=0.18, after=0.63),
+    "gmpo": Learned("relay", tokens=26_000, before=0.21, after=0.65),
+    "grpo_roc": Learned("relay", tokens=27_000, before=0.21, after=0.41),
+    "gspo": Learned("relay", tokens=26_000, before=0.21, after=0.38),
+    "malt": Learned("refine", tokens=86_000, before=0.50, after=0.72),
+    "matpo": Learned("delegate", tokens=140_000, before=0.33, after=0.50),
+    "mlpo": Learned("plan_path", tokens=210_000, before=0.18, after=0.17),
+    "parallel_grpo": Learned("relay", tokens=26_000, before=0.21, after=0.71),
+    "poad": Learned("plan_path", tokens=218_000, before=0.18, after=0.83),
+    "ppo": Learned("relay", tokens=26_000, before=0.21, after=0.65),
+    "rae": Learned("relay", tokens=26_000, before=0.21, after=0.55),
+    "reinforce_pp": Learned("relay", tokens=26_000, before=0.21, after=0.70),
+    "reinforce_pp_baseline": Learned("relay", tokens=26_000, before=0.21, after=0.57),
+    "rloo": Learned("relay", tokens=26_000, before=0.21, after=0.51),
+    "sapo": Learned("relay", tokens=26_000, before=0.21, after=0.63),
+    "scaling_inter": Learned("plan_path", tokens=202_000, before=0.18, after=1.00),
+    "single_grpo": Learned("relay", tokens=25_000, before=0.51, after=1.00),
+    "srgpo": Learned("plan_path", tokens=204_000, before=0.18, after=0.74),
+    "st_ppo": Learned("relay", tokens=26_000, before=0.21, after=0.65),
+    "stratified_grpo": Learned("plan_path", tokens=213_000, before=0.18, after=0.61),
+    "tool_rl": Learned("tool_use", tokens=47_000, before=0.00, after=0.16),
+    "turn_ppo": Learned("plan_path", tokens=199_000, before=0.18, after=0.71),
+    "waltzrl": Learned("safe_reply", tokens=41_000, before=0.37, after=1.00),
+}
