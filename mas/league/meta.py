@@ -49,7 +49,7 @@ def solve(
         raise ConfigError(f"payoffs of shape {first.shape} and {second.shape} are not of one game")
     match name:
         case "uniform":
-            return Mixes(*(np.full(size, 1 / size) for size in first.shape))
+            return Mixes(np.full(first.shape[0], 1 / first.shape[0]), np.full(first.shape[1], 1 / first.shape[1]))
         case "nash":
             return nash(first, second)
         case "projected_replicator":
@@ -154,10 +154,11 @@ def projected_replicator(
 
 def replicator_step(mix: Mix, worth: Mix, dt: float, floor: float) -> Mix:
     """One step of one side, projected onto the probabilities of at least `floor`."""
-    moved = mix + dt * mix * (worth - mix @ worth)
+    moved: Mix = mix + dt * mix * (worth - mix @ worth)
     if moved.min() >= floor:
         # The step keeps the sum; only rounding has to be taken back.
-        return moved / moved.sum()
+        moved /= moved.sum()
+        return moved
     projected: Mix = floor + _onto_simplex(moved - floor, 1 - floor * len(mix))
     return projected
 
