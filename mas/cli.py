@@ -26,6 +26,7 @@ from mas.config.load import load_run_config
 from mas.config.peers import check_peers
 from mas.core.errors import ConfigError, Halted, MasError, RunDirectoryError
 from mas.graph.find import find_team
+from mas.league.command import league
 from mas.observe.command import timeline
 from mas.overrides import PLAYING, Overrides, RunDir, Sampled, check_used, configured
 from mas.person.command import play
@@ -50,6 +51,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.add_typer(bench)
+app.add_typer(league)
 app.command()(deadletters)
 app.command()(broker)
 app.command()(run)

@@ -124,6 +124,10 @@ class OpenSpielPosition:
     def render(self) -> str:
         return str(self._state)
 
+    def copy_state(self) -> Any:
+        """OpenSpiel's own state, a copy: for its search and its solvers."""
+        return self._state.clone()
+
 
 def _shown(is_perfect: bool, kind: Any) -> Literal["observation", "information_state"]:
     """Which text a seat sees: the board where all is open, all that it was ever told where not."""

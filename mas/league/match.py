@@ -1,0 +1,106 @@
+"""Plays one game: asks the seats that must move, at once if they move at once, and keeps what they said."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from random import Random
+from typing import Protocol
+
+from mas.core.environment import Environment, Observation, Task
+from mas.core.errors import EnvironmentFault
+from mas.core.seeds import derive_seed
+from mas.core.together import together
+from mas.league.pairing import Fixture
+from mas.league.records import Game, Move
+
+
+@dataclass(frozen=True, slots=True)
+class Chance:
+    """What a player is asked.
+
+    Attributes:
+        seat: whose move it is.
+        observation: what that seat sees, and all that a fair player reads.
+        legal: its legal actions; None where they cannot be listed.
+        random: new for each move, the same for the same game, step and seat.
+        copy: makes a copy of the game, for players that search in it.
+    """
+
+    seat: str
+    observation: Observation
+    legal: tuple[str, ...] | None
+    random: Random
+    copy: Callable[[], Environment]
+
+
+class Player(Protocol):
+    """Somebody who plays any seat of one game; asked for many games at once."""
+
+    async def move(self, asked: Chance) -> str:
+        """The action as text; an empty one passes."""
+
+
+async def play(game: Environment, fixture: Fixture, players: Mapping[str, Player]) -> Game:
+    """Play a fixture to its end.
+
+    Args:
+        game: not shared with anybody else; it is reset.
+        players: by name.
+
+    Raises:
+        EnvironmentFault: the game has not as many seats as the fixture has players, or does not end.
+    """
+    spec = game.spec
+    if len(fixture.players) != len(spec.seats):
+        raise EnvironmentFault(f"{spec.name} has {len(spec.seats)} seats, the fixture {len(fixture.players)} players")
+    seated = dict(zip(spec.seats, fixture.players, strict=True))
+    game.reset(Task(id=fixture.id, seed=fixture.seed))
+    returns, moves, step = dict.fromkeys(spec.seats, 0.0), list[Move](), 0
+    while moving := game.to_move():
+        if step >= spec.max_turns:
+            raise EnvironmentFault(f"{spec.name}: no end after {step} steps, its specification has {spec.max_turns}")
+        said = await together(
+            [players[seated[seat]].move(_asked(game, seat, fixture.seed, step)) for seat in moving], "move"
+        )
+        paid = game.step(dict(zip(moving, said, strict=True)))
+        for seat, terms in paid.rewards.items():
+            returns[seat] += sum(terms.values())
+        moves += [
+            Move(step, seat, seated[seat], text, bool(text) and seat not in paid.illegal)
+            for seat, text in zip(moving, said, strict=True)
+        ]
+        step += 1
+    return Game(
+        id=fixture.id,
+        round=fixture.round,
+        number=fixture.number,
+        seed=fixture.seed,
+        players=fixture.players,
+        returns=tuple(returns.values()),
+        moves=tuple(moves),
+    )
+
+
+def replay(game: Environment, played: Game) -> list[str]:
+    """A game told again: how it stood before the first move and after each step, as text for people.
+
+    Raises:
+        EnvironmentFault: another game than the one that was played, or another version of it: the end differs.
+    """
+    game.reset(Task(id=played.id, seed=played.seed))
+    told, returns = [game.render()], dict.fromkeys(game.spec.seats, 0.0)
+    for step in range(1 + max((move.step for move in played.moves), default=-1)):
+        said = {move.seat: move.text for move in played.moves if move.step == step}
+        for seat, terms in game.step(said).rewards.items():
+            returns[seat] += sum(terms.values())
+        told.append(game.render())
+    if game.to_move() or tuple(returns.values()) != played.returns:
+        raise EnvironmentFault(
+            f"{game.spec.name}: played again, game {played.id!r} ends with {tuple(returns.values())} instead of "
+            f"{played.returns}: the game has changed since"
+        )
+    return told
+
+
+def _asked(game: Environment, seat: str, seed: int, step: int) -> Chance:
+    random = Random(derive_seed(seed, step, seat))
+    return Chance(seat, game.observe(seat), game.legal(seat), random, game.clone)

@@ -1,0 +1,219 @@
+"""Meta-solvers: how often each player of a population should be played, from what they got from each other.
+
+Of two populations that meet, A [n, m] holds what the first one's players get, B [n, m] what the second one's get. One
+population that plays itself is `A = mean, B = mean.T`.
+"""
+
+from collections.abc import Callable
+from typing import Literal, NamedTuple, get_args
+
+import numpy as np
+import numpy.typing as npt
+from scipy.optimize import linprog, minimize
+
+from mas.core.errors import ConfigError
+from mas.league.payoff import Matrix
+
+Mix = npt.NDArray[np.float64]
+Fitness = Callable[[Mix], Mix]
+"""Probabilities of the others' players -> what each own player is worth against them."""
+
+MetaSolver = Literal["uniform", "nash", "projected_replicator", "risk_averse", "alpha_rank"]
+META_SOLVERS: tuple[MetaSolver, ...] = get_args(MetaSolver)
+
+ZERO_SUM = 1e-9
+"""By how much payoffs of a zero-sum game may miss 0."""
+
+
+class Mixes(NamedTuple):
+    """Probabilities of the first population's players and of the second one's."""
+
+    first: Mix
+    second: Mix
+
+
+def solve(
+    name: MetaSolver, first: Matrix, second: Matrix, variances: tuple[Matrix, Matrix] | None = None, risk: float = 0.5
+) -> Mixes:
+    """The mixes that a meta-solver chooses.
+
+    Args:
+        variances: of `first` and `second`, read by `risk_averse` alone; None: single games do not vary.
+        risk: lambda of `risk_averse`.
+
+    Raises:
+        ConfigError: matrices of different shape, `nash` of a game that is not zero-sum, or `alpha_rank` of two
+            populations that differ.
+    """
+    if first.shape != second.shape:
+        raise ConfigError(f"payoffs of shape {first.shape} and {second.shape} are not of one game")
+    match name:
+        case "uniform":
+            return Mixes(np.full(first.shape[0], 1 / first.shape[0]), np.full(first.shape[1], 1 / first.shape[1]))
+        case "nash":
+            return nash(first, second)
+        case "projected_replicator":
+            return projected_replicator(lambda other: first @ other, lambda other: second.T @ other, first.shape)
+        case "risk_averse":
+            return risk_averse(first, second, variances, risk)
+        case "alpha_rank":
+            if first.shape[0] != first.shape[1] or not np.allclose(first, second.T):
+                raise ConfigError(
+                    "alpha_rank is for one population that plays itself: second must be first, transposed"
+                )
+            mass = alpha_rank(first)
+            return Mixes(mass, mass)
+
+
+def exploitability(first: Matrix, second: Matrix, mixes: Mixes) -> float:
+    """NashConv of mixes in the game of these matrices: what both sides together could gain by a best answer; 0 in an
+    equilibrium."""
+    own, other = first @ mixes.second, second.T @ mixes.first
+    return float(own.max() - mixes.first @ own + other.max() - mixes.second @ other)
+
+
+def nash(first: Matrix, second: Matrix) -> Mixes:
+    """A Nash equilibrium of a zero-sum game, of all of them that of the greatest entropy for each side, so that equal
+    players weigh the same (Nash averaging; Balduzzi et al. 2018, arXiv 1806.02643).
+
+    Raises:
+        ConfigError: the game is not zero-sum.
+    """
+    missed = float(np.abs(first + second).max())
+    if missed > ZERO_SUM * max(1.0, float(np.abs(first).max())):
+        raise ConfigError(
+            f"nash needs a zero-sum game, in this one payoffs of a game add up to {missed:g}: "
+            "take projected_replicator or risk_averse"
+        )
+    return Mixes(_maximin(first), _maximin(second.T))
+
+
+def _maximin(payoff: Matrix) -> Mix:
+    """The rows' mix that guarantees most, by linear programming; then the most even one that guarantees as much."""
+    rows, columns = payoff.shape
+    # Variables: the mix, and the guaranteed value v. Each column gives v at least.
+    found = linprog(
+        [0.0] * rows + [-1.0],
+        A_ub=np.hstack([-payoff.T, np.ones((columns, 1))]),
+        b_ub=np.zeros(columns),
+        A_eq=np.array([[1.0] * rows + [0.0]]),
+        b_eq=[1.0],
+        bounds=[(0, 1)] * rows + [(None, None)],
+    )
+    mix, value = np.clip(found.x[:-1], 0, None), float(found.x[-1])
+    return _most_even(payoff, mix / mix.sum(), value)
+
+
+def _most_even(payoff: Matrix, mix: Mix, value: float) -> Mix:
+    slack = 1e-9 * max(1.0, float(np.abs(payoff).max()))
+    found = minimize(
+        lambda x: float((x * np.log(np.maximum(x, 1e-12))).sum()),
+        mix,
+        jac=lambda x: np.log(np.maximum(x, 1e-12)) + 1,
+        method="SLSQP",
+        bounds=[(0, 1)] * len(mix),
+        constraints=[
+            {"type": "eq", "fun": lambda x: x.sum() - 1, "jac": lambda x: np.ones_like(x)},
+            {"type": "ineq", "fun": lambda x: payoff.T @ x - value + slack, "jac": lambda x: payoff.T},
+        ],
+        options={"maxiter": 500, "ftol": 1e-12},
+    )
+    even = np.clip(found.x, 0, None)
+    even = even / even.sum()
+    # Never worse than what linear programming guaranteed.
+    return even if found.success and float((payoff.T @ even).min()) >= value - 1e-6 else mix
+
+
+def projected_replicator(
+    own: Fitness,
+    other: Fitness,
+    shape: tuple[int, ...],
+    *,
+    dt: float = 1e-2,
+    floor: float = 1e-6,
+    iterations: int = 10_000,
+) -> Mixes:
+    """Projected replicator dynamics (Lanctot et al. 2017, arXiv 1711.00832, section 3.1): the average of all steps.
+
+    x <- project(x + dt x (u - x.u)), u each player's worth against the other side; both sides begin uniform.
+
+    Args:
+        own, other: worth of the first and the second side's players against a mix of the opposite side.
+        shape: players of each side.
+        dt, iterations: the paper's codes take 1e-3 and 100,000, the same length of time in smaller steps.
+        floor: least probability of each.
+    """
+    first, second = (np.full(size, 1 / size) for size in shape)
+    total_first, total_second = np.zeros(shape[0]), np.zeros(shape[1])
+    for _ in range(iterations):
+        first, second = replicator_step(first, own(second), dt, floor), replicator_step(second, other(first), dt, floor)
+        total_first += first
+        total_second += second
+    return Mixes(total_first / iterations, total_second / iterations)
+
+
+def replicator_step(mix: Mix, worth: Mix, dt: float, floor: float) -> Mix:
+    """One step of one side, projected onto the probabilities of at least `floor`."""
+    moved: Mix = mix + dt * mix * (worth - mix @ worth)
+    if moved.min() >= floor:
+        # The step keeps the sum; only rounding has to be taken back.
+        moved /= moved.sum()
+        return moved
+    projected: Mix = floor + _onto_simplex(moved - floor, 1 - floor * len(mix))
+    return projected
+
+
+def _onto_simplex(values: Mix, total: float) -> Mix:
+    """The nearest point of non-negative numbers that add up to `total` (Held, Wolfe and Crowder 1974)."""
+    falling = np.sort(values)[::-1]
+    excess = (np.cumsum(falling) - total) / np.arange(1, len(values) + 1)
+    last = int(np.nonzero(falling > excess)[0][-1])
+    nearest: Mix = np.maximum(values - excess[last], 0.0)
+    return nearest
+
+
+def risk_averse(first: Matrix, second: Matrix, variances: tuple[Matrix, Matrix] | None, risk: float) -> Mixes:
+    """Mixes of players that maximise mean - risk * variance of what they get: our reading of the risk-averse
+    equilibrium of a game-theoretic framework for managing risk; replicator dynamics with that worth.
+
+    The variance is over the opponent's mix and over single games.
+    """
+    spread = variances or (np.zeros_like(first), np.zeros_like(second))
+
+    def worth(mean: Matrix, variance: Matrix) -> Fitness:
+        def against(mix: Mix) -> Mix:
+            expected = mean @ mix
+            return expected - risk * ((variance + mean**2) @ mix - expected**2)
+
+        return against
+
+    return projected_replicator(worth(first, spread[0]), worth(second.T, spread[1].T), first.shape)
+
+
+def alpha_rank(payoff: Matrix, *, alpha: float = 100.0, population: int = 50) -> Mix:
+    """The share of time that evolution spends at each player (alpha-rank; Omidshafiei et al. 2019, Sci. Rep. 9:9937),
+    of one population that plays itself.
+
+    A mutant of j takes over a population of i with probability (1 - e^-d) / (1 - e^-(m d)), d = alpha * (what j gets
+    from i - what i gets from j), 1 / m where d is 0; the answer is where that chain stays in the long run.
+
+    Args:
+        payoff: [N, N].
+        alpha: how hard selection is, for payoffs of about 1; population: m.
+    """
+    size = len(payoff)
+    if size == 1:
+        return np.ones(1)
+    gain = np.clip(alpha * (payoff.T - payoff), -500.0 / population, 500.0)
+    even = np.abs(gain) < 1e-12
+    safe = np.where(even, 1.0, gain)
+    fixed = np.where(even, 1 / population, -np.expm1(-safe) / -np.expm1(-population * safe))
+    chain = fixed / (size - 1)
+    np.fill_diagonal(chain, 0.0)
+    np.fill_diagonal(chain, 1 - chain.sum(axis=1))
+    # Stationary: pi (P - 1) = 0 and sum 1; least squares has the one answer of an irreducible chain.
+    system = np.vstack([chain.T - np.eye(size), np.ones(size)])
+    mass, *_ = np.linalg.lstsq(system, np.append(np.zeros(size), 1.0), rcond=None)
+    mass = np.clip(mass, 0, None)
+    found: Mix = mass / mass.sum()
+    return found

@@ -1,0 +1,245 @@
+"""Where a league is kept: one SQLite file, or any database that SQLAlchemy reaches.
+
+Every finished game is one transaction: whoever is killed has lost the games that were on, and no other. A game's
+fixture is its key, so that no game is kept twice.
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Self
+
+import msgspec
+from sqlalchemy import Column, Engine, Integer, MetaData, String, Table, Text, create_engine, event, insert, select
+from sqlalchemy.engine import Connection, Row
+from sqlalchemy.exc import IntegrityError, SQLAlchemyError
+
+from mas.core.errors import ConfigError
+from mas.core.naming import did_you_mean
+from mas.league.records import Game, Member, Move
+
+_TABLES = MetaData()
+_TOURNAMENTS = Table(
+    "tournaments", _TABLES, Column("name", String(200), primary_key=True), Column("terms", Text, nullable=False)
+)
+_GAMES = Table(
+    "games",
+    _TABLES,
+    Column("tournament", String(200), primary_key=True),
+    Column("id", String(400), primary_key=True),
+    Column("round", Integer, nullable=False),
+    Column("number", Integer, nullable=False),
+    Column("seed", String(20), nullable=False),  # 63 bits do not fit every database's integers.
+    Column("players", Text, nullable=False),
+    Column("returns", Text, nullable=False),
+    Column("moves", Text, nullable=False),
+)
+_MEMBERS = Table(
+    "members",
+    _TABLES,
+    Column("name", String(200), primary_key=True),
+    Column("place", Integer, nullable=False, unique=True),
+    Column("source", Text, nullable=False),
+    Column("parent", String(200)),
+    Column("step", Integer, nullable=False),
+    Column("notes", Text, nullable=False),
+)
+
+Terms = Mapping[str, Any]
+"""What a tournament is played by: game, players, games of a pairing, seed; plain values."""
+
+
+class Store:
+    """Tournaments, their games and a league's members; for one process at a time to write."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    @classmethod
+    def open(cls, place: str | Path) -> Self:
+        """The league at a path, made where there is none, or at a database's URL (`postgresql://...`).
+
+        Raises:
+            ConfigError: it cannot be opened, or holds something else.
+        """
+        text = str(place)
+        if "://" not in text:
+            Path(text).parent.mkdir(parents=True, exist_ok=True)
+        try:
+            engine = create_engine(text if "://" in text else f"sqlite:///{text}")
+            if engine.dialect.name == "sqlite":
+                event.listen(engine, "connect", _survives_kills)
+            _TABLES.create_all(engine)
+        except (SQLAlchemyError, OSError, ImportError) as error:
+            raise ConfigError(f"the league at {text} cannot be opened: {_first_line(error)}") from error
+        return cls(engine)
+
+    def begin(self, tournament: str, terms: Terms) -> None:
+        """Begin a tournament, or go on with one of the same terms.
+
+        Raises:
+            ConfigError: there is one of that name with other terms.
+        """
+        said = msgspec.json.encode(dict(terms), order="deterministic").decode()
+        with self._transaction() as to:
+            found = to.execute(select(_TOURNAMENTS.c.terms).where(_TOURNAMENTS.c.name == tournament)).scalar()
+            if found is None:
+                to.execute(insert(_TOURNAMENTS).values(name=tournament, terms=said))
+                return
+        if found != said:
+            raise ConfigError(
+                f"tournament {tournament!r} has been begun with other terms ({_differing(found, said)}): "
+                "choose another name, or the same terms to go on"
+            )
+
+    def tournaments(self) -> dict[str, dict[str, Any]]:
+        """Terms of all tournaments, by name."""
+        with self._transaction() as of:
+            rows = of.execute(select(_TOURNAMENTS).order_by(_TOURNAMENTS.c.name)).all()
+        return {name: msgspec.json.decode(terms) for name, terms in rows}
+
+    def terms(self, tournament: str) -> dict[str, Any]:
+        """What a tournament is played by.
+
+        Raises:
+            ConfigError: there is none of that name.
+        """
+        known = self.tournaments()
+        if tournament not in known:
+            raise ConfigError(f"no tournament {tournament!r} in this league. {did_you_mean(tournament, known)}")
+        return known[tournament]
+
+    def add(self, tournament: str, game: Game) -> bool:
+        """Keep a game; False: it was kept before, and the first one stays."""
+        values = {
+            "tournament": tournament,
+            "id": game.id,
+            "round": game.round,
+            "number": game.number,
+            "seed": str(game.seed),
+            "players": _text(game.players),
+            "returns": _text(game.returns),
+            "moves": _text(game.moves),
+        }
+        try:
+            with self._transaction() as to:
+                to.execute(insert(_GAMES).values(values))
+        except IntegrityError:
+            return False
+        return True
+
+    def games(self, tournament: str) -> list[Game]:
+        """All games kept, by round, number and players: the same list whatever the order in which they ended."""
+        with self._transaction() as of:
+            rows = of.execute(
+                select(_GAMES)
+                .where(_GAMES.c.tournament == tournament)
+                .order_by(_GAMES.c.round, _GAMES.c.number, _GAMES.c.id)
+            ).all()
+        return [_game(row) for row in rows]
+
+    def ids(self, tournament: str) -> set[str]:
+        """Ids of the games kept."""
+        with self._transaction() as of:
+            return set(of.execute(select(_GAMES.c.id).where(_GAMES.c.tournament == tournament)).scalars())
+
+    def game(self, tournament: str, game: str) -> Game:
+        """One game.
+
+        Raises:
+            ConfigError: none of that id.
+        """
+        with self._transaction() as of:
+            row = of.execute(select(_GAMES).where(_GAMES.c.tournament == tournament, _GAMES.c.id == game)).one_or_none()
+        if row is None:
+            raise ConfigError(
+                f"no game {game!r} in tournament {tournament!r}. {did_you_mean(game, sorted(self.ids(tournament)))}"
+            )
+        return _game(row)
+
+    def enter(self, member: Member) -> None:
+        """Let a player into the league.
+
+        Raises:
+            ConfigError: there is one of that name, or no member of its parent's name.
+        """
+        known = {one.name: one for one in self.members()}
+        if member.parent is not None and member.parent not in known:
+            raise ConfigError(f"no member {member.parent!r} to descend from. {did_you_mean(member.parent, known)}")
+        if member.name in known:
+            raise ConfigError(f"the league has a member {member.name!r} already: names are never used again")
+        with self._transaction() as to:
+            to.execute(
+                insert(_MEMBERS).values(
+                    name=member.name,
+                    place=len(known),
+                    source=member.source,
+                    parent=member.parent,
+                    step=member.step,
+                    notes=_text(member.notes),
+                )
+            )
+
+    def members(self) -> list[Member]:
+        """All members, in the order in which they came."""
+        with self._transaction() as of:
+            rows = of.execute(select(_MEMBERS).order_by(_MEMBERS.c.place)).mappings().all()
+        return [
+            Member(
+                name=row["name"],
+                source=row["source"],
+                parent=row["parent"],
+                step=row["step"],
+                notes=msgspec.json.decode(row["notes"]),
+            )
+            for row in rows
+        ]
+
+    def close(self) -> None:
+        """Let go of the database."""
+        self._engine.dispose()
+
+    @contextmanager
+    def _transaction(self) -> Iterator[Connection]:
+        try:
+            with self._engine.begin() as connection:
+                yield connection
+        except IntegrityError:
+            raise
+        except SQLAlchemyError as error:
+            raise ConfigError(f"the league's database failed: {_first_line(error)}") from error
+
+
+def _survives_kills(connection: Any, _: Any) -> None:
+    """A write-ahead log: a killed process leaves whole transactions and nothing else."""
+    cursor = connection.cursor()
+    cursor.execute("PRAGMA journal_mode=WAL")
+    cursor.execute("PRAGMA synchronous=NORMAL")
+    cursor.execute("PRAGMA busy_timeout=10000")
+    cursor.close()
+
+
+def _game(row: Row[Any]) -> Game:
+    return Game(
+        id=row.id,
+        round=row.round,
+        number=row.number,
+        seed=int(row.seed),
+        players=msgspec.json.decode(row.players, type=tuple[str, ...]),
+        returns=msgspec.json.decode(row.returns, type=tuple[float, ...]),
+        moves=msgspec.json.decode(row.moves, type=tuple[Move, ...]),
+    )
+
+
+def _text(value: Any) -> str:
+    return msgspec.json.encode(value, order="deterministic").decode()
+
+
+def _differing(had: str, said: str) -> str:
+    one, other = msgspec.json.decode(had), msgspec.json.decode(said)
+    names = [name for name in {**one, **other} if one.get(name) != other.get(name)]
+    return ", ".join(f"{name}: {one.get(name)!r}, now {other.get(name)!r}" for name in names)
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).partition("\n")[0]

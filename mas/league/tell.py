@@ -1,0 +1,80 @@
+"""Tables and games as people read them in a terminal."""
+
+from rich.box import SIMPLE_HEAD
+from rich.table import Table as Grid
+from rich.text import Text
+
+from mas.core.environment import Environment
+from mas.league.match import replay
+from mas.league.records import Game
+from mas.league.standings import Standing, Table
+
+
+def ladder(table: Table, title: str) -> Grid:
+    """The ladder, best first."""
+    about = f"points per game with Wilson's {table.confidence:.0%} interval; rating: mu - 3 sigma"
+    grid = Grid(title=title, caption=about, box=SIMPLE_HEAD, pad_edge=False)
+    grid.add_column("")
+    grid.add_column("player", overflow="fold", min_width=10)
+    for column in ("rating", "w-d-l", "points", "payoff", "Nash", "alpha"):
+        grid.add_column(column, justify="right", no_wrap=True)
+    for place, row in enumerate(table.standings, 1):
+        grid.add_row(str(place), Text(row.name), *_cells(row))
+    return grid
+
+
+def _cells(row: Standing) -> tuple[str, ...]:
+    rate = row.points / row.games if row.games else 0.0
+    points = f"{rate:.2f} ({row.interval.low:.2f}-{row.interval.high:.2f})" if row.games else "-"
+    shares = ("-" if share is None else f"{share:.2f}" for share in (row.nash, row.alpha_rank))
+    return (f"{row.rating.ordinal:.1f}", f"{row.wins}-{row.draws}-{row.losses}", points, f"{row.payoff:+.2f}", *shares)
+
+
+def differences(table: Table) -> Grid | None:
+    """Who differs from whom against everybody else; None: too few games to say."""
+    if not table.comparisons:
+        return None
+    about = f"payoff a game against all others, {table.confidence:.0%} interval; g: Hedges; p: Welch, corrected by Holm"
+    grid = Grid(caption=about, box=SIMPLE_HEAD, pad_edge=False)
+    grid.add_column("against the others", overflow="fold")
+    for column in ("difference", "g", "p"):
+        grid.add_column(column, justify="right", no_wrap=True)
+    for one in table.comparisons:
+        found = one.difference
+        span = f"{found.mean:+.2f} ({found.interval.low:+.2f} to {found.interval.high:+.2f})"
+        grid.add_row(Text(f"{one.first} - {one.second}"), span, f"{found.g:+.2f}", f"{one.p:.2g}")
+    return grid
+
+
+def notes(table: Table) -> list[str]:
+    """What has to be said beside a ladder: circles, and illegal moves."""
+    found = []
+    if table.misleads:
+        found.append(
+            f"{table.cyclic:.0%} of the payoffs are circles in which everybody loses to somebody: "
+            "read the columns Nash and alpha, not the order."
+        )
+    return found + [f"{row.name} made {row.illegal} illegal moves." for row in table.standings if row.illegal]
+
+
+def story(game: Environment, played: Game) -> str:
+    """A game move by move: what was said, and how it stood then.
+
+    Raises:
+        EnvironmentFault: see `replay`.
+    """
+    boards, seats = replay(game, played), game.spec.seats
+    lines = [f"{seat}: {name}" for seat, name in zip(seats, played.players, strict=True)] + ["", boards[0]]
+    for step, board in enumerate(boards[1:]):
+        said = [move for move in played.moves if move.step == step]
+        lines += [
+            "",
+            *(f"{step + 1}. {move.player}: {move.text or 'passes'}{_wrong(move.is_legal)}" for move in said),
+            board,
+        ]
+    lines += ["", *(f"{name} got {got:+g}" for name, got in zip(played.players, played.returns, strict=True))]
+    return "\n".join(lines)
+
+
+def _wrong(is_legal: bool) -> str:
+    return "" if is_legal else "   (not a legal move)"

@@ -1,0 +1,145 @@
+"""The commands as somebody uses them, and what they refuse."""
+
+import csv
+import json
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from mas.cli import app
+from mas.core.errors import MasError
+
+TIC_TAC_TOE = ("--game", "open_spiel:tic_tac_toe")
+
+
+def mas(*words: str | Path) -> str:
+    done = CliRunner().invoke(app, ["league", *map(str, words)])
+    if done.exception is not None and not isinstance(done.exception, SystemExit):
+        raise done.exception
+    assert done.exit_code == 0, done.output
+    return done.output
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    """A league of one tournament: the best player, and two that draw lots."""
+    place = tmp_path / "league.db"
+    players = ("--player", "random", "--player", "best=minimax", "--player", "other=random")
+    said = mas("run", "--league", place, *TIC_TAC_TOE, *players, "--games", "20")
+    assert "60 games" in said
+    return place
+
+
+def rows(said: str) -> list[list[str]]:
+    return [line.split() for line in said.splitlines() if line.strip()[:1] in {"1", "2", "3"}]
+
+
+def test_the_ladder_has_the_best_first(place: Path) -> None:
+    said = mas("table", "--league", place)
+    (first, *_) = rows(said)
+    assert first[1] == "best"
+    assert first[3].endswith("-0"), "it never lost"
+    assert first[-2:] == ["1.00", "1.00"], "Nash and alpha-rank play nobody else"
+    assert "best - random" in said
+    assert "93 games" in mas("table", "--league", place, "--precision", "0.1")
+
+
+def test_going_on_plays_nothing_twice(place: Path) -> None:
+    before = mas("table", "--league", place)
+    again = mas(
+        "run", "--league", place, *TIC_TAC_TOE, "--player", "random", "--player", "best=minimax",
+        "--player", "other=random", "--games", "20",
+    )  # fmt: skip
+    assert rows(again) == rows(before)
+
+
+def test_games_are_listed_and_told(place: Path) -> None:
+    listed = mas("match", "--league", place, "--between", "best,random").splitlines()
+    assert len(listed) == 20
+    number = listed[0].split("\t")[0]
+    told = mas("match", number, "--league", place)
+    assert told.startswith("player_0: random\nplayer_1: best\n\n...\n...\n...\n")
+    assert "best got" in told
+
+
+class Closed(HTMLParser):
+    """Every tag is closed, nothing is loaded, nothing runs."""
+
+    VOID = ("meta",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open, self.figures = list[str](), 0
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        assert tag not in {"script", "link", "img"}
+        assert not any(name == "src" or (name == "href" and not (value or "").startswith("#")) for name, value in attrs)
+        self.figures += tag == "figure"
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+def test_the_export_has_all_games_and_a_page_by_itself(place: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    files = mas("export", "--league", place, "--out", out, "--replays", "1").splitlines()
+    assert [Path(file).name for file in files] == ["games.jsonl", "ladder.csv", "payoff.csv", "index.html"]
+    games = [json.loads(line) for line in (out / "games.jsonl").read_text().splitlines()]
+    assert len(games) == 60
+    ladder = list(csv.DictReader((out / "ladder.csv").read_text().splitlines()))
+    assert ladder[0]["player"] == "best"
+    assert sum(float(row["points"]) for row in ladder) == 60
+    pairs = (out / "payoff.csv").read_text().splitlines()
+    payoff = {(row["player"], row["opponent"]): row for row in csv.DictReader(pairs)}
+    assert payoff["best", "random"]["games"] == "20"
+    assert float(payoff["best", "random"]["mean"]) == -float(payoff["random", "best"]["mean"]) > 0.5
+    page = Closed()
+    page.feed((out / "index.html").read_text())
+    assert page.open == []
+    first = {frozenset(game["players"]): game for game in reversed(games)}.values()
+    assert page.figures == sum(1 + len(game["moves"]) for game in first), "a board for each move and the beginning"
+    with pytest.raises(MasError, match="not an empty directory"):
+        mas("export", "--league", place, "--out", out)
+
+
+def test_names_of_players_cannot_become_markup(tmp_path: Path) -> None:
+    place, out = tmp_path / "x.db", tmp_path / "out"
+    said = mas(
+        "run", "--league", place, *TIC_TAC_TOE, "--player", "<b>bold<b>=random", "--player", "[red]x=random",
+        "--games", "2",
+    )  # fmt: skip
+    assert "[red]x" in said
+    mas("export", "--league", place, "--out", out)
+    assert "<b>" not in (out / "index.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("run", "--game", "open_spiel:tictactoe", "--player", "random"), "Did you mean 'tic_tac_toe'"),
+        (("run", *TIC_TAC_TOE, "--player", "random"), "1 players for a game of 2"),
+        (("run", *TIC_TAC_TOE, "--player", "random", "--player", "random"), "there is a player 'random' already"),
+        (("run", *TIC_TAC_TOE, "--player", "a/b=random", "--player", "random"), "without '/' and ','"),
+        (("run", *TIC_TAC_TOE, "--player", "random", "--player", "x=random", "--games", "3"), "a multiple of 2"),
+        (("table", "--league", "nowhere.db"), "there is no league at nowhere.db: mas league run makes one"),
+        (("match", "0/0/a/b", "--between", "a,b"), "leave one of them out"),
+    ],
+)
+def test_what_is_refused(words: tuple[str, ...], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(MasError, match=message):
+        mas(*words)
+    assert not list(tmp_path.glob("league.db*")) or words[0] == "run"
+
+
+def test_unknown_names_are_told_what_there_is(place: Path) -> None:
+    with pytest.raises(MasError, match="no tournament 'cup' in this league"):
+        mas("table", "--league", place, "--name", "cup")
+    with pytest.raises(MasError, match=r"no player 'bets' in 'tournament'\. Did you mean 'best'"):
+        mas("match", "--league", place, "--between", "bets,random")
+    with pytest.raises(MasError, match="no game '0/0/best'"):
+        mas("match", "0/0/best", "--league", place)

@@ -1,0 +1,137 @@
+"""Meta-solvers against known equilibria, and against what ratings would say."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from oracles import ORACLES, near
+
+from mas.core.errors import ConfigError
+from mas.league.meta import Mixes, alpha_rank, exploitability, projected_replicator, replicator_step, risk_averse, solve
+from mas.league.payoff import cyclic_share
+
+ROCK_PAPER_SCISSORS = np.array([[0.0, -1.0, 1.0], [1.0, 0.0, -1.0], [-1.0, 1.0, 0.0]])
+GOLDEN = ORACLES["39_psro"]
+THIRD = np.full(3, 1 / 3)
+
+
+def test_one_replicator_step() -> None:
+    mix = np.array([0.6, 0.3, 0.1])
+    found = replicator_step(mix, ROCK_PAPER_SCISSORS @ mix, 0.1, 1e-6)
+    assert list(found) == near(GOLDEN["projected_replicator_one_step_dt01"])
+
+
+@pytest.mark.parametrize("name", ["nash", "projected_replicator", "uniform", "alpha_rank"])
+def test_rock_paper_scissors_is_played_evenly(name: str) -> None:
+    found = solve(name, ROCK_PAPER_SCISSORS, ROCK_PAPER_SCISSORS.T)  # type: ignore[arg-type]
+    for mix in found:
+        assert [round(float(value), 2) for value in mix] == GOLDEN["nash_rps_fictitious_play_2dp"]
+    assert exploitability(ROCK_PAPER_SCISSORS, ROCK_PAPER_SCISSORS.T, found) == pytest.approx(0, abs=1e-6)
+
+
+def test_exploitability_of_playing_rock_alone() -> None:
+    rock = np.array([1.0, 0.0, 0.0])
+    assert exploitability(ROCK_PAPER_SCISSORS, ROCK_PAPER_SCISSORS.T, Mixes(rock, rock)) == pytest.approx(2.0)
+    even = exploitability(ROCK_PAPER_SCISSORS, ROCK_PAPER_SCISSORS.T, Mixes(THIRD, THIRD))
+    assert even == pytest.approx(GOLDEN["exploitability_of_uniform_rps"])
+
+
+def test_nash_of_a_game_with_two_kinds_of_best_play_is_the_most_even() -> None:
+    # Two copies of rock: Nash averaging shares rock's third between them.
+    order = [0, 0, 1, 2]
+    copied = ROCK_PAPER_SCISSORS[np.ix_(order, order)]
+    assert list(solve("nash", copied, copied.T).first) == pytest.approx([1 / 6, 1 / 6, 1 / 3, 1 / 3], abs=1e-4)
+
+
+def test_nash_of_unequal_sides() -> None:
+    # Matching pennies with a third row that loses a little always: value 0, the third row is never played.
+    first = np.array([[1.0, -1.0], [-1.0, 1.0], [-0.5, -0.5]])
+    found = solve("nash", first, -first)
+    assert list(found.first) == pytest.approx([0.5, 0.5, 0.0], abs=1e-6)
+    assert list(found.second) == pytest.approx([0.5, 0.5], abs=1e-6)
+
+
+def test_nash_refuses_a_game_that_is_not_zero_sum() -> None:
+    with pytest.raises(ConfigError, match="add up to 2: take projected_replicator"):
+        solve("nash", np.ones((2, 2)), np.ones((2, 2)))
+
+
+def test_risk_aversion_turns_the_stag_hunt() -> None:
+    payoff = np.array([[4.0, -4.0], [2.0, 2.0]])
+    mix = np.array([0.8, 0.2])
+    for row, name in enumerate(("stag", "hare")):
+        golden = GOLDEN["mean_variance_our_reading"][name]
+        mean = float(payoff[row] @ mix)
+        variance = float(payoff[row] ** 2 @ mix) - mean**2
+        assert (mean, variance, mean - 0.5 * variance) == near(tuple(golden.values()))
+    # From even odds the stag is worth 0 and varies by 16, the hare is worth 2.
+    assert risk_averse(payoff, payoff.T, None, 0.5).first[1] > 0.9
+    # With stags worth 12 and -2 the mean says stag; it is the variance that says hare.
+    tempting = np.array([[12.0, -2.0], [2.0, 2.0]])
+    bold = solve("projected_replicator", tempting, tempting.T)
+    assert bold.first[0] > 0.9
+    assert solve("risk_averse", tempting, tempting.T, risk=0.5).first[1] > 0.9
+
+
+def test_the_variance_of_single_games_counts() -> None:
+    even, spread = np.zeros((2, 2)), np.array([[4.0, 4.0], [0.0, 0.0]])
+    found = risk_averse(even, even.T, (spread, np.zeros((2, 2))), 1.0)
+    assert found.first[1] > 0.9
+    assert list(found.second) == pytest.approx([0.5, 0.5])
+
+
+def test_alpha_rank_as_open_spiel_has_it() -> None:
+    alpharank = pytest.importorskip("open_spiel.python.egt.alpharank")
+    payoff = np.array([[0.0, 0.4, -0.2, 0.1], [-0.4, 0.0, 0.3, 0.0], [0.2, -0.3, 0.0, 0.2], [-0.1, 0.0, -0.2, 0.0]])
+    for alpha in (0.1, 1.0, 10.0):
+        _, _, mass, _, _ = alpharank.compute([payoff], m=50, alpha=alpha)
+        assert list(alpha_rank(payoff, alpha=alpha)) == pytest.approx(list(mass), abs=1e-6)
+
+
+def test_alpha_rank_is_of_one_population() -> None:
+    with pytest.raises(ConfigError, match="one population"):
+        solve("alpha_rank", np.zeros((2, 3)), np.zeros((2, 3)))
+
+
+def test_ratings_mislead_where_players_beat_each_other_in_a_circle() -> None:
+    """D beats everybody a little; A, B and C beat each other in a circle, and A beats weak players by far."""
+    strong = 0.9 * ROCK_PAPER_SCISSORS
+    payoff = np.zeros((5, 5))
+    payoff[:3, :3] = strong
+    payoff[0, 4], payoff[4, 0] = 1.0, -1.0  # Only the first of the circle plays well against the weak fifth.
+    ratings = payoff.mean(axis=1)
+    assert ratings.argmax() == 0, "by its rating the first one is the best"
+    found = solve("nash", payoff, payoff.T).first
+    beaten = payoff[1] @ np.eye(5)[0]
+    assert beaten == pytest.approx(0.9), "and the second beats it nearly always"
+    assert float((payoff.T @ found).min()) >= -1e-6, "nobody beats the mix"
+    assert float((payoff.T @ np.eye(5)[0]).min()) == pytest.approx(-0.9), "the best rated is beaten"
+    assert cyclic_share(payoff) > 0.5
+
+
+payoffs = st.lists(st.lists(st.integers(-5, 5).map(float), min_size=4, max_size=4), min_size=4, max_size=4)
+
+
+@settings(deadline=None, max_examples=40)
+@given(payoffs)
+def test_nash_cannot_be_exploited(rows: list[list[float]]) -> None:
+    first = np.array(rows)
+    found = solve("nash", first, -first)
+    assert all(mix.sum() == pytest.approx(1) and mix.min() >= 0 for mix in found)
+    assert exploitability(first, -first, found) <= 1e-4
+
+
+@settings(deadline=None, max_examples=40)
+@given(payoffs, st.floats(0.01, 1.0))
+def test_a_replicator_step_stays_among_probabilities(rows: list[list[float]], dt: float) -> None:
+    mix = np.full(4, 0.25)
+    for row in rows:
+        mix = replicator_step(mix, np.array(row), dt, 1e-6)
+        assert mix.sum() == pytest.approx(1)
+        assert mix.min() >= 1e-6 * (1 - 1e-9)
+
+
+def test_the_average_of_the_dynamics_is_returned() -> None:
+    first = np.array([[2.0, 0.0], [0.0, 1.0]])
+    found = projected_replicator(lambda y: first @ y, lambda x: -first.T @ x, (2, 2), dt=1e-2, iterations=20_000)
+    assert list(found.first) == pytest.approx([1 / 3, 2 / 3], abs=0.02)

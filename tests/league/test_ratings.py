@@ -1,0 +1,67 @@
+"""Ratings and payoffs of games."""
+
+import numpy as np
+import pytest
+
+from mas.core.errors import ConfigError
+from mas.league.payoff import as_matrix, cyclic_share, payoff_matrix
+from mas.league.ratings import rate
+
+
+def test_who_wins_is_rated_higher_and_surer() -> None:
+    found = rate(["strong", "weak", "absent"], [(("strong", "weak"), (1.0, -1.0))] * 10)
+    assert found["strong"].ordinal > found["absent"].ordinal
+    assert found["strong"].mu > 25 > found["weak"].mu
+    assert found["strong"].sigma < found["absent"].sigma == pytest.approx(25 / 3)
+
+
+def test_draws_leave_equals_equal() -> None:
+    found = rate(["a", "b"], [(("a", "b"), (0.0, 0.0))] * 5)
+    assert found["a"].mu == pytest.approx(found["b"].mu)
+
+
+def test_strangers_and_games_against_oneself_are_left_out() -> None:
+    assert rate(["a"], [(("a", "x"), (1.0, 0.0)), (("a", "a"), (1.0, -1.0))])["a"].mu == 25
+
+
+def test_a_circle_of_equals_has_equal_ratings_and_is_told_as_cyclic() -> None:
+    games = [
+        (("rock", "scissors"), (1.0, -1.0)),
+        (("scissors", "paper"), (1.0, -1.0)),
+        (("paper", "rock"), (1.0, -1.0)),
+    ]
+    found = payoff_matrix(["rock", "paper", "scissors"], games * 4)
+    assert cyclic_share(found.mean) == pytest.approx(1.0)
+    assert found.unplayed == []
+    mus = [rating.mu for rating in rate(found.players, games * 4).values()]
+    assert max(mus) - min(mus) < 5, "ratings see three players of about one strength, though each loses every game"
+
+
+def test_payoffs_have_means_variances_and_counts() -> None:
+    games = [(("a", "b"), (1.0, -1.0)), (("b", "a"), (0.0, 0.0)), (("a", "c"), (2.0, 5.0))]
+    found = payoff_matrix(["a", "b", "c"], games)
+    assert found.mean.tolist() == [[0.0, 0.5, 2.0], [-0.5, 0.0, 0.0], [5.0, 0.0, 0.0]]
+    assert found.variance[0, 1] == pytest.approx(0.5)
+    assert found.variance[0, 2] == 0.0
+    assert found.games.tolist() == [[0, 2, 1], [2, 0, 0], [1, 0, 0]]
+    assert found.unplayed == [("b", "c")]
+
+
+def test_a_ladder_is_not_cyclic() -> None:
+    skill = np.array([3.0, 1.0, 0.0, -4.0])
+    assert cyclic_share(skill[:, None] - skill[None, :]) == pytest.approx(0.0, abs=1e-12)
+    assert cyclic_share(np.zeros((2, 2))) == 0.0
+
+
+def test_games_of_three_count_for_each_two() -> None:
+    found = payoff_matrix(["a", "b", "c"], [(("a", "b", "c"), (2.0, 1.0, 0.0))])
+    assert found.games.sum() == 6
+    assert found.mean[0].tolist() == [0.0, 2.0, 2.0]
+
+
+@pytest.mark.parametrize("rows", [[[1.0], [1.0, 2.0]], [], [["x"]], [[float("nan")]]])
+def test_what_is_no_matrix_is_refused(rows: list[list[float]]) -> None:
+    with pytest.raises(ConfigError, match="not a matrix"):
+        as_matrix(rows)
+    with pytest.raises(ConfigError, match="a game of 2 players with 1 payoffs"):
+        payoff_matrix(["a"], [(("a", "b"), (1.0,))])

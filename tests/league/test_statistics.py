@@ -1,0 +1,88 @@
+"""Intervals and tests against scipy's own, and by their properties."""
+
+from itertools import pairwise
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from mas.core.errors import ConfigError
+from mas.league.statistics import bonferroni, games_needed, holm, welch, wilson
+
+
+@given(games=st.integers(1, 500), data=st.data(), confidence=st.sampled_from([0.8, 0.95, 0.99]))
+def test_wilson_is_scipys_for_whole_wins(games: int, data: st.DataObject, confidence: float) -> None:
+    wins = data.draw(st.integers(0, games))
+    wanted = stats.binomtest(wins, games).proportion_ci(confidence, method="wilson")
+    found = wilson(wins, games, confidence)
+    assert (found.low, found.high) == pytest.approx((wanted.low, wanted.high), abs=1e-12)
+
+
+def test_wilson_with_draws_lies_between() -> None:
+    found, less, more = wilson(5.5, 10), wilson(5, 10), wilson(6, 10)
+    assert less.low < found.low < more.low
+    assert less.high < found.high < more.high
+    assert wilson(0, 0) == wilson(0, 0).__class__(0.0, 1.0)
+
+
+@pytest.mark.parametrize(("points", "games"), [(-1, 3), (4, 3), (0.5, 0)])
+def test_wilson_refuses_impossible_points(points: float, games: int) -> None:
+    with pytest.raises(ConfigError, match="are not possible"):
+        wilson(points, games)
+
+
+def test_wilson_covers_as_often_as_it_says() -> None:
+    random, inside = Random(3), 0
+    for _ in range(2000):
+        wins = sum(random.random() < 0.3 for _ in range(40))
+        interval = wilson(wins, 40)
+        inside += interval.low <= 0.3 <= interval.high
+    assert inside / 2000 == pytest.approx(0.95, abs=0.02)
+
+
+@given(half_width=st.sampled_from([0.02, 0.05, 0.1, 0.3]), rate=st.sampled_from([0.1, 0.5, 0.9]))
+def test_games_needed_are_enough_and_one_less_is_not(half_width: float, rate: float) -> None:
+    def half(games: int) -> float:
+        found = wilson(rate * games, games)
+        return (found.high - found.low) / 2
+
+    games = games_needed(half_width, rate=rate)
+    assert half(games) <= half_width
+    assert games == 1 or half(games - 1) > half_width
+
+
+def test_games_needed_for_ten_points_at_even_odds() -> None:
+    assert games_needed(0.1) == 93
+    with pytest.raises(ConfigError, match=r"half_width=0\.5"):
+        games_needed(0.5)
+
+
+def test_welch_is_scipys_with_hedges_effect() -> None:
+    first, second = [1.0, 2.0, 4.0, 6.0], [0.0, 1.0, 0.5]
+    found, wanted = welch(first, second), stats.ttest_ind(first, second, equal_var=False)
+    assert found.p == pytest.approx(wanted.pvalue)
+    assert (found.interval.low, found.interval.high) == pytest.approx(tuple(wanted.confidence_interval()))
+    # Pooled: (3 * 4.916667 + 2 * 0.25) / 5 = 3.05; J = 1 - 3 / 19.
+    assert found.g == pytest.approx(2.75 / 3.05**0.5 * (1 - 3 / 19))
+
+
+def test_welch_where_nothing_varies() -> None:
+    assert (welch([1, 1], [1, 1]).p, welch([1, 1], [1, 1]).g) == (1.0, 0.0)
+    assert (welch([1, 1], [0, 0]).p, welch([1, 1], [0, 0]).g) == (0.0, float("inf"))
+    with pytest.raises(ConfigError, match="two of each"):
+        welch([1.0], [1.0, 2.0])
+
+
+def test_corrections_by_hand() -> None:
+    assert bonferroni([0.01, 0.04, 0.5]) == pytest.approx([0.03, 0.12, 1.0])
+    assert holm([0.04, 0.01, 0.03]) == pytest.approx([0.06, 0.03, 0.06])
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=8))
+def test_holm_keeps_the_order_and_never_exceeds_bonferroni(values: list[float]) -> None:
+    found = holm(values)
+    assert all(own <= other + 1e-12 for own, other in zip(found, bonferroni(values), strict=True))
+    pairs = sorted(zip(values, found, strict=True))
+    assert all(one[1] <= other[1] for one, other in pairwise(pairs) if one[0] < other[0])
