@@ -203,5 +203,5 @@ def test_what_cannot_be_attempted_again_is_refused_with_the_reason(scenario: str
 def test_a_team_that_acts_jointly_is_left_out_where_somebody_reflects() -> None:
     refine = build_scenario(REFINE)
     assert any(team.joint for team in refine.teams.values())
-    assert set(attempted(refine, AttemptOptions(guide="reflector")).teams) == {"team", "solo"}
+    assert set(attempted(refine, AttemptOptions(guide="reflector")).teams) == {"team", "solo", "thrice"}
     assert set(attempted(refine, AttemptOptions(guide="environment")).teams) == set(refine.teams)
