@@ -34,7 +34,7 @@ class Fixture:
 def round_robin(players: Sequence[str], *, seats: int, games: int, seed: int) -> list[Fixture]:
     """Every `seats` players play each other `games` times: each deal from every seat, so that luck is shared.
 
-    Round r holds the r-th game of all of them.
+    Round r holds the r-th game of all of them. In whichever order players are named, fixtures are the same.
 
     Args:
         games: a multiple of `seats`.
@@ -47,7 +47,7 @@ def round_robin(players: Sequence[str], *, seats: int, games: int, seed: int) ->
     return [
         Fixture(_turned(among, number), derive_seed(seed, *sorted(among), number // seats), number, number)
         for number in range(games)
-        for among in combinations(players, seats)
+        for among in combinations(sorted(players), seats)
     ]
 
 
@@ -60,14 +60,14 @@ def swiss_round(
     games, half of them from each seat.
 
     Args:
-        points: of each player so far; ties are kept in the order given.
+        points: of each player so far; ties are in the order of names.
         played: all games of the rounds before.
         games: of each pair, an even number.
 
     Raises:
         ConfigError: too few players, or an odd number of games.
     """
-    players = sorted(points, key=points.__getitem__, reverse=True)
+    players = sorted(points, key=lambda name: (-points[name], name))
     check_players(players, 2)
     check_games(games, 2)
     met = Counter(frozenset(fixture.players) for fixture in played)

@@ -29,8 +29,18 @@ def test_fixtures_depend_on_the_seed_and_not_on_the_order_of_names() -> None:
     one, again = (round_robin("ab", seats=2, games=2, seed=seed) for seed in (1, 1))
     assert one == again
     assert {fixture.seed for fixture in round_robin("ab", seats=2, games=2, seed=2)} != {one[0].seed}
-    turned = round_robin("ba", seats=2, games=2, seed=1)
-    assert {fixture.seed for fixture in turned} == {fixture.seed for fixture in one}
+    assert round_robin("ba", seats=2, games=2, seed=1) == one
+    three = round_robin("abcd", seats=3, games=3, seed=1)
+    assert [fixture.id for fixture in round_robin("cbda", seats=3, games=3, seed=1)] == [game.id for game in three]
+
+
+@pytest.mark.parametrize("turned", ["edcba", "cabed"])
+def test_swiss_rounds_do_not_depend_on_the_order_of_names(turned: str) -> None:
+    points = {"a": 1.0, "b": 1.0, "c": 1.0, "d": 1.0, "e": 0.0}
+    first = swiss_round(points, [], games=2, seed=0, number=0)
+    assert swiss_round({name: points[name] for name in turned}, [], games=2, seed=0, number=0) == first
+    second = swiss_round(points, first, games=2, seed=0, number=1)
+    assert swiss_round({name: points[name] for name in turned}, first, games=2, seed=0, number=1) == second
 
 
 @pytest.mark.parametrize(

@@ -54,6 +54,13 @@ async def test_all_fixtures_are_played_once_and_none_twice(tmp_path: Path) -> No
     assert told == [(24, 24)], "nothing was left to play"
 
 
+@pytest.mark.parametrize("rounds", [0, 2])
+async def test_going_on_with_players_named_in_another_order_plays_nothing_twice(tmp_path: Path, rounds: int) -> None:
+    store = Store.open(tmp_path / "league.db")
+    games = await run(store, terms(RANDOMS, rounds=rounds))
+    assert await run(store, terms(dict.fromkeys("cdba", "random"), rounds=rounds)) == games
+
+
 @pytest.mark.parametrize("rounds", [0, 3])
 async def test_games_do_not_depend_on_how_many_are_on(tmp_path: Path, rounds: int) -> None:
     one = await run(Store.open(tmp_path / "one.db"), terms(RANDOMS, rounds=rounds), at_once=1)
