@@ -8,13 +8,11 @@ from collections.abc import Callable
 from typing import Literal, NamedTuple, get_args
 
 import numpy as np
-import numpy.typing as npt
-from scipy.optimize import linprog, minimize
 
 from mas.core.errors import ConfigError
+from mas.league.maximin import Mix, most_even_maximin
 from mas.league.payoff import Matrix
 
-Mix = npt.NDArray[np.float64]
 Fitness = Callable[[Mix], Mix]
 """Probabilities of the others' players -> what each own player is worth against them."""
 
@@ -22,7 +20,7 @@ MetaSolver = Literal["uniform", "nash", "projected_replicator", "risk_averse", "
 META_SOLVERS: tuple[MetaSolver, ...] = get_args(MetaSolver)
 
 ZERO_SUM = 1e-9
-"""By how much payoffs of a zero-sum game may miss 0."""
+"""By how much, of the largest payoff, payoffs of a zero-sum game may miss 0."""
 
 
 class Mixes(NamedTuple):
@@ -37,9 +35,12 @@ def solve(
 ) -> Mixes:
     """The mixes that a meta-solver chooses.
 
+    The unit of the payoffs does not matter: they are divided by the largest one. `risk_averse` alone compares means
+    with variances: a hundredth of the risk is the same for payoffs a hundred times as large.
+
     Args:
         variances: of `first` and `second`, read by `risk_averse` alone; None: single games do not vary.
-        risk: lambda of `risk_averse`.
+        risk: lambda of `risk_averse`, per unit of the payoffs.
 
     Raises:
         ConfigError: matrices of different shape, `nash` of a game that is not zero-sum, or `alpha_rank` of two
@@ -47,6 +48,10 @@ def solve(
     """
     if first.shape != second.shape:
         raise ConfigError(f"payoffs of shape {first.shape} and {second.shape} are not of one game")
+    if name == "risk_averse":
+        return risk_averse(first, second, variances, risk)
+    largest = max(float(np.abs(first).max()), float(np.abs(second).max())) or 1.0
+    first, second = first / largest, second / largest
     match name:
         case "uniform":
             return Mixes(np.full(first.shape[0], 1 / first.shape[0]), np.full(first.shape[1], 1 / first.shape[1]))
@@ -54,8 +59,6 @@ def solve(
             return nash(first, second)
         case "projected_replicator":
             return projected_replicator(lambda other: first @ other, lambda other: second.T @ other, first.shape)
-        case "risk_averse":
-            return risk_averse(first, second, variances, risk)
         case "alpha_rank":
             if first.shape[0] != first.shape[1] or not np.allclose(first, second.T):
                 raise ConfigError(
@@ -77,51 +80,20 @@ def nash(first: Matrix, second: Matrix) -> Mixes:
     players weigh the same (Nash averaging; Balduzzi et al. 2018, arXiv 1806.02643).
 
     Raises:
-        ConfigError: the game is not zero-sum.
+        ConfigError: the game is not zero-sum, or its payoffs are of so different sizes that nothing can be computed.
     """
-    missed = float(np.abs(first + second).max())
-    if missed > ZERO_SUM * max(1.0, float(np.abs(first).max())):
+    if not is_zero_sum(first, second):
         raise ConfigError(
-            f"nash needs a zero-sum game, in this one payoffs of a game add up to {missed:g}: "
+            f"nash needs a zero-sum game, in this one payoffs of a game add up to {np.abs(first + second).max():g}: "
             "take projected_replicator or risk_averse"
         )
-    return Mixes(_maximin(first), _maximin(second.T))
+    even = most_even_maximin(first)
+    return Mixes(even, even if np.array_equal(first, second.T) else most_even_maximin(second.T))
 
 
-def _maximin(payoff: Matrix) -> Mix:
-    """The rows' mix that guarantees most, by linear programming; then the most even one that guarantees as much."""
-    rows, columns = payoff.shape
-    # Variables: the mix, and the guaranteed value v. Each column gives v at least.
-    found = linprog(
-        [0.0] * rows + [-1.0],
-        A_ub=np.hstack([-payoff.T, np.ones((columns, 1))]),
-        b_ub=np.zeros(columns),
-        A_eq=np.array([[1.0] * rows + [0.0]]),
-        b_eq=[1.0],
-        bounds=[(0, 1)] * rows + [(None, None)],
-    )
-    mix, value = np.clip(found.x[:-1], 0, None), float(found.x[-1])
-    return _most_even(payoff, mix / mix.sum(), value)
-
-
-def _most_even(payoff: Matrix, mix: Mix, value: float) -> Mix:
-    slack = 1e-9 * max(1.0, float(np.abs(payoff).max()))
-    found = minimize(
-        lambda x: float((x * np.log(np.maximum(x, 1e-12))).sum()),
-        mix,
-        jac=lambda x: np.log(np.maximum(x, 1e-12)) + 1,
-        method="SLSQP",
-        bounds=[(0, 1)] * len(mix),
-        constraints=[
-            {"type": "eq", "fun": lambda x: x.sum() - 1, "jac": lambda x: np.ones_like(x)},
-            {"type": "ineq", "fun": lambda x: payoff.T @ x - value + slack, "jac": lambda x: payoff.T},
-        ],
-        options={"maxiter": 500, "ftol": 1e-12},
-    )
-    even = np.clip(found.x, 0, None)
-    even = even / even.sum()
-    # Never worse than what linear programming guaranteed.
-    return even if found.success and float((payoff.T @ even).min()) >= value - 1e-6 else mix
+def is_zero_sum(first: Matrix, second: Matrix) -> bool:
+    """Whether what one side gets is what the other one loses, but for rounding."""
+    return bool(np.abs(first + second).max() <= ZERO_SUM * np.abs(first).max())
 
 
 def projected_replicator(
@@ -176,14 +148,18 @@ def risk_averse(first: Matrix, second: Matrix, variances: tuple[Matrix, Matrix] 
     """Mixes of players that maximise mean - risk * variance of what they get: our reading of the risk-averse
     equilibrium of a game-theoretic framework for managing risk; replicator dynamics with that worth.
 
-    The variance is over the opponent's mix and over single games.
+    The variance is over the opponent's mix and over single games. Worth is divided by the most it can be, so that the
+    dynamics run as far whatever the unit.
     """
     spread = variances or (np.zeros_like(first), np.zeros_like(second))
+    largest = max(float(np.abs(first).max()), float(np.abs(second).max()))
+    varies = max(float(spread[0].max()), float(spread[1].max()))
+    most = largest + abs(risk) * (largest**2 + varies) or 1.0
 
     def worth(mean: Matrix, variance: Matrix) -> Fitness:
         def against(mix: Mix) -> Mix:
             expected = mean @ mix
-            return expected - risk * ((variance + mean**2) @ mix - expected**2)
+            return (expected - risk * ((variance + mean**2) @ mix - expected**2)) / most
 
         return against
 

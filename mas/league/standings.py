@@ -4,9 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
-import numpy as np
-
-from mas.league.meta import alpha_rank, nash
+from mas.league.meta import is_zero_sum, solve
 from mas.league.payoff import Payoff, cyclic_share, payoff_matrix
 from mas.league.ratings import Rating, rate
 from mas.league.records import Game
@@ -130,11 +128,8 @@ def _shares(payoff: Payoff) -> Mapping[str, tuple[float | None, float | None]]:
     """Name -> share of Nash averaging and of alpha-rank."""
     if len(payoff.players) < 2 or payoff.unplayed:
         return {}
-    largest = float(np.abs(payoff.mean).max())
-    is_zero_sum = bool(np.abs(payoff.mean + payoff.mean.T).max() <= 1e-9 * max(1.0, largest))
-    even = nash(payoff.mean, payoff.mean.T).first if is_zero_sum else None
-    # Alpha is for payoffs of about 1.
-    long_run = alpha_rank(payoff.mean / largest) if largest else alpha_rank(payoff.mean)
+    even = solve("nash", payoff.mean, payoff.mean.T).first if is_zero_sum(payoff.mean, payoff.mean.T) else None
+    long_run = solve("alpha_rank", payoff.mean, payoff.mean.T).first
     return {
         name: (None if even is None else float(even[place]), float(long_run[place]))
         for place, name in enumerate(payoff.players)

@@ -1,13 +1,27 @@
 """Meta-solvers against known equilibria, and against what ratings would say."""
 
+import time
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracles import ORACLES, near
+from scipy.optimize import OptimizeResult
 
 from mas.core.errors import ConfigError
-from mas.league.meta import Mixes, alpha_rank, exploitability, projected_replicator, replicator_step, risk_averse, solve
+from mas.league import maximin
+from mas.league.meta import (
+    META_SOLVERS,
+    MetaSolver,
+    Mixes,
+    alpha_rank,
+    exploitability,
+    projected_replicator,
+    replicator_step,
+    risk_averse,
+    solve,
+)
 from mas.league.payoff import cyclic_share
 
 ROCK_PAPER_SCISSORS = np.array([[0.0, -1.0, 1.0], [1.0, 0.0, -1.0], [-1.0, 1.0, 0.0]])
@@ -118,7 +132,71 @@ def test_nash_cannot_be_exploited(rows: list[list[float]]) -> None:
     first = np.array(rows)
     found = solve("nash", first, -first)
     assert all(mix.sum() == pytest.approx(1) and mix.min() >= 0 for mix in found)
-    assert exploitability(first, -first, found) <= 1e-4
+    assert exploitability(first, -first, found) <= 1e-6 * max(1.0, np.abs(first).max())
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.integers(0, 10_000), st.integers(1, 12), st.sampled_from(["normal", "whole", "few", "ladder"]), st.data())
+def test_copies_of_a_player_weigh_the_same(seed: int, size: int, kind: str, data: st.DataObject) -> None:
+    random = np.random.default_rng(seed)
+    sides = {
+        "normal": random.normal(size=(size, size)),
+        "whole": random.integers(-3, 4, size=(size, size)).astype(float),
+        "few": np.sign(random.normal(size=(size, size))) * (random.random((size, size)) < 0.3),
+        "ladder": np.tanh(random.normal(size=(size, 1)) - random.normal(size=(1, size))),
+    }[kind]
+    copies = data.draw(st.lists(st.integers(0, size - 1), min_size=1, max_size=size))
+    order = [*range(size), *copies]
+    payoff = (sides - sides.T)[np.ix_(order, order)] * data.draw(st.sampled_from([1e-3, 1.0, 1e3]))
+    found = solve("nash", payoff, payoff.T)
+    assert exploitability(payoff, payoff.T, found) <= 1e-6 * np.abs(payoff).max()
+    for place, copied in enumerate(copies, size):
+        assert found.first[place] == pytest.approx(found.first[copied], abs=1e-7)
+        assert found.second[place] == pytest.approx(found.second[copied], abs=1e-7)
+
+
+def test_nash_of_equals_and_of_a_face_of_many_equilibria_is_the_most_even() -> None:
+    assert list(solve("nash", np.zeros((3, 3)), np.zeros((3, 3))).first) == pytest.approx([1 / 3] * 3)
+    # Column one gives 0 whoever plays, so the best mixes are those that get 0 or more of column two: x1 >= 2 x3. The
+    # even one does not; the most even one has x1 = 2 x3 and x ~ exp(lambda (1, 0, -2)), so lambda = ln(2) / 3.
+    first = np.array([[0.0, 1.0], [0.0, 0.0], [0.0, -2.0]])
+    tilted = np.array([2 ** (1 / 3), 1.0, 2 ** (-2 / 3)])
+    found = solve("nash", first, -first)
+    assert list(found.first) == pytest.approx(list(tilted / tilted.sum()), abs=1e-6)
+    assert list(found.second) == pytest.approx([1.0, 0.0], abs=1e-9)
+
+
+def test_nash_of_thirty_players_is_quick() -> None:
+    random, slowest = np.random.default_rng(5), 0.0
+    for _ in range(5):
+        sides = random.normal(size=(30, 30))
+        before = time.perf_counter()
+        found = solve("nash", sides - sides.T, sides.T - sides)
+        slowest = max(slowest, time.perf_counter() - before)
+        assert exploitability(sides - sides.T, sides.T - sides, found) <= 1e-6 * np.abs(sides - sides.T).max()
+    assert slowest < 1.0
+
+
+def test_what_cannot_be_solved_is_an_error_and_no_worse_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(maximin, "linprog", lambda *_, **__: OptimizeResult(status=4, message="numbers too far apart"))
+    with pytest.raises(ConfigError, match="no equilibrium of these payoffs could be computed \\(numbers too far apart"):
+        solve("nash", ROCK_PAPER_SCISSORS, ROCK_PAPER_SCISSORS.T)
+
+
+@pytest.mark.parametrize("name", META_SOLVERS)
+def test_the_unit_of_payoffs_does_not_matter(name: MetaSolver) -> None:
+    payoff = np.array([[0.0, -0.4, 0.9, 0.1], [0.4, 0.0, -0.7, 0.2], [-0.9, 0.7, 0.0, 0.1], [-0.1, -0.2, -0.1, 0.0]])
+    spread = np.random.default_rng(3).random((4, 4))
+
+    def mixes(unit: float) -> Mixes:
+        return solve(name, unit * payoff, unit * payoff.T, (unit**2 * spread, unit**2 * spread.T), 0.5 / unit)
+
+    wanted = mixes(1.0)
+    for unit in (0.01, 100.0, 1000.0):
+        for mix, want in zip(mixes(unit), wanted, strict=True):
+            assert list(mix) == pytest.approx(list(want), abs=1e-6)
+    if name == "projected_replicator":
+        assert exploitability(payoff, payoff.T, wanted) < 0.1
 
 
 @settings(deadline=None, max_examples=40)
