@@ -13,6 +13,7 @@ import msgspec
 from sqlalchemy import Column, Engine, Integer, MetaData, String, Table, Text, create_engine, event, insert, select
 from sqlalchemy.engine import Connection, Row
 from sqlalchemy.exc import IntegrityError, SQLAlchemyError
+from sqlalchemy.schema import CreateTable
 
 from mas.core.errors import ConfigError
 from mas.core.naming import did_you_mean
@@ -69,7 +70,10 @@ class Store:
             engine = create_engine(text if "://" in text else f"sqlite:///{text}")
             if engine.dialect.name == "sqlite":
                 event.listen(engine, "connect", _survives_kills)
-            _TABLES.create_all(engine)
+            with engine.begin() as connection:
+                for table in _TABLES.sorted_tables:
+                    # Another process may be making them just now.
+                    connection.execute(CreateTable(table, if_not_exists=True))
         except (SQLAlchemyError, OSError, ImportError) as error:
             raise ConfigError(f"the league at {text} cannot be opened: {_first_line(error)}") from error
         return cls(engine)
@@ -213,9 +217,9 @@ class Store:
 def _survives_kills(connection: Any, _: Any) -> None:
     """A write-ahead log: a killed process leaves whole transactions and nothing else."""
     cursor = connection.cursor()
+    cursor.execute("PRAGMA busy_timeout=10000")
     cursor.execute("PRAGMA journal_mode=WAL")
     cursor.execute("PRAGMA synchronous=NORMAL")
-    cursor.execute("PRAGMA busy_timeout=10000")
     cursor.close()
 
 
