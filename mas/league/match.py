@@ -21,7 +21,8 @@ class Chance:
         seat: whose move it is.
         observation: what that seat sees, and all that a fair player reads.
         legal: its legal actions; None where they cannot be listed.
-        random: new for each move, the same for the same game, step and seat.
+        random: new for each move, the same for the same game, step, seat and player; the same deal's other games, with
+            the players in other seats, have another one.
         copy: makes a copy of the game, for players that search in it.
     """
 
@@ -59,7 +60,11 @@ async def play(game: Environment, fixture: Fixture, players: Mapping[str, Player
         if step >= spec.max_turns:
             raise EnvironmentFault(f"{spec.name}: no end after {step} steps, its specification has {spec.max_turns}")
         said = await together(
-            [players[seated[seat]].move(_asked(game, seat, fixture.seed, step)) for seat in moving], "move"
+            [
+                players[seated[seat]].move(_asked(game, seat, derive_seed(fixture.seed, step, seat, seated[seat])))
+                for seat in moving
+            ],
+            "move",
         )
         paid = game.step(dict(zip(moving, said, strict=True)))
         for seat, terms in paid.rewards.items():
@@ -101,6 +106,5 @@ def replay(game: Environment, played: Game) -> list[str]:
     return told
 
 
-def _asked(game: Environment, seat: str, seed: int, step: int) -> Chance:
-    random = Random(derive_seed(seed, step, seat))
-    return Chance(seat, game.observe(seat), game.legal(seat), random, game.clone)
+def _asked(game: Environment, seat: str, seed: int) -> Chance:
+    return Chance(seat, game.observe(seat), game.legal(seat), Random(seed), game.clone)

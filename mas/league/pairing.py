@@ -1,7 +1,7 @@
 """Who plays whom: round robins and Swiss rounds, with seats and seeds balanced."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
@@ -56,23 +56,27 @@ def swiss_round(
 ) -> list[Fixture]:
     """Round `number` of a Swiss tournament: neighbours in points meet, nobody twice while it can be helped.
 
-    With an odd number the player with the fewest points who has not sat out yet does; everybody else plays `games`
-    games, half of them from each seat.
+    With an odd number the player with the fewest points who has not sat out yet does, and is paired from then on as if
+    it had won those games (a full-point bye); everybody else plays `games` games, half of them from each seat.
 
     Args:
-        points: of each player so far; ties are in the order of names.
+        points: of each player's games so far; ties are in the order of names.
         played: all games of the rounds before.
         games: of each pair, an even number.
 
     Raises:
         ConfigError: too few players, or an odd number of games.
     """
-    players = sorted(points, key=lambda name: (-points[name], name))
+    past = _rounds(points, played)
+    with_byes = {name: points[name] + games * (max(past.values()) - past[name]) for name in past}
+    players = sorted(points, key=lambda name: (-with_byes[name], name))
     check_players(players, 2)
     check_games(games, 2)
     met = Counter(frozenset(fixture.players) for fixture in played)
     if len(players) % 2:
-        players.remove(_sits_out(players, played))
+        # The last one of those who played in the most rounds: who sat out before plays.
+        most = max(past.values())
+        players.remove([name for name in players if past[name] == most][-1])
     graph: nx.Graph[str] = nx.Graph()
     # A pair that has met costs more than any sum of differences in rank.
     again = len(players) ** 3
@@ -115,8 +119,6 @@ def _turned(among: Sequence[str], by: int) -> tuple[str, ...]:
     return (*among[-shift:], *among[:-shift]) if shift else tuple(among)
 
 
-def _sits_out(players: Sequence[str], played: Sequence[Fixture]) -> str:
-    """The last one of those who played in the most rounds: who sat out before plays."""
-    rounds = {name: len({fixture.round for fixture in played if name in fixture.players}) for name in players}
-    most = max(rounds.values())
-    return [name for name in players if rounds[name] == most][-1]
+def _rounds(names: Iterable[str], played: Sequence[Fixture]) -> dict[str, int]:
+    """Name -> rounds in which it played."""
+    return {name: len({fixture.round for fixture in played if name in fixture.players}) for name in names}

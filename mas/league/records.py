@@ -32,6 +32,12 @@ class Game(msgspec.Struct, frozen=True, kw_only=True):
     moves: tuple[Move, ...]
 
     @property
+    def points(self) -> tuple[float, ...]:
+        """By seat: 1 for having more than all others, 0 for less than somebody, shared by those who have the most."""
+        best = max(self.returns)
+        return tuple(1 / self.returns.count(best) if got == best else 0.0 for got in self.returns)
+
+    @property
     def illegal(self) -> dict[str, int]:
         """Player -> moves that were not legal, of those who made any."""
         found: dict[str, int] = {}

@@ -2,12 +2,16 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import ceil, sqrt
+from math import ceil, copysign, fsum, inf, sqrt
 from statistics import fmean, variance
 
+import numpy as np
 from scipy import stats
 
 from mas.core.errors import ConfigError
+
+EXACT = 12
+"""Differences of which `paired` tries all signs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,13 +49,15 @@ def games_needed(half_width: float, confidence: float = 0.95, rate: float = 0.5)
 
     Args:
         half_width: more than 0 and less than 0.5.
-        rate: the expected share of points; 0.5 needs the most.
+        rate: the expected share of points, 0 to 1; 0.5 needs the most.
 
     Raises:
         ConfigError: an argument is out of its bounds.
     """
     if not 0 < half_width < 0.5:
         raise ConfigError(f"half_width={half_width} must lie between 0 and 0.5")
+    if not 0 <= rate <= 1:
+        raise ConfigError(f"rate={rate} must lie between 0 and 1")
     low, high = 1, ceil((_z(confidence) / half_width) ** 2) + 1
     while low < high:
         tried = (low + high) // 2
@@ -62,8 +68,8 @@ def games_needed(half_width: float, confidence: float = 0.95, rate: float = 0.5)
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Of two samples' means: `mean` of the first less that of the second, its `interval`, Welch's two-sided `p`, and
-    Hedges' g, the difference in standard deviations, corrected for small samples (Hedges 1981)."""
+    """`mean` of the first less that of the second, its `interval`, the two-sided `p`, and Hedges' g, the difference in
+    standard deviations, corrected for small samples (Hedges 1981); infinite where nothing varies."""
 
     mean: float
     interval: Interval
@@ -84,11 +90,48 @@ def welch(first: Sequence[float], second: Sequence[float], confidence: float = 0
     if not any(spread):
         far = float("inf") if mean > 0 else -float("inf")
         return Difference(mean, Interval(mean, mean), float(mean == 0), far if mean else 0.0)
-    found = stats.ttest_ind(first, second, equal_var=False)
-    interval = found.confidence_interval(confidence)
-    return Difference(
-        mean, Interval(float(interval.low), float(interval.high)), float(found.pvalue), _hedges(first, second, mean)
-    )
+    parts = spread[0] / len(first), spread[1] / len(second)
+    error = sqrt(sum(parts))
+    share = parts[0] / sum(parts)
+    freedom = 1 / (share**2 / (len(first) - 1) + (1 - share) ** 2 / (len(second) - 1))
+    return Difference(mean, *_student(mean, error, freedom, confidence), _hedges(first, second, mean))
+
+
+def paired(values: Sequence[float], confidence: float = 0.95) -> Difference:
+    """Whether differences that belong together, one of each deal, have a mean of 0.
+
+    p is that of all ways to turn the differences' signs, of up to 12 differences (exact), and Student's for more, but
+    never below what turning signs can reach, 2 / 2^n: differences that are all equal are no certainty. The interval is
+    Student's, g the mean in standard deviations, corrected for small samples.
+
+    Raises:
+        ConfigError: no values.
+    """
+    if not values:
+        raise ConfigError("no differences: a test needs one at least")
+    count, mean = len(values), fmean(values)
+    spread = sqrt(variance(values)) if count > 1 else 0.0
+    if spread:
+        interval, p = _student(mean, spread / sqrt(count), count - 1, confidence)
+        g = mean / spread * (1 - 3 / (4 * (count - 1) - 1))
+    else:
+        interval = Interval(mean, mean) if count > 1 else Interval(-inf, inf)
+        p, g = (0.0, copysign(inf, mean)) if mean else (1.0, 0.0)
+    return Difference(mean, interval, _turned(values) if count <= EXACT else max(p, 2.0 ** (1 - count)), g)
+
+
+def _turned(values: Sequence[float]) -> float:
+    """The share of all choices of signs whose sum is as far from 0 as that of the values."""
+    sums = np.zeros(1)
+    for value in values:
+        sums = np.concatenate([sums + value, sums - value])
+    return float((np.abs(sums) >= abs(fsum(values)) - 1e-9 * max(map(abs, values))).mean())
+
+
+def _student(mean: float, error: float, freedom: float, confidence: float) -> tuple[Interval, float]:
+    _z(confidence)
+    half = float(stats.t.ppf((1 + confidence) / 2, freedom)) * error
+    return Interval(mean - half, mean + half), float(2 * stats.t.sf(abs(mean) / error, freedom))
 
 
 def _hedges(first: Sequence[float], second: Sequence[float], mean: float) -> float:

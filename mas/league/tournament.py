@@ -90,14 +90,11 @@ async def run_tournament(
 
 
 def points_of(players: Sequence[str], games: Sequence[Game]) -> dict[str, float]:
-    """Points of each player: 1 for having more than all others in a game, 0 for less than somebody, shared by those
-    who have the most."""
+    """Points of each player in all games."""
     found = dict.fromkeys(players, 0.0)
     for game in games:
-        best = max(game.returns)
-        winners = [name for name, got in zip(game.players, game.returns, strict=True) if got == best]
-        for winner in winners:
-            found[winner] += 1 / len(winners)
+        for name, points in zip(game.players, game.points, strict=True):
+            found[name] += points
     return found
 
 

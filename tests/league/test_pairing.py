@@ -85,6 +85,14 @@ def test_swiss_rounds_repeat_no_pairing_and_let_everybody_play(count: int) -> No
     assert max(sat.values()) - min(sat.values()) <= 1, "nobody sits out twice before all others have once"
 
 
+def test_sitting_out_a_swiss_round_is_worth_winning_it() -> None:
+    first = swiss_round(dict.fromkeys("abcde", 0.0), [], games=2, seed=0, number=0)
+    assert {name for fixture in first for name in fixture.players} == set("abcd"), "e sits out"
+    points = {"a": 2.0, "b": 1.5, "c": 0.5, "d": 0.0, "e": 0.0}
+    second = swiss_round(points, first, games=2, seed=0, number=1)
+    assert {frozenset(fixture.players) for fixture in second} == {frozenset("ae"), frozenset("bc")}, "e has 2, too"
+
+
 def test_swiss_neighbours_in_points_meet() -> None:
     points = {"a": 4.0, "b": 0.0, "c": 4.0, "d": 0.0}
     found = swiss_round(points, [], games=2, seed=0, number=0)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from mas.core.errors import ConfigError
-from mas.league.statistics import bonferroni, games_needed, holm, welch, wilson
+from mas.league.statistics import bonferroni, games_needed, holm, paired, welch, wilson
 
 
 @given(games=st.integers(1, 500), data=st.data(), confidence=st.sampled_from([0.8, 0.95, 0.99]))
@@ -57,6 +57,9 @@ def test_games_needed_for_ten_points_at_even_odds() -> None:
     assert games_needed(0.1) == 93
     with pytest.raises(ConfigError, match=r"half_width=0\.5"):
         games_needed(0.5)
+    for rate in (-0.1, 1.5):
+        with pytest.raises(ConfigError, match=f"rate={rate} must lie between 0 and 1"):
+            games_needed(0.1, rate=rate)
 
 
 def test_welch_is_scipys_with_hedges_effect() -> None:
@@ -66,6 +69,42 @@ def test_welch_is_scipys_with_hedges_effect() -> None:
     assert (found.interval.low, found.interval.high) == pytest.approx(tuple(wanted.confidence_interval()))
     # Pooled: (3 * 4.916667 + 2 * 0.25) / 5 = 3.05; J = 1 - 3 / 19.
     assert found.g == pytest.approx(2.75 / 3.05**0.5 * (1 - 3 / 19))
+
+
+def test_welch_where_one_sample_does_not_vary() -> None:
+    # t = 0.5 / sqrt((1/3) / 4) = sqrt(3); all the variance is the first sample's, so its 3 degrees of freedom count.
+    found = welch([1.0, 1.0, 1.0, 0.0], [0.25] * 7)
+    half = stats.t.ppf(0.975, 3) * 0.25
+    assert found.p == pytest.approx(2 * stats.t.sf(2.0, 3))
+    assert (found.interval.low, found.interval.high) == pytest.approx((0.5 - half, 0.5 + half))
+    assert welch([0.25] * 7, [1.0, 1.0, 1.0, 0.0]).p == found.p
+    assert welch([1e-150, 0.0], [0.0, 0.0]).p == pytest.approx(0.5), "differences however small"
+
+
+def test_paired_by_hand() -> None:
+    # Of the 8 choices of signs of 1, 2, 4 two reach 7, four reach 5 or more.
+    assert paired([1.0, 2.0, 4.0]).p == 2 / 8
+    assert paired([-1.0, 2.0, 4.0]).p == 4 / 8
+    assert paired([2.0] * 5).p == 2 / 32
+    assert paired([2.0] * 100).p == 2.0**-99
+    assert paired([0.0] * 100).p == paired([0.0]).p == paired([3.0]).p == 1.0
+    with pytest.raises(ConfigError, match="no differences"):
+        paired([])
+
+
+def test_paired_is_students_of_many() -> None:
+    random = Random(2)
+    values = [random.gauss(0.3, 1) for _ in range(40)]
+    found, wanted = paired(values, 0.9), stats.ttest_1samp(values, 0)
+    assert found.p == pytest.approx(wanted.pvalue)
+    assert (found.interval.low, found.interval.high) == pytest.approx(tuple(wanted.confidence_interval(0.9)))
+
+
+@pytest.mark.parametrize("count", [3, 6, 12, 13, 40])
+def test_paired_finds_differences_of_coins_no_more_often_than_it_says(count: int) -> None:
+    random = Random(count)
+    found = sum(paired([random.choice((-1, 0, 0, 1)) for _ in range(count)]).p <= 0.05 for _ in range(1000))
+    assert found / 1000 <= 0.07
 
 
 def test_welch_where_nothing_varies() -> None:

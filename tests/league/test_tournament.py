@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -107,6 +108,23 @@ async def test_a_game_that_ends_otherwise_is_noticed(tmp_path: Path) -> None:
 
 def _fields(game: Game) -> dict[str, object]:
     return {name: getattr(game, name) for name in game.__struct_fields__}
+
+
+async def test_players_of_a_deals_mirrored_games_draw_for_themselves() -> None:
+    drawn = set()
+
+    class Draws:
+        async def move(self, asked: Chance) -> str:
+            drawn.add(asked.random.random())
+            return (asked.legal or ("",))[0]
+
+    players: dict[str, Player] = {"a": Draws(), "b": Draws()}
+    for _ in range(2):
+        games = [
+            await play(open_bridge(TIC_TAC_TOE), Fixture(seated, 3, 0, number), players)
+            for number, seated in enumerate((("a", "b"), ("b", "a")))
+        ]
+    assert len(drawn) == sum(len(game.moves) for game in games), "one number of each move, the same when played again"
 
 
 class Nonsense:
@@ -217,6 +235,13 @@ def test_what_is_no_league_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cannot be opened"):
         Store.open(path)
     assert path.read_text().startswith("this is no database")
+
+
+def test_a_league_may_be_opened_by_many_at_once(tmp_path: Path) -> None:
+    for number in range(8):
+        with ThreadPoolExecutor(8) as pool:
+            for store in pool.map(Store.open, [tmp_path / f"{number}.db"] * 8):
+                store.close()
 
 
 KILLED = """
