@@ -15,7 +15,7 @@ from mas.league.match import Player
 from mas.league.records import Game
 from mas.league.scripted import scripted
 from mas.league.standings import Table, standings
-from mas.league.statistics import games_needed
+from mas.league.statistics import bonferroni, games_needed, holm
 from mas.league.store import Store
 from mas.league.tell import differences, ladder, notes, story
 from mas.league.tournament import Terms, run_tournament
@@ -31,14 +31,19 @@ def play_tournament(league: str, name: str, terms: Terms, at_once: int) -> None:
     _print(standings(list(terms.players), found), f"{name}: {terms.game}, {len(found):,} games")
 
 
-def print_table(league: str, name: str, confidence: float, precision: float | None) -> None:
+def print_table(
+    league: str, name: str, confidence: float, precision: float | None, with_bonferroni: bool = False
+) -> None:
     """Print the ladder, and how many games a precision needs."""
     store, chosen = _chosen(league, name)
     found, terms = store.games(chosen), store.terms(chosen)
-    _print(standings(list(terms["players"]), found, confidence), f"{chosen}: {terms['game']}, {len(found):,} games")
+    correction = bonferroni if with_bonferroni else holm
+    said = standings(list(terms["players"]), found, confidence, correction)
+    _print(said, f"{chosen}: {terms['game']}, {len(found):,} games", correction.__name__.title())
     if precision is not None:
-        needed = games_needed(precision, confidence)
-        Console().print(f"+-{precision} points a game at {confidence:.0%} need {needed:,} games of a pairing at most.")
+        deals = games_needed(precision, confidence)
+        games = f", {deals * len(found[0].players):,} games" if found else ""
+        Console().print(f"+-{precision} points a game at {confidence:.0%} need {deals:,} deals{games}, at most.")
 
 
 def tell_game(league: str, name: str, game: str) -> str:
@@ -102,10 +107,10 @@ def _chosen(league: str, name: str) -> tuple[Store, str]:
     return store, known[0]
 
 
-def _print(table: Table, title: str) -> None:
+def _print(table: Table, title: str, correction: str = "Holm") -> None:
     console = Console()
     console.print(ladder(table, title))
-    if (grid := differences(table)) is not None:
+    for grid in differences(table, correction):
         console.print(grid)
     for line in notes(table):
         console.print(line, markup=False, highlight=False)

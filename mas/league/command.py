@@ -43,13 +43,14 @@ def table(
     name: Name = "",
     confidence: Confidence = 0.95,
     precision: Annotated[
-        float | None, typer.Option(help="say how many games a pairing needs for intervals of +- this many points")
+        float | None, typer.Option(help="say how many deals a player needs for intervals of +- this many points")
     ] = None,
+    bonferroni: Annotated[bool, typer.Option("--bonferroni", help="correct tests by Bonferroni, not by Holm")] = False,
 ) -> None:
     """The ladder of a tournament with intervals, tests, and what meta-solvers say."""
     from mas.league.actions import print_table
 
-    print_table(place, name, confidence, precision)
+    print_table(place, name, confidence, precision, bonferroni)
 
 
 @league.command()

@@ -17,7 +17,7 @@ from mas.league.match import replay
 from mas.league.payoff import Payoff
 from mas.league.records import Game
 from mas.league.standings import Table
-from mas.league.tell import notes
+from mas.league.tell import difference_cells, notes
 from mas.observe.atomic import write_bytes_atomic, write_text_atomic
 
 COLUMNS = (
@@ -97,6 +97,14 @@ def tournament_page(
         confidence=table.confidence,
         players=[row.name for row in table.standings],
         cells=_cells(table),
+        differences=[
+            (title, [(one.first, one.second, *difference_cells(one)) for one in comparisons])
+            for title, comparisons in (
+                ("In their own games", table.comparisons),
+                ("Against all others", table.against_others),
+            )
+            if comparisons
+        ],
         replays=[(played, _steps(game, played)) for played in shown],
     )
 

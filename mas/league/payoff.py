@@ -1,11 +1,11 @@
 """What players got from each other: the empirical payoff matrix, with its variances, and how much of it is cyclic."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from scipy import stats
 
 from mas.core.errors import ConfigError
 
@@ -77,16 +77,30 @@ def cyclic_share(mean: Matrix) -> float:
     return float((left**2).sum()) / whole if whole else 0.0
 
 
-def as_matrix(rows: Any) -> Matrix:
-    """Rows of numbers as a matrix of float64.
+def circles_p(differences: Mapping[tuple[str, str], Sequence[float]]) -> float:
+    """How likely residuals as large as these are where every difference is one of two ratings, and luck.
 
-    Raises:
-        ConfigError: not a rectangle of finite numbers.
+    The F test of lack of fit: differences are fitted by ratings, weighted least squares, and what is left, with
+    (N - 1) (N - 2) / 2 degrees of freedom of N players that all met, is held against how much a pair's deals vary.
+    Never below 2^-(degrees of freedom within pairs), what coins reach; 1 where no pair has two deals.
+
+    Args:
+        differences: of each pair that met what the first got more than the second, one number of each deal.
     """
-    try:
-        found = np.array(rows, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise ConfigError(f"not a matrix of numbers: {error}") from error
-    if found.ndim != 2 or not found.size or not np.isfinite(found).all():
-        raise ConfigError(f"not a matrix of finite numbers: shape {found.shape}")
-    return found
+    places = {name: place for place, name in enumerate(dict.fromkeys(name for pair in differences for name in pair))}
+    design = np.zeros((len(differences), len(places)))
+    for row, (first, second) in enumerate(differences):
+        design[row, places[first]], design[row, places[second]] = 1.0, -1.0
+    means = np.array([np.mean(values) for values in differences.values()])
+    weights = np.sqrt([len(values) for values in differences.values()])
+    within = float(sum(np.sum((np.asarray(values) - np.mean(values)) ** 2) for values in differences.values()))
+    repeats = int(sum(len(values) - 1 for values in differences.values()))
+    free = len(differences) - int(np.linalg.matrix_rank(design)) if differences else 0
+    if free < 1 or repeats < 1:
+        return 1.0
+    ratings, *_ = np.linalg.lstsq(design * weights[:, None], means * weights, rcond=None)
+    left = float(((means - design @ ratings) ** 2 * weights**2).sum())
+    if left <= 1e-12 * float((means**2 * weights**2).sum()):
+        return 1.0
+    p = float(stats.f.sf(left / free / (within / repeats), free, repeats)) if within else 0.0
+    return max(p, 2.0**-repeats)

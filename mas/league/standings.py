@@ -1,17 +1,23 @@
 """What the games of a tournament say: a ladder with intervals, who differs from whom, and what no ladder can say."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
+from mas.league.deals import Deal, deals_of
 from mas.league.meta import is_zero_sum, solve
-from mas.league.payoff import Payoff, cyclic_share, payoff_matrix
+from mas.league.payoff import Payoff, circles_p, cyclic_share, payoff_matrix
 from mas.league.ratings import Rating, rate
 from mas.league.records import Game
-from mas.league.statistics import Difference, Interval, holm, welch, wilson
+from mas.league.statistics import Difference, Interval, holm, paired, welch, wilson
 
 CYCLIC = 0.5
 """Above this share ratings say less than they hide."""
+SURE = 0.01
+"""Circles that luck would make more often than this are not told."""
+
+Correction = Callable[[Sequence[float]], list[float]]
+"""p values of a family of tests -> corrected ones."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,7 +26,8 @@ class Standing:
 
     Attributes:
         points: 1 for each game in which nobody had more, shared by those who had the most.
-        interval: Wilson's, of points per game.
+        interval: Wilson's, of points per game; its sample is the deals, as mirrored games share their luck: where they
+            share none it is too wide rather than too narrow.
         payoff: mean of what was paid in a game.
         nash: share of the most even equilibrium of the payoff matrix; None: the game is not zero-sum, or somebody has
             not met somebody.
@@ -44,7 +51,7 @@ class Standing:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Two players' payoffs against everybody else; `p`: corrected for all comparisons by Holm's procedure."""
+    """What one player got more than another; `p`: corrected for all comparisons of the same table."""
 
     first: str
     second: str
@@ -54,40 +61,60 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """All that is said of a tournament; `cyclic`: the share of the payoffs that no rating can tell."""
+    """All that is said of a tournament.
+
+    Attributes:
+        comparisons: of each two that met, over their own deals: a paired test.
+        against_others: of each two, over the deals in which the other one did not sit: Welch's test; empty unless all
+            met as often, as those of a Swiss tournament had different opponents.
+        cyclic: the share of the payoffs that no rating can tell; None: somebody has not met somebody, or the game has
+            more than two seats.
+        cyclic_p: how likely such circles are by luck.
+    """
 
     standings: tuple[Standing, ...]
     comparisons: tuple[Comparison, ...]
+    against_others: tuple[Comparison, ...]
     payoff: Payoff
-    cyclic: float
+    cyclic: float | None
+    cyclic_p: float
     confidence: float
 
     @property
     def misleads(self) -> bool:
-        """Whether players beat each other in circles so much that the ladder's order means little."""
-        return self.cyclic > CYCLIC
+        """Whether players beat each other in circles, not by luck, and so much that the ladder's order means little."""
+        return self.cyclic is not None and self.cyclic > CYCLIC and self.cyclic_p <= SURE
 
 
-def standings(players: Sequence[str], games: Sequence[Game], confidence: float = 0.95) -> Table:
+def standings(
+    players: Sequence[str], games: Sequence[Game], confidence: float = 0.95, correction: Correction = holm
+) -> Table:
     """The table of a tournament, best rating first.
 
     Args:
         players: all of them, those without a game too.
         games: in an order that does not depend on when they ended, as a `Store` gives them: ratings depend on it.
+        correction: of the tests, `holm` or `bonferroni`.
 
     Raises:
         ConfigError: a confidence outside of 0 to 1.
     """
     pairs = [(game.players, game.returns) for game in games]
     payoff, ratings = payoff_matrix(players, pairs), rate(players, pairs)
-    shares = _shares(payoff)
-    rows = [_standing(name, games, ratings[name], shares.get(name, (None, None)), confidence) for name in players]
+    shares, deals = _shares(payoff), deals_of(games)
+    rows = [
+        _standing(name, games, deals, ratings[name], shares.get(name, (None, None)), confidence) for name in players
+    ]
     rows.sort(key=lambda row: (-row.rating.ordinal, row.name))
+    apart = _differences([row.name for row in rows], deals)
+    is_whole = not payoff.unplayed and all(len(game.players) == 2 for game in games)
     return Table(
         tuple(rows),
-        _comparisons([row.name for row in rows], games, confidence),
+        _corrected({pair: paired(values, confidence) for pair, values in apart.items()}, correction),
+        _corrected(_against_others([row.name for row in rows], deals, payoff, confidence), correction),
         payoff,
-        cyclic_share(payoff.mean),
+        cyclic_share(payoff.mean) if is_whole else None,
+        circles_p(apart) if is_whole else 1.0,
         confidence,
     )
 
@@ -95,6 +122,7 @@ def standings(players: Sequence[str], games: Sequence[Game], confidence: float =
 def _standing(
     name: str,
     games: Sequence[Game],
+    deals: Sequence[Deal],
     rating: Rating,
     shares: tuple[float | None, float | None],
     confidence: float,
@@ -102,11 +130,11 @@ def _standing(
     results, paid, illegal = list[float](), list[float](), 0
     for game in games:
         if name in game.players:
-            got = game.returns[game.players.index(name)]
-            best, among = max(game.returns), game.returns.count(max(game.returns))
-            results.append(1 / among if got == best else 0.0)
-            paid.append(got)
+            seat = game.players.index(name)
+            results.append(game.points[seat])
+            paid.append(game.returns[seat])
             illegal += game.illegal.get(name, 0)
+    points = [deal.points[name] for deal in deals if name in deal.points]
     wins, losses = results.count(1.0), results.count(0.0)
     return Standing(
         name=name,
@@ -115,7 +143,7 @@ def _standing(
         draws=len(results) - wins - losses,
         losses=losses,
         points=sum(results),
-        interval=wilson(sum(results), len(results), confidence),
+        interval=wilson(sum(points), len(points), confidence),
         payoff=sum(paid) / len(paid) if paid else 0.0,
         rating=rating,
         nash=shares[0],
@@ -136,22 +164,38 @@ def _shares(payoff: Payoff) -> Mapping[str, tuple[float | None, float | None]]:
     }
 
 
-def _comparisons(names: Sequence[str], games: Sequence[Game], confidence: float) -> tuple[Comparison, ...]:
-    """Of each two players, without the games in which both sat: those are not independent samples."""
-    found = []
+def _differences(names: Sequence[str], deals: Sequence[Deal]) -> dict[tuple[str, str], list[float]]:
+    """Of each two that met what the first got more than the second, in each deal in which both sat."""
+    found: dict[tuple[str, str], list[float]] = {}
+    for pair in combinations(names, 2):
+        first, second = pair
+        both = [deal.returns for deal in deals if first in deal.returns and second in deal.returns]
+        if both:
+            found[pair] = [got[first] - got[second] for got in both]
+    return found
+
+
+def _against_others(
+    names: Sequence[str], deals: Sequence[Deal], payoff: Payoff, confidence: float
+) -> dict[tuple[str, str], Difference]:
+    """Of each two, without the deals in which both sat: those are not independent samples."""
+    met = {int(payoff.games[i, j]) for i, j in combinations(range(len(names)), 2)}
+    if len(met) != 1 or 0 in met:
+        return {}
+    found = {}
     for first, second in combinations(names, 2):
         samples = [
-            [
-                game.returns[game.players.index(own)]
-                for game in games
-                if own in game.players and other not in game.players
-            ]
+            [deal.returns[own] for deal in deals if own in deal.returns and other not in deal.returns]
             for own, other in ((first, second), (second, first))
         ]
         if min(map(len, samples)) > 1:
-            found.append((first, second, welch(samples[0], samples[1], confidence)))
-    corrected = holm([difference.p for _, _, difference in found])
+            found[first, second] = welch(samples[0], samples[1], confidence)
+    return found
+
+
+def _corrected(found: Mapping[tuple[str, str], Difference], correction: Correction) -> tuple[Comparison, ...]:
+    corrected = correction([difference.p for difference in found.values()])
     return tuple(
         Comparison(first, second, difference, p)
-        for (first, second, difference), p in zip(found, corrected, strict=True)
+        for ((first, second), difference), p in zip(found.items(), corrected, strict=True)
     )

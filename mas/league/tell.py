@@ -7,12 +7,12 @@ from rich.text import Text
 from mas.core.environment import Environment
 from mas.league.match import replay
 from mas.league.records import Game
-from mas.league.standings import Standing, Table
+from mas.league.standings import Comparison, Standing, Table
 
 
 def ladder(table: Table, title: str) -> Grid:
     """The ladder, best first."""
-    about = f"points per game with Wilson's {table.confidence:.0%} interval; rating: mu - 3 sigma"
+    about = f"points per game with Wilson's {table.confidence:.0%} interval over deals; rating: mu - 3 sigma"
     grid = Grid(title=title, caption=about, box=SIMPLE_HEAD, pad_edge=False)
     grid.add_column("")
     grid.add_column("player", overflow="fold", min_width=10)
@@ -30,20 +30,30 @@ def _cells(row: Standing) -> tuple[str, ...]:
     return (f"{row.rating.ordinal:.1f}", f"{row.wins}-{row.draws}-{row.losses}", points, f"{row.payoff:+.2f}", *shares)
 
 
-def differences(table: Table) -> Grid | None:
-    """Who differs from whom against everybody else; None: too few games to say."""
-    if not table.comparisons:
-        return None
-    about = f"payoff a game against all others, {table.confidence:.0%} interval; g: Hedges; p: Welch, corrected by Holm"
-    grid = Grid(caption=about, box=SIMPLE_HEAD, pad_edge=False)
-    grid.add_column("against the others", overflow="fold")
-    for column in ("difference", "g", "p"):
-        grid.add_column(column, justify="right", no_wrap=True)
-    for one in table.comparisons:
-        found = one.difference
-        span = f"{found.mean:+.2f} ({found.interval.low:+.2f} to {found.interval.high:+.2f})"
-        grid.add_row(Text(f"{one.first} - {one.second}"), span, f"{found.g:+.2f}", f"{one.p:.2g}")
-    return grid
+def differences(table: Table, correction: str = "Holm") -> list[Grid]:
+    """Who differs from whom: in their own games, and, of a round robin of three or more, against everybody else."""
+    told = (
+        ("head to head", "in their own games", "paired test of deals", table.comparisons),
+        ("against the others", "against all others", "Welch", table.against_others),
+    )
+    found = []
+    for title, where, test, comparisons in told:
+        about = f"payoff a game {where}, {table.confidence:.0%} interval; g: Hedges; p: {test}, {correction}"
+        grid = Grid(caption=about, box=SIMPLE_HEAD, pad_edge=False)
+        grid.add_column(title, overflow="fold")
+        for column in ("difference", "g", "p"):
+            grid.add_column(column, justify="right", no_wrap=True)
+        for one in comparisons:
+            grid.add_row(Text(f"{one.first} - {one.second}"), *difference_cells(one))
+        found += [grid] if comparisons else []
+    return found
+
+
+def difference_cells(one: Comparison) -> tuple[str, str, str]:
+    """Difference with its interval, effect, p."""
+    found = one.difference
+    span = f"{found.mean:+.2f} ({found.interval.low:+.2f} to {found.interval.high:+.2f})"
+    return span, f"{found.g:+.2f}", f"{one.p:.2g}"
 
 
 def notes(table: Table) -> list[str]:
@@ -51,8 +61,8 @@ def notes(table: Table) -> list[str]:
     found = []
     if table.misleads:
         found.append(
-            f"{table.cyclic:.0%} of the payoffs are circles in which everybody loses to somebody: "
-            "read the columns Nash and alpha, not the order."
+            f"{table.cyclic:.0%} of the payoffs are circles in which everybody loses to somebody, more than luck makes "
+            f"(p = {table.cyclic_p:.2g}): read the columns Nash and alpha, not the order."
         )
     return found + [f"{row.name} made {row.illegal} illegal moves." for row in table.standings if row.illegal]
 

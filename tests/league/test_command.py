@@ -43,7 +43,26 @@ def test_the_ladder_has_the_best_first(place: Path) -> None:
     assert first[3].endswith("-0"), "it never lost"
     assert first[-2:] == ["1.00", "1.00"], "Nash and alpha-rank play nobody else"
     assert "best - random" in said
-    assert "93 games" in mas("table", "--league", place, "--precision", "0.1")
+    assert said.count("best - random") == 2, "in their own games, and against the others"
+    assert "head to head" in said
+    assert "paired test of deals, Holm" in " ".join(said.split())
+    assert "93 deals, 186 games" in mas("table", "--league", place, "--precision", "0.1")
+
+
+def test_tests_are_corrected_by_bonferroni_if_wanted(place: Path) -> None:
+    said = mas("table", "--league", place, "--bonferroni")
+    assert "Bonferroni" in said
+    assert "Holm" not in said
+
+
+def test_two_players_are_compared(tmp_path: Path) -> None:
+    said = mas(
+        "run", "--league", tmp_path / "x.db", *TIC_TAC_TOE, "--player", "random", "--player", "best=minimax",
+        "--games", "40",
+    )  # fmt: skip
+    line = next(line for line in said.splitlines() if "best - random" in line)
+    assert float(line.split()[-1]) < 0.001, line
+    assert "against the others" not in said, "there are none"
 
 
 def test_going_on_plays_nothing_twice(place: Path) -> None:
@@ -60,7 +79,7 @@ def test_games_are_listed_and_told(place: Path) -> None:
     assert len(listed) == 20
     number = listed[0].split("\t")[0]
     told = mas("match", number, "--league", place)
-    assert told.startswith("player_0: random\nplayer_1: best\n\n...\n...\n...\n")
+    assert told.startswith("player_0: best\nplayer_1: random\n\n...\n...\n...\n")
     assert "best got" in told
 
 
@@ -100,6 +119,7 @@ def test_the_export_has_all_games_and_a_page_by_itself(place: Path, tmp_path: Pa
     page = Closed()
     page.feed((out / "index.html").read_text())
     assert page.open == []
+    assert "best − random" in (out / "index.html").read_text()
     first = {frozenset(game["players"]): game for game in reversed(games)}.values()
     assert page.figures == sum(1 + len(game["moves"]) for game in first), "a board for each move and the beginning"
     with pytest.raises(MasError, match="not an empty directory"):

@@ -2,9 +2,10 @@
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from mas.core.errors import ConfigError
-from mas.league.payoff import as_matrix, cyclic_share, payoff_matrix
+from mas.league.payoff import circles_p, cyclic_share, payoff_matrix
 from mas.league.ratings import rate
 
 
@@ -59,9 +60,16 @@ def test_games_of_three_count_for_each_two() -> None:
     assert found.mean[0].tolist() == [0.0, 2.0, 2.0]
 
 
-@pytest.mark.parametrize("rows", [[[1.0], [1.0, 2.0]], [], [["x"]], [[float("nan")]]])
-def test_what_is_no_matrix_is_refused(rows: list[list[float]]) -> None:
-    with pytest.raises(ConfigError, match="not a matrix"):
-        as_matrix(rows)
+def test_the_test_of_circles_by_hand() -> None:
+    # Three pairs of 4 deals, means 0.5, 0.5 and -0.5 of A-B, B-C, A-C: a circle of 1.5, of which 0.5 is left at each
+    # pair: 12 * 0.25 = 3 with 1 degree of freedom. Within pairs 3 * 4 * 0.25 = 3 with 9: F = 9.
+    pairs = {("a", "b"): [0.0, 1.0, 0.0, 1.0], ("b", "c"): [0.0, 1.0, 0.0, 1.0], ("a", "c"): [0.0, -1.0, 0.0, -1.0]}
+    assert circles_p(pairs) == pytest.approx(stats.f.sf(9.0, 1, 9))
+    assert circles_p({("a", "b"): [1.0, 1.0], ("b", "c"): [1.0, 1.0], ("a", "c"): [-1.0, -1.0]}) == 2.0**-3
+    assert circles_p({("a", "b"): [1.0, 1.0], ("b", "c"): [1.0, 1.0], ("a", "c"): [2.0, 2.0]}) == 1.0
+    assert circles_p({("a", "b"): [1.0, 0.0]}) == circles_p({}) == 1.0, "two players make no circle"
+
+
+def test_games_and_payoffs_have_to_be_as_many() -> None:
     with pytest.raises(ConfigError, match="a game of 2 players with 1 payoffs"):
         payoff_matrix(["a"], [(("a", "b"), (1.0,))])
