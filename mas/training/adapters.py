@@ -12,7 +12,7 @@ from mas.serving.model import BaseModel
 from mas.serving.weights import AdapterWeights
 from mas.training.canary import check_held, check_sampled, probes_of
 from mas.training.casting import Casting
-from mas.training.checkpoint import Progress, load_checkpoint, save_checkpoint, update_tensors
+from mas.training.checkpoint import NO_FILES, Progress, load_checkpoint, save_checkpoint, update_tensors
 from mas.training.crew import Crew, Players, new_adapters, trainable_adapters
 from mas.training.experience.library import Library
 from mas.training.learner import Learner
@@ -82,9 +82,9 @@ class TrainableAdapters:
         """The update's."""
         return self.update.state()
 
-    def save(self, directory: Path, progress: Progress, keep: int) -> Path:
+    def save(self, directory: Path, progress: Progress, keep: int, more: Mapping[str, bytes] = NO_FILES) -> Path:
         """See `save_checkpoint`."""
-        return save_checkpoint(directory, self.learner, progress, keep, self.update.tensors())
+        return save_checkpoint(directory, self.learner, progress, keep, self.update.tensors(), more)
 
     def load(self, checkpoint: Path) -> Progress:
         """See `load_checkpoint`."""
