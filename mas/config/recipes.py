@@ -398,16 +398,16 @@ RECIPES: dict[str, Recipe] = {
         title="Small LLMs Are Weak Tool Learners",
         paper="2401.07324",
         does="One backbone learns from all roles; planner, caller and summariser then go on with copies of it.",
-        differs="imitates the team's own better answers instead of recorded ones; 8 steps before the fork are ours; the "
-        "optimiser's state is copied, too",
+        differs="imitates the team's own better answers instead of recorded ones; 8 steps before the fork are ours; "
+        "the optimiser's state is copied, too",
         scenario="tool_use",
     ),
     "hrpo": Recipe(
         title="HRPO (MasHost)",
         paper="2506.08507",
         does="Beside the comparison of episodes, each action has what it was paid by itself.",
-        differs="the formula and its weight are our reading of the abstract; actions are turns of a fixed team, no edits "
-        "of its graph; own terms count in the episode's reward, too",
+        differs="the formula and its weight are our reading of the abstract; actions are turns of a fixed team, no "
+        "edits of its graph; own terms count in the episode's reward, too",
         scenario="plan_path",
         needs="several turns",
     ),
