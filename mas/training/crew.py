@@ -38,8 +38,10 @@ from mas.training.checks import (
     check_inherit,
     check_late,
     check_repairs,
+    check_seats,
     check_shared,
     check_siblings,
+    check_spending,
     check_templates,
     check_turns,
 )
@@ -136,6 +138,8 @@ def check_trainable(config: Config, scenario: Scenario) -> None:
     Casting(algorithm, trained)
     check_fork(config, adapters)
     check_turns(config.algorithm, scenario, team)
+    check_seats(algorithm, scenario, team)
+    check_spending(algorithm, team)
     check_inherit(algorithm, team)
     check_answers(algorithm, scenario, team)
     check_shared(algorithm, scenario, team)
