@@ -24,7 +24,7 @@ from mas.training.advantages.trajectories import over_trajectories
 from mas.training.advantages.uncertainty import modulated_advantages
 from mas.training.advantages.whiten import whiten
 from mas.training.grown import grown_advantages
-from mas.training.rewards import MODEL, term_weights, total_reward
+from mas.training.rewards import MODEL, OWN, TEAM, term_weights, total_reward
 from mas.training.shaping.length import overlong_penalty
 from mas.training.shaping.partial import Answer, entity_rewards
 
@@ -127,6 +127,7 @@ class _Table:
         paid = [turn.paid if self.is_own else turn.rewards for turn in self.first]
         totals = [total_reward(terms, self.rewards) for terms in paid]
         if self.rewards.partial is not None:
+            totals = [0.0 if is_long else total for total, is_long in zip(totals, self.is_long, strict=True)]
             totals = [total + own for total, own in zip(totals, self._partial(self.rewards.partial.alpha), strict=True)]
         return [total * share - lost for total, share, lost in zip(totals, self.shares, self.lost, strict=True)]
 
@@ -142,10 +143,12 @@ class _Table:
         return earned
 
     def _answer(self, row: int) -> Answer:
+        if self.is_long[row]:
+            return "error"
         if self.episodes[self.first[row].episode].success:
             return "correct"
         is_unread = any(self.turns[i].failure is not None for i in self.indices[self.rows[row]])
-        return "error" if is_unread or self.is_long[row] else "wrong"
+        return "error" if is_unread else "wrong"
 
     def spread(self, values: Sequence[float]) -> list[float]:
         """A row's value to each of its turns."""
@@ -234,7 +237,8 @@ def _step_terms(turns: Sequence[Turn], rewards: RewardOptions, options: StepOpti
     """Every turn's own term, before its weight."""
     values = [turn.paid.get(MODEL, 0.0) for turn in turns]
     if options.value != "model":
-        values = [total_reward(turn.paid, rewards) for turn in turns]
+        kinds = (OWN,) if options.value == "own" else (OWN, TEAM)
+        values = [total_reward(_of_kind(turn.paid, kinds), rewards) for turn in turns]
     if options.value == "return":
         trajectories = [(turn.group, turn.trajectory) for turn in turns]
         places = [_place(turn) for turn in turns]
@@ -244,6 +248,10 @@ def _step_terms(turns: Sequence[Turn], rewards: RewardOptions, options: StepOpti
     return group_advantages(
         values, _step_keys(turns, options, known.step), baseline=options.baseline, scale=options.scale
     )
+
+
+def _of_kind(terms: Mapping[str, float], kinds: tuple[str, ...]) -> dict[str, float]:
+    return {name: value for name, value in terms.items() if name.startswith(kinds)}
 
 
 def _step_keys(turns: Sequence[Turn], options: StepOptions, step: int) -> Sequence[Hashable]:

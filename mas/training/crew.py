@@ -34,11 +34,14 @@ from mas.serving.weights import AdapterWeights
 from mas.training.casting import Casting
 from mas.training.checks import (
     check_answers,
+    check_fork,
     check_inherit,
     check_late,
     check_repairs,
+    check_seats,
     check_shared,
     check_siblings,
+    check_spending,
     check_templates,
     check_turns,
 )
@@ -133,7 +136,10 @@ def check_trainable(config: Config, scenario: Scenario) -> None:
         )
     _check_roles(team, adapters)
     Casting(algorithm, trained)
+    check_fork(config, adapters)
     check_turns(config.algorithm, scenario, team)
+    check_seats(algorithm, scenario, team)
+    check_spending(algorithm, team)
     check_inherit(algorithm, team)
     check_answers(algorithm, scenario, team)
     check_shared(algorithm, scenario, team)
