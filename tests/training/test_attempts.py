@@ -171,20 +171,6 @@ async def test_what_turns_are_paid_adds_up_to_the_reward_of_each_agents_attempt(
         assert sum(earned) == pytest.approx(sum(episode.rewards.values()))
 
 
-@pytest.mark.parametrize("guide", ["none", "reflector", "repair"])
-async def test_of_whole_trajectories_what_turns_are_paid_adds_up_to_the_episode_for_every_agent(guide: str) -> None:
-    sampler = {"mode": "parallel", "candidates": 4, "attempts": {"guide": guide}}
-    _, episodes = await played(
-        AlgorithmOptions.model_validate({"sampler": sampler}), lambda prompt, adapter, seed: "UDLR"[seed % 4], PATH
-    )
-    assert any(episode.measures["attempts"] == 2.0 for episode in episodes)
-    for episode in episodes:
-        for role in {turn.role for turn in episode.turns}:
-            turns = of_role(episode, role)
-            paid = sum(sum(turn.paid.values()) for turn in turns)
-            assert [sum(turn.rewards.values()) for turn in turns] == [pytest.approx(paid)] * len(turns)
-
-
 async def test_an_attempt_of_several_turns_starts_where_the_others_did_and_is_one_trajectory() -> None:
     algorithm = AlgorithmOptions.model_validate(
         {"sampler": {"mode": "parallel", "candidates": 4, "attempts": {"most": 2}}, "reward": {"of": "attempt"}}
