@@ -19,6 +19,8 @@ Mas = Callable[..., Any]
 SHORT = (
     "train.steps=1", "train.tasks_per_step=2", "train.eval_tasks=2", "algorithm.sampler.candidates=2",
 )  # fmt: skip
+SHORTER = {"algorithm=at2po": ("algorithm.sampler.branch.chains=1",)}
+"""What a preset needs beside two candidates."""
 ELSEWHERE = ("engine=vllm", "engine=openai", "engine.name=", "peers.")
 """Begins overrides that need more than this process."""
 RUN_ELSEWHERE = ("bench", "deadletters", "serve", "agent", "sandbox")
@@ -50,7 +52,7 @@ def shortened(words: list[str], small: tuple[str, ...]) -> list[str]:
     if any(word.startswith("model.path=") for word in rest):
         return ["config", *rest]
     if name == "train":
-        return [*words, *SHORT, *small]
+        return [*words, *SHORT, *small, *(more for word in words for more in SHORTER.get(word, ()))]
     is_untrained = name == "run" and "=" in rest[0]
     is_played = name == "play" and not {"--others", "--run"} & set(rest) and "/solo" not in rest[0]
     if name == "base" or is_untrained or is_played:

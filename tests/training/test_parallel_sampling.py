@@ -182,7 +182,8 @@ def test_a_turn_is_paid_what_the_world_paid_until_its_agent_spoke_again() -> Non
     play = _ParallelPlay(cast("ParallelSampler", None), ledger, cast("SingleDecision", None), 0)
     paid = [{"x": 1.0}, {"x": 10.0}, {"x": 100.0, "y": 5.0}, {"x": 1000.0}]
     play.paid = [Step(rewards={"team": terms}) for terms in paid]
-    found = play._shares({"executor": "team", "planner": "team"}, [0] * len(paid))
+    seats = {"executor": "team", "planner": "team"}
+    found = play._shares(seats, [0] * 4)
     shares = [(agent, turn, visit, share) for (agent, turn, visit), share in zip(spoken, found, strict=True)]
     assert shares == [
         ("executor", 0, 0, {"team.x": 1.0}),
@@ -193,3 +194,7 @@ def test_a_turn_is_paid_what_the_world_paid_until_its_agent_spoke_again() -> Non
         ("executor", 3, 0, {}),
         ("executor", 3, 1, {"team.x": 1000.0}),
     ]
+    # Of two attempts of two team turns each nothing that the first was paid goes to turns of the second, or back.
+    assert [share.get("team.x", 0.0) for share in play._shares(seats, [0, 0, 1, 1])] == [
+        1.0, 1.0 + 10.0, 10.0, 100.0, 100.0 + 1000.0, 0.0, 1000.0,
+    ]  # fmt: skip
