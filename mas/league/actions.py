@@ -3,6 +3,8 @@
 import asyncio
 import sys
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from rich.console import Console
@@ -11,23 +13,23 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from mas.core.errors import ConfigError, RunDirectoryError
 from mas.core.naming import did_you_mean
 from mas.league.export import export_tournament
+from mas.league.games import World, open_world
 from mas.league.match import Player
 from mas.league.records import Game
-from mas.league.scripted import scripted
+from mas.league.sources import open_players, pinned
 from mas.league.standings import Table, standings
 from mas.league.statistics import games_needed
 from mas.league.store import Store
 from mas.league.tell import differences, ladder, notes, story
 from mas.league.tournament import Terms, run_tournament
-from mas.scenarios.bridges import open_bridge
 
 
 def play_tournament(league: str, name: str, terms: Terms, at_once: int) -> None:
     """Play a tournament, or what is left of it, and print its table."""
-    open_bridge(terms.game)
-    players = {own: scripted(source, terms.game) for own, source in terms.players.items()}
+    world = open_world(terms.game)
+    terms = replace(terms, players=pinned(terms.players))
     store = Store.open(league)
-    found = asyncio.run(_played(name, terms, store, players, at_once))
+    found = asyncio.run(played(name, terms, store, world, at_once))
     _print(standings(list(terms.players), found), f"{name}: {terms.game}, {len(found):,} games")
 
 
@@ -44,7 +46,7 @@ def print_table(league: str, name: str, confidence: float, precision: float | No
 def tell_game(league: str, name: str, game: str) -> str:
     """A game, move by move."""
     store, chosen = _chosen(league, name)
-    return story(open_bridge(store.terms(chosen)["game"]), store.game(chosen, game))
+    return story(open_world(store.terms(chosen)["game"]).open(), store.game(chosen, game))
 
 
 def list_games(league: str, name: str, between: str) -> Iterator[str]:
@@ -68,10 +70,19 @@ def write_tournament(league: str, name: str, out: Path, confidence: float, repla
         raise RunDirectoryError(f"{out} is not an empty directory: choose another --out")
     games = store.games(chosen)
     said = standings(list(terms["players"]), games, confidence)
-    return export_tournament(chosen, terms, said, games, open_bridge(terms["game"]), out, replays)
+    return export_tournament(chosen, terms, said, games, open_world(terms["game"]).open(), out, replays)
 
 
-async def _played(name: str, terms: Terms, store: Store, players: Mapping[str, Player], at_once: int) -> list[Game]:
+async def played(name: str, terms: Terms, store: Store, world: World, at_once: int) -> list[Game]:
+    """Open the players and play what is left, with a bar where somebody looks."""
+    note = partial(Console(stderr=True).print, style="dim", highlight=False)
+    async with open_players(terms.players, world, note) as players:
+        return await _watched(name, terms, store, world, players, at_once)
+
+
+async def _watched(
+    name: str, terms: Terms, store: Store, world: World, players: Mapping[str, Player], at_once: int
+) -> list[Game]:
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as bar:
         task = bar.add_task("games", total=None)
@@ -79,7 +90,7 @@ async def _played(name: str, terms: Terms, store: Store, players: Mapping[str, P
             name,
             terms,
             store,
-            lambda: open_bridge(terms.game),
+            world.open,
             players,
             at_once=at_once,
             progress=lambda done, of: bar.update(task, completed=done, total=of),
