@@ -82,6 +82,10 @@ async def open_players(
             run = RunSource.parse(source)
             if run is not None:
                 runs[name] = run
+            elif source.startswith("openai:"):
+                from mas.league.chat import open_chat
+
+                players[name] = await stack.enter_async_context(open_chat(source))
             else:
                 players[name] = scripted(source, world)
         if runs:
