@@ -10,6 +10,7 @@ from mas.scenarios.against import Policy
 from mas.scenarios.bridges.game import game_below
 
 OPEN_SPIEL = "open_spiel:"
+KINDS = ("random", "minimax", "cfr", "mcts")
 
 
 class Scripted:
@@ -46,7 +47,7 @@ def scripted(source: str, world: World) -> AtRandom | Scripted:
         return AtRandom()
     makers = _makers()
     if kind not in makers:
-        raise ConfigError(f"no player {source!r}. {did_you_mean(kind, ('random', *makers, 'run', 'greedy', 'openai'))}")
+        raise ConfigError(f"no player {source!r}. {did_you_mean(kind, (*KINDS, 'run', 'greedy', 'openai'))}")
     game = game_below(world.open())
     if game is None or not game.rules.name.startswith(OPEN_SPIEL):
         raise ConfigError(f"{kind} plays OpenSpiel's games only, {world.id!r} is none: take random")

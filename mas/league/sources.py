@@ -9,7 +9,7 @@ from pathlib import Path
 from mas.core.errors import ConfigError
 from mas.league.games import World
 from mas.league.match import Player
-from mas.league.scripted import scripted
+from mas.league.scripted import KINDS, scripted
 
 RUNS = ("run", "greedy")
 """Sources that are runs; the second plays the likeliest instead of drawing as it was trained."""
@@ -61,6 +61,22 @@ def _pinned(source: str) -> str:
 
     steps = checkpoint_steps(run.path / "checkpoints")
     return f"{source}@{steps[-1]}" if steps else source
+
+
+def candidate_of(text: str) -> tuple[str, str]:
+    """Source and usual name of who is asked to enter: `runs/kuhn@20` is `run:runs/kuhn@20`, called `kuhn-20`.
+
+    A text that is a directory, or begins with no known kind, is a run.
+
+    Raises:
+        ConfigError: see `RunSource.parse`.
+    """
+    kind = text.partition(":")[0]
+    source = text if kind in (*RUNS, *KINDS, "openai") and not Path(text).is_dir() else f"run:{text}"
+    run = RunSource.parse(_pinned(source))
+    if run is None:
+        return source, source.replace("/", "_").replace(",", "_")
+    return source, run.path.name + ("" if run.step is None else f"-{run.step}")
 
 
 @asynccontextmanager

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import ceil, sqrt
+from math import ceil, inf, sqrt
 from statistics import fmean, variance
 
 from scipy import stats
@@ -38,6 +38,19 @@ def wilson(points: float, games: int, confidence: float = 0.95) -> Interval:
     middle = (rate + share / 2) / (1 + share)
     half = z / (1 + share) * sqrt(rate * (1 - rate) / games + share / (4 * games))
     return Interval(max(0.0, middle - half), min(1.0, middle + half))
+
+
+def mean_interval(values: Sequence[float], confidence: float = 0.95) -> Interval:
+    """Student's interval of a mean; all there is where fewer than two values say nothing of their spread.
+
+    Raises:
+        ConfigError: a confidence outside of 0 to 1.
+    """
+    _z(confidence)  # refuses what is no confidence
+    if len(values) < 2:
+        return Interval(-inf, inf)
+    half = float(stats.t.ppf((1 + confidence) / 2, len(values) - 1)) * sqrt(variance(values) / len(values))
+    return Interval(fmean(values) - half, fmean(values) + half)
 
 
 def games_needed(half_width: float, confidence: float = 0.95, rate: float = 0.5) -> int:

@@ -12,7 +12,7 @@ from typing import Any, Self
 import msgspec
 from sqlalchemy import Column, Engine, Integer, MetaData, String, Table, Text, create_engine, event, insert, select
 from sqlalchemy.engine import Connection, Row
-from sqlalchemy.exc import IntegrityError, SQLAlchemyError
+from sqlalchemy.exc import IntegrityError, OperationalError, SQLAlchemyError
 
 from mas.core.errors import ConfigError
 from mas.core.naming import did_you_mean
@@ -69,7 +69,10 @@ class Store:
             engine = create_engine(text if "://" in text else f"sqlite:///{text}")
             if engine.dialect.name == "sqlite":
                 event.listen(engine, "connect", _survives_kills)
-            _TABLES.create_all(engine)
+            try:
+                _TABLES.create_all(engine)
+            except OperationalError:  # another process has made a table since they were looked for
+                _TABLES.create_all(engine)
         except (SQLAlchemyError, OSError, ImportError) as error:
             raise ConfigError(f"the league at {text} cannot be opened: {_first_line(error)}") from error
         return cls(engine)
@@ -163,22 +166,27 @@ class Store:
         Raises:
             ConfigError: there is one of that name, or no member of its parent's name.
         """
-        known = {one.name: one for one in self.members()}
-        if member.parent is not None and member.parent not in known:
-            raise ConfigError(f"no member {member.parent!r} to descend from. {did_you_mean(member.parent, known)}")
-        if member.name in known:
-            raise ConfigError(f"the league has a member {member.name!r} already: names are never used again")
+        self.check_new(member)
+        place = len(self.members())
         with self._transaction() as to:
             to.execute(
                 insert(_MEMBERS).values(
                     name=member.name,
-                    place=len(known),
+                    place=place,
                     source=member.source,
                     parent=member.parent,
                     step=member.step,
                     notes=_text(member.notes),
                 )
             )
+
+    def check_new(self, member: Member) -> None:
+        """Refuse what `enter` would refuse."""
+        known = {one.name: one for one in self.members()}
+        if member.parent is not None and member.parent not in known:
+            raise ConfigError(f"no member {member.parent!r} to descend from. {did_you_mean(member.parent, known)}")
+        if member.name in known:
+            raise ConfigError(f"the league has a member {member.name!r} already: names are never used again")
 
     def members(self) -> list[Member]:
         """All members, in the order in which they came."""

@@ -1,16 +1,14 @@
 """Players that were trained: what they see and say, one base for them all, the same games however many are on."""
 
-from collections.abc import Callable
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
-from parts import SKILLED, runtime_of
+from parts import runtime_of
 from typer.testing import CliRunner
 
 from mas.cli import app
-from mas.config.load import load_config
 from mas.config.options import ScenarioOptions
 from mas.core.environment import Task
 from mas.core.errors import ConfigError, RunDirectoryError
@@ -27,33 +25,13 @@ from mas.league.tournament import Terms, run_tournament
 from mas.scenarios import build_scenario
 from mas.serving.peft_files import from_directory
 from mas.testing.scripted import ScriptedEngine
-from mas.training.run import train_in_directory
 
 pytest.importorskip("pyspiel")
 KUHN = "two_player:kuhn_poker"
-SHORT = (
-    "train.steps=4", "train.tasks_per_step=4", "train.eval_tasks=2", "train.eval_every=0",
-    "train.checkpoint_every=2", "train.keep_checkpoints=2",
-)  # fmt: skip
 
 
 def quiet(text: Any) -> None:
     """Nobody listens."""
-
-
-@pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory, base_for: Callable[..., Any]) -> Path:
-    """Kuhn poker for four steps, with checkpoints at 2 and 4; its base mostly knows the moves."""
-    base_for("two_player", SKILLED)
-    tiny = SKILLED.tiny.model_dump(exclude_defaults=True)
-    path = tmp_path_factory.mktemp("runs") / "kuhn"
-    config = load_config(
-        ["scenario=two_player", "algorithm=spiral", *SHORT, f"run_dir='{path}'", "model.lora.rank=4"]
-        + [f"model.tiny.{name}={value}" for name, value in tiny.items()]
-        + ["learner.lr=0.01"]
-    )
-    train_in_directory(config, build_scenario(config.scenario))
-    return path
 
 
 async def tournament(place: Path, players: dict[str, str], games: int = 20, at_once: int = 64) -> list[Game]:
@@ -63,8 +41,8 @@ async def tournament(place: Path, players: dict[str, str], games: int = 20, at_o
         return await run_tournament("cup", terms, Store.open(place), world.open, opened, at_once=at_once)
 
 
-async def test_games_of_trained_players_do_not_depend_on_how_many_are_on(run: Path, tmp_path: Path) -> None:
-    players = {"old": f"run:{run}@2", "new": f"run:{run}", "luck": "random"}
+async def test_games_of_trained_players_do_not_depend_on_how_many_are_on(trained: Path, tmp_path: Path) -> None:
+    players = {"old": f"run:{trained}@2", "new": f"run:{trained}", "luck": "random"}
     one = await tournament(tmp_path / "one.db", players, at_once=1)
     many = await tournament(tmp_path / "many.db", players, at_once=32)
     assert one == many
@@ -74,7 +52,7 @@ async def test_games_of_trained_players_do_not_depend_on_how_many_are_on(run: Pa
 
 
 async def test_all_players_of_a_base_share_it_and_are_answered_in_batches(
-    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened, engines = [], []
     open_base, start_engine = runs.open_base, runs.start_engine
@@ -86,7 +64,7 @@ async def test_all_players_of_a_base_share_it_and_are_answered_in_batches(
     monkeypatch.setattr(runs, "open_base", lambda *given: opened.append(given) or open_base(*given))
     monkeypatch.setattr(runs, "start_engine", started)
     players = {
-        f"p{number}": f"{'run' if number % 2 else 'greedy'}:{run}@{2 + number % 3 // 2 * 2}" for number in range(8)
+        f"p{number}": f"{'run' if number % 2 else 'greedy'}:{trained}@{2 + number % 3 // 2 * 2}" for number in range(8)
     }
     games = await tournament(tmp_path / "x.db", players, games=4, at_once=112)
     (engine,) = engines
@@ -99,14 +77,14 @@ async def test_all_players_of_a_base_share_it_and_are_answered_in_batches(
     assert engine.steps <= 12 < 100 < moves
 
 
-async def test_a_step_is_the_checkpoint_of_that_step(run: Path) -> None:
+async def test_a_step_is_the_checkpoint_of_that_step(trained: Path) -> None:
     world = open_world(KUHN)
-    wanted = {"old": RunSource(run, 2), "new": RunSource(run, 4), "last": RunSource(run)}
+    wanted = {"old": RunSource(trained, 2), "new": RunSource(trained, 4), "last": RunSource(trained)}
     async with open_runs(wanted, world, quiet) as players:
         store = players["old"].runtime.voice.engine.store
         served = [store.weights(f"{number}.shared") for number in range(3)]
         saved = [
-            from_directory(run / "checkpoints" / f"step-{step:06d}" / "adapters" / "shared", _bank(players["old"]))
+            from_directory(trained / "checkpoints" / f"step-{step:06d}" / "adapters" / "shared", _bank(players["old"]))
             for step in (2, 4, 4)
         ]
     for mine, its in zip(served, saved, strict=True):
@@ -118,10 +96,10 @@ def _bank(player: TeamPlayer) -> Any:
     return player.runtime.voice.engine.base.bank
 
 
-def test_the_latest_step_is_written_down_when_a_tournament_begins(run: Path) -> None:
-    assert pinned({"a": f"run:{run}", "b": f"greedy:{run}@2", "c": "random"}) == {
-        "a": f"run:{run}@4",
-        "b": f"greedy:{run}@2",
+def test_the_latest_step_is_written_down_when_a_tournament_begins(trained: Path) -> None:
+    assert pinned({"a": f"run:{trained}", "b": f"greedy:{trained}@2", "c": "random"}) == {
+        "a": f"run:{trained}@4",
+        "b": f"greedy:{trained}@2",
         "c": "random",
     }
 
@@ -188,8 +166,8 @@ def test_moves_are_translated_by_their_place_and_none_becomes_legal() -> None:
     assert translated("b", None, ("Pass", "Bet")) == "b"
 
 
-async def test_greedy_players_say_the_likeliest_whatever_is_drawn(run: Path) -> None:
-    wanted = {"sure": RunSource(run, 4, is_greedy=True), "draws": RunSource(run, 4)}
+async def test_greedy_players_say_the_likeliest_whatever_is_drawn(trained: Path) -> None:
+    wanted = {"sure": RunSource(trained, 4, is_greedy=True), "draws": RunSource(trained, 4)}
     async with open_runs(wanted, open_world(KUHN), quiet) as players:
         said = {name: set[str]() for name in players}
         for name, player in players.items():
@@ -244,24 +222,34 @@ def test_games_that_cannot_be_played_are_refused(name: str, message: str) -> Non
 @pytest.mark.parametrize(
     ("source", "game", "error", "message"),
     [
-        ("run:{run}@3", KUHN, RunDirectoryError, "no checkpoint of step 3; there are: 2, 4"),
-        ("run:{run}", "two_player:leduc_poker", ConfigError, "plays two_player:kuhn_poker, not two_player:leduc_poker"),
-        ("run:{run}", "open_spiel:kuhn_poker", ConfigError, "plays two_player:kuhn_poker, not open_spiel:kuhn_poker"),
+        ("run:{trained}@3", KUHN, RunDirectoryError, "no checkpoint of step 3; there are: 2, 4"),
+        (
+            "run:{trained}",
+            "two_player:leduc_poker",
+            ConfigError,
+            "plays two_player:kuhn_poker, not two_player:leduc_poker",
+        ),
+        (
+            "run:{trained}",
+            "open_spiel:kuhn_poker",
+            ConfigError,
+            "plays two_player:kuhn_poker, not open_spiel:kuhn_poker",
+        ),
         ("run:", KUHN, ConfigError, "write run:DIR or run:DIR@STEP"),
-        ("run:{run}-not", KUHN, RunDirectoryError, "Did you mean 'kuhn'"),
+        ("run:{trained}-not", KUHN, RunDirectoryError, "Did you mean 'kuhn'"),
     ],
 )
 async def test_runs_that_cannot_play_are_refused(
-    run: Path, source: str, game: str, error: type[Exception], message: str
+    trained: Path, source: str, game: str, error: type[Exception], message: str
 ) -> None:
     with pytest.raises(error, match=message):
-        async with open_players({"one": source.format(run=run)}, open_world(game), quiet):
+        async with open_players({"one": source.format(trained=trained)}, open_world(game), quiet):
             pass
 
 
-def test_the_command_plays_runs_and_goes_on_with_them(run: Path, tmp_path: Path) -> None:
+def test_the_command_plays_runs_and_goes_on_with_them(trained: Path, tmp_path: Path) -> None:
     words = ["league", "run", "--league", str(tmp_path / "x.db"), "--game", KUHN, "--games", "10"]
-    words += ["--player", f"old=run:{run}@2", "--player", f"new=run:{run}", "--player", "solved=cfr:100"]
+    words += ["--player", f"old=run:{trained}@2", "--player", f"new=run:{trained}", "--player", "solved=cfr:100"]
     for _ in range(2):
         done = CliRunner().invoke(app, words)
         assert done.exit_code == 0, done.output
