@@ -139,9 +139,9 @@ def test_only_who_is_surely_better_comes_in_and_the_league_says_why(place: Path)
 
 
 def test_all_members_can_be_the_gate_and_can_play_a_tournament(place: Path) -> None:
-    said = mas("enter", "mcts:30", "--name", "tree", "--against", "all", "--games", "20", "--league", place)
+    said = mas("enter", "mcts:30", "--name", "tree", "--against", "all", "--games", "20", "--threshold", "0.3", "--league", place)
     assert "tree is a member:" in said, "not the best one"
-    assert "in 40 games against luck, minimax" in said
+    assert "in 40 games against luck, minimax; the lower bound must exceed 0.3" in said
     told = mas("run", "--members", "--player", "other=random", "--games", "4", "--league", place)
     assert "open_spiel:tic_tac_toe, 24 games" in told
     assert mas("table", "--league", place).startswith("tournament:"), "gates are not in the way of its name"
@@ -247,6 +247,8 @@ def test_dozens_of_snapshots_play_on_one_base(trained: Path, tmp_path: Path, mon
     for number in range(1, 24):
         Store.open(place).enter(Member(name=f"m{number:02}", source=f"run:{trained}@{2 + number % 2 * 2}"))
     opened.clear()
-    said = mas("run", "--members", "--games", "2", "--league", place)
-    assert "two_player:kuhn_poker, 552 games" in said
+    said = mas(
+        "enter", f"{trained}@4", "--against", "all", "--games", "2", "--threshold", "-1", "--league", place,
+    )  # fmt: skip
+    assert "in 48 games against m00, m01" in said
     assert len(opened) == 1
