@@ -2,6 +2,8 @@
 
 from typing import TYPE_CHECKING
 
+from mas.config.reward_combinations import why_unpayable
+
 if TYPE_CHECKING:
     from mas.config.algorithm import AdvantageOptions, AlgorithmOptions
 
@@ -9,9 +11,8 @@ if TYPE_CHECKING:
 def why_senseless(algorithm: "AlgorithmOptions") -> str | None:
     """Why parts do not go together; None: they do."""
     wrong = _of_sampling(algorithm) | _of_comparing(algorithm) | _of_turns(algorithm) | _of_updates(algorithm)
-    wrong |= _of_reward_models(algorithm) | _of_late_terms(algorithm) | _of_answers(algorithm)
-    wrong |= _of_sharing(algorithm) | _of_trees(algorithm) | _of_attempts(algorithm)
-    return next((reason for reason, is_wrong in wrong.items() if is_wrong), None)
+    wrong |= _of_trees(algorithm)
+    return next((reason for reason, is_wrong in wrong.items() if is_wrong), None) or why_unpayable(algorithm)
 
 
 def why_single_idle(advantage: "AdvantageOptions") -> str | None:
@@ -79,6 +80,8 @@ def _of_trees(algorithm: "AlgorithmOptions") -> dict[str, bool]:
             tree is not None
             and (algorithm.reward.length is not None or (algorithm.loss.kl > 0 and algorithm.loss.kl_in == "reward"))
         ),
+        "advantage.uncertainty reads the next turn of a trajectory, and in entropy trees every turn is one of its own: "
+        "leave it out": is_grown and advantage.uncertainty is not None,
         "sampler.filter would take turns out of the midst of trees: leave it out, or choose another sampler.mode": (
             is_grown and sampler.filter is not None
         ),
@@ -88,35 +91,6 @@ def _of_trees(algorithm: "AlgorithmOptions") -> dict[str, bool]:
         f"sampler.candidates={sampler.candidates}: write fewer chains, or more candidates": (
             is_grown and sampler.branch.by == "rank" and sampler.branch.chains >= sampler.candidates
         ),
-    }
-
-
-def _of_attempts(algorithm: "AlgorithmOptions") -> dict[str, bool]:
-    attempts, of = algorithm.sampler.attempts, algorithm.reward.of
-    by_attempt, advantage = of in ("attempt", "improvement"), algorithm.advantage
-    repairs = algorithm.update == "preference" and algorithm.preference.repairs
-    return {
-        f"reward.of={of} compares attempts, and an episode is one: give sampler.attempts, such as "
-        "algorithm.sampler.attempts.most=2": by_attempt and attempts is None,
-        f"advantage.inherit gives others the one advantage of an episode, and with reward.of={of} every attempt has "
-        "its own: leave one of them out": by_attempt and advantage.inherit is not None,
-        "reward.of=improvement compares an attempt with the one before, and reward.discount, advantage.step and "
-        "advantage.baseline=critic read what single turns were paid: leave them out, or write reward.of=attempt": (
-            of == "improvement"
-            and (algorithm.reward.discount < 1 or advantage.step is not None or advantage.baseline == "critic")
-        ),
-        "what a reflector says is paid in the attempt that follows, and sampler.lookahead="
-        f"{algorithm.sampler.lookahead} ends before it: write sampler.lookahead=episode or sampler.mode=parallel": (
-            attempts is not None
-            and attempts.guide == "reflector"
-            and (algorithm.sampler.mode, algorithm.sampler.lookahead) in (("tree", "action"), ("tree", "turn"))
-            and (not algorithm.roles or "reflector" in algorithm.roles)
-        ),
-        "preference.repairs imitates what the reflector did better: write sampler.attempts.guide=repair": (
-            repairs and (attempts is None or attempts.guide != "repair")
-        ),
-        "preference.repairs takes a repair for a candidate of a failed turn, which sampler.mode=full_tree has many "
-        "of: write sampler.mode=tree": repairs and algorithm.sampler.mode == "full_tree",
     }
 
 
@@ -235,84 +209,6 @@ def _of_updates(algorithm: "AlgorithmOptions") -> dict[str, bool]:
         ),
         "algorithm.stages names the roles of each stage, so algorithm.roles has no effect: leave roles out": (
             bool(algorithm.roles and algorithm.stages)
-        ),
-    }
-
-
-def _of_reward_models(algorithm: "AlgorithmOptions") -> dict[str, bool]:
-    """What pays turns by what it has learned, beside what reads that or cannot."""
-    model, step, sampler = algorithm.reward.model, algorithm.advantage.step, algorithm.sampler
-    joins = model.joins if model is not None else None
-    return {
-        f"reward.model tells the turns of whole episodes apart, and sampler.mode={sampler.mode} has none: write "
-        "sampler.mode=parallel": model is not None and sampler.mode != "parallel",
-        f"reward.model pays what the policy gradient follows, and update={algorithm.update} does not: leave one of "
-        "them out": model is not None and algorithm.update != "policy_gradient",
-        "reward.model.joins=step is only read by advantage.step.value=model: write it, or joins=added": (
-            joins == "step" and (step is None or step.value != "model")
-        ),
-        "advantage.step.value=model is what reward.model with joins=step says of a turn: give reward.model a kind and "
-        "joins=step, or choose value=reward": step is not None and step.value == "model" and joins != "step",
-        "sampler.filter compares rewards as they are sampled, and reward.model.joins=alone puts others in their place: "
-        "leave one of them out": joins == "alone" and sampler.filter is not None,
-    }
-
-
-def _of_late_terms(algorithm: "AlgorithmOptions") -> dict[str, bool]:
-    """What judges say later, beside what does not read it."""
-    late, model = algorithm.reward.late, algorithm.reward.model
-    unread = {
-        "reward.model.joins=alone puts its own term in their place": model is not None and model.joins == "alone",
-        "advantage.tree reads what the ends of trees paid as they were played": algorithm.advantage.tree is not None,
-        "preference.value=outcome reads who won": (
-            algorithm.update == "preference" and algorithm.preference.value == "outcome"
-        ),
-        "experience.score=success reads who won": (
-            algorithm.is_training_free and algorithm.experience.score == "success"
-        ),
-    }
-    return {
-        f"reward.late pays terms that nobody reads: {reason}; leave one of them out": late is not None and is_unread
-        for reason, is_unread in unread.items()
-    }
-
-
-def _of_answers(algorithm: "AlgorithmOptions") -> dict[str, bool]:
-    """What reads the task's right answer, beside what would not be compared with it."""
-    advantage, reward = algorithm.advantage, algorithm.reward
-    names = {"reward.gain": reward.gain is not None, "reward.partial": reward.partial is not None}
-    is_apart = reward.discount < 1 or reward.of == "turn" or advantage.key != "group"
-    compares = (advantage.baseline, advantage.scale, advantage.single) != ("mean", "std", "zero")
-    shapes = advantage.components or advantage.strata is not None or advantage.inherit is not None
-    reasons = {
-        "{} reads whole episodes: write sampler.mode=parallel": algorithm.sampler.mode != "parallel",
-        "{} is read by update=policy_gradient alone: leave it out": algorithm.update != "policy_gradient",
-        "{} is of whole trajectories of one group: leave reward.discount, reward.of and advantage.key as they are": (
-            is_apart
-        ),
-        "{} is no named term and nothing that a critic reads: leave advantage.components and baseline=critic out": (
-            advantage.components or advantage.baseline == "critic"
-        ),
-    }
-    return {
-        reason.format(name): is_there and is_wrong
-        for name, is_there in names.items()
-        for reason, is_wrong in reasons.items()
-    } | {
-        "reward.gain compares gains and rewards each by mean and spread of their group: leave advantage.baseline, "
-        "scale, single, components, strata and inherit as they are": names["reward.gain"] and (compares or shapes),
-    }
-
-
-def _of_sharing(algorithm: "AlgorithmOptions") -> dict[str, bool]:
-    is_shared, is_of_turns = algorithm.reward.shared, algorithm.reward.of == "turn"
-    return {
-        "reward.shared pays each agent what the others earned in its episode, and candidates of one decision share no "
-        "episode: write sampler.mode=parallel": is_shared and algorithm.sampler.mode != "parallel",
-        "reward.shared adds up whole episodes, and reward.of=turn and advantage.step read what single turns were paid: "
-        "leave one of them out": is_shared and (is_of_turns or algorithm.advantage.step is not None),
-        "reward.shared changes what adapters learn from, and update=training_free trains none: leave it out": (
-            is_shared and algorithm.is_training_free
         ),
     }
 

@@ -52,5 +52,5 @@ LEARNED: dict[str, Learned] = {
     "stratified_grpo": Learned("plan_path", tokens=213_000, before=0.18, after=0.61),
     "tool_rl": Learned("tool_use", tokens=47_000, before=0.00, after=0.16),
     "turn_ppo": Learned("plan_path", tokens=199_000, before=0.18, after=0.71),
-    "waltzrl": Learned("safe_reply", tokens=41_000, before=0.37, after=1.00),
+    "waltzrl": Learned("safe_reply", tokens=71_000, before=0.37, after=1.00),
 }

@@ -6,7 +6,7 @@ from mas.config.options import AlgorithmOptions
 from mas.core.environment import Answered, Named, Tooled
 from mas.core.errors import ConfigError
 from mas.core.naming import agent_of, did_you_mean, local_name
-from mas.core.policy import Policy
+from mas.core.policy import Budget, Policy
 from mas.core.role import View
 from mas.core.scenario import Scenario
 from mas.core.team import DONE, TeamSpec
@@ -14,13 +14,13 @@ from mas.roles import PromptedRole, build_roles
 
 
 def check_siblings(algorithm: AlgorithmOptions, team: TeamSpec, max_turns: int) -> None:
-    """Refuse full trees that may grow too large or are of several seats, and roles to imitate that are not trained.
+    """Refuse full trees that may grow too large, and roles to imitate that are not trained.
 
     Each member decides once in a team turn here; one that speaks more often meets the bound while the tree grows.
 
     Raises:
-        ConfigError: candidates ** (members x turns) is above `max_leaves`, the team plays several seats, or `sft_only`
-            names a role that the team does not train.
+        ConfigError: candidates ** (members x turns) is above `max_leaves`, or `sft_only` names a role that the team
+            does not train.
     """
     sampler, members = algorithm.sampler, len(team.members())
     turns = min(max_turns, max(sampler.horizon.turns)) if sampler.horizon is not None else max_turns
@@ -33,17 +33,78 @@ def check_siblings(algorithm: AlgorithmOptions, team: TeamSpec, max_turns: int) 
             f"{sampler.max_leaves}: lower candidates or the scenario's turns, raise algorithm.sampler.max_leaves, "
             "or use sampler.mode=tree"
         )
-    if sampler.mode in ("full_tree", "entropy_tree") and team.seats:
-        raise ConfigError(
-            f"algorithm.sampler.mode={sampler.mode} grows the tree of one seat, and team {team.name!r} plays "
-            f"{', '.join(team.seats)}: use sampler.mode=parallel, or sampler.mode=tree with lookahead=episode"
-        )
     trained = [name for name, role in team.roles.items() if role.trainable]
     for name in algorithm.preference.sft_only if algorithm.update == "preference" else ():
         if name not in trained:
             raise ConfigError(
                 f"algorithm.preference.sft_only has {name!r}, which team {team.name!r} does not train. "
                 f"{did_you_mean(name, trained)}"
+            )
+
+
+def check_seats(algorithm: AlgorithmOptions, scenario: Scenario, team: TeamSpec) -> None:
+    """Refuse what reads one outcome of an episode, or one seat's turns, for a team that plays several seats.
+
+    Raises:
+        ConfigError: says which part, and what to write.
+    """
+    if not team.seats:
+        return
+    sampler, advantage, update = algorithm.sampler, algorithm.advantage, algorithm.update
+    in_turn = scenario.environment().spec.dynamics == "sequential"
+    roles = [team.members()[agent] for agent in team.seats.values()]
+    won = "reads who won, and seats win and lose apart: leave it out"
+    wrong = {
+        f"sampler.mode={sampler.mode} grows the tree of one seat: use sampler.mode=parallel, or sampler.mode=tree with "
+        "lookahead=episode": sampler.mode in ("full_tree", "entropy_tree"),
+        f"sampler.lookahead={sampler.lookahead} ends before the other seat has answered, so that a move is paid "
+        "nothing: write sampler.lookahead=episode": (
+            sampler.mode == "tree" and in_turn and sampler.lookahead != "episode"
+        ),
+        f"reward.model {won}": algorithm.reward.model is not None,
+        f"sampler.replay {won}": sampler.replay is not None,
+        f"sampler.resample {won}": sampler.resample is not None,
+        f"advantage.early {won}": advantage.early is not None,
+        "preference.value=outcome reads who won, and seats win and lose apart: write preference.value=reward": (
+            update == "preference" and algorithm.preference.value == "outcome"
+        ),
+        "experience.score=success reads who won, and seats win and lose apart: write experience.score=reward": (
+            update == "training_free" and algorithm.experience.score == "success"
+        ),
+        "advantage.inherit gives one seat the advantage of another, which lost where it won: leave it out": (
+            advantage.inherit is not None
+        ),
+        f"advantage.baseline=running keeps a baseline for each role, and one role, {roles[0]!r}, plays several seats: "
+        "choose a team with a role for each seat; policy=shared gives them one adapter": (
+            advantage.baseline == "running" and len(set(roles)) < len(roles)
+        ),
+    }
+    for reason, is_wrong in wrong.items():
+        if is_wrong:
+            raise ConfigError(f"team {team.name!r} plays {', '.join(team.seats)}, and algorithm.{reason}")
+
+
+def check_spending(algorithm: AlgorithmOptions, team: TeamSpec) -> None:
+    """Refuse what a team may spend in an episode where its episodes are a tree that no single episode pays for.
+
+    Raises:
+        ConfigError: says which budget or policy.
+    """
+    if algorithm.sampler.mode not in ("full_tree", "entropy_tree"):
+        return
+    kept = {
+        "budget.turn": team.budget.turn != Budget(),
+        "budget.episode": team.budget.episode != Budget(),
+        **{f"policies.{agent}.budget": policy.budget != Budget() for agent, policy in team.policies.items()},
+        **{
+            f"policies.{agent}.compensation": policy.compensation is not None for agent, policy in team.policies.items()
+        },
+    }
+    for name, is_there in kept.items():
+        if is_there:
+            raise ConfigError(
+                f"team {team.name!r} has {name}, and algorithm.sampler.mode={algorithm.sampler.mode} shares turns "
+                "between episodes, so that none of them spends them alone: leave it out, or use sampler.mode=parallel"
             )
 
 

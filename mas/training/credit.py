@@ -127,6 +127,7 @@ class _Table:
         paid = [turn.paid if self.is_own else turn.rewards for turn in self.first]
         totals = [total_reward(terms, self.rewards) for terms in paid]
         if self.rewards.partial is not None:
+            totals = [0.0 if is_long else total for total, is_long in zip(totals, self.is_long, strict=True)]
             totals = [total + own for total, own in zip(totals, self._partial(self.rewards.partial.alpha), strict=True)]
         return [total * share - lost for total, share, lost in zip(totals, self.shares, self.lost, strict=True)]
 
@@ -142,10 +143,12 @@ class _Table:
         return earned
 
     def _answer(self, row: int) -> Answer:
+        if self.is_long[row]:
+            return "error"
         if self.episodes[self.first[row].episode].success:
             return "correct"
         is_unread = any(self.turns[i].failure is not None for i in self.indices[self.rows[row]])
-        return "error" if is_unread or self.is_long[row] else "wrong"
+        return "error" if is_unread else "wrong"
 
     def spread(self, values: Sequence[float]) -> list[float]:
         """A row's value to each of its turns."""

@@ -37,8 +37,10 @@ from mas.training.checks import (
     check_inherit,
     check_late,
     check_repairs,
+    check_seats,
     check_shared,
     check_siblings,
+    check_spending,
     check_templates,
     check_turns,
 )
@@ -134,6 +136,8 @@ def check_trainable(config: Config, scenario: Scenario) -> None:
     _check_roles(team, adapters)
     Casting(algorithm, trained)
     check_turns(config.algorithm, scenario, team)
+    check_seats(algorithm, scenario, team)
+    check_spending(algorithm, team)
     check_inherit(algorithm, team)
     check_answers(algorithm, scenario, team)
     check_shared(algorithm, scenario, team)

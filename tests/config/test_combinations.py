@@ -1,5 +1,6 @@
 """Parts of an algorithm that do not go together, and values that have no effect, are refused with the reason."""
 
+import re
 from typing import Any
 
 import pytest
@@ -246,3 +247,48 @@ def test_what_gives_episodes_or_tokens_an_advantage_needs_them(algorithm: dict[s
 def test_keys_of_branches_are_for_entropy_trees(words: list[str], reason: str) -> None:
     with pytest.raises(ConfigError, match=f"has no effect here.*{reason}"):
         load_config(words)
+
+
+ATTEMPTS = {"mode": "parallel", "attempts": {}}
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "reason"),
+    [
+        ({"sampler": ATTEMPTS}, "to fail first and then to succeed earns more than to succeed at once"),
+        ({"sampler": {"mode": "full_tree", "attempts": {}}, "update": "preference"}, "sampler.mode=full_tree adds up"),
+        ({"sampler": {"mode": "tree", "lookahead": "episode", "attempts": {}}}, "sampler.lookahead=episode adds up"),
+        ({"sampler": ATTEMPTS, "reward": {"of": "attempt", "shared": True}}, "reward.shared reads whole episodes"),
+        ({"sampler": ATTEMPTS, "reward": {"of": "attempt", "gain": {}}}, "reward.gain reads whole episodes"),
+        ({"sampler": ATTEMPTS, "reward": {"of": "attempt", "partial": {}}}, "reward.partial reads whole episodes"),
+        (
+            {"sampler": ATTEMPTS, "reward": {"of": "attempt", "model": {"kind": "progress"}}},
+            "reward.model reads whole episodes",
+        ),
+        (
+            {"sampler": ATTEMPTS | {"horizon": {"turns": [2]}}, "reward": {"of": "attempt"}},
+            "sampler.horizon reads whole episodes",
+        ),
+        (
+            {
+                "sampler": {"mode": "tree", "attempts": {"guide": "repair"}, "filter": {}},
+                "update": "preference",
+                "preference": {"value": "reward", "repairs": True},
+            },
+            "sampler.filter takes their groups out",
+        ),
+        ({"reward": {"shared": True}, "sampler": PARALLEL | {"refill": 1}}, "judge groups by what each agent was paid"),
+        (
+            {"sampler": {"mode": "entropy_tree"}, "advantage": {"tree": {}, "uncertainty": {}}},
+            "in entropy trees every turn is one of its own",
+        ),
+    ],
+)
+def test_what_would_pay_for_failing_first_or_pay_wrongly_is_refused(algorithm: dict[str, Any], reason: str) -> None:
+    with pytest.raises(ValidationError, match=re.escape(reason)):
+        AlgorithmOptions.model_validate(algorithm)
+
+
+def test_a_reflector_that_trains_alone_may_be_paid_by_the_rest_of_the_episode() -> None:
+    sampler = {"mode": "tree", "lookahead": "episode", "attempts": {"guide": "reflector"}}
+    AlgorithmOptions.model_validate({"sampler": sampler, "roles": ["reflector"]})

@@ -193,8 +193,15 @@ def test_a_configuration_builds_its_attempts() -> None:
 
 @pytest.mark.parametrize(
     ("scenario", "guide", "message"),
-    [("plan_path", "environment", "guide=environment needs"), ("code_team", "reflector", "act jointly")],
+    [("plan_path", "environment", "guide=environment needs"), ("code_team", "reflector", "acts jointly")],
 )
 def test_what_cannot_be_attempted_again_is_refused_with_the_reason(scenario: str, guide: Any, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         attempted(build_scenario(ScenarioOptions(name=scenario)), AttemptOptions(guide=guide))
+
+
+def test_a_team_that_acts_jointly_is_left_out_where_somebody_reflects() -> None:
+    refine = build_scenario(REFINE)
+    assert any(team.joint for team in refine.teams.values())
+    assert set(attempted(refine, AttemptOptions(guide="reflector")).teams) == {"team", "solo", "thrice"}
+    assert set(attempted(refine, AttemptOptions(guide="environment")).teams) == set(refine.teams)

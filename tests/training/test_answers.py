@@ -118,6 +118,13 @@ def test_who_says_too_much_counts_in_the_statistics_and_is_not_trained() -> None
     assert found == near([paid[0] - 0.275, 0.0, paid[2] - 0.275, paid[3] - 0.275])
 
 
+def test_a_right_answer_that_is_too_long_earns_nothing() -> None:
+    turns, facts, rewards = rows(most=2, tokens=(3, 1, 1, 1))
+    paid = [0.0, 0.2, 0.1, 0.0]
+    found = turn_advantages(turns, rewards, AdvantageOptions(scale="none"), facts)
+    assert found == near([0.0, *(one - 0.075 for one in paid[1:])])
+
+
 def by_seed(prompt: str, adapter: str | None, seed: int) -> str:
     """The planner signals whatever; the executor says what is in no table."""
     return "abcd"[derive_seed(prompt, seed) % 4] if prompt.startswith("P") else "?"

@@ -9,7 +9,7 @@ from oracles import ORACLES, near
 from parts import SKILLED
 
 from mas.config.load import load_config
-from mas.core.messages import Action, Note
+from mas.core.messages import Action, Failure, Note
 from mas.core.records import Episode
 from mas.core.reward import Move
 from mas.scenarios import build_scenario
@@ -18,10 +18,11 @@ from mas.scenarios.retrieval.environment import RetrievalEnvironment, RetrievalS
 from mas.scenarios.retrieval.reward import RetrievalReward
 from mas.serving.model import BaseModel
 from mas.training.evaluate import Evaluation
-from mas.training.rewards import total_reward
+from mas.training.rewards import FAILURE, total_reward
 from mas.training.trainer import Trainer
 from mas.training.updates.update import Improved
 
+READ = {"rewriter": Action, "selector": Note, "answerer": Action}
 ROLES = ("rewriter", "selector", "answerer")
 SMALL = ("train.eval_every=0", "train.eval_tasks=2", "train.steps=1", "train.tasks_per_step=24")
 BARE = ("algorithm.critic.lam=1.0", "algorithm.critic.whiten=false", "algorithm.sampler.candidates=4")
@@ -37,11 +38,12 @@ def paid(role: str, said: str, f1: float, hits: tuple[int, ...] | None) -> float
     """What the preset pays a role in an episode whose answer has this F1."""
     world = RetrievalEnvironment("words", 4)
     world._state = RetrievalState(CASE, hits=hits)
-    output = Note(text=said) if role == "selector" else Action(text=said)
+    output = READ[role](text=said) if said else Failure(cause="no such pattern", text="?")
     own = RetrievalReward().own(Move(agent=role, role=role, environment=world, output=output, before={}, after={}))
     terms = {"team.right": f1, "team.found": 0.5, "team.waste": -0.1}
-    terms |= {f"own.{name}": value for name, value in own.items()}
-    return total_reward(terms, load_config(["scenario=retrieval", "algorithm=mmoa_rag"]).algorithm.reward)
+    options = load_config(["scenario=retrieval", "algorithm=mmoa_rag"]).algorithm.reward
+    terms |= {f"own.{name}": value for name, value in own.items()} | ({} if said else {FAILURE: options.failure})
+    return total_reward(terms, options)
 
 
 def test_the_golden_rewards_of_the_three_roles() -> None:
@@ -55,6 +57,8 @@ def test_the_golden_rewards_of_the_three_roles() -> None:
     assert paid("rewriter", "search: dragon", f1, None) == near(f1)
     # Malformed, twice the same, not there.
     assert [paid("selector", text, f1, (0, 1)) for text in ("both", "1, 1", "3")] == near([f1 - 1] * 3)
+    # What cannot be read is malformed, and is not fined a second time.
+    assert paid("selector", "", f1, (0, 1)) == near(f1 - 1)
 
 
 class Steps:

@@ -366,14 +366,27 @@ def test_probabilities_at_other_temperatures() -> None:
     assert shares(logprobs, 0) == [0, 1]
 
 
-def test_full_trees_of_several_seats_are_refused_with_the_reason() -> None:
-    with pytest.raises(ConfigError, match="full_tree grows the tree of one seat"):
-        check_trainable(
-            config_of(
-                "algorithm.sampler.mode=full_tree",
-                "algorithm.advantage.baseline=mean",
-                "algorithm.advantage.key=group",
-                "algorithm.sampler.candidates=2",
-            ),
-            scenario_of(),
-        )
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (
+            ["algorithm=at_grpo", "algorithm.sampler.mode=full_tree", "algorithm.sampler.candidates=2"],
+            "full_tree grows the tree of one seat",
+        ),
+        (["algorithm=at2po"], "entropy_tree grows the tree of one seat"),
+        (
+            ["algorithm=at_grpo", "algorithm.sampler.lookahead=turn"],
+            "sampler.lookahead=turn ends before the other seat has answered",
+        ),
+        (["algorithm=spa_rl"], "reward.model reads who won"),
+        (["algorithm=arpo", "train.tasks.source=epochs", "train.tasks.count=8"], "sampler.replay reads who won"),
+        (["algorithm=grpo_roc"], "sampler.resample reads who won"),
+        (["algorithm=training_free"], "experience.score=success reads who won"),
+        (["algorithm=parallel_grpo", "algorithm.advantage.inherit=player_0"], "the advantage of another, which lost"),
+        (["algorithm=spiral", "algorithm.team=solo"], "one role, 'solo', plays several seats"),
+    ],
+)
+def test_what_reads_one_outcome_is_refused_where_seats_have_one_each(words: list[str], reason: str) -> None:
+    config = load_config(["scenario=two_player", *words])
+    with pytest.raises(ConfigError, match=re.escape(reason)):
+        check_trainable(config, scenario_of())

@@ -1,5 +1,6 @@
 """EPO's smoothing and ST-PPO's correction as parts of the loss, and what a run remembers of its entropies."""
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -93,6 +94,17 @@ def test_a_turn_that_clipping_takes_much_from_weighs_less() -> None:
     assert corrected.tolist() == pytest.approx((plain * weight_J).tolist())
     assert float(weight_J[0]) < 0.7
     assert weight_J[2:].tolist() == [1.0, 1.0]
+
+
+def test_with_turn_ratios_too_the_correction_changes_what_is_learned() -> None:
+    """One token up and one down: the turn's ratio is within bounds, and its tokens are not."""
+    signals = signals_of([0.5, -0.4, 0.01, 0.01], [1.0, 1.0, 1.0, 1.0], rows=[0, 0, 1, 1])
+    plain = losses_of(signals, importance_cap=None, ratio="turn")
+    assert plain.values["clip_fraction"].tolist() == [0.0] * 4, "no turn is clipped"
+    corrected = losses_of(signals, importance_cap=None, ratio="turn", bias_correction=True).loss_J
+    share = (corrected / plain.loss_J).tolist()
+    beyond = (math.exp(0.5) - 1.2) / 2
+    assert share == pytest.approx([1 / (1 + beyond)] * 2 + [1.0, 1.0])
 
 
 @pytest.mark.parametrize(

@@ -56,8 +56,10 @@ class AttemptedScenario:
         self.reward = AttemptReward(scenario)
         self._has_reflector = options.guide in ("reflector", "repair")
         _check(scenario, options)
-        self.readers = frozenset(view for team in scenario.teams.values() for view in _speaking_views(team))
-        self.teams = {name: self._team(team) for name, team in scenario.teams.items()}
+        # What a reflector says is one text: teams that act jointly cannot be told it.
+        fit = {name: team for name, team in scenario.teams.items() if not (self._has_reflector and team.joint)}
+        self.readers = frozenset(view for team in fit.values() for view in _speaking_views(team))
+        self.teams = {name: self._team(team) for name, team in fit.items()}
 
     def __getattr__(self, name: str) -> Any:
         if name in _PASSED_ON:
@@ -106,7 +108,7 @@ class AttemptedScenario:
     def _templates(self, views: frozenset[str] | set[str]) -> list[str]:
         """The compact prompts of the inner agents with these views."""
         found = []
-        for team in self.scenario.teams.values():
+        for team in (self.scenario.teams[name] for name in self.teams):
             for agent, role in team.members().items():
                 if (team.roles[role].view or local_name(agent)) in views:
                     found.append(team.roles[role].template or "")
@@ -181,11 +183,13 @@ def _check(scenario: Scenario, options: AttemptOptions) -> None:
         ),
     }
     if options.guide in ("reflector", "repair"):
-        joint = [name for name, team in scenario.teams.items() if team.joint]
+        main = scenario.teams.get("team")
         wrong |= {
             f"a reflector sees what the view `solo` shows, and it has {list(spec.views)}": SOLO not in spec.views,
             "it has no team `solo`, whose role the reflector is made from": SOLO not in scenario.teams,
-            f"teams {joint} act jointly, and what a reflector says is one text: write guide=none": bool(joint),
+            "its team acts jointly, and what a reflector says is one text: write guide=none": (
+                main is not None and bool(main.joint)
+            ),
         }
     for reason, is_wrong in wrong.items():
         if is_wrong:

@@ -28,12 +28,14 @@ def bias_correction(
 ) -> Tensor:
     """1 / (1 + b), a weight for the policy loss of every token of the row; b is the row's `clipping_bias`.
 
-    1 where nothing is clipped, and the less the further off-policy a row is. With token ratios this is S-PPO, with
-    turn ratios ST-PPO.
+    1 where nothing is clipped, and the less the further off-policy a row is. `ratio_J` are ratios of tokens, also where
+    the loss has ratios of turns (ST-PPO; with ratios of tokens it is S-PPO): a turn is clipped whole or not at all, and
+    one that is not can hold tokens that moved far, one up and one down. Measured by the turn's own ratio b would be 0
+    wherever there is a gradient to weigh.
 
     Source: ST-PPO, arXiv 2511.20718: gradients are normalised by the clipping bias, so that unreliable, highly
-    off-policy samples weigh less. That, and no more, is stated where we could read; this form, per row and with the 1
-    that keeps rows without bias as they are, is our reading.
+    off-policy samples weigh less. That, and no more, is stated where we could read; this form, per row, of tokens and
+    with the 1 that keeps rows without bias as they are, is our reading.
     """
     bias_J = clipping_bias(ratio_J, advantage_J, row_J, clip_low=clip_low, clip_high=clip_high)
     return 1 / (1 + bias_J)

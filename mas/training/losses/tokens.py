@@ -114,7 +114,7 @@ def _policy_loss(signals: Signals, options: LossOptions) -> tuple[Tensor, dict[s
             loss_J = policy.clipped_loss(ratio_J, advantage_J, dual_clip=options.dual_clip, **bounds)
             held_J = policy.clipped_share(ratio_J, advantage_J, **bounds)
             if options.bias_correction:
-                loss_J = loss_J * bias_correction(ratio_J, advantage_J, signals.row_J, **bounds)
+                loss_J = loss_J * bias_correction(log_ratio_J.exp(), advantage_J, signals.row_J, **bounds)
         case "keep_gradient":
             loss_J = policy.keep_gradient_loss(ratio_J, advantage_J, dual_clip=options.dual_clip, **bounds)
             held_J = policy.clipped_share(ratio_J, advantage_J, **bounds)
