@@ -139,7 +139,20 @@ def test_only_who_is_surely_better_comes_in_and_the_league_says_why(place: Path)
 
 
 def test_all_members_can_be_the_gate_and_can_play_a_tournament(place: Path) -> None:
-    said = mas("enter", "mcts:30", "--name", "tree", "--against", "all", "--games", "20", "--threshold", "0.3", "--league", place)
+    said = mas(
+        "enter",
+        "mcts:30",
+        "--name",
+        "tree",
+        "--against",
+        "all",
+        "--games",
+        "20",
+        "--threshold",
+        "0.3",
+        "--league",
+        place,
+    )
     assert "tree is a member:" in said, "not the best one"
     assert "in 40 games against luck, minimax; the lower bound must exceed 0.3" in said
     told = mas("run", "--members", "--player", "other=random", "--games", "4", "--league", place)

@@ -158,6 +158,35 @@ async def test_what_is_no_legal_move_forfeits_by_the_games_rule(text: str) -> No
     assert game.illegal == {"bad": 1}
 
 
+async def test_a_game_with_more_tries_than_the_run_was_trained_with_is_played_by_its_own_rule(
+    trained: Path, tmp_path: Path
+) -> None:
+    world = open_world("two_player:kuhn_poker,tries=3")
+    scenario = build_scenario(world.styled("letters"))
+    said = iter("xxb")
+    async with runtime_of(scenario.teams["team"], ScriptedEngine(lambda *_: next(said), has_chat=False)) as runtime:
+        players = {"slow": TeamPlayer(runtime, scenario), "luck": AtRandom()}
+        game = await play(world.open(), Fixture(("slow", "luck"), 3, 0, 0), players)
+    assert [move.is_legal for move in game.moves if move.player == "slow"] == [False, False, True]
+    async with open_players({"mine": f"run:{trained}", "luck": "random"}, world, quiet) as opened:
+        terms = Terms(game=world.id, players=dict.fromkeys(opened, "-"), games=40, seed=1)
+        games = await run_tournament("cup", terms, Store.open(tmp_path / "x.db"), world.open, opened)
+    assert len(games) == 40
+
+
+@pytest.mark.parametrize("team", ["team", "solo"])
+async def test_seats_that_move_at_once_are_played_alone(team: str) -> None:
+    """Each seat's own members speak, and no other: two requests for a game of one step."""
+    world = open_world("two_player:rock_paper_scissors")
+    scenario = build_scenario(world.styled("letters"))
+    engine = ScriptedEngine(lambda prompt, *_: "p" if prompt[0] == "A" else "r", has_chat=False)
+    async with runtime_of(scenario.teams[team], engine) as runtime:
+        players = {"one": TeamPlayer(runtime, scenario), "two": TeamPlayer(runtime, scenario)}
+        game = await play(world.open(), Fixture(("one", "two"), 3, 0, 0), players)
+    assert game.returns == (1, -1), "paper beats rock"
+    assert len(engine.requests) == 2
+
+
 def test_moves_are_translated_by_their_place_and_none_becomes_legal() -> None:
     assert translated("b", ("p", "b"), ("Pass", "Bet")) == "Bet"
     assert translated("0", ("p", "b"), ("Pass", "Bet")) == "no action '0'", "not the number of an action"
