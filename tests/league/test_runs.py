@@ -1,5 +1,6 @@
 """Players that were trained: what they see and say, one base for them all, the same games however many are on."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -23,6 +24,7 @@ from mas.league.sources import RunSource, open_players, pinned
 from mas.league.store import Store
 from mas.league.tournament import Terms, run_tournament
 from mas.scenarios import build_scenario
+from mas.serving.decode import Batch
 from mas.serving.peft_files import from_directory
 from mas.testing.scripted import ScriptedEngine
 
@@ -54,8 +56,12 @@ async def test_games_of_trained_players_do_not_depend_on_how_many_are_on(trained
 async def test_all_players_of_a_base_share_it_and_are_answered_in_batches(
     trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    opened, engines = [], []
-    open_base, start_engine = runs.open_base, runs.start_engine
+    opened, engines, widths = [], [], []
+    open_base, start_engine, admit = runs.open_base, runs.start_engine, Batch.admit
+
+    def admitted(batch: Batch, jobs: Sequence[Any]) -> Any:
+        widths.append(len(jobs))
+        return admit(batch, jobs)
 
     async def started(*given: Any) -> Any:
         engines.append(await start_engine(*given))
@@ -63,6 +69,7 @@ async def test_all_players_of_a_base_share_it_and_are_answered_in_batches(
 
     monkeypatch.setattr(runs, "open_base", lambda *given: opened.append(given) or open_base(*given))
     monkeypatch.setattr(runs, "start_engine", started)
+    monkeypatch.setattr(Batch, "admit", admitted)
     players = {
         f"p{number}": f"{'run' if number % 2 else 'greedy'}:{trained}@{2 + number % 3 // 2 * 2}" for number in range(8)
     }
@@ -72,9 +79,11 @@ async def test_all_players_of_a_base_share_it_and_are_answered_in_batches(
     assert len(engine.adapters()) == 8, "a player costs one adapter"
     moves = sum(len(game.moves) for game in games)
     assert len(games) == 112
-    # A game has three moves at most. At once, all games are asked for one: three batches of one token each, and a few
-    # more where games get out of step.
-    assert engine.steps <= 12 < 100 < moves
+    # A game has three moves at most. At once, all games are asked for one: three passes, and a few more where games
+    # get out of step.
+    assert sum(widths) == moves > 112
+    assert sum(width > 0 for width in widths) <= 12
+    assert max(widths) > 50
 
 
 async def test_a_step_is_the_checkpoint_of_that_step(trained: Path) -> None:
