@@ -120,6 +120,7 @@ def evaluate(
     tasks: Annotated[int | None, typer.Option(min=1, help="held-out tasks; default: train.eval_tasks")] = None,
     sampled: Sampled = False,
     swap: Annotated[str, typer.Option(help="two roles that exchange their adapters: planner,executor")] = "",
+    take: Annotated[str, typer.Option(metavar="ROLE=RUN_DIR", help="a role's adapter from another run")] = "",
 ) -> None:
     """Evaluate a trained team on held-out tasks, next to the same team untrained."""
     config = load_run_config(run_dir, overrides or [])
@@ -133,19 +134,29 @@ def evaluate(
 
     console = Console()
     if config.algorithm.is_training_free:
-        if pair:
-            raise ConfigError("--swap exchanges adapters; this run has learned experiences and no adapter")
+        if pair or take:
+            raise ConfigError(
+                "--swap exchanges adapters, --take brings one; this run has learned experiences and no adapter"
+            )
         known = saved_experiences(run_dir, config.algorithm)
         bare = None if config.engine.name == "openai" else open_base(config, scenario, console.print)
         results = asyncio.run(compare_taught(config, scenario, bare, known, tasks=count, is_sampled=sampled))
     elif config.engine.name == "openai":
-        if pair:
-            raise ConfigError("--swap exchanges adapters of this run; with engine=openai the server's play")
+        if pair or take:
+            raise ConfigError(
+                "--swap exchanges adapters of this run, --take replaces one; with engine=openai the server's play"
+            )
         results = asyncio.run(evaluate_served(config, scenario, tasks=count, is_sampled=sampled))
     else:
         base = open_base(config, scenario, console.print)
         adapters = saved_adapters(run_dir, base.bank)
-        results = asyncio.run(compare(config, scenario, base, adapters, tasks=count, is_sampled=sampled, swap=pair))
+        role, _, other = take.partition("=")
+        if take and not other:
+            raise ConfigError(f"--take {take!r} names no run: write ROLE=RUN_DIR, such as --take planner=runs/owl")
+        taken = {role: saved_adapters(Path(other), base.bank)} if take else {}
+        results = asyncio.run(
+            compare(config, scenario, base, adapters, tasks=count, is_sampled=sampled, swap=pair, taken=taken)
+        )
     kind = "sampled" if sampled else "greedy"
     console.print(_evaluation_table(results, f"{scenario.name}: {count} held-out tasks, {kind}"))
     for name, result in results.items():

@@ -186,14 +186,14 @@ class StrataOptions(Options):
 class StepOptions(Selective):
     """A term of each turn beside its trajectory's, added with `weight`.
 
-    `value`: what was paid from this turn on, discounted (`return`), for this turn alone (`reward`), or for it by the
-    reward model (`model`). `key`: compared with all turns of the `group`, with those that began in the same `state`, or
-    with the same number of turns behind them (`index`), or with `size` turns of the role drawn at `random` from the
-    batch; `none`: with nothing. `baseline`: the mean of all of these, or of the others.
+    `value`: what was paid from this turn on, discounted (`return`), for this turn alone (`reward`), for it by its own
+    terms (`own`), or by the reward model (`model`). `key`: compared with all turns of the `group`, with those that
+    began in the same `state`, or with the same number of turns behind them (`index`), or with `size` turns of the role
+    drawn at `random` from the batch; `none`: with nothing. `baseline`: the mean of all of these, or of the others.
     """
 
     weight: Annotated[float, Field(gt=0)] = 1.0
-    value: Literal["return", "reward", "model"] = "return"
+    value: Literal["return", "reward", "own", "model"] = "return"
     discount: Annotated[float, Field(gt=0, le=1)] = 0.95
     key: Literal["group", "state", "index", "random", "none"] = "state"
     baseline: Literal["mean", "leave_one_out"] = "mean"
@@ -295,12 +295,18 @@ class SwapOptions(Options):
     every: Positive = 5
 
 
+class ForkOptions(Options):
+    """For the first `after` steps all roles learn through one adapter; then each goes on with a copy of it."""
+
+    after: Positive
+
+
 class AlgorithmOptions(Options):
     """One way to train: which team, whose adapters, how sampled, compared and improved.
 
     `policy`: `per_role` gives every role an adapter of its own, `shared` gives all of them one.
     `roles`: those that are trained, of the trainable ones; empty: all. `stages`: only some of them at a time; the last
-    stage never ends. `swap`: roles whose adapters change places.
+    stage never ends. `swap`: roles whose adapters change places. `fork`: adapters that begin as copies of one.
     `update`: adapters follow the policy gradient (`advantage`, `loss`), or imitate and prefer (`preference`); or no
     weight changes (`training_free`), and roles learn by `experience`.
     """
@@ -311,6 +317,7 @@ class AlgorithmOptions(Options):
     roles: tuple[str, ...] = ()
     stages: tuple[StageOptions, ...] = ()
     swap: SwapOptions | None = None
+    fork: ForkOptions | None = None
     sampler: SamplerOptions = SamplerOptions()
     reward: RewardOptions = RewardOptions()
     advantage: AdvantageOptions = AdvantageOptions()

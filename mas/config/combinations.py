@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 def why_senseless(algorithm: "AlgorithmOptions") -> str | None:
     """Why parts do not go together; None: they do."""
     wrong = _of_sampling(algorithm) | _of_comparing(algorithm) | _of_turns(algorithm) | _of_updates(algorithm)
-    wrong |= _of_trees(algorithm)
+    wrong |= _of_trees(algorithm) | _of_forks(algorithm)
     return next((reason for reason, is_wrong in wrong.items() if is_wrong), None) or why_unpayable(algorithm)
 
 
@@ -210,6 +210,27 @@ def _of_updates(algorithm: "AlgorithmOptions") -> dict[str, bool]:
         "algorithm.stages names the roles of each stage, so algorithm.roles has no effect: leave roles out": (
             bool(algorithm.roles and algorithm.stages)
         ),
+    }
+
+
+def _of_forks(algorithm: "AlgorithmOptions") -> dict[str, bool]:
+    """Adapters that begin as copies of one, beside what is kept for each adapter or has only one."""
+    is_forked = algorithm.fork is not None
+    parts = {
+        "policy=shared has one adapter to the end": algorithm.policy == "shared",
+        "update=training_free has none": algorithm.is_training_free,
+        "algorithm.swap exchanges adapters, which are all equal before it": algorithm.swap is not None,
+        "sampler.replay keeps what roles said through the one adapter": algorithm.sampler.replay is not None,
+        "advantage.baseline=critic has a critic for each adapter, which is not copied": (
+            algorithm.advantage.baseline == "critic"
+        ),
+        "reward.model has one for each adapter, which is not copied": algorithm.reward.model is not None,
+        "loss.smoothing keeps entropies of each adapter, which are not copied": algorithm.loss.smoothing is not None,
+    }
+    return {
+        f"algorithm.fork gives each role a copy of one adapter, and {reason}: leave one of them out": is_forked
+        and is_there
+        for reason, is_there in parts.items()
     }
 
 

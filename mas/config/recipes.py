@@ -363,4 +363,70 @@ RECIPES: dict[str, Recipe] = {
         differs="the team may search several times; the critic sees what the role sees; the KL coefficient is ours",
         scenario="retrieval",
     ),
+    "hi_agent": Recipe(
+        title="Hi-Agent",
+        paper="2510.14388",
+        does="A subgoal is worth the mean of what its sampled executions earn, compared with others of one state.",
+        differs="the form of the foresight advantage is our reading; an execution is rewarded as the scenario pays it; "
+        "everybody else's candidates are played out as often",
+        scenario="plan_path",
+    ),
+    "pilotrl": Recipe(
+        title="PilotRL (AdaPlan)",
+        paper="2508.00344",
+        does="The executor learns to follow plans, then the planner to make better ones, then both together.",
+        differs="lengths of the stages are ours; candidates of one prompt are compared, by the scenario's rewards and "
+        "not by a judge's; the team's other roles stay as they are",
+        scenario="plan_path",
+    ),
+    "hiersearch": Recipe(
+        title="HierSearch",
+        paper="2508.08088",
+        does="The workers that search learn first, then the planner and whoever answers, over them.",
+        differs="lengths of the stages are ours; leaves learn inside the team; one kind of search, and no refiner of "
+        "what it finds; candidates of one prompt are compared",
+        scenario="delegate",
+    ),
+    "owl": Recipe(
+        title="OWL (Optimized Workforce Learning)",
+        paper="2505.23885",
+        does="Only the planner is trained, by the better and the worse of its plans; workers can be others later.",
+        differs="on-policy pairs in every step, labelled by the reward; no supervised stage before it; no coordinator",
+        scenario="delegate",
+    ),
+    "tool_learner": Recipe(
+        title="Small LLMs Are Weak Tool Learners",
+        paper="2401.07324",
+        does="One backbone learns from all roles; planner, caller and summariser then go on with copies of it.",
+        differs="imitates the team's own better answers instead of recorded ones; 8 steps before the fork are ours; "
+        "the optimiser's state is copied, too",
+        scenario="tool_use",
+    ),
+    "hrpo": Recipe(
+        title="HRPO (MasHost)",
+        paper="2506.08507",
+        does="Beside the comparison of episodes, each action has what it was paid by itself.",
+        differs="the formula and its weight are our reading of the abstract; actions are turns of a fixed team, no "
+        "edits of its graph; own terms count in the episode's reward, too",
+        scenario="plan_path",
+        needs="several turns",
+    ),
+    "opo": Recipe(
+        title="OPO",
+        paper="2505.23585",
+        does="The baseline is the group's mean reward weighted by tokens; no bounds, entropy or KL.",
+        differs="on policy is learner.minibatches=1, which scenarios set otherwise",
+    ),
+    "gpg": Recipe(
+        title="GPG (Group Policy Gradient)",
+        paper="2504.02546",
+        does="The plain policy gradient of what a reward is above its group's mean, by the share that is not 0.",
+        differs="tasks without a difference are not drawn again: sampler.refill has it",
+    ),
+    "pass_at_k": Recipe(
+        title="Pass@k (inference-time objectives)",
+        paper="2503.19595",
+        does="Only the best of a group learns, by what it is above the second best.",
+        differs="as verl computes it, by the group's standard deviation",
+    ),
 }

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from mas.config.load import load_config
 from mas.core.errors import ConfigError
 from mas.graph.find import find_team
-from mas.scenarios import build_scenario
+from mas.scenarios.attempts import configured_scenario
 from mas.study.options import CaseOptions, StudyOptions
 
 ABLATION = "ablation"
@@ -46,7 +46,7 @@ def ablation(overrides: Sequence[str], seeds: int) -> StudyOptions:
             f"algorithm={config.algorithm.name} says with algorithm.roles or .stages who is trained, and the ablation "
             "does: leave them out (algorithm.stages=[]), or choose another algorithm"
         )
-    team = find_team(build_scenario(config.scenario), config.algorithm.team)
+    team = find_team(configured_scenario(config), config.algorithm.team)
     roles = [name for name, role in team.roles.items() if role.trainable]
     if len(roles) < 2:
         raise ConfigError(

@@ -12,7 +12,7 @@ from mas.serving.model import BaseModel
 from mas.serving.weights import AdapterWeights
 from mas.training.canary import check_held, check_sampled, probes_of
 from mas.training.casting import Casting
-from mas.training.checkpoint import Progress, load_checkpoint, save_checkpoint, update_tensors
+from mas.training.checkpoint import NO_FILES, Progress, load_checkpoint, save_checkpoint, update_tensors
 from mas.training.crew import Crew, Players, new_adapters, trainable_adapters
 from mas.training.experience.library import Library
 from mas.training.learner import Learner
@@ -33,9 +33,10 @@ class TrainableAdapters:
         self.update = build_update(self.learner, config.algorithm, config.train.seed)
         self.is_shared = config.algorithm.reward.shared
         self.casting = Casting(config.algorithm, self.trained)
+        self._copied: tuple[str, ...] = ()
 
     def cast(self, players: Players, done: int | None) -> Mapping[str, str]:
-        """See `Trainable`; swapped roles are evaluated with their own adapters."""
+        """See `Trainable`; roles are evaluated with their own adapters, which equal the backbone before a fork."""
         crew = _crew(players)
         if self.casting.swaps:
             crew.runtime.speak_as(crew.adapter_of if done is None else self.casting.speaking(done))
@@ -60,6 +61,9 @@ class TrainableAdapters:
         if self.is_shared:
             episodes = paid_together(episodes)
         improved = self.update.improve(episodes, trained, step=step, lr_scale=lr_scale)
+        backbone, *others = self.casting.copies(step - 1) or ("",)
+        self._copied = tuple(others) if backbone in improved.learned else ()
+        self.learner.copy(backbone, self._copied)
         if self._has_canary:
             check_sampled(improved.learned, self.base.options.dtype)
         return improved
@@ -71,7 +75,9 @@ class TrainableAdapters:
         for name in improved.learned:
             probes = probes_of(self.learner, improved.rows, name) if self._has_canary else ()
             published[name] = await store.publish(name, self.learner.adapters[name], probes=probes)
-        check_held(store, self.learner, improved.learned)
+        for name in self._copied:
+            await store.publish(name, self.learner.adapters[name])
+        check_held(store, self.learner, [*improved.learned, *self._copied])
         return {"canary": {name: one.metrics() for name, one in published.items() if one.gap is not None}}
 
     def versions(self, players: Players) -> Mapping[str, int]:
@@ -82,9 +88,9 @@ class TrainableAdapters:
         """The update's."""
         return self.update.state()
 
-    def save(self, directory: Path, progress: Progress, keep: int) -> Path:
+    def save(self, directory: Path, progress: Progress, keep: int, more: Mapping[str, bytes] = NO_FILES) -> Path:
         """See `save_checkpoint`."""
-        return save_checkpoint(directory, self.learner, progress, keep, self.update.tensors())
+        return save_checkpoint(directory, self.learner, progress, keep, self.update.tensors(), more)
 
     def load(self, checkpoint: Path) -> Progress:
         """See `load_checkpoint`."""

@@ -9,13 +9,13 @@ from mas.training.schedules import RoleSwap, Stage, Stages
 
 
 class Casting:
-    """What `algorithm.roles`, `.stages` and `.swap` make of the team's adapters.
+    """What `algorithm.roles`, `.stages`, `.swap` and `.fork` make of the team's adapters.
 
     Args:
         speakers: role -> its adapter, of every trainable role.
 
     Raises:
-        ConfigError: a role that is not trainable, or two to be swapped that have one adapter.
+        ConfigError: a role that is not trainable, two to be swapped that have one adapter, or one adapter to be forked.
     """
 
     def __init__(self, algorithm: AlgorithmOptions, speakers: Mapping[str, str]) -> None:
@@ -39,13 +39,31 @@ class Casting:
                 raise ConfigError(f"roles {list(swap.roles)} speak through adapters {list(players)}: nothing to swap")
             self._swap = RoleSwap(players=players, every=swap.every)
 
+        self._names = tuple(dict.fromkeys(speakers.values()))
+        self._after = algorithm.fork.after if algorithm.fork is not None else 0
+        if self._after and len(self._names) < 2:
+            raise ConfigError(
+                f"algorithm.fork copies one adapter for others, and the team trains {list(self._names)} alone: leave "
+                "it out, or choose a team whose roles have adapters of their own"
+            )
+
     @property
     def swaps(self) -> bool:
         """Whether a role ever speaks through another one's adapter."""
-        return self._swap is not None
+        return self._swap is not None or self._after > 0
+
+    def copies(self, step: int) -> tuple[str, ...]:
+        """The backbone of a step and the adapters that are to be equal to it when it is done; empty: none is.
+
+        Until the fork all roles speak through the first role's adapter, and the others follow it: whoever plays with
+        adapters of a role in these steps plays with the backbone.
+        """
+        return self._names if step < self._after else ()
 
     def speaking(self, step: int) -> Mapping[str, str]:
         """Role -> the adapter that it speaks through in a step. `step`: how many are done."""
+        if step < self._after:
+            return dict.fromkeys(self._speakers, self._names[0])
         if self._swap is None:
             return self._speakers
         return self._speakers | dict(zip(self._swapped, self._swap(step), strict=True))

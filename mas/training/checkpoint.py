@@ -28,13 +28,14 @@ from mas.training.optimiser import optimiser_tensors, restore_optimiser
 
 _MANIFEST = "manifest.json"
 _UPDATE = "update.safetensors"
+NO_FILES: Mapping[str, bytes] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
     """Where a run stands: steps done, tokens and calls spent on sampling, each adapter's served version, the success of
-    the last greedy evaluation (None before the first), and the states of its task source, of its update and of its
-    replay of successes (empty: it has none)."""
+    the last greedy evaluation (None before the first), and the states of its task source and of its update (empty: it
+    has none)."""
 
     step: int
     tokens: int
@@ -43,7 +44,6 @@ class Progress:
     success: float | None = None
     tasks: Mapping[str, Any] = field(default_factory=dict)
     update: Mapping[str, Any] = field(default_factory=dict)
-    replay: Mapping[str, str] = field(default_factory=dict)
 
 
 def save_checkpoint(
@@ -52,7 +52,7 @@ def save_checkpoint(
     progress: Progress,
     keep: int,
     tensors: Mapping[str, Tensor] = MappingProxyType({}),
-    more: Mapping[str, bytes] = MappingProxyType({}),
+    more: Mapping[str, bytes] = NO_FILES,
 ) -> Path:
     """Write `directory/step-NNNNNN` and delete all but the `keep` latest.
 
@@ -74,7 +74,6 @@ def save_checkpoint(
         "success": progress.success,
         "tasks": dict(progress.tasks),
         "update": dict(progress.update),
-        "replay": dict(progress.replay),
     }
     files["state.json"] = json.dumps(state, indent=1).encode()
     sums = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
@@ -128,7 +127,7 @@ def verify_checkpoint(path: Path) -> Progress:
                 raise CheckpointError(f"checkpoint {path} is corrupt: {name} is not what was written; {advice}")
         state = json.loads((path / "state.json").read_text())
         where = (state["step"], state["tokens"], state["calls"], state["versions"], state["success"])
-        return Progress(*where, state.get("tasks", {}), state.get("update", {}), state.get("replay", {}))
+        return Progress(*where, state.get("tasks", {}), state.get("update", {}))
     except (OSError, ValueError, KeyError, AttributeError) as error:
         raise CheckpointError(f"checkpoint {path} is corrupt: {error}; {advice}") from error
 

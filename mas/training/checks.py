@@ -2,7 +2,7 @@
 
 from collections.abc import Set
 
-from mas.config.options import AlgorithmOptions
+from mas.config.options import AlgorithmOptions, Config
 from mas.core.environment import Answered, Named, Tooled
 from mas.core.errors import ConfigError
 from mas.core.naming import agent_of, did_you_mean, local_name
@@ -127,6 +127,21 @@ def check_templates(scenario: Scenario, team: TeamSpec) -> None:
                 stand_in = roles[team.members().get(other, other)] if other else None
                 if isinstance(stand_in, PromptedRole):
                     stand_in.prompt(View(observation=observation))
+
+
+def check_fork(config: Config, adapters: Set[str]) -> None:
+    """Refuse a fork into adapters that are not alike.
+
+    Raises:
+        ConfigError: says which one differs.
+    """
+    usual = config.model.lora
+    for name in sorted(adapters) if config.algorithm.fork is not None else ():
+        if config.model.lora_of(name) != usual:
+            raise ConfigError(
+                f"algorithm.fork copies one adapter for all, and model.adapters gives {name!r} another rank, alpha or "
+                "targets: leave model.adapters out, and set model.lora for all of them"
+            )
 
 
 def check_inherit(algorithm: AlgorithmOptions, team: TeamSpec) -> None:

@@ -1,6 +1,7 @@
 """A trained team next to the same team untrained, on the same held-out tasks."""
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from mas.config.options import Config
 from mas.core.errors import ConfigError
@@ -31,11 +32,17 @@ async def compare(
     tasks: int,
     is_sampled: bool = False,
     swap: Sequence[str] = (),
+    taken: Mapping[str, Mapping[str, AdapterWeights]] = MappingProxyType({}),
 ) -> dict[str, Evaluation]:
     """Evaluations by name: `untrained`, `trained` and, with two roles to swap, `A and B swapped`.
 
+    Args:
+        taken: role -> the adapters of another run, in which it played with others; adds `ROLE untrained` and `ROLE of
+            the other run`, each with the other roles as they are trained here.
+
     Raises:
-        ConfigError: a swap that is not possible; see `swapped`. RunError: no task could be played. Halted: Ctrl-C.
+        ConfigError: a swap that is not possible; see `swapped`. A role to be taken that is not trained, or has no
+            adapter there. RunError: no task could be played. Halted: Ctrl-C.
     """
     team = find_team(scenario, config.algorithm.team)
     speakers = trainable_adapters(team, config.algorithm.policy)
@@ -43,6 +50,11 @@ async def compare(
         "untrained": (untrained(config, scenario, base), speakers),
         "trained": (adapters, speakers),
     }
+    for role, others in taken.items():
+        _check_taken(role, others, speakers, adapters)
+        name = speakers[role]
+        arms[f"{role} untrained"] = ({**adapters, name: arms["untrained"][0][name]}, speakers)
+        arms[f"{role} of the other run"] = ({**adapters, name: others[name]}, speakers)
     if swap:
         arms[f"{' and '.join(swap)} swapped"] = (adapters, swapped(speakers, swap))
     temperature = None if is_sampled else 0.0
@@ -101,6 +113,24 @@ async def compare_taught(
                 results[name] = await evaluate(players.runtime, scenario, tasks, temperature=temperature, seed=seed)
             check_played(results[name])
     return results
+
+
+def _check_taken(
+    role: str,
+    others: Mapping[str, AdapterWeights],
+    speakers: Mapping[str, str],
+    adapters: Mapping[str, AdapterWeights],
+) -> None:
+    if role not in speakers:
+        raise ConfigError(f"no trained role {role!r} to take from another run. {did_you_mean(role, speakers)}")
+    name = speakers[role]
+    if name not in others:
+        raise ConfigError(f"the other run has no adapter {name!r} for role {role!r}. {did_you_mean(name, others)}")
+    if others[name].options != adapters[name].options:
+        raise ConfigError(
+            f"adapter {name!r} of the other run is {others[name].options}, that of this run {adapters[name].options}: "
+            "take it from a run with the same model.lora"
+        )
 
 
 def swapped(speakers: Mapping[str, str], pair: Sequence[str]) -> dict[str, str]:

@@ -24,7 +24,7 @@ from mas.training.advantages.trajectories import over_trajectories
 from mas.training.advantages.uncertainty import modulated_advantages
 from mas.training.advantages.whiten import whiten
 from mas.training.grown import grown_advantages
-from mas.training.rewards import MODEL, term_weights, total_reward
+from mas.training.rewards import MODEL, OWN, TEAM, term_weights, total_reward
 from mas.training.shaping.length import overlong_penalty
 from mas.training.shaping.partial import Answer, entity_rewards
 
@@ -237,7 +237,8 @@ def _step_terms(turns: Sequence[Turn], rewards: RewardOptions, options: StepOpti
     """Every turn's own term, before its weight."""
     values = [turn.paid.get(MODEL, 0.0) for turn in turns]
     if options.value != "model":
-        values = [total_reward(turn.paid, rewards) for turn in turns]
+        kinds = (OWN,) if options.value == "own" else (OWN, TEAM)
+        values = [total_reward(_of_kind(turn.paid, kinds), rewards) for turn in turns]
     if options.value == "return":
         trajectories = [(turn.group, turn.trajectory) for turn in turns]
         places = [_place(turn) for turn in turns]
@@ -247,6 +248,10 @@ def _step_terms(turns: Sequence[Turn], rewards: RewardOptions, options: StepOpti
     return group_advantages(
         values, _step_keys(turns, options, known.step), baseline=options.baseline, scale=options.scale
     )
+
+
+def _of_kind(terms: Mapping[str, float], kinds: tuple[str, ...]) -> dict[str, float]:
+    return {name: value for name, value in terms.items() if name.startswith(kinds)}
 
 
 def _step_keys(turns: Sequence[Turn], options: StepOptions, step: int) -> Sequence[Hashable]:

@@ -34,6 +34,7 @@ from mas.serving.weights import AdapterWeights
 from mas.training.casting import Casting
 from mas.training.checks import (
     check_answers,
+    check_fork,
     check_inherit,
     check_late,
     check_repairs,
@@ -135,6 +136,7 @@ def check_trainable(config: Config, scenario: Scenario) -> None:
         )
     _check_roles(team, adapters)
     Casting(algorithm, trained)
+    check_fork(config, adapters)
     check_turns(config.algorithm, scenario, team)
     check_seats(algorithm, scenario, team)
     check_spending(algorithm, team)

@@ -20,7 +20,7 @@ from mas.serving.weights import AdapterWeights
 from mas.training.batch import TrainRow, group_of, trajectory_of, weighted
 from mas.training.feed import Feed, Scores, recomputing
 from mas.training.losses.tokens import Signals, TokenLosses, token_losses
-from mas.training.optimiser import adamw, gradient_norms, set_lr
+from mas.training.optimiser import adamw, gradient_norms, optimiser_tensors, restore_optimiser, set_lr
 from mas.training.packing import Cost, MicroBatch, Sharing, build_trees, packed, padded
 from mas.training.soundness import check_packed, short_rows
 from mas.training.tally import Metrics, Tally
@@ -89,6 +89,16 @@ class Learner:
         """A step begins, in which the learning rate is multiplied by `lr_scale`."""
         torch.set_num_threads(self.base.options.threads)
         set_lr(self.optimisers, self.options.lr * lr_scale)
+
+    def copy(self, source: str, names: Sequence[str]) -> None:
+        """Make adapters equal to another one, with the state of its optimiser and what the KL is measured to."""
+        for name in names:
+            for held in (self.adapters, self.references):
+                if held:
+                    held[name].approach(held[source], 1)
+            state = optimiser_tensors(self.optimisers[source], self.adapters[source].parameters())
+            own = {key: value.clone() for key, value in state.items()}
+            restore_optimiser(self.optimisers[name], self.adapters[name].parameters(), own)
 
     def micro_batches(self, rows: Sequence[TrainRow]) -> list[MicroBatch]:
         """How rows go through the model: packed or padded, with or without sharing, as the options say."""

@@ -28,7 +28,7 @@ from mas.serving.model import BaseModel
 from mas.serving.store import ServingEngine
 from mas.serving.weights import AdapterWeights
 from mas.training.casting import Casting
-from mas.training.checkpoint import Progress, save_checkpoint, verify_checkpoint
+from mas.training.checkpoint import NO_FILES, Progress, save_checkpoint, verify_checkpoint
 from mas.training.crew import Players, Shared, open_crew, trainable_adapters
 from mas.training.experience.editor import Editor, Proposal
 from mas.training.experience.language import LanguageEditor
@@ -130,9 +130,9 @@ class TrainableLibraries:
         """Nothing: every step compares its own episodes only."""
         return {}
 
-    def save(self, directory: Path, progress: Progress, keep: int) -> Path:
+    def save(self, directory: Path, progress: Progress, keep: int, more: Mapping[str, bytes] = NO_FILES) -> Path:
         """See `save_checkpoint`; every library is a file of it."""
-        return save_checkpoint(directory, None, progress, keep, more=library_files(self._libraries))
+        return save_checkpoint(directory, None, progress, keep, more={**more, **library_files(self._libraries)})
 
     def load(self, checkpoint: Path) -> Progress:
         """See `Trainable`."""

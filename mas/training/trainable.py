@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from mas.core.records import Episode
 from mas.serving.weights import AdapterWeights
-from mas.training.checkpoint import Progress
+from mas.training.checkpoint import NO_FILES, Progress
 from mas.training.crew import Players
 from mas.training.experience.library import Library
 from mas.training.updates.update import Improved
@@ -40,8 +40,8 @@ class Trainable(Protocol):
     def state(self) -> Mapping[str, Any]:
         """What the next step depends on beside what `save` writes and the progress, as JSON."""
 
-    def save(self, directory: Path, progress: Progress, keep: int) -> Path:
-        """Write a checkpoint below the directory."""
+    def save(self, directory: Path, progress: Progress, keep: int, more: Mapping[str, bytes] = NO_FILES) -> Path:
+        """Write a checkpoint below the directory. `more`: further files of it, relative names to contents."""
 
     def load(self, checkpoint: Path) -> Progress:
         """Go on from a checkpoint.

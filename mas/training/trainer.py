@@ -37,6 +37,8 @@ from mas.training.traced import traced_rollout, traced_step
 from mas.training.trainable import Trainable
 
 Metrics = dict[str, Any]
+_REPLAY = "replay.json"
+"""The file of a checkpoint that holds what `algorithm.sampler.replay` has in store."""
 
 
 class Watcher(Protocol):
@@ -119,8 +121,8 @@ class Trainer:
             return False
         self.progress = self.trainable.load(found[-1])
         self.tasks.restore(self.progress.tasks)
-        if self.rollout.replay is not None:
-            self.rollout.replay.restore(self.progress.replay)
+        if self.rollout.replay is not None and (found[-1] / _REPLAY).is_file():
+            self.rollout.replay.restore((found[-1] / _REPLAY).read_bytes())
         return True
 
     async def run(self, watcher: Watcher) -> Outcome:
@@ -145,7 +147,9 @@ class Trainer:
                     await self._evaluate(crew, watcher)
                     ended = bool(self._end())
                 if self.checkpoints is not None and (ended or _is_due(self.progress.step, train.checkpoint_every)):
-                    self.trainable.save(self.checkpoints, self.progress, train.keep_checkpoints)
+                    replay = self.rollout.replay
+                    more = {} if replay is None else {_REPLAY: replay.state()}
+                    self.trainable.save(self.checkpoints, self.progress, train.keep_checkpoints, more)
         adapters = {name: weights.snapshot() for name, weights in self.trainable.adapters.items()}
         return Outcome(self.progress, adapters, tuple(history), self._end(), self.trainable.libraries)
 
@@ -196,7 +200,6 @@ class Trainer:
             versions=self.trainable.versions(crew),
             tasks=self.tasks.state(),
             update=self.trainable.state(),
-            replay=self.rollout.replay.state() if self.rollout.replay is not None else {},
         )
         metrics = step_metrics(episodes, improved, self.config.algorithm.reward, trained)
         metrics |= {"tokens": self.progress.tokens, "calls": self.progress.calls}

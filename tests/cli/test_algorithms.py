@@ -44,4 +44,4 @@ def test_a_question_mark_lists_them_where_one_would_be_chosen(mas: Callable[...,
 def test_an_unknown_algorithm_is_one_error(mas: Callable[..., Any]) -> None:
     failed = mas("algorithms", "gigop")
     assert failed.code == 2
-    assert "Did you mean 'gigpo'?" in failed.err
+    assert "Did you mean 'gigpo'" in failed.err

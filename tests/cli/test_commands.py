@@ -179,6 +179,28 @@ def test_a_swap_that_is_not_possible_is_an_error(finished: Path, mas: Mas, swap:
     assert text in ran.err
 
 
+def test_eval_takes_a_role_from_another_run(finished: Path, mas: Mas) -> None:
+    ran = mas("eval", str(finished), "--tasks", "3", "--take", f"planner={finished}")
+    assert ran.code == 0, ran.err
+    shown = {row.split("│")[1].strip(): row.split("│")[2:] for row in ran.out.splitlines() if row.startswith("│")}
+    assert shown["planner of the other run"] == shown["trained"]
+    assert "planner untrained" in shown
+
+
+@pytest.mark.parametrize(
+    ("take", "text"),
+    [
+        ("planner", "write ROLE=RUN_DIR"),
+        ("planer=RUN", "Did you mean 'planner'?"),
+        ("planner=runs/nowhere", "nowhere"),
+    ],
+)
+def test_a_role_that_cannot_be_taken_is_an_error(finished: Path, mas: Mas, take: str, text: str) -> None:
+    ran = mas("eval", str(finished), "--tasks", "1", "--take", take.replace("RUN", str(finished)))
+    assert ran.code == 2
+    assert text in ran.err
+
+
 def test_run_prints_the_world_and_what_every_member_reads_and_says(finished: Path, mas: Mas) -> None:
     for words in ((str(finished),), (str(finished), "--sampled", "--task", "3")):
         ran = mas("run", *words)

@@ -29,7 +29,7 @@ NAMES: dict[str, Any] = getattr(COMMAND, "commands")  # noqa: B009 - a group, wh
 
 def commands(page: str) -> list[list[str]]:
     """Words behind `mas` of every command in a page's bash blocks."""
-    lines = [line for block in blocks(page, "bash") for line in block.text.splitlines()]
+    lines = [line for block in blocks(page, "bash") for line in block.text.replace("\\\n", " ").splitlines()]
     words = [shlex.split(line, comments=True) for line in lines]
     return [found[1:] for found in words if found[:1] == ["mas"]]
 

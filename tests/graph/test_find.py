@@ -2,11 +2,13 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from mas.config.options import ScenarioOptions
+from mas.core.environment import EnvironmentSpec
 from mas.core.errors import ConfigError, GraphError
 from mas.core.scenario import Scenario
 from mas.graph.find import find_team
@@ -58,6 +60,31 @@ def test_a_file_that_does_not_fit_the_scenario_is_refused(
     path.write_text(TEAM.replace(old, new))
     with pytest.raises(ConfigError, match=text):
         find_team(relay, str(path))
+
+
+SEATS = """
+name: mine
+roles:
+  left: {type: executor, view: player_0, template: "A{seen}>"}
+  coach: {type: planner, view: hints, template: "C{seen}>"}
+  right: {type: executor, view: player_1, template: "B{seen}>"}
+seats: {player_0: left, player_1: right}
+edges: [start -> coach, coach -> left, start -> right, left -> done, right -> done]
+output: left
+"""
+
+
+def test_no_agent_of_a_seat_may_see_what_another_seat_knows(tmp_path: Path) -> None:
+    views = ("player_0", "player_1", "hints")
+    world = EnvironmentSpec(name="duel", seats=views[:2], views=views, max_turns=2, terms=("payoff",))
+    duel: Any = SimpleNamespace(name="duel", environment=lambda: SimpleNamespace(spec=world), teams={})
+    path = tmp_path / "mine.yaml"
+    path.write_text(SEATS)
+    assert find_team(duel, str(path)).seats == {"player_0": "left", "player_1": "right"}
+    for old, agent in (("view: player_0", "left"), ("view: hints", "coach")):
+        path.write_text(SEATS.replace(old, "view: player_1"))
+        with pytest.raises(ConfigError, match=f"'{agent}' plays for seat 'player_0' and would see .*'player_1'"):
+            find_team(duel, str(path))
 
 
 def test_a_missing_file_is_a_graph_error(relay: Scenario, tmp_path: Path) -> None:

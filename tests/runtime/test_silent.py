@@ -26,7 +26,7 @@ def both() -> Plan:
 
 
 def fired(plan: Plan, silent: tuple[str, ...]) -> tuple[list[str], Flow]:
-    flow, said = Flow.start(plan, silent), []
+    flow, said = Flow.start(plan, silent=silent), []
     while not flow.finished:
         for agent in flow.ready():
             flow = flow.begin(agent).complete(agent, flow.plan.roles[agent].parse(f"{agent} speaks"))
@@ -57,13 +57,13 @@ def test_a_turn_in_which_nobody_speaks_is_a_pass() -> None:
 def test_a_loop_is_silent_as_a_whole_or_not_at_all() -> None:
     plan = plan_of(LOOP, "actor")
     with pytest.raises(RunError, match=r"agents \['checker'\] are silent and others of their loop are not"):
-        Flow.start(plan, ("checker",))
+        Flow.start(plan, silent=("checker",))
     assert fired(plan, ("actor", "checker"))[0] == []
 
 
 def test_flows_with_other_silent_agents_are_other_states() -> None:
     plan = both()
-    assert len({Flow.start(plan, silent).key() for silent in ((), ("reflector",), ("actor", "checker"))}) == 3
+    assert len({Flow.start(plan, silent=silent).key() for silent in ((), ("reflector",), ("actor", "checker"))}) == 3
 
 
 @given(st.sets(st.sampled_from(["actor", "checker", "reflector"])))
@@ -84,6 +84,6 @@ def test_observations_say_who_is_silent() -> None:
         asked.append(point.agent)
         return plan.roles[point.agent].parse("x")
 
-    begin = Flow.start(plan, silent_agents(seen))
+    begin = Flow.start(plan, silent=silent_agents(seen))
     asyncio.run(play_turn(begin, None, seen, 0, decide))  # type: ignore[arg-type]
     assert asked == ["reflector"]

@@ -56,6 +56,13 @@ def test_a_preset_that_trains_one_role_can_be_told_not_to() -> None:
     assert chain.configure("only_verifier").algorithm.roles == ("verifier",)
 
 
+def test_the_reflector_of_attempts_is_a_role_among_others() -> None:
+    whole = ["algorithm.team=solo", "algorithm.sampler.mode=parallel", "algorithm.sampler.attempts.guide=reflector"]
+    whole += ["algorithm.reward.of=attempt"]
+    study = ablation(["scenario=refine", *whole], seeds=1)
+    assert study.cases["refine"].arms == ("all", "only_solo", "only_reflector")
+
+
 @pytest.mark.parametrize(
     ("overrides", "match"),
     [

@@ -20,6 +20,7 @@ from mas.core.scenario import Scenario
 from mas.core.seeds import derive_seed
 from mas.core.team import TeamSpec
 from mas.graph.find import find_team
+from mas.roles import build_roles
 from mas.scenarios import build_scenario
 from mas.scenarios.attempts import attempted, configured_scenario
 from mas.testing.scripted import Answer, ScriptedEngine
@@ -137,7 +138,40 @@ def guided_prompt(turn: Turn) -> str:
     return "".join(chr(token - 1) for token in turn.prompt_ids)
 
 
-async def test_an_attempt_of_several_turns_is_one_trajectory() -> None:
+@pytest.mark.parametrize("of", ["attempt", "improvement"])
+@pytest.mark.parametrize("guide", ["none", "reflector", "repair", "environment"])
+async def test_what_turns_are_paid_adds_up_to_the_reward_of_each_agents_attempt(guide: str, of: str) -> None:
+    attempts = {"most": 3, "guide": guide}
+    algorithm = AlgorithmOptions.model_validate(
+        {"sampler": {"mode": "parallel", "candidates": 4, "attempts": attempts}, "reward": {"of": of}}
+    )
+
+    def walks(prompt: str, adapter: str | None, seed: int) -> str:
+        return "UDLR"[seed % 4]
+
+    def guesses(prompt: str, adapter: str | None, seed: int) -> str:
+        return str(seed % 10)
+
+    # `refine` has the guidance of its environment, `plan_path` attempts of several turns.
+    answer, options = (guesses, REFINE) if guide == "environment" else (walks, PATH)
+    _, episodes = await played(algorithm, answer, options)
+    failed = [episode for episode in episodes if episode.measures["attempts"] == 3.0]
+    assert failed
+    for episode in failed:
+        trajectories = groups_of(episode.turns)
+        assert {group.rpartition("/")[2] for group in trajectories} == {"0", "1", "2"}
+        earned = [0.0] * 3  # by the team, as every agent of an attempt is told it
+        for group, members in trajectories.items():
+            number = int(group.rpartition("/")[2])
+            (rewards,) = {tuple(sorted(turn.rewards.items())) for turn in members}
+            paid = sum(sum(turn.paid.values()) for turn in members)
+            earned[number] = sum(value for turn in members for name, value in turn.paid.items() if name[:4] == "team")
+            before = earned[number - 1] if of == "improvement" and number else 0.0
+            assert sum(value for _, value in rewards) == pytest.approx(paid - before)
+        assert sum(earned) == pytest.approx(sum(episode.rewards.values()))
+
+
+async def test_an_attempt_of_several_turns_starts_where_the_others_did_and_is_one_trajectory() -> None:
     algorithm = AlgorithmOptions.model_validate(
         {"sampler": {"mode": "parallel", "candidates": 4, "attempts": {"most": 2}}, "reward": {"of": "attempt"}}
     )
@@ -151,16 +185,29 @@ async def test_an_attempt_of_several_turns_is_one_trajectory() -> None:
     for episode in failed:
         trajectories = groups_of(episode.turns)
         assert len(next(iter(trajectories.values()))) == 3
-        for members in trajectories.values():
-            (rewards,) = {tuple(sorted(turn.rewards.items())) for turn in members}
-            assert sum(value for _, value in rewards) == pytest.approx(sum(sum(t.paid.values()) for t in members))
         starts = [members[0] for members in trajectories.values()]
         assert len({guided_prompt(turn).rpartition("\n")[2] for turn in starts}) == 1
-    whole = [episode for episode in failed if sum(episode.rewards.values())]
-    assert whole
-    for episode in whole:
         by_trajectory = {turn.trajectory: sum(turn.rewards.values()) for turn in episode.turns}
         assert sum(by_trajectory.values()) == pytest.approx(sum(episode.rewards.values()))
+
+
+async def test_an_advice_in_words_arrives_whole_where_answers_have_a_form() -> None:
+    advice = "Take 2 from 7 first, and then mind the sign."
+
+    def says(prompt: str, adapter: str | None, seed: int) -> str:
+        return advice if prompt.startswith("?") else "It is 999."
+
+    numbers = ScenarioOptions(name="refine", options={"style": "number"})
+    scenario, episodes = await played(preset("retroformer").algorithm, says, numbers)
+    for episode in episodes:
+        first, reflection, second = episode.lines
+        assert reflection.text == advice
+        assert second.prompt == f"{advice}\n{first.prompt}"
+    roles = scenario.teams["solo"].roles
+    told = build_roles(scenario.teams["solo"])["reflector"].rule()
+    assert (roles["reflector"].pattern, "regular expression" in told) == (None, False)
+    repairs = attempted(build_scenario(numbers), preset("re_rest").algorithm.sampler.attempts).teams["solo"].roles
+    assert repairs["reflector"].pattern == roles["solo"].pattern is not None
 
 
 async def test_every_answer_of_rise_that_beats_its_siblings_is_imitated_at_every_attempt() -> None:

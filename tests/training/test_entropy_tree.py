@@ -13,6 +13,7 @@ from mas.config.algorithm import AdvantageOptions, SamplerOptions, TreeOptions
 from mas.config.options import RewardOptions
 from mas.core.environment import Task
 from mas.core.errors import EngineError
+from mas.core.policy import Policy
 from mas.core.records import Episode, Turn
 from mas.core.team import TeamSpec
 from mas.training.advantages.tree import Node, node_values
@@ -260,6 +261,32 @@ async def test_an_episode_that_fails_is_recorded_counted_and_never_branched_from
     failed = [episode for episode in episodes if episode.status == "failed"]
     assert [(episode.turns, "out of order" in str(episode.cause)) for episode in failed] == [((), True)]
     assert sum(len(turn.ends) for turn in turns_of(episodes)) == 4
+
+
+@pytest.mark.parametrize(("by", "branch"), [("rank", {"chains": 1, "expand": 1}), ("chance", {})])
+async def test_a_branch_whose_own_draws_all_fail_is_an_episode_with_nothing_to_train(
+    monkeypatch: pytest.MonkeyPatch, by: str, branch: dict[str, int]
+) -> None:
+    """Nobody can answer a second time to a prompt but the first one, and failures are isolated."""
+    monkeypatch.setattr(expansion, "derive_seed", lambda *parts: 2**63 - 1)  # by chance every turn branches
+
+    def script(prompt: str, number: int) -> str:
+        if prompt != "S>" and number:
+            raise EngineError("out of order")
+        return "abcdefgh"[number]
+
+    def entropy(prompt: str, word: str) -> float:
+        return 0.0 if prompt == "S>" else 9.0
+
+    team = SOLO.model_copy(update={"policies": {"solo": Policy(on_failure="isolate")}})
+    episodes = await grown(script, entropy, team=team, candidates=5, turns=3, by=by, **branch)
+    assert [(episode.status, episode.length) for episode in episodes] == [("done", 3)] * 5
+    failed = [episode for episode in episodes if not episode.turns]
+    assert len(failed) >= 2
+    for episode in failed:
+        texts = [line.text for line in episode.lines]
+        assert texts == [turn.text for turn in episodes[0].turns][: len(texts)]
+        assert 0 < len(texts) < 3
 
 
 async def test_two_trees_are_compared_apart_and_equal_seeds_are_equal() -> None:

@@ -182,7 +182,7 @@ def test_a_turn_is_paid_what_the_world_paid_until_its_agent_spoke_again() -> Non
     play = _ParallelPlay(cast("ParallelSampler", None), ledger, cast("SingleDecision", None), 0)
     paid = [{"x": 1.0}, {"x": 10.0}, {"x": 100.0, "y": 5.0}, {"x": 1000.0}]
     play.paid = [Step(rewards={"team": terms}) for terms in paid]
-    found = play._shares({"executor": "team", "planner": "team"})
+    found = play._shares({"executor": "team", "planner": "team"}, [0] * len(paid))
     shares = [(agent, turn, visit, share) for (agent, turn, visit), share in zip(spoken, found, strict=True)]
     assert shares == [
         ("executor", 0, 0, {"team.x": 1.0}),

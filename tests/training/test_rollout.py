@@ -169,7 +169,7 @@ async def test_a_running_baseline_survives_a_kill(relay: BaseModel, tmp_path: Pa
     await train(config_of("relay", dict(rae), steps=1, **every), relay, tmp_path)
     resumed, _ = await train(config_of("relay", dict(rae), steps=3, **every), relay, tmp_path)
     assert torch.equal(weights(straight, "planner"), weights(resumed, "planner"))
-    assert resumed.progress.update["running"]["planner"] != 0
+    assert resumed.progress.update["running"]["relay/planner"] != 0
 
 
 async def test_advantages_by_entropy_train(relay: BaseModel) -> None:

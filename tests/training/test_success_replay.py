@@ -13,9 +13,10 @@ from test_rollout import Steps
 
 from mas.config.load import load_config
 from mas.config.options import AlgorithmOptions, Config
-from mas.core.errors import ConfigError
+from mas.core.errors import CheckpointError, ConfigError
 from mas.core.records import Episode, Turn
 from mas.scenarios import build_scenario
+from mas.training.checkpoint import list_checkpoints, verify_checkpoint
 from mas.training.credit import turn_advantages
 from mas.training.sampling.success_replay import SuccessReplay
 from mas.training.tasks.plan import plan_tasks
@@ -86,7 +87,7 @@ def test_what_is_restored_replays_what_it_would_have_replayed() -> None:
     replay, again = SuccessReplay(size=3, seed=7), SuccessReplay(size=3, seed=7)
     for number in range(3):
         replay.mended([episode("t", f"w{number}", True, logprob=-1 / (number + 3))], number)
-    again.restore(msgspec.json.decode(msgspec.json.encode(replay.state())))
+    again.restore(replay.state())
     drawn = [replay.mended(failures("t"), step) for step in range(20)]
     assert [again.mended(failures("t"), step) for step in range(20)] == drawn
     assert len({tuple(one.turns[0].is_replayed for one in group) for group in drawn}) == 3
@@ -160,6 +161,24 @@ async def test_the_successes_in_store_outlive_a_resume(base_for: BaseFor, tmp_pa
     for name, adapter in whole.adapters.items():
         pairs = zip(adapter.parameters(), resumed.adapters[name].parameters(), strict=True)
         assert all(torch.equal(one, other) for one, other in pairs)
+
+
+async def test_the_store_is_written_with_checkpoints_and_at_no_other_step(
+    base_for: BaseFor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written, state = list[bytes](), SuccessReplay.state
+    monkeypatch.setattr(SuccessReplay, "state", lambda self: written.append(state(self)) or written[-1])
+    await train(config_of(6, checkpoint_every=3, keep_checkpoints=5), base_for, tmp_path)
+    saved = [path / "replay.json" for path in list_checkpoints(tmp_path)]
+    assert [path.read_bytes() for path in saved] == written
+    assert len(written) == 2
+    assert all("logprobs" not in (path.parent / "state.json").read_text() for path in saved)
+    last = next(path for path in reversed(saved) if len(path.read_bytes()) > 2)
+    last.write_bytes(b"{}")
+    with pytest.raises(CheckpointError, match=r"replay.json is not what was written"):
+        verify_checkpoint(last.parent)
+    with pytest.raises(CheckpointError, match="no successes to replay"):
+        SuccessReplay(size=1, seed=0).restore(b'{"t": 1}')
 
 
 def test_the_preset_has_the_ratio_to_the_policy_of_the_time() -> None:

@@ -138,25 +138,32 @@ class AttemptedScenario:
         )
 
     def _reflector(self) -> RoleSpec:
-        """Sees what `solo` sees, and what was tried."""
+        """Sees what `solo` sees, and what was tried. Where `solo` answers in a text of a certain form, what is to be
+        read next is a text without it."""
         solo = self.scenario.teams[SOLO]
         role = solo.roles[solo.members()[solo.output]]
-        is_repair = self.options.guide == "repair"
-        asked = _REPAIR if is_repair else _REFLECT
-        return role.model_copy(
-            update={
-                "view": REFLECTOR,
-                "instructions": f"{role.instructions.strip()}\n{asked}".strip(),
-                "template": None if role.template is None else "?{tried}" + role.template,
-                "emits": role.emits if is_repair else "note",
-                "type": role.type if is_repair else "agent",
-                "adapter": None,
-            }
-        )
+        told = role.instructions.strip()
+        if self.options.guide == "repair":
+            own: dict[str, Any] = {"instructions": f"{told}\n{_REPAIR}"}
+        elif role.pattern is not None and not role.choices:
+            told = f"Whoever attempts the task is told: {told}\n" if told else ""
+            own = {"instructions": told + _ADVISE, "pattern": None, "max_tokens": _ADVICE, **_SAYS}
+        else:
+            own = {"instructions": f"{told}\n{_REFLECT}", **_SAYS}
+        template = None if role.template is None else "?{tried}" + role.template
+        own["instructions"] = own["instructions"].strip()
+        return role.model_copy(update={"view": REFLECTOR, "template": template, "adapter": None, **own})
 
 
 _REPAIR = "An attempt at this failed; you see what was tried. Do it better."
 _REFLECT = "An attempt at this failed; you see what was tried. Say what the next attempt should do."
+_ADVISE = (
+    "You do not attempt it yourself. An attempt failed; you see what was tried. Say in a few sentences what the next "
+    "attempt should do."
+)
+_ADVICE = 128
+"""The most tokens of an advice in words."""
+_SAYS = {"emits": "note", "type": "agent"}
 
 
 def _begins(prompt: str, templates: list[str]) -> bool:

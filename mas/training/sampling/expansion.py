@@ -72,7 +72,8 @@ class ByChance:
         played = [chain for chain in chains if chain.error is None and chain.spoken]
         for chain in played:
             if chain.number in self.begun:
-                drawn_again = next(node for node in chain.spoken if node.chain == chain.number)
+                # Where it failed and that is isolated, it was not said, and is the branch's first one all the same.
+                drawn_again = next(node for node in chain.path if node.chain == chain.number)
                 self.run.setdefault(drawn_again, self.begun[chain.number])
         roots = {chain.number: _entropy(chain.spoken[0], self.options) for chain in played}
         nodes = dict.fromkeys(node for chain in played for node in chain.spoken[1:])

@@ -164,8 +164,9 @@ class _ParallelPlay:
     def finished(self) -> tuple[Turn, ...]:
         """All turns with the rewards of the whole episode, and with what each was paid."""
         of, seat_of = self.sampler.rewards.of, self._seat_of
-        own = self._shares(seat_of)
-        if of in ("attempt", "improvement"):
+        is_by_attempt = of in ("attempt", "improvement")
+        own = self._shares(seat_of, self.attempts if is_by_attempt else [0] * len(self.paid))
+        if is_by_attempt:
             # Attempts are of worlds with one seat.
             (seat,) = self.ledger.earned
             turns = [
@@ -183,16 +184,21 @@ class _ParallelPlay:
             for number, turn in enumerate(self.ledger.turns)
         )
 
-    def _shares(self, seat_of: Mapping[str, str]) -> list[dict[str, float]]:
+    def _shares(self, seat_of: Mapping[str, str], spans: Sequence[int]) -> list[dict[str, float]]:
         """The team's terms per recorded turn: what the world paid from an agent's turn on to before its next one.
 
-        Its first turn also has what was paid before, so that they add up to the episode's for every agent.
+        Its first turn also has what was paid before, so that they add up to the span's for every agent with a turn in
+        it. `spans`: of every team turn, the part of the episode that it is rewarded in; nothing is shared across parts.
         """
-        shares: list[dict[str, float]] = [{} for _ in self.ledger.turns]
-        for numbers in members([turn.agent for turn in self.ledger.turns]).values():
-            seat = seat_of[agent_of(self.ledger.turns[numbers[0]].agent)]
+        turns = self.ledger.turns
+        shares: list[dict[str, float]] = [{} for _ in turns]
+        for numbers in members([(turn.agent, spans[turn.turn]) for turn in turns]).values():
+            first = turns[numbers[0]]
+            seat, span = seat_of[agent_of(first.agent)], spans[first.turn]
             for turn, step in enumerate(self.paid):
-                earlier = [number for number in numbers if self.ledger.turns[number].turn <= turn]
+                if spans[turn] != span:
+                    continue
+                earlier = [number for number in numbers if turns[number].turn <= turn]
                 share = shares[earlier[-1] if earlier else numbers[0]]
                 for name, value in _team_terms(step.rewards.get(seat, {})).items():
                     share[name] = share.get(name, 0.0) + value

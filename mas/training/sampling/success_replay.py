@@ -4,11 +4,12 @@ A replayed trajectory keeps the log-probabilities of its time, so that the ratio
 sampled it. Source: ARPO, End-to-End Policy Optimization for GUI Agents with Experience Replay, arXiv 2505.16282.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from random import Random
 
 import msgspec
 
+from mas.core.errors import CheckpointError
 from mas.core.records import Episode, Turn
 from mas.core.seeds import derive_seed
 
@@ -54,13 +55,20 @@ class SuccessReplay:
         stored = sum(len(kept) for kept in self._kept.values())
         return {"tasks": float(len(self._kept)), "stored": float(stored), "injected": float(injected)}
 
-    def state(self) -> dict[str, str]:
-        """Task -> its successes, as JSON."""
-        return {task: msgspec.json.encode(kept).decode() for task, kept in self._kept.items()}
+    def state(self) -> bytes:
+        """Task -> its successes, as JSON. All of them: for a checkpoint, not for every step."""
+        return msgspec.json.encode(self._kept)
 
-    def restore(self, state: Mapping[str, str]) -> None:
-        """Go on from `state()`."""
-        self._kept = {task: msgspec.json.decode(kept, type=Trajectories) for task, kept in state.items()}
+    def restore(self, state: bytes) -> None:
+        """Go on from `state()`.
+
+        Raises:
+            CheckpointError: it is none.
+        """
+        try:
+            self._kept = msgspec.json.decode(state, type=dict[str, Trajectories])
+        except msgspec.MsgspecError as error:
+            raise CheckpointError(f"these are no successes to replay: {error}; train a new run elsewhere") from error
 
 
 def _with(episode: Episode, turns: Sequence[Turn]) -> Episode:

@@ -1,0 +1,231 @@
+"""Recipes of teams by what they do in a step: whose turns are compared how, and whose adapter changes."""
+
+from collections import defaultdict
+from collections.abc import Mapping
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import pytest
+import torch
+from conftest import BaseFor
+from oracles import ORACLES, near
+from parts import SKILLED, groups_of, make_turn, quiet_adapters, turns_of
+from watched import Seen
+
+from mas.config.load import load_config
+from mas.core.records import Turn
+from mas.runtime.agents import Candidate
+from mas.scenarios import build_scenario
+from mas.serving.model import BaseModel
+from mas.training.advantages.group import group_advantages
+from mas.training.credit import turn_advantages
+from mas.training.crew import open_crew
+from mas.training.evaluate import evaluate
+from mas.training.rewards import total_reward
+from mas.training.sampling.tree import _TreePlay
+from mas.training.trainer import Trainer
+
+SMALL = ("train.eval_every=0", "train.eval_tasks=2", "train.target=null", "learner.final_lr=1.0")
+FEW = (*SMALL, "algorithm.sampler.candidates=2", "train.tasks_per_step=1")
+
+
+async def trained(base: BaseModel, *words: str, checkpoints: Path | None = None) -> tuple[Trainer, Seen]:
+    config, seen = load_config([*SMALL, *words]).model_copy(update={"model": SKILLED}), Seen()
+    trainer = Trainer(config, build_scenario(config.scenario), base, checkpoints=checkpoints)
+    seen.listen(trainer)
+    trainer.resume()
+    await trainer.run(seen)
+    return trainer, seen
+
+
+def learned(seen: Seen) -> list[list[str]]:
+    """Step by step, the adapters that changed."""
+    return [sorted(metrics["adapters"]) for metrics in seen.metrics]
+
+
+# Hi-Agent
+
+
+def team_s(terms: Mapping[str, float]) -> float:
+    return sum(value for name, value in terms.items() if name.startswith("team."))
+
+
+async def test_a_subgoal_is_worth_the_mean_of_its_executions(
+    base_for: BaseFor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    played: dict[tuple[Any, ...], list[float]] = defaultdict(list)
+    play_out = _TreePlay._play_out
+
+    async def watched(self: _TreePlay, point: Any, candidate: Candidate, number: int) -> dict[str, float]:
+        terms = await play_out(self, point, candidate, number)
+        visit = point.flow.visits(point.agent)
+        played[self.ledger.id, point.turn, point.agent, visit, candidate.text].append(team_s(terms))
+        return terms
+
+    monkeypatch.setattr(_TreePlay, "_play_out", watched)
+    words = ("scenario=relay", "algorithm=hi_agent", "train.steps=1", "train.tasks_per_step=6")
+    _, seen = await trained(base_for("relay", SKILLED), *words)
+    turns = turns_of(seen.episodes[0])
+    subgoals = [turn for turn in turns if turn.role == "planner"]
+    found = [played[turn.episode, turn.turn, turn.agent, turn.visit, turn.text] for turn in subgoals]
+    worth = [team_s(turn.rewards) for turn in subgoals]
+    assert {len(one) for one in found} == {2}
+    assert worth == pytest.approx([fmean(one) for one in found])
+    assert any(one[0] != one[1] for one in found)  # An execution by itself would have said something else.
+    advantages = dict(zip([turn.id for turn in turns], seen.improved[0].advantages, strict=True))
+    for group in groups_of(subgoals).values():
+        own = [total_reward(turn.rewards, load_config(list(words)).algorithm.reward) for turn in group]
+        assert [advantages[turn.id] for turn in group] == pytest.approx(group_advantages(own, ["one"] * len(own)))
+    # Joint: those who execute are trained in the same step.
+    assert set(seen.metrics[0]["adapters"]) >= {"planner", "executor"}
+
+
+# PilotRL and HierSearch
+
+
+@pytest.mark.parametrize(
+    ("words", "stages"),
+    [
+        (("scenario=relay", "algorithm=pilotrl"), [["executor"]] * 5 + [["planner"]] * 5 + [["executor", "planner"]]),
+        (("scenario=delegate", "algorithm=hiersearch"), [["worker"]] * 10 + [["composer", "planner"]]),
+    ],
+    ids=["pilotrl", "hiersearch"],
+)
+async def test_stages_train_these_roles_and_leave_the_others_as_they_are(
+    base_for: BaseFor, tmp_path: Path, words: tuple[str, ...], stages: list[list[str]]
+) -> None:
+    base, end = base_for(words[0].removeprefix("scenario="), SKILLED), len(stages)
+    _, straight = await trained(base, *words, *FEW, f"train.steps={end}")
+    assert learned(straight) == stages
+    parts = []
+    for stop in (4, 5, end):  # Killed inside of a stage, and at a border.
+        trainer, seen = await trained(
+            base, *words, *FEW, "train.checkpoint_every=1", f"train.steps={stop}", checkpoints=tmp_path
+        )
+        parts += learned(seen)
+        if stop == 5:
+            changed = {name for name, weights in trainer.trainable.adapters.items() if _has_learned(weights)}
+            assert changed == set(stages[0])
+    assert parts == stages
+
+
+def _has_learned(weights: Any) -> bool:
+    """A fresh adapter's B is 0."""
+    return any(torch.any(b != 0) for _, b in weights.pairs.values())
+
+
+# OWL
+
+
+async def test_only_the_planner_learns_and_its_adapter_plays_with_workers_that_it_never_met(base_for: BaseFor) -> None:
+    base = base_for("delegate", SKILLED)
+    trainer, seen = await trained(base, "scenario=delegate", "algorithm=owl", "train.steps=2", "train.tasks_per_step=8")
+    assert learned(seen) == [["planner"]] * 2
+    assert [name for name, weights in trainer.trainable.adapters.items() if _has_learned(weights)] == ["planner"]
+    scenario, met = build_scenario(trainer.config.scenario), trainer.trainable.adapters
+    unseen = dict(met) | quiet_adapters(base, ["worker", "composer"], 0.2)
+    plans, reports = [], []
+    for adapters in (met, unseen):
+        async with open_crew(trainer.config, scenario, base, adapters) as crew:
+            episodes = (await evaluate(crew.runtime, scenario, 30, temperature=0.0, seed=0)).episodes
+        lines = [line for episode in episodes for line in episode.lines]
+        plans.append([line.text for line in lines if line.agent == "planner"])
+        reports.append([line.text for line in lines if line.agent.startswith("worker")])
+    assert plans[0] == plans[1]
+    assert reports[0] != reports[1]
+
+
+# HRPO
+
+
+def test_an_action_has_what_it_was_paid_by_itself_and_not_the_team_s_pay_once_more() -> None:
+    options = load_config(["algorithm=hrpo", "scenario=plan_path"]).algorithm
+    actions = [[0.2, -0.1], [0.0, 0.3], [0.1, 0.1], [-0.2, 0.0]]
+    outcomes = [1.0, 0.0, 1.0, 0.0]
+    turns = [
+        make_turn(
+            group="q",
+            trajectory=f"t{k}",
+            turn=n,
+            rewards={"team.right": outcome},
+            paid={"own.edit": value, "team.right": outcome if n == 1 else 0.0},
+        )
+        for k, (outcome, own) in enumerate(zip(outcomes, actions, strict=True))
+        for n, value in enumerate(own)
+    ]
+    wanted = [value for row in ORACLES["11_hrpo_our_reading"]["adv"] for value in row]
+    assert turn_advantages(turns, options.reward, options.advantage) == near(wanted)
+
+
+async def test_turns_of_one_episode_differ_by_half_of_their_own_rewards(base_for: BaseFor) -> None:
+    words = ("scenario=plan_path", "scenario.options.walls=0", "algorithm=hrpo", "train.steps=1", *FEW)
+    _, seen = await trained(base_for("plan_path", SKILLED), *words, "train.tasks_per_step=2")
+    turns = turns_of(seen.episodes[0])
+    rewards, mean = load_config(list(words)).algorithm.reward, dict[str, float]()
+    for turn, advantage in zip(turns, seen.improved[0].advantages, strict=True):
+        own = total_reward({name: value for name, value in turn.paid.items() if name.startswith("own.")}, rewards)
+        whole = mean.setdefault(f"{turn.group}/{turn.trajectory}", advantage - 0.5 * own)
+        assert advantage - 0.5 * own == pytest.approx(whole)
+    spread = {turn.paid.get("own.valid", 0.0) for turn in turns if turn.role == "executor"}
+    assert len(spread) > 1
+
+
+# OPO, GPG, Pass@k
+
+REWARDS, LENGTHS = [1.0, 0.0, 0.0, 0.0], [2, 4, 4, 2]
+
+
+def compared(name: str) -> list[float]:
+    """One prompt, four samples, as in section 28."""
+    options = load_config([f"algorithm={name}"]).algorithm
+    turns = [
+        make_turn(group="q", trajectory=f"t{k}", completion_ids=(8,) * length, rewards={"team.right": reward})
+        for k, (reward, length) in enumerate(zip(REWARDS, LENGTHS, strict=True))
+    ]
+    return turn_advantages(turns, options.reward, options.advantage)
+
+
+@pytest.mark.parametrize("name", ["opo", "gpg", "pass_at_k"])
+def test_presets_have_the_golden_advantages(name: str) -> None:
+    assert compared(name) == near(ORACLES["28_baselines"][name])
+
+
+async def played(base: BaseModel, name: str) -> list[tuple[list[Turn], list[float], list[float]]]:
+    """Of every group of a step: the first turn of each trajectory, its reward, and its advantage."""
+    words = ("scenario=relay", f"algorithm={name}", "train.steps=1", "train.tasks_per_step=8")
+    trainer, seen = await trained(base, *words)
+    turns = turns_of(seen.episodes[0])
+    advantages = dict(zip([turn.id for turn in turns], seen.improved[0].advantages, strict=True))
+    found = []
+    for group in groups_of(turns).values():
+        own = list({turn.trajectory: turn for turn in group}.values())
+        rewards = [total_reward(turn.rewards, trainer.config.algorithm.reward) for turn in own]
+        found.append((own, rewards, [advantages[turn.id] for turn in own]))
+    return found
+
+
+async def test_pass_at_k_makes_the_best_likelier_and_nothing_unlikelier(base_for: BaseFor) -> None:
+    groups = await played(base_for("relay", SKILLED), "pass_at_k")
+    for _, rewards, advantages in groups:
+        best, second = sorted(rewards, reverse=True)[:2]
+        assert [value > 0 for value in advantages] == [value == best > second for value in rewards]
+        assert min(advantages) == 0
+    assert any(max(advantages) > 0 for _, _, advantages in groups)
+
+
+async def test_opo_advantages_of_a_group_add_up_to_0_over_its_tokens(base_for: BaseFor) -> None:
+    groups = await played(base_for("relay", SKILLED), "opo")
+    for turns, _, advantages in groups:
+        tokens = [len(turn.completion_ids) for turn in turns]
+        assert sum(n * one for n, one in zip(tokens, advantages, strict=True)) == pytest.approx(0, abs=1e-9)
+    assert any(max(advantages) > 0 for _, _, advantages in groups)
+
+
+async def test_gpg_advantages_grow_as_fewer_rewards_of_the_batch_are_not_0(base_for: BaseFor) -> None:
+    groups = await played(base_for("relay", SKILLED), "gpg")
+    flat = [reward for _, rewards, _ in groups for reward in rewards]
+    share = sum(reward != 0 for reward in flat) / len(flat)
+    assert 0 < share < 1
+    for _, rewards, advantages in groups:
+        assert advantages == pytest.approx([(reward - fmean(rewards)) / share for reward in rewards])
