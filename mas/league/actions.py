@@ -1,33 +1,46 @@
 """What `mas league` does; imported when one of its commands is called, as scipy is slow to load."""
 
 import asyncio
-import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from mas.core.errors import ConfigError, RunDirectoryError
 from mas.core.naming import did_you_mean
 from mas.league.export import export_tournament
-from mas.league.match import Player
-from mas.league.records import Game
-from mas.league.scripted import scripted
+from mas.league.games import open_world
+from mas.league.gate import ancestors
+from mas.league.playing import played
+from mas.league.pool import FORGETTING, GATE, GateTerms, enter, play_ancestors, pool_game
+from mas.league.records import Member
+from mas.league.sources import pinned
 from mas.league.standings import Table, standings
 from mas.league.statistics import bonferroni, games_needed, holm
 from mas.league.store import Store
-from mas.league.tell import differences, ladder, notes, story
-from mas.league.tournament import Terms, run_tournament
-from mas.scenarios.bridges import open_bridge
+from mas.league.tell import differences, forgetting, ladder, lineage, notes, story, verdict_line
+from mas.league.tournament import Terms
 
 
-def play_tournament(league: str, name: str, terms: Terms, at_once: int) -> None:
-    """Play a tournament, or what is left of it, and print its table."""
-    open_bridge(terms.game)
-    players = {own: scripted(source, terms.game) for own, source in terms.players.items()}
+def play_tournament(league: str, name: str, terms: Terms, at_once: int, *, with_members: bool = False) -> None:
+    """Play a tournament, or what is left of it, and print its table.
+
+    Args:
+        with_members: all members of the league play, too, and an empty game is theirs.
+    """
+    if with_members:
+        store = _opened(league)
+        members = {one.name: one.source for one in store.members()}
+        if twice := sorted(members.keys() & terms.players.keys()):
+            raise ConfigError(f"--player {twice[0]}: a member has that name; choose another one")
+        terms = replace(terms, players={**members, **terms.players}, game=terms.game or pool_game(store))
+    if not terms.game:
+        raise ConfigError("--game says what is played, as --game open_spiel:kuhn_poker")
+    world = open_world(terms.game)
+    terms = replace(terms, players=pinned(terms.players))
     store = Store.open(league)
-    found = asyncio.run(_played(name, terms, store, players, at_once))
+    found = asyncio.run(played(name, terms, store, world, at_once))
     _print(standings(list(terms.players), found), f"{name}: {terms.game}, {len(found):,} games")
 
 
@@ -49,7 +62,7 @@ def print_table(
 def tell_game(league: str, name: str, game: str) -> str:
     """A game, move by move."""
     store, chosen = _chosen(league, name)
-    return story(open_bridge(store.terms(chosen)["game"]), store.game(chosen, game))
+    return story(open_world(store.terms(chosen)["game"]).open(), store.game(chosen, game))
 
 
 def list_games(league: str, name: str, between: str) -> Iterator[str]:
@@ -73,33 +86,45 @@ def write_tournament(league: str, name: str, out: Path, confidence: float, repla
         raise RunDirectoryError(f"{out} is not an empty directory: choose another --out")
     games = store.games(chosen)
     said = standings(list(terms["players"]), games, confidence)
-    return export_tournament(chosen, terms, said, games, open_bridge(terms["game"]), out, replays)
+    return export_tournament(chosen, terms, said, games, open_world(terms["game"]).open(), out, replays)
 
 
-async def _played(name: str, terms: Terms, store: Store, players: Mapping[str, Player], at_once: int) -> list[Game]:
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as bar:
-        task = bar.add_task("games", total=None)
-        return await run_tournament(
-            name,
-            terms,
-            store,
-            lambda: open_bridge(terms.game),
-            players,
-            at_once=at_once,
-            progress=lambda done, of: bar.update(task, completed=done, total=of),
-        )
+def enter_member(league: str, keep: Path | None, candidate: Member, game: str, gate: GateTerms, at_once: int) -> bool:
+    """Let a candidate play for its place, and print what came of it; whether it is a member now."""
+    if keep is None and "://" in league:
+        raise ConfigError(f"--league {league} is no file beside which adapters could lie: say where, --keep DIR")
+    keep = keep or Path(league).with_suffix(".members")
+    verdict = enter(Store.open(league), keep, candidate, game, gate, at_once)
+    Console().print(verdict_line(candidate.name, verdict), markup=False, highlight=False, soft_wrap=True)
+    return verdict.passes
+
+
+def print_members(league: str) -> None:
+    """Print the members with their lineage."""
+    store = _opened(league)
+    Console().print(lineage(store.members(), pool_game(store)))
+
+
+def print_forgetting(league: str, name: str, games: int, seed: int, confidence: float, at_once: int) -> None:
+    """Let a member play its ancestors, and print what it has forgotten."""
+    store = _opened(league)
+    member, found = play_ancestors(store, name, games=games, seed=seed, at_once=at_once)
+    Console().print(forgetting(member, ancestors(store.members(), member.name), found, confidence))
+
+
+def _opened(league: str) -> Store:
+    if "://" not in league and not Path(league).is_file():
+        raise ConfigError(f"there is no league at {league}: mas league run and mas league enter make one")
+    return Store.open(league)
 
 
 def _chosen(league: str, name: str) -> tuple[Store, str]:
     """The league, and which of its tournaments is meant."""
-    if "://" not in league and not Path(league).is_file():
-        raise ConfigError(f"there is no league at {league}: mas league run makes one")
-    store = Store.open(league)
-    known = list(store.tournaments())
+    store = _opened(league)
     if name:
         store.terms(name)
         return store, name
+    known = [one for one in store.tournaments() if not one.startswith((GATE, FORGETTING))]
     if len(known) != 1:
         raise ConfigError(
             f"which tournament? --name is one of: {', '.join(known)}" if known else "this league is empty"

@@ -1,40 +1,102 @@
-"""The commands `mas league run|table|match|export`."""
+"""The commands `mas league run|enter|members|forgetting|table|match|export`."""
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
 from mas.core.errors import ConfigError
 
-league = typer.Typer(name="league", help="Tournaments of a game: play, look, tell again, export.", no_args_is_help=True)
+league = typer.Typer(name="league", help="Tournaments of a game, and a pool of members.", no_args_is_help=True)
 
 Place = Annotated[str, typer.Option("--league", metavar="PLACE", help="a file, or a database's URL")]
 Name = Annotated[str, typer.Option("--name", help="of the tournament; default: the only one of the league")]
+AtOnce = Annotated[int, typer.Option(min=1, help="games that are on at one time")]
+SOURCES = "random, minimax, cfr:500, mcts:200, run:DIR@STEP, greedy:DIR, openai:MODEL@URL"
 Confidence = Annotated[float, typer.Option(min=0.5, max=0.999, help="of the intervals")]
 
 
 @league.command()
 def run(
-    game: Annotated[str, typer.Option(help="PACKAGE:NAME, as open_spiel:kuhn_poker")],
-    player: Annotated[
-        list[str], typer.Option(help="SOURCE or NAME=SOURCE: random, minimax, cfr:500, mcts:200; again for each")
-    ],
+    game: Annotated[
+        str, typer.Option(help="PACKAGE:NAME, as open_spiel:kuhn_poker, or SCENARIO:GAME, as two_player:kuhn_poker")
+    ] = "",
+    player: Annotated[list[str] | None, typer.Option(help=f"SOURCE or NAME=SOURCE: {SOURCES}; again for each")] = None,
+    members: Annotated[bool, typer.Option("--members", help="all members of the league play, too")] = False,
     place: Place = "league.db",
     name: Annotated[str, typer.Option(help="of the tournament")] = "tournament",
     games: Annotated[int, typer.Option(min=1, help="of each pairing, as many from each seat")] = 20,
     rounds: Annotated[int, typer.Option(min=0, help="of a Swiss tournament; 0: everybody plays everybody")] = 0,
     seed: Annotated[int, typer.Option(help="of all deals and of players that draw")] = 0,
-    at_once: Annotated[int, typer.Option(min=1, help="games that are on at one time")] = 64,
+    at_once: AtOnce = 64,
 ) -> None:
     """Play a tournament, or what is left of it, and print its table."""
-    sources = _named(player)
+    sources = _named(player or [])
     from mas.league.actions import play_tournament
     from mas.league.tournament import Terms
 
     terms = Terms(game=game, players=sources, games=games, rounds=rounds, seed=seed)
-    play_tournament(place, name, terms, at_once)
+    play_tournament(place, name, terms, at_once, with_members=members)
+
+
+@league.command()
+def enter(
+    source: Annotated[
+        str, typer.Argument(metavar="RUN[@STEP]", help=f"the candidate: a run's directory, or a SOURCE: {SOURCES}")
+    ],
+    place: Place = "league.db",
+    name: Annotated[str, typer.Option(help="of the member; default: RUN-STEP")] = "",
+    parent: Annotated[str, typer.Option(help="the member that it was trained from")] = "",
+    game: Annotated[str, typer.Option(help="default: that of the league, else that of the run")] = "",
+    against: Annotated[str, typer.Option(help="best: the best member; all; or a member's name")] = "best",
+    games: Annotated[int, typer.Option(min=2, help="against each of them, as many from each seat")] = 100,
+    by: Annotated[Literal["points", "payoff"], typer.Option(help="what is compared, per game")] = "points",
+    threshold: Annotated[
+        float | None, typer.Option(help="that the lower bound must exceed; default: 0.5 points, a payoff of 0")
+    ] = None,
+    confidence: Confidence = 0.95,
+    seed: Annotated[int, typer.Option(help="of all deals and of players that draw")] = 0,
+    keep: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="where members' adapters are kept; default: beside the league")
+    ] = None,
+    at_once: AtOnce = 64,
+) -> None:
+    """Let a candidate play for a place among the league's members. Exit code 1: it is not let in."""
+    from mas.league.actions import enter_member
+    from mas.league.pool import GateTerms
+    from mas.league.records import Member
+    from mas.league.sources import candidate_of
+
+    found, usual = candidate_of(source)
+    gate = GateTerms(against=against, games=games, measure=by, threshold=threshold, confidence=confidence, seed=seed)
+    (known,) = _named([f"{name or usual}={found}"])
+    candidate = Member(name=known, source=found, parent=parent or None)
+    if not enter_member(place, keep, candidate, game, gate, at_once):
+        raise typer.Exit(1)
+
+
+@league.command()
+def members(place: Place = "league.db") -> None:
+    """The members of a league, from whom they descend, and what the gate measured."""
+    from mas.league.actions import print_members
+
+    print_members(place)
+
+
+@league.command()
+def forgetting(
+    place: Place = "league.db",
+    member: Annotated[str, typer.Option(help="default: the newest")] = "",
+    games: Annotated[int, typer.Option(min=2, help="against each ancestor, as many from each seat")] = 100,
+    confidence: Confidence = 0.95,
+    seed: Annotated[int, typer.Option(help="of all deals and of players that draw")] = 0,
+    at_once: AtOnce = 64,
+) -> None:
+    """Let a member play all its ancestors: whether it can still do what they were let in for."""
+    from mas.league.actions import print_forgetting
+
+    print_forgetting(place, member, games, seed, confidence, at_once)
 
 
 @league.command()

@@ -1,4 +1,4 @@
-"""Who plays whom: round robins and Swiss rounds, with seats and seeds balanced."""
+"""Who plays whom: round robins, Swiss rounds and one against all, with seats and seeds balanced."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -48,6 +48,29 @@ def round_robin(players: Sequence[str], *, seats: int, games: int, seed: int) ->
         Fixture(_turned(among, number), derive_seed(seed, *sorted(among), number // seats), number, number)
         for number in range(games)
         for among in combinations(sorted(players), seats)
+    ]
+
+
+def gauntlet(challenger: str, others: Sequence[str], *, games: int, seed: int) -> list[Fixture]:
+    """One player meets each of the others `games` times, each deal from both seats; the others do not meet.
+
+    Args:
+        games: an even number.
+
+    Raises:
+        ConfigError: nobody to meet, two of one name, or an odd number of games.
+    """
+    check_players((challenger, *others), 2)
+    check_games(games, 2)
+    return [
+        Fixture(
+            _turned((challenger, other), number),
+            derive_seed(seed, *sorted((challenger, other)), number // 2),
+            number,
+            number,
+        )
+        for number in range(games)
+        for other in others
     ]
 
 

@@ -4,20 +4,26 @@ from collections.abc import Callable
 
 from mas.core.errors import ConfigError
 from mas.core.naming import did_you_mean
+from mas.league.games import World, translated
 from mas.league.match import Chance
 from mas.scenarios.against import Policy
+from mas.scenarios.bridges.game import game_below
 
 OPEN_SPIEL = "open_spiel:"
+KINDS = ("random", "minimax", "cfr", "mcts")
 
 
 class Scripted:
-    """A policy of a seat as a player; it looks into a copy of the game."""
+    """A policy of a seat of OpenSpiel's as a player; it looks into a copy of the game, below the words of a world."""
 
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
 
     async def move(self, asked: Chance) -> str:
-        return self._policy(asked.copy(), asked.seat, asked.random)
+        copy = asked.copy()
+        game = game_below(copy)
+        own = None if game is None else game.legal(asked.seat)
+        return translated(self._policy(copy, asked.seat, asked.random), own, asked.legal)
 
 
 class AtRandom:
@@ -27,11 +33,11 @@ class AtRandom:
         return asked.random.choice(asked.legal) if asked.legal else ""
 
 
-def scripted(source: str, game: str) -> AtRandom | Scripted:
+def scripted(source: str, world: World) -> AtRandom | Scripted:
     """A player by its source: `random`, `minimax`, `cfr:ITERATIONS`, `mcts:SIMULATIONS`.
 
     Args:
-        game: its id, as `open_spiel:kuhn_poker`; all but `random` are for OpenSpiel's games.
+        world: all but `random` are for OpenSpiel's games, and for scenarios that lie over one.
 
     Raises:
         ConfigError: no such player, one that cannot play this game, or a number that is none.
@@ -41,14 +47,15 @@ def scripted(source: str, game: str) -> AtRandom | Scripted:
         return AtRandom()
     makers = _makers()
     if kind not in makers:
-        raise ConfigError(f"no player {source!r}. {did_you_mean(kind, ('random', *makers))}")
-    if not game.startswith(OPEN_SPIEL):
-        raise ConfigError(f"{kind} plays OpenSpiel's games only, {game!r} is none: take random")
+        raise ConfigError(f"no player {source!r}. {did_you_mean(kind, (*KINDS, 'run', 'greedy', 'openai'))}")
+    game = game_below(world.open())
+    if game is None or not game.rules.name.startswith(OPEN_SPIEL):
+        raise ConfigError(f"{kind} plays OpenSpiel's games only, {world.id!r} is none: take random")
     try:
         arguments = (int(number),) if number else ()
     except ValueError as error:
         raise ConfigError(f"{source!r}: write {kind}:NUMBER, as {kind}:200") from error
-    return Scripted(makers[kind](game.removeprefix(OPEN_SPIEL), *arguments))
+    return Scripted(makers[kind](game.rules.name.removeprefix(OPEN_SPIEL), *arguments))
 
 
 def _makers() -> dict[str, Callable[..., Policy]]:

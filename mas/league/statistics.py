@@ -44,6 +44,19 @@ def wilson(points: float, games: int, confidence: float = 0.95) -> Interval:
     return Interval(max(0.0, middle - half), min(1.0, middle + half))
 
 
+def mean_interval(values: Sequence[float], confidence: float = 0.95) -> Interval:
+    """Student's interval of a mean; all there is where fewer than two values say nothing of their spread.
+
+    Raises:
+        ConfigError: a confidence outside of 0 to 1.
+    """
+    _z(confidence)  # refuses what is no confidence
+    if len(values) < 2:
+        return Interval(-inf, inf)
+    half = float(stats.t.ppf((1 + confidence) / 2, len(values) - 1)) * sqrt(variance(values) / len(values))
+    return Interval(fmean(values) - half, fmean(values) + half)
+
+
 def games_needed(half_width: float, confidence: float = 0.95, rate: float = 0.5) -> int:
     """Games after which Wilson's interval reaches no further than `half_width` to either side of its middle.
 

@@ -167,22 +167,27 @@ class Store:
         Raises:
             ConfigError: there is one of that name, or no member of its parent's name.
         """
-        known = {one.name: one for one in self.members()}
-        if member.parent is not None and member.parent not in known:
-            raise ConfigError(f"no member {member.parent!r} to descend from. {did_you_mean(member.parent, known)}")
-        if member.name in known:
-            raise ConfigError(f"the league has a member {member.name!r} already: names are never used again")
+        self.check_new(member)
+        place = len(self.members())
         with self._transaction() as to:
             to.execute(
                 insert(_MEMBERS).values(
                     name=member.name,
-                    place=len(known),
+                    place=place,
                     source=member.source,
                     parent=member.parent,
                     step=member.step,
                     notes=_text(member.notes),
                 )
             )
+
+    def check_new(self, member: Member) -> None:
+        """Refuse what `enter` would refuse."""
+        known = {one.name: one for one in self.members()}
+        if member.parent is not None and member.parent not in known:
+            raise ConfigError(f"no member {member.parent!r} to descend from. {did_you_mean(member.parent, known)}")
+        if member.name in known:
+            raise ConfigError(f"the league has a member {member.name!r} already: names are never used again")
 
     def members(self) -> list[Member]:
         """All members, in the order in which they came."""

@@ -1,12 +1,16 @@
-"""Tables and games as people read them in a terminal."""
+"""Tables, members and games as people read them in a terminal."""
+
+from collections.abc import Sequence
+from statistics import fmean
 
 from rich.box import SIMPLE_HEAD
 from rich.table import Table as Grid
 from rich.text import Text
 
 from mas.core.environment import Environment
+from mas.league.gate import Verdict, ancestors, best_of, judge, points_at_gate
 from mas.league.match import replay
-from mas.league.records import Game
+from mas.league.records import Game, Member
 from mas.league.standings import Comparison, Standing, Table
 
 
@@ -65,6 +69,73 @@ def notes(table: Table) -> list[str]:
             f"(p = {table.cyclic_p:.2g}): read the columns Nash and alpha, not the order."
         )
     return found + [f"{row.name} made {row.illegal} illegal moves." for row in table.standings if row.illegal]
+
+
+def verdict_line(name: str, verdict: Verdict) -> str:
+    """Whether a candidate is let in, and why."""
+    if not verdict.games:
+        return f"{name} is the first member."
+    said = f"{verdict.mean:.3f} {verdict.measure} a game ({verdict.interval.low:.3f} to {verdict.interval.high:.3f})"
+    bound = f"the lower bound must exceed {verdict.threshold:g}"
+    outcome = "is a member" + (", the best one" if verdict.is_best else "") if verdict.passes else "is not let in"
+    return f"{name} {outcome}: {said} in {verdict.games:,} games against {', '.join(verdict.against)}; {bound}."
+
+
+def lineage(members: Sequence[Member], game: str) -> Grid:
+    """All members in the order in which they came, and from whom they descend."""
+    grid = Grid(title=f"{len(members)} members: {game}", caption="*: the best one", box=SIMPLE_HEAD, pad_edge=False)
+    grid.add_column("")
+    grid.add_column("member", overflow="fold", min_width=8)
+    grid.add_column("parent", overflow="fold")
+    for column in ("generation", "step"):
+        grid.add_column(column, justify="right")
+    grid.add_column("gate", no_wrap=True)
+    grid.add_column("games", justify="right")
+    grid.add_column("source", overflow="fold")
+    best = best_of(members)
+    for one in members:
+        generation = str(len(ancestors(members, one.name)))
+        texts = (one.name, one.parent or "-", generation, str(one.step), *_gate(one), one.source)
+        grid.add_row("*" if one.name == best else "", *(Text(text) for text in texts))
+    return grid
+
+
+def _gate(member: Member) -> tuple[str, str]:
+    """What its gate measured, and in how many games."""
+    notes = member.notes
+    kind = "payoff" if "payoff" in notes else "points"
+    if kind not in notes:
+        return "-", "-"
+    return f"{kind} {notes[kind]:.2f} ({notes['low']:.2f} to {notes['high']:.2f})", f"{notes['games']:.0f}"
+
+
+def forgetting(member: Member, line: Sequence[Member], games: Sequence[Game], confidence: float = 0.95) -> Grid:
+    """How a member does against all that it descends from, beside how each one's child did when it came.
+
+    Args:
+        line: its ancestors, the parent first.
+        games: of the member against each of them.
+    """
+    about = f"points per game with Wilson's {confidence:.0%} interval; lost: what the ancestor's child had more of"
+    grid = Grid(title=f"{member.name} against its ancestors", caption=about, box=SIMPLE_HEAD, pad_edge=False)
+    grid.add_column("ancestor", overflow="fold")
+    for column in ("generations", "points", "payoff", "its child had", "lost"):
+        grid.add_column(column, justify="right", no_wrap=True)
+    for back, (one, child) in enumerate(zip(line, (member, *line), strict=False), 1):
+        found = judge(
+            member.name, [game for game in games if one.name in game.players], best=None, confidence=confidence
+        )
+        payoff = fmean(game.returns[game.players.index(member.name)] for game in games if one.name in game.players)
+        before = points_at_gate(child, one.name)
+        grid.add_row(
+            Text(one.name),
+            str(back),
+            f"{found.mean:.2f} ({found.interval.low:.2f}-{found.interval.high:.2f})",
+            f"{payoff:+.2f}",
+            "-" if before is None else f"{before:.2f}",
+            "-" if before is None else f"{before - found.mean:+.2f}",
+        )
+    return grid
 
 
 def story(game: Environment, played: Game) -> str:

@@ -7,7 +7,7 @@ from mas.core.environment import Environment
 from mas.core.errors import ConfigError
 from mas.core.together import together
 from mas.league.match import Player, play
-from mas.league.pairing import Fixture, round_robin, swiss_round
+from mas.league.pairing import Fixture, gauntlet, round_robin, swiss_round
 from mas.league.records import Game
 from mas.league.store import Store
 
@@ -27,6 +27,7 @@ class Terms:
         players: name -> how the player is opened.
         games: of each pairing, a multiple of the seats.
         rounds: of a Swiss tournament; 0: a round robin.
+        challenger: who plays all others, who do not play each other; empty: all pairings.
     """
 
     game: str
@@ -34,6 +35,7 @@ class Terms:
     games: int
     rounds: int = 0
     seed: int = 0
+    challenger: str = ""
 
     def as_dict(self) -> dict[str, object]:
         """Plain values, for a store."""
@@ -43,6 +45,7 @@ class Terms:
             "games": self.games,
             "rounds": self.rounds,
             "seed": self.seed,
+            "challenger": self.challenger,
         }
 
 
@@ -70,8 +73,9 @@ async def run_tournament(
         ConfigError: other terms than the tournament was begun with, or terms that leave seats unbalanced.
     """
     seats = len(open_game().spec.seats)
-    if terms.rounds and seats != 2:
-        raise ConfigError(f"a Swiss tournament is for games of two seats, {terms.game} has {seats}: use a round robin")
+    if (terms.rounds or terms.challenger) and seats != 2:
+        kind = "a Swiss tournament" if terms.rounds else "one against all"
+        raise ConfigError(f"{kind} is for games of two seats, {terms.game} has {seats}: use a round robin")
     names = tuple(terms.players)
     if terms.rounds:
         swiss_round(dict.fromkeys(names, 0.0), [], games=terms.games, seed=terms.seed, number=0)
@@ -83,7 +87,11 @@ async def run_tournament(
             )
             await _play_missing(name, fixtures, store, open_game, players, at_once, progress)
     else:
-        fixtures = round_robin(names, seats=seats, games=terms.games, seed=terms.seed)
+        if terms.challenger:
+            others = [player for player in names if player != terms.challenger]
+            fixtures = gauntlet(terms.challenger, others, games=terms.games, seed=terms.seed)
+        else:
+            fixtures = round_robin(names, seats=seats, games=terms.games, seed=terms.seed)
         store.begin(name, terms.as_dict())
         await _play_missing(name, fixtures, store, open_game, players, at_once, progress)
     return store.games(name)

@@ -103,6 +103,16 @@ def list_checkpoints(directory: Path) -> list[Path]:
     return sorted(path for path in directory.glob("step-*") if (path / _MANIFEST).is_file())
 
 
+def step_of(checkpoint: Path) -> int:
+    """How many steps were done when it was saved."""
+    return int(checkpoint.name.removeprefix("step-"))
+
+
+def checkpoint_steps(directory: Path) -> list[int]:
+    """Of all complete checkpoints, oldest first."""
+    return [step_of(path) for path in list_checkpoints(directory)]
+
+
 def verify_checkpoint(path: Path) -> Progress:
     """Check every file against the manifest and return where the run stood.
 

@@ -52,7 +52,9 @@ def shortened(words: list[str], small: tuple[str, ...]) -> list[str]:
     if any(word.startswith("model.path=") for word in rest):
         return ["config", *rest]
     if name == "train":
-        return [*words, *SHORT, *small, *(more for word in words for more in SHORTER.get(word, ()))]
+        # Text that is learned has no LoRA.
+        fit = [word for word in small if "lora" not in word] if "algorithm=training_free" in words else small
+        return [*words, *SHORT, *fit, *(more for word in words for more in SHORTER.get(word, ()))]
     is_untrained = name == "run" and "=" in rest[0]
     is_played = name == "play" and not {"--others", "--run"} & set(rest) and "/solo" not in rest[0]
     if name == "base" or is_untrained or is_played:

@@ -145,7 +145,10 @@ def test_names_of_players_cannot_become_markup(tmp_path: Path) -> None:
         (("run", *TIC_TAC_TOE, "--player", "random", "--player", "random"), "there is a player 'random' already"),
         (("run", *TIC_TAC_TOE, "--player", "a/b=random", "--player", "random"), "without '/' and ','"),
         (("run", *TIC_TAC_TOE, "--player", "random", "--player", "x=random", "--games", "3"), "a multiple of 2"),
-        (("table", "--league", "nowhere.db"), "there is no league at nowhere.db: mas league run makes one"),
+        (
+            ("table", "--league", "nowhere.db"),
+            "there is no league at nowhere.db: mas league run and mas league enter make one",
+        ),
         (("match", "0/0/a/b", "--between", "a,b"), "leave one of them out"),
     ],
 )

@@ -13,6 +13,7 @@ import pytest
 
 from mas.core.environment import Environment
 from mas.core.errors import ConfigError, EnvironmentFault
+from mas.league.games import open_world
 from mas.league.match import Chance, Player, play, replay
 from mas.league.pairing import Fixture
 from mas.league.records import Game, Member
@@ -31,8 +32,9 @@ def terms(players: Mapping[str, str], games: int = 4, rounds: int = 0, game: str
 
 
 async def run(store: Store, said: Terms, name: str = "cup", **more: int) -> list[Game]:
-    players = {player: scripted(source, said.game) for player, source in said.players.items()}
-    return await run_tournament(name, said, store, lambda: open_bridge(said.game), players, **more)
+    world = open_world(said.game)
+    players = {player: scripted(source, world) for player, source in said.players.items()}
+    return await run_tournament(name, said, store, world.open, players, **more)
 
 
 RANDOMS = dict.fromkeys("abcd", "random")
@@ -198,7 +200,7 @@ async def test_an_error_of_a_player_ends_the_tournament_and_keeps_what_was_playe
     [
         ("minmax", TIC_TAC_TOE, "Did you mean 'minimax'"),
         ("minimax", KUHN, "minimax cannot play 'kuhn_poker'"),
-        ("cfr", "pettingzoo:tictactoe", "cfr plays OpenSpiel's games only"),
+        ("cfr", "pettingzoo:classic/tictactoe_v3", "cfr plays OpenSpiel's games only"),
         ("cfr:many", KUHN, "write cfr:NUMBER"),
         ("cfr:0", KUHN, "at least one iteration"),
         ("mcts:0", KUHN, "at least one simulation"),
@@ -207,7 +209,7 @@ async def test_an_error_of_a_player_ends_the_tournament_and_keeps_what_was_playe
 )
 def test_players_that_cannot_play_are_refused(source: str, game: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        scripted(source, game)
+        scripted(source, open_world(game))
 
 
 async def test_a_solved_game_of_kuhn_is_worth_what_theory_says(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from typing import Self
 
 import msgspec
 
-from mas.core.environment import EnvironmentSpec, Observation, Step, Task
+from mas.core.environment import Environment, EnvironmentSpec, Observation, Step, Task
 from mas.core.errors import ConfigError, EnvironmentFault
 from mas.core.naming import did_you_mean
 from mas.core.seeds import derive_seed, digest
@@ -245,3 +245,9 @@ class GameEnvironment:
 
     def _broken(self, why: str) -> EnvironmentFault:
         return EnvironmentFault(f"this is no snapshot of {self.rules.name}: {why}")
+
+
+def game_below(environment: Environment) -> GameEnvironment | None:
+    """The game itself, of a world that is one, or that has it as its `game` and shows it in other words; else None."""
+    found = environment if isinstance(environment, GameEnvironment) else getattr(environment, "game", None)
+    return found if isinstance(found, GameEnvironment) else None

@@ -7,7 +7,7 @@ from typing import Any
 from mas.core.environment import Environment
 from mas.core.errors import ConfigError
 from mas.scenarios.against import Policy
-from mas.scenarios.bridges.game import GameEnvironment
+from mas.scenarios.bridges.game import game_below
 from mas.scenarios.bridges.open_spiel import EXTRA, OpenSpielPosition, load_game
 from mas.scenarios.bridges.packages import load_package
 from mas.scenarios.bridges.words import named_actions
@@ -123,9 +123,10 @@ def mcts(name: str, simulations: int = 200) -> Policy:
 
 
 def _state(environment: Environment) -> Any:
-    if not isinstance(environment, GameEnvironment) or not isinstance(environment.position, OpenSpielPosition):
+    game = game_below(environment)
+    if game is None or not isinstance(game.position, OpenSpielPosition):
         raise ConfigError(f"{environment.spec.name} is no game of OpenSpiel: only random can play it")
-    return environment.position.copy_state()
+    return game.position.copy_state()
 
 
 def _said(state: Any, action: int) -> str:

@@ -1,0 +1,96 @@
+"""Games by their ids: those of other packages (`open_spiel:kuhn_poker`) and scenarios with several seats
+(`two_player:kuhn_poker`), which trained teams play, too."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+
+from mas.config.options import ScenarioOptions
+from mas.core.environment import Environment
+from mas.core.errors import ConfigError
+from mas.core.naming import did_you_mean
+from mas.scenarios import build_scenario, find_scenario
+from mas.scenarios.bridges import PREFIX, open_bridge
+
+STYLE, WORDS, GAME = "style", "words", "game"
+"""Options of scenarios that are known here: how views read, in words for people and external models, and which game."""
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """A game that can be opened any number of times.
+
+    Attributes:
+        id: how it is asked for.
+        open: a fresh environment, not yet reset.
+        scenario: with all its options; None: a game of another package.
+    """
+
+    id: str
+    open: Callable[[], Environment]
+    scenario: ScenarioOptions | None = None
+
+    def styled(self, style: object) -> ScenarioOptions:
+        """The scenario with views in another style."""
+        assert self.scenario is not None
+        return self.scenario.model_copy(update={"options": {**self.scenario.options, STYLE: style}})
+
+
+def open_world(name: str) -> World:
+    """A game by its id: `PACKAGE:NAME` of a bridge, or `SCENARIO[:GAME][,OPTION=VALUE...]` of a scenario with several
+    seats, in words where its views have styles.
+
+    Raises:
+        ConfigError: no such game, package, scenario or option; or a scenario of one seat.
+    """
+    kind = name.partition(":")[0]
+    if kind in PREFIX:
+        open_bridge(name)
+        return World(name, lambda: open_bridge(name))
+    kind = kind.partition(",")[0]
+    options = full_options(ScenarioOptions(name=kind, options=_options(kind, name.removeprefix(kind).lstrip(":,"))))
+    scenario = build_scenario(options)
+    seats = scenario.environment().spec.seats
+    if len(seats) < 2:
+        raise ConfigError(f"--game {name}: {kind} has one seat ({', '.join(seats)}), a league needs several")
+    return World(name, scenario.environment, options)
+
+
+def full_options(scenario: ScenarioOptions) -> ScenarioOptions:
+    """With the defaults of what was left out.
+
+    Raises:
+        ConfigError: as `build_scenario`.
+    """
+    build_scenario(scenario)
+    said = find_scenario(scenario.name).options(**scenario.options)
+    return scenario.model_copy(update={"options": said.model_dump(mode="json")})
+
+
+def translated(text: str, own: Sequence[str] | None, others: Sequence[str] | None) -> str:
+    """A move as said in one style, in another: the action at the same place among the legal ones.
+
+    Nothing is made legal by it: what is not among them stays no action.
+
+    Args:
+        own: legal actions in the style of `text`; others: in the style wanted. None: they cannot be listed.
+    """
+    if own is None or others is None or list(own) == list(others):
+        return text
+    if text in own:
+        return others[own.index(text)]
+    return f"no action {text[:20]!r}" if text else ""
+
+
+def _options(kind: str, text: str) -> dict[str, Any]:
+    """`kuhn_poker,tries=3` as options; in words, where the scenario has styles."""
+    fields = find_scenario(kind).options.model_fields
+    found: dict[str, Any] = {STYLE: WORDS} if STYLE in fields else {}
+    for number, part in enumerate(text.split(",") if text else ()):
+        key, is_named, value = part.partition("=")
+        if not is_named and (number or GAME not in fields):
+            raise ConfigError(f"--game {kind}:{text}: write OPTION=VALUE. {did_you_mean(part, fields)}")
+        found[key if is_named else GAME] = yaml.safe_load(value) if is_named else part
+    return found

@@ -1,0 +1,156 @@
+"""Players that were trained: teams of runs, all adapters of one base side by side on one engine.
+
+Imported when somebody asks for one, as it loads models.
+"""
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from mas.config.load import load_run_config
+from mas.config.options import Config
+from mas.core.errors import ConfigError
+from mas.core.messages import Payload
+from mas.core.scenario import Scenario
+from mas.core.seeds import derive_seed, digest
+from mas.graph.find import find_team
+from mas.league.games import STYLE, World, full_options, translated
+from mas.league.match import Chance
+from mas.league.sources import RunSource
+from mas.runtime.flow import Flow
+from mas.runtime.play import play_turn, seat_actions
+from mas.runtime.point import Point, look, silent_agents
+from mas.runtime.team import TeamRuntime
+from mas.scenarios import build_scenario
+from mas.scenarios.attempts import configured_scenario
+from mas.serving.model import BaseModel
+from mas.serving.store import ServingEngine
+from mas.training.crew import open_crew, spoken, start_engine
+from mas.training.run import Note, open_base
+from mas.training.saved import saved_adapters
+
+
+@dataclass(frozen=True, slots=True)
+class TeamPlayer:
+    """A team in any seat of a world: the members of that seat take a team turn of their own for each move.
+
+    Args:
+        scenario: the world as the team sees it, in its own style.
+        temperature: None: each role's own, as it was trained; 0: greedy.
+    """
+
+    runtime: TeamRuntime
+    scenario: Scenario
+    temperature: float | None = None
+
+    async def move(self, asked: Chance) -> str:
+        own, seat, plan = self.scenario.environment(), asked.seat, self.runtime.plan
+        own.restore(asked.copy().snapshot())
+        observations = look(plan, own)
+        drawn = asked.random.getrandbits(63)
+        episode = f"league-{drawn:x}"
+
+        async def decide(point: Point) -> Payload:
+            seed = derive_seed("league", drawn, point.agent, point.flow.visits(point.agent))
+            (said,) = await self.runtime.ask(point, (seed,), episode=episode, temperature=self.temperature)
+            return said.payload
+
+        begin = Flow.start(plan, (seat,), silent_agents(observations))
+        flow = await play_turn(begin, own, observations, 0, decide, in_step=True)
+        return translated(seat_actions(flow, (seat,))[seat], own.legal(seat), asked.legal)
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """A run as it is opened: `scenario` as it was trained, `own` the world in its style."""
+
+    source: RunSource
+    config: Config
+    scenario: Scenario
+    own: Scenario
+
+    @property
+    def base(self) -> str:
+        """Equal for runs that can share a base and its engine."""
+        model = self.config.model
+        made = self.scenario.fingerprint() if model.path == "tiny" else ""
+        kept = model.model_dump_json(exclude={"lora", "adapters"})
+        return digest(kept, " ".join(sorted(model.targets)), self.config.engine.model_dump_json(), made)
+
+
+@asynccontextmanager
+async def open_runs(wanted: Mapping[str, RunSource], world: World, note: Note) -> AsyncIterator[dict[str, TeamPlayer]]:
+    """Players by name. Each base is loaded once, with one engine, however many runs and steps speak through it: what a
+    player adds are its adapters.
+
+    Raises:
+        RunDirectoryError: no such run, or no checkpoint of that step. CheckpointError: a corrupt one.
+        ConfigError: the run plays another game, or not every seat of it. ModelError: a base cannot be loaded.
+    """
+    runs = {name: _load(source, world) for name, source in wanted.items()}
+    bases: dict[str, tuple[BaseModel, ServingEngine]] = {}
+    players: dict[str, TeamPlayer] = {}
+    async with AsyncExitStack() as stack:
+        for number, (name, run) in enumerate(runs.items()):
+            if run.base not in bases:
+                # The one with the highest rank: engines that make room for adapters beforehand need to know.
+                rank = max(other.config.model.highest_rank for other in runs.values() if other.base == run.base)
+                bases[run.base] = await _open_base(run, rank, note)
+                stack.push_async_callback(bases[run.base][1].close)
+            base, engine = bases[run.base]
+            found = saved_adapters(run.source.path, base.bank, run.source.step)
+            team = find_team(run.scenario, run.config.algorithm.team)
+            speakers = {
+                role: f"{number}.{adapter}"
+                for role, adapter in spoken(team, run.config.algorithm.policy).items()
+                if adapter is not None
+            }
+            adapters = {f"{number}.{adapter}": weights for adapter, weights in found.items()}
+            crew = await stack.enter_async_context(
+                open_crew(run.config, run.scenario, base, adapters, speakers, engine=engine)
+            )
+            _check_seats(run, crew.runtime, world)
+            players[name] = TeamPlayer(crew.runtime, run.own, 0.0 if run.source.is_greedy else None)
+        yield players
+
+
+def game_of(path: Path) -> str:
+    """The id of the game that a run was trained on.
+
+    Raises:
+        RunDirectoryError: no such run. ConfigError: its scenario cannot be built.
+    """
+    scenario = full_options(load_run_config(path).scenario)
+    game = scenario.options.get("game")
+    return scenario.name if game is None else f"{scenario.name}:{game}"
+
+
+async def _open_base(run: _Run, rank: int, note: Note) -> tuple[BaseModel, ServingEngine]:
+    model = run.config.model
+    config = run.config.model_copy(
+        update={"model": model.model_copy(update={"lora": model.lora.model_copy(update={"rank": rank})})}
+    )
+    base = open_base(config, run.scenario, note)
+    return base, await start_engine(config.engine, base)
+
+
+def _load(source: RunSource, world: World) -> _Run:
+    config = load_run_config(source.path)
+    scenario = configured_scenario(config)
+    spec, wanted = scenario.environment().spec, world.open().spec
+    if world.scenario is None or config.scenario.name != world.scenario.name or spec.name != wanted.name:
+        raise ConfigError(f"run {source.path} plays {game_of(source.path)}, not {world.id}: --game says what is played")
+    if config.algorithm.is_training_free:
+        raise ConfigError(f"run {source.path} has learned as text, without adapters: it cannot be a player yet")
+    style = full_options(config.scenario).options.get(STYLE)
+    return _Run(source, config, scenario, build_scenario(world.styled(style) if style else world.scenario))
+
+
+def _check_seats(run: _Run, runtime: TeamRuntime, world: World) -> None:
+    missing = [seat for seat in world.open().spec.seats if seat not in runtime.plan.starting]
+    if missing:
+        raise ConfigError(
+            f"the team of run {run.source.path} does not play {', '.join(missing)}: a player takes any seat; train "
+            "one with `seats` for all of them"
+        )

@@ -1,0 +1,297 @@
+"""Players that were trained: what they see and say, one base for them all, the same games however many are on."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from parts import runtime_of
+from typer.testing import CliRunner
+
+from mas.cli import app
+from mas.config.options import ScenarioOptions
+from mas.core.environment import Task
+from mas.core.errors import ConfigError, RunDirectoryError
+from mas.league import runs
+from mas.league.games import open_world, translated
+from mas.league.match import Chance, play
+from mas.league.pairing import Fixture
+from mas.league.records import Game
+from mas.league.runs import TeamPlayer, open_runs
+from mas.league.scripted import AtRandom, scripted
+from mas.league.sources import RunSource, open_players, pinned
+from mas.league.store import Store
+from mas.league.tournament import Terms, run_tournament
+from mas.scenarios import build_scenario
+from mas.serving.decode import Batch
+from mas.serving.peft_files import from_directory
+from mas.testing.scripted import ScriptedEngine
+
+pytest.importorskip("pyspiel")
+KUHN = "two_player:kuhn_poker"
+
+
+def quiet(text: Any) -> None:
+    """Nobody listens."""
+
+
+async def tournament(place: Path, players: dict[str, str], games: int = 20, at_once: int = 64) -> list[Game]:
+    world = open_world(KUHN)
+    terms = Terms(game=KUHN, players=pinned(players), games=games, seed=3)
+    async with open_players(terms.players, world, quiet) as opened:
+        return await run_tournament("cup", terms, Store.open(place), world.open, opened, at_once=at_once)
+
+
+async def test_games_of_trained_players_do_not_depend_on_how_many_are_on(trained: Path, tmp_path: Path) -> None:
+    players = {"old": f"run:{trained}@2", "new": f"run:{trained}", "luck": "random"}
+    one = await tournament(tmp_path / "one.db", players, at_once=1)
+    many = await tournament(tmp_path / "many.db", players, at_once=32)
+    assert one == many
+    assert len(one) == 60
+    said = {(move.player, move.text) for game in one for move in game.moves}
+    assert {("new", "Pass"), ("new", "Bet")} <= said, "it draws, as it was trained"
+
+
+async def test_all_players_of_a_base_share_it_and_are_answered_in_batches(
+    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened, engines, widths = [], [], []
+    open_base, start_engine, admit = runs.open_base, runs.start_engine, Batch.admit
+
+    def admitted(batch: Batch, jobs: Sequence[Any]) -> Any:
+        widths.append(len(jobs))
+        return admit(batch, jobs)
+
+    async def started(*given: Any) -> Any:
+        engines.append(await start_engine(*given))
+        return engines[-1]
+
+    monkeypatch.setattr(runs, "open_base", lambda *given: opened.append(given) or open_base(*given))
+    monkeypatch.setattr(runs, "start_engine", started)
+    monkeypatch.setattr(Batch, "admit", admitted)
+    players = {
+        f"p{number}": f"{'run' if number % 2 else 'greedy'}:{trained}@{2 + number % 3 // 2 * 2}" for number in range(8)
+    }
+    games = await tournament(tmp_path / "x.db", players, games=4, at_once=112)
+    (engine,) = engines
+    assert len(opened) == 1
+    assert len(engine.adapters()) == 8, "a player costs one adapter"
+    moves = sum(len(game.moves) for game in games)
+    assert len(games) == 112
+    # A game has three moves at most. At once, all games are asked for one: three passes, and a few more where games
+    # get out of step.
+    assert sum(widths) == moves > 112
+    assert sum(width > 0 for width in widths) <= 12
+    assert max(widths) > 50
+
+
+async def test_a_step_is_the_checkpoint_of_that_step(trained: Path) -> None:
+    world = open_world(KUHN)
+    wanted = {"old": RunSource(trained, 2), "new": RunSource(trained, 4), "last": RunSource(trained)}
+    async with open_runs(wanted, world, quiet) as players:
+        store = players["old"].runtime.voice.engine.store
+        served = [store.weights(f"{number}.shared") for number in range(3)]
+        saved = [
+            from_directory(trained / "checkpoints" / f"step-{step:06d}" / "adapters" / "shared", _bank(players["old"]))
+            for step in (2, 4, 4)
+        ]
+    for mine, its in zip(served, saved, strict=True):
+        assert all((a == b).all() for a, b in zip(mine.parameters(), its.parameters(), strict=True))
+    assert any((a != b).any() for a, b in zip(served[0].parameters(), served[1].parameters(), strict=True))
+
+
+def _bank(player: TeamPlayer) -> Any:
+    return player.runtime.voice.engine.base.bank
+
+
+def test_the_latest_step_is_written_down_when_a_tournament_begins(trained: Path) -> None:
+    assert pinned({"a": f"run:{trained}", "b": f"greedy:{trained}@2", "c": "random"}) == {
+        "a": f"run:{trained}@4",
+        "b": f"greedy:{trained}@2",
+        "c": "random",
+    }
+
+
+def scenario_of(style: str) -> Any:
+    return build_scenario(ScenarioOptions(name="two_player", options={"game": "kuhn_poker", "style": style}))
+
+
+def asked(seat: str, *moves: str) -> Chance:
+    """After these moves in Kuhn poker, in words."""
+    game = open_world(KUHN).open()
+    game.reset(Task(id="t", seed=5))
+    for move in moves:
+        game.step({game.to_move()[0]: move})
+    return Chance(seat, game.observe(seat), game.legal(seat), Random(1), game.clone)
+
+
+async def test_a_team_sees_the_world_in_its_own_style_and_its_move_is_translated() -> None:
+    scenario, prompts = scenario_of("letters"), list[str]()
+
+    def bets(prompt: str, adapter: str | None, seed: int) -> str:
+        prompts.append(prompt)
+        return "b"
+
+    async with runtime_of(scenario.teams["team"], ScriptedEngine(bets, has_chat=False)) as runtime:
+        player = TeamPlayer(runtime, scenario)
+        assert await player.move(asked("player_0")) == "Bet"
+        assert await player.move(asked("player_1", "Pass")) == "Bet"
+    first, second = prompts
+    assert (first[0], first[2:]) == ("A", ">"), "its seat, its card, nothing else"
+    assert (second[0], second[2:]) == ("B", "p>")
+
+
+async def test_the_seed_of_a_move_is_the_games_and_not_the_players() -> None:
+    scenario, seeds = scenario_of("letters"), list[int]()
+
+    def says(prompt: str, adapter: str | None, seed: int) -> str:
+        seeds.append(seed)
+        return "p"
+
+    async with runtime_of(scenario.teams["team"], ScriptedEngine(says, has_chat=False)) as runtime:
+        player = TeamPlayer(runtime, scenario)
+        for number in (1, 2, 1):
+            chance = asked("player_0")
+            await player.move(Chance(chance.seat, chance.observation, chance.legal, Random(number), chance.copy))
+    assert seeds[0] == seeds[2] != seeds[1]
+
+
+@pytest.mark.parametrize("text", ["x", "", "0"])
+async def test_what_is_no_legal_move_forfeits_by_the_games_rule(text: str) -> None:
+    scenario = scenario_of("letters")
+    async with runtime_of(scenario.teams["team"], ScriptedEngine(lambda *_: text, has_chat=False)) as runtime:
+        players = {"bad": TeamPlayer(runtime, scenario), "luck": AtRandom()}
+        game = await play(open_world(KUHN).open(), Fixture(("bad", "luck"), 3, 0, 0), players)
+    assert game.returns == (-2, 2)
+    assert game.illegal == {"bad": 1}
+
+
+async def test_a_game_with_more_tries_than_the_run_was_trained_with_is_played_by_its_own_rule(
+    trained: Path, tmp_path: Path
+) -> None:
+    world = open_world("two_player:kuhn_poker,tries=3")
+    scenario = build_scenario(world.styled("letters"))
+    said = iter("xxb")
+    async with runtime_of(scenario.teams["team"], ScriptedEngine(lambda *_: next(said), has_chat=False)) as runtime:
+        players = {"slow": TeamPlayer(runtime, scenario), "luck": AtRandom()}
+        game = await play(world.open(), Fixture(("slow", "luck"), 3, 0, 0), players)
+    assert [move.is_legal for move in game.moves if move.player == "slow"] == [False, False, True]
+    async with open_players({"mine": f"run:{trained}", "luck": "random"}, world, quiet) as opened:
+        terms = Terms(game=world.id, players=dict.fromkeys(opened, "-"), games=40, seed=1)
+        games = await run_tournament("cup", terms, Store.open(tmp_path / "x.db"), world.open, opened)
+    assert len(games) == 40
+
+
+@pytest.mark.parametrize("team", ["team", "solo"])
+async def test_seats_that_move_at_once_are_played_alone(team: str) -> None:
+    """Each seat's own members speak, and no other: two requests for a game of one step."""
+    world = open_world("two_player:rock_paper_scissors")
+    scenario = build_scenario(world.styled("letters"))
+    engine = ScriptedEngine(lambda prompt, *_: "p" if prompt[0] == "A" else "r", has_chat=False)
+    async with runtime_of(scenario.teams[team], engine) as runtime:
+        players = {"one": TeamPlayer(runtime, scenario), "two": TeamPlayer(runtime, scenario)}
+        game = await play(world.open(), Fixture(("one", "two"), 3, 0, 0), players)
+    assert game.returns == (1, -1), "paper beats rock"
+    assert len(engine.requests) == 2
+
+
+def test_moves_are_translated_by_their_place_and_none_becomes_legal() -> None:
+    assert translated("b", ("p", "b"), ("Pass", "Bet")) == "Bet"
+    assert translated("0", ("p", "b"), ("Pass", "Bet")) == "no action '0'", "not the number of an action"
+    assert translated("", ("p", "b"), ("Pass", "Bet")) == ""
+    assert translated("bet", ("Pass", "Bet"), ("Pass", "Bet")) == "bet", "the world itself reads what was said"
+    assert translated("b", None, ("Pass", "Bet")) == "b"
+
+
+async def test_greedy_players_say_the_likeliest_whatever_is_drawn(trained: Path) -> None:
+    wanted = {"sure": RunSource(trained, 4, is_greedy=True), "draws": RunSource(trained, 4)}
+    async with open_runs(wanted, open_world(KUHN), quiet) as players:
+        said = {name: set[str]() for name in players}
+        for name, player in players.items():
+            for number in range(40):
+                chance = asked("player_0")
+                one = Chance(chance.seat, chance.observation, chance.legal, Random(number), chance.copy)
+                said[name].add(await player.move(one))
+    assert len(said["sure"]) == 1
+    assert len(said["draws"]) > 1
+
+
+@pytest.mark.parametrize("style", ["words", "letters"])
+async def test_scripted_players_look_below_the_words_of_a_scenario(style: str, tmp_path: Path) -> None:
+    """Minimax loses no game of tic-tac-toe, in either style; search finds legal moves, too."""
+    world = open_world(f"two_player:tic_tac_toe,style={style}")
+    sources = {"best": "minimax", "tree": "mcts:20", "luck": "random"}
+    players = {name: scripted(source, world) for name, source in sources.items()}
+    terms = Terms(game=world.id, players=sources, games=6, seed=1)
+    games = await run_tournament("cup", terms, Store.open(tmp_path / "x.db"), world.open, players)
+    for game in games:
+        assert not game.illegal
+        assert dict(zip(game.players, game.returns, strict=True)).get("best", 0.0) >= 0
+    assert (games[0].moves[0].text in "012345678") == (style == "letters")
+
+
+async def test_a_solved_game_wins_of_the_untrained_in_a_scenario_too(tmp_path: Path) -> None:
+    world = open_world("two_player:kuhn_poker")
+    players = {"solved": scripted("cfr:300", world), "luck": AtRandom()}
+    terms = Terms(game=world.id, players=dict.fromkeys(players, "-"), games=2000, seed=1)
+    games = await run_tournament("cup", terms, Store.open(tmp_path / "x.db"), world.open, players)
+    mean = sum(dict(zip(game.players, game.returns, strict=True))["solved"] for game in games) / len(games)
+    # By OpenSpiel's expected values: 0.124 from the first seat, 0.167 from the second; the standard error is 0.03.
+    assert mean > 0.08
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("two_palyer:kuhn_poker", "no scenario 'two_palyer'. Did you mean 'two_player'"),
+        ("two_player:poker", "scenario 'two_player': scenario.options.game"),
+        ("two_player:kuhn_poker,9", "write OPTION=VALUE"),
+        ("two_player:kuhn_poker,trys=2", "Did you mean 'tries'"),
+        ("relay", r"relay has one seat \(team\), a league needs several"),
+        ("relay:3", "write OPTION=VALUE"),
+    ],
+)
+def test_games_that_cannot_be_played_are_refused(name: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        open_world(name)
+
+
+@pytest.mark.parametrize(
+    ("source", "game", "error", "message"),
+    [
+        ("run:{trained}@3", KUHN, RunDirectoryError, "no checkpoint of step 3; there are: 2, 4"),
+        (
+            "run:{trained}",
+            "two_player:leduc_poker",
+            ConfigError,
+            "plays two_player:kuhn_poker, not two_player:leduc_poker",
+        ),
+        (
+            "run:{trained}",
+            "open_spiel:kuhn_poker",
+            ConfigError,
+            "plays two_player:kuhn_poker, not open_spiel:kuhn_poker",
+        ),
+        ("run:", KUHN, ConfigError, "write run:DIR or run:DIR@STEP"),
+        ("run:{trained}-not", KUHN, RunDirectoryError, "Did you mean 'kuhn'"),
+    ],
+)
+async def test_runs_that_cannot_play_are_refused(
+    trained: Path, source: str, game: str, error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        async with open_players({"one": source.format(trained=trained)}, open_world(game), quiet):
+            pass
+
+
+def test_the_command_plays_runs_and_goes_on_with_them(trained: Path, tmp_path: Path) -> None:
+    words = ["league", "run", "--league", str(tmp_path / "x.db"), "--game", KUHN, "--games", "10"]
+    words += ["--player", f"old=run:{trained}@2", "--player", f"new=run:{trained}", "--player", "solved=cfr:100"]
+    for _ in range(2):
+        done = CliRunner().invoke(app, words)
+        assert done.exit_code == 0, done.output
+        assert "30 games" in done.output
+    told = CliRunner().invoke(app, ["league", "match", "0/0/old/new", "--league", str(tmp_path / "x.db")])
+    assert told.exit_code == 0, told.output
+    assert "player_0: old\nplayer_1: new" in told.output
