@@ -6,6 +6,7 @@ None means that a metric did not apply at this step; it is kept in the file and 
 """
 
 import math
+import re
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -21,6 +22,9 @@ from mas.observe.jsonl import JsonLines, read_lines
 Metrics: TypeAlias = "Mapping[str, float | Metrics | None]"
 
 _NON_FINITE = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
+
+
+_EVENT_FILE = re.compile(r"tfevents\.(\d+)\.")
 
 
 class MetricsLog:
@@ -40,7 +44,7 @@ class MetricsLog:
         self._path = path
         self._lines = JsonLines(path)
         self._last_step, self._last_names = _last(path)
-        self._events = None if tensorboard is None else EventFileWriter(str(tensorboard))
+        self._events = None if tensorboard is None else _event_file(tensorboard)
 
     def append(self, step: int, metrics: Metrics) -> None:
         """Write the metrics of one step.
@@ -90,6 +94,14 @@ class MetricsLog:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _event_file(directory: Path) -> EventFileWriter:
+    """A new event file, which readers take after those there: they sort by name, that is by second."""
+    seconds = [int(found[1]) for path in directory.glob("*") if (found := _EVENT_FILE.search(path.name))]
+    while seconds and int(time.time()) <= max(seconds):
+        time.sleep(0.05)
+    return EventFileWriter(str(directory))
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:

@@ -292,6 +292,6 @@ def test_the_command_plays_runs_and_goes_on_with_them(trained: Path, tmp_path: P
         done = CliRunner().invoke(app, words)
         assert done.exit_code == 0, done.output
         assert "30 games" in done.output
-    told = CliRunner().invoke(app, ["league", "match", "0/0/old/new", "--league", str(tmp_path / "x.db")])
+    told = CliRunner().invoke(app, ["league", "match", "0/0/new/old", "--league", str(tmp_path / "x.db")])
     assert told.exit_code == 0, told.output
-    assert "player_0: old\nplayer_1: new" in told.output
+    assert "player_0: new\nplayer_1: old" in told.output

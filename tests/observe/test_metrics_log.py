@@ -167,3 +167,12 @@ def test_a_step_may_have_a_second_line_with_other_metrics_but_none_twice(tmp_pat
     with MetricsLog(tmp_path / "m") as log, pytest.raises(RunDirectoryError, match=r"has \['eval/success'\] already"):
         log.append(2, {"eval": {"success": 0.5}})
     assert [line["step"] for line in read_metrics(tmp_path / "m")] == [2, 2]
+
+
+def test_a_new_event_file_is_behind_those_of_the_same_second(tmp_path: Path) -> None:
+    for _ in range(2):
+        with MetricsLog(tmp_path / "m", tmp_path / "tensorboard") as log:
+            log.truncate_after(0)
+            log.append(1, {"reward": 0.5})
+    seconds = sorted(int(path.name.split(".")[3]) for path in (tmp_path / "tensorboard").iterdir())
+    assert len(set(seconds)) == 2

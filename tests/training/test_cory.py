@@ -163,8 +163,8 @@ def test_everybody_has_the_sum_of_each_own_term_and_the_team_s_once(owned: list[
     ("words", "reason"),
     [
         (["algorithm=at_grpo", "algorithm.reward.shared=true"], "share no episode: write sampler.mode=parallel"),
-        (["algorithm=comas", "algorithm.reward.shared=true"], "read what single turns were paid: leave one"),
-        (["algorithm=gigpo", "algorithm.reward.shared=true"], "read what single turns were paid: leave one"),
+        (["algorithm=comas", "algorithm.reward.shared=true"], "read what parts of them were paid: leave one"),
+        (["algorithm=gigpo", "algorithm.reward.shared=true"], "read what parts of them were paid: leave one"),
         (["algorithm=training_free", "algorithm.reward.shared=true"], "update=training_free trains none"),
     ],
 )
