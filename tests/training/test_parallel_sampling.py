@@ -173,6 +173,17 @@ def test_turns_of_one_trajectory_share_its_advantage() -> None:
     assert advantages == pytest.approx([0.707106, 0.707106, 0.707106, -0.707106], abs=1e-6)
 
 
+def test_a_turn_is_paid_what_its_own_seat_was_paid() -> None:
+    ledger = Ledger.open(Task(id="t", seed=0), 0)
+    spoken = [("first", 0), ("second", 1), ("first", 2)]
+    ledger.turns.extend(make_turn(agent=agent, turn=turn) for agent, turn in spoken)
+    play = _ParallelPlay(cast("ParallelSampler", None), ledger, cast("SingleDecision", None), 0)
+    won = {"player_0": {"payoff": 2.0}, "player_1": {"payoff": -2.0}}
+    play.paid = [Step(rewards={"player_0": {"payoff": 1.0}}), Step(rewards={}), Step(rewards=won)]
+    found = play._shares({"first": "player_0", "second": "player_1"}, [0] * len(play.paid))
+    assert found == [{"team.payoff": 1.0}, {"team.payoff": -2.0}, {"team.payoff": 2.0}]
+
+
 def test_a_turn_is_paid_what_the_world_paid_until_its_agent_spoke_again() -> None:
     # The executor speaks in every team turn, the last time twice; the planner in the second and in the fourth.
     ledger = Ledger.open(Task(id="t", seed=0), 0)

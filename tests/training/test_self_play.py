@@ -1,6 +1,7 @@
 """Self-play: both seats of a game are played and trained by the same records and learner."""
 
 import re
+from ast import literal_eval
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from math import exp
@@ -145,7 +146,7 @@ class Marked:
         return repr((self.mark, self.moves)).encode()
 
     def restore(self, state: bytes) -> None:
-        raise NotImplementedError
+        self.mark, self.moves = literal_eval(state.decode())
 
     def state_key(self) -> str:
         return self.snapshot().decode()
