@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from mas.core.records import Line
-from mas.observe.results import best_arms, read_results
+from mas.observe.results import SUCCESS, best_arms, read_results
 
 
 class KeyNumber(msgspec.Struct, frozen=True, kw_only=True):
@@ -140,22 +140,25 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def baseline_tables(
-    results: Mapping[str, Mapping[str, Any]], *, notes: Sequence[str] = ()
+    results: Mapping[str, Mapping[str, Any]], *, told: str = SUCCESS, notes: Sequence[str] = ()
 ) -> tuple[BaselineTable, ...]:
     """One table with bars per scenario of a study's plain mapping; see `mas.observe.results.read_results`.
+
+    Args:
+        told: what the numbers are; the best ones are marked of success alone.
 
     Raises:
         ConfigError: an arm has no mean, or a value of the wrong kind.
     """
     tables = []
     for scenario, arms in read_results(results).items():
-        best = best_arms(arms)
+        best = best_arms(arms) if told == SUCCESS else set()
         rows = ((name, arm.success_text, arm.seeds_text, arm.tokens_text) for name, arm in arms.items())
         bars = (Bar(name=name, mean=arm.mean, std=arm.std, is_best=name in best) for name, arm in arms.items())
         tables.append(
             BaselineTable(
                 title=scenario,
-                columns=("arm", "success", "seeds", "tokens"),
+                columns=("arm", told, "seeds", "tokens"),
                 rows=tuple(rows),
                 best_rows=tuple(number for number, name in enumerate(arms) if name in best),
                 bars=tuple(bars),

@@ -8,12 +8,15 @@ import msgspec
 from mas.core.errors import ConfigError
 from mas.observe.progress import format_number
 
+SUCCESS = "success"
+"""What results are of where nothing else is said."""
+
 
 class ArmResult(msgspec.Struct, frozen=True, kw_only=True):
     """What one arm (a trained team or a baseline) reached in one scenario.
 
     Attributes:
-        mean: success over seeds, in [0, 1]; `std`: over seeds with ddof = 1, None for a single seed.
+        mean: success over seeds, in [0, 1], or another measure; `std`: over seeds with ddof = 1, None for one seed.
         seeds: the seeds, or only how many.
         tokens: mean tokens per seed that reaching it cost; None where they were not counted.
     """

@@ -6,25 +6,27 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from mas.observe.results import best_arms, read_results
+from mas.observe.results import SUCCESS, best_arms, read_results
 
 
-def success_table(results: Mapping[str, Mapping[str, Any]], *, title: str = "success") -> Table:
+def success_table(results: Mapping[str, Mapping[str, Any]], *, title: str = "", told: str = SUCCESS) -> Table:
     """One row per scenario and arm, in the given order: mean ± std, seeds, tokens; the best arm of each in bold.
 
     Args:
+        told: what the numbers are; the best ones are marked of success alone.
         results: `{scenario: {arm: {"mean": …, "std": …, "seeds": […] or number, "tokens": …}}}`.
 
     Raises:
         ConfigError: an arm has no mean, or a value of the wrong kind.
     """
-    table = Table(title=title, caption="mean ± standard deviation over seeds; bold: best of the scenario")
+    marks = "; bold: best of the scenario" if told == SUCCESS else ""
+    table = Table(title=title or told, caption=f"mean ± standard deviation over seeds{marks}")
     for column in ("scenario", "arm"):
         table.add_column(column, overflow="fold")
-    for column in ("success", "seeds", "tokens"):
+    for column in (told, "seeds", "tokens"):
         table.add_column(column, justify="right")
     for scenario, arms in read_results(results).items():
-        best = best_arms(arms)
+        best = best_arms(arms) if told == SUCCESS else set()
         table.add_section()
         for number, (name, arm) in enumerate(arms.items()):
             cells = (name, arm.success_text, arm.seeds_text, arm.tokens_text)

@@ -10,10 +10,13 @@ import msgspec
 from mas.config.load import load_config
 from mas.config.options import Config
 from mas.core.errors import ConfigError
+from mas.core.naming import did_you_mean
 from mas.core.scenario import Scenario
 from mas.core.team import TeamSpec
 from mas.graph.find import find_team
+from mas.observe.results import SUCCESS
 from mas.scenarios.attempts import arm_builder, configured_scenario
+from mas.scenarios.attempts.environment import SOLO
 from mas.serving.model import BaseModel
 from mas.serving.weights import AdapterWeights
 from mas.study.options import CaseOptions
@@ -35,7 +38,9 @@ Train = Callable[[Config, Scenario], tuple[Outcome, Curve]]
 
 
 class ArmRun(msgspec.Struct, frozen=True, kw_only=True):
-    """One seed of one arm. `curve`: (tokens, greedy success) while it trained; `seconds`: of training."""
+    """One seed of one arm. `greedy`, `sampled`: success, or what the case measures. `curve`: (tokens, greedy success)
+    while it trained, of another measure the sampled value; `seconds`: of training.
+    """
 
     case: str
     arm: str
@@ -46,6 +51,7 @@ class ArmRun(msgspec.Struct, frozen=True, kw_only=True):
     steps: int
     seconds: float = 0.0
     curve: tuple[tuple[int, float], ...] = ()
+    measure: str = SUCCESS
 
 
 class Chain(msgspec.Struct, frozen=True, kw_only=True, eq=False):
@@ -67,6 +73,24 @@ class Chain(msgspec.Struct, frozen=True, kw_only=True, eq=False):
             raise ConfigError(f"arm {arm!r}: a study compares adapters, and algorithm.update=training_free trains none")
         return config
 
+    def value(self, evaluation: Evaluation) -> float:
+        """What the case tells of an evaluation.
+
+        Raises:
+            ConfigError: it does not measure that.
+        """
+        measure = self.options.measure
+        if measure == SUCCESS:
+            return evaluation.success
+        if measure not in evaluation.measures:
+            known = [SUCCESS, *evaluation.measures]
+            raise ConfigError(f"case {self.case!r}: no measure {measure!r}. {did_you_mean(measure, known)}")
+        return evaluation.measures[measure]
+
+    def watcher(self) -> Silent:
+        """Remembers the learning curve of what the case tells."""
+        return Silent("greedy" if self.options.measure == SUCCESS else "sampled", self.value)
+
 
 def run_chain(chain: Chain, note: Note | None = None, train_reference: Train | None = None) -> list[ArmRun]:
     """All arms of one seed.
@@ -86,7 +110,7 @@ def run_chain(chain: Chain, note: Note | None = None, train_reference: Train | N
         if is_reference and train_reference is not None:
             outcome, curve = train_reference(config, play.scenario)
         else:
-            watcher = Silent()
+            watcher = chain.watcher()
             tasks = plan_tasks(config, play.scenario, arm_builder(config))
             outcome = asyncio.run(Trainer(config, play.scenario, play.base, tasks=tasks).run(watcher))
             curve = tuple(watcher.curve)
@@ -108,11 +132,12 @@ class _Play:
 
     def untrained(self) -> None:
         """The arms that cost no training."""
-        chance = random_success(self.scenario, self.chain.eval_tasks, self.chain.seed)
-        if chance is not None:
-            self._add("random", chance, chance)
+        if self.chain.options.measure == SUCCESS:
+            chance = random_success(self.scenario, self.chain.eval_tasks, self.chain.seed)
+            if chance is not None:
+                self._add("random", chance, chance)
         played = {"untrained_team": self.chain.options.reference}
-        if not self.chain.options.own_arms:
+        if not self.chain.options.own_arms and self.config.algorithm.team != SOLO:
             played["untrained_single"] = "single_agent_grpo"
         for arm, team in played.items():
             config = self.chain.configure(team)
@@ -141,7 +166,7 @@ class _Play:
         cost: Mapping[str, Any] | None = None,
     ) -> None:
         greedy, sampled = asyncio.run(self._both(config, adapters, speakers))
-        self._add(arm, greedy.success, sampled.success, **(cost or {}))
+        self._add(arm, self.chain.value(greedy), self.chain.value(sampled), **(cost or {}))
 
     async def _both(
         self, config: Config, adapters: Mapping[str, AdapterWeights], speakers: Mapping[str, str] | None
@@ -172,6 +197,7 @@ class _Play:
             steps=steps,
             seconds=seconds,
             curve=curve,
+            measure=self.chain.options.measure,
         )
         self.runs.append(run)
         self.note(describe(run))

@@ -10,6 +10,7 @@ from mas.config.load import presets
 from mas.config.options import Options, Positive
 from mas.core.errors import ConfigError
 from mas.core.naming import did_you_mean
+from mas.observe.results import SUCCESS
 
 REFERENCE = "team_at_grpo"
 """The arm that presets train first; what it cost is every other arm's token budget."""
@@ -35,6 +36,8 @@ class CaseOptions(Options):
     `overrides` are those of the command line, `arm_overrides` more of them for some arms (an arm that needs another
     batch size to do its best); `own_arms` are arms of this case alone, name -> overrides. The first arm is the
     reference: what it cost is every other arm's token budget. `swap`: two roles whose adapters are exchanged after it.
+    `measure`: what is told in place of success, a name among the measures of an evaluation such as `nash_conv`; nobody
+    is played at random for it.
     """
 
     scenario: str
@@ -43,6 +46,7 @@ class CaseOptions(Options):
     own_arms: dict[str, tuple[str, ...]] = Field(default_factory=dict)
     arms: Annotated[tuple[str, ...], Field(min_length=1)] = (REFERENCE, "team_parallel_grpo", "single_agent_grpo")
     seeds: Positive = 3
+    measure: str = SUCCESS
     swap: tuple[str, str] | None = None
 
     @property

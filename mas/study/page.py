@@ -11,7 +11,7 @@ from mas.observe.atomic import write_text_atomic
 from mas.observe.report import write_report
 from mas.observe.report_records import Report, baseline_tables
 from mas.study.chain import ArmRun
-from mas.study.summary import learning_charts, success_by_arm
+from mas.study.summary import by_arm, learning_charts, other_measures
 
 NOTES = (
     "success on held-out tasks, greedy; every trained arm of a seed had the tokens that the first one took (in presets "
@@ -21,9 +21,10 @@ NOTES = (
 
 
 def write_summary(path: Path, runs: Sequence[ArmRun], *, command: str, seconds: float) -> dict[str, Any]:
-    """Write and return `{"success": ..., "runs": [...], "command", "seconds"}`."""
+    """Write and return `{"success": ..., "measures": {NAME: ...}, "runs": [...], "command", "seconds"}`."""
     summary = {
-        "success": success_by_arm(runs),
+        "success": by_arm(runs),
+        "measures": {measure: by_arm(runs, measure) for measure in other_measures(runs)},
         "command": command,
         "seconds": round(seconds, 1),
         "runs": [msgspec.to_builtins(run) for run in runs],
@@ -33,13 +34,14 @@ def write_summary(path: Path, runs: Sequence[ArmRun], *, command: str, seconds: 
 
 
 def write_study_page(
-    path: Path, success: Mapping[str, Mapping[str, Any]], runs: Sequence[ArmRun], main: Report, command: str
+    path: Path, summary: Mapping[str, Any], runs: Sequence[ArmRun], main: Report, command: str
 ) -> None:
     """The main run's report with the study's tables and learning curves, and its command."""
+    others = [baseline_tables(found, told=measure, notes=NOTES) for measure, found in summary["measures"].items()]
     page = msgspec.structs.replace(
         main,
         curves=(*main.curves, *learning_charts(runs)),
-        tables=baseline_tables(success, notes=NOTES),
+        tables=(*baseline_tables(summary["success"], notes=NOTES), *(table for tables in others for table in tables)),
         command=command,
     )
     write_report(path, page)

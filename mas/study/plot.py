@@ -29,9 +29,10 @@ _WIDEST = 44
 """Characters of a title or a label before it goes on in the next line."""
 
 
-def markdown_table(success: Mapping[str, Mapping[str, Any]]) -> str:
+def markdown_table(success: Mapping[str, Mapping[str, Any]], measure: str = "success") -> str:
     """One row per case and arm: greedy and sampled success with spread, seeds, tokens, and seconds of training."""
-    rows = ["| case | arm | success, greedy | success, sampled | seeds | tokens | s |", "|---|---|---|---|---|---|---|"]
+    told = f"{measure}, greedy | {measure}, sampled"
+    rows = [f"| case | arm | {told} | seeds | tokens | s |", "|---|---|---|---|---|---|---|"]
     for case, arms in success.items():
         for arm, result in arms.items():
             sampled = result["sampled"]

@@ -21,6 +21,7 @@ from mas.graph.plan import compile_team
 from mas.observe.atomic import write_bytes_atomic, write_text_atomic
 from mas.observe.metrics import read_metrics
 from mas.observe.report_records import Report
+from mas.observe.results import SUCCESS
 from mas.observe.table import success_table
 from mas.roles import build_roles
 from mas.scenarios.attempts import arm_builder, configured_scenario
@@ -67,14 +68,18 @@ def run_study(directory: Path, study: StudyOptions, *, command: str, console: Co
         known[chain] = runs
     runs = [run for chain in chains for run in known[chain]]
     summary = write_summary(directory / "summary.json", runs, command=command, seconds=time.perf_counter() - began)
-    write_text_atomic(directory / "summary.md", markdown_table(summary["success"]))
+    tables = {SUCCESS: summary["success"], **summary["measures"]}
+    told = [markdown_table(found, measure) for measure, found in tables.items() if found]
+    write_text_atomic(directory / "summary.md", "\n".join(told))
     write_text_atomic(directory / "curves.svg", curves_svg(learning_charts(runs), names=tuple(ARMS)))
     (directory / "curves").mkdir(exist_ok=True)
     for name, chart in arm_charts(runs).items():
         drawn = curves_svg([chart], names=tuple(preset_of(arm) for arm in BASELINES), columns=1)
         write_text_atomic(directory / "curves" / f"{name}.svg", drawn)
-    write_study_page(directory / "report.html", summary["success"], runs, main.report(chains[0]), command)
-    console.print(success_table(summary["success"], title="success on held-out tasks, greedy"))
+    write_study_page(directory / "report.html", summary, runs, main.report(chains[0]), command)
+    for measure, found in tables.items():
+        if found:
+            console.print(success_table(found, title=f"{measure} on held-out tasks, greedy", told=measure))
     console.print(f"{directory / 'report.html'}   {directory / 'summary.json'}", style="bold", highlight=False)
     return summary
 

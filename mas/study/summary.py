@@ -6,6 +6,7 @@ from typing import Any
 
 from mas.observe.curves import joined_curve
 from mas.observe.report_records import Chart, Series
+from mas.observe.results import SUCCESS
 from mas.study.chain import ArmRun
 from mas.study.options import ARMS, REFERENCE
 
@@ -13,14 +14,14 @@ BASELINES = (REFERENCE, "team_parallel_grpo")
 """Arms that stand beside every other one in its drawing."""
 
 
-def success_by_arm(runs: Sequence[ArmRun]) -> dict[str, dict[str, dict[str, Any]]]:
+def by_arm(runs: Sequence[ArmRun], measure: str = SUCCESS) -> dict[str, dict[str, dict[str, Any]]]:
     """`{case: {arm: {"mean", "std", "seeds", "tokens", "seconds", "sampled": {"mean", "std"}, "greedy": [...]}}}`.
 
-    `mean` and `std` (ddof 1, 0 for one seed) are of greedy success on held-out tasks; `tokens` and `seconds`
-    are the mean cost of training.
+    Of the cases that tell this measure. `mean` and `std` (ddof 1, 0 for one seed) are of greedy play on held-out tasks;
+    `tokens` and `seconds` are the mean cost of training.
     """
     table: dict[str, dict[str, dict[str, Any]]] = {}
-    for case in dict.fromkeys(run.case for run in runs):
+    for case in dict.fromkeys(run.case for run in runs if run.measure == measure):
         table[case] = {}
         for arm in dict.fromkeys(run.arm for run in runs if run.case == case):
             own = [run for run in runs if (run.case, run.arm) == (case, arm)]
@@ -37,21 +38,29 @@ def success_by_arm(runs: Sequence[ArmRun]) -> dict[str, dict[str, dict[str, Any]
     return table
 
 
+def other_measures(runs: Sequence[ArmRun]) -> tuple[str, ...]:
+    """What cases tell in place of success."""
+    return tuple(dict.fromkeys(run.measure for run in runs if run.measure != SUCCESS))
+
+
 def learning_charts(runs: Sequence[ArmRun]) -> tuple[Chart, ...]:
-    """Greedy success over tokens spent on sampling, per case: one line per arm, the mean over its seeds."""
+    """Greedy success, or what the case measures, over tokens spent on sampling: a chart per case, a line per arm, the
+    mean over its seeds.
+    """
     charts = []
     for case in dict.fromkeys(run.case for run in runs):
+        measure = next(run.measure for run in runs if run.case == case)
         curved = {run.arm for run in runs if run.case == case and run.curve}
         arms = [arm for arm in dict.fromkeys([*ARMS, *(run.arm for run in runs)]) if arm in curved]
         series = tuple(_series(arm, [run for run in runs if (run.case, run.arm) == (case, arm)]) for arm in arms)
         if series:
             charts.append(
                 Chart(
-                    title=f"{case}: success over tokens",
+                    title=f"{case}: {measure} over tokens",
                     x_label="tokens spent on sampling",
-                    y_label="success, greedy",
+                    y_label=_label(measure),
                     series=series,
-                    y_range=(0.0, 1.0),
+                    y_range=(0.0, 1.0) if measure == SUCCESS else None,
                     note="mean over seeds; the band is the least and the greatest",
                 )
             )
@@ -74,11 +83,15 @@ def arm_charts(runs: Sequence[ArmRun]) -> dict[str, Chart]:
         charts[name] = Chart(
             title=run.case,
             x_label="tokens spent on sampling",
-            y_label="success, greedy",
+            y_label=_label(run.measure),
             series=tuple(_joined(arm, [one for one in own if one.arm == arm]) for arm in arms),
-            y_range=(-0.02, 1.02),
+            y_range=(-0.02, 1.02) if run.measure == SUCCESS else None,
         )
     return charts
+
+
+def _label(measure: str) -> str:
+    return "success, greedy" if measure == SUCCESS else f"{measure}, sampled"
 
 
 def preset_of(arm: str) -> str:

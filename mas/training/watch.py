@@ -1,6 +1,6 @@
 """What is written down and shown while a team trains: metrics, sampled conversations, the progress display."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
@@ -101,10 +101,18 @@ def _shown(metrics: Mapping[str, Any]) -> dict[str, float]:
 
 
 class Silent:
-    """A watcher that only remembers the learning curve: (tokens, greedy success) at every evaluation."""
+    """A watcher that only remembers the learning curve: (tokens, value) at every evaluation.
 
-    def __init__(self) -> None:
+    Args:
+        name: of the evaluations that count, `greedy` or `sampled`.
+        value: what is remembered of one; by default success.
+    """
+
+    def __init__(
+        self, name: str = "greedy", value: Callable[[Evaluation], float] = lambda evaluation: evaluation.success
+    ) -> None:
         self.curve: list[tuple[int, float]] = []
+        self._name, self._value = name, value
         self._tokens = 0
 
     def on_resume(self, step: int) -> None:
@@ -119,5 +127,5 @@ class Silent:
 
     def on_evaluation(self, step: int, name: str, evaluation: Evaluation) -> None:
         """Remember a point of the curve."""
-        if name == "greedy":
-            self.curve.append((self._tokens, evaluation.success))
+        if name == self._name:
+            self.curve.append((self._tokens, self._value(evaluation)))
