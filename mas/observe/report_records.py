@@ -162,6 +162,7 @@ def baseline_tables(
                 rows=tuple(rows),
                 best_rows=tuple(number for number, name in enumerate(arms) if name in best),
                 bars=tuple(bars),
+                bars_label=told,
                 notes=tuple(notes),
             )
         )

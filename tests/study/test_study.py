@@ -16,7 +16,7 @@ from mas.study.lanes import run_chains
 from mas.study.options import REFERENCE, CaseOptions, StudyOptions, load_study
 from mas.study.plot import curves_svg, markdown_table
 from mas.study.run import run_study
-from mas.study.summary import arm_charts, learning_charts, success_by_arm
+from mas.study.summary import arm_charts, by_arm, learning_charts
 
 
 def run_of(arm: str, seed: int, greedy: float, curve: tuple[tuple[int, float], ...] = ()) -> ArmRun:
@@ -59,15 +59,13 @@ def test_an_unknown_study_lists_what_there_is() -> None:
 
 def test_the_mean_is_greedy_success_and_the_spread_is_over_seeds() -> None:
     runs = [run_of("team_at_grpo", 0, 0.8), run_of("team_at_grpo", 1, 1.0)]
-    result = success_by_arm(runs)["relay"]["team_at_grpo"]
+    result = by_arm(runs)["relay"]["team_at_grpo"]
     # mean of 0.8 and 1.0; ddof 1: sqrt(2 * 0.1^2 / 1) = 0.1414
     assert result["mean"] == 0.9
     assert result["std"] == 0.1414
     assert result["seeds"] == [0, 1]
     assert result["sampled"] == {"mean": 0.45, "std": 0.0707}
-    assert "| `relay` | `team_at_grpo` | 0.900 ± 0.141 | 0.450 ± 0.071 | 2 | 0k |" in markdown_table(
-        success_by_arm(runs)
-    )
+    assert "| `relay` | `team_at_grpo` | 0.900 ± 0.141 | 0.450 ± 0.071 | 2 | 0k |" in markdown_table(by_arm(runs))
 
 
 def test_a_curve_holds_the_last_known_success_and_the_spread_over_seeds() -> None:
@@ -110,6 +108,42 @@ def test_without_workers_chains_are_worked_through_here_in_order() -> None:
     done = list(run_chains(chains, lambda text: None, lambda chain, note: [run_of("random", chain.seed, 0)], workers=0))
     assert [chain.case for chain, _ in done] == ["0", "1", "2"]
     assert [runs[0].seed for _, runs in done] == [0, 1, 2]
+
+
+def test_a_case_of_self_play_tells_its_measure_and_stays_out_of_success(
+    tmp_path: Path, small_overrides: Sequence[str], mas_cache: Path
+) -> None:
+    few = ("train.steps=2", "train.eval_every=1", "train.tasks_per_step=2", "train.eval_tasks=2")
+    case = CaseOptions(
+        scenario="two_player",
+        overrides=(*small_overrides, *few),
+        arms=(REFERENCE, "plain"),
+        own_arms={"plain": ("algorithm=spiral", "algorithm.advantage.key=group", "algorithm.advantage.baseline=none")},
+        measure="nash_conv",
+        seeds=1,
+    )
+    study = StudyOptions(cases={"kuhn": case}, eval_tasks=2)
+    summary = run_study(tmp_path / "study", study, command="mas study", console=Console(quiet=True))
+    assert summary["success"] == {}
+    arms = summary["measures"]["nash_conv"]["kuhn"]
+    assert list(arms) == ["untrained_team", REFERENCE, "plain"]
+    # The greatest NashConv of Kuhn poker is 4: each seat loses at most 2 in every deal.
+    assert all(0 < arm["mean"] <= 4 and 0 < arm["sampled"]["mean"] <= 4 for arm in arms.values())
+    assert all(arm["mean"] != arm["sampled"]["mean"] for arm in arms.values())
+    plain = next(run for run in summary["runs"] if run["arm"] == "plain")
+    assert plain["curve"][0][1] == pytest.approx(arms["untrained_team"]["sampled"]["mean"], abs=1e-4)
+    told = (tmp_path / "study/summary.md").read_text()
+    assert told.startswith("| case | arm | nash_conv, greedy | nash_conv, sampled |")
+    assert "nash_conv" in (tmp_path / "study/report.html").read_text()
+
+
+def test_a_measure_that_nothing_tells_is_refused_with_those_there_are(
+    tmp_path: Path, small_overrides: Sequence[str], mas_cache: Path
+) -> None:
+    study = small(small_overrides)
+    case = study.cases["relay"].model_copy(update={"measure": "nash_conv"})
+    with pytest.raises(ConfigError, match=r"no measure 'nash_conv'.*success"):
+        run_study(tmp_path, StudyOptions(cases={"relay": case}, eval_tasks=2), command="", console=Console(quiet=True))
 
 
 def test_a_study_leaves_summary_table_plot_and_page_and_is_not_done_twice(
