@@ -97,7 +97,7 @@ async def test_a_step_is_the_checkpoint_of_that_step(trained: Path) -> None:
             from_directory(trained / "checkpoints" / f"step-{step:06d}" / "adapters" / "shared", _bank(players["old"]))
             for step in (2, 4, 4)
         ]
-    for mine, its in zip(served, saved, strict=True):
+    for mine, its in zip(served[:3], saved, strict=True):
         assert all((a == b).all() for a, b in zip(mine.parameters(), its.parameters(), strict=True))
     assert any((a != b).any() for a, b in zip(served[0].parameters(), served[1].parameters(), strict=True))
     assert not any(up.any() for _, up in served[3].pairs.values()), "step 0 is before any training: nothing is added"
