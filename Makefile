@@ -8,7 +8,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c const
 # Files of tests go to two processes, each file as a whole: what it makes for all its tests is made once.
 SIDE_BY_SIDE := -n 2 --dist loadfile
 
-.PHONY: help install install-dev mosquitto demo study test games lint chaos clean
+.PHONY: help install install-dev mosquitto demo demo-league study test games lint chaos clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -26,6 +26,9 @@ mosquitto: ## The MQTT broker that tests of the bus use; needs root on Debian an
 
 demo: $(VENV)/installed ## Train the four-role team with a small study beside it; report in runs/demo/report.html
 	$(BIN)/mas demo --out runs/demo
+
+demo-league: $(VENV)/installed-open-spiel ## Train by self-play, rank snapshots in a league; page in runs/demo-league/index.html
+	$(BIN)/mas league demo --out runs/demo-league
 
 study: $(VENV)/installed ## The full comparison, five seeds; report in runs/study/report.html
 	$(BIN)/mas study full --out runs/study
@@ -64,6 +67,10 @@ $(VENV)/installed: pyproject.toml constraints.txt | $(BIN)/python
 
 $(VENV)/installed-dev: $(VENV)/installed
 	@$(PIP) --editable '.[dev]'
+	@touch $@
+
+$(VENV)/installed-open-spiel: $(VENV)/installed
+	@$(PIP) --editable '.[open-spiel]'
 	@touch $@
 
 # One by one, as some of what they need has to be compiled: what cannot be installed has its tests skipped.

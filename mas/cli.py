@@ -8,8 +8,10 @@ import os
 import shlex
 import sys
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 import yaml
@@ -28,6 +30,7 @@ from mas.core.errors import ConfigError, Halted, MasError, RunDirectoryError
 from mas.graph.find import find_team
 from mas.league.command import league
 from mas.observe.command import timeline
+from mas.observe.progress import counting
 from mas.overrides import PLAYING, Overrides, RunDir, Sampled, check_used, configured
 from mas.person.command import play
 from mas.playing import BUS_HELP, BusCa, BusStore, agent, on_bus, run, stop
@@ -140,13 +143,13 @@ def evaluate(
             )
         known = saved_experiences(run_dir, config.algorithm)
         bare = None if config.engine.name == "openai" else open_base(config, scenario, console.print)
-        results = asyncio.run(compare_taught(config, scenario, bare, known, tasks=count, is_sampled=sampled))
+        playing: Callable[..., Any] = partial(compare_taught, config, scenario, bare, known)
     elif config.engine.name == "openai":
         if pair or take:
             raise ConfigError(
                 "--swap exchanges adapters of this run, --take replaces one; with engine=openai the server's play"
             )
-        results = asyncio.run(evaluate_served(config, scenario, tasks=count, is_sampled=sampled))
+        playing = partial(evaluate_served, config, scenario)
     else:
         base = open_base(config, scenario, console.print)
         adapters = saved_adapters(run_dir, base.bank)
@@ -154,9 +157,9 @@ def evaluate(
         if take and not other:
             raise ConfigError(f"--take {take!r} names no run: write ROLE=RUN_DIR, such as --take planner=runs/owl")
         taken = {role: saved_adapters(Path(other), base.bank)} if take else {}
-        results = asyncio.run(
-            compare(config, scenario, base, adapters, tasks=count, is_sampled=sampled, swap=pair, taken=taken)
-        )
+        playing = partial(compare, config, scenario, base, adapters, swap=pair, taken=taken)
+    with counting() as counted:
+        results: dict[str, Evaluation] = asyncio.run(playing(tasks=count, is_sampled=sampled, counted=counted))
     kind = "sampled" if sampled else "greedy"
     console.print(_evaluation_table(results, f"{scenario.name}: {count} held-out tasks, {kind}"))
     for name, result in results.items():

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,42 +17,51 @@ from mas.league.playing import played
 from mas.league.pool import FORGETTING, GATE, GateTerms, enter, play_ancestors, pool_game
 from mas.league.records import Member
 from mas.league.sources import pinned
-from mas.league.standings import Table, standings
+from mas.league.standings import Order, Table, standings
 from mas.league.statistics import bonferroni, games_needed, holm
 from mas.league.store import Store
 from mas.league.tell import differences, forgetting, ladder, lineage, notes, story, verdict_line
 from mas.league.tournament import Terms
 
 
-def play_tournament(league: str, name: str, terms: Terms, at_once: int, *, with_members: bool = False) -> None:
+def play_tournament(
+    league: str, name: str, terms: Terms, at_once: int, order: Order = "rating", *, with_members: bool = False
+) -> None:
     """Play a tournament, or what is left of it, and print its table.
 
     Args:
+        order: of the ladder.
         with_members: all members of the league play, too, and an empty game is theirs.
     """
     if with_members:
-        store = _opened(league)
-        members = {one.name: one.source for one in store.members()}
+        with _opened(league) as store:
+            members = {one.name: one.source for one in store.members()}
+            usual = pool_game(store)
         if twice := sorted(members.keys() & terms.players.keys()):
             raise ConfigError(f"--player {twice[0]}: a member has that name; choose another one")
-        terms = replace(terms, players={**members, **terms.players}, game=terms.game or pool_game(store))
+        terms = replace(terms, players={**members, **terms.players}, game=terms.game or usual)
     if not terms.game:
         raise ConfigError("--game says what is played, as --game open_spiel:kuhn_poker")
     world = open_world(terms.game)
     terms = replace(terms, players=pinned(terms.players))
-    store = Store.open(league)
-    found = asyncio.run(played(name, terms, store, world, at_once))
-    _print(standings(list(terms.players), found), f"{name}: {terms.game}, {len(found):,} games")
+    with closing(Store.open(league)) as store:
+        found = asyncio.run(played(name, terms, store, world, at_once))
+    _print(standings(list(terms.players), found, order=order), f"{name}: {terms.game}, {len(found):,} games")
 
 
 def print_table(
-    league: str, name: str, confidence: float, precision: float | None, with_bonferroni: bool = False
+    league: str,
+    name: str,
+    confidence: float,
+    precision: float | None,
+    order: Order = "rating",
+    with_bonferroni: bool = False,
 ) -> None:
     """Print the ladder, and how many games a precision needs."""
-    store, chosen = _chosen(league, name)
-    found, terms = store.games(chosen), store.terms(chosen)
+    with _chosen(league, name) as (store, chosen):
+        found, terms = store.games(chosen), store.terms(chosen)
     correction = bonferroni if with_bonferroni else holm
-    said = standings(list(terms["players"]), found, confidence, correction)
+    said = standings(list(terms["players"]), found, confidence, correction, order)
     _print(said, f"{chosen}: {terms['game']}, {len(found):,} games", correction.__name__.title())
     if precision is not None:
         deals = games_needed(precision, confidence)
@@ -61,31 +71,33 @@ def print_table(
 
 def tell_game(league: str, name: str, game: str) -> str:
     """A game, move by move."""
-    store, chosen = _chosen(league, name)
-    return story(open_world(store.terms(chosen)["game"]).open(), store.game(chosen, game))
+    with _chosen(league, name) as (store, chosen):
+        return story(open_world(store.terms(chosen)["game"]).open(), store.game(chosen, game))
 
 
 def list_games(league: str, name: str, between: str) -> Iterator[str]:
     """A line for each game, of all or of those between some players."""
-    store, chosen = _chosen(league, name)
-    wanted, known = set(between.split(",")) - {""}, store.terms(chosen)["players"]
+    with _chosen(league, name) as (store, chosen):
+        known, games = store.terms(chosen)["players"], store.games(chosen)
+    wanted = set(between.split(",")) - {""}
     for player in sorted(wanted):
         if player not in known:
             raise ConfigError(f"--between: no player {player!r} in {chosen!r}. {did_you_mean(player, known)}")
-    for game in store.games(chosen):
+    for game in games:
         if wanted <= set(game.players):
             got = "  ".join(f"{own} {paid:+g}" for own, paid in zip(game.players, game.returns, strict=True))
             yield f"{game.id}\t{got}\t{len(game.moves)} moves"
 
 
-def write_tournament(league: str, name: str, out: Path, confidence: float, replays: int) -> list[Path]:
+def write_tournament(
+    league: str, name: str, out: Path, confidence: float, replays: int, order: Order = "rating"
+) -> list[Path]:
     """Files and page of a tournament, into a new directory."""
-    store, chosen = _chosen(league, name)
-    terms = store.terms(chosen)
+    with _chosen(league, name) as (store, chosen):
+        terms, games = store.terms(chosen), store.games(chosen)
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise RunDirectoryError(f"{out} is not an empty directory: choose another --out")
-    games = store.games(chosen)
-    said = standings(list(terms["players"]), games, confidence)
+    said = standings(list(terms["players"]), games, confidence, order=order)
     return export_tournament(chosen, terms, said, games, open_world(terms["game"]).open(), out, replays)
 
 
@@ -94,42 +106,50 @@ def enter_member(league: str, keep: Path | None, candidate: Member, game: str, g
     if keep is None and "://" in league:
         raise ConfigError(f"--league {league} is no file beside which adapters could lie: say where, --keep DIR")
     keep = keep or Path(league).with_suffix(".members")
-    verdict = enter(Store.open(league), keep, candidate, game, gate, at_once)
+    with closing(Store.open(league)) as store:
+        verdict = enter(store, keep, candidate, game, gate, at_once)
     Console().print(verdict_line(candidate.name, verdict), markup=False, highlight=False, soft_wrap=True)
     return verdict.passes
 
 
 def print_members(league: str) -> None:
     """Print the members with their lineage."""
-    store = _opened(league)
-    Console().print(lineage(store.members(), pool_game(store)))
+    with _opened(league) as store:
+        Console().print(lineage(store.members(), pool_game(store)))
 
 
 def print_forgetting(league: str, name: str, games: int, seed: int, confidence: float, at_once: int) -> None:
     """Let a member play its ancestors, and print what it has forgotten."""
-    store = _opened(league)
-    member, found = play_ancestors(store, name, games=games, seed=seed, at_once=at_once)
-    Console().print(forgetting(member, ancestors(store.members(), member.name), found, confidence))
+    with _opened(league) as store:
+        member, found = play_ancestors(store, name, games=games, seed=seed, at_once=at_once)
+        Console().print(forgetting(member, ancestors(store.members(), member.name), found, confidence))
 
 
-def _opened(league: str) -> Store:
+@contextmanager
+def _opened(league: str) -> Iterator[Store]:
     if "://" not in league and not Path(league).is_file():
         raise ConfigError(f"there is no league at {league}: mas league run and mas league enter make one")
-    return Store.open(league)
+    with closing(Store.open(league)) as store:
+        yield store
 
 
-def _chosen(league: str, name: str) -> tuple[Store, str]:
+@contextmanager
+def _chosen(league: str, name: str) -> Iterator[tuple[Store, str]]:
     """The league, and which of its tournaments is meant."""
-    store = _opened(league)
+    with _opened(league) as store:
+        yield store, _tournament(store, name)
+
+
+def _tournament(store: Store, name: str) -> str:
     if name:
         store.terms(name)
-        return store, name
+        return name
     known = [one for one in store.tournaments() if not one.startswith((GATE, FORGETTING))]
     if len(known) != 1:
         raise ConfigError(
             f"which tournament? --name is one of: {', '.join(known)}" if known else "this league is empty"
         )
-    return store, known[0]
+    return known[0]
 
 
 def _print(table: Table, title: str, correction: str = "Holm") -> None:

@@ -1,4 +1,4 @@
-"""The commands `mas league run|enter|members|forgetting|table|match|export`."""
+"""The commands `mas league run|enter|members|forgetting|table|match|export|demo`."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,6 +14,9 @@ Place = Annotated[str, typer.Option("--league", metavar="PLACE", help="a file, o
 Name = Annotated[str, typer.Option("--name", help="of the tournament; default: the only one of the league")]
 AtOnce = Annotated[int, typer.Option(min=1, help="games that are on at one time")]
 SOURCES = "random, minimax, cfr:500, mcts:200, run:DIR@STEP, greedy:DIR, openai:MODEL@URL"
+Order = Annotated[
+    Literal["rating", "payoff"], typer.Option("--order", help="of the ladder; in poker the payoff tells more")
+]
 Confidence = Annotated[float, typer.Option(min=0.5, max=0.999, help="of the intervals")]
 
 
@@ -30,6 +33,7 @@ def run(
     rounds: Annotated[int, typer.Option(min=0, help="of a Swiss tournament; 0: everybody plays everybody")] = 0,
     seed: Annotated[int, typer.Option(help="of all deals and of players that draw")] = 0,
     at_once: AtOnce = 64,
+    order: Order = "rating",
 ) -> None:
     """Play a tournament, or what is left of it, and print its table."""
     sources = _named(player or [])
@@ -37,7 +41,7 @@ def run(
     from mas.league.tournament import Terms
 
     terms = Terms(game=game, players=sources, games=games, rounds=rounds, seed=seed)
-    play_tournament(place, name, terms, at_once, with_members=members)
+    play_tournament(place, name, terms, at_once, order, with_members=members)
 
 
 @league.command()
@@ -107,12 +111,13 @@ def table(
     precision: Annotated[
         float | None, typer.Option(help="say how many deals a player needs for intervals of +- this many points")
     ] = None,
+    order: Order = "rating",
     bonferroni: Annotated[bool, typer.Option("--bonferroni", help="correct tests by Bonferroni, not by Holm")] = False,
 ) -> None:
     """The ladder of a tournament with intervals, tests, and what meta-solvers say."""
     from mas.league.actions import print_table
 
-    print_table(place, name, confidence, precision, bonferroni)
+    print_table(place, name, confidence, precision, order, bonferroni)
 
 
 @league.command()
@@ -138,12 +143,25 @@ def export(
     out: Annotated[Path, typer.Option(help="a new directory")] = Path("league"),
     confidence: Confidence = 0.95,
     replays: Annotated[int, typer.Option(min=0, help="games of each pairing that the page tells move by move")] = 2,
+    order: Order = "rating",
 ) -> None:
     """Write a tournament's games and tables as JSON lines and CSV, and a page with ladder, payoffs and replays."""
     from mas.league.actions import write_tournament
 
-    for path in write_tournament(place, name, out, confidence, replays):
+    for path in write_tournament(place, name, out, confidence, replays, order):
         typer.echo(str(path))
+
+
+@league.command()
+def demo(
+    out: Annotated[Path, typer.Option(help="directory of training, league and page")] = Path("runs/demo-league"),
+) -> None:
+    """Train on Kuhn poker by self-play, let snapshots play for a ladder, write the page. Again: what is left to do."""
+    from rich.console import Console
+
+    from mas.league.demo import run_demo
+
+    run_demo(out, Console())
 
 
 def _named(players: Sequence[str]) -> dict[str, str]:

@@ -21,8 +21,8 @@ from mas.league.tell import difference_cells, notes
 from mas.observe.atomic import write_bytes_atomic, write_text_atomic
 
 COLUMNS = (
-    *("player", "mu", "sigma", "ordinal", "games", "wins", "draws", "losses", "points", "low", "high", "payoff"),
-    *("nash", "alpha_rank", "illegal"),
+    *("player", "mu", "sigma", "ordinal", "games", "wins", "draws", "losses", "points", "low", "high"),
+    *("payoff", "payoff_low", "payoff_high", "nash", "alpha_rank", "illegal"),
 )
 """Of `ladder.csv`."""
 
@@ -63,7 +63,16 @@ def ladder_csv(table: Table) -> str:
     for row in table.standings:
         rating = (row.rating.mu, row.rating.sigma, row.rating.ordinal)
         counts = (row.games, row.wins, row.draws, row.losses, row.points)
-        rest = (row.interval.low, row.interval.high, row.payoff, row.nash, row.alpha_rank, row.illegal)
+        rest = (
+            row.interval.low,
+            row.interval.high,
+            row.payoff,
+            row.paid.low,
+            row.paid.high,
+            row.nash,
+            row.alpha_rank,
+            row.illegal,
+        )
         writer.writerow((row.name, *rating, *counts, *rest))
     return text.getvalue()
 
@@ -95,6 +104,7 @@ def tournament_page(
         rows=table.standings,
         notes=notes(table),
         confidence=table.confidence,
+        order=table.order,
         players=[row.name for row in table.standings],
         cells=_cells(table),
         differences=[

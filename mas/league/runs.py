@@ -26,6 +26,8 @@ from mas.scenarios import build_scenario
 from mas.scenarios.attempts import configured_scenario
 from mas.serving.model import BaseModel
 from mas.serving.store import ServingEngine
+from mas.serving.weights import AdapterWeights
+from mas.training.compare import untrained
 from mas.training.crew import open_crew, spoken, start_engine
 from mas.training.run import Note, open_base
 from mas.training.saved import saved_adapters
@@ -99,7 +101,7 @@ async def open_runs(wanted: Mapping[str, RunSource], world: World, note: Note) -
                 bases[run.base] = await _open_base(run, rank, note)
                 stack.push_async_callback(bases[run.base][1].close)
             base, engine = bases[run.base]
-            found = saved_adapters(run.source.path, base.bank, run.source.step)
+            found = _adapters(run, base)
             team = find_team(run.scenario, run.config.algorithm.team)
             speakers = {
                 role: f"{number}.{adapter}"
@@ -133,6 +135,12 @@ async def _open_base(run: _Run, rank: int, note: Note) -> tuple[BaseModel, Servi
     )
     base = open_base(config, run.scenario, note)
     return base, await start_engine(config.engine, base)
+
+
+def _adapters(run: _Run, base: BaseModel) -> dict[str, AdapterWeights]:
+    if run.source.step == 0:
+        return untrained(run.config, run.scenario, base)
+    return saved_adapters(run.source.path, base.bank, run.source.step)
 
 
 def _load(source: RunSource, world: World) -> _Run:

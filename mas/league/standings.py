@@ -3,13 +3,14 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
+from typing import Literal
 
 from mas.league.deals import Deal, deals_of
 from mas.league.meta import is_zero_sum, solve
 from mas.league.payoff import Payoff, circles_p, cyclic_share, payoff_matrix
 from mas.league.ratings import Rating, rate
 from mas.league.records import Game
-from mas.league.statistics import Difference, Interval, holm, paired, welch, wilson
+from mas.league.statistics import Difference, Interval, holm, mean_interval, paired, welch, wilson
 
 CYCLIC = 0.5
 """Above this share ratings say less than they hide."""
@@ -18,6 +19,8 @@ SURE = 0.01
 
 Correction = Callable[[Sequence[float]], list[float]]
 """p values of a family of tests -> corrected ones."""
+Order = Literal["rating", "payoff"]
+"""Of a ladder: ratings know who won, payoffs how much; in poker these differ."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +31,7 @@ class Standing:
         points: 1 for each game in which nobody had more, shared by those who had the most.
         interval: Wilson's, of points per game; its sample is the deals, as mirrored games share their luck: where they
             share none it is too wide rather than too narrow.
-        payoff: mean of what was paid in a game.
+        payoff: mean of what was paid in a game; `paid`: Student's interval of it, over deals.
         nash: share of the most even equilibrium of the payoff matrix; None: the game is not zero-sum, or somebody has
             not met somebody.
         alpha_rank: share of alpha-rank's long run; None: somebody has not met somebody.
@@ -43,6 +46,7 @@ class Standing:
     points: float
     interval: Interval
     payoff: float
+    paid: Interval
     rating: Rating
     nash: float | None
     alpha_rank: float | None
@@ -70,6 +74,7 @@ class Table:
         cyclic: the share of the payoffs that no rating can tell; None: somebody has not met somebody, or the game has
             more than two seats.
         cyclic_p: how likely such circles are by luck.
+        order: of the standings.
     """
 
     standings: tuple[Standing, ...]
@@ -79,6 +84,7 @@ class Table:
     cyclic: float | None
     cyclic_p: float
     confidence: float
+    order: Order = "rating"
 
     @property
     def misleads(self) -> bool:
@@ -87,9 +93,13 @@ class Table:
 
 
 def standings(
-    players: Sequence[str], games: Sequence[Game], confidence: float = 0.95, correction: Correction = holm
+    players: Sequence[str],
+    games: Sequence[Game],
+    confidence: float = 0.95,
+    correction: Correction = holm,
+    order: Order = "rating",
 ) -> Table:
-    """The table of a tournament, best rating first.
+    """The table of a tournament, the best first.
 
     Args:
         players: all of them, those without a game too.
@@ -105,7 +115,7 @@ def standings(
     rows = [
         _standing(name, games, deals, ratings[name], shares.get(name, (None, None)), confidence) for name in players
     ]
-    rows.sort(key=lambda row: (-row.rating.ordinal, row.name))
+    rows.sort(key=lambda row: (-(row.payoff if order == "payoff" else row.rating.ordinal), row.name))
     apart = _differences([row.name for row in rows], deals)
     is_whole = not payoff.unplayed and all(len(game.players) == 2 for game in games)
     return Table(
@@ -116,6 +126,7 @@ def standings(
         cyclic_share(payoff.mean) if is_whole else None,
         circles_p(apart) if is_whole else 1.0,
         confidence,
+        order,
     )
 
 
@@ -134,7 +145,7 @@ def _standing(
             results.append(game.points[seat])
             paid.append(game.returns[seat])
             illegal += game.illegal.get(name, 0)
-    points = [deal.points[name] for deal in deals if name in deal.points]
+    own = [deal for deal in deals if name in deal.points]
     wins, losses = results.count(1.0), results.count(0.0)
     return Standing(
         name=name,
@@ -143,8 +154,9 @@ def _standing(
         draws=len(results) - wins - losses,
         losses=losses,
         points=sum(results),
-        interval=wilson(sum(points), len(points), confidence),
+        interval=wilson(sum(deal.points[name] for deal in own), len(own), confidence),
         payoff=sum(paid) / len(paid) if paid else 0.0,
+        paid=mean_interval([deal.returns[name] for deal in own], confidence),
         rating=rating,
         nash=shares[0],
         alpha_rank=shares[1],

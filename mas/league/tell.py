@@ -11,27 +11,34 @@ from mas.core.environment import Environment
 from mas.league.gate import Verdict, ancestors, best_of, judge, points_at_gate
 from mas.league.match import replay
 from mas.league.records import Game, Member
-from mas.league.standings import Comparison, Standing, Table
+from mas.league.standings import Comparison, Order, Standing, Table
 
 
 def ladder(table: Table, title: str) -> Grid:
-    """The ladder, best first."""
-    about = f"points per game with Wilson's {table.confidence:.0%} interval over deals; rating: mu - 3 sigma"
+    """The ladder, best first: with ratings and an interval of the points, or in the order of payoffs with theirs."""
+    sure, is_rated = f"{table.confidence:.0%} interval over deals", table.order == "rating"
+    rated = f"points per game with Wilson's {sure}; rating: mu - 3 sigma"
+    about = rated if is_rated else f"payoff per game with Student's {sure}"
     grid = Grid(title=title, caption=about, box=SIMPLE_HEAD, pad_edge=False)
     grid.add_column("")
     grid.add_column("player", overflow="fold", min_width=10)
-    for column in ("rating", "w-d-l", "points", "payoff", "Nash", "alpha"):
+    columns = ("rating", "w-d-l", "points", "payoff", "Nash", "alpha")
+    for column in columns if is_rated else columns[1:]:
         grid.add_column(column, justify="right", no_wrap=True)
     for place, row in enumerate(table.standings, 1):
-        grid.add_row(str(place), Text(row.name), *_cells(row))
+        grid.add_row(str(place), Text(row.name), *_cells(row, table.order))
     return grid
 
 
-def _cells(row: Standing) -> tuple[str, ...]:
-    rate = row.points / row.games if row.games else 0.0
-    points = f"{rate:.2f} ({row.interval.low:.2f}-{row.interval.high:.2f})" if row.games else "-"
-    shares = ("-" if share is None else f"{share:.2f}" for share in (row.nash, row.alpha_rank))
-    return (f"{row.rating.ordinal:.1f}", f"{row.wins}-{row.draws}-{row.losses}", points, f"{row.payoff:+.2f}", *shares)
+def _cells(row: Standing, order: Order) -> tuple[str, ...]:
+    counts = f"{row.wins}-{row.draws}-{row.losses}"
+    shares = tuple("-" if share is None else f"{share:.2f}" for share in (row.nash, row.alpha_rank))
+    points, payoff = f"{row.points / row.games if row.games else 0.0:.2f}", f"{row.payoff:+.2f}"
+    if order == "payoff":
+        payoff += f" ({row.paid.low:+.2f} to {row.paid.high:+.2f})"
+        return (counts, points, payoff, *shares) if row.games else (counts, "-", "-", *shares)
+    points += f" ({row.interval.low:.2f}-{row.interval.high:.2f})"
+    return (f"{row.rating.ordinal:.1f}", counts, points if row.games else "-", payoff, *shares)
 
 
 def differences(table: Table, correction: str = "Holm") -> list[Grid]:
@@ -68,7 +75,11 @@ def notes(table: Table) -> list[str]:
             f"{table.cyclic:.0%} of the payoffs are circles in which everybody loses to somebody, more than luck makes "
             f"(p = {table.cyclic_p:.2g}): read the columns Nash and alpha, not the order."
         )
-    return found + [f"{row.name} made {row.illegal} illegal moves." for row in table.standings if row.illegal]
+    return found + [
+        f"{row.name} made {row.illegal} illegal move{'s' * (row.illegal > 1)}."
+        for row in table.standings
+        if row.illegal
+    ]
 
 
 def verdict_line(name: str, verdict: Verdict) -> str:

@@ -5,7 +5,8 @@ evaluation and `tokens` so far; every other metric is listed below them. A metri
 """
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from types import TracebackType
 
 from rich.console import Console, Group, RenderableType
@@ -15,6 +16,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
+Counted = Callable[[str, int, int], None]
+"""(what, so many done, of so many) -> nothing."""
 _BARS = "▁▂▃▄▅▆▇█"
 _RECENT = 40
 _FIRST = ("reward", "success", "tokens")
@@ -129,6 +132,26 @@ class TrainingProgress:
                 cells.append(Text.assemble(f"{name} ", (format_number(self._metrics[name]), "bold")))
         table.add_row(*cells)
         return table
+
+
+@contextmanager
+def counting(console: Console | None = None) -> Iterator[Counted]:
+    """A bar of what is done, gone when it ends; nothing at all where the console is no terminal.
+
+    Args:
+        console: standard error by default, as standard output belongs to results.
+    """
+    console = Console(stderr=True) if console is None else console
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task("", total=None)
+
+        def told(what: str, done: int, of: int) -> None:
+            if what != bar.tasks[task].description:  # the time left is that of what is done now
+                bar.reset(task)
+            bar.update(task, description=what, completed=done, total=of)
+
+        yield told
 
 
 def sparkline(values: Sequence[float]) -> str:

@@ -1,6 +1,7 @@
 """A trained team next to the same team untrained, on the same held-out tasks."""
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from types import MappingProxyType
 
 from mas.config.options import Config
@@ -8,6 +9,7 @@ from mas.core.errors import ConfigError
 from mas.core.naming import did_you_mean
 from mas.core.scenario import Scenario
 from mas.graph.find import find_team
+from mas.observe.progress import Counted
 from mas.runtime.interrupt import drains_on_interrupt
 from mas.serving.model import BaseModel
 from mas.serving.weights import AdapterWeights
@@ -15,6 +17,10 @@ from mas.training.crew import new_adapters, open_crew, start_engine, trainable_a
 from mas.training.evaluate import Evaluation, check_played, evaluate
 from mas.training.libraries import open_taught
 from mas.training.served import open_served
+
+
+def uncounted(what: str, done: int, of: int) -> None:
+    """Nobody looks."""
 
 
 def untrained(config: Config, scenario: Scenario, base: BaseModel) -> dict[str, AdapterWeights]:
@@ -33,12 +39,14 @@ async def compare(
     is_sampled: bool = False,
     swap: Sequence[str] = (),
     taken: Mapping[str, Mapping[str, AdapterWeights]] = MappingProxyType({}),
+    counted: Counted = uncounted,
 ) -> dict[str, Evaluation]:
     """Evaluations by name: `untrained`, `trained` and, with two roles to swap, `A and B swapped`.
 
     Args:
         taken: role -> the adapters of another run, in which it played with others; adds `ROLE untrained` and `ROLE of
             the other run`, each with the other roles as they are trained here.
+        counted: told (evaluation, tasks played, tasks) after every task, here and below.
 
     Raises:
         ConfigError: a swap that is not possible; see `swapped`. A role to be taken that is not trained, or has no
@@ -65,7 +73,14 @@ async def compare(
             async with open_crew(config, scenario, base, weights, speaking, engine=engine) as crew:
                 seed = config.train.seed
                 with drains_on_interrupt(crew.runtime):
-                    results[name] = await evaluate(crew.runtime, scenario, tasks, temperature=temperature, seed=seed)
+                    results[name] = await evaluate(
+                        crew.runtime,
+                        scenario,
+                        tasks,
+                        temperature=temperature,
+                        seed=seed,
+                        progress=partial(counted, name),
+                    )
                 check_played(results[name])
     finally:
         await engine.close()
@@ -73,7 +88,7 @@ async def compare(
 
 
 async def evaluate_served(
-    config: Config, scenario: Scenario, *, tasks: int, is_sampled: bool = False
+    config: Config, scenario: Scenario, *, tasks: int, is_sampled: bool = False, counted: Counted = uncounted
 ) -> dict[str, Evaluation]:
     """The evaluation of what the server of `engine=openai` serves, by the name `served`.
 
@@ -83,7 +98,14 @@ async def evaluate_served(
     temperature, seed = None if is_sampled else 0.0, config.train.seed
     async with open_served(config, scenario) as players:
         with drains_on_interrupt(players.runtime):
-            served = await evaluate(players.runtime, scenario, tasks, temperature=temperature, seed=seed)
+            served = await evaluate(
+                players.runtime,
+                scenario,
+                tasks,
+                temperature=temperature,
+                seed=seed,
+                progress=partial(counted, "served"),
+            )
         check_played(served)
         return {"served": served}
 
@@ -96,6 +118,7 @@ async def compare_taught(
     *,
     tasks: int,
     is_sampled: bool = False,
+    counted: Counted = uncounted,
 ) -> dict[str, Evaluation]:
     """Evaluations of the team without and with what its roles have learned as text, `untrained` and `trained`.
 
@@ -110,7 +133,14 @@ async def compare_taught(
     for name, known in (("untrained", {}), ("trained", experiences)):
         async with open_taught(config, scenario, base, known) as players:
             with drains_on_interrupt(players.runtime):
-                results[name] = await evaluate(players.runtime, scenario, tasks, temperature=temperature, seed=seed)
+                results[name] = await evaluate(
+                    players.runtime,
+                    scenario,
+                    tasks,
+                    temperature=temperature,
+                    seed=seed,
+                    progress=partial(counted, name),
+                )
             check_played(results[name])
     return results
 

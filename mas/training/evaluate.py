@@ -1,6 +1,7 @@
 """How good a team is: success over held-out tasks, and the baseline that knows nothing."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from itertools import count
 from random import Random
 from statistics import fmean
 from types import MappingProxyType
@@ -20,6 +21,8 @@ from mas.training.gates import Gate, gates, loops_of
 from mas.training.sampling.single import play_once
 from mas.training.summary import pass_share
 
+Progress = Callable[[int, int], None]
+"""(tasks played, tasks) -> nothing."""
 _TOGETHER = 1024
 """Tasks that are played at the same time."""
 
@@ -61,16 +64,27 @@ async def evaluate(
     temperature: float | None = 0.0,
     seed: int = 0,
     split: Split = "eval",
+    progress: Progress = lambda done, of: None,
 ) -> Evaluation:
     """Play the first `tasks` tasks of a split, greedy at temperature 0, sampled as the roles say at None.
 
     A task that cannot be played is a recorded failure and counts as not solved. If that is so for all of a thousand
     that are played together, the rest is not tried. Measures have also what is known exactly, see `exact_measures`.
 
+    Args:
+        progress: told after every task.
+
     Raises:
         Halted: the team was told to stop.
     """
     episodes: list[Episode] = []
+    ended = count(1)
+
+    async def counted(play: Awaitable[Episode]) -> Episode:
+        episode = await play
+        progress(next(ended), tasks)
+        return episode
+
     for begin in range(0, tasks, _TOGETHER):
         plays = [
             play_once(
@@ -82,7 +96,7 @@ async def evaluate(
             )
             for index in range(begin, min(begin + _TOGETHER, tasks))
         ]
-        played = await together(plays, "evaluate")
+        played = await together(map(counted, plays), "evaluate")
         episodes += played
         if runtime.is_draining:
             done = sum(episode.status == "done" for episode in episodes)

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import time
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -74,6 +75,40 @@ def test_going_on_plays_nothing_twice(place: Path) -> None:
     assert rows(again) == rows(before)
 
 
+@pytest.mark.parametrize("words", [("table",), ("match",), ("match", "0/0/best/random"), ("export", "--out", "{out}")])
+def test_a_league_is_closed_when_a_command_ends(words: tuple[str, ...], place: Path, tmp_path: Path) -> None:
+    left = sorted(path.name for path in place.parent.iterdir())
+    assert left == ["league.db"], "no log beside it after mas league run"
+    mas(*(word.format(out=tmp_path / "out") for word in words), "--league", place)
+    assert sorted(path.name for path in place.parent.glob("league.db*")) == ["league.db"]
+
+
+def test_a_ladder_can_go_by_payoff(tmp_path: Path) -> None:
+    place = tmp_path / "x.db"
+    words = ("--league", place, "--order", "payoff")
+    players = ("--player", "solved=cfr:100", "--player", "random", "--player", "other=random")
+    said = mas("run", *words, "--game", "open_spiel:kuhn_poker", *players, "--games", "400")
+    paid = [float(row[4]) for row in rows(said)[:3]]
+    assert paid == sorted(paid, reverse=True)
+    assert rows(said)[0][1] == "solved"
+    assert "payoff per game with Student's 95% interval" in " ".join(said.split())
+    low, high = (float(rows(said)[0][place].strip("()")) for place in (5, 7))
+    assert low < paid[0] < high
+    mas("export", *words, "--out", tmp_path / "out")
+    ladder = list(csv.DictReader((tmp_path / "out" / "ladder.csv").read_text().splitlines()))
+    assert [row["player"] for row in ladder] == [row[1] for row in rows(said)[:3]]
+    assert float(ladder[0]["payoff_low"]) == pytest.approx(low, abs=0.005)
+
+
+@pytest.mark.parametrize("game", ["open_spiel:tic_tac_toe", "two_player:kuhn_poker"])
+def test_a_thousand_scripted_games_take_a_minute_at_most(game: str, tmp_path: Path) -> None:
+    """It is some seconds on two cores; the bound allows for cores that are busy."""
+    began = time.perf_counter()
+    mas("run", "--league", tmp_path / "x.db", "--game", game, "--player", "a=random", "--player", "b=random",
+        "--games", "1000")  # fmt: skip
+    assert time.perf_counter() - began < 60
+
+
 def test_games_are_listed_and_told(place: Path) -> None:
     listed = mas("match", "--league", place, "--between", "best,random").splitlines()
     assert len(listed) == 20
@@ -94,6 +129,7 @@ class Closed(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         assert tag not in {"script", "link", "img"}
+        assert tag != "caption" or self.open[-1] == "table"
         assert not any(name == "src" or (name == "href" and not (value or "").startswith("#")) for name, value in attrs)
         self.figures += tag == "figure"
         if tag not in self.VOID:

@@ -88,17 +88,19 @@ async def test_all_players_of_a_base_share_it_and_are_answered_in_batches(
 
 async def test_a_step_is_the_checkpoint_of_that_step(trained: Path) -> None:
     world = open_world(KUHN)
-    wanted = {"old": RunSource(trained, 2), "new": RunSource(trained, 4), "last": RunSource(trained)}
+    steps = {"old": 2, "new": 4, "last": None, "bare": 0}
+    wanted = {name: RunSource(trained, step) for name, step in steps.items()}
     async with open_runs(wanted, world, quiet) as players:
         store = players["old"].runtime.voice.engine.store
-        served = [store.weights(f"{number}.shared") for number in range(3)]
+        served = [store.weights(f"{number}.shared") for number in range(4)]
         saved = [
             from_directory(trained / "checkpoints" / f"step-{step:06d}" / "adapters" / "shared", _bank(players["old"]))
             for step in (2, 4, 4)
         ]
-    for mine, its in zip(served, saved, strict=True):
+    for mine, its in zip(served[:3], saved, strict=True):
         assert all((a == b).all() for a, b in zip(mine.parameters(), its.parameters(), strict=True))
     assert any((a != b).any() for a, b in zip(served[0].parameters(), served[1].parameters(), strict=True))
+    assert not any(up.any() for _, up in served[3].pairs.values()), "step 0 is before any training: nothing is added"
 
 
 def _bank(player: TeamPlayer) -> Any:

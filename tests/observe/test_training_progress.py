@@ -3,7 +3,7 @@ import io
 import pytest
 from rich.console import Console
 
-from mas.observe.progress import TrainingProgress, format_number, sparkline
+from mas.observe.progress import TrainingProgress, counting, format_number, sparkline
 
 
 class Clock:
@@ -106,3 +106,14 @@ def test_a_sparkline_spans_least_to_greatest() -> None:
 )  # fmt: skip
 def test_numbers_are_short(value: float, text: str) -> None:
     assert format_number(value) == text
+
+
+def test_what_is_counted_is_shown_at_a_terminal_and_nothing_elsewhere() -> None:
+    for is_terminal in (True, False):
+        target, stream = console(terminal=is_terminal)
+        with counting(target) as counted:
+            counted("untrained", 9, 12)
+            counted("trained", 3, 12)
+        shown = stream.getvalue()
+        assert ("trained" in shown and "3/12" in shown) == is_terminal
+        assert is_terminal or shown == ""

@@ -1,15 +1,20 @@
 """Two-player games: rules that keep them zero-sum, what each seat sees, and how good a policy is exactly."""
 
+from functools import cache
+from itertools import islice
 from random import Random
+from statistics import fmean
 from typing import Any
 
 import pytest
 
 from mas.config.options import ScenarioOptions
 from mas.core.environment import Task
+from mas.core.errors import ConfigError
 from mas.core.scenario import Decision, Solvable
 from mas.core.team import TeamSpec
 from mas.scenarios import build_scenario
+from mas.scenarios.bridges.open_spiel_players import minimax
 from mas.scenarios.two_player import TwoPlayerScenario
 from mas.scenarios.two_player.environment import TwoPlayerEnvironment
 from mas.scenarios.two_player.games import GAMES
@@ -177,3 +182,43 @@ def test_every_member_has_the_games_own_moves_to_choose_from() -> None:
     for game, of in GAMES.items():
         teams: list[TeamSpec] = list(scenario_of(game).teams.values())
         assert all(role.choices == of.letters for team in teams for role in team.roles.values())
+
+
+def taught(best: float, count: int = 400) -> list[tuple[str, str]]:
+    """(board with the seat before it, move) of who teaches the tiny base tic-tac-toe."""
+    return list(islice(scenario_of("tic_tac_toe", best=best, skill=0.5).demonstrations(3, expert=False), count))
+
+
+def test_who_teaches_the_base_makes_as_many_of_the_best_moves_as_was_asked() -> None:
+    none, half, all_of_them = (
+        fmean(move in best_moves(prompt) for prompt, move in taught(best)) for best in (0.0, 0.5, 1.0)
+    )
+    assert all_of_them == 1
+    assert none < 0.75
+    assert half == pytest.approx((1 + none) / 2, abs=0.1)
+
+
+@cache
+def best_moves(prompt: str) -> set[str]:
+    """All that perfect play draws among on the board of a prompt, which is set up move by move."""
+    world, perfect = TwoPlayerEnvironment(GAMES["tic_tac_toe"], "letters", tries=1), minimax("tic_tac_toe")
+    world.reset(Task(id="t", seed=0))
+    cells = prompt[1:10]
+    marks = [[str(place) for place, mark in enumerate(cells) if mark == own] for own in "xo"]
+    for number in range(sum(map(len, marks))):
+        world.step({world.to_move()[0]: marks[number % 2][number // 2]})
+    assert world.observe(world.to_move()[0]).fields["seen"] == cells
+    return {GAMES["tic_tac_toe"].letter(perfect(world, world.to_move()[0], Random(seed))) for seed in range(60)}
+
+
+def test_without_best_moves_the_demonstrations_are_what_they_were() -> None:
+    random, world = Random(3), TwoPlayerEnvironment(GAMES["tic_tac_toe"], "letters", tries=1)
+    world.reset(Task(id="shown", seed=random.getrandbits(48)))
+    legal = world.legal("player_0")
+    first = random.choice(legal) if random.random() < 0.5 else legal[0]
+    assert taught(0.0, 1) == [("A.........>", first)]
+
+
+def test_best_moves_are_known_where_nothing_is_hidden_only() -> None:
+    with pytest.raises(ConfigError, match=r"best=0.5: nobody knows the best moves of kuhn_poker; only of tic_tac_toe"):
+        scenario_of("kuhn_poker", best=0.5)

@@ -54,7 +54,9 @@ async def test_when_no_task_can_be_played_the_rest_is_not_tried_and_the_cause_is
     engine = TransformersEngine(base)
     bare = dict.fromkeys(scenario.teams["team"].roles)
     async with open_crew(config, scenario, base, {}, bare, engine=engine) as crew:
-        whole = await evaluate(crew.runtime, scenario, 7)
+        done = list[tuple[int, int]]()
+        whole = await evaluate(crew.runtime, scenario, 7, progress=lambda *told: done.append(told))
+        assert done == [(number, 7) for number in range(1, 8)], "told after every task, over all that go together"
         assert len(whole.episodes) == 7
         check_played(whole)
 

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from random import Random
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from mas.config.options import Options
 from mas.core.environment import Environment
@@ -20,13 +20,21 @@ class TwoPlayerOptions(Options):
     """`game`: which one. `tries`: so many turns without a legal move at one decision lose the game.
 
     `style`: single characters, which the tiny base can learn, or words, for real models. `skill`: how often who teaches
-    the tiny base last draws among all legal moves; else it makes the first.
+    the tiny base last draws among all legal moves; else it makes the first. `best`: how often, before any of that, it
+    makes one of the best moves instead, where nothing is hidden: in `tic_tac_toe`.
     """
 
     game: Literal["kuhn_poker", "leduc_poker", "tic_tac_toe", "rock_paper_scissors"] = "kuhn_poker"
     style: Literal["letters", "words"] = "letters"
     tries: Annotated[int, Field(ge=1, le=9)] = 1
     skill: Annotated[float, Field(ge=0, le=0.9)] = 0.9
+    best: Annotated[float, Field(ge=0, le=1)] = 0
+
+    @model_validator(mode="after")
+    def _best_is_known(self) -> Self:
+        if self.best and self.game != "tic_tac_toe":
+            raise ValueError(f"best={self.best}: nobody knows the best moves of {self.game}; only of tic_tac_toe")
+        return self
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +73,7 @@ def build(options: TwoPlayerOptions) -> TwoPlayerScenario:
     return TwoPlayerScenario(
         name="two_player",
         folder=Path(__file__).parent / options.style,
-        options_key=options.model_dump_json(exclude={"skill"}),
+        options_key=options.model_dump_json(exclude={"skill", "best"}),
         make_environment=partial(_environment, options),
         content=partial(_content, name=GAMES[options.game].name),
         demonstrate=partial(_demonstrations, options=options),
@@ -83,7 +91,7 @@ def _environment(options: TwoPlayerOptions) -> Environment:
 def _demonstrations(random: Random, skill: float, options: TwoPlayerOptions) -> Iterator[tuple[str, str]]:
     from mas.scenarios.two_player.experts import demonstrations
 
-    return demonstrations(random, skill, GAMES[options.game])
+    return demonstrations(random, skill, GAMES[options.game], options.best)
 
 
 def _content(random: Random, name: str) -> str:
