@@ -95,8 +95,20 @@ class LeaguePool:
                 elif source.startswith(CHAT):
                     found[name] = _Seated(await stack.enter_async_context(open_chat(source)))
                 else:
-                    found[name] = _Aside(self._scripts[source], aside)
+                    found[name] = await self._script(source, aside)
             yield found
+
+    async def _script(self, source: str, aside: ThreadPoolExecutor) -> Opponent:
+        """A search moves aside. The others do so at once, so that nothing depends on how quick they are; `minimax` once
+        it has walked through the game."""
+        player = self._scripts[source]
+        if source.startswith("mcts"):
+            return _Aside(player, aside)
+        if source.startswith("minimax"):
+            game = self.world.open()
+            game.reset(self._scenario.task("train", 0))
+            await _Aside(player, aside).move(game.to_move()[0], game, 0)
+        return _Seated(player)
 
     def _mix(self, points: Mapping[str, float]) -> Distribution:
         shares = self._options.shares
@@ -162,7 +174,7 @@ def _plain(name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Seated:
-    """A player that waits for others while it thinks."""
+    """A player that has moved at once, or waits for an engine."""
 
     player: Player
 
