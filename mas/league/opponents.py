@@ -26,7 +26,7 @@ from mas.league.chat import open_chat
 from mas.league.games import World, full_options
 from mas.league.match import Player, asked
 from mas.league.matchmaking import Distribution, draw, matched
-from mas.league.runs import LoadedRun, base_parts, load_run, seated
+from mas.league.runs import LoadedRun, base_parts, game_id, load_run, seated
 from mas.league.scripted import AtRandom, Scripted, scripted
 from mas.league.sources import RunSource, pinned
 from mas.league.store import Store
@@ -54,7 +54,7 @@ class LeaguePool:
         self, config: Config, scenario: Scenario, options: OpponentsOptions, players: Mapping[str, str]
     ) -> None:
         self._config, self._scenario, self._options = config, scenario, options
-        self.world = World(scenario.name, scenario.environment, full_options(config.scenario))
+        self.world = World(game_id(config.scenario), scenario.environment, full_options(config.scenario))
         self._scripts: dict[str, AtRandom | Scripted] = {}
         self.players: Mapping[str, str] = {}
         self.restore(pinned(players))

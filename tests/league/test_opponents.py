@@ -194,6 +194,8 @@ async def test_a_run_keeps_the_opponents_that_it_began_with(trained: Path, kuhn:
     store = Store.open(league)
     store.enter(Member(name="first", source=f"run:{trained}@2"))
     config = config_of(f"{OPPONENTS}.league='{league}'", steps=1)
+    for name in ("kept", "new"):
+        (tmp_path / name).mkdir()
     _, seen = await train(config, kuhn, tmp_path / "kept")
     assert set(seen.metrics[0]["opponents"]) == {"first"}
     store.enter(Member(name="second", source="random"))
@@ -244,7 +246,7 @@ async def test_stages_play_the_seats_whose_roles_they_train(kuhn: BaseModel) -> 
 async def test_seats_that_move_at_once_do_not_see_each_other(kuhn: BaseModel, base_for: Any) -> None:
     game = "scenario.options.game=rock_paper_scissors"
     config = config_of(LUCK, game, steps=1)
-    _, seen = await train(config, base_for("two_player", SKILLED, {"game": "rock_paper_scissors"}))
+    _, seen = await train(config, base_for(config.scenario.model_dump(), config.model))
     for one in games_of(seen):
         assert sorted(line.agent for line in one.lines) == sorted([one.seat, "opponent.luck"])
         assert one.length == 1
@@ -358,7 +360,7 @@ def test_opponents_that_make_no_sense_are_refused(
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        ("model.tiny.seed=7", "another base than the run that trains.*: model.tiny is"),
+        ("model.tiny.seed=7", "another base than the run that trains.*: model.tiny.seed is 0 there and 7 here"),
         ("scenario.options.tries=2", "scenario of the tiny base"),
         ("scenario.options.game=leduc_poker", "plays two_player:kuhn_poker, not two_player:leduc_poker"),
     ],
@@ -403,7 +405,7 @@ def test_a_start_that_does_not_fit_is_refused(
     trained: Path, base_for: Any, overrides: Sequence[str], message: str
 ) -> None:
     config = config_of(f"train.start='{trained}@2'", *overrides)
-    base = base_for("two_player", config.model, config.scenario.options)
+    base = base_for(config.scenario.model_dump(), config.model)
     with pytest.raises(ConfigError, match=message):
         Trainer(config, build_scenario(config.scenario), base)
 
