@@ -20,7 +20,7 @@ from mas.league.sources import pinned
 from mas.league.standings import Order, Table, standings
 from mas.league.statistics import bonferroni, games_needed, holm
 from mas.league.store import Store
-from mas.league.tell import differences, forgetting, ladder, lineage, notes, story, verdict_line
+from mas.league.tell import differences, forgetting, ladder, lineage, notes, response_lines, story, verdict_line
 from mas.league.tournament import Terms
 
 
@@ -123,6 +123,20 @@ def print_forgetting(league: str, name: str, games: int, seed: int, confidence: 
     with _opened(league) as store:
         member, found = play_ancestors(store, name, games=games, seed=seed, at_once=at_once)
         Console().print(forgetting(member, ancestors(store.members(), member.name), found, confidence))
+
+
+def print_response(
+    to: str, game: str, overrides: list[str], out: Path, games: int, confidence: float, seed: int, at_once: int
+) -> None:
+    """Train an answer to a player, and print what it gets against it."""
+    from mas.league.respond import respond, response_config
+
+    if any(word.lstrip("+").startswith(("run_dir=", "algorithm.opponents")) for word in overrides):
+        raise ConfigError("run_dir and algorithm.opponents are said by --out and --to: leave them out")
+    config, console = response_config(to, game, overrides), Console()
+    found = respond(to, config, out, games=games, seed=seed, confidence=confidence, at_once=at_once, console=console)
+    for line in response_lines(found, confidence):
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
 @contextmanager

@@ -11,7 +11,9 @@ from mas.core.environment import Environment
 from mas.league.gate import Verdict, ancestors, best_of, judge, points_at_gate
 from mas.league.match import replay
 from mas.league.records import Game, Member
+from mas.league.response import Response
 from mas.league.standings import Comparison, Order, Standing, Table
+from mas.league.statistics import Interval
 
 
 def ladder(table: Table, title: str) -> Grid:
@@ -39,6 +41,25 @@ def _cells(row: Standing, order: Order) -> tuple[str, ...]:
         return (counts, points, payoff, *shares) if row.games else (counts, "-", "-", *shares)
     points += f" ({row.interval.low:.2f}-{row.interval.high:.2f})"
     return (f"{row.rating.ordinal:.1f}", counts, points if row.games else "-", payoff, *shares)
+
+
+def response_lines(found: Response, confidence: float) -> list[str]:
+    """What an answer got, seat by seat, and what that says of the player."""
+
+    def told(mean: float, interval: Interval) -> str:
+        return f"{mean:+.3f} a game ({confidence:.0%}: {interval.low:+.3f} to {interval.high:+.3f})"
+
+    lines = [f"the answer as {seat}: {told(*got)}" for seat, got in found.seats.items()]
+    lines.append(f"over both seats, {found.games:,} games: {told(found.mean, found.interval)}")
+    if found.is_zero_sum:
+        low = max(found.interval.low, 0.0)
+        lines.append(
+            f"{found.source} can be exploited by {low:.3f} at least ({(1 + confidence) / 2:.1%} sure), so its NashConv "
+            f"is {2 * low:.3f} at least; another answer may get more"
+        )
+    else:
+        lines.append("the game is not zero-sum: what the answer gets bounds no exploitability")
+    return lines
 
 
 def differences(table: Table, correction: str = "Holm") -> list[Grid]:

@@ -27,8 +27,10 @@ from mas.observe.run_directory import RunDirectory
 from mas.serving.model import BaseModel, load_base
 from mas.serving.peft_files import to_files
 from mas.training.checkpoint import list_checkpoints
-from mas.training.crew import Opening, check_engine, check_trainable
+from mas.training.crew import Opening, check_engine, check_trainable, new_adapters, trainable_adapters
 from mas.training.libraries import FOLDER, library_files
+from mas.training.opponents import Pool, open_opponents
+from mas.training.saved import started
 from mas.training.tasks.arms import Builder
 from mas.training.tasks.plan import plan_tasks
 from mas.training.traced import traced_run
@@ -55,6 +57,7 @@ def train_in_directory(
     opening: Opening | None = None,
     build: Builder | None = None,
     judges: Mapping[str, Judge] = MappingProxyType({}),
+    opponents: Pool | None = None,
 ) -> Outcome:
     """Train in `config.run_dir`, resuming what is there, and leave the adapters as PEFT directories in `adapters/`, or
     what roles have learned as text in `experiences/`.
@@ -65,6 +68,7 @@ def train_in_directory(
         opening: puts the team on a bus, see `mas.training.over_bus`; None: all of it in this process.
         build: makes the scenarios of `train.tasks.arms`; None: there can be none.
         judges: those that `algorithm.reward.late` may name, beside those of installed packages.
+        opponents: those that `algorithm.opponents` says, see `mas.league.opponents.open_pool`; None: there can be none.
 
     Raises:
         ConfigError: the scenario has no such team, training it would change nothing, or the tasks that
@@ -80,6 +84,7 @@ def train_in_directory(
     team = find_team(scenario, config.algorithm.team)
     # all checks and the base first: what cannot be trained leaves no directory behind
     check_trainable(config, scenario)
+    open_opponents(config, team, opponents, is_spread=opening is not None)
     tasks = plan_tasks(config, scenario, build)
     for one in tasks.scenarios:
         check_trainable(config, one)
@@ -88,6 +93,9 @@ def train_in_directory(
     base = None  # no adapter is trained where a server elsewhere plays
     if config.engine.name != "openai":
         base = open_base(config, scenario, lambda text: console.print(text, style="dim", highlight=False))
+    if base is not None and config.train.start is not None:
+        names = set(trainable_adapters(team, config.algorithm.policy).values())
+        started(new_adapters(base, names, config.train.seed), config.train.start, base)
     if opening is None:
         check_engine(config, team, base)
     usual = Config().model_dump(mode="json")
@@ -96,7 +104,9 @@ def train_in_directory(
     ) as run:
         _keep_team(run.path / "team.yaml", team, is_begun=bool(list_checkpoints(run.checkpoints)))
         kept = run.checkpoints
-        trainer = Trainer(config, scenario, base, checkpoints=kept, opening=opening, tasks=tasks, judges=judges)
+        trainer = Trainer(
+            config, scenario, base, checkpoints=kept, opening=opening, tasks=tasks, judges=judges, opponents=opponents
+        )
         has_checkpoint = trainer.resume()
         step = trainer.progress.step if has_checkpoint else None
         outcome = _train(trainer, run, step, console)
