@@ -102,8 +102,14 @@ def train(
     opening = on_bus(config, scenario, bus, ca, store, wait, console)
     from mas.training.run import train_in_directory
 
+    opponents = None
+    if config.algorithm.opponents is not None:
+        from mas.league.opponents import open_pool
+
+        opponents = open_pool(config, scenario)
+    build = arm_builder(config)
     try:
-        train_in_directory(config, scenario, console=console, opening=opening, build=arm_builder(config))
+        train_in_directory(config, scenario, console=console, opening=opening, build=build, opponents=opponents)
     except KeyboardInterrupt:
         options = {"--bus": bus or None, "--ca": ca, "--store": store or None, "--wait": wait}
         given = [word for name, value in options.items() if value is not None for word in (name, str(value))]

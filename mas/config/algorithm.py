@@ -10,6 +10,7 @@ from mas.config.critic import CriticOptions
 from mas.config.experience import ExperienceOptions
 from mas.config.late import LateOptions
 from mas.config.losses import LossOptions
+from mas.config.opponents import OpponentsOptions
 from mas.config.preference import PreferenceOptions
 from mas.config.reward_model import RewardModelOptions
 
@@ -307,6 +308,7 @@ class AlgorithmOptions(Options):
     `policy`: `per_role` gives every role an adapter of its own, `shared` gives all of them one.
     `roles`: those that are trained, of the trainable ones; empty: all. `stages`: only some of them at a time; the last
     stage never ends. `swap`: roles whose adapters change places. `fork`: adapters that begin as copies of one.
+    `opponents`: others play some of the seats of a game.
     `update`: adapters follow the policy gradient (`advantage`, `loss`), or imitate and prefer (`preference`); or no
     weight changes (`training_free`), and roles learn by `experience`.
     """
@@ -318,6 +320,7 @@ class AlgorithmOptions(Options):
     stages: tuple[StageOptions, ...] = ()
     swap: SwapOptions | None = None
     fork: ForkOptions | None = None
+    opponents: OpponentsOptions | None = None
     sampler: SamplerOptions = SamplerOptions()
     reward: RewardOptions = RewardOptions()
     advantage: AdvantageOptions = AdvantageOptions()

@@ -207,6 +207,9 @@ def _of_updates(algorithm: "AlgorithmOptions") -> dict[str, bool]:
         "algorithm.swap exchanges adapters, and policy=shared has only one: write policy=per_role": (
             algorithm.swap is not None and algorithm.policy == "shared"
         ),
+        "algorithm.opponents plays against adapters in training, and update=training_free trains none: leave it out": (
+            algorithm.is_training_free and algorithm.opponents is not None
+        ),
         "algorithm.stages names the roles of each stage, so algorithm.roles has no effect: leave roles out": (
             bool(algorithm.roles and algorithm.stages)
         ),

@@ -177,7 +177,8 @@ class TrainOptions(Options):
     `target`: stop once the greedy evaluation reaches this success; None: never.
     `eval_every`, `checkpoint_every`: in steps, 0 never (the end is always evaluated and saved).
     `answer_timeout_s`: how long one agent may take to answer before its episode is given up; None: for ever.
-    `tasks`: which tasks a step plays.
+    `tasks`: which tasks a step plays. `start`: adapters begin as those of another run of the same base and roles,
+    DIR or DIR@STEP; None: as ones that change nothing.
     """
 
     steps: Count = 100
@@ -193,6 +194,7 @@ class TrainOptions(Options):
     canary: bool = True
     answer_timeout_s: Annotated[float, Field(gt=0)] | None = 1800.0
     tasks: TaskOptions = TaskOptions()
+    start: Annotated[str, Field(min_length=1)] | None = None
 
 
 class TraceOptions(Options):

@@ -121,6 +121,8 @@ class Episode(msgspec.Struct, frozen=True, kw_only=True):
         answer_logprobs: of the right answer's tokens, their mean (nats) if the team's last member gave it then: before
             the agents that spoke first, before those that spoke when they had, and so on. Empty: not asked.
         entity_rate: share of the task's entities that stand in what was said; None: not asked.
+        opponent: who played the seats other than `seat`, `self` for the policy in training; empty: nobody was drawn.
+        seat: the learner's, where an opponent other than itself played; else empty.
     """
 
     id: str
@@ -141,6 +143,8 @@ class Episode(msgspec.Struct, frozen=True, kw_only=True):
     loops: Mapping[str, tuple[int, ...]] = {}
     answer_logprobs: tuple[float, ...] = ()
     entity_rate: float | None = None
+    opponent: str = ""
+    seat: str = ""
 
     @property
     def tokens(self) -> int:

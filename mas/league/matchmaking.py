@@ -7,13 +7,14 @@ from math import fsum
 from random import Random
 from typing import Literal
 
+from mas.config.opponents import SELF
 from mas.core.errors import ConfigError
 from mas.core.naming import did_you_mean
 
 Distribution = Mapping[str, float]
 """Member -> probability; they add up to 1."""
 Weighting = Literal["hard", "even"]
-KINDS = ("latest", "uniform", "pfsp", "even")
+KINDS = (SELF, "latest", "uniform", "pfsp", "even")
 
 
 def latest(members: Sequence[str]) -> Distribution:
@@ -86,7 +87,7 @@ def draw(distribution: Distribution, random: Random) -> str:
 
 def matched(mix: str, members: Sequence[str], points: Mapping[str, float]) -> Distribution:
     """The distribution that a text says: `latest`, `uniform`, `pfsp`, `pfsp:POWER`, `even`, or a fixed mix of these as
-    `0.5*latest+0.5*pfsp:2`.
+    `0.5*latest+0.5*pfsp:2`. `self`: whoever trains, who is no member.
 
     Args:
         members: oldest first.
@@ -106,6 +107,8 @@ def _matched(kind: str, mix: str, members: Sequence[str], points: Mapping[str, f
     name, _, power = kind.strip().partition(":")
     if name not in KINDS or (power and name != "pfsp"):
         raise ConfigError(f"{kind!r} in matchmaking {mix!r}: pfsp alone takes a number. {did_you_mean(name, KINDS)}")
+    if name == SELF:
+        return {SELF: 1.0}
     if name == "latest":
         return latest(members)
     if name == "uniform":

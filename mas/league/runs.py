@@ -3,7 +3,7 @@
 Imported when somebody asks for one, as it loads models.
 """
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +14,7 @@ from mas.core.errors import ConfigError
 from mas.core.messages import Payload
 from mas.core.scenario import Scenario
 from mas.core.seeds import derive_seed, digest
+from mas.core.team import TeamSpec
 from mas.graph.find import find_team
 from mas.league.games import STYLE, World, full_options, translated
 from mas.league.match import Chance
@@ -62,8 +63,8 @@ class TeamPlayer:
 
 
 @dataclass(frozen=True, slots=True)
-class _Run:
-    """A run as it is opened: `scenario` as it was trained, `own` the world in its style."""
+class LoadedRun:
+    """A run that plays a world: `scenario` as it was trained, `own` the world in its style."""
 
     source: RunSource
     config: Config
@@ -73,10 +74,8 @@ class _Run:
     @property
     def base(self) -> str:
         """Equal for runs that can share a base and its engine."""
-        model = self.config.model
-        made = self.scenario.fingerprint() if model.path == "tiny" else ""
-        kept = model.model_dump_json(exclude={"lora", "adapters"})
-        return digest(kept, " ".join(sorted(model.targets)), self.config.engine.model_dump_json(), made)
+        kept = (f"{name}={value}" for name, value in base_parts(self.config, self.scenario).items())
+        return digest(*kept, self.config.engine.model_dump_json())
 
 
 @asynccontextmanager
@@ -88,7 +87,7 @@ async def open_runs(wanted: Mapping[str, RunSource], world: World, note: Note) -
         RunDirectoryError: no such run, or no checkpoint of that step. CheckpointError: a corrupt one.
         ConfigError: the run plays another game, or not every seat of it. ModelError: a base cannot be loaded.
     """
-    runs = {name: _load(source, world) for name, source in wanted.items()}
+    runs = {name: load_run(source, world) for name, source in wanted.items()}
     bases: dict[str, tuple[BaseModel, ServingEngine]] = {}
     players: dict[str, TeamPlayer] = {}
     async with AsyncExitStack() as stack:
@@ -98,21 +97,34 @@ async def open_runs(wanted: Mapping[str, RunSource], world: World, note: Note) -
                 rank = max(other.config.model.highest_rank for other in runs.values() if other.base == run.base)
                 bases[run.base] = await _open_base(run, rank, note)
                 stack.push_async_callback(bases[run.base][1].close)
-            base, engine = bases[run.base]
-            found = saved_adapters(run.source.path, base.bank, run.source.step)
-            team = find_team(run.scenario, run.config.algorithm.team)
-            speakers = {
-                role: f"{number}.{adapter}"
-                for role, adapter in spoken(team, run.config.algorithm.policy).items()
-                if adapter is not None
-            }
-            adapters = {f"{number}.{adapter}": weights for adapter, weights in found.items()}
-            crew = await stack.enter_async_context(
-                open_crew(run.config, run.scenario, base, adapters, speakers, engine=engine)
-            )
-            _check_seats(run, crew.runtime, world)
-            players[name] = TeamPlayer(crew.runtime, run.own, 0.0 if run.source.is_greedy else None)
+            players[name] = await stack.enter_async_context(seated(run, f"{number}", *bases[run.base]))
         yield players
+
+
+@asynccontextmanager
+async def seated(run: LoadedRun, prefix: str, base: BaseModel, engine: ServingEngine) -> AsyncIterator[TeamPlayer]:
+    """A run's team with its adapters on an engine, where their names begin with the prefix and nothing changes them.
+
+    Raises:
+        CheckpointError, RunDirectoryError: see `saved_adapters`. EngineError: one cannot be published.
+    """
+    team = find_team(run.scenario, run.config.algorithm.team)
+    speaking = spoken(team, run.config.algorithm.policy)
+    speakers = {role: f"{prefix}.{adapter}" for role, adapter in speaking.items() if adapter is not None}
+    found = saved_adapters(run.source.path, base.bank, run.source.step)
+    adapters = {f"{prefix}.{adapter}": weights for adapter, weights in found.items()}
+    async with open_crew(run.config, run.scenario, base, adapters, speakers, engine=engine) as crew:
+        for name in adapters:
+            engine.store.freeze(name)
+        yield TeamPlayer(crew.runtime, run.own, 0.0 if run.source.is_greedy else None)
+
+
+def base_parts(config: Config, scenario: Scenario) -> dict[str, str]:
+    """All that a base depends on, by key: runs that have it in common can speak through one."""
+    model = config.model
+    kept = {f"model.{name}": str(value) for name, value in model.model_dump(exclude={"lora", "adapters"}).items()}
+    kept["model.lora.targets"] = " ".join(sorted(model.targets))
+    return kept | ({"scenario of the tiny base": scenario.fingerprint()} if model.path == "tiny" else {})
 
 
 def game_of(path: Path) -> str:
@@ -126,7 +138,7 @@ def game_of(path: Path) -> str:
     return scenario.name if game is None else f"{scenario.name}:{game}"
 
 
-async def _open_base(run: _Run, rank: int, note: Note) -> tuple[BaseModel, ServingEngine]:
+async def _open_base(run: LoadedRun, rank: int, note: Note) -> tuple[BaseModel, ServingEngine]:
     model = run.config.model
     config = run.config.model_copy(
         update={"model": model.model_copy(update={"lora": model.lora.model_copy(update={"rank": rank})})}
@@ -135,7 +147,12 @@ async def _open_base(run: _Run, rank: int, note: Note) -> tuple[BaseModel, Servi
     return base, await start_engine(config.engine, base)
 
 
-def _load(source: RunSource, world: World) -> _Run:
+def load_run(source: RunSource, world: World) -> LoadedRun:
+    """A run as a player of a world. Needs no model.
+
+    Raises:
+        RunDirectoryError: no such run. ConfigError: it plays another game, or not every seat of it.
+    """
     config = load_run_config(source.path)
     scenario = configured_scenario(config)
     spec, wanted = scenario.environment().spec, world.open().spec
@@ -143,14 +160,15 @@ def _load(source: RunSource, world: World) -> _Run:
         raise ConfigError(f"run {source.path} plays {game_of(source.path)}, not {world.id}: --game says what is played")
     if config.algorithm.is_training_free:
         raise ConfigError(f"run {source.path} has learned as text, without adapters: it cannot be a player yet")
+    _check_seats(source, find_team(scenario, config.algorithm.team), wanted.seats)
     style = full_options(config.scenario).options.get(STYLE)
-    return _Run(source, config, scenario, build_scenario(world.styled(style) if style else world.scenario))
+    return LoadedRun(source, config, scenario, build_scenario(world.styled(style) if style else world.scenario))
 
 
-def _check_seats(run: _Run, runtime: TeamRuntime, world: World) -> None:
-    missing = [seat for seat in world.open().spec.seats if seat not in runtime.plan.starting]
+def _check_seats(source: RunSource, team: TeamSpec, seats: Sequence[str]) -> None:
+    missing = [seat for seat in seats if seat not in team.plays]
     if missing:
         raise ConfigError(
-            f"the team of run {run.source.path} does not play {', '.join(missing)}: a player takes any seat; train "
+            f"the team of run {source.path} does not play {', '.join(missing)}: a player takes any seat; train "
             "one with `seats` for all of them"
         )

@@ -20,6 +20,10 @@ class Scripted:
         self._policy = policy
 
     async def move(self, asked: Chance) -> str:
+        return self.choose(asked)
+
+    def choose(self, asked: Chance) -> str:
+        """The same without a loop; a search takes as long as it takes."""
         copy = asked.copy()
         game = game_below(copy)
         own = None if game is None else game.legal(asked.seat)
@@ -30,6 +34,10 @@ class AtRandom:
     """Any of the legal actions, each as likely; it passes where they cannot be listed."""
 
     async def move(self, asked: Chance) -> str:
+        return self.choose(asked)
+
+    def choose(self, asked: Chance) -> str:
+        """The same without a loop."""
         return asked.random.choice(asked.legal) if asked.legal else ""
 
 

@@ -13,6 +13,7 @@ from mas.runtime.asking import Asking
 from mas.runtime.budget import Accounts
 from mas.runtime.events import Setting
 from mas.runtime.flow import Flow
+from mas.runtime.guests import NO_GUESTS, Guests, guest_actions
 from mas.runtime.halt import Gate
 from mas.runtime.place import ENVIRONMENT
 from mas.runtime.play import play_turn, seat_actions
@@ -63,15 +64,18 @@ class Episodes:
         in_step: bool,
         settings: Mapping[str, Setting],
         turns: int | None = None,
+        guests: Guests = NO_GUESTS,
     ) -> None:
         """See `TeamRuntime.play`."""
+        if guests and self._log is not None:
+            raise RunError("guests move where no log can write it down: play without a log, or with all seats")
         self._gate.check(f"episode {episode!r}")
         async with self._gate.passing(f"episode {episode!r}"):
             self.world.episodes[episode] = environment
             if on_attempt is not None:
                 self._asking.notes[episode] = on_attempt
             try:
-                loop = partial(self._play, episode, environment, decide, on_turn, in_step, turns)
+                loop = partial(self._play, episode, environment, decide, on_turn, in_step, turns, guests)
                 if self._log is None:
                     played = loop(None)
                 else:
@@ -109,17 +113,20 @@ class Episodes:
         on_turn: OnTurn,
         in_step: bool,
         turns: int | None,
+        guests: Guests,
         play: PlayLog | None,
     ) -> None:
         undo = partial(self._asking.undo, episode=episode)
         turn, plan = 0, self.plan
         while turn != turns and (seats := environment.to_move()):
-            if not set(seats) <= plan.starting.keys():
+            own = tuple(seat for seat in seats if seat not in guests)
+            if not set(own) <= plan.starting.keys():
                 raise RunError(f"team {plan.spec.name!r} plays {', '.join(plan.starting)}, to move: {seats}")
             self._gate.check(f"turn {turn} of episode {episode!r}")
             self._accounts.begin_turn(episode)
             observations = await self.look(episode, turn)
-            begin = Flow.start(plan, seats, silent_agents(observations))
+            theirs = await guest_actions(guests, seats, environment, turn)
+            begin = Flow.start(plan, own, silent_agents(observations))
             log = None if play is None else play.of_turn(turn)
             if log is not None:
                 await log.begin(observations)
@@ -135,7 +142,7 @@ class Episodes:
                 on_flow=on_flow,
                 log=log,
             )
-            actions = seat_actions(flow, seats)
+            actions = seat_actions(flow, own) | theirs
             if log is None:
                 step = await self.act(episode, turn, actions)
             elif log.committed is not None:

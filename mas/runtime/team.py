@@ -21,6 +21,7 @@ from mas.runtime.attempts import OnAttempt, noting
 from mas.runtime.budget import Accounts, Remaining
 from mas.runtime.episodes import Episodes, OnTurn
 from mas.runtime.events import Setting
+from mas.runtime.guests import NO_GUESTS, Guests
 from mas.runtime.halt import Gate
 from mas.runtime.human import HumanDesk, person
 from mas.runtime.likelihood import Likelihoods, likelihoods
@@ -277,6 +278,7 @@ class TeamRuntime:
         in_step: bool = False,
         settings: Mapping[str, Setting] = MappingProxyType({}),
         turns: int | None = None,
+        guests: Guests = NO_GUESTS,
     ) -> None:
         """Play an environment that was reset to its end; it takes part through the bus like an agent.
 
@@ -289,6 +291,7 @@ class TeamRuntime:
             in_step: see `play_turn`.
             settings: what else the play depends on, such as a seed; it goes on only with the same. For the log.
             turns: most team turns, at least 1, after which the play ends wherever it is; None: to its end.
+            guests: who plays seats that the team leaves to others; not with a log, which would not have their moves.
 
         Raises:
             AgentFailed: an agent failed, and its failures are not isolated. Halted: the team was drained or cancelled.
@@ -304,4 +307,5 @@ class TeamRuntime:
             in_step=in_step,
             settings=settings,
             turns=turns,
+            guests=guests,
         )

@@ -16,6 +16,7 @@ from mas.training.checkpoint import NO_FILES, Progress, load_checkpoint, save_ch
 from mas.training.crew import Crew, Players, new_adapters, trainable_adapters
 from mas.training.experience.library import Library
 from mas.training.learner import Learner
+from mas.training.saved import started
 from mas.training.shaping.sharing import paid_together
 from mas.training.updates.kinds import build_update, loss_of
 from mas.training.updates.update import Improved
@@ -28,8 +29,10 @@ class TrainableAdapters:
         self.trained: Mapping[str, str] = trainable_adapters(team, config.algorithm.policy)
         self.base = base
         self._has_canary = config.train.canary
-        fresh = new_adapters(base, set(self.trained.values()), config.train.seed)
-        self.learner = Learner(base, fresh, config.learner, loss_of(config.algorithm))
+        first = new_adapters(base, set(self.trained.values()), config.train.seed)
+        if config.train.start is not None:
+            first = started(first, config.train.start, base)
+        self.learner = Learner(base, first, config.learner, loss_of(config.algorithm))
         self.update = build_update(self.learner, config.algorithm, config.train.seed)
         self.is_shared = config.algorithm.reward.shared
         self.casting = Casting(config.algorithm, self.trained)
@@ -81,8 +84,9 @@ class TrainableAdapters:
         return {"canary": {name: one.metrics() for name, one in published.items() if one.gap is not None}}
 
     def versions(self, players: Players) -> Mapping[str, int]:
-        """What the engine serves."""
-        return {name: ref.version for name, ref in _crew(players).engine.adapters().items()}
+        """What the engine serves of what is trained."""
+        served = _crew(players).engine.adapters()
+        return {name: served[name].version for name in self.learner.adapters}
 
     def state(self) -> Mapping[str, Any]:
         """The update's."""

@@ -47,6 +47,7 @@ from mas.training.checks import (
 )
 from mas.training.experience.readers import check_readers
 from mas.training.following import Follower
+from mas.training.opponents import check_opponents
 from mas.training.rewards import FAILURE, MODEL, OWN
 from mas.training.timing import check_untimed
 from mas.training.voices import open_editor, open_peers, start_voice
@@ -143,6 +144,7 @@ def check_trainable(config: Config, scenario: Scenario) -> None:
     check_inherit(algorithm, team)
     check_answers(algorithm, scenario, team)
     check_shared(algorithm, scenario, team)
+    check_opponents(config, scenario, team)
     check_repairs(algorithm, scenario, team)
     if algorithm.is_training_free:
         check_readers(scenario, team)

@@ -13,6 +13,7 @@ from mas.core.tasks import Outcome
 from mas.core.together import together
 from mas.runtime.team import TeamRuntime
 from mas.training.late_terms import LateTerms
+from mas.training.opponents import Facing, Opponents
 from mas.training.rewards import total_reward
 from mas.training.sampling.modes import SAMPLERS
 from mas.training.sampling.selection import filter_groups
@@ -22,10 +23,17 @@ from mas.training.tasks.plan import Planned, TaskPlan, outcome_of
 
 
 class Rollout:
-    """Plays what a task plan draws as `algorithm.sampler` says. `late`: what joins terms that come later, if any do."""
+    """Plays what a task plan draws as `algorithm.sampler` says.
 
-    def __init__(self, config: Config, tasks: TaskPlan, late: LateTerms | None = None) -> None:
+    Args:
+        late: what joins terms that come later, if any do. opponents: who plays other seats, if the team does not.
+    """
+
+    def __init__(
+        self, config: Config, tasks: TaskPlan, late: LateTerms | None = None, opponents: Opponents | None = None
+    ) -> None:
         self.late = late
+        self.opponents = opponents
         self._algorithm: AlgorithmOptions = config.algorithm
         self._train = config.train
         self._tasks = tasks
@@ -62,6 +70,8 @@ class Rollout:
             if is_last:
                 break
         self._tasks.tell([outcome for outcome in outcomes if outcome is not None])
+        if self.opponents is not None:
+            self.opponents.tell(episodes)
         failed = [episode for episode in episodes if episode.status == "failed"]
         if len(failed) == len(episodes):
             raise TrainingError(f"none of the {len(episodes)} tasks of step {step} could be played: {failed[0].cause}")
@@ -73,7 +83,8 @@ class Rollout:
         """The episodes of so many tasks, and how each went."""
         planned = self._tasks.draw(step, count, number)
         seeds = [derive_seed("play", self._train.seed, step, *([number] if number else []), n) for n in range(count)]
-        plays = [self._play(runtime, one, step, seed) for one, seed in zip(planned, seeds, strict=True)]
+        faced = self._faced(step, number, count, trained)
+        plays = [self._play(runtime, *one) for one in zip(planned, faced, [step] * count, seeds, strict=True)]
         played: Sequence[Sequence[Episode]] = await together(plays, "task")
         if self.late is not None:
             played = await self.late.join(played)
@@ -84,12 +95,25 @@ class Rollout:
             outcome_of(one.pick, group, rewards, trained) for one, group in zip(planned, played, strict=True)
         ]
 
-    async def _play(self, runtime: TeamRuntime, planned: Planned, step: int, seed: int) -> tuple[Episode, ...]:
+    def _faced(self, step: int, number: int, count: int, trained: Container[str]) -> list[Facing | None]:
+        """Who plays against the learner in each task of a round."""
+        if self.opponents is None:
+            return [None] * count
+        size = self._train.tasks_per_step
+        return [self.opponents.draw((step, number, task), size, trained) for task in range(count)]
+
+    async def _play(
+        self, runtime: TeamRuntime, planned: Planned, facing: Facing | None, step: int, seed: int
+    ) -> Sequence[Episode]:
         algorithm, scenario = self._algorithm, planned.scenario
         kind = SAMPLERS[algorithm.sampler.mode]
         turns = self._horizon(step) if self._horizon is not None else None
-        sampler = kind(runtime, scenario.reward, algorithm.sampler, algorithm.reward, turns)
-        return await sampler.sample(planned.task, scenario.environment(), seed)
+        if self.opponents is None or facing is None:
+            sampler = kind(runtime, scenario.reward, algorithm.sampler, algorithm.reward, turns)
+            return await sampler.sample(planned.task, scenario.environment(), seed)
+        opposing = self.opponents.opposing(facing)
+        sampler = kind(runtime, scenario.reward, algorithm.sampler, algorithm.reward, turns, opposing)
+        return self.opponents.noted(facing, await sampler.sample(planned.task, scenario.environment(), seed))
 
     def _filtered(self, episodes: list[Episode]) -> list[Episode]:
         """Without the turns of groups that `sampler.filter` drops."""

@@ -29,6 +29,7 @@ from mas.serving.peft_files import to_files
 from mas.training.checkpoint import list_checkpoints
 from mas.training.crew import Opening, check_engine, check_trainable
 from mas.training.libraries import FOLDER, library_files
+from mas.training.opponents import Pool, open_opponents
 from mas.training.tasks.arms import Builder
 from mas.training.tasks.plan import plan_tasks
 from mas.training.traced import traced_run
@@ -55,6 +56,7 @@ def train_in_directory(
     opening: Opening | None = None,
     build: Builder | None = None,
     judges: Mapping[str, Judge] = MappingProxyType({}),
+    opponents: Pool | None = None,
 ) -> Outcome:
     """Train in `config.run_dir`, resuming what is there, and leave the adapters as PEFT directories in `adapters/`, or
     what roles have learned as text in `experiences/`.
@@ -65,6 +67,7 @@ def train_in_directory(
         opening: puts the team on a bus, see `mas.training.over_bus`; None: all of it in this process.
         build: makes the scenarios of `train.tasks.arms`; None: there can be none.
         judges: those that `algorithm.reward.late` may name, beside those of installed packages.
+        opponents: those that `algorithm.opponents` says, see `mas.league.opponents.open_pool`; None: there can be none.
 
     Raises:
         ConfigError: the scenario has no such team, training it would change nothing, or the tasks that
@@ -80,6 +83,7 @@ def train_in_directory(
     team = find_team(scenario, config.algorithm.team)
     # all checks and the base first: what cannot be trained leaves no directory behind
     check_trainable(config, scenario)
+    open_opponents(config, team, opponents, is_spread=opening is not None)
     tasks = plan_tasks(config, scenario, build)
     for one in tasks.scenarios:
         check_trainable(config, one)
@@ -96,7 +100,9 @@ def train_in_directory(
     ) as run:
         _keep_team(run.path / "team.yaml", team, is_begun=bool(list_checkpoints(run.checkpoints)))
         kept = run.checkpoints
-        trainer = Trainer(config, scenario, base, checkpoints=kept, opening=opening, tasks=tasks, judges=judges)
+        trainer = Trainer(
+            config, scenario, base, checkpoints=kept, opening=opening, tasks=tasks, judges=judges, opponents=opponents
+        )
         has_checkpoint = trainer.resume()
         step = trainer.progress.step if has_checkpoint else None
         outcome = _train(trainer, run, step, console)

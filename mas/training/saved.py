@@ -1,17 +1,24 @@
 """What a run left behind: its adapters, or what its roles have learned as text."""
 
+import json
+import re
 import shlex
+from collections.abc import Mapping
 from pathlib import Path
 
 from mas.config.load import load_run_config, overrides_of
 from mas.config.options import AlgorithmOptions
-from mas.core.errors import RunDirectoryError
+from mas.core.errors import ConfigError, RunDirectoryError
+from mas.core.naming import did_you_mean
 from mas.serving.lora import AdapterBank
+from mas.serving.model import BaseModel
 from mas.serving.peft_files import from_directory
 from mas.serving.weights import AdapterWeights
 from mas.training.checkpoint import checkpoint_steps, list_checkpoints, step_of, verify_checkpoint
 from mas.training.experience.library import Library
 from mas.training.libraries import FOLDER, read_libraries
+
+_STEP = re.compile(r"(?P<run>.+)@(?P<step>\d+)")
 
 
 def saved_adapters(run: Path, bank: AdapterBank, step: int | None = None) -> dict[str, AdapterWeights]:
@@ -34,6 +41,40 @@ def adapter_directories(run: Path, step: int | None = None) -> list[Path]:
     if not found:
         raise _nothing(run, "trained adapters")
     return found
+
+
+def started(fresh: Mapping[str, AdapterWeights], start: str, base: BaseModel) -> dict[str, AdapterWeights]:
+    """Adapters that begin as those of another run.
+
+    Args:
+        fresh: what they would begin as otherwise: names and shapes. start: DIR or DIR@STEP.
+
+    Raises:
+        ConfigError: the run has no adapter of a name, or one of another shape or base.
+        RunDirectoryError, CheckpointError: as `saved_adapters`.
+    """
+    found = _STEP.fullmatch(start)
+    run, step = (Path(found["run"]), int(found["step"])) if found else (Path(start), None)
+    paths = {path.name: path for path in adapter_directories(run, step)}
+    for name, mine in fresh.items():
+        if name not in paths:
+            raise ConfigError(f"train.start={start}: it has no adapter {name!r}. {did_you_mean(name, paths)}")
+        its = from_directory(paths[name], base.bank)
+        config = json.loads((paths[name] / "adapter_config.json").read_text())
+        made_for = str(config.get("base_model_name_or_path"))
+        if Path(made_for).name != Path(base.name).name:
+            raise ConfigError(
+                f"train.start={start}: adapter {name!r} was trained on {made_for}, this base is {base.name}"
+            )
+        shapes = [(weights.options.rank, weights.options.alpha, sorted(weights.pairs)) for weights in (its, mine)]
+        if shapes[0] != shapes[1]:
+            raise ConfigError(
+                f"train.start={start}: adapter {name!r} has rank {shapes[0][0]} and alpha {shapes[0][1]} on "
+                f"{len(shapes[0][2])} layers, and here rank {shapes[1][0]} and alpha {shapes[1][1]} on "
+                f"{len(shapes[1][2])}: write model.lora as it was there"
+            )
+        mine.approach(its, 1)
+    return dict(fresh)
 
 
 def saved_libraries(run: Path) -> dict[str, Library]:

@@ -6,7 +6,7 @@ through the seed and the step's number: a run that is killed and resumed ends wi
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, nullcontext
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import Any, Protocol
 
 from mas.config.options import Config
-from mas.core.errors import TrainingError
+from mas.core.errors import CheckpointError, TrainingError
 from mas.core.late import Judge
 from mas.core.records import Episode
 from mas.core.scenario import Scenario
@@ -25,11 +25,12 @@ from mas.serving.model import BaseModel
 from mas.serving.weights import AdapterWeights
 from mas.training.adapters import TrainableAdapters
 from mas.training.checkpoint import Progress, list_checkpoints
-from mas.training.crew import Opening, Players, check_trainable, open_crew
+from mas.training.crew import Crew, Opening, Players, check_trainable, open_crew
 from mas.training.evaluate import Evaluation, evaluate
 from mas.training.experience.library import Library
 from mas.training.late_terms import LateTerms, find_judge
 from mas.training.libraries import TrainableLibraries, open_taught
+from mas.training.opponents import FILE, Pool, open_opponents
 from mas.training.rollout import Rollout
 from mas.training.summary import step_metrics
 from mas.training.tasks.plan import TaskPlan, plan_tasks
@@ -78,6 +79,7 @@ class Trainer:
         opening: puts the team on a bus; None: all of it in this process.
         tasks: what the steps play; None: what `train.tasks` says, of this scenario alone.
         judges: those that `algorithm.reward.late` may name, beside those of installed packages.
+        opponents: those that `algorithm.opponents` says; None: there can be none.
 
     Raises:
         ConfigError: training would change nothing; see `check_trainable`. The tasks are not there; see `plan_tasks`.
@@ -93,6 +95,7 @@ class Trainer:
         opening: Opening | None = None,
         tasks: TaskPlan | None = None,
         judges: Mapping[str, Judge] = MappingProxyType({}),
+        opponents: Pool | None = None,
     ) -> None:
         self.config = config
         self.scenario = scenario
@@ -107,7 +110,8 @@ class Trainer:
         self._open = usual if opening is None else partial(opening, base)
         late = config.algorithm.reward.late
         joining = None if late is None else LateTerms(late, find_judge(late.judge, judges))
-        self.rollout = Rollout(config, self.tasks, joining)
+        opposed = open_opponents(config, self.team, opponents, is_spread=opening is not None)
+        self.rollout = Rollout(config, self.tasks, joining, opposed)
         self.progress = Progress(0, 0, 0, dict.fromkeys(self.trainable.trained.values(), 0))
 
     def resume(self) -> bool:
@@ -123,6 +127,8 @@ class Trainer:
         self.tasks.restore(self.progress.tasks)
         if self.rollout.replay is not None and (found[-1] / _REPLAY).is_file():
             self.rollout.replay.restore((found[-1] / _REPLAY).read_bytes())
+        if self.rollout.opponents is not None:
+            self.rollout.opponents.restore(_read(found[-1] / FILE))
         return True
 
     async def run(self, watcher: Watcher) -> Outcome:
@@ -136,7 +142,14 @@ class Trainer:
         train = self.config.train
         late = self.rollout.late
         hearing = nullcontext() if late is None else late.listening()
-        async with self._open() as crew, self.trainable.serving(crew, self.progress.versions), hearing:
+        async with AsyncExitStack() as stack:
+            crew = await stack.enter_async_context(self._open())
+            await stack.enter_async_context(self.trainable.serving(crew, self.progress.versions))
+            await stack.enter_async_context(hearing)
+            if self.rollout.opponents is not None:
+                assert isinstance(crew, Crew)
+                assert self.base is not None
+                await stack.enter_async_context(self.rollout.opponents.playing(crew.engine, self.base))
             if self.progress.step == 0:
                 await self._evaluate(crew, watcher)
             while not self._end():
@@ -147,11 +160,15 @@ class Trainer:
                     await self._evaluate(crew, watcher)
                     ended = bool(self._end())
                 if self.checkpoints is not None and (ended or _is_due(self.progress.step, train.checkpoint_every)):
-                    replay = self.rollout.replay
-                    more = {} if replay is None else {_REPLAY: replay.state()}
-                    self.trainable.save(self.checkpoints, self.progress, train.keep_checkpoints, more)
+                    self.trainable.save(self.checkpoints, self.progress, train.keep_checkpoints, self._more())
         adapters = {name: weights.snapshot() for name, weights in self.trainable.adapters.items()}
         return Outcome(self.progress, adapters, tuple(history), self._end(), self.trainable.libraries)
+
+    def _more(self) -> dict[str, bytes]:
+        """What a checkpoint holds of the rollout."""
+        replay, opponents = self.rollout.replay, self.rollout.opponents
+        more = {} if replay is None else {_REPLAY: replay.state()}
+        return more if opponents is None else more | {FILE: opponents.state()}
 
     def _lr_scale(self) -> float:
         """Share of the learning rate that is due now. A pure function of progress and configuration."""
@@ -209,6 +226,8 @@ class Trainer:
             metrics["late"] = self.rollout.late.metrics()
         if self.rollout.replay is not None:
             metrics["replay"] = self.rollout.replay.metrics()
+        if self.rollout.opponents is not None:
+            metrics["opponents"] = self.rollout.opponents.metrics()
         metrics |= published
         ended = time.perf_counter()
         metrics["seconds"] = {"sample": sampled - began, "learn": taught - sampled, "publish": ended - taught}
@@ -229,6 +248,13 @@ def _trainable(
     if base is None:
         raise TrainingError("adapters are trained on a base, and there is none")
     return TrainableAdapters(config, team, base), partial(open_crew, config, scenario, base, {})
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise CheckpointError(f"{path} cannot be read: {error.strerror}") from error
 
 
 def _is_due(step: int, every: int) -> bool:

@@ -20,7 +20,10 @@ from mas.training.rewards import FAILURE, OWN
 
 @dataclass(slots=True)
 class Ledger:
-    """The open record of one episode. `earned`: seat of the team -> what it was paid so far, by term."""
+    """The open record of one episode. `earned`: seat of the team -> what it was paid so far, by term.
+
+    `has_guests`: others play some of the seats; turns in which they alone move are none of the team's.
+    """
 
     id: str
     task: str
@@ -35,6 +38,7 @@ class Ledger:
     parent: str | None = None
     attempts: list[Attempt] = field(default_factory=list)
     loops: dict[str, list[int]] = field(default_factory=dict)
+    has_guests: bool = False
 
     @classmethod
     def open(cls, task: Task, seed: int) -> Self:
@@ -66,16 +70,23 @@ class Ledger:
             )
         )
 
+    def hear(self, turn: int, name: str, text: str) -> None:
+        """A line of somebody who is not of the team; it costs nothing here, and is nobody's turn."""
+        self.has_guests = True
+        self.lines.append(Line(turn=turn, agent=name, prompt="", text=text))
+
     def on_turn(self, turn: int, flow: Flow, step: Step) -> None:
         """A team turn was committed: add what the environment paid."""
-        self.length += 1
-        self.passes += flow.action() is None
-        for (name, _), taken in zip(loops_of(flow.plan), flow.uses, strict=True):
-            self.loops.setdefault(name, []).append(taken)
         for seat in flow.plan.starting:
             own = self.earned.setdefault(seat, {})
             for name, value in step.rewards.get(seat, {}).items():
                 own[name] = own.get(name, 0.0) + value
+        if self.has_guests and not flow.outputs:
+            return  # guests alone have moved
+        self.length += 1
+        self.passes += flow.action() is None
+        for (name, _), taken in zip(loops_of(flow.plan), flow.uses, strict=True):
+            self.loops.setdefault(name, []).append(taken)
 
     @property
     def rewards(self) -> dict[str, float]:

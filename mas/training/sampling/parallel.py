@@ -98,6 +98,7 @@ class ParallelSampler(Sampler):
                 on_attempt=ledger.on_attempt,
                 in_step=True,
                 turns=self.turns,
+                guests=self.guests(seed, ledger),
             )
             episode = ledger.close(environment, play.finished())
             return episode if self.rewards.partial is None else matched(episode, environment)

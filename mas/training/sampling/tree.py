@@ -16,6 +16,7 @@ from mas.core.seeds import derive_seed, digest
 from mas.core.together import together
 from mas.runtime.agents import Candidate
 from mas.runtime.flow import Flow
+from mas.runtime.guests import guest_actions
 from mas.runtime.play import play_turn, seat_actions
 from mas.runtime.point import Point, look, silent_agents
 from mas.runtime.team import TeamRuntime
@@ -45,6 +46,7 @@ class TreeSampler(Sampler):
                 on_attempt=ledger.on_attempt,
                 in_step=True,
                 turns=self.turns,
+                guests=self.guests(seed, ledger),
             )
         except MasError as error:
             return (ledger.failed(error),)
@@ -130,16 +132,19 @@ class _TreePlay:
             return own_terms(sampler.reward, point, point.environment, candidate.payload, None, sampler.rewards.failure)
         seat = flow.plan.seat_of[agent_of(point.agent)]
         world, paid, turn = point.environment.clone(), Ledger(id="", task=""), point.turn
-        decide = _PlayOut(sampler.runtime, self.ledger, seed).decide
+        decide, guests = _PlayOut(sampler.runtime, self.ledger, seed).decide, sampler.guests(seed)
+        theirs = await guest_actions(guests, world.to_move(), world, turn)
         flow = await play_turn(flow, world, point.observations, turn, decide, in_step=True)
         after = flow
         while True:
-            paid.on_turn(turn, flow, world.step(seat_actions(flow, world.to_move())))
+            own_seats = [one for one in world.to_move() if one not in guests]
+            paid.on_turn(turn, flow, world.step(seat_actions(flow, own_seats) | theirs))
             turn += 1
             if sampler.options.lookahead != "episode" or turn == sampler.turns or not world.to_move():
                 break
-            views = look(flow.plan, world)
-            begin = Flow.start(flow.plan, world.to_move(), silent_agents(views))
+            views, moving = look(flow.plan, world), world.to_move()
+            theirs = await guest_actions(guests, moving, world, turn)
+            begin = Flow.start(flow.plan, [one for one in moving if one not in guests], silent_agents(views))
             flow = await play_turn(begin, world, views, turn, decide, in_step=True)
         own = own_terms(sampler.reward, point, point.environment, candidate.payload, after, sampler.rewards.failure)
         return {f"{TEAM}{name}": value for name, value in paid.earned[seat].items()} | own
