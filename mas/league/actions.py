@@ -12,6 +12,7 @@ from mas.core.naming import did_you_mean
 from mas.league.export import export_tournament
 from mas.league.games import open_world
 from mas.league.gate import ancestors
+from mas.league.growth_terms import FILE, GrowthTerms
 from mas.league.playing import played
 from mas.league.pool import FORGETTING, GATE, GateTerms, enter, play_ancestors, pool_game
 from mas.league.records import Member
@@ -19,8 +20,10 @@ from mas.league.sources import pinned
 from mas.league.standings import Table, standings
 from mas.league.statistics import bonferroni, games_needed, holm
 from mas.league.store import Store
-from mas.league.tell import differences, forgetting, ladder, lineage, notes, story, verdict_line
+from mas.league.tell import differences, forgetting, growth_chart, ladder, lineage, notes, story, verdict_line
 from mas.league.tournament import Terms
+from mas.observe.atomic import write_text_atomic
+from mas.observe.curves_svg import curves_svg
 
 
 def play_tournament(league: str, name: str, terms: Terms, at_once: int, *, with_members: bool = False) -> None:
@@ -42,6 +45,16 @@ def play_tournament(league: str, name: str, terms: Terms, at_once: int, *, with_
     store = Store.open(league)
     found = asyncio.run(played(name, terms, store, world, at_once))
     _print(standings(list(terms.players), found), f"{name}: {terms.game}, {len(found):,} games")
+
+
+def grow_populations(terms: GrowthTerms, out: Path) -> None:
+    """Grow populations, or what is left to be grown, and draw how far their mixes were from an equilibrium."""
+    from mas.league.growth import Populations
+
+    found = Populations(terms, out, Console()).grow()
+    path = out / "psro.svg"
+    write_text_atomic(path, curves_svg([growth_chart(terms.game, found)], columns=1))
+    Console().print(f"{out / FILE}   {path}", style="dim", highlight=False, soft_wrap=True)
 
 
 def print_table(

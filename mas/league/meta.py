@@ -182,10 +182,10 @@ def alpha_rank(payoff: Matrix, *, alpha: float = 100.0, population: int = 50) ->
 
 
 def alpha_rank_of_two(first: Matrix, second: Matrix, *, alpha: float = 100.0, population: int = 50) -> Mixes:
-    """Alpha-rank of two populations that play each other: how often each player is the one of its side, in the long run.
+    """Alpha-rank of two populations that play each other: each player's share of time.
 
-    A state is a player of each side. A mutant of either side, each as likely, takes over as in `alpha_rank`, d = alpha *
-    (what it gets from the other side's player - what the one before it gets).
+    A state is a player of each side. A mutant of either side, each as likely, takes over as in `alpha_rank`, d =
+    alpha * (what it gets from the other side's player - what the one before it gets).
 
     Args:
         first, second: [n, m].
