@@ -1,18 +1,21 @@
 """What `mas league` does; imported when one of its commands is called, as scipy is slow to load."""
 
 import asyncio
+import shlex
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import typer
 from rich.console import Console
+from rich.text import Text
 
 from mas.core.errors import ConfigError, RunDirectoryError
 from mas.core.naming import did_you_mean
 from mas.league.export import export_tournament
 from mas.league.games import open_world
 from mas.league.gate import ancestors
-from mas.league.growth_terms import FILE, GrowthTerms
+from mas.league.growth_terms import FILE, GrowthTerms, command_of
 from mas.league.playing import played
 from mas.league.pool import FORGETTING, GATE, GateTerms, enter, play_ancestors, pool_game
 from mas.league.records import Member
@@ -51,7 +54,13 @@ def grow_populations(terms: GrowthTerms, out: Path) -> None:
     """Grow populations, or what is left to be grown, and draw how far their mixes were from an equilibrium."""
     from mas.league.growth import Populations
 
-    found = Populations(terms, out, Console()).grow()
+    populations = Populations(terms, out, Console())
+    try:
+        found = populations.grow()
+    except KeyboardInterrupt:
+        again = shlex.join(command_of(terms, out))
+        Console(stderr=True).print(Text(f"stopped. Go on with: {again}"), soft_wrap=True)
+        raise typer.Exit(130) from None
     path = out / "psro.svg"
     write_text_atomic(path, curves_svg([growth_chart(terms.game, found)], columns=1))
     Console().print(f"{out / FILE}   {path}", style="dim", highlight=False, soft_wrap=True)

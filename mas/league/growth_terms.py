@@ -117,6 +117,13 @@ def training_of(terms: GrowthTerms) -> Config:
     return load_config([*lines, "train.eval_every=0", *terms.overrides, f"train.steps={terms.steps}"])
 
 
+def command_of(terms: GrowthTerms, out: Path) -> list[str]:
+    """The words of the command line that mean these terms."""
+    said = {name: value for name, value in msgspec.to_builtins(terms).items() if name != "overrides"}
+    words = [word for name, value in said.items() if value is not None for word in (f"--{name}", str(value))]
+    return ["mas", "league", "psro", *words, "--out", str(out), *terms.overrides]
+
+
 def open_growth(terms: GrowthTerms, out: Path) -> Growth:
     """What is known of it; nothing yet where nobody began.
 

@@ -23,12 +23,14 @@ Path = tuple[tuple[str, str], ...]
 
 
 def outcomes(game: Game, style: Style, policy: Table) -> list[tuple[tuple[float, ...], float]]:
-    """What both seats get, and how likely that is, each result once; probabilities add up to 1."""
+    """What both seats can get, and how likely that is, each result once; probabilities add up to 1."""
     chances = in_words(game, style, policy)
     found: dict[tuple[float, ...], float] = {}
     waiting = [(load_game(game.name).new_initial_state(), 1.0)]
     while waiting:
         state, likely = waiting.pop()
+        if not likely:
+            continue
         if state.is_terminal():
             got = tuple(float(paid) for paid in state.returns())
             found[got] = found.get(got, 0.0) + likely
