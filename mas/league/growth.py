@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from statistics import fmean
 
 import msgspec
 from rich.console import Console
@@ -38,6 +39,8 @@ UNTRAINED = "untrained"
 """The run of both seats' first players: adapters that change nothing."""
 _RARE = 1e-4
 """Players with a smaller share are not met in training."""
+_WRONG = 0.05
+"""A greater share of moves that are not legal is told."""
 Table = dict[str, dict[str, float]]
 
 
@@ -230,6 +233,9 @@ class Populations:
             return None
         seat = player.rpartition("-")[0]
         own = {one.key for one in self.scenario.decisions() if one.seat == seat}
+        wrong = 1 - fmean(found.legal[key] for key in own)
+        if wrong > _WRONG:
+            self._say(f"{player}: {wrong:.0%} of its moves are not legal; payoffs and NashConv are of the others")
         return {key: dict(chances) for key, chances in found.policy.items() if key in own}
 
     def _met(self, first: str, second: str) -> Payoffs | None:

@@ -23,6 +23,7 @@ _OURS = {
     "algorithm.opponents": "the meta-strategy says who is met, and how often",
 }
 """Keys that the command itself sets, and what sets them."""
+_USUAL = ("train.eval_every=0", "train.eval_tasks=2", "learner.final_lr=0.1")
 Start = Literal["last", "base"]
 
 
@@ -99,8 +100,8 @@ class Growth(msgspec.Struct, kw_only=True):
 
 
 def training_of(terms: GrowthTerms) -> Config:
-    """What every answer is trained by: `algorithm=spiral`, one adapter per seat, and no evaluations on the way, where
-    the overrides do not say otherwise.
+    """What every answer is trained by. Where the overrides do not say otherwise: `algorithm=spiral`, one adapter per
+    seat, a learning rate that falls to a tenth, and hardly any evaluation, as a team of two answers says little.
 
     Raises:
         ConfigError: overrides of what the command says itself, or what `load_config` or `said_options` refuses.
@@ -114,7 +115,7 @@ def training_of(terms: GrowthTerms) -> Config:
     has_algorithm = any(override.startswith("algorithm=") for override in terms.overrides)
     lines = [f"scenario={kind}", *([] if has_algorithm else ["algorithm=spiral"]), "algorithm.policy=per_role"]
     lines += [f"+scenario.options.{name}={value}" for name, value in options.items()]
-    return load_config([*lines, "train.eval_every=0", *terms.overrides, f"train.steps={terms.steps}"])
+    return load_config([*lines, *_USUAL, *terms.overrides, f"train.steps={terms.steps}"])
 
 
 def command_of(terms: GrowthTerms, out: Path) -> list[str]:

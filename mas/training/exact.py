@@ -20,11 +20,11 @@ from mas.runtime.team import TeamRuntime
 
 
 class Scored(NamedTuple):
-    """A policy: by key of the decision and action; `legal`: mean probability of all legal actions together at
+    """A policy: by key of the decision and action; `legal`: by key, probability of all legal actions together at
     temperature 1."""
 
     policy: Mapping[str, Mapping[str, float]]
-    legal: float
+    legal: Mapping[str, float]
 
 
 async def exact_measures(
@@ -40,7 +40,7 @@ async def exact_measures(
     if found is None:
         return {}
     assert isinstance(scenario, Solvable)
-    return {**scenario.solve(found.policy), "legal": found.legal}
+    return {**scenario.solve(found.policy), "legal": fmean(found.legal.values())}
 
 
 async def scored_policy(runtime: TeamRuntime, scenario: Scenario, temperature: float | None = None) -> Scored | None:
@@ -54,7 +54,7 @@ async def scored_policy(runtime: TeamRuntime, scenario: Scenario, temperature: f
     speakers = _speakers(runtime.plan)
     if not decisions or any(not _is_scored(runtime.plan, speakers.get(one.seat), one) for one in decisions):
         return None
-    policy, legal = {}, []
+    policy, legal = {}, {}
     for one in decisions:
         agent = speakers[one.seat]
         view = View(observation=one.observation)
@@ -66,8 +66,8 @@ async def scored_policy(runtime: TeamRuntime, scenario: Scenario, temperature: f
             return None
         own = runtime.plan.roles[agent].spec.temperature
         policy[one.key] = dict(zip(one.legal, shares(scores, own if temperature is None else temperature), strict=True))
-        legal.append(sum(exp(score) for score in scores))
-    return Scored(policy, fmean(legal))
+        legal[one.key] = sum(exp(score) for score in scores)
+    return Scored(policy, legal)
 
 
 def shares(logprobs: Sequence[float], temperature: float) -> list[float]:
