@@ -65,3 +65,16 @@ class Solvable(Protocol):
 
     def solve(self, policy: Mapping[str, Mapping[str, float]]) -> Mapping[str, float]:
         """Named measures of a policy, which says for every decision's key how likely each legal action is."""
+
+
+@runtime_checkable
+class Mixable(Solvable, Protocol):
+    """A scenario beside `Scenario` whose game can be played out exactly, and in which policies can be mixed."""
+
+    def outcomes(self, policy: Mapping[str, Mapping[str, float]]) -> Sequence[tuple[tuple[float, ...], float]]:
+        """What each seat gets and how likely that is, over all ends of the game, if all seats play a policy."""
+
+    def mixed(
+        self, seat: str, policies: Sequence[Mapping[str, Mapping[str, float]]], shares: Sequence[float]
+    ) -> Mapping[str, Mapping[str, float]]:
+        """The one policy of a seat that nobody can tell from drawing, once per game, one of several by their shares."""

@@ -1,18 +1,22 @@
 """What `mas league` does; imported when one of its commands is called, as scipy is slow to load."""
 
 import asyncio
+import shlex
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+import typer
 from rich.console import Console
+from rich.text import Text
 
 from mas.core.errors import ConfigError, RunDirectoryError
 from mas.core.naming import did_you_mean
 from mas.league.export import export_tournament
 from mas.league.games import open_world
 from mas.league.gate import ancestors
+from mas.league.growth_terms import FILE, GrowthTerms, command_of
 from mas.league.playing import played
 from mas.league.pool import FORGETTING, GATE, GateTerms, enter, play_ancestors, pool_game
 from mas.league.records import Member
@@ -20,8 +24,20 @@ from mas.league.sources import pinned
 from mas.league.standings import Order, Table, standings
 from mas.league.statistics import bonferroni, games_needed, holm
 from mas.league.store import Store
-from mas.league.tell import differences, forgetting, ladder, lineage, notes, response_lines, story, verdict_line
+from mas.league.tell import (
+    differences,
+    forgetting,
+    growth_chart,
+    ladder,
+    lineage,
+    notes,
+    response_lines,
+    story,
+    verdict_line,
+)
 from mas.league.tournament import Terms
+from mas.observe.atomic import write_text_atomic
+from mas.observe.curves_svg import curves_svg
 
 
 def play_tournament(
@@ -47,6 +63,22 @@ def play_tournament(
     with closing(Store.open(league)) as store:
         found = asyncio.run(played(name, terms, store, world, at_once))
     _print(standings(list(terms.players), found, order=order), f"{name}: {terms.game}, {len(found):,} games")
+
+
+def grow_populations(terms: GrowthTerms, out: Path) -> None:
+    """Grow populations, or what is left to be grown, and draw how far their mixes were from an equilibrium."""
+    from mas.league.growth import Populations
+
+    populations = Populations(terms, out, Console())
+    try:
+        found = populations.grow()
+    except KeyboardInterrupt:
+        again = shlex.join(command_of(terms, out))
+        Console(stderr=True).print(Text(f"stopped. Go on with: {again}"), soft_wrap=True)
+        raise typer.Exit(130) from None
+    path = out / "psro.svg"
+    write_text_atomic(path, curves_svg([growth_chart(terms.game, found)], columns=1))
+    Console().print(f"{out / FILE}   {path}", style="dim", highlight=False, soft_wrap=True)
 
 
 def print_table(

@@ -1,4 +1,4 @@
-"""The commands `mas league run|enter|members|forgetting|respond|table|match|export|demo`."""
+"""The commands `mas league run|enter|members|forgetting|respond|psro|table|match|export|demo`."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -122,6 +122,48 @@ def respond(
     from mas.league.actions import print_response
 
     print_response(to, game, overrides or [], out, games, confidence, seed, at_once)
+
+
+@league.command()
+def psro(
+    overrides: Annotated[
+        list[str] | None, typer.Argument(metavar="[OVERRIDES]...", help="of all trainings, as those of mas train")
+    ] = None,
+    game: Annotated[str, typer.Option(help="SCENARIO:GAME of two seats")] = "two_player:kuhn_poker",
+    solver: Annotated[
+        Literal["nash", "uniform", "projected_replicator", "alpha_rank", "risk_averse"],
+        typer.Option(help="of meta-strategies"),
+    ] = "nash",
+    iterations: Annotated[int, typer.Option(min=1, help="answers that each seat trains")] = 5,
+    steps: Annotated[int, typer.Option(min=1, help="of training, of each answer")] = 30,
+    out: Annotated[Path, typer.Option(metavar="DIR", help="where answers, psro.json and psro.svg are kept")] = Path(
+        "runs/psro"
+    ),
+    games: Annotated[
+        int | None, typer.Option(min=1, help="of each pair; default: payoffs are computed, where all moves are scored")
+    ] = None,
+    start: Annotated[
+        Literal["last", "base"], typer.Option(help="answers begin as the seat's last one, or with fresh adapters")
+    ] = "last",
+    risk: Annotated[float, typer.Option(min=0, help="of risk_averse: mean - RISK * variance")] = 0.5,
+    enough: Annotated[float | None, typer.Option(help="stop once answers gain no more; default: never")] = None,
+) -> None:
+    """Grow a population of adapters for each seat by best answers (PSRO). The same command again goes on."""
+    from mas.league.actions import grow_populations
+    from mas.league.growth_terms import GrowthTerms
+
+    terms = GrowthTerms(
+        game=game,
+        solver=solver,
+        iterations=iterations,
+        steps=steps,
+        overrides=tuple(overrides or []),
+        games=games,
+        start=start,
+        risk=risk,
+        enough=enough,
+    )
+    grow_populations(terms, out)
 
 
 @league.command()

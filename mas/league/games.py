@@ -84,10 +84,28 @@ def translated(text: str, own: Sequence[str] | None, others: Sequence[str] | Non
     return f"no action {text[:20]!r}" if text else ""
 
 
+def said_options(name: str) -> tuple[str, dict[str, Any]]:
+    """Scenario and options that an id of a scenario says, `two_player:kuhn_poker,tries=3`, without defaults.
+
+    Raises:
+        ConfigError: a game of another package, no such scenario or option.
+    """
+    kind = name.partition(":")[0].partition(",")[0]
+    if kind in PREFIX:
+        raise ConfigError(
+            f"{name} is a game of another package, and teams train in scenarios: take one such as two_player:kuhn_poker"
+        )
+    return kind, _said(kind, name.removeprefix(kind).lstrip(":,"))
+
+
 def _options(kind: str, text: str) -> dict[str, Any]:
     """`kuhn_poker,tries=3` as options; in words, where the scenario has styles."""
     fields = find_scenario(kind).options.model_fields
-    found: dict[str, Any] = {STYLE: WORDS} if STYLE in fields else {}
+    return ({STYLE: WORDS} if STYLE in fields else {}) | _said(kind, text)
+
+
+def _said(kind: str, text: str) -> dict[str, Any]:
+    fields, found = find_scenario(kind).options.model_fields, dict[str, Any]()
     for number, part in enumerate(text.split(",") if text else ()):
         key, is_named, value = part.partition("=")
         if not is_named and (number or GAME not in fields):

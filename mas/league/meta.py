@@ -43,8 +43,7 @@ def solve(
         risk: lambda of `risk_averse`, per unit of the payoffs.
 
     Raises:
-        ConfigError: matrices of different shape, `nash` of a game that is not zero-sum, or `alpha_rank` of two
-            populations that differ.
+        ConfigError: matrices of different shape, or `nash` of a game that is not zero-sum.
     """
     if first.shape != second.shape:
         raise ConfigError(f"payoffs of shape {first.shape} and {second.shape} are not of one game")
@@ -60,12 +59,10 @@ def solve(
         case "projected_replicator":
             return projected_replicator(lambda other: first @ other, lambda other: second.T @ other, first.shape)
         case "alpha_rank":
-            if first.shape[0] != first.shape[1] or not np.allclose(first, second.T):
-                raise ConfigError(
-                    "alpha_rank is for one population that plays itself: second must be first, transposed"
-                )
-            mass = alpha_rank(first)
-            return Mixes(mass, mass)
+            if first.shape[0] == first.shape[1] and np.allclose(first, second.T):
+                mass = alpha_rank(first)
+                return Mixes(mass, mass)
+            return alpha_rank_of_two(first, second)
 
 
 def exploitability(first: Matrix, second: Matrix, mixes: Mixes) -> float:
@@ -180,11 +177,46 @@ def alpha_rank(payoff: Matrix, *, alpha: float = 100.0, population: int = 50) ->
     size = len(payoff)
     if size == 1:
         return np.ones(1)
-    gain = np.clip(alpha * (payoff.T - payoff), -500.0 / population, 500.0)
+    chain = _taken_over(payoff.T - payoff, alpha, population) / (size - 1)
+    return _long_run(chain)
+
+
+def alpha_rank_of_two(first: Matrix, second: Matrix, *, alpha: float = 100.0, population: int = 50) -> Mixes:
+    """Alpha-rank of two populations that play each other: each player's share of time.
+
+    A state is a player of each side. A mutant of either side, each as likely, takes over as in `alpha_rank`, d =
+    alpha * (what it gets from the other side's player - what the one before it gets).
+
+    Args:
+        first, second: [n, m].
+    """
+    (n, m), size = first.shape, first.size
+    if size == 1:
+        return Mixes(np.ones(1), np.ones(1))
+    chain = np.zeros((n, m, n, m))
+    for column in range(m):
+        own = first[:, column]
+        chain[:, column, :, column] += _taken_over(own[None, :] - own[:, None], alpha, population)
+    for row in range(n):
+        own = second[row]
+        chain[row, :, row, :] += _taken_over(own[None, :] - own[:, None], alpha, population)
+    flat = chain.reshape(size, size) / (n + m - 2)
+    mass = _long_run(flat).reshape(n, m)
+    return Mixes(mass.sum(axis=1), mass.sum(axis=0))
+
+
+def _taken_over(better: Matrix, alpha: float, population: int) -> Matrix:
+    """How likely a mutant takes a whole population over, by how much better off it is."""
+    gain = np.clip(alpha * better, -500.0 / population, 500.0)
     even = np.abs(gain) < 1e-12
     safe = np.where(even, 1.0, gain)
-    fixed = np.where(even, 1 / population, -np.expm1(-safe) / -np.expm1(-population * safe))
-    chain = fixed / (size - 1)
+    found: Matrix = np.where(even, 1 / population, -np.expm1(-safe) / -np.expm1(-population * safe))
+    return found
+
+
+def _long_run(chain: Matrix) -> Mix:
+    """Where a chain stays; its diagonal is what the rest leaves."""
+    size = len(chain)
     np.fill_diagonal(chain, 0.0)
     np.fill_diagonal(chain, 1 - chain.sum(axis=1))
     # Stationary: pi (P - 1) = 0 and sum 1; least squares has the one answer of an irreducible chain.

@@ -4,7 +4,7 @@ Source: Lanctot et al. 2017, arXiv 1711.00832, algorithm 1. With exact answers a
 oracle (McMahan et al. 2003), which ends in an equilibrium of the whole game.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import fmean, pvariance
 from typing import Generic, TypeVar
@@ -18,8 +18,17 @@ from mas.league.payoff import Matrix
 
 Player = TypeVar("Player")
 
-Play = Callable[[Player, Player], Sequence[tuple[float, float]]]
-"""(first seat's player, second seat's player) -> what both got, of each game that they played."""
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """What both players get in a game, on average, and its variance, where these are known exactly."""
+
+    means: tuple[float, float]
+    variances: tuple[float, float]
+
+
+Play = Callable[[Player, Player], Sequence[tuple[float, float]] | Expected]
+"""(first seat's player, second seat's player) -> what both got, of each game that they played, or exactly."""
 
 Respond = Callable[[int, Sequence[Player], Mix], Player]
 """(seat, the other seat's population, how often each of it is met) -> a player of this seat that does well there; one
@@ -58,15 +67,30 @@ def psro(
     risk: float = 0.5,
     enough: float = 1e-9,
 ) -> list[Iteration[Player]]:
+    """`grow` to its end."""
+    return list(grow(first, second, play, respond, solver=solver, iterations=iterations, risk=risk, enough=enough))
+
+
+def grow(
+    first: Player,
+    second: Player,
+    play: Play[Player],
+    respond: Respond[Player],
+    *,
+    solver: MetaSolver = "nash",
+    iterations: int = 10,
+    risk: float = 0.5,
+    enough: float = 1e-9,
+) -> Iterator[Iteration[Player]]:
     """Grow both seats' populations until nobody finds a better answer, or for so many iterations.
 
     Args:
         first, second: who begins.
         play: called once for each pair of players, in the order in which they come.
         risk: of the meta-solver `risk_averse`.
-        enough: what answers must gain together for the populations to grow further.
+        enough: what answers must gain together for the populations to grow further; minus infinity: always.
 
-    Returns:
+    Yields:
         Every iteration; the first has the players that began, the last is the result.
 
     Raises:
@@ -76,19 +100,19 @@ def psro(
         raise ConfigError(f"iterations={iterations}: psro needs one at least")
     populations: tuple[list[Player], list[Player]] = ([first], [second])
     table = _Table(play)
-    found: list[Iteration[Player]] = []
-    while True:
+    for number in range(iterations + 1):
         means, variances = table.of(*populations)
         mixes = solve(solver, *means, variances, risk)
         inside = exploitability(*means, mixes)
         now = (tuple(populations[0]), tuple(populations[1]))
-        if len(found) == iterations:
-            return [*found, Iteration(now, means, variances, mixes, inside, None)]
+        if number == iterations:
+            yield Iteration(now, means, variances, mixes, inside, None)
+            return
         answers = respond(0, now[1], mixes.second), respond(1, now[0], mixes.first)
         gained = _gained(table, now, means, mixes, answers)
-        found.append(Iteration(now, means, variances, mixes, inside, gained))
+        yield Iteration(now, means, variances, mixes, inside, gained)
         if gained <= enough:
-            return found
+            return
         for population, answer in zip(populations, answers, strict=True):
             if answer not in population:
                 population.append(answer)
@@ -99,28 +123,35 @@ class _Table(Generic[Player]):
 
     def __init__(self, play: Play[Player]) -> None:
         self._play = play
-        self._known: list[tuple[Player, Player, list[tuple[float, float]]]] = []
+        self._known: list[tuple[Player, Player, Expected]] = []
 
     def of(
         self, first: Sequence[Player], second: Sequence[Player]
     ) -> tuple[tuple[Matrix, Matrix], tuple[Matrix, Matrix]]:
         """Means and variances of both seats, [first, second] each."""
-        games = [[self.games(own, other) for other in second] for own in first]
-        means, variances = (
-            tuple(np.array([[told([game[seat] for game in cell]) for cell in row] for row in games]) for seat in (0, 1))
-            for told in (fmean, pvariance)
-        )
+        found = [[self.result(own, other) for other in second] for own in first]
+        means = [np.array([[cell.means[seat] for cell in row] for row in found]) for seat in (0, 1)]
+        variances = [np.array([[cell.variances[seat] for cell in row] for row in found]) for seat in (0, 1)]
         return (means[0], means[1]), (variances[0], variances[1])
 
-    def games(self, own: Player, other: Player) -> list[tuple[float, float]]:
-        for one, two, games in self._known:
+    def result(self, own: Player, other: Player) -> Expected:
+        for one, two, known in self._known:
             if one == own and two == other:
-                return games
-        games = [(float(mine), float(theirs)) for mine, theirs in self._play(own, other)]
-        if not games:
+                return known
+        played = self._play(own, other)
+        found = played if isinstance(played, Expected) else expected_of(played)
+        if found is None:
             raise ConfigError(f"{own!r} and {other!r} played no game: a payoff needs one at least")
-        self._known.append((own, other, games))
-        return games
+        self._known.append((own, other, found))
+        return found
+
+
+def expected_of(games: Sequence[tuple[float, float]]) -> Expected | None:
+    """Means and variances (ddof 0) of what both got; None: of no game."""
+    if not games:
+        return None
+    mine, theirs = ([float(game[seat]) for game in games] for seat in (0, 1))
+    return Expected((fmean(mine), fmean(theirs)), (pvariance(mine), pvariance(theirs)))
 
 
 def _gained(

@@ -9,11 +9,13 @@ from rich.text import Text
 
 from mas.core.environment import Environment
 from mas.league.gate import Verdict, ancestors, best_of, judge, points_at_gate
+from mas.league.growth_terms import Told
 from mas.league.match import replay
 from mas.league.records import Game, Member
 from mas.league.response import Response
 from mas.league.standings import Comparison, Order, Standing, Table
 from mas.league.statistics import Interval
+from mas.observe.report_records import Chart, Series
 
 
 def ladder(table: Table, title: str) -> Grid:
@@ -168,6 +170,31 @@ def forgetting(member: Member, line: Sequence[Member], games: Sequence[Game], co
             "-" if before is None else f"{before - found.mean:+.2f}",
         )
     return grid
+
+
+def growth_line(told: Told) -> str:
+    """An iteration of PSRO, and below it who is played how often."""
+    sizes = " + ".join(str(len(names)) for names in told.players)
+    said = [f"{sizes} players", f"value {told.value:+.3f}", f"inside {told.inside:.3f}"]
+    said += [] if told.gained is None else [f"answers gain {told.gained:+.3f}"]
+    said += [] if told.nash_conv is None else [f"NashConv {told.nash_conv:.3f}"]
+    mixes = (", ".join(f"{share:.2f} {name}" for name, share in mix.items() if share >= 0.005) for mix in told.mixes)
+    return f"iteration {told.number}: {', '.join(said)}\n  {' | '.join(mixes)}"
+
+
+def growth_chart(game: str, found: Sequence[Told]) -> Chart:
+    """How far the mixes of each iteration were from an equilibrium: exactly, where that is known, and by answers."""
+    lines = {
+        "NashConv of the mixes, exact": [(one.number, one.nash_conv) for one in found],
+        "what the next answers gain": [(one.number, one.gained) for one in found],
+    }
+    series = []
+    for name, points in lines.items():
+        known = [(float(number), value) for number, value in points if value is not None]
+        if known:
+            xs, ys = zip(*known, strict=True)
+            series.append(Series(name=name, xs=tuple(xs), ys=tuple(ys)))
+    return Chart(title=f"PSRO: {game}", x_label="iteration", y_label="payoff, both seats", series=tuple(series))
 
 
 def story(game: Environment, played: Game) -> str:

@@ -6,7 +6,7 @@ from typing import Self
 
 import msgspec
 
-from mas.core.environment import Environment, EnvironmentSpec, Observation, Step, Task
+from mas.core.environment import Environment, EnvironmentSpec, Observation, Step, Task, measures_of
 from mas.core.errors import EnvironmentFault
 from mas.core.naming import did_you_mean
 from mas.core.seeds import derive_seed, digest
@@ -100,6 +100,14 @@ class Against:
     def success(self) -> bool:
         return not self.game.to_move() and self._solved(self)
 
+    def measures(self) -> Mapping[str, float]:
+        """Those of the game."""
+        return measures_of(self.game)
+
+    def coming(self, seat: str) -> str:
+        """What another seat does in this step. It looks ahead of the dice: for rewards and people, never for views."""
+        return self._others[seat](self.game, seat, Random(derive_seed("opponent", self._seed, self._moves, seat)))
+
     def clone(self) -> Self:
         twin = type(self).__new__(type(self))
         twin.__dict__.update(self.__dict__, game=self.game.clone())
@@ -125,7 +133,7 @@ class Against:
     def _one(self, mine: str | None) -> Step:
         """One step of the game; `mine` None: the seat does not move."""
         moving = self.game.to_move()
-        actions = {seat: self._theirs(seat) for seat in moving if seat != self.seat}
+        actions = {seat: self.coming(seat) for seat in moving if seat != self.seat}
         if mine is not None:
             actions[self.seat] = mine
         self._moves += 1
@@ -138,6 +146,3 @@ class Against:
             for term, value in self._one(None).rewards.get(self.seat, {}).items():
                 total[term] = total.get(term, 0.0) + value
         return total
-
-    def _theirs(self, seat: str) -> str:
-        return self._others[seat](self.game, seat, Random(derive_seed("opponent", self._seed, self._moves, seat)))

@@ -34,8 +34,8 @@ def curves(
     columns: Annotated[int, typer.Option(min=1, help="panels side by side at most")] = _COLUMNS,
 ) -> None:
     """Draw what runs learned: a panel per scenario, a line per team, with its seeds."""
+    from mas.observe.curves_svg import curves_svg
     from mas.study.curves import learning_curves, read_run
-    from mas.study.plot import curves_svg
 
     if out.suffix != ".svg":
         raise ConfigError(f"--out {out}: the drawing is an SVG file; give a name that ends in .svg")

@@ -19,6 +19,7 @@ from mas.core.seeds import digest
 from mas.graph.find import find_team
 from mas.graph.plan import compile_team
 from mas.observe.atomic import write_bytes_atomic, write_text_atomic
+from mas.observe.curves_svg import curves_svg
 from mas.observe.metrics import read_metrics
 from mas.observe.report_records import Report
 from mas.observe.results import SUCCESS
@@ -29,7 +30,7 @@ from mas.study.chain import ArmRun, Chain, Curve, Note, run_chain
 from mas.study.lanes import run_chains
 from mas.study.options import ARMS, StudyOptions
 from mas.study.page import write_study_page, write_summary
-from mas.study.plot import curves_svg, markdown_table
+from mas.study.plot import markdown_table
 from mas.study.summary import BASELINES, arm_charts, learning_charts, preset_of
 from mas.training.run import train_in_directory
 from mas.training.run_report import build_report

@@ -10,6 +10,7 @@ over all that could be said, which nobody can add up.
 from collections.abc import Mapping, Sequence
 from math import exp
 from statistics import fmean
+from typing import NamedTuple
 
 from mas.core.errors import EngineError
 from mas.core.role import View
@@ -18,36 +19,55 @@ from mas.graph.plan import Plan
 from mas.runtime.team import TeamRuntime
 
 
+class Scored(NamedTuple):
+    """A policy: by key of the decision and action; `legal`: by key, probability of all legal actions together at
+    temperature 1."""
+
+    policy: Mapping[str, Mapping[str, float]]
+    legal: Mapping[str, float]
+
+
 async def exact_measures(
     runtime: TeamRuntime, scenario: Scenario, temperature: float | None = None
 ) -> Mapping[str, float]:
     """What the scenario measures of the team's policy, such as `nash_conv`, and `legal`, the mean probability of all
-    legal actions together at temperature 1.
-
-    Empty: the scenario is not `Solvable` or has too many decisions, or the policy cannot be scored.
+    legal actions together at temperature 1. Empty: see `scored_policy`.
 
     Args:
         temperature: 0: of the greedy policy, None: each role's own.
     """
+    found = await scored_policy(runtime, scenario, temperature)
+    if found is None:
+        return {}
+    assert isinstance(scenario, Solvable)
+    return {**scenario.solve(found.policy), "legal": fmean(found.legal.values())}
+
+
+async def scored_policy(runtime: TeamRuntime, scenario: Scenario, temperature: float | None = None) -> Scored | None:
+    """The team's policy at every decision; None: the scenario is not `Solvable` or has too many decisions, or the
+    policy cannot be scored.
+
+    Args:
+        temperature: 0: the greedy policy, None: each role's own.
+    """
     decisions = scenario.decisions() if isinstance(scenario, Solvable) else ()
     speakers = _speakers(runtime.plan)
     if not decisions or any(not _is_scored(runtime.plan, speakers.get(one.seat), one) for one in decisions):
-        return {}
-    assert isinstance(scenario, Solvable)
-    policy, legal = {}, []
+        return None
+    policy, legal = {}, {}
     for one in decisions:
         agent = speakers[one.seat]
         view = View(observation=one.observation)
         try:
             scores = await runtime.log_chances(agent, view, one.legal)
         except EngineError:  # an engine elsewhere that exchanges text
-            return {}
+            return None
         if scores is None:
-            return {}
+            return None
         own = runtime.plan.roles[agent].spec.temperature
         policy[one.key] = dict(zip(one.legal, shares(scores, own if temperature is None else temperature), strict=True))
-        legal.append(sum(exp(score) for score in scores))
-    return {**scenario.solve(policy), "legal": fmean(legal)}
+        legal[one.key] = sum(exp(score) for score in scores)
+    return Scored(policy, legal)
 
 
 def shares(logprobs: Sequence[float], temperature: float) -> list[float]:

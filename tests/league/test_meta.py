@@ -16,6 +16,7 @@ from mas.league.meta import (
     MetaSolver,
     Mixes,
     alpha_rank,
+    alpha_rank_of_two,
     exploitability,
     projected_replicator,
     replicator_step,
@@ -102,9 +103,16 @@ def test_alpha_rank_as_open_spiel_has_it() -> None:
         assert list(alpha_rank(payoff, alpha=alpha)) == pytest.approx(list(mass), abs=1e-6)
 
 
-def test_alpha_rank_is_of_one_population() -> None:
-    with pytest.raises(ConfigError, match="one population"):
-        solve("alpha_rank", np.zeros((2, 3)), np.zeros((2, 3)))
+def test_alpha_rank_of_two_populations_as_open_spiel_has_it() -> None:
+    alpharank = pytest.importorskip("open_spiel.python.egt.alpharank")
+    first = np.array([[0.4, -0.2, 0.1], [-0.4, 0.3, 0.0]])
+    for second in (-first, np.array([[0.1, 0.2, -0.3], [0.0, -0.1, 0.4]])):
+        for alpha in (0.1, 1.0, 10.0):
+            _, _, mass, _, _ = alpharank.compute([first, second], m=50, alpha=alpha)
+            found = alpha_rank_of_two(first, second, alpha=alpha)
+            assert list(found.first) == pytest.approx(list(mass.reshape(2, 3).sum(axis=1)), abs=1e-6)
+            assert list(found.second) == pytest.approx(list(mass.reshape(2, 3).sum(axis=0)), abs=1e-6)
+    assert solve("alpha_rank", np.ones((1, 1)), np.ones((1, 1)) * 2) == Mixes(np.ones(1), np.ones(1))
 
 
 def test_ratings_mislead_where_players_beat_each_other_in_a_circle() -> None:

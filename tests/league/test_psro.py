@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from mas.core.errors import ConfigError
 from mas.league.maximin import Mix
-from mas.league.meta import Mixes, exploitability
+from mas.league.meta import META_SOLVERS, MetaSolver, Mixes, exploitability
 from mas.league.payoff import Matrix
-from mas.league.psro import Iteration, psro
+from mas.league.psro import Expected, Iteration, grow, psro
 
 ROCK_PAPER_SCISSORS = np.array([[0.0, -1.0, 1.0], [1.0, 0.0, -1.0], [-1.0, 1.0, 0.0]])
 
@@ -104,6 +104,39 @@ def test_variances_are_of_single_games_and_risk_is_read() -> None:
     assert bold.variances[0].tolist() == [[16.0], [0.0]]
     assert bold.mixes.first[0] > 0.9
     assert careful.mixes.first[1] > 0.9
+
+
+def test_what_is_known_exactly_is_taken_as_it_is() -> None:
+    def play(row: int, column: int) -> Expected:
+        return Expected((0.25, -0.25), (2.0, 3.0))
+
+    only = psro(0, 0, play, lambda *_: 0, iterations=1)[-1]
+    assert (only.means[1].tolist(), only.variances[0].tolist()) == ([[-0.25]], [[2.0]])
+    assert only.variances[1].tolist() == [[3.0]]
+
+
+def test_iterations_are_told_one_by_one_and_go_on_without_gains_if_wanted() -> None:
+    game, asked = MatrixGame(ROCK_PAPER_SCISSORS, -ROCK_PAPER_SCISSORS), list[int]()
+
+    def respond(seat: int, others: Sequence[int], mix: Mix) -> int:
+        asked.append(seat)
+        return 0
+
+    growing = grow(0, 0, game.play, respond, iterations=3, enough=float("-inf"))
+    assert asked == []
+    next(growing)
+    assert asked == [0, 1]
+    assert len(list(growing)) == 3
+    assert len(psro(0, 0, game.play, respond, iterations=3)) == 1
+
+
+@pytest.mark.parametrize("solver", META_SOLVERS)
+def test_two_unequal_populations_can_be_solved_by_each(solver: MetaSolver) -> None:
+    first = np.array([[2.0, -1.0, 0.0, 1.0], [0.0, 1.0, -2.0, 0.0], [-1.0, 0.5, 1.0, 0.5]])
+    game = MatrixGame(first, -first)
+    last = psro(1, 3, game.play, game.respond, solver=solver, iterations=6, enough=1e-3)[-1]
+    assert [mix.sum() for mix in last.mixes] == pytest.approx([1, 1])
+    assert exploitability(first, -first, game.whole(last)) < 1.5
 
 
 def test_what_cannot_be_is_refused() -> None:

@@ -2,13 +2,12 @@
 
 from collections.abc import Mapping
 from itertools import product
+from math import exp, log
 from random import Random
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import msgspec
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from mas.config.options import ScenarioOptions
 from mas.core.environment import Environment, EnvironmentSpec, Step, Task
@@ -26,7 +25,9 @@ from mas.scenarios.matrix_games.environment import (
     by_habit,
     chance_value,
 )
-from mas.scenarios.matrix_games.games import GAMES, external_regret
+from mas.scenarios.matrix_games.games import GAMES
+from mas.scenarios.matrix_games.learners import next_mix
+from mas.scenarios.measure import baselines
 from mas.scenarios.world import RecordWorld
 from mas.testing.environment import EnvironmentContract
 
@@ -162,24 +163,72 @@ def test_the_best_play_against_a_copycat_looks_ahead() -> None:
     assert chance_value(rules, state) == pytest.approx((0.8 + 3 * (0.6 + 0.0 + 1.0 + 0.2) / 4) / 4)
 
 
-@settings(deadline=None)
-@given(st.lists(st.tuples(st.sampled_from("ABC"), st.sampled_from("ABC")), max_size=30), st.randoms())
-def test_regret_is_that_of_the_best_single_action(rounds: list[tuple[str, str]], random: Random) -> None:
-    game = GAMES["rock_paper_scissors"]
-    regret = external_regret(game, rounds)
-    always = {mine: external_regret(game, [(mine, theirs) for _, theirs in rounds]) for mine in "ABC"}
-    assert min(always.values()) == 0
-    paid = sum(game.pays(mine, theirs) for mine, theirs in rounds)
-    assert regret == max(sum(game.pays(mine, theirs) for _, theirs in rounds) for mine in "ABC") - paid
-    shuffled = random.sample(rounds, len(rounds))
-    assert external_regret(game, shuffled) == regret
+def after(name: str, rounds: list[tuple[str, str]]) -> MatrixEnvironment:
+    environment = MatrixEnvironment(name)
+    environment._state = MatrixState(Habit("pattern", "ABA"), len(rounds), tuple(rounds))
+    return environment
 
 
 def test_regret_of_known_play() -> None:
-    game = GAMES["rock_paper_scissors"]
-    assert external_regret(game, []) == 0
-    assert external_regret(game, [("A", "A")] * 10) == 10
-    assert external_regret(game, [("B", "A"), ("C", "B"), ("A", "C")]) == -3
+    always = after("rock_paper_scissors", [("A", "A")] * 10).measures()
+    assert always == {"regret_row": 1, "regret_column": 1}, "paper would have won every round, for either"
+    # Row wins each round, which no single action does; column would have been even with any one.
+    winning = after("rock_paper_scissors", [("B", "A"), ("C", "B"), ("A", "C")]).measures()
+    assert winning == {"regret_row": -1, "regret_column": 1}
+    chicken = after("chicken", [("B", "A"), ("B", "B")]).measures()
+    assert chicken == pytest.approx({"regret_row": 0, "regret_column": 0.1}), "column should not have dared"
+    assert after("chicken", []).measures() == {}
+    # No legal move is paid as the worst one, and regretted.
+    assert after("prisoners_dilemma", [(NONE, "A")]).measures()["regret_row"] == pytest.approx(1 - 0.6)
+
+
+@pytest.mark.parametrize("name", GAMES)
+@pytest.mark.parametrize("opponent", ["hedge", "regret_matching"])
+def test_a_learner_plays_what_its_regrets_say(name: str, opponent: str) -> None:
+    scenario = build_scenario(ScenarioOptions(name="matrix_games", options={"game": name, "opponent": opponent}))
+    for index in range(6):
+        environment, random = scenario.environment(), Random(index)
+        environment.reset(scenario.task("eval", index))
+        game = environment.game
+        while environment.to_move():
+            coming, mix = environment.coming(COLUMN), next_mix(game, COLUMN, opponent)
+            assert mix[game.rules.actions.index(coming)] > 0
+            environment.step({"team": random.choice(game.rules.actions)})
+            assert game.state.rounds[-1][1] == coming
+        regret = environment.measures()["regret_row"]
+        assert environment.success() == (regret <= 1e-9)
+
+
+def test_learners_turn_from_what_loses() -> None:
+    rules = GAMES["rock_paper_scissors"]
+    game = after("rock_paper_scissors", [("A", "C")] * 3)
+    assert regretted(game).tolist() == [1 / 3, 2 / 3, 0], "rock would have been even, paper would have won"
+    hedged = next_mix(game, COLUMN, "hedge")
+    assert hedged.argmax() == rules.actions.index("B")
+    step = (8 * log(3) / 3) ** 0.5 / 2
+    assert hedged[1] / hedged[0] == pytest.approx(exp(3 * step))
+    assert next_mix(game, ROW, "hedge").argmax() == 0, "row goes on with what wins"
+    assert next_mix(after("chicken", []), ROW, "regret_matching") == pytest.approx([0.5, 0.5])
+
+
+def regretted(game: MatrixEnvironment) -> Any:
+    return next_mix(game, COLUMN, "regret_matching")
+
+
+@pytest.mark.parametrize("opponent", ["hedge", "regret_matching"])
+def test_the_best_reply_to_a_learner_beats_play_by_chance(opponent: str) -> None:
+    scenario = build_scenario(ScenarioOptions(name="matrix_games", options={"opponent": opponent}))
+    by_chance, expert = baselines(scenario, 100, 0)
+    assert expert.success > by_chance.success + 0.2
+    assert expert.measures["regret_row"] < by_chance.measures["regret_row"] - 0.2
+
+
+def test_another_opponent_leaves_the_tasks_of_habit_as_they_were() -> None:
+    plain = build_scenario(ScenarioOptions(name="matrix_games"))
+    habit = build_scenario(ScenarioOptions(name="matrix_games", options={"opponent": "habit"}))
+    hedge = build_scenario(ScenarioOptions(name="matrix_games", options={"opponent": "hedge"}))
+    assert plain.fingerprint() == habit.fingerprint() != hedge.fingerprint()
+    assert plain.options_key == '{"game":"rock_paper_scissors","skill":0.4}'
 
 
 def test_an_opponent_in_hiding_is_seen_by_nobody() -> None:

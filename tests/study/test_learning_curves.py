@@ -13,8 +13,8 @@ import yaml
 
 from mas.config.load import load_config
 from mas.core.errors import ConfigError, RunDirectoryError
+from mas.observe.curves_svg import curves_svg
 from mas.study.curves import learning_curves, read_run
-from mas.study.plot import curves_svg
 
 Mas = Callable[..., Any]
 Evaluated = Sequence[tuple[int, int, float]]

@@ -11,10 +11,11 @@ import pytest
 from rich.console import Console
 
 from mas.core.errors import ConfigError
+from mas.observe.curves_svg import curves_svg
 from mas.study.chain import ArmRun, Chain
 from mas.study.lanes import run_chains
 from mas.study.options import REFERENCE, CaseOptions, StudyOptions, load_study
-from mas.study.plot import curves_svg, markdown_table
+from mas.study.plot import markdown_table
 from mas.study.run import run_study
 from mas.study.summary import arm_charts, by_arm, learning_charts
 

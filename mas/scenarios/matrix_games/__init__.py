@@ -1,4 +1,4 @@
-"""Repeated matrix games against opponents of habit."""
+"""Repeated matrix games against opponents of habit, or that learn."""
 
 from functools import partial
 from pathlib import Path
@@ -11,19 +11,22 @@ from mas.config.options import Options
 from mas.core.environment import Environment
 from mas.scenarios.against import Against
 from mas.scenarios.folder import FolderScenario
-from mas.scenarios.matrix_games.environment import COLUMN, ROW, MatrixEnvironment, by_habit, make
+from mas.scenarios.matrix_games.environment import COLUMN, ROW, MatrixEnvironment, make
 from mas.scenarios.matrix_games.experts import ForesightReward, demonstrations, expert
 from mas.scenarios.matrix_games.games import GAMES
+from mas.scenarios.matrix_games.learners import OPPONENTS
 
 VIEWS = ("analyst", "player", "solo")
 
 
 class MatrixOptions(Options):
-    """`game`: which one. `skill`: share of right answers of the novice that the tiny base learns from last."""
+    """`game`: which one. `opponent`: of habit, or who learns during the game. `skill`: share of right answers of the
+    novice that the tiny base learns from last, always against opponents of habit."""
 
     game: Literal[
         "rock_paper_scissors", "matching_pennies", "prisoners_dilemma", "stag_hunt", "chicken", "coordination"
     ] = "rock_paper_scissors"
+    opponent: Literal["habit", "hedge", "regret_matching"] = "habit"
     skill: Annotated[float, Field(ge=0, le=0.9)] = 0.4
 
 
@@ -32,22 +35,28 @@ def build(options: MatrixOptions) -> FolderScenario:
     return FolderScenario(
         name="matrix_games",
         folder=Path(__file__).parent,
-        options_key=options.model_dump_json(),
-        make_environment=partial(_environment, options.game),
+        # Where the opponent has a habit, tasks are those from before there were others.
+        options_key=options.model_dump_json(exclude={"opponent"} if options.opponent == "habit" else None),
+        make_environment=partial(_environment, options.game, options.opponent),
         content=partial(_content, name=options.game),
         demonstrate=partial(demonstrations, name=options.game),
         skill=options.skill,
         reward=ForesightReward(),
-        expert=expert,
+        expert=partial(expert, opponent=options.opponent),
     )
 
 
-def _environment(name: str) -> Environment:
-    return Against(MatrixEnvironment(name), ROW, {COLUMN: by_habit}, VIEWS, _is_solved)
+def _environment(name: str, opponent: str) -> Environment:
+    solved = _beats_habit if opponent == "habit" else _is_without_regret
+    return Against(MatrixEnvironment(name), ROW, {COLUMN: OPPONENTS[opponent]}, VIEWS, solved)
 
 
-def _is_solved(played: Against) -> bool:
+def _beats_habit(played: Against) -> bool:
     return played.game.success()
+
+
+def _is_without_regret(played: Against) -> bool:
+    return played.measures()["regret_row"] <= 1e-9
 
 
 def _content(random: Random, name: str) -> str:

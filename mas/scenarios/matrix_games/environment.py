@@ -6,9 +6,11 @@ from statistics import fmean
 from typing import ClassVar, Literal
 
 import msgspec
+import numpy as np
 
 from mas.core.environment import Environment, EnvironmentSpec, Step, Task
 from mas.scenarios.matrix_games.games import GAMES, MatrixGame
+from mas.scenarios.regret import Array, hindsight
 from mas.scenarios.world import RecordWorld
 
 ROW, COLUMN = "row", "column"
@@ -112,6 +114,27 @@ class MatrixEnvironment(RecordWorld[MatrixState]):
     def earned(self, state: MatrixState) -> float:
         """Row's mean payoff of the rounds so far, over all rounds that there are."""
         return sum(self._pays(row, column)[0] for row, column in state.rounds) / state.total
+
+    def measures(self) -> Mapping[str, float]:
+        """`regret_row`, `regret_column`: external regret per round, what the best single action would have been paid
+        more against what the other one did. Below 0 where changing was better."""
+        rounds = self.state.rounds
+        if not rounds:
+            return {}
+        paid = zip(*(self._pays(row, column) for row, column in rounds), strict=True)
+        return {
+            f"regret_{seat}": (hindsight(self.worth(seat)) - sum(got)) / len(rounds)
+            for seat, got in zip((ROW, COLUMN), paid, strict=True)
+        }
+
+    def worth(self, seat: str) -> Array:
+        """What each action of the seat would have paid it in each round so far, [t, n]."""
+        rounds, letters = self.state.rounds, self.rules.actions
+        if seat == ROW:
+            found = [[self._pays(own, theirs)[0] for own in letters] for _, theirs in rounds]
+        else:
+            found = [[self._pays(theirs, own)[1] for own in letters] for theirs, _ in rounds]
+        return np.array(found, dtype=np.float64).reshape(len(rounds), len(letters))
 
     def render(self) -> str:
         state = self.state

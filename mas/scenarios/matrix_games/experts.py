@@ -4,12 +4,14 @@ from collections.abc import Iterator, Mapping
 from random import Random
 
 import msgspec
+import numpy as np
 
 from mas.core.messages import Payload
 from mas.core.reward import Move
 from mas.scenarios.against import Against
-from mas.scenarios.matrix_games.environment import MatrixEnvironment, MatrixState, best_moves, make
+from mas.scenarios.matrix_games.environment import COLUMN, MatrixEnvironment, MatrixState, best_moves, make
 from mas.scenarios.matrix_games.games import GAMES
+from mas.scenarios.matrix_games.learners import next_mix
 from mas.scenarios.novice import Novice
 
 
@@ -27,14 +29,18 @@ class ForesightReward:
 
 def coming(environment: object) -> str:
     """What the opponent plays in this round."""
-    game = _game(environment)
-    return game.state.habit.next(game.rules, game.state.rounds)
+    assert isinstance(environment, Against)
+    return environment.coming(COLUMN)
 
 
-def expert(environment: Against, random: Random) -> dict[str, str]:
-    """The best play against a habit that is known."""
+def expert(environment: Against, random: Random, *, opponent: str) -> dict[str, str]:
+    """The best play against a habit that is known; in each round the best reply to a learner's mix."""
     game = _game(environment)
-    return {"team": random.choice(best_moves(game.rules, game.state))}
+    if opponent == "habit":
+        return {"team": random.choice(best_moves(game.rules, game.state))}
+    pays = np.array(game.rules.row) @ next_mix(game, COLUMN, opponent)
+    best = [mine for mine, paid in zip(game.rules.actions, pays, strict=True) if paid > pays.max() - 1e-9]
+    return {"team": random.choice(best)}
 
 
 def demonstrations(random: Random, skill: float, *, name: str) -> Iterator[tuple[str, str]]:

@@ -1,6 +1,6 @@
-"""Matrix games for two, and what they are measured by."""
+"""Matrix games for two."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import NamedTuple
 
 
@@ -54,13 +54,3 @@ GAMES: Mapping[str, MatrixGame] = {
     "chicken": _symmetric("AB", ((0.6, 0.2), (1.0, 0.0))),
     "coordination": _symmetric("AB", ((1.0, 0.0), (0.0, 1.0))),
 }
-
-
-def external_regret(game: MatrixGame, rounds: Sequence[tuple[str, str]]) -> float:
-    """What row would have been paid more, over all rounds, by the one action that would have been best in hindsight.
-
-    `rounds`: row's and column's action of each. At least minus the most that could be paid; 0 without a round.
-    Source: Hannan consistency; Cesa-Bianchi and Lugosi, Prediction, Learning, and Games, section 4.2.
-    """
-    paid = sum(game.pays(mine, theirs) for mine, theirs in rounds)
-    return max(sum(game.pays(always, theirs) for _, theirs in rounds) for always in game.actions) - paid

@@ -39,7 +39,7 @@ class TwoPlayerOptions(Options):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TwoPlayerScenario(FolderScenario):
-    """Satisfies `mas.core.scenario.Solvable`, too; without decisions where scoring all of them would take long."""
+    """Satisfies `mas.core.scenario.Mixable`, too; without decisions where scoring all of them would take long."""
 
     options: TwoPlayerOptions
 
@@ -66,6 +66,20 @@ class TwoPlayerScenario(FolderScenario):
         from mas.scenarios.two_player.solve import measures
 
         return measures(GAMES[self.options.game], self.options.style, policy)
+
+    def outcomes(self, policy: Mapping[str, Mapping[str, float]]) -> Sequence[tuple[tuple[float, ...], float]]:
+        """See `mas.core.scenario.Mixable`; nobody makes an illegal move."""
+        from mas.scenarios.two_player.mixing import outcomes
+
+        return outcomes(GAMES[self.options.game], self.options.style, policy)
+
+    def mixed(
+        self, seat: str, policies: Sequence[Mapping[str, Mapping[str, float]]], shares: Sequence[float]
+    ) -> Mapping[str, Mapping[str, float]]:
+        """See `mas.core.scenario.Mixable`."""
+        from mas.scenarios.two_player.mixing import mixed
+
+        return mixed(GAMES[self.options.game], self.options.style, seat, policies, shares)
 
 
 def build(options: TwoPlayerOptions) -> TwoPlayerScenario:

@@ -33,7 +33,7 @@ def decisions(name: str) -> tuple[tuple[int, str, tuple[str, ...]], ...]:
                 continue
             boards.add(board)
         for seat in _seats(state):
-            found.setdefault((seat, _seen(state, seat, is_open)), tuple(_legal(state, seat)))
+            found.setdefault((seat, _seen(state, seat, is_open)), tuple(legal_actions(state, seat)))
         if not state.is_simultaneous_node():
             waiting += [state.child(action) for action in state.legal_actions()]
     return tuple((seat, seen, legal) for (seat, seen), legal in sorted(found.items()))
@@ -55,7 +55,7 @@ def _open_conv(game: Any, policy: Policy) -> float:
         state = states[board]
         if state.is_terminal():
             return float(state.returns()[seat])
-        mover, legal = state.current_player(), _legal(state, state.current_player())
+        mover, legal = state.current_player(), legal_actions(state, state.current_player())
         after = {}
         for text, action in legal.items():
             child = state.child(action)
@@ -86,7 +86,8 @@ def _seen(state: Any, seat: int, is_open: bool) -> str:
     return str(state.observation_string(seat) if is_open else state.information_state_string(seat))
 
 
-def _legal(state: Any, seat: int) -> dict[str, int]:
+def legal_actions(state: Any, seat: int) -> dict[str, int]:
+    """A seat's legal actions by their text."""
     return named_actions((action, state.action_to_string(seat, action)) for action in state.legal_actions(seat))
 
 
@@ -105,8 +106,14 @@ def all_decisions(game: Game, style: Style) -> tuple[Decision, ...]:
 def measures(game: Game, style: Style, policy: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
     """`nash_conv` of a policy, by the keys and actions of `all_decisions`."""
 
+    return {"nash_conv": conv(game.name, in_words(game, style, policy))}
+
+
+def in_words(game: Game, style: Style, policy: Mapping[str, Mapping[str, float]]) -> Policy:
+    """A policy by the keys and actions of `all_decisions` as one by what is seen and the game's own actions."""
+
     def chances(seen: str, legal: tuple[str, ...]) -> dict[str, float]:
         said = policy[seen]
         return {text: said[text if style == "words" else game.letter(text)] for text in legal}
 
-    return {"nash_conv": conv(game.name, chances)}
+    return chances

@@ -1,0 +1,255 @@
+"""Populations of trained adapters: `mas league psro`.
+
+Every answer is a run directory of its own below one directory, and `psro.json` there says what is known: killed at any
+moment, the same call goes on, and what is trained, scored or played is not done again.
+"""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from statistics import fmean
+
+import msgspec
+from rich.console import Console
+
+from mas.config.options import Config
+from mas.core.errors import ConfigError
+from mas.core.scenario import Mixable
+from mas.core.seeds import derive_seed
+from mas.core.together import together
+from mas.league.games import World, full_options
+from mas.league.growth_terms import Growth, GrowthTerms, Payoffs, Told, keep, open_growth, training_of
+from mas.league.match import play
+from mas.league.maximin import Mix
+from mas.league.pairing import Fixture
+from mas.league.psro import Expected, Iteration, expected_of, grow
+from mas.league.respond import train_against
+from mas.league.runs import open_runs
+from mas.league.sources import RunSource
+from mas.league.tell import growth_line
+from mas.observe.atomic import write_text_atomic
+from mas.scenarios.attempts import configured_scenario
+from mas.training.exact import scored_policy
+from mas.training.run import train_in_directory
+
+GAMES = 400
+"""Of each pair, where they have to be played and nobody says how many."""
+UNTRAINED = "untrained"
+"""The run of both seats' first players: adapters that change nothing."""
+_RARE = 1e-4
+"""Players with a smaller share are not met in training."""
+_WRONG = 0.05
+"""A greater share of moves that are not legal is told."""
+Table = dict[str, dict[str, float]]
+
+
+class Populations:
+    """Two populations of a game's seats that grow by training.
+
+    Args:
+        out: the directory of all answers, of `psro.json` and of policies that were scored.
+        console: told what happens.
+
+    Raises:
+        ConfigError: a game that has not two seats, or what `training_of` refuses.
+        RunDirectoryError: see `open_growth`.
+    """
+
+    def __init__(self, terms: GrowthTerms, out: Path, console: Console) -> None:
+        self.terms, self.out = terms, out
+        self.config = training_of(terms)
+        self.scenario = configured_scenario(self.config)
+        spec = self.scenario.environment().spec
+        if len(spec.seats) != 2:
+            raise ConfigError(f"--game {terms.game} has the seats {', '.join(spec.seats)}: psro needs two of them")
+        self.seats = spec.seats
+        self.world = World(terms.game, self.scenario.environment, full_options(self.config.scenario))
+        self.known: Growth = open_growth(terms, out)
+        self._say = partial(console.print, highlight=False, soft_wrap=True)
+        self._policies: dict[str, Table | None] = {}
+        self._answered = dict.fromkeys(self.seats, 0)
+
+    def grow(self) -> list[Told]:
+        """All iterations, each written down and told when it is known."""
+        self._begin()
+        first, second = (self._name(seat, 0) for seat in self.seats)
+        terms = self.terms
+        enough = float("-inf") if terms.enough is None else terms.enough
+        growing = grow(
+            first,
+            second,
+            self.payoff,
+            self.respond,
+            solver=terms.solver,
+            iterations=terms.iterations,
+            risk=terms.risk,
+            enough=enough,
+        )
+        for number, iteration in enumerate(growing):
+            self.known.iterations.append(self._told(number, iteration))
+            keep(self.known, self.out)
+            self._say(growth_line(self.known.iterations[-1]))
+        return self.known.iterations
+
+    def respond(self, seat: int, others: Sequence[str], mix: Mix) -> str:
+        """Train a best response of a seat to a mix of the other seat's players."""
+        own = self.seats[seat]
+        number = self._answered[own] = self._answered[own] + 1
+        name = self._name(own, number)
+        if name in self.known.answers:
+            return name
+        shares = {other: float(share) for other, share in zip(others, mix, strict=True) if share >= _RARE}
+        self._say(f"{name} learns against {', '.join(f'{share:.2f} {other}' for other, share in shares.items())}")
+        begin = str(self._run(self._name(own, number - 1))) if self.terms.start == "last" else None
+        outcome = train_against(
+            self._training(name),
+            {other: f"run:{self._run(other)}" for other in shares},
+            shares,
+            self._run(name),
+            seats=[own],
+            start=begin,
+            console=Console(quiet=True),
+        )
+        self.known.answers[name] = outcome.progress.tokens
+        keep(self.known, self.out)
+        return name
+
+    def payoff(self, first: str, second: str) -> Expected:
+        """What two players get: exactly, or from games; see `GrowthTerms.games`."""
+        found = self._met(first, second)
+        if found is None:
+            pairs = [(first, second)] if self.known.is_exact else self._unmet()
+            self.known.payoffs += [self._computed(first, second)] if self.known.is_exact else self._played(pairs)
+            keep(self.known, self.out)
+            found = self._met(first, second)
+        assert found is not None
+        return found.expected
+
+    def policy(self, player: str) -> Table | None:
+        """What a player does at each decision of its seat; None: it cannot be scored."""
+        if player not in self._policies:
+            path = self.out / "policies" / f"{player}.json"
+            if not path.is_file():
+                scored = asyncio.run(self._scored(player))
+                path.parent.mkdir(parents=True, exist_ok=True)
+                write_text_atomic(path, msgspec.json.encode(scored).decode())
+            self._policies[player] = msgspec.json.decode(path.read_bytes(), type=Table | None)
+        return self._policies[player]
+
+    def nash_conv(self, players: tuple[Sequence[str], Sequence[str]], mixes: Sequence[Mix]) -> float | None:
+        """How far two mixes of players are from an equilibrium of the whole game; None: it cannot be computed.
+
+        Each mix becomes one policy of its seat that plays as it does, see `Mixable.mixed`.
+        """
+        joint: dict[str, Mapping[str, float]] = {}
+        for seat, names, mix in zip(self.seats, players, mixes, strict=True):
+            tables = [table for table in map(self.policy, names) if table is not None]
+            if len(tables) < len(names) or not isinstance(self.scenario, Mixable):
+                return None
+            joint |= self.scenario.mixed(seat, tables, [float(share) for share in mix])
+        assert isinstance(self.scenario, Mixable)
+        return self.scenario.solve(joint)["nash_conv"]
+
+    def _begin(self) -> None:
+        if not self.known.answers:
+            self._say(f"{self.out / UNTRAINED}: adapters that change nothing, the first players")
+            config = self._training(UNTRAINED)
+            config = config.model_copy(update={"train": config.train.model_copy(update={"steps": 0})})
+            train_in_directory(config, self.scenario, console=Console(quiet=True))
+            self.known.answers |= {self._name(seat, 0): 0 for seat in self.seats}
+        if self.known.is_exact is None:
+            is_scored = self.policy(self._name(self.seats[0], 0)) is not None and isinstance(self.scenario, Mixable)
+            self.known.is_exact = is_scored and self.terms.games is None
+        keep(self.known, self.out)
+        games = self.terms.games or GAMES
+        how = "computed exactly" if self.known.is_exact else f"estimated from {games} games a pair"
+        self._say(f"{self.terms.game}, meta-solver {self.terms.solver}; payoffs are {how}")
+
+    def _training(self, name: str) -> Config:
+        """The configuration of a run of its own, with random numbers of its own."""
+        train = self.config.train
+        seed = derive_seed("psro", train.seed, name) % 2**31
+        train = train.model_copy(update={"seed": seed})
+        return self.config.model_copy(update={"train": train, "run_dir": str(self._run(name))})
+
+    def _told(self, number: int, iteration: Iteration[str]) -> Told:
+        mixes = iteration.mixes
+        named = [
+            {name: float(share) for name, share in zip(names, mix, strict=True)}
+            for names, mix in zip(iteration.populations, mixes, strict=True)
+        ]
+        return Told(
+            number=number,
+            players=iteration.populations,
+            mixes=(named[0], named[1]),
+            value=float(mixes.first @ iteration.means[0] @ mixes.second),
+            inside=iteration.inside,
+            gained=iteration.gained,
+            nash_conv=self.nash_conv(iteration.populations, mixes),
+            tokens=sum(self.known.answers[name] for names in iteration.populations for name in names),
+        )
+
+    def _computed(self, first: str, second: str) -> Payoffs:
+        one, two = self.policy(first), self.policy(second)
+        assert one is not None
+        assert two is not None
+        assert isinstance(self.scenario, Mixable)
+        ends = self.scenario.outcomes({**one, **two})
+        means = [sum(chance * got[seat] for got, chance in ends) for seat in (0, 1)]
+        squares = [sum(chance * (got[seat] - means[seat]) ** 2 for got, chance in ends) for seat in (0, 1)]
+        return Payoffs(
+            first=first, second=second, means=(means[0], means[1]), variances=(squares[0], squares[1]), games=0
+        )
+
+    def _played(self, pairs: Sequence[tuple[str, str]]) -> list[Payoffs]:
+        """Every pair plays the same deals."""
+        games = self.terms.games or GAMES
+        self._say(f"{len(pairs)} pairs play {games} games each")
+        found = []
+        for pair, results in zip(pairs, asyncio.run(self._games(pairs, games)), strict=True):
+            expected = expected_of(results)
+            assert expected is not None
+            means, variances = expected.means, expected.variances
+            found.append(Payoffs(first=pair[0], second=pair[1], means=means, variances=variances, games=games))
+        return found
+
+    async def _games(self, pairs: Sequence[tuple[str, str]], games: int) -> list[list[tuple[float, float]]]:
+        wanted = {name: RunSource(self._run(name)) for name in dict.fromkeys(name for pair in pairs for name in pair)}
+        async with open_runs(wanted, self.world, self._say) as players:
+
+            async def one(pair: tuple[str, str], number: int) -> tuple[float, float]:
+                seed = derive_seed("psro", "game", self.config.train.seed, number)
+                got = (await play(self.world.open(), Fixture(pair, seed, 0, number), players)).returns
+                return got[0], got[1]
+
+            return [await together([one(pair, number) for number in range(games)], "game") for pair in pairs]
+
+    async def _scored(self, player: str) -> Table | None:
+        async with open_runs({player: RunSource(self._run(player))}, self.world, self._say) as players:
+            team = players[player]
+            found = await scored_policy(team.runtime, team.scenario)
+        if found is None or not isinstance(self.scenario, Mixable):
+            return None
+        seat = player.rpartition("-")[0]
+        own = {one.key for one in self.scenario.decisions() if one.seat == seat}
+        wrong = 1 - fmean(found.legal[key] for key in own)
+        if wrong > _WRONG:
+            self._say(f"{player}: {wrong:.0%} of its moves are not legal; payoffs and NashConv are of the others")
+        return {key: dict(chances) for key, chances in found.policy.items() if key in own}
+
+    def _met(self, first: str, second: str) -> Payoffs | None:
+        return next((one for one in self.known.payoffs if (one.first, one.second) == (first, second)), None)
+
+    def _unmet(self) -> list[tuple[str, str]]:
+        """Pairs of all players that there are which have not met."""
+        first, second = (
+            [self._name(seat, number) for number in range(self._answered[seat] + 1)] for seat in self.seats
+        )
+        return [(one, two) for one in first for two in second if self._met(one, two) is None]
+
+    def _name(self, seat: str, number: int) -> str:
+        return f"{seat}-{number}"
+
+    def _run(self, player: str) -> Path:
+        return self.out / (UNTRAINED if player.endswith("-0") else player)

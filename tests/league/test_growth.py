@@ -1,0 +1,236 @@
+"""Populations of adapters: exact mixes and payoffs, what is trained against whom, and going on after a kill."""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pytest
+from parts import SKILLED
+from rich.console import Console
+from typer.testing import CliRunner
+
+from mas.cli import app
+from mas.config.load import load_run_config
+from mas.core.errors import ConfigError, RunDirectoryError
+from mas.league import growth
+from mas.league.games import open_world
+from mas.league.growth import Populations
+from mas.league.growth_terms import GrowthTerms, training_of
+from mas.league.maximin import Mix
+from mas.league.runs import open_runs
+from mas.league.sources import RunSource
+from mas.training.exact import exact_measures
+
+pytest.importorskip("pyspiel")
+KUHN = "two_player:kuhn_poker"
+TINY = [f"model.tiny.{name}={value}" for name, value in SKILLED.tiny.model_dump(exclude_defaults=True).items()]
+SHORT = (*TINY, "train.tasks_per_step=4", "train.eval_tasks=2", "learner.lr=0.02", "model.lora.rank=4")
+
+
+class Scripted(Populations):
+    """Players are tables; answers are exact best responses, found by trying all 64 pure policies of a seat."""
+
+    def _begin(self) -> None:
+        self.known.is_exact = True
+        self.known.answers |= {self._name(seat, 0): 0 for seat in self.seats}
+        self._policies |= {
+            self._name(seat, 0): {key: {"p": 0.5, "b": 0.5} for key in self._keys(seat)} for seat in self.seats
+        }
+
+    def respond(self, seat: int, others: Sequence[str], mix: Mix) -> str:
+        own, other = self.seats[seat], self.seats[1 - seat]
+        tables = [self._policies[name] for name in others]
+        theirs = self.scenario.mixed(other, tables, [float(share) for share in mix])  # type: ignore[attr-defined]
+        pure = (
+            {key: {"p": float(not bet), "b": float(bet)} for key, bet in zip(self._keys(own), bets, strict=True)}
+            for bets in product((False, True), repeat=6)
+        )
+        self._answered[own] += 1
+        name = self._name(own, self._answered[own])
+        self._policies[name] = max(pure, key=lambda policy: self._value(seat, {**policy, **theirs}))
+        self.known.answers[name] = 10
+        return name
+
+    def _keys(self, seat: str) -> list[str]:
+        return [one.key for one in self.scenario.decisions() if one.seat == seat]  # type: ignore[attr-defined]
+
+    def _value(self, seat: int, policy: Mapping[str, Mapping[str, float]]) -> float:
+        return sum(chance * got[seat] for got, chance in self.scenario.outcomes(policy))  # type: ignore[attr-defined]
+
+
+def terms_of(**changed: Any) -> GrowthTerms:
+    return GrowthTerms(**{"game": KUHN, "solver": "nash", "iterations": 2, "steps": 2, "overrides": SHORT, **changed})
+
+
+def test_exact_answers_end_in_an_equilibrium_of_kuhn_poker(tmp_path: Path) -> None:
+    found = Scripted(terms_of(iterations=12, enough=1e-9), tmp_path, Console(quiet=True)).grow()
+    convs = [one.nash_conv or 0.0 for one in found]
+    assert convs[0] == pytest.approx(0.9167, abs=1e-4), "uniform play, by OpenSpiel"
+    assert convs[-1] == pytest.approx(0, abs=1e-6)
+    assert found[-1].value == pytest.approx(-1 / 18, abs=1e-6), "what Kuhn poker is worth to who begins"
+    assert [one.gained for one in found] == pytest.approx(convs, abs=1e-9), "exact answers gain what there is to gain"
+    assert all(one.inside == pytest.approx(0, abs=1e-6) for one in found)
+    assert [one.tokens for one in found] == [20 * number for number in range(len(found))]
+
+
+def test_variances_are_those_of_single_games(tmp_path: Path) -> None:
+    populations = Scripted(terms_of(), tmp_path, Console(quiet=True))
+    populations._begin()
+    never, always = ({key: {"p": 1.0 - bet, "b": bet} for key in populations._keys("player_0")} for bet in (0.0, 1.0))
+    theirs = {key: {"p": 1.0, "b": 0.0} for key in populations._keys("player_1")}
+    populations._policies |= {"player_0-1": never, "player_0-2": always, "player_1-1": theirs}
+    passing, betting = (populations.payoff(name, "player_1-1") for name in ("player_0-1", "player_0-2"))
+    assert (passing.means, passing.variances) == (pytest.approx((0, 0)), pytest.approx((1, 1)))
+    assert (betting.means, betting.variances) == (pytest.approx((1, -1)), pytest.approx((0, 0)))
+
+
+@pytest.fixture(scope="module")
+def grown(tmp_path_factory: pytest.TempPathFactory, base_for: Callable[..., Any]) -> Path:
+    base_for("two_player", SKILLED)
+    out = tmp_path_factory.mktemp("psro") / "kuhn"
+    done = CliRunner().invoke(app, command(out))
+    assert done.exit_code == 0, done.output
+    return out
+
+
+def command(out: Path, *more: str, iterations: int = 2) -> list[str]:
+    return ["league", "psro", "--iterations", str(iterations), "--steps", "2", "--out", str(out), *more, *SHORT]
+
+
+def read(out: Path) -> dict[str, Any]:
+    return dict(json.loads((out / "psro.json").read_text()))
+
+
+def test_each_answer_is_a_run_of_one_seat_against_the_others_mix(grown: Path) -> None:
+    found = read(grown)
+    assert found["is_exact"]
+    assert [[len(names) for names in one["players"]] for one in found["iterations"]] == [[1, 1], [2, 2], [3, 3]]
+    assert found["iterations"][-1]["gained"] is None
+    seeds = set()
+    for seat, other in (("player_0", 1), ("player_1", 0)):
+        for number in (1, 2):
+            config = load_run_config(grown / f"{seat}-{number}")
+            opponents = config.algorithm.opponents
+            assert opponents is not None
+            assert opponents.seats == (seat,)
+            mix = found["iterations"][number - 1]["mixes"][other]
+            assert opponents.shares == {name: share for name, share in mix.items() if share >= 1e-4}
+            before = "untrained" if number == 1 else f"{seat}-{number - 1}"
+            assert config.train.start == str(grown / before)
+            seeds.add(config.train.seed)
+    assert len(seeds) == 4
+    assert (grown / "psro.svg").read_text().startswith("<?xml")
+
+
+def test_only_the_seats_own_adapter_learns(grown: Path) -> None:
+    def content(run: str, adapter: str) -> bytes:
+        (path,) = (grown / run / "adapters" / adapter).glob("*.safetensors")
+        return path.read_bytes()
+
+    assert content("player_0-1", "player_1") == content("untrained", "player_1")
+    assert content("player_0-1", "player_0") != content("untrained", "player_0")
+    assert content("player_0-2", "player_0") != content("player_0-1", "player_0")
+
+
+async def test_the_first_mixes_are_the_scored_policy_of_the_run(grown: Path) -> None:
+    async with open_runs({"one": RunSource(grown / "untrained")}, open_world(KUHN), print) as players:
+        measured = await exact_measures(players["one"].runtime, players["one"].scenario)
+    assert read(grown)["iterations"][0]["nash_conv"] == pytest.approx(measured["nash_conv"], abs=1e-6)
+
+
+def test_a_finished_one_is_told_again_without_training(grown: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = read(grown)
+    monkeypatch.setattr(growth, "train_against", None)
+    monkeypatch.setattr(growth, "open_runs", None)
+    done = CliRunner().invoke(app, command(grown))
+    assert done.exit_code == 0, done.output
+    assert "iteration 2: 3 + 3 players" in done.output
+    assert read(grown) == before
+
+
+@pytest.mark.parametrize("at", [1, 2])
+def test_a_killed_one_goes_on_and_ends_as_if_it_had_not_been(
+    grown: Path, tmp_path: Path, at: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls, real = list[str](), growth.train_against
+
+    def killed(config: Any, *given: Any, **more: Any) -> Any:
+        calls.append(Path(config.run_dir).name)
+        if len(calls) == at:
+            raise KeyboardInterrupt
+        return real(config, *given, **more)
+
+    monkeypatch.setattr(growth, "train_against", killed)
+    out = tmp_path / "kuhn"
+    words = command(out, iterations=1)
+    stopped = CliRunner().invoke(app, words)
+    assert stopped.exit_code == 130
+    assert "Go on with: mas league psro" in stopped.output
+    assert CliRunner().invoke(app, words).exit_code == 0
+    names = ["player_0-1", "player_1-1"]
+    assert calls == [*names[: at - 1], *names[at - 1 :][:1], *names[at - 1 :]]
+    again, whole = read(out), read(grown)
+    assert again["iterations"][0] == whole["iterations"][0]
+    assert again["iterations"][1]["nash_conv"] == whole["iterations"][1]["nash_conv"]
+
+
+def test_played_payoffs_estimate_the_exact_ones(grown: Path, tmp_path: Path) -> None:
+    out = tmp_path / "played"
+    done = CliRunner().invoke(app, command(out, "--games", "300", iterations=1))
+    assert done.exit_code == 0, done.output
+    assert "estimated from 300 games a pair" in done.output
+    found = read(out)
+    assert not found["is_exact"]
+    exact = {(one["first"], one["second"]): one for one in read(grown)["payoffs"]}
+    for one in found["payoffs"]:
+        assert one["games"] == 300
+        assert sum(one["means"]) == pytest.approx(0)
+        if one["first"] == "player_0-0" and one["second"] == "player_1-0":
+            known = exact["player_0-0", "player_1-0"]
+            # An illegal move loses; the exact ones know none.
+            assert one["means"][0] == pytest.approx(known["means"][0], abs=0.4)
+            assert one["variances"][0] == pytest.approx(known["variances"][0], rel=0.4)
+    assert found["iterations"][0]["nash_conv"] == read(grown)["iterations"][0]["nash_conv"], "exact all the same"
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"game": "open_spiel:kuhn_poker"}, "is a game of another package.*two_player:kuhn_poker"),
+        ({"game": "two_palyer"}, "Did you mean 'two_player'"),
+        ({"game": "two_player:poker"}, "scenario.options.game"),
+        ({"game": "relay"}, r"has the seats team: psro needs two"),
+        ({"overrides": ("train.steps=3",)}, "'train.steps=3': --steps says how long; leave it out"),
+        ({"overrides": ("algorithm.opponents.mix=latest",)}, "the meta-strategy says who is met"),
+        ({"overrides": ("scenario=relay",)}, "--game says what is played"),
+        ({"overrides": ("train.stepz=3",)}, "Did you mean"),
+    ],
+)
+def test_what_cannot_be_grown_is_refused(tmp_path: Path, changed: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        Populations(terms_of(**changed), tmp_path / "x", Console(quiet=True))
+    assert not (tmp_path / "x").exists()
+
+
+def test_a_directory_of_other_terms_is_not_gone_on_with(grown: Path, tmp_path: Path) -> None:
+    with pytest.raises(RunDirectoryError, match="began with solver nash, and now solver is uniform"):
+        Populations(terms_of(solver="uniform"), grown, Console(quiet=True))
+    (tmp_path / "psro.json").write_text('{"terms": 3}')
+    with pytest.raises(RunDirectoryError, match=r"psro.json cannot be read.*take another --out"):
+        Populations(terms_of(), tmp_path, Console(quiet=True))
+
+
+def test_the_algorithm_may_be_another_one() -> None:
+    assert training_of(terms_of()).algorithm.name == "spiral"
+    config = training_of(terms_of(overrides=("algorithm=at_grpo", "algorithm.policy=shared")))
+    assert (config.algorithm.name, config.algorithm.policy, config.train.steps) == ("at_grpo", "shared", 2)
+    assert training_of(terms_of(game="two_player:kuhn_poker,tries=3")).scenario.options["tries"] == 3
+
+
+def test_a_policy_that_cannot_be_scored_is_none(tmp_path: Path) -> None:
+    populations = Scripted(terms_of(), tmp_path, Console(quiet=True))
+    populations._begin()
+    populations._policies["player_1-0"] = None
+    assert populations.nash_conv((["player_0-0"], ["player_1-0"]), [[1.0], [1.0]]) is None  # type: ignore[list-item]
