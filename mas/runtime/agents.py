@@ -15,6 +15,7 @@ from mas.core.environment import Environment, Observation, Step
 from mas.core.errors import ConfigError, RunError
 from mas.core.messages import PAYLOADS, Beat, Envelope, Payload
 from mas.core.role import Role, View
+from mas.core.together import together
 from mas.runtime.aloud import Piece, Tell, generate_aloud
 
 
@@ -117,6 +118,112 @@ class Member(Protocol):
         self, view: View, seeds: tuple[int, ...], temperature: float | None = None
     ) -> tuple[Candidate, ...]:
         """One candidate per seed; `temperature` None: the role's own."""
+
+    def most(self, view: View, candidates: int) -> tuple[int, int]:
+        """Prompt and completion tokens that candidates can cost at most."""
+
+
+class RoleAgent:
+    """One agent: a role with its voice.
+
+    Args:
+        part: sends a part of the answer to a request, as `Bus.part`; None: answers come whole.
+
+    Raises:
+        ConfigError: a stop text of the role is not one token of the model.
+    """
+
+    def __init__(self, role: Role, voice: Voice, part: Callable[[Envelope, Payload], object] | None = None) -> None:
+        self.role = role
+        self._part = part
+        self.voice = voice
+        self.engine = engine = voice.engine
+        tokenizer, spec = engine.tokenizer, role.spec
+        stops = [_stop_id(role, text, tokenizer.encode(text)) for text in spec.stop]
+        self._sampling = Sampling(
+            temperature=spec.temperature, max_tokens=spec.max_tokens, stop=(*engine.stop_ids, *stops)
+        )
+        encoded = [tokenizer.encode(choice) for choice in spec.choices]
+        single = bool(encoded) and all(len(ids) == 1 for ids in encoded)
+        self._choices = tuple(ids[0] for ids in encoded) if single else ()
+
+    async def handle(self, envelope: Envelope) -> Payload:
+        """Answer one `Ask` or `Score`."""
+        ask = envelope.payload
+        if isinstance(ask, Score):
+            adapter = None if ask.adapter is None else str(ask.adapter)
+            return Scored(logprobs=await self.engine.score(ask.prompt_ids, ask.completion_ids, adapter))
+        if not isinstance(ask, Ask):
+            raise RunError(f"agent {self.role.name!r} was sent {envelope.kind!r}, it answers 'ask' and 'score'")
+        part = self._part
+
+        def tell(candidate: int, text: str) -> None:
+            if part is not None:
+                part(envelope, Piece.model_construct(candidate=candidate, text=text))
+
+        is_heard = ask.is_heard and part is not None
+        candidates = await self.answer(
+            ask.view, ask.seeds, ask.temperature, ask.adapter, tell=tell if is_heard else None
+        )
+        return Answer.model_construct(candidates=candidates)
+
+    async def answer(
+        self,
+        view: View,
+        seeds: tuple[int, ...],
+        temperature: float | None = None,
+        adapter: PinnedAdapter | None = None,
+        *,
+        tell: Tell | None = None,
+    ) -> tuple[Candidate, ...]:
+        """One candidate per seed; `temperature` None: the role's own, `adapter` None: the agent's own. `tell` is given
+        the text while it is drawn."""
+        prompt, prompt_ids = self.prompted(view)
+        sampling = self._sampling
+        if temperature is not None:
+            sampling = msgspec.structs.replace(sampling, temperature=temperature)
+        speaking = self.voice.adapter if adapter is None else str(adapter)
+        request = Request(prompt_ids=prompt_ids, sampling=sampling, seeds=seeds, adapter=speaking)
+        if tell is None:
+            generations = await self.engine.generate(request)
+        else:
+            generations = await generate_aloud(self.engine, request, tell)
+        read: dict[tuple[int, ...], tuple[str, Payload]] = {}  # candidates are often equal
+        candidates = []
+        for generation, seed in zip(generations, seeds, strict=True):
+            ids = generation.token_ids[:-1] if generation.finish == "stop" else generation.token_ids
+            if ids not in read:
+                text = self.engine.tokenizer.decode(ids)
+                read[ids] = text, self.role.parse(text)
+            text, payload = read[ids]
+            candidates.append(
+                Candidate(
+                    role=self.role.name,
+                    prompt=prompt,
+                    prompt_ids=prompt_ids,
+                    text=text,
+                    payload=payload,
+                    generation=generation,
+                    temperature=sampling.temperature,
+                    seed=seed,
+                    choices=self._choices,
+                )
+            )
+        return tuple(candidates)
+
+    async def log_chances(self, view: View, texts: Sequence[str]) -> tuple[float, ...]:
+        """Of each text the log-probability, in nats, that it is said and nothing else; at temperature 1.
+
+        Raises:
+            EngineError: the engine cannot score.
+        """
+        prompt_ids, encode = self.prompted(view)[1], self.engine.tokenizer.encode
+        said = [encode(text) for text in texts]
+        ends = self.engine.stop_ids[:1]
+        said = [ids + ends if len(ids) < self._sampling.max_tokens else ids for ids in said]
+        # asked for at once, so that the engine scores them in one pass
+        scores = await together((self.engine.score(prompt_ids, ids, self.voice.adapter) for ids in said), "score")
+        return tuple(map(sum, scores))
 
     def most(self, view: View, candidates: int) -> tuple[int, int]:
         """Prompt and completion tokens that candidates can cost at most."""

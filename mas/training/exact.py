@@ -15,6 +15,7 @@ from mas.core.errors import EngineError
 from mas.core.role import View
 from mas.core.scenario import Decision, Scenario, Solvable
 from mas.graph.plan import Plan
+from mas.roles import PromptedRole
 from mas.runtime.team import TeamRuntime
 
 
@@ -29,11 +30,23 @@ async def exact_measures(
     Args:
         temperature: 0: of the greedy policy, None: each role's own.
     """
+    found = await exact_policy(runtime, scenario, temperature)
+    if found is None:
+        return {}
+    assert isinstance(scenario, Solvable)
+    policy, legal = found
+    return {**scenario.solve(policy), "legal": legal}
+
+
+async def exact_policy(
+    runtime: TeamRuntime, scenario: Scenario, temperature: float | None = None
+) -> tuple[dict[str, dict[str, float]], float] | None:
+    """The team's policy, by key of the decision and action, as `Solvable.solve` reads it, and `legal`; None where
+    `exact_measures` is empty. Seats of two policies can be put together, for one of them against the other."""
     decisions = scenario.decisions() if isinstance(scenario, Solvable) else ()
     speakers = _speakers(runtime.plan)
     if not decisions or any(not _is_scored(runtime.plan, speakers.get(one.seat), one) for one in decisions):
-        return {}
-    assert isinstance(scenario, Solvable)
+        return None
     policy, legal = {}, []
     for one in decisions:
         agent = speakers[one.seat]
@@ -41,13 +54,13 @@ async def exact_measures(
         try:
             scores = await runtime.log_chances(agent, view, one.legal)
         except EngineError:  # an engine elsewhere that exchanges text
-            return {}
+            return None
         if scores is None:
-            return {}
+            return None
         own = runtime.plan.roles[agent].spec.temperature
         policy[one.key] = dict(zip(one.legal, shares(scores, own if temperature is None else temperature), strict=True))
         legal.append(sum(exp(score) for score in scores))
-    return {**scenario.solve(policy), "legal": fmean(legal)}
+    return policy, fmean(legal)
 
 
 def shares(logprobs: Sequence[float], temperature: float) -> list[float]:
@@ -72,5 +85,8 @@ def _speakers(plan: Plan) -> dict[str, str]:
 def _is_scored(plan: Plan, agent: str | None, decision: Decision) -> bool:
     if agent is None:
         return False
-    spec = plan.roles[agent].spec
-    return spec.pattern is None and set(decision.legal) <= set(spec.choices)
+    role = plan.roles[agent]
+    spec, said = role.spec, set(decision.legal)
+    if isinstance(role, PromptedRole) and role.is_spelled:
+        said = set("".join(said)) if max(map(len, said)) <= spec.max_tokens else said
+    return spec.pattern is None and said <= set(spec.choices)

@@ -13,7 +13,7 @@ from mas.training.advantages.group import group_advantages
 from mas.training.advantages.returns import differences
 from mas.training.shaping.improvement import FeedbackReward, answer_score, improvement
 from mas.training.shaping.interaction import complement, proposer_reward, shared_sum
-from mas.training.shaping.red_team import Exchange, RedTeamRewards
+from mas.scenarios.red_team.rewards import Exchange, RedTeamRewards
 
 WALTZ = ORACLES["02_waltzrl"]
 WEIGHTS = WALTZ["weights_are_test_values"]
