@@ -164,6 +164,17 @@ async def test_one_side_can_be_held_still_while_the_other_learns(base: BaseModel
         assert has_moved(outcome) == {role: True, other: False}
 
 
+async def test_a_static_attacker_says_the_same_of_a_seed_always_and_learns_nothing(base: BaseModel) -> None:
+    outcome, turns = await train(base, "algorithm.team=static", steps=2)
+    assert has_moved(outcome) == {"shared": True}
+    attacks: dict[tuple[int, ...], set[str]] = {}
+    for turn in turns:
+        if turn.role == "attacker":
+            attacks.setdefault(turn.prompt_ids, set()).add(turn.text)
+    assert len(attacks) > 2
+    assert all(len(said) == 1 for said in attacks.values())
+
+
 class Known(ScriptedEngine):
     """Names the first letter with 1/2 for a and 1/10 for others, the second one with 1/6 each; refuses with 3/4 what
     has a in front, and with 1/4 all else."""
