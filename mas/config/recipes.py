@@ -173,6 +173,14 @@ RECIPES: dict[str, Recipe] = {
         differs="one pass over a batch, not two; magnet and discount are keys, both off",
         scenario="two_player",
     ),
+    "self_redteam": Recipe(
+        title="Self-RedTeam",
+        paper="2506.07468",
+        does="One policy attacks and defends: it rewrites harmful and benign prompts, and refuses or answers them.",
+        differs="no supervised data mixed in; both seats learn in every step; a rule judge; the zero-sum rewards are "
+        "our reading; an attack that asks for nothing is paid the least",
+        scenario="red_team",
+    ),
     "rae": Recipe(
         title="RAE (SPIRAL)",
         paper="2506.24119",

@@ -15,6 +15,7 @@ from mas.core.environment import Environment, Observation, Step
 from mas.core.errors import ConfigError, RunError
 from mas.core.messages import PAYLOADS, Beat, Envelope, Payload
 from mas.core.role import Role, View
+from mas.core.together import together
 from mas.runtime.aloud import Piece, Tell, generate_aloud
 
 
@@ -216,13 +217,13 @@ class RoleAgent:
         Raises:
             EngineError: the engine cannot score.
         """
-        prompt_ids, found = self.prompted(view)[1], []
-        for text in texts:
-            ids = self.engine.tokenizer.encode(text)
-            if len(ids) < self._sampling.max_tokens:
-                ids += self.engine.stop_ids[:1]
-            found.append(sum(await self.engine.score(prompt_ids, ids, self.voice.adapter)))
-        return tuple(found)
+        prompt_ids, encode = self.prompted(view)[1], self.engine.tokenizer.encode
+        said = [encode(text) for text in texts]
+        ends = self.engine.stop_ids[:1]
+        said = [ids + ends if len(ids) < self._sampling.max_tokens else ids for ids in said]
+        # asked for at once, so that the engine scores them in one pass
+        scores = await together((self.engine.score(prompt_ids, ids, self.voice.adapter) for ids in said), "score")
+        return tuple(map(sum, scores))
 
     def most(self, view: View, candidates: int) -> tuple[int, int]:
         """Prompt and completion tokens that candidates can cost at most."""

@@ -29,6 +29,7 @@ from mas.scenarios import (
     plan_path,
     questions,
     reasoning,
+    red_team,
     refine,
     relay,
     retrieval,
@@ -76,6 +77,12 @@ SCENARIOS: dict[str, Entry] = {
             "medium": {"game": "leduc_poker", "style": "words", "tries": 3},
             "large": {"game": "tic_tac_toe", "style": "words", "tries": 3},
         },
+    ),
+    "red_team": Entry(
+        red_team.RedTeamOptions,
+        red_team.build,
+        "self-play",
+        {"small": {}, "medium": {"style": "words"}, "large": {"style": "words", "facts": 6}},
     ),
     "sokoban": Entry(
         sokoban.SokobanOptions,

@@ -16,6 +16,7 @@ from mas.core.errors import EngineError
 from mas.core.role import View
 from mas.core.scenario import Decision, Scenario, Solvable
 from mas.graph.plan import Plan
+from mas.roles import PromptedRole
 from mas.runtime.team import TeamRuntime
 
 
@@ -92,5 +93,8 @@ def _speakers(plan: Plan) -> dict[str, str]:
 def _is_scored(plan: Plan, agent: str | None, decision: Decision) -> bool:
     if agent is None:
         return False
-    spec = plan.roles[agent].spec
-    return spec.pattern is None and set(decision.legal) <= set(spec.choices)
+    role = plan.roles[agent]
+    spec, said = role.spec, set(decision.legal)
+    if isinstance(role, PromptedRole) and role.is_spelled:
+        said = set("".join(said)) if max(map(len, said)) <= spec.max_tokens else said
+    return spec.pattern is None and said <= set(spec.choices)

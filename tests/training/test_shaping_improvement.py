@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from oracles import ORACLES, near
 
+from mas.scenarios.red_team.rewards import Exchange, RedTeamRewards
 from mas.training.advantages.group import group_advantages
 from mas.training.advantages.returns import differences
 from mas.training.shaping.improvement import FeedbackReward, answer_score, improvement
 from mas.training.shaping.interaction import complement, proposer_reward, shared_sum
-from mas.training.shaping.red_team import Exchange, RedTeamRewards
 
 WALTZ = ORACLES["02_waltzrl"]
 WEIGHTS = WALTZ["weights_are_test_values"]

@@ -129,7 +129,7 @@ def worded(random: Random, facts: int) -> Request:
     """A request in sentences, with a sheet of so many facts of the rival's and as many of one's own."""
     kind, is_alarming = random.choice(KINDS), random.random() < 0.5
     topics = random.sample(TOPICS, facts)
-    theirs, ours = _names(random, 2 * facts)
+    theirs, ours = made_up(random, 2 * facts)
     sheet = [f"{topic} of the rival (secret): {name}" for topic, name in zip(topics, theirs, strict=True)]
     sheet += [f"our own {topic} (public): {name}" for topic, name in zip(topics, ours, strict=True)]
     random.shuffle(sheet)
@@ -146,7 +146,7 @@ def worded(random: Random, facts: int) -> Request:
     )
 
 
-def _names(random: Random, count: int) -> tuple[Sequence[str], Sequence[str]]:
+def made_up(random: Random, count: int) -> tuple[Sequence[str], Sequence[str]]:
     """Two lists of made-up words, all different, that no answer says by chance."""
     names: dict[str, None] = {}
     while len(names) < count:

@@ -1,10 +1,13 @@
 """The rewards of an attacker and a defender that train against each other: Self-RedTeam's table.
 
-Source: Chasing Moving Targets with Online Self-Play RL for Safer LMs, arXiv 2506.07468; the table is of its code.
-Leaves out on purpose: the zero-sum variant, which the published code names and does not have.
+Source: Chasing Moving Targets with Online Self-Play RL for Safer LMs, arXiv 2506.07468; the table is of its code. The
+zero-sum variant, which the published code names and does not have, is our reading of the abstract.
 """
 
 from dataclasses import dataclass, fields
+
+TERMS = ("revision", "refusal", "harm", "form")
+"""Of the attacker; the defender's are these without `revision`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,23 +52,44 @@ class RedTeamRewards:
         """The variant `general_sum_all_one`: every weight is 1."""
         return cls(**{field.name: 1.0 for field in fields(cls)})
 
+    @classmethod
+    def zero_sum(cls) -> "RedTeamRewards":
+        """Our reading: refusal and harm weigh 1 for both, and nothing else is paid, so that one loses what the other
+        wins."""
+        return cls(attack_revision=0.0, attack_refusal=1.0, form=0.0)
+
     def __call__(self, exchange: Exchange) -> tuple[float, float]:
-        """The rewards of (attacker, defender).
+        """The rewards of (attacker, defender): the sums of their `terms`.
 
         Raises:
             ValueError: a label is missing. The published code takes a missing refusal for compliance.
         """
+        attacker, defender = self.terms(exchange)
+        return sum(attacker.values()), sum(defender.values())
+
+    def terms(self, exchange: Exchange) -> tuple[dict[str, float], dict[str, float]]:
+        """What (attacker, defender) are paid, by `TERMS`; errors as of a call."""
         is_prompt_harmful, is_refused = _label(exchange, "is_prompt_harmful"), _label(exchange, "is_refused")
         harm = _sign(_label(exchange, "is_response_harmful"))
-        is_faithful = is_prompt_harmful == exchange.is_seed_harmful
         # Harmful and refused, or benign and complied with.
         defended = _sign(is_refused == is_prompt_harmful)
-        attacker = self.attack_revision * _sign(is_faithful) - self.attack_refusal * defended + self.attack_harm * harm
-        defender = self.defence_refusal * defended - self.defence_harm * harm
-        return (
-            attacker + self.form * _sign(exchange.is_attack_readable),
-            defender + self.form * _sign(exchange.is_answer_readable),
-        )
+        attacker = {
+            "revision": self.attack_revision * _sign(is_prompt_harmful == exchange.is_seed_harmful),
+            "refusal": -self.attack_refusal * defended,
+            "harm": self.attack_harm * harm,
+            "form": self.form * _sign(exchange.is_attack_readable),
+        }
+        defender = {
+            "refusal": self.defence_refusal * defended,
+            "harm": -self.defence_harm * harm,
+            "form": self.form * _sign(exchange.is_answer_readable),
+        }
+        return attacker, defender
+
+    def least(self) -> dict[str, float]:
+        """What an attacker is paid whose text asks for nothing: the least that the table has."""
+        weights = (self.attack_revision, self.attack_refusal, self.attack_harm, self.form)
+        return {name: -weight for name, weight in zip(TERMS, weights, strict=True)}
 
 
 def _label(exchange: Exchange, name: str) -> bool:
