@@ -27,6 +27,7 @@ from mas.scenarios import (
     matrix_games,
     negotiation,
     plan_path,
+    propose,
     questions,
     reasoning,
     refine,
@@ -77,6 +78,7 @@ SCENARIOS: dict[str, Entry] = {
             "large": {"game": "tic_tac_toe", "style": "words", "tries": 3},
         },
     ),
+    "propose": Entry(propose.ProposeOptions, propose.build, "self-play"),
     "sokoban": Entry(
         sokoban.SokobanOptions,
         sokoban.build,
