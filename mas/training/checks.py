@@ -304,6 +304,6 @@ def check_proposer(algorithm: AlgorithmOptions, scenario: Scenario, team: TeamSp
     is_alone = len(set(roles)) == len(roles) and not any(edge.map for edge in team.edges)
     if algorithm.advantage.key == "episode" and is_alone:
         raise ConfigError(
-            f"algorithm.advantage.key=episode compares the agents of one role in an episode, and team {team.name!r} has "
-            "one of each: leave it out, or choose a team in which several agents have one role"
+            f"algorithm.advantage.key=episode compares the agents of one role in an episode, and team {team.name!r} "
+            "has one of each: leave it out, or choose a team in which several agents have one role"
         )

@@ -19,12 +19,13 @@ from mas.scenarios.propose.questions import (
     told_solver,
 )
 
-SHOWN = 1
+SHOWN = 3
 """Answers that are shown for each proposal."""
 
 
 def demonstrations(random: Random, skill: float, asked: int) -> Iterator[tuple[str, str]]:
-    """A proposal and some answers in turn, in letters: right with `skill`, by habit else (see `Novice`).
+    """A proposal, of the first document that allows one, and some answers in turn, in letters: right with `skill`, by
+    habit else (see `Novice`).
 
     The habits: to ask after anything that is worth the answer, and to answer with what the thing is worth, whatever is
     to be added.
@@ -32,8 +33,8 @@ def demonstrations(random: Random, skill: float, asked: int) -> Iterator[tuple[s
     novice = Novice(random, skill)
     while True:
         case = make(random, asked)
-        said = novice.answer(random.choice(good_questions(case)), f"{ANYTHING}+0", "?")
-        yield f"{told_proposer(case)}", _guess(random) if "?" in said else said
+        said = novice.answer(good_questions(case)[0], f"{ANYTHING}+0", "?")
+        yield f"{told_proposer(case)}>", _guess(random) if "?" in said else said
         for _ in range(SHOWN):
             question = random_question(random)
             (right,), (worth,) = answers(question, case.documents), answers(f"{question[0]}+0", case.documents)

@@ -29,7 +29,8 @@ class Case(msgspec.Struct, frozen=True):
     """One task.
 
     Attributes:
-        own: the proposer's documents; noise: the others, which the solvers have, too.
+        own: the proposer's documents, as a search for the answer finds them: those nearest to it first.
+        noise: the others, which the solvers have, too.
         answer: what the proposal must have for an answer. asked: questions that were asked of these documents before.
         fixed: a question of the world's own about any of the documents, for solvers to be measured by.
     """
@@ -72,13 +73,18 @@ def failed_gate(case: Case, question: str) -> Gate | None:
 def make(random: Random, asked: int) -> Case:
     """A case of whose documents `asked` questions with this answer were asked before, or all but one."""
     documents = [thing + random.choice(VALUES) for thing in THINGS]
-    own = tuple(sorted(random.sample(documents, OWN)))
+    found = random.sample(documents, OWN)
+    (answer,) = answers(f"{found[0][0]}{_offset(random)}", found)
+    own = tuple(sorted(found, key=lambda one: _distance(one, answer)))
     noise = tuple(one for one in documents if one not in own)
-    source = random.choice(own)
-    (answer,) = answers(f"{source[0]}{_offset(random)}", own)
     good = [one for one in QUESTIONS if one[0] != ANYTHING and answers(one, own) == {answer}]
     before = tuple(random.sample(good, min(asked, len(good) - 1)))
     return Case(own, noise, answer, before, random_question(random))
+
+
+def _distance(document: str, answer: str) -> int:
+    steps = (int(answer) - int(document[1])) % 10
+    return min(steps, 10 - steps)
 
 
 def random_question(random: Random) -> str:
@@ -92,14 +98,14 @@ def _offset(random: Random) -> str:
 
 
 def good_questions(case: Case) -> tuple[str, ...]:
-    """All that pass every gate, of those that the proposer can know."""
-    known = {one[0] for one in case.own}
-    return tuple(one for one in QUESTIONS if one[0] in known and failed_gate(case, one) is None)
+    """All that pass every gate, of those that the proposer can know, in the order of its documents."""
+    about = [one for document in case.own for one in QUESTIONS if one[0] == document[0]]
+    return tuple(one for one in about if failed_gate(case, one) is None)
 
 
 def told_proposer(case: Case) -> str:
     """What the proposer sees, in one line: a value or a dot for each thing, the answer, what was asked."""
-    return f"P{''.join(one[::-1] for one in case.own)};{''.join(case.asked)};{case.answer}"
+    return f"P{''.join(case.own)};{case.answer};{''.join(case.asked)}"
 
 
 def told_solver(case: Case, question: str) -> str:
