@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Sequence
+from statistics import fmean
 from typing import Any
 
 import msgspec
@@ -195,8 +196,9 @@ async def test_a_run_pays_its_proposer_by_its_own_solvers(base_for: BaseFor) -> 
         p = episode.measures.get("solve_rate")
         assert len(solvers) == (0 if p is None else 5)
         assert proposer.rewards["own.proposal"] == pytest.approx(-1 if p is None else 1 - p)
-    shares = [metrics["measures"]["valid"] for metrics in steps.metrics]
-    assert all(0 < share < 1 for share in shares)
+    earned = [metrics["roles"]["proposer"]["terms"]["own.proposal"] for metrics in steps.metrics]
+    proposals = [episode.turns[0].rewards["own.proposal"] for episode in steps.episodes]
+    assert earned == [pytest.approx(fmean(part)) for part in (proposals[:16], proposals[16:])]
 
 
 @pytest.mark.parametrize(
