@@ -12,6 +12,7 @@ from mas.config.late import LateOptions
 from mas.config.losses import LossOptions
 from mas.config.opponents import OpponentsOptions
 from mas.config.preference import PreferenceOptions
+from mas.config.proposer import ProposerOptions
 from mas.config.reward_model import RewardModelOptions
 
 Share = Annotated[float, Field(ge=0, le=1)]
@@ -161,6 +162,7 @@ class RewardOptions(Options):
     `gain`: every turn but the last ones earns what it added to the mean log-probability of the right answer, which is
     compared by itself, as R is, and summed from each turn on. `partial`: wrong answers may earn something.
     `shared`: all agents of an episode are paid the sum of everybody's own terms, each beside the team's.
+    `proposer`: an own term of who poses tasks, by how the others fare with them.
     """
 
     alpha: float = 1.0
@@ -174,6 +176,7 @@ class RewardOptions(Options):
     gain: GainOptions | None = None
     partial: PartialOptions | None = None
     shared: bool = False
+    proposer: ProposerOptions | None = None
 
 
 class StrataOptions(Options):
@@ -250,8 +253,8 @@ class AdvantageOptions(Options):
     """What each turn's reward is compared with. In this order; what is not given is left out.
 
     `key`: within the `group` that was sampled (tree: one agent's candidates of one prompt and state; parallel: one
-    agent's trajectories of one task), one `prompt` of a task and agent, one `role` of the batch in one world (a game),
-    or the whole `batch`.
+    agent's trajectories of one task), one `prompt` of a task and agent, one `role` of an `episode` (agents that did the
+    same there), one `role` of the batch in one world (a game), or the whole `batch`.
     A = (R - baseline) / scale. `baseline`: the `mean` of the group, of the others in it (`leave_one_out`), weighted by
     tokens (`length_weighted`), the second best (`best`), `none`, the role's `running` mean, which forgets by `decay`,
     or what a `critic` expected, token by token and in no group. A group of one gets 0 (`zero`) or its reward (`raw`).
@@ -266,7 +269,7 @@ class AdvantageOptions(Options):
     batch).
     """
 
-    key: Literal["group", "prompt", "role", "batch"] = "group"
+    key: Literal["group", "prompt", "episode", "role", "batch"] = "group"
     baseline: Literal["mean", "leave_one_out", "length_weighted", "best", "none", "running", "critic"] = "mean"
     scale: Literal["std", "none", "nonzero"] = "std"
     single: Literal["zero", "raw"] = "zero"

@@ -419,6 +419,16 @@ RECIPES: dict[str, Recipe] = {
         scenario="plan_path",
         needs="several turns",
     ),
+    "search_self_play": Recipe(
+        title="Search Self-Play",
+        paper="2510.18821",
+        does="One policy writes questions and attempts them: paid 1 - p for a question that a share p of five attempts "
+        "solves, while these are compared with each other.",
+        differs="solvers read their documents and do not search; gates are rules; a refused proposal leaves its place "
+        "empty, with no pool of earlier questions; one turn each",
+        scenario="propose",
+        needs="a role that poses tasks, and several agents of one role that attempt them",
+    ),
     "opo": Recipe(
         title="OPO",
         paper="2505.23585",

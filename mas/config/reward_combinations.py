@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 def why_unpayable(algorithm: "AlgorithmOptions") -> str | None:
     """Why parts do not go together; None: they do."""
     wrong = _of_attempts(algorithm) | _of_reward_models(algorithm) | _of_late_terms(algorithm)
-    wrong |= _of_answers(algorithm) | _of_sharing(algorithm)
+    wrong |= _of_answers(algorithm) | _of_sharing(algorithm) | _of_proposers(algorithm)
     return next((reason for reason, is_wrong in wrong.items() if is_wrong), None)
 
 
@@ -150,5 +150,16 @@ def _of_sharing(algorithm: "AlgorithmOptions") -> dict[str, bool]:
         ),
         "reward.shared changes what adapters learn from, and update=training_free trains none: leave it out": (
             is_shared and algorithm.is_training_free
+        ),
+    }
+
+
+def _of_proposers(algorithm: "AlgorithmOptions") -> dict[str, bool]:
+    is_there, mode = algorithm.reward.proposer is not None, algorithm.sampler.mode
+    return {
+        "reward.proposer reads how the attempts of a whole episode went, and candidates of one decision share none: "
+        f"write sampler.mode=parallel in place of {mode}": is_there and mode != "parallel",
+        "reward.proposer changes what adapters learn from, and update=training_free trains none: leave it out": (
+            is_there and algorithm.is_training_free
         ),
     }

@@ -27,6 +27,7 @@ from mas.scenarios import (
     matrix_games,
     negotiation,
     plan_path,
+    propose,
     questions,
     reasoning,
     red_team,
@@ -84,6 +85,7 @@ SCENARIOS: dict[str, Entry] = {
         "self-play",
         {"small": {}, "medium": {"style": "words"}, "large": {"style": "words", "facts": 6}},
     ),
+    "propose": Entry(propose.ProposeOptions, propose.build, "self-play"),
     "sokoban": Entry(
         sokoban.SokobanOptions,
         sokoban.build,

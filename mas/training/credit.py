@@ -161,6 +161,8 @@ def _key(turn: Turn, key: str) -> Hashable:
         return turn.group
     if key == "prompt":
         return turn.task, turn.agent, turn.prompt_ids
+    if key == "episode":
+        return turn.episode, turn.role
     return (f"{turn.world}/{turn.role}" if turn.world else turn.role) if key == "role" else None
 
 

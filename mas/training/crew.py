@@ -37,6 +37,7 @@ from mas.training.checks import (
     check_fork,
     check_inherit,
     check_late,
+    check_proposer,
     check_repairs,
     check_seats,
     check_shared,
@@ -140,6 +141,7 @@ def check_trainable(config: Config, scenario: Scenario) -> None:
     check_fork(config, adapters)
     check_turns(config.algorithm, scenario, team)
     check_seats(algorithm, scenario, team)
+    check_proposer(algorithm, scenario, team)
     check_spending(algorithm, team)
     check_inherit(algorithm, team)
     check_answers(algorithm, scenario, team)

@@ -19,6 +19,7 @@ from mas.training.sampling.modes import SAMPLERS
 from mas.training.sampling.selection import filter_groups
 from mas.training.sampling.success_replay import SuccessReplay
 from mas.training.schedules import Horizon
+from mas.training.shaping.proposing import paid_proposers
 from mas.training.tasks.plan import Planned, TaskPlan, outcome_of
 
 
@@ -91,6 +92,8 @@ class Rollout:
         if self.replay is not None:
             played = [self.replay.mended(group, step) for group in played]
         rewards = self._algorithm.reward
+        if rewards.proposer is not None:
+            played = [paid_proposers(group, rewards.proposer) for group in played]
         return played, [
             outcome_of(one.pick, group, rewards, trained) for one, group in zip(planned, played, strict=True)
         ]
