@@ -158,7 +158,16 @@ def print_forgetting(league: str, name: str, games: int, seed: int, confidence: 
 
 
 def print_response(
-    to: str, game: str, overrides: list[str], out: Path, games: int, confidence: float, seed: int, at_once: int
+    to: str,
+    game: str,
+    overrides: list[str],
+    out: Path,
+    games: int,
+    confidence: float,
+    seed: int,
+    at_once: int,
+    *,
+    is_drawn: bool = False,
 ) -> None:
     """Train an answer to a player, and print what it gets against it."""
     from mas.league.respond import respond, response_config
@@ -166,7 +175,17 @@ def print_response(
     if any(word.lstrip("+").startswith(("run_dir=", "algorithm.opponents")) for word in overrides):
         raise ConfigError("run_dir and algorithm.opponents are said by --out and --to: leave them out")
     config, console = response_config(to, game, overrides), Console()
-    found = respond(to, config, out, games=games, seed=seed, confidence=confidence, at_once=at_once, console=console)
+    found = respond(
+        to,
+        config,
+        out,
+        games=games,
+        seed=seed,
+        confidence=confidence,
+        at_once=at_once,
+        is_drawn=is_drawn,
+        console=console,
+    )
     for line in response_lines(found, confidence):
         console.print(line, markup=False, highlight=False, soft_wrap=True)
 

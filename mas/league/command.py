@@ -115,13 +115,16 @@ def respond(
     ),
     games: Annotated[int, typer.Option(min=2, help="new games by which it is measured, as many from each seat")] = 2000,
     confidence: Confidence = 0.95,
+    drawn: Annotated[
+        bool, typer.Option("--drawn", help="in these games it draws its moves, as in training, not the likeliest")
+    ] = False,
     seed: Annotated[int, typer.Option(help="of the deals of these games")] = 0,
     at_once: AtOnce = 64,
 ) -> None:
     """Train an answer to one player, and say what it gets: a lower bound of how exploitable that player is."""
     from mas.league.actions import print_response
 
-    print_response(to, game, overrides or [], out, games, confidence, seed, at_once)
+    print_response(to, game, overrides or [], out, games, confidence, seed, at_once, is_drawn=drawn)
 
 
 @league.command()

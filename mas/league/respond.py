@@ -27,6 +27,10 @@ from mas.scenarios.attempts import configured_scenario
 from mas.training.run import train_in_directory
 from mas.training.trainer import Outcome
 
+_GROUPS = (
+    *("algorithm.advantage.key=group", "algorithm.advantage.baseline=mean", "algorithm.advantage.scale=std"),
+    "algorithm.sampler.candidates=8",
+)
 GAMES = "response.db"
 """The file of the answer's run that has the games by which it was measured."""
 
@@ -70,13 +74,15 @@ def respond(
     seed: int = 0,
     confidence: float = 0.95,
     at_once: int = 64,
+    is_drawn: bool = False,
     console: Console | None = None,
 ) -> Response:
-    """Train an answer to one player in a directory, and measure it there, always the likeliest move, in new games.
+    """Train an answer to one player in a directory, and measure it there in new games.
 
     Args:
         source: whom to answer; a run without a step is written down with its latest one.
         config: as in `train_against`. games: an even number, each deal from both seats. seed: of their deals.
+        is_drawn: the answer draws its moves as in training, instead of saying the likeliest.
 
     Raises:
         ConfigError: a game that is not of two seats. Otherwise as `train_against` and `run_tournament`.
@@ -87,16 +93,19 @@ def respond(
         raise ConfigError(f"an answer is measured in games of two seats, team {team.name!r} plays {len(team.plays)}")
     outcome = train_against(config, {TARGET: source}, {TARGET: 1.0}, out, console=console)
     scenario = configured_scenario(config)
-    players = {ANSWER: str(RunSource(out, outcome.progress.step or None, is_greedy=True)), TARGET: source}
+    players = {ANSWER: str(RunSource(out, outcome.progress.step or None, is_greedy=not is_drawn)), TARGET: source}
     pool = LeaguePool(config, scenario, OpponentsOptions(players=players), players)
     terms = Terms(game=pool.world.id, players=players, games=games, seed=seed)
-    name = f"{source}, {outcome.progress.step} steps, {games} games, seed {seed}"
+    name = f"{source}, {outcome.progress.step} steps, {games} games, seed {seed}{', drawn' if is_drawn else ''}"
     found = asyncio.run(played(name, terms, Store.open(str(out / GAMES)), pool.world, at_once))
     return response_of(source, tuple(pool.world.open().spec.seats), found, confidence)
 
 
 def response_config(source: str, game: str, overrides: Sequence[str]) -> Config:
     """The configuration that an answer is trained with: of the run that is answered, or for others of a game.
+
+    Where the run has a running mean per role, the answer compares the candidates of a task instead: they have one deal
+    and one opponent.
 
     Args:
         game: SCENARIO:GAME; empty: that of the run. overrides: over all that.
@@ -110,13 +119,14 @@ def response_config(source: str, game: str, overrides: Sequence[str]) -> Config:
             raise ConfigError(f"--game is needed, as two_player:kuhn_poker: {source} plays any")
         name, _, kind = open_world(game).id.partition(":")
         chosen = [f"scenario={name}", *([f"scenario.options.game={kind}"] if kind else [])]
-        algorithm = [] if any(word.startswith("algorithm=") for word in overrides) else ["algorithm=spiral"]
-        return load_config([*chosen, *algorithm, *overrides])
-    config = load_run_config(run.path, overrides)
+        usual = [] if any(word.startswith("algorithm=") for word in overrides) else ["algorithm=spiral", *_GROUPS]
+        return load_config([*chosen, *usual, *overrides])
+    stored = load_run_config(run.path)
+    more = _GROUPS if stored.algorithm.advantage.baseline == "running" else ()
+    config = load_run_config(run.path, [*more, *overrides])
     if game not in ("", known := game_id(config.scenario)):
         raise ConfigError(f"--game {game}: run {run.path} plays {known}; leave --game out")
-    # what only some of its roles learned, or ended its training, is not what an answer needs
-    usual = load_config()
-    algorithm_of = config.algorithm.model_copy(update={"roles": (), "stages": ()})
-    train = config.train.model_copy(update={"target": usual.train.target, "token_budget": usual.train.token_budget})
-    return config.model_copy(update={"algorithm": algorithm_of, "train": train})
+    # Whom the run trained, and what ended that, is its own affair.
+    algorithm = config.algorithm.model_copy(update={"roles": (), "stages": ()})
+    train = config.train.model_copy(update={"target": None, "token_budget": None})
+    return config.model_copy(update={"algorithm": algorithm, "train": train})

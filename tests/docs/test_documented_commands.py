@@ -55,6 +55,9 @@ def shortened(words: list[str], small: tuple[str, ...]) -> list[str]:
         # Text that is learned has no LoRA.
         fit = [word for word in small if "lora" not in word] if "algorithm=training_free" in words else small
         return [*words, *SHORT, *fit, *(more for word in words for more in SHORTER.get(word, ()))]
+    if words[:2] == ["league", "respond"]:
+        is_run = any(word.startswith("run:") for word in words)
+        return [*words, "--games", "20", *SHORT, *(() if is_run else small)]
     is_untrained = name == "run" and "=" in rest[0]
     is_played = name == "play" and not {"--others", "--run"} & set(rest) and "/solo" not in rest[0]
     if name == "base" or is_untrained or is_played:
