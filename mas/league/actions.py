@@ -23,7 +23,17 @@ from mas.league.sources import pinned
 from mas.league.standings import Table, standings
 from mas.league.statistics import bonferroni, games_needed, holm
 from mas.league.store import Store
-from mas.league.tell import differences, forgetting, growth_chart, ladder, lineage, notes, story, verdict_line
+from mas.league.tell import (
+    differences,
+    forgetting,
+    growth_chart,
+    ladder,
+    lineage,
+    notes,
+    response_lines,
+    story,
+    verdict_line,
+)
 from mas.league.tournament import Terms
 from mas.observe.atomic import write_text_atomic
 from mas.observe.curves_svg import curves_svg
@@ -132,6 +142,39 @@ def print_forgetting(league: str, name: str, games: int, seed: int, confidence: 
     store = _opened(league)
     member, found = play_ancestors(store, name, games=games, seed=seed, at_once=at_once)
     Console().print(forgetting(member, ancestors(store.members(), member.name), found, confidence))
+
+
+def print_response(
+    to: str,
+    game: str,
+    overrides: list[str],
+    out: Path,
+    games: int,
+    confidence: float,
+    seed: int,
+    at_once: int,
+    *,
+    is_drawn: bool = False,
+) -> None:
+    """Train an answer to a player, and print what it gets against it."""
+    from mas.league.respond import respond, response_config
+
+    if any(word.lstrip("+").startswith(("run_dir=", "algorithm.opponents")) for word in overrides):
+        raise ConfigError("run_dir and algorithm.opponents are said by --out and --to: leave them out")
+    config, console = response_config(to, game, overrides), Console()
+    found = respond(
+        to,
+        config,
+        out,
+        games=games,
+        seed=seed,
+        confidence=confidence,
+        at_once=at_once,
+        is_drawn=is_drawn,
+        console=console,
+    )
+    for line in response_lines(found, confidence):
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
 def _opened(league: str) -> Store:

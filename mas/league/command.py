@@ -1,4 +1,4 @@
-"""The commands `mas league run|enter|members|forgetting|psro|table|match|export`."""
+"""The commands `mas league run|enter|members|forgetting|respond|psro|table|match|export`."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -139,6 +139,30 @@ def psro(
         enough=enough,
     )
     grow_populations(terms, out)
+
+
+@league.command()
+def respond(
+    to: Annotated[str, typer.Option("--to", help=f"whom to answer, a SOURCE: {SOURCES}")],
+    overrides: Annotated[
+        list[str] | None, typer.Argument(metavar="[OVERRIDES]...", help="of the training, as of mas train")
+    ] = None,
+    game: Annotated[str, typer.Option(help="SCENARIO:GAME, as two_player:kuhn_poker; default: that of the run")] = "",
+    out: Annotated[Path, typer.Option(help="the answer's run directory; the same command goes on with it")] = Path(
+        "runs/answer"
+    ),
+    games: Annotated[int, typer.Option(min=2, help="new games by which it is measured, as many from each seat")] = 2000,
+    confidence: Confidence = 0.95,
+    drawn: Annotated[
+        bool, typer.Option("--drawn", help="in these games it draws its moves, as in training, not the likeliest")
+    ] = False,
+    seed: Annotated[int, typer.Option(help="of the deals of these games")] = 0,
+    at_once: AtOnce = 64,
+) -> None:
+    """Train an answer to one player, and say what it gets: a lower bound of how exploitable that player is."""
+    from mas.league.actions import print_response
+
+    print_response(to, game, overrides or [], out, games, confidence, seed, at_once, is_drawn=drawn)
 
 
 @league.command()

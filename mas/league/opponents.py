@@ -26,7 +26,7 @@ from mas.league.chat import open_chat
 from mas.league.games import World, full_options
 from mas.league.match import Player, asked
 from mas.league.matchmaking import Distribution, draw, matched
-from mas.league.runs import LoadedRun, base_parts, load_run, seated
+from mas.league.runs import LoadedRun, base_parts, game_id, load_run, seated
 from mas.league.scripted import AtRandom, Scripted, scripted
 from mas.league.sources import RunSource, pinned
 from mas.league.store import Store
@@ -54,7 +54,7 @@ class LeaguePool:
         self, config: Config, scenario: Scenario, options: OpponentsOptions, players: Mapping[str, str]
     ) -> None:
         self._config, self._scenario, self._options = config, scenario, options
-        self.world = World(scenario.name, scenario.environment, full_options(config.scenario))
+        self.world = World(game_id(config.scenario), scenario.environment, full_options(config.scenario))
         self._scripts: dict[str, AtRandom | Scripted] = {}
         self.players: Mapping[str, str] = {}
         self.restore(pinned(players))
@@ -95,8 +95,20 @@ class LeaguePool:
                 elif source.startswith(CHAT):
                     found[name] = _Seated(await stack.enter_async_context(open_chat(source)))
                 else:
-                    found[name] = _Aside(self._scripts[source], aside)
+                    found[name] = await self._script(source, aside)
             yield found
+
+    async def _script(self, source: str, aside: ThreadPoolExecutor) -> Opponent:
+        """A search moves aside. The others do so at once, so that nothing depends on how quick they are; `minimax` once
+        it has walked through the game."""
+        player = self._scripts[source]
+        if source.startswith("mcts"):
+            return _Aside(player, aside)
+        if source.startswith("minimax"):
+            game = self.world.open()
+            game.reset(self._scenario.task("train", 0))
+            await _Aside(player, aside).move(game.to_move()[0], game, 0)
+        return _Seated(player)
 
     def _mix(self, points: Mapping[str, float]) -> Distribution:
         shares = self._options.shares
@@ -162,7 +174,7 @@ def _plain(name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Seated:
-    """A player that waits for others while it thinks."""
+    """A player that has moved at once, or waits for an engine."""
 
     player: Player
 

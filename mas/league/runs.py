@@ -8,15 +8,15 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from mas.config.load import load_run_config
-from mas.config.options import Config
+from mas.config.load import leaves, load_run_config
+from mas.config.options import Config, ScenarioOptions
 from mas.core.errors import ConfigError
 from mas.core.messages import Payload
 from mas.core.scenario import Scenario
 from mas.core.seeds import derive_seed, digest
 from mas.core.team import TeamSpec
 from mas.graph.find import find_team
-from mas.league.games import STYLE, World, full_options, translated
+from mas.league.games import GAME, STYLE, World, full_options, translated
 from mas.league.match import Chance
 from mas.league.sources import RunSource
 from mas.runtime.flow import Flow
@@ -122,7 +122,7 @@ async def seated(run: LoadedRun, prefix: str, base: BaseModel, engine: ServingEn
 def base_parts(config: Config, scenario: Scenario) -> dict[str, str]:
     """All that a base depends on, by key: runs that have it in common can speak through one."""
     model = config.model
-    kept = {f"model.{name}": str(value) for name, value in model.model_dump(exclude={"lora", "adapters"}).items()}
+    kept = {f"model.{name}": str(value) for name, value in leaves(model.model_dump(exclude={"lora", "adapters"}))}
     kept["model.lora.targets"] = " ".join(sorted(model.targets))
     return kept | ({"scenario of the tiny base": scenario.fingerprint()} if model.path == "tiny" else {})
 
@@ -133,9 +133,18 @@ def game_of(path: Path) -> str:
     Raises:
         RunDirectoryError: no such run. ConfigError: its scenario cannot be built.
     """
-    scenario = full_options(load_run_config(path).scenario)
-    game = scenario.options.get("game")
-    return scenario.name if game is None else f"{scenario.name}:{game}"
+    return game_id(load_run_config(path).scenario)
+
+
+def game_id(scenario: ScenarioOptions) -> str:
+    """The id of the game that a scenario plays.
+
+    Raises:
+        ConfigError: it cannot be built.
+    """
+    full = full_options(scenario)
+    game = full.options.get(GAME)
+    return full.name if game is None else f"{full.name}:{game}"
 
 
 async def _open_base(run: LoadedRun, rank: int, note: Note) -> tuple[BaseModel, ServingEngine]:
@@ -157,7 +166,7 @@ def load_run(source: RunSource, world: World) -> LoadedRun:
     scenario = configured_scenario(config)
     spec, wanted = scenario.environment().spec, world.open().spec
     if world.scenario is None or config.scenario.name != world.scenario.name or spec.name != wanted.name:
-        raise ConfigError(f"run {source.path} plays {game_of(source.path)}, not {world.id}: --game says what is played")
+        raise ConfigError(f"run {source.path} plays {game_of(source.path)}, not {world.id}: take a run of that game")
     if config.algorithm.is_training_free:
         raise ConfigError(f"run {source.path} has learned as text, without adapters: it cannot be a player yet")
     _check_seats(source, find_team(scenario, config.algorithm.team), wanted.seats)

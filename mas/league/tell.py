@@ -12,7 +12,9 @@ from mas.league.gate import Verdict, ancestors, best_of, judge, points_at_gate
 from mas.league.growth_terms import Told
 from mas.league.match import replay
 from mas.league.records import Game, Member
+from mas.league.response import Response
 from mas.league.standings import Comparison, Standing, Table
+from mas.league.statistics import Interval
 from mas.observe.report_records import Chart, Series
 
 
@@ -34,6 +36,25 @@ def _cells(row: Standing) -> tuple[str, ...]:
     points = f"{rate:.2f} ({row.interval.low:.2f}-{row.interval.high:.2f})" if row.games else "-"
     shares = ("-" if share is None else f"{share:.2f}" for share in (row.nash, row.alpha_rank))
     return (f"{row.rating.ordinal:.1f}", f"{row.wins}-{row.draws}-{row.losses}", points, f"{row.payoff:+.2f}", *shares)
+
+
+def response_lines(found: Response, confidence: float) -> list[str]:
+    """What an answer got, seat by seat, and what that says of the player."""
+
+    def told(mean: float, interval: Interval) -> str:
+        return f"{mean:+.3f} a game ({confidence:.0%}: {interval.low:+.3f} to {interval.high:+.3f})"
+
+    lines = [f"the answer as {seat}: {told(*got)}" for seat, got in found.seats.items()]
+    lines.append(f"over both seats, {found.games:,} games: {told(found.mean, found.interval)}")
+    if found.is_zero_sum:
+        low = max(found.interval.low, 0.0)
+        lines.append(
+            f"{found.source} can be exploited by {low:.3f} at least ({(1 + confidence) / 2:.1%} sure), so its NashConv "
+            f"is {2 * low:.3f} at least; another answer may get more"
+        )
+    else:
+        lines.append("the game is not zero-sum: what the answer gets bounds no exploitability")
+    return lines
 
 
 def differences(table: Table, correction: str = "Holm") -> list[Grid]:

@@ -27,9 +27,10 @@ from mas.observe.run_directory import RunDirectory
 from mas.serving.model import BaseModel, load_base
 from mas.serving.peft_files import to_files
 from mas.training.checkpoint import list_checkpoints
-from mas.training.crew import Opening, check_engine, check_trainable
+from mas.training.crew import Opening, check_engine, check_trainable, new_adapters, trainable_adapters
 from mas.training.libraries import FOLDER, library_files
 from mas.training.opponents import Pool, open_opponents
+from mas.training.saved import started
 from mas.training.tasks.arms import Builder
 from mas.training.tasks.plan import plan_tasks
 from mas.training.traced import traced_run
@@ -92,6 +93,9 @@ def train_in_directory(
     base = None  # no adapter is trained where a server elsewhere plays
     if config.engine.name != "openai":
         base = open_base(config, scenario, lambda text: console.print(text, style="dim", highlight=False))
+    if base is not None and config.train.start is not None:
+        names = set(trainable_adapters(team, config.algorithm.policy).values())
+        started(new_adapters(base, names, config.train.seed), config.train.start, base)
     if opening is None:
         check_engine(config, team, base)
     usual = Config().model_dump(mode="json")
