@@ -60,6 +60,9 @@ def shortened(words: list[str], small: tuple[str, ...]) -> list[str]:
         return [*words, "--games", "20", *SHORT, *(() if is_run else small)]
     is_untrained = name == "run" and "=" in rest[0]
     is_played = name == "play" and not {"--others", "--run"} & set(rest) and "/solo" not in rest[0]
+    if words[:2] == ["league", "psro"]:  # options and overrides that stand later win
+        few = [word for word in (*SHORT, *small) if not word.startswith("train.steps=")]
+        return [*words, "--iterations", "1", "--steps", "1", *few]
     if name == "base" or is_untrained or is_played:
         return [*words, *small]
     return ["eval", *(word for word in rest if word != "200"), "2"] if name == "eval" and rest[-1] == "200" else words
