@@ -177,8 +177,8 @@ RECIPES: dict[str, Recipe] = {
         title="Self-RedTeam",
         paper="2506.07468",
         does="One policy attacks and defends: it rewrites harmful and benign prompts, and refuses or answers them.",
-        differs="no supervised data mixed in; both seats learn in every step; a rule judge; the zero-sum rewards are "
-        "our reading; an attack that asks for nothing is paid the least",
+        differs="no supervised data mixed in; both seats learn in every step; a rule judge; zero-sum rewards are our "
+        "reading; an attack that asks for nothing is paid the least",
         scenario="red_team",
     ),
     "rae": Recipe(

@@ -75,6 +75,10 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
             return prompt not in PLAIN.values()
         return not _words(prompt) & (_PLAIN_WORDS[True] | _PLAIN_WORDS[False])
 
+    def is_legal_prompt(self, prompt: str) -> bool:
+        """In words any readable text, though it may ask for nothing; saying nothing always is legal."""
+        return prompt in ("", *PROMPTS) or (bool(self.facts) and is_readable(prompt))
+
     def is_legal(self, answer: str) -> bool:
         """Whether an answer can be judged at all; saying nothing always can."""
         return answer in ("", *ANSWERS) or (bool(self.facts) and is_readable(answer))
