@@ -126,8 +126,8 @@ async def test_a_rejected_proposal_costs_no_solver_a_token_and_has_the_invalid_r
         assert episode.calls == 1
         assert episode.completion_tokens == len(turn.completion_ids)
         assert episode.prompt_tokens == len(turn.prompt_ids)
-    algorithm = load_config(["scenario=propose", "algorithm=search_self_play", "algorithm.reward.proposer.invalid=0"])
-    for options, invalid in ((PRESET, -1.0), (algorithm.algorithm, 0.0)):
+    algorithm = load_config(["scenario=propose", "algorithm=search_self_play", "algorithm.reward.proposer.invalid=-1"])
+    for options, invalid in ((PRESET, 0.0), (algorithm.algorithm, -1.0)):
         found = advantages(episodes, options)
         assert {tuple(found[episode.id]) for episode in rejected} == {(invalid,)}
         assert all(found[one.id][0] == near(0.6) for one in episodes if one not in rejected)
@@ -195,7 +195,7 @@ async def test_a_run_pays_its_proposer_by_its_own_solvers(base_for: BaseFor) -> 
         proposer, *solvers = episode.turns
         p = episode.measures.get("solve_rate")
         assert len(solvers) == (0 if p is None else 5)
-        assert proposer.rewards["own.proposal"] == pytest.approx(-1 if p is None else 1 - p)
+        assert proposer.rewards["own.proposal"] == pytest.approx(0 if p is None else 1 - p)
     earned = [metrics["roles"]["proposer"]["terms"]["own.proposal"] for metrics in steps.metrics]
     proposals = [episode.turns[0].rewards["own.proposal"] for episode in steps.episodes]
     assert earned == [pytest.approx(fmean(part)) for part in (proposals[:16], proposals[16:])]
