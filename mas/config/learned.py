@@ -58,8 +58,8 @@ LEARNED: dict[str, Learned] = {
     "parallel_grpo": Learned("relay", tokens=26_000, before=0.21, after=0.71),
     "pass_at_k": Learned("relay", tokens=25_000, before=0.21, after=0.51),
     "pilotrl": Learned("plan_path", tokens=205_000, before=0.18, after=0.64),
-    "poad": Learned("plan_path", tokens=218_000, before=0.18, after=0.83),
-    "ppo": Learned("relay", tokens=26_000, before=0.21, after=0.65),
+    "poad": Learned("plan_path", tokens=219_000, before=0.18, after=0.75),
+    "ppo": Learned("relay", tokens=26_000, before=0.21, after=0.70),
     "rae": Learned("relay", tokens=26_000, before=0.21, after=0.55),
     "re_rest": Learned("refine", tokens=6000, before=0.54, after=0.97),
     "reinforce_pp": Learned("relay", tokens=26_000, before=0.21, after=0.70),
@@ -77,6 +77,6 @@ LEARNED: dict[str, Learned] = {
     "tool_learner": Learned("tool_use", tokens=44_000, before=0.00, after=0.99),
     "tool_rl": Learned("tool_use", tokens=47_000, before=0.00, after=0.16),
     "training_free": Learned("relay", tokens=38_000, before=0.21, after=0.13),
-    "turn_ppo": Learned("plan_path", tokens=199_000, before=0.18, after=0.71),
+    "turn_ppo": Learned("plan_path", tokens=199_000, before=0.18, after=0.69),
     "waltzrl": Learned("safe_reply", tokens=71_000, before=0.37, after=1.00),
 }
