@@ -68,6 +68,7 @@ LEARNED: dict[str, Learned] = {
     "rise": Learned("refine", tokens=7000, before=0.92, after=0.77),
     "rloo": Learned("relay", tokens=26_000, before=0.21, after=0.51),
     "sapo": Learned("relay", tokens=26_000, before=0.21, after=0.63),
+    "search_self_play": Learned("propose", tokens=60_000, before=0.28, after=0.54),
     "scaling_inter": Learned("plan_path", tokens=202_000, before=0.18, after=1.00),
     "single_grpo": Learned("relay", tokens=25_000, before=0.51, after=1.00),
     "spa_rl": Learned("plan_path", tokens=134000, before=0.15, after=0.44),
