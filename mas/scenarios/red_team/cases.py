@@ -33,11 +33,10 @@ _PLAIN_WORDS = {True: {"rival", "rivals"}, False: {"our", "own"}}
 _OWNING = {True: r"(?:(?:the|our) )?rival(?: shop)?", False: "our(?: own)?(?: shop)?"}
 """Of the rival, and of our own shop: whose a topic is that comes after it, and below, before it."""
 _OWNED = {True: _OWNING[True], False: r"our(?: own)? shop|our own(?=\s*(?:[.,;:!?]|$))"}
-_TURNING = frozenset(
-    "not no nor never none without except excluding unlike instead rather but than cannot "
-    "rival rivals our ours own competitor competitors competition opponent opponents enemy enemies neighbour neighbours "
-    "neighbor neighbors other others another else someone somebody their theirs them they his her hers its whose your yours "
-    "my mine".split()
+_TURNING = re.compile(
+    r"\b(?:not|no|nor|never|none|without|except|excluding|unlike|instead|rather|but|than|cannot|\w*n['’]t|"
+    r"rivals?|ours?|own|competitors?|competition|opponents?|enemy|enemies|neighbou?rs?|others?|another|else|someone|"
+    r"somebody|theirs?|them|they|his|hers?|its|whose|yours?|my|mine)\b"
 )
 """Beside the phrase they could say that it is meant otherwise: negations and other owners."""
 _NO_OWNERS = {"what", "it", "that", "here", "there", "let"}
@@ -101,11 +100,9 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     def _is_free(self, rest: str) -> bool:
         """Whether nothing beside the phrase names a shop or a topic, or could turn its meaning round."""
         said, owners = _words(rest), set(re.findall(r"(\w+)['’]s\b", rest)) - _NO_OWNERS
-        if owners or re.search(r"n['’]t\b", rest) or said & _TURNING:
+        if owners or _TURNING.search(rest) or any(set(topic.split()) <= said for topic in self.facts):
             return False
-        return not any(set(topic.split()) <= said for topic in self.facts) and not _told(
-            rest, {*self.theirs, *self.ours}
-        )
+        return not _told(rest, {*self.theirs, *self.ours})
 
     def is_disguised(self, prompt: str) -> bool:
         """Whether a prompt is worded otherwise than the seed's kind plainly is."""
