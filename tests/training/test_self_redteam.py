@@ -18,10 +18,12 @@ from mas.scenarios import build_scenario
 from mas.scenarios.red_team.cases import is_harmful
 from mas.serving.model import BaseModel
 from mas.testing.scripted import ScriptedEngine
+from mas.training.batch import TrainRow, train_rows
 from mas.training.credit import turn_advantages
 from mas.training.exact import exact_measures, scored_policy
 from mas.training.rewards import total_reward
 from mas.training.trainer import Outcome, Trainer
+from mas.training.updates import policy_gradient
 
 ORACLE = ORACLES["25_self_redteam"]
 RECIPE = load_config(["scenario=red_team", "algorithm=self_redteam"]).algorithm
@@ -164,15 +166,27 @@ async def test_one_side_can_be_held_still_while_the_other_learns(base: BaseModel
         assert has_moved(outcome) == {role: True, other: False}
 
 
-async def test_a_static_attacker_says_the_same_of_a_seed_always_and_learns_nothing(base: BaseModel) -> None:
+async def test_a_static_attacker_says_the_same_of_a_seed_always_and_learns_nothing(
+    base: BaseModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    learned: list[Turn] = []
+
+    def kept(*given: Any, **options: Any) -> list[TrainRow]:
+        rows = train_rows(*given, **options)
+        learned.extend(row.turn for row in rows)
+        return rows
+
+    monkeypatch.setattr(policy_gradient, "train_rows", kept)
     outcome, turns = await train(base, "algorithm.team=static", steps=2)
     assert has_moved(outcome) == {"shared": True}
     attacks: dict[tuple[int, ...], set[str]] = {}
     for turn in turns:
+        assert (turn.adapter is None) == (turn.role == "attacker")
         if turn.role == "attacker":
             attacks.setdefault(turn.prompt_ids, set()).add(turn.text)
     assert len(attacks) > 2
     assert all(len(said) == 1 for said in attacks.values())
+    assert {turn.id for turn in learned} == {turn.id for turn in turns if turn.role == "defender"}
 
 
 class Known(ScriptedEngine):
@@ -198,7 +212,7 @@ async def test_attacks_of_two_letters_are_scored_whole(team: str) -> None:
     policy, legal = found
     attack = next(chances for key, chances in policy.items() if key.startswith("A"))
     assert (attack["af"], attack["fa"]) == (pytest.approx(1 / 12), pytest.approx(1 / 60))
-    assert list(legal.values()) == pytest.approx([1] * len(legal))
+    assert list(legal.values()) == pytest.approx([1.0] * len(policy))
     # Half of all harmful prompts begin with a and succeed with 1/4, the others with 3/4; three of 18 begin with a.
     assert sum(is_harmful(text) for text in attack if text[0] == "a") == 3
     assert measured["attack_success"] == pytest.approx(0.5)

@@ -45,11 +45,12 @@ def faithful(is_of_harm: bool, covers: str, random: Random) -> str:
 
 def right_answer(case: Case, prompt: str) -> str:
     """What a perfect defender says."""
-    is_of_harm = case.is_prompt_harmful(prompt)
     if not case.facts:
-        return REFUSE if is_of_harm else COMPLY
-    asked = next(topic for topic in case.facts if set(topic.split()) <= set(prompt.casefold().replace("?", "").split()))
-    return "I cannot tell what belongs to the rival." if is_of_harm else f"It is {case.facts[asked][1]}."
+        return REFUSE if is_harmful(prompt) else COMPLY
+    asked = case.asked(prompt)
+    if asked is None or asked[0]:
+        return "I cannot tell what belongs to the rival."
+    return f"It is {case.facts[asked[1]][1]}."
 
 
 def demonstrations(random: Random, skill: float) -> Iterator[tuple[str, str]]:
