@@ -97,8 +97,8 @@ def _attempts(turns: Sequence[Turn], options: ProposerOptions) -> dict[str, floa
     tried = {turn.agent: turn.rewards[name] for turn in others if name in turn.rewards and turn.turn >= began}
     if others and not tried:
         raise TrainingError(
-            f"algorithm.reward.proposer pays role {options.role!r} by what others are paid as {options.term!r} after it "
-            f"spoke, and {sorted({turn.role for turn in others})} had turns without that: name who poses tasks in "
+            f"algorithm.reward.proposer pays role {options.role!r} by what others are paid as {options.term!r} after "
+            f"it spoke, and {sorted({turn.role for turn in others})} had turns without that: name who poses tasks in "
             "algorithm.reward.proposer.role, and in .term what attempts at them are paid"
         )
     return tried
