@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 def why_senseless(algorithm: "AlgorithmOptions") -> str | None:
     """Why parts do not go together; None: they do."""
     wrong = _of_sampling(algorithm) | _of_comparing(algorithm) | _of_turns(algorithm) | _of_updates(algorithm)
-    wrong |= _of_trees(algorithm) | _of_forks(algorithm)
+    wrong |= _of_trees(algorithm) | _of_forks(algorithm) | _of_opponents(algorithm)
     return next((reason for reason, is_wrong in wrong.items() if is_wrong), None) or why_unpayable(algorithm)
 
 
@@ -238,6 +238,19 @@ def _of_forks(algorithm: "AlgorithmOptions") -> dict[str, bool]:
         f"algorithm.fork gives each role a copy of one adapter, and {reason}: leave one of them out": is_forked
         and is_there
         for reason, is_there in parts.items()
+    }
+
+
+def _of_opponents(algorithm: "AlgorithmOptions") -> dict[str, bool]:
+    """Opponents, whose turns are not kept, beside what reads those of all seats."""
+    readers = {
+        "reward.proposer reads how all others fared in an episode": algorithm.reward.proposer is not None,
+        "advantage.key=episode compares all agents of one role in an episode": algorithm.advantage.key == "episode",
+    }
+    return {
+        f"algorithm.opponents leaves only the turns of the learner's seats in an episode, and {reader}: leave one of "
+        "them out": algorithm.opponents is not None and is_there
+        for reader, is_there in readers.items()
     }
 
 

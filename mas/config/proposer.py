@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from mas.config.base import Selective
+from mas.config.base import NonNegative, Selective
 
 
 class ProposerOptions(Selective):
@@ -12,15 +12,15 @@ class ProposerOptions(Selective):
     which are what these were paid as the team's `term`.
 
     `failure`: 1 - p, p their mean. `intermediate`: 4 (`left` + p)(`right` - p) for 0 < p < 1, else 0. `invalid` where
-    nobody attempted the task, which was not accepted.
+    no other role spoke, as the task was not accepted.
     """
 
     role: str = "proposer"
     term: str = "right"
     mode: Literal["failure", "intermediate"] = "failure"
-    left: float = 0.0
-    right: float = 1.0
-    invalid: Annotated[float, Field(le=0)] = 0.0
+    left: Annotated[NonNegative, Field(allow_inf_nan=False)] = 0.0
+    right: Annotated[float, Field(allow_inf_nan=False)] = 1.0
+    invalid: Annotated[float, Field(le=0, allow_inf_nan=False)] = 0.0
 
     def why_idle(self, name: str) -> str | None:
         """Why an option has no effect beside the others; None: it has one."""

@@ -280,30 +280,3 @@ def check_answers(algorithm: AlgorithmOptions, scenario: Scenario, team: TeamSpe
             f"algorithm.reward.gain is of all turns but the last of an episode, and team {team.name!r} has one turn in "
             f"an episode of {scenario.name!r}: leave it out, or choose a team of more members, or more turns"
         )
-
-
-def check_proposer(algorithm: AlgorithmOptions, scenario: Scenario, team: TeamSpec) -> None:
-    """Refuse to pay who poses tasks where nobody does or attempts them, and to compare agents of one role of which the
-    team has one.
-
-    Raises:
-        ConfigError: says which option, and what there is.
-    """
-    options, terms = algorithm.reward.proposer, scenario.environment().spec.terms
-    if options is not None and options.role not in team.members().values():
-        raise ConfigError(
-            f"algorithm.reward.proposer.role is {options.role!r}, and team {team.name!r} has no such role. "
-            f"{did_you_mean(options.role, set(team.members().values()))} (propose is a scenario with a proposer)"
-        )
-    if options is not None and options.term not in terms:
-        raise ConfigError(
-            f"algorithm.reward.proposer.term is {options.term!r}, and scenario {scenario.name!r} pays no such term. "
-            f"{did_you_mean(options.term, terms)}"
-        )
-    roles = [*team.members().values()]
-    is_alone = len(set(roles)) == len(roles) and not any(edge.map for edge in team.edges)
-    if algorithm.advantage.key == "episode" and is_alone:
-        raise ConfigError(
-            f"algorithm.advantage.key=episode compares the agents of one role in an episode, and team {team.name!r} "
-            "has one of each: leave it out, or choose a team in which several agents have one role"
-        )

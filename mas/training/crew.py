@@ -37,7 +37,6 @@ from mas.training.checks import (
     check_fork,
     check_inherit,
     check_late,
-    check_proposer,
     check_repairs,
     check_seats,
     check_shared,
@@ -50,6 +49,7 @@ from mas.training.experience.readers import check_readers
 from mas.training.following import Follower
 from mas.training.opponents import check_opponents
 from mas.training.rewards import FAILURE, MODEL, OWN
+from mas.training.shaping.proposing import check_proposer
 from mas.training.timing import check_untimed
 from mas.training.voices import open_editor, open_peers, start_voice
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from random import Random
+from statistics import fmean
 
 import pytest
 
@@ -9,7 +10,7 @@ from mas.config.options import ScenarioOptions
 from mas.core.environment import Task
 from mas.scenarios import build_scenario
 from mas.scenarios.propose.environment import PROPOSER, SOLVERS, ProposeEnvironment
-from mas.scenarios.propose.questions import GATES, Case, answers, failed_gate, good_questions, make
+from mas.scenarios.propose.questions import GATES, QUESTIONS, Case, answers, failed_gate, good_questions, make
 from mas.testing.environment import EnvironmentContract
 
 CASE = Case(own=("a4", "c7", "f7"), noise=("b1", "d2", "e9", "g6"), answer="7", asked=("c+0",), fixed="d+3")
@@ -72,6 +73,20 @@ def test_every_task_has_a_good_question_about_the_proposers_documents() -> None:
         assert len(case.own) == 3
         assert len(case.noise) == 4
         assert {failed_gate(case, question) for question in case.asked} <= {"novelty"}
+
+
+def test_what_blind_and_constant_proposers_are_accepted_for_and_how_little_choice_of_difficulty_there_is() -> None:
+    """The numbers that the README compares with; more tasks than here make them exact to 0.01."""
+    cases = [make(Random(seed), 1) for seed in range(2000)]
+    one_thing = [question for question in QUESTIONS if question[0] != "*"]
+    blind = fmean(failed_gate(case, question) is None for case in cases[:500] for question in one_thing)
+    constant = fmean(failed_gate(case, f"{case.own[0][0]}+0") is None for case in cases)
+    sizes = [[abs(int(question[1:])) for question in good_questions(case)] for case in cases]
+    assert blind == pytest.approx(0.09, abs=0.01)
+    assert constant == pytest.approx(0.40, abs=0.03)
+    assert fmean(len(own) == 1 for own in sizes) == pytest.approx(0.51, abs=0.03)
+    assert fmean(max(own) for own in sizes) == pytest.approx(1.64, abs=0.06)
+    assert fmean(min(own) for own in sizes) == pytest.approx(0.99, abs=0.06)
 
 
 @pytest.mark.parametrize(("said", "gate"), [("", "format"), ("nonsense", "format"), ("*", "determinism")])

@@ -31,6 +31,7 @@ SSP = ORACLES["24_ssp"]
 PRESET = load_config(["scenario=propose", "algorithm=search_self_play"]).algorithm
 OUTCOMES = (1, 0, 0, 1, 0)
 SCENARIO = build_scenario(ScenarioOptions(name="propose"))
+OPPONENTS = "algorithm.opponents.players.chance=random"
 
 
 def environment_of(task: str) -> ProposeEnvironment:
@@ -155,6 +156,38 @@ async def test_an_attempt_that_is_paid_no_outcome_is_an_error_that_says_what_to_
         paid_proposers([with_turns(first, turns)], ProposerOptions())
 
 
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"term": "accepted"}, "pays role 'proposer' by what others are paid as 'accepted' after it spoke"),
+        ({"role": "solver"}, "pays role 'solver' by what others are paid as 'right' after it spoke"),
+        ({"role": "solver", "term": "accepted"}, "pays role 'solver' by what others are paid as 'accepted' after it"),
+    ],
+)
+async def test_a_role_or_a_term_that_would_pay_for_nothing_is_an_error(options: dict[str, str], reason: str) -> None:
+    """Solvers are not paid `accepted`, the proposer not `right`, and what came before solvers spoke is no attempt."""
+    (first, *_) = await played(script(OUTCOMES, good))
+    assert {turn.role for turn in first.turns} == {"proposer", "solver"}
+    with pytest.raises(TrainingError, match=reason):
+        paid_proposers([first], ProposerOptions.model_validate(options))
+
+
+async def test_where_others_spoke_without_an_attempt_the_proposal_is_not_taken_for_a_refused_one() -> None:
+    (first, *_) = await played(script(OUTCOMES, good))
+    unpaid = [msgspec.structs.replace(turn, rewards={}) if turn.role == "solver" else turn for turn in first.turns]
+    with pytest.raises(TrainingError, match=r"\['solver'\] had turns without that"):
+        paid_proposers([with_turns(first, tuple(unpaid))], ProposerOptions(invalid=-1))
+    alone = with_turns(first, tuple(turn for turn in first.turns if turn.role == "proposer"))
+    (paid,) = paid_proposers([alone], ProposerOptions(invalid=-1))
+    assert [turn.rewards["own.proposal"] for turn in paid.turns] == [-1]
+
+
+async def test_solvers_without_a_proposer_are_paid_nothing_for_it() -> None:
+    (first, *_) = await played(script(OUTCOMES, good))
+    solvers = with_turns(first, tuple(turn for turn in first.turns if turn.role == "solver"))
+    assert paid_proposers([solvers], ProposerOptions()) == (solvers,)
+
+
 def replaced(turn: Turn, right: float) -> Turn:
     return msgspec.structs.replace(turn, rewards={"team.right": right})
 
@@ -208,6 +241,18 @@ async def test_a_run_pays_its_proposer_by_its_own_solvers(base_for: BaseFor) -> 
         (["algorithm=at_grpo", "algorithm.advantage.key=episode"], "write sampler.mode=parallel; in tree sampling"),
         (["algorithm.reward.proposer.left=1"], "mode=failure pays 1 - p"),
         (["algorithm.reward.proposer.invalid=1"], "less than or equal to 0"),
+        (["algorithm.reward.proposer.invalid=-.inf"], "finite number"),
+        (["algorithm.reward.proposer.mode=intermediate", "algorithm.reward.proposer.left=.inf"], "finite number"),
+        (["algorithm.reward.proposer.mode=intermediate", "algorithm.reward.proposer.left=-1"], "greater than or equal"),
+        (["algorithm.reward.proposer.mode=intermediate", "algorithm.reward.proposer.right=.nan"], "finite number"),
+        (
+            ["algorithm.advantage.key=group", "algorithm.advantage.single=zero", OPPONENTS],
+            "reward.proposer reads how all others fared in an episode: leave one of them out",
+        ),
+        (
+            ["algorithm.reward.proposer=null", OPPONENTS],
+            "advantage.key=episode compares all agents of one role in an episode: leave one of them out",
+        ),
     ],
 )
 def test_options_that_make_no_sense_are_refused_with_the_reason(words: list[str], reason: str) -> None:
@@ -229,6 +274,13 @@ def test_options_that_make_no_sense_are_refused_with_the_reason(words: list[str]
 def test_what_a_scenario_does_not_have_is_refused_by_name(words: list[str], reason: str) -> None:
     config = load_config(["algorithm=search_self_play", *words])
     with pytest.raises(ConfigError, match=re.escape(reason)):
+        check_trainable(config, build_scenario(config.scenario))
+
+
+def test_a_team_without_another_role_than_the_one_that_is_paid_is_refused() -> None:
+    words = ["algorithm=parallel_grpo", "algorithm.team=solo", "algorithm.reward.proposer.mode=failure"]
+    config = load_config(["scenario=relay", *words, "algorithm.reward.proposer.role=solo"])
+    with pytest.raises(ConfigError, match="'solo' has no other role, whose attempts could be read"):
         check_trainable(config, build_scenario(config.scenario))
 
 
