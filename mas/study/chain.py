@@ -73,23 +73,30 @@ class Chain(msgspec.Struct, frozen=True, kw_only=True, eq=False):
             raise ConfigError(f"arm {arm!r}: a study compares adapters, and algorithm.update=training_free trains none")
         return config
 
+    @property
+    def measure(self) -> str:
+        """What is told."""
+        return self.options.measure
+
+    @property
+    def watched(self) -> str:
+        """Which evaluations the learning curve is of."""
+        return "greedy" if self.measure == SUCCESS else "sampled"
+
     def value(self, evaluation: Evaluation) -> float:
         """What the case tells of an evaluation.
 
         Raises:
             ConfigError: it does not measure that.
         """
-        measure = self.options.measure
-        if measure == SUCCESS:
-            return evaluation.success
-        if measure not in evaluation.measures:
-            known = [SUCCESS, *evaluation.measures]
-            raise ConfigError(f"case {self.case!r}: no measure {measure!r}. {did_you_mean(measure, known)}")
-        return evaluation.measures[measure]
+        told = {**evaluation.measures, SUCCESS: evaluation.success}
+        if self.measure not in told:
+            raise ConfigError(f"case {self.case!r}: no measure {self.measure!r}. {did_you_mean(self.measure, told)}")
+        return told[self.measure]
 
     def watcher(self) -> Silent:
         """Remembers the learning curve of what the case tells."""
-        return Silent("greedy" if self.options.measure == SUCCESS else "sampled", self.value)
+        return Silent(self.watched, self.value)
 
 
 def run_chain(chain: Chain, note: Note | None = None, train_reference: Train | None = None) -> list[ArmRun]:
@@ -132,7 +139,7 @@ class _Play:
 
     def untrained(self) -> None:
         """The arms that cost no training."""
-        if self.chain.options.measure == SUCCESS:
+        if self.chain.measure == SUCCESS:
             chance = random_success(self.scenario, self.chain.eval_tasks, self.chain.seed)
             if chance is not None:
                 self._add("random", chance, chance)
@@ -197,7 +204,7 @@ class _Play:
             steps=steps,
             seconds=seconds,
             curve=curve,
-            measure=self.chain.options.measure,
+            measure=self.chain.measure,
         )
         self.runs.append(run)
         self.note(describe(run))

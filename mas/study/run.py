@@ -6,6 +6,7 @@ Every finished chain is kept in `chains/`; the same command again works through 
 import os
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -62,7 +63,7 @@ def run_study(directory: Path, study: StudyOptions, *, command: str, console: Co
         console.print(text, style="dim", highlight=False)
 
     def work(chain: Chain, tell: Note) -> list[ArmRun]:
-        return run_chain(chain, tell, main.train if chain is chains[0] else None)
+        return run_chain(chain, tell, partial(main.train, chain) if chain is chains[0] else None)
 
     for chain, runs in run_chains(missing, note, work, workers=_workers(len(missing))):
         kept.save(chain, runs)
@@ -97,14 +98,16 @@ class _MainRun:
         self.path = path
         self.console = console
 
-    def train(self, config: Config, scenario: Scenario) -> tuple[Outcome, Curve]:
+    def train(self, chain: Chain, config: Config, scenario: Scenario) -> tuple[Outcome, Curve]:
         """Train in the run directory, with its progress shown; the curve is read from its metrics."""
         outcome = train_in_directory(self._placed(config), scenario, console=self.console, build=arm_builder(config))
         tokens, curve = 0, []
         for record in read_metrics(self.path / "metrics.jsonl"):
             tokens = record.get("tokens", tokens)
-            if greedy := record.get("eval", {}).get("greedy"):
-                curve.append((tokens, greedy["success"]))
+            if evaluation := record.get("eval", {}).get(chain.watched):
+                curve.append(
+                    (tokens, {**evaluation.get("measures", {}), SUCCESS: evaluation["success"]}[chain.measure])
+                )
         return outcome, tuple(curve)
 
     def report(self, chain: Chain) -> Report:
@@ -136,5 +139,6 @@ class _Kept:
 
     def _path(self, chain: Chain) -> Path:
         configs = [chain.configure(arm).model_dump_json() for arm in chain.options.arms]
-        key = digest(chain.eval_tasks, str(chain.options.swap), *configs)
+        measure = [] if chain.measure == SUCCESS else [chain.measure]
+        key = digest(chain.eval_tasks, str(chain.options.swap), *configs, *measure)
         return self.folder / f"{chain.case}-{chain.seed}-{key}.json"

@@ -8,7 +8,7 @@ over all that could be said, which nobody can add up.
 """
 
 from collections.abc import Mapping, Sequence
-from math import exp
+from math import exp, fsum, log
 from statistics import fmean
 from typing import NamedTuple
 
@@ -66,7 +66,8 @@ async def scored_policy(runtime: TeamRuntime, scenario: Scenario, temperature: f
         if scores is None:
             return None
         own = runtime.plan.roles[agent].spec.temperature
-        policy[one.key] = dict(zip(one.legal, shares(scores, own if temperature is None else temperature), strict=True))
+        chances = spelled_shares(one.legal, scores, own if temperature is None else temperature)
+        policy[one.key] = dict(zip(one.legal, chances, strict=True))
         legal[one.key] = sum(exp(score) for score in scores)
     return Scored(policy, legal)
 
@@ -82,6 +83,32 @@ def shares(logprobs: Sequence[float], temperature: float) -> list[float]:
         return [float(index == logprobs.index(best)) for index in range(len(logprobs))]
     weights = [exp((logprob - best) / temperature) for logprob in logprobs]
     return [weight / sum(weights) for weight in weights]
+
+
+def spelled_shares(texts: Sequence[str], logprobs: Sequence[float], temperature: float) -> list[float]:
+    """`shares` of texts that are said letter by letter, where the temperature is of every letter: of those that go on
+    with the same letter, p(letter) is that of them all together.
+
+    Args:
+        texts: all that count, each another; one letter each is what `shares` says.
+        logprobs: [texts] of the whole texts at temperature 1.
+    """
+
+    def spread(indices: Sequence[int], at: int, chance: float) -> None:
+        if len(indices) == 1:
+            found[indices[0]] = chance
+            return
+        branches: dict[str, list[int]] = {}
+        for index in indices:
+            branches.setdefault(texts[index][at : at + 1], []).append(index)
+        best = max(logprobs[index] for index in indices)
+        totals = [log(fsum(exp(logprobs[index] - best) for index in branch)) for branch in branches.values()]
+        for branch, share in zip(branches.values(), shares(totals, temperature), strict=True):
+            spread(branch, at + 1, chance * share)
+
+    found = [0.0] * len(texts)
+    spread(range(len(texts)), 0, 1.0)
+    return found
 
 
 def _speakers(plan: Plan) -> dict[str, str]:

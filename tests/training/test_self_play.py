@@ -4,7 +4,7 @@ import re
 from ast import literal_eval
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from math import exp
+from math import exp, log
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,7 @@ from mas.training.batch import train_rows
 from mas.training.credit import turn_advantages
 from mas.training.crew import check_trainable, open_crew
 from mas.training.evaluate import Evaluation
-from mas.training.exact import exact_measures, shares
+from mas.training.exact import exact_measures, shares, spelled_shares
 from mas.training.rewards import total_reward
 from mas.training.trainer import Outcome, Trainer
 
@@ -380,6 +380,17 @@ async def test_a_policy_that_stands_in_a_longer_text_is_not_measured() -> None:
     scenario = scenario_of(style="words")
     async with runtime_of(scenario.teams["team"], Known({})) as runtime:
         assert await exact_measures(runtime, scenario) == {}
+
+
+def test_of_texts_of_several_letters_the_temperature_is_of_every_letter() -> None:
+    # First letters 0.6 and 0.4; after "a" two letters are even, after "b" one is sure.
+    texts, logprobs = ["ax", "ay", "bz"], [log(0.3), log(0.3), log(0.4)]
+    assert spelled_shares(texts, logprobs, 1) == pytest.approx([0.3, 0.3, 0.4])
+    # Greedy play says "a", the likelier letter, though "bz" is the likeliest text.
+    assert spelled_shares(texts, logprobs, 0) == [1, 0, 0]
+    # At 1/2 probabilities of letters are squared: 0.36 to 0.16.
+    assert spelled_shares(texts, logprobs, 0.5) == pytest.approx([0.36 / 0.52 / 2, 0.36 / 0.52 / 2, 0.16 / 0.52])
+    assert spelled_shares(["a", "b"], [log(0.1), log(0.3)], 0.5) == pytest.approx(shares([log(0.1), log(0.3)], 0.5))
 
 
 def test_probabilities_at_other_temperatures() -> None:

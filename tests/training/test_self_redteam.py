@@ -212,7 +212,7 @@ async def test_attacks_of_two_letters_are_scored_whole(team: str) -> None:
     policy, legal = found
     attack = next(chances for key, chances in policy.items() if key.startswith("A"))
     assert (attack["af"], attack["fa"]) == (pytest.approx(1 / 12), pytest.approx(1 / 60))
-    assert list(legal.values()) == pytest.approx([1.0] * len(policy))
+    assert list(legal.values()) == pytest.approx([1] * len(legal))
     # Half of all harmful prompts begin with a and succeed with 1/4, the others with 3/4; three of 18 begin with a.
     assert sum(is_harmful(text) for text in attack if text[0] == "a") == 3
     assert measured["attack_success"] == pytest.approx(0.5)
