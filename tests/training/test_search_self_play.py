@@ -241,10 +241,10 @@ async def test_a_run_pays_its_proposer_by_its_own_solvers(base_for: BaseFor) -> 
         (["algorithm=at_grpo", "algorithm.advantage.key=episode"], "write sampler.mode=parallel; in tree sampling"),
         (["algorithm.reward.proposer.left=1"], "mode=failure pays 1 - p"),
         (["algorithm.reward.proposer.invalid=1"], "less than or equal to 0"),
-        (["algorithm.reward.proposer.invalid=-.inf"], "finite number"),
-        (["algorithm.reward.proposer.mode=intermediate", "algorithm.reward.proposer.left=.inf"], "finite number"),
+        (["algorithm.reward.proposer.invalid=-inf"], "finite number"),
+        (["algorithm.reward.proposer.mode=intermediate", "algorithm.reward.proposer.left=inf"], "finite number"),
         (["algorithm.reward.proposer.mode=intermediate", "algorithm.reward.proposer.left=-1"], "greater than or equal"),
-        (["algorithm.reward.proposer.mode=intermediate", "algorithm.reward.proposer.right=.nan"], "finite number"),
+        (["algorithm.reward.proposer.mode=intermediate", "algorithm.reward.proposer.right=nan"], "finite number"),
         (
             ["algorithm.advantage.key=group", "algorithm.advantage.single=zero", OPPONENTS],
             "reward.proposer reads how all others fared in an episode: leave one of them out",
