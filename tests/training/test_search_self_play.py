@@ -280,7 +280,7 @@ def test_what_a_scenario_does_not_have_is_refused_by_name(words: list[str], reas
 def test_a_team_without_another_role_than_the_one_that_is_paid_is_refused() -> None:
     words = ["algorithm=parallel_grpo", "algorithm.team=solo", "algorithm.reward.proposer.mode=failure"]
     config = load_config(["scenario=relay", *words, "algorithm.reward.proposer.role=solo"])
-    with pytest.raises(ConfigError, match="'solo' has no other role, whose attempts could be read"):
+    with pytest.raises(ConfigError, match="'relay_solo' has no other role, whose attempts could be read"):
         check_trainable(config, build_scenario(config.scenario))
 
 
