@@ -241,10 +241,10 @@ async def test_a_run_pays_its_proposer_by_its_own_solvers(base_for: BaseFor) -> 
         (["algorithm=at_grpo", "algorithm.advantage.key=episode"], "write sampler.mode=parallel; in tree sampling"),
         (["algorithm.reward.proposer.left=1"], "mode=failure pays 1 - p"),
         (["algorithm.reward.proposer.invalid=1"], "less than or equal to 0"),
-        (["algorithm.reward.proposer.invalid=-.inf"], "finite number"),
-        (["algorithm.reward.proposer.mode=intermediate", "algorithm.reward.proposer.left=.inf"], "finite number"),
+        (["algorithm.reward.proposer.invalid=-inf"], "finite number"),
+        (["algorithm.reward.proposer.mode=intermediate", "algorithm.reward.proposer.left=inf"], "finite number"),
         (["algorithm.reward.proposer.mode=intermediate", "algorithm.reward.proposer.left=-1"], "greater than or equal"),
-        (["algorithm.reward.proposer.mode=intermediate", "algorithm.reward.proposer.right=.nan"], "finite number"),
+        (["algorithm.reward.proposer.mode=intermediate", "algorithm.reward.proposer.right=nan"], "finite number"),
         (
             ["algorithm.advantage.key=group", "algorithm.advantage.single=zero", OPPONENTS],
             "reward.proposer reads how all others fared in an episode: leave one of them out",
@@ -280,7 +280,7 @@ def test_what_a_scenario_does_not_have_is_refused_by_name(words: list[str], reas
 def test_a_team_without_another_role_than_the_one_that_is_paid_is_refused() -> None:
     words = ["algorithm=parallel_grpo", "algorithm.team=solo", "algorithm.reward.proposer.mode=failure"]
     config = load_config(["scenario=relay", *words, "algorithm.reward.proposer.role=solo"])
-    with pytest.raises(ConfigError, match="'solo' has no other role, whose attempts could be read"):
+    with pytest.raises(ConfigError, match="'relay_solo' has no other role, whose attempts could be read"):
         check_trainable(config, build_scenario(config.scenario))
 
 
