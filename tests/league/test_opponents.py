@@ -121,6 +121,19 @@ async def test_all_that_are_compared_meet_one_opponent_in_one_seat_and_seats_tak
     assert {name for one in met.values() for name, _ in one} == {"old", "luck"}
 
 
+@pytest.mark.parametrize("key", ["group", "prompt"])
+async def test_a_task_that_comes_twice_in_a_step_has_one_opponent_and_one_seat(kuhn: BaseModel, key: str) -> None:
+    three = ("train.tasks.source=epochs", "train.tasks.count=3", f"algorithm.advantage.key={key}")
+    groups = (*MODES[0], *three, "algorithm.advantage.baseline=mean", "algorithm.advantage.scale=std")
+    _, seen = await train(config_of(LUCK, f"{OPPONENTS}.players.best=cfr:10", *groups), kuhn)
+    for step in seen.episodes:
+        met: dict[str, set[tuple[str, str]]] = {}
+        for episode in step:
+            met.setdefault(episode.task, set()).add((episode.opponent, episode.seat))
+        assert [len(one) for one in met.values()] == [1, 1, 1]
+    assert {one.opponent for one in games_of(seen)} == {"luck", "best"}
+
+
 async def test_opponents_stay_what_they_were_bit_for_bit(
     trained: Path, kuhn: BaseModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -347,6 +360,11 @@ async def test_a_search_lets_others_go_on(monkeypatch: pytest.MonkeyPatch, kuhn:
         ([f"{OPPONENTS}.league=nowhere.db"], ConfigError, "there is no league"),
         ([LUCK, "scenario=relay", "algorithm=at_grpo"], ConfigError, "plays no several seats"),
         ([LUCK, "algorithm=training_free"], ConfigError, "training_free trains none"),
+        (
+            [LUCK, *MODES[0], "algorithm=at_grpo", "algorithm.sampler.replay.size=4", "train.tasks.source=epochs"],
+            ConfigError,
+            "won against another opponent",
+        ),
         ([LUCK, "scenario=debate", "algorithm=at_grpo"], ConfigError, "plays no several seats"),
     ],
 )
