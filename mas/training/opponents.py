@@ -104,7 +104,7 @@ class Opponents:
 
         Args:
             number: of the round in its step. tasks: their ids.
-            games: how many tasks a step has: seats take turns over all tasks of all steps.
+            games: how many tasks a step has: seats take turns over all tasks of all steps, in an order that is drawn.
             trained: roles that learn in the step.
         """
         if number == 0:
@@ -120,6 +120,8 @@ class Opponents:
         seats = [seat for seat in self._wanted if any(role in trained for role in self._roles_of[seat])]
         if opponent == SELF:
             return Facing(SELF, tuple(seats))
+        # which of them is first is drawn anew for each turn of all, so that it is not tied to the place of a task
+        Random(derive_seed("seats", self._seed, place // len(seats))).shuffle(seats)
         return Facing(opponent, (seats[place % len(seats)],))
 
     def opposing(self, facing: Facing) -> Opposing | None:

@@ -18,6 +18,7 @@ from mas.config.options import Config
 from mas.core.environment import Environment, Task
 from mas.core.errors import CheckpointError, ConfigError, MasError, RunDirectoryError
 from mas.core.records import Episode
+from mas.graph.find import find_team
 from mas.league import opponents as league_opponents
 from mas.league.match import asked
 from mas.league.opponents import LeaguePool, open_pool
@@ -28,7 +29,7 @@ from mas.scenarios import build_scenario
 from mas.serving.model import BaseModel
 from mas.serving.peft_files import from_directory
 from mas.training.learner import Learner
-from mas.training.opponents import Tally, payoffs_of, points_of
+from mas.training.opponents import Tally, open_opponents, payoffs_of, points_of
 from mas.training.trainer import Outcome, Trainer
 
 pytest.importorskip("pyspiel")
@@ -117,7 +118,7 @@ async def test_all_that_are_compared_meet_one_opponent_in_one_seat_and_seats_tak
             met.setdefault(turn.group, set()).add((episode.opponent, episode.seat))
     assert all(len(one) == 1 for one in met.values())
     seats = [next(iter(met[task]))[1] for task in dict.fromkeys(one.task for one in games_of(seen))]
-    assert seats == ["player_0", "player_1"] * 9
+    assert all(set(pair) == {"player_0", "player_1"} for pair in zip(seats[::2], seats[1::2], strict=True))
     assert {name for one in met.values() for name, _ in one} == {"old", "luck"}
 
 
@@ -132,6 +133,20 @@ async def test_a_task_that_comes_twice_in_a_step_has_one_opponent_and_one_seat(k
             met.setdefault(episode.task, set()).add((episode.opponent, episode.seat))
         assert [len(one) for one in met.values()] == [1, 1, 1]
     assert {one.opponent for one in games_of(seen)} == {"luck", "best"}
+
+
+def test_tasks_that_come_again_in_order_are_played_from_both_seats_and_each_step_from_both_equally() -> None:
+    config = config_of(LUCK)
+    team = find_team(build_scenario(config.scenario), config.algorithm.team)
+    found = open_opponents(config, team, pool_of(LUCK), is_spread=False)
+    assert found is not None
+    tasks, roles = [f"task {number}" for number in range(6)], set(team.roles)
+    steps = [[one.seats[0] for one in found.draw(step, 0, tasks, 6, roles)] for step in range(40)]
+    assert all(Counter(seats) == {"player_0": 3, "player_1": 3} for seats in steps)
+    for seats in zip(*steps, strict=True):
+        assert 8 <= Counter(seats)["player_0"] <= 32, "a fair coin: beyond by chance once in ten thousand"
+    again = [one.seats[0] for one in found.draw(7, 0, tasks, 6, roles)]
+    assert again == steps[7]
 
 
 async def test_opponents_stay_what_they_were_bit_for_bit(
