@@ -27,10 +27,10 @@ from mas.observe.run_directory import RunDirectory
 from mas.serving.model import BaseModel, load_base
 from mas.serving.peft_files import to_files
 from mas.training.checkpoint import list_checkpoints
-from mas.training.crew import Opening, check_engine, check_trainable, new_adapters, trainable_adapters
+from mas.training.compare import untrained
+from mas.training.crew import Opening, check_engine, check_trainable
 from mas.training.libraries import FOLDER, library_files
 from mas.training.opponents import Pool, open_opponents
-from mas.training.saved import started
 from mas.training.tasks.arms import Builder
 from mas.training.tasks.plan import plan_tasks
 from mas.training.traced import traced_run
@@ -94,8 +94,7 @@ def train_in_directory(
     if config.engine.name != "openai":
         base = open_base(config, scenario, lambda text: console.print(text, style="dim", highlight=False))
     if base is not None and config.train.start is not None:
-        names = set(trainable_adapters(team, config.algorithm.policy).values())
-        started(new_adapters(base, names, config.train.seed), config.train.start, base)
+        untrained(config, scenario, base)
     if opening is None:
         check_engine(config, team, base)
     usual = Config().model_dump(mode="json")

@@ -28,6 +28,7 @@ from mas.league.store import Store
 from mas.scenarios import build_scenario
 from mas.serving.model import BaseModel
 from mas.serving.peft_files import from_directory
+from mas.training.compare import untrained
 from mas.training.learner import Learner
 from mas.training.opponents import Tally, open_opponents, payoffs_of, points_of
 from mas.training.trainer import Outcome, Trainer
@@ -424,6 +425,13 @@ async def test_adapters_begin_as_those_of_another_run(trained: Path, kuhn: BaseM
     assert torch.equal(weights(outcome), torch.cat([one.flatten() for one in its.parameters()]))
     moved, _ = await train(config_of(LUCK, start), kuhn)
     assert not torch.equal(weights(outcome), weights(moved))
+
+
+def test_the_untrained_of_a_run_with_a_start_are_those_of_the_start(trained: Path, kuhn: BaseModel) -> None:
+    config = config_of(f"train.start='{trained}@2'")
+    its = from_directory(trained / "checkpoints" / "step-000002" / "adapters" / "shared", kuhn.bank)
+    found = untrained(config, build_scenario(config.scenario), kuhn)["shared"]
+    assert all(torch.equal(a, b) for a, b in zip(found.parameters(), its.parameters(), strict=True))
 
 
 @pytest.mark.parametrize(
