@@ -10,7 +10,7 @@ import asyncio
 import re
 from collections.abc import AsyncIterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, closing
 from dataclasses import dataclass
 from math import fsum
 from pathlib import Path
@@ -161,7 +161,8 @@ def open_pool(config: Config, scenario: Scenario) -> LeaguePool | None:
             raise ConfigError(
                 f"algorithm.opponents.league={options.league}: there is no league; mas league enter makes one"
             )
-        players = {member.name: member.source for member in Store.open(options.league).members()}
+        with closing(Store.open(options.league)) as store:
+            players = {member.name: member.source for member in store.members()}
     if twice := sorted(players.keys() & options.players.keys()):
         raise ConfigError(f"algorithm.opponents.players has {twice[0]!r}, and a member has that name: choose another")
     return LeaguePool(config, scenario, options, {**players, **options.players})

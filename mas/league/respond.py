@@ -6,6 +6,7 @@ in games that are too large for the exact one.
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 
 from rich.console import Console
@@ -102,7 +103,8 @@ def respond(
     pool = LeaguePool(config, scenario, OpponentsOptions(players=players), players)
     terms = Terms(game=pool.world.id, players=players, games=games, seed=seed)
     name = f"{source}, {outcome.progress.step} steps, {games} games, seed {seed}{', drawn' if is_drawn else ''}"
-    found = asyncio.run(played(name, terms, Store.open(str(out / GAMES)), pool.world, at_once))
+    with closing(Store.open(str(out / GAMES))) as store:
+        found = asyncio.run(played(name, terms, store, pool.world, at_once))
     return response_of(source, tuple(pool.world.open().spec.seats), found, confidence)
 
 

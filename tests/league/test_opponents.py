@@ -239,6 +239,15 @@ async def test_a_run_keeps_the_opponents_that_it_began_with(trained: Path, kuhn:
         trainer_of(longer, kuhn, tmp_path / "new").resume()
 
 
+def test_the_league_is_let_go_of_when_it_was_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    closed, close = list[Store](), Store.close
+    store = Store.open(tmp_path / "pool.db")
+    store.enter(Member(name="first", source="random"))
+    monkeypatch.setattr(Store, "close", lambda one: closed.append(one) or close(one))
+    assert pool_of(f"{OPPONENTS}.league='{tmp_path / 'pool.db'}'").players == {"first": "random"}
+    assert len(closed) == 1
+
+
 async def test_with_an_adapter_for_each_seat_each_learns_in_its_own_games(kuhn: BaseModel) -> None:
     both = config_of(LUCK, "algorithm.policy=per_role", steps=1)
     outcome, seen = await train(both, kuhn)
