@@ -22,7 +22,7 @@ from mas.core.environment import Environment
 from mas.core.errors import ConfigError
 from mas.core.naming import did_you_mean
 from mas.core.scenario import Scenario
-from mas.league.chat import open_chat
+from mas.league.chat import chat_options, open_chat
 from mas.league.games import World, full_options
 from mas.league.match import Player, asked
 from mas.league.matchmaking import Distribution, draw, matched
@@ -128,7 +128,9 @@ class LeaguePool:
         run = RunSource.parse(source)
         if run is not None:
             self._check_run(load_run(run, self.world))
-        elif not source.startswith(CHAT) and source not in self._scripts:
+        elif source.startswith(CHAT):
+            chat_options(source)
+        elif source not in self._scripts:
             self._scripts[source] = scripted(source, self.world)
 
     def _check_run(self, run: LoadedRun) -> None:

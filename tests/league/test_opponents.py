@@ -381,6 +381,7 @@ async def test_a_search_lets_others_go_on(monkeypatch: pytest.MonkeyPatch, kuhn:
         ),
         ([f"{OPPONENTS}.players.x=randon"], ConfigError, "x=randon: no player 'randon'"),
         ([f"{OPPONENTS}.players.x=minimax"], ConfigError, "x=minimax: minimax cannot play"),
+        ([f"{OPPONENTS}.players.x='openai:qwen'"], ConfigError, "x=openai:qwen: .*write openai:MODEL@URL"),
         ([f"{OPPONENTS}.players.x=run:nowhere"], RunDirectoryError, "nowhere"),
         ([f"{OPPONENTS}.league=nowhere.db"], ConfigError, "there is no league"),
         ([LUCK, "scenario=relay", "algorithm=at_grpo"], ConfigError, "plays no several seats"),
