@@ -32,6 +32,8 @@ from mas.league.sources import RunSource, pinned
 from mas.league.store import Store
 from mas.serving.model import BaseModel
 from mas.serving.store import ServingEngine
+from mas.training.checkpoint import list_checkpoints
+from mas.training.opponents import FILE, kept_players
 from mas.training.sampling.opposing import Opponent
 from mas.training.saved import adapter_directories
 
@@ -149,14 +151,19 @@ class LeaguePool:
 
 
 def open_pool(config: Config, scenario: Scenario) -> LeaguePool | None:
-    """The opponents of a configuration; None: it names none.
+    """The opponents of a configuration; None: it names none. A run that goes on has those of its latest checkpoint,
+    whatever became of the league.
 
     Raises:
         ConfigError: there is no such league, two of one name, or what `LeaguePool` refuses.
+        CheckpointError: the opponents of the latest checkpoint cannot be read.
     """
     options = config.algorithm.opponents
     if options is None:
         return None
+    checkpoints = list_checkpoints(Path(config.run_dir) / "checkpoints")
+    if checkpoints and (checkpoints[-1] / FILE).is_file():
+        return LeaguePool(config, scenario, options, kept_players((checkpoints[-1] / FILE).read_bytes()))
     players: dict[str, str] = {}
     if options.league is not None:
         if "://" not in options.league and not Path(options.league).is_file():

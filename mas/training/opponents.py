@@ -181,6 +181,18 @@ class Opponents:
             raise CheckpointError(f"{FILE} of the checkpoint cannot be read: {error}") from error
 
 
+def kept_players(state: bytes) -> dict[str, str]:
+    """Name -> source, of the `state` of opponents.
+
+    Raises:
+        CheckpointError: it is no such state.
+    """
+    try:
+        return msgspec.convert(json.loads(state)["players"], dict[str, str])
+    except (ValueError, KeyError, TypeError) as error:
+        raise CheckpointError(f"{FILE} of the checkpoint cannot be read: {error}") from error
+
+
 def open_opponents(config: Config, team: TeamSpec, pool: Pool | None, *, is_spread: bool) -> Opponents | None:
     """What `algorithm.opponents` says; None: the team plays against itself.
 

@@ -248,6 +248,20 @@ def test_the_league_is_let_go_of_when_it_was_read(tmp_path: Path, monkeypatch: p
     assert len(closed) == 1
 
 
+async def test_a_run_goes_on_without_its_league(kuhn: BaseModel, tmp_path: Path) -> None:
+    league, run = tmp_path / "pool.db", tmp_path / "run"
+    Store.open(league).enter(Member(name="first", source="random"))
+    (run / "checkpoints").mkdir(parents=True)
+    config = config_of(f"{OPPONENTS}.league='{league}'", f"run_dir='{run}'", steps=1)
+    await train(config, kuhn, run / "checkpoints")
+    league.unlink()
+    longer = config.model_copy(update={"train": config.train.model_copy(update={"steps": 2})})
+    _, seen = await train(longer, kuhn, run / "checkpoints")
+    assert {one.opponent for one in games_of(seen)} == {"first"}
+    with pytest.raises(ConfigError, match="there is no league"):
+        open_pool(config.model_copy(update={"run_dir": str(tmp_path / "new")}), build_scenario(config.scenario))
+
+
 async def test_with_an_adapter_for_each_seat_each_learns_in_its_own_games(kuhn: BaseModel) -> None:
     both = config_of(LUCK, "algorithm.policy=per_role", steps=1)
     outcome, seen = await train(both, kuhn)
