@@ -1,6 +1,7 @@
 """Training against opponents: who is met, what is learned from it, and what is not."""
 
 import asyncio
+import shutil
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -13,7 +14,7 @@ import torch
 from parts import SKILLED
 from watched import Seen
 
-from mas.config.load import load_config
+from mas.config.load import load_config, load_run_config
 from mas.config.options import Config
 from mas.core.environment import Environment, Task
 from mas.core.errors import CheckpointError, ConfigError, MasError, RunDirectoryError
@@ -31,6 +32,7 @@ from mas.serving.peft_files import from_directory
 from mas.training.compare import untrained
 from mas.training.learner import Learner
 from mas.training.opponents import Tally, open_opponents, payoffs_of, points_of
+from mas.training.run import train_in_directory
 from mas.training.trainer import Outcome, Trainer
 
 pytest.importorskip("pyspiel")
@@ -456,6 +458,22 @@ def test_the_untrained_of_a_run_with_a_start_are_those_of_the_start(trained: Pat
     its = from_directory(trained / "checkpoints" / "step-000002" / "adapters" / "shared", kuhn.bank)
     found = untrained(config, build_scenario(config.scenario), kuhn)["shared"]
     assert all(torch.equal(a, b) for a, b in zip(found.parameters(), its.parameters(), strict=True))
+
+
+def test_a_start_without_a_step_is_written_down_with_it_and_read_once(
+    trained: Path, tmp_path: Path, base_for: Any
+) -> None:
+    base_for("two_player", SKILLED)
+    first, run = tmp_path / "first", tmp_path / "run"
+    shutil.copytree(trained, first)
+    config = config_of(LUCK, f"train.start='{first}'", f"run_dir='{run}'", steps=1)
+    scenario = build_scenario(config.scenario)
+    train_in_directory(config, scenario, opponents=open_pool(config, scenario))
+    assert load_run_config(run).train.start == f"{first}@4"
+    (first / "checkpoints" / "step-000004").rename(first / "checkpoints" / "step-000006")
+    longer = config.model_copy(update={"train": config.train.model_copy(update={"steps": 2})})
+    outcome = train_in_directory(longer, scenario, opponents=open_pool(longer, scenario))
+    assert (outcome.progress.step, load_run_config(run).train.start) == (2, f"{first}@4")
 
 
 @pytest.mark.parametrize(
