@@ -214,6 +214,10 @@ def _of_updates(algorithm: "AlgorithmOptions") -> dict[str, bool]:
         "algorithm.opponents plays against adapters in training, and update=training_free trains none: leave it out": (
             algorithm.is_training_free and algorithm.opponents is not None
         ),
+        "sampler.replay puts successes of earlier steps into a group, and with algorithm.opponents these were won "
+        "against another opponent or in another seat: leave one of them out": (
+            algorithm.sampler.replay is not None and algorithm.opponents is not None
+        ),
         "algorithm.stages names the roles of each stage, so algorithm.roles has no effect: leave roles out": (
             bool(algorithm.roles and algorithm.stages)
         ),

@@ -66,15 +66,23 @@ async def open_chat(source: str) -> AsyncIterator[ChatPlayer]:
         ConfigError: it reads otherwise, the key is not set, or the server does not have the model.
         EngineError: there is no such server.
     """
-    found = _SOURCE.fullmatch(source)
-    if found is None:
-        raise ConfigError(f"{source!r}: write openai:MODEL@URL, as openai:qwen@http://127.0.0.1:8000/v1")
-    try:
-        options = ServerOptions(url=found["url"], model=found["model"], key_env=found["key"], api="chat")
-    except ValidationError as error:
-        raise ConfigError(f"{source!r}: {error.errors()[0]['msg'].removeprefix('Value error, ')}") from error
-    engine = await ChatEngine.start(options, source)
+    engine = await ChatEngine.start(chat_options(source), source)
     try:
         yield ChatPlayer(engine)
     finally:
         await engine.close()
+
+
+def chat_options(source: str) -> ServerOptions:
+    """The server of a source. Asks nobody.
+
+    Raises:
+        ConfigError: it reads otherwise.
+    """
+    found = _SOURCE.fullmatch(source)
+    if found is None:
+        raise ConfigError(f"{source!r}: write openai:MODEL@URL, as openai:qwen@http://127.0.0.1:8000/v1")
+    try:
+        return ServerOptions(url=found["url"], model=found["model"], key_env=found["key"], api="chat")
+    except ValidationError as error:
+        raise ConfigError(f"{source!r}: {error.errors()[0]['msg'].removeprefix('Value error, ')}") from error

@@ -10,7 +10,7 @@ import asyncio
 import re
 from collections.abc import AsyncIterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, closing
 from dataclasses import dataclass
 from math import fsum
 from pathlib import Path
@@ -22,7 +22,7 @@ from mas.core.environment import Environment
 from mas.core.errors import ConfigError
 from mas.core.naming import did_you_mean
 from mas.core.scenario import Scenario
-from mas.league.chat import open_chat
+from mas.league.chat import chat_options, open_chat
 from mas.league.games import World, full_options
 from mas.league.match import Player, asked
 from mas.league.matchmaking import Distribution, draw, matched
@@ -32,6 +32,8 @@ from mas.league.sources import RunSource, pinned
 from mas.league.store import Store
 from mas.serving.model import BaseModel
 from mas.serving.store import ServingEngine
+from mas.training.checkpoint import list_checkpoints
+from mas.training.opponents import FILE, kept_players
 from mas.training.sampling.opposing import Opponent
 from mas.training.saved import adapter_directories
 
@@ -128,7 +130,9 @@ class LeaguePool:
         run = RunSource.parse(source)
         if run is not None:
             self._check_run(load_run(run, self.world))
-        elif not source.startswith(CHAT) and source not in self._scripts:
+        elif source.startswith(CHAT):
+            chat_options(source)
+        elif source not in self._scripts:
             self._scripts[source] = scripted(source, self.world)
 
     def _check_run(self, run: LoadedRun) -> None:
@@ -147,21 +151,27 @@ class LeaguePool:
 
 
 def open_pool(config: Config, scenario: Scenario) -> LeaguePool | None:
-    """The opponents of a configuration; None: it names none.
+    """The opponents of a configuration; None: it names none. A run that goes on has those of its latest checkpoint,
+    whatever became of the league.
 
     Raises:
         ConfigError: there is no such league, two of one name, or what `LeaguePool` refuses.
+        CheckpointError: the opponents of the latest checkpoint cannot be read.
     """
     options = config.algorithm.opponents
     if options is None:
         return None
+    checkpoints = list_checkpoints(Path(config.run_dir) / "checkpoints")
+    if checkpoints and (checkpoints[-1] / FILE).is_file():
+        return LeaguePool(config, scenario, options, kept_players((checkpoints[-1] / FILE).read_bytes()))
     players: dict[str, str] = {}
     if options.league is not None:
         if "://" not in options.league and not Path(options.league).is_file():
             raise ConfigError(
                 f"algorithm.opponents.league={options.league}: there is no league; mas league enter makes one"
             )
-        players = {member.name: member.source for member in Store.open(options.league).members()}
+        with closing(Store.open(options.league)) as store:
+            players = {member.name: member.source for member in store.members()}
     if twice := sorted(players.keys() & options.players.keys()):
         raise ConfigError(f"algorithm.opponents.players has {twice[0]!r}, and a member has that name: choose another")
     return LeaguePool(config, scenario, options, {**players, **options.players})

@@ -6,6 +6,7 @@ in games that are too large for the exact one.
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 
 from rich.console import Console
@@ -31,6 +32,11 @@ _GROUPS = (
     *("algorithm.advantage.key=group", "algorithm.advantage.baseline=mean", "algorithm.advantage.scale=std"),
     "algorithm.sampler.candidates=8",
 )
+_ITS_OWN = (
+    *("algorithm.roles=[]", "algorithm.stages=[]"),
+    *("train.start=null", "train.target=null", "train.token_budget=null"),
+)
+"""Whom a run trained, what it began with and what ended it is no affair of its answer's."""
 GAMES = "response.db"
 """The file of the answer's run that has the games by which it was measured."""
 
@@ -97,13 +103,15 @@ def respond(
     pool = LeaguePool(config, scenario, OpponentsOptions(players=players), players)
     terms = Terms(game=pool.world.id, players=players, games=games, seed=seed)
     name = f"{source}, {outcome.progress.step} steps, {games} games, seed {seed}{', drawn' if is_drawn else ''}"
-    found = asyncio.run(played(name, terms, Store.open(str(out / GAMES)), pool.world, at_once))
+    with closing(Store.open(str(out / GAMES))) as store:
+        found = asyncio.run(played(name, terms, store, pool.world, at_once))
     return response_of(source, tuple(pool.world.open().spec.seats), found, confidence)
 
 
 def response_config(source: str, game: str, overrides: Sequence[str]) -> Config:
     """The configuration that an answer is trained with: of the run that is answered, or for others of a game.
 
+    Whom the run trained, what it began with and what ended it is left out, for overrides to say.
     Where the run has a running mean per role, the answer compares the candidates of a task instead: they have one deal
     and one opponent.
 
@@ -123,10 +131,7 @@ def response_config(source: str, game: str, overrides: Sequence[str]) -> Config:
         return load_config([*chosen, *usual, *overrides])
     stored = load_run_config(run.path)
     more = _GROUPS if stored.algorithm.advantage.baseline == "running" else ()
-    config = load_run_config(run.path, [*more, *overrides])
+    config = load_run_config(run.path, [*_ITS_OWN, *more, *overrides])
     if game not in ("", known := game_id(config.scenario)):
         raise ConfigError(f"--game {game}: run {run.path} plays {known}; leave --game out")
-    # Whom the run trained, and what ended that, is its own affair.
-    algorithm = config.algorithm.model_copy(update={"roles": (), "stages": ()})
-    train = config.train.model_copy(update={"target": None, "token_budget": None})
-    return config.model_copy(update={"algorithm": algorithm, "train": train})
+    return config

@@ -18,7 +18,7 @@ _STEP = re.compile(r"(?P<path>.+)@(?P<step>\d+)")
 
 @dataclass(frozen=True, slots=True)
 class RunSource:
-    """`run:DIR@STEP`; `step` None: the latest, 0: the team before any training; `is_greedy`: `greedy:` instead."""
+    """`run:DIR@STEP`; `step` None: the latest, 0: the team as its training began; `is_greedy`: `greedy:` instead."""
 
     path: Path
     step: int | None = None

@@ -16,6 +16,7 @@ from mas.serving.weights import AdapterWeights
 from mas.training.crew import new_adapters, open_crew, start_engine, trainable_adapters
 from mas.training.evaluate import Evaluation, check_played, evaluate
 from mas.training.libraries import open_taught
+from mas.training.saved import started
 from mas.training.served import open_served
 
 
@@ -24,9 +25,14 @@ def uncounted(what: str, done: int, of: int) -> None:
 
 
 def untrained(config: Config, scenario: Scenario, base: BaseModel) -> dict[str, AdapterWeights]:
-    """The adapters that training starts from: they change nothing yet."""
+    """The adapters that training starts from: they change nothing yet, or are those of `train.start`.
+
+    Raises:
+        ConfigError, RunDirectoryError, CheckpointError: see `started`.
+    """
     team = find_team(scenario, config.algorithm.team)
-    return new_adapters(base, set(trainable_adapters(team, config.algorithm.policy).values()), config.train.seed)
+    fresh = new_adapters(base, set(trainable_adapters(team, config.algorithm.policy).values()), config.train.seed)
+    return fresh if config.train.start is None else started(fresh, config.train.start, base)
 
 
 async def compare(

@@ -78,7 +78,7 @@ class Tally(msgspec.Struct):
 class Opponents:
     """Draws an opponent and the learner's seat for each task of a step.
 
-    A draw depends on the seed, the step, the task's number in it, and how games went before the step.
+    A draw depends on the seed, the step, the task, and how games went before the step.
     """
 
     def __init__(self, options: OpponentsOptions, pool: Pool, team: TeamSpec, seed: int) -> None:
@@ -89,6 +89,7 @@ class Opponents:
         self._wanted = options.seats or tuple(self._roles_of)
         self._tallies: dict[str, Tally] = {}
         self._opened: Mapping[str, Opponent] = {}
+        self._drawn: dict[str, Facing] = {}
 
     @asynccontextmanager
     async def playing(self, engine: ServingEngine, base: BaseModel) -> AsyncIterator[None]:
@@ -97,21 +98,31 @@ class Opponents:
             self._opened = opened
             yield
 
-    def draw(self, place: tuple[int, int, int], games: int, trained: Container[str]) -> Facing:
-        """Who plays against the learner, and where.
+    def draw(self, step: int, number: int, tasks: Sequence[str], games: int, trained: Container[str]) -> list[Facing]:
+        """Who plays against the learner, and where, in each task of a round of draws; a task that comes again in the
+        step has the opponent and the seat that it had, as all its episodes are compared with each other.
 
         Args:
-            place: the step, the round of draws in it, and the task's number in that round.
-            games: how many tasks a step has: seats take turns over all tasks of all steps.
+            number: of the round in its step. tasks: their ids.
+            games: how many tasks a step has: seats take turns over all tasks of all steps, in an order that is drawn.
             trained: roles that learn in the step.
         """
-        step, number, task = place
+        if number == 0:
+            self._drawn = {}
+        for task in tasks:
+            if task not in self._drawn:
+                self._drawn[task] = self._facing(step, task, step * games + len(self._drawn), trained)
+        return [self._drawn[task] for task in tasks]
+
+    def _facing(self, step: int, task: str, place: int, trained: Container[str]) -> Facing:
         known = {name: one.points / one.weight for name, one in self._tallies.items() if one.weight}
-        opponent = self.pool.draw(known, Random(derive_seed("opponent", self._seed, step, number, task)))
+        opponent = self.pool.draw(known, Random(derive_seed("opponent", self._seed, step, task)))
         seats = [seat for seat in self._wanted if any(role in trained for role in self._roles_of[seat])]
         if opponent == SELF:
             return Facing(SELF, tuple(seats))
-        return Facing(opponent, (seats[(step * games + number + task) % len(seats)],))
+        # which of them is first is drawn anew for each turn of all, so that it is not tied to the place of a task
+        Random(derive_seed("seats", self._seed, place // len(seats))).shuffle(seats)
+        return Facing(opponent, (seats[place % len(seats)],))
 
     def opposing(self, facing: Facing) -> Opposing | None:
         """Who plays the other seats; None: the team itself."""
@@ -168,6 +179,18 @@ class Opponents:
             self.pool.restore(found["players"])
         except (ValueError, KeyError, TypeError, msgspec.ValidationError) as error:
             raise CheckpointError(f"{FILE} of the checkpoint cannot be read: {error}") from error
+
+
+def kept_players(state: bytes) -> dict[str, str]:
+    """Name -> source, of the `state` of opponents.
+
+    Raises:
+        CheckpointError: it is no such state.
+    """
+    try:
+        return msgspec.convert(json.loads(state)["players"], dict[str, str])
+    except (ValueError, KeyError, TypeError) as error:
+        raise CheckpointError(f"{FILE} of the checkpoint cannot be read: {error}") from error
 
 
 def open_opponents(config: Config, team: TeamSpec, pool: Pool | None, *, is_spread: bool) -> Opponents | None:

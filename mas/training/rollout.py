@@ -84,7 +84,7 @@ class Rollout:
         """The episodes of so many tasks, and how each went."""
         planned = self._tasks.draw(step, count, number)
         seeds = [derive_seed("play", self._train.seed, step, *([number] if number else []), n) for n in range(count)]
-        faced = self._faced(step, number, count, trained)
+        faced = self._faced(step, number, planned, trained)
         plays = [self._play(runtime, *one) for one in zip(planned, faced, [step] * count, seeds, strict=True)]
         played: Sequence[Sequence[Episode]] = await together(plays, "task")
         if self.late is not None:
@@ -98,12 +98,14 @@ class Rollout:
             outcome_of(one.pick, group, rewards, trained) for one, group in zip(planned, played, strict=True)
         ]
 
-    def _faced(self, step: int, number: int, count: int, trained: Container[str]) -> list[Facing | None]:
+    def _faced(
+        self, step: int, number: int, planned: Sequence[Planned], trained: Container[str]
+    ) -> Sequence[Facing | None]:
         """Who plays against the learner in each task of a round."""
         if self.opponents is None:
-            return [None] * count
-        size = self._train.tasks_per_step
-        return [self.opponents.draw((step, number, task), size, trained) for task in range(count)]
+            return [None] * len(planned)
+        tasks = [one.task.id for one in planned]
+        return self.opponents.draw(step, number, tasks, self._train.tasks_per_step, trained)
 
     async def _play(
         self, runtime: TeamRuntime, planned: Planned, facing: Facing | None, step: int, seed: int

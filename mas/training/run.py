@@ -13,6 +13,7 @@ from types import MappingProxyType
 import yaml
 from rich.console import Console
 
+from mas.config.load import load_run_config
 from mas.config.options import Config
 from mas.core.errors import RunDirectoryError
 from mas.core.late import Judge
@@ -27,10 +28,11 @@ from mas.observe.run_directory import RunDirectory
 from mas.serving.model import BaseModel, load_base
 from mas.serving.peft_files import to_files
 from mas.training.checkpoint import list_checkpoints
-from mas.training.crew import Opening, check_engine, check_trainable, new_adapters, trainable_adapters
+from mas.training.compare import untrained
+from mas.training.crew import Opening, check_engine, check_trainable
 from mas.training.libraries import FOLDER, library_files
 from mas.training.opponents import Pool, open_opponents
-from mas.training.saved import started
+from mas.training.saved import pinned_start
 from mas.training.tasks.arms import Builder
 from mas.training.tasks.plan import plan_tasks
 from mas.training.traced import traced_run
@@ -93,9 +95,10 @@ def train_in_directory(
     base = None  # no adapter is trained where a server elsewhere plays
     if config.engine.name != "openai":
         base = open_base(config, scenario, lambda text: console.print(text, style="dim", highlight=False))
-    if base is not None and config.train.start is not None:
-        names = set(trainable_adapters(team, config.algorithm.policy).values())
-        started(new_adapters(base, names, config.train.seed), config.train.start, base)
+    config = _with_start(config, path, resume=resume)
+    is_begun = bool(list_checkpoints(path / "checkpoints"))
+    if base is not None and config.train.start is not None and not is_begun:
+        untrained(config, scenario, base)
     if opening is None:
         check_engine(config, team, base)
     usual = Config().model_dump(mode="json")
@@ -104,8 +107,9 @@ def train_in_directory(
     ) as run:
         _keep_team(run.path / "team.yaml", team, is_begun=bool(list_checkpoints(run.checkpoints)))
         kept = run.checkpoints
+        going = _unstarted(config) if list_checkpoints(kept) else config
         trainer = Trainer(
-            config, scenario, base, checkpoints=kept, opening=opening, tasks=tasks, judges=judges, opponents=opponents
+            going, scenario, base, checkpoints=kept, opening=opening, tasks=tasks, judges=judges, opponents=opponents
         )
         has_checkpoint = trainer.resume()
         step = trainer.progress.step if has_checkpoint else None
@@ -114,6 +118,24 @@ def train_in_directory(
     began = "was finished already" if step is not None and not outcome.history else "is finished"
     console.print(f"The run in {path} {began}: {outcome.reason}.", highlight=False)
     return outcome
+
+
+def _with_start(config: Config, run: Path, *, resume: bool) -> Config:
+    """With the step at which `train.start` is now, or was when the run that goes on began."""
+    start = config.train.start
+    if start is None:
+        return config
+    if resume and (run / "config.yaml").is_file():
+        kept = load_run_config(run).train.start
+        step = kept if kept is not None and kept.rpartition("@")[0] == start else start
+    else:
+        step = pinned_start(start)
+    return config.model_copy(update={"train": config.train.model_copy(update={"start": step})})
+
+
+def _unstarted(config: Config) -> Config:
+    """For a run whose adapters are those of its checkpoint."""
+    return config.model_copy(update={"train": config.train.model_copy(update={"start": None})})
 
 
 def _train(trainer: Trainer, run: RunDirectory, step: int | None, console: Console) -> Outcome:

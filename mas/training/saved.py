@@ -77,6 +77,12 @@ def started(fresh: Mapping[str, AdapterWeights], start: str, base: BaseModel) ->
     return dict(fresh)
 
 
+def pinned_start(start: str) -> str:
+    """`train.start` with the step of the run's latest checkpoint, if it says none and there is one."""
+    steps = [] if _STEP.fullmatch(start) else checkpoint_steps(Path(start) / "checkpoints")
+    return f"{start}@{steps[-1]}" if steps else start
+
+
 def saved_libraries(run: Path) -> dict[str, Library]:
     """Role -> library of the latest checkpoint, or without checkpoints of those exported at the end.
 

@@ -1,6 +1,7 @@
 """Training against opponents: who is met, what is learned from it, and what is not."""
 
 import asyncio
+import shutil
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -13,11 +14,12 @@ import torch
 from parts import SKILLED
 from watched import Seen
 
-from mas.config.load import load_config
+from mas.config.load import load_config, load_run_config
 from mas.config.options import Config
 from mas.core.environment import Environment, Task
 from mas.core.errors import CheckpointError, ConfigError, MasError, RunDirectoryError
 from mas.core.records import Episode
+from mas.graph.find import find_team
 from mas.league import opponents as league_opponents
 from mas.league.match import asked
 from mas.league.opponents import LeaguePool, open_pool
@@ -27,8 +29,10 @@ from mas.league.store import Store
 from mas.scenarios import build_scenario
 from mas.serving.model import BaseModel
 from mas.serving.peft_files import from_directory
+from mas.training.compare import untrained
 from mas.training.learner import Learner
-from mas.training.opponents import Tally, payoffs_of, points_of
+from mas.training.opponents import Tally, open_opponents, payoffs_of, points_of
+from mas.training.run import train_in_directory
 from mas.training.trainer import Outcome, Trainer
 
 pytest.importorskip("pyspiel")
@@ -117,8 +121,35 @@ async def test_all_that_are_compared_meet_one_opponent_in_one_seat_and_seats_tak
             met.setdefault(turn.group, set()).add((episode.opponent, episode.seat))
     assert all(len(one) == 1 for one in met.values())
     seats = [next(iter(met[task]))[1] for task in dict.fromkeys(one.task for one in games_of(seen))]
-    assert seats == ["player_0", "player_1"] * 9
+    assert all(set(pair) == {"player_0", "player_1"} for pair in zip(seats[::2], seats[1::2], strict=True))
     assert {name for one in met.values() for name, _ in one} == {"old", "luck"}
+
+
+@pytest.mark.parametrize("key", ["group", "prompt"])
+async def test_a_task_that_comes_twice_in_a_step_has_one_opponent_and_one_seat(kuhn: BaseModel, key: str) -> None:
+    three = ("train.tasks.source=epochs", "train.tasks.count=3", f"algorithm.advantage.key={key}")
+    groups = (*MODES[0], *three, "algorithm.advantage.baseline=mean", "algorithm.advantage.scale=std")
+    _, seen = await train(config_of(LUCK, f"{OPPONENTS}.players.best=cfr:10", *groups), kuhn)
+    for step in seen.episodes:
+        met: dict[str, set[tuple[str, str]]] = {}
+        for episode in step:
+            met.setdefault(episode.task, set()).add((episode.opponent, episode.seat))
+        assert [len(one) for one in met.values()] == [1, 1, 1]
+    assert {one.opponent for one in games_of(seen)} == {"luck", "best"}
+
+
+def test_tasks_that_come_again_in_order_are_played_from_both_seats_and_each_step_from_both_equally() -> None:
+    config = config_of(LUCK)
+    team = find_team(build_scenario(config.scenario), config.algorithm.team)
+    found = open_opponents(config, team, pool_of(LUCK), is_spread=False)
+    assert found is not None
+    tasks, roles = [f"task {number}" for number in range(6)], set(team.roles)
+    steps = [[one.seats[0] for one in found.draw(step, 0, tasks, 6, roles)] for step in range(40)]
+    assert all(Counter(seats) == {"player_0": 3, "player_1": 3} for seats in steps)
+    for seats in zip(*steps, strict=True):
+        assert 8 <= Counter(seats)["player_0"] <= 32, "a fair coin: beyond by chance once in ten thousand"
+    again = [one.seats[0] for one in found.draw(7, 0, tasks, 6, roles)]
+    assert again == steps[7]
 
 
 async def test_opponents_stay_what_they_were_bit_for_bit(
@@ -208,6 +239,29 @@ async def test_a_run_keeps_the_opponents_that_it_began_with(trained: Path, kuhn:
     state.unlink()
     with pytest.raises(CheckpointError):
         trainer_of(longer, kuhn, tmp_path / "new").resume()
+
+
+def test_the_league_is_let_go_of_when_it_was_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    closed, close = list[Store](), Store.close
+    store = Store.open(tmp_path / "pool.db")
+    store.enter(Member(name="first", source="random"))
+    monkeypatch.setattr(Store, "close", lambda one: closed.append(one) or close(one))
+    assert pool_of(f"{OPPONENTS}.league='{tmp_path / 'pool.db'}'").players == {"first": "random"}
+    assert len(closed) == 1
+
+
+async def test_a_run_goes_on_without_its_league(kuhn: BaseModel, tmp_path: Path) -> None:
+    league, run = tmp_path / "pool.db", tmp_path / "run"
+    Store.open(league).enter(Member(name="first", source="random"))
+    (run / "checkpoints").mkdir(parents=True)
+    config = config_of(f"{OPPONENTS}.league='{league}'", f"run_dir='{run}'", steps=1)
+    await train(config, kuhn, run / "checkpoints")
+    league.unlink()
+    longer = config.model_copy(update={"train": config.train.model_copy(update={"steps": 2})})
+    _, seen = await train(longer, kuhn, run / "checkpoints")
+    assert {one.opponent for one in games_of(seen)} == {"first"}
+    with pytest.raises(ConfigError, match="there is no league"):
+        open_pool(config.model_copy(update={"run_dir": str(tmp_path / "new")}), build_scenario(config.scenario))
 
 
 async def test_with_an_adapter_for_each_seat_each_learns_in_its_own_games(kuhn: BaseModel) -> None:
@@ -343,10 +397,16 @@ async def test_a_search_lets_others_go_on(monkeypatch: pytest.MonkeyPatch, kuhn:
         ),
         ([f"{OPPONENTS}.players.x=randon"], ConfigError, "x=randon: no player 'randon'"),
         ([f"{OPPONENTS}.players.x=minimax"], ConfigError, "x=minimax: minimax cannot play"),
+        ([f"{OPPONENTS}.players.x='openai:qwen'"], ConfigError, "x=openai:qwen: .*write openai:MODEL@URL"),
         ([f"{OPPONENTS}.players.x=run:nowhere"], RunDirectoryError, "nowhere"),
         ([f"{OPPONENTS}.league=nowhere.db"], ConfigError, "there is no league"),
         ([LUCK, "scenario=relay", "algorithm=at_grpo"], ConfigError, "plays no several seats"),
         ([LUCK, "algorithm=training_free"], ConfigError, "training_free trains none"),
+        (
+            [LUCK, *MODES[0], "algorithm=at_grpo", "algorithm.sampler.replay.size=4", "train.tasks.source=epochs"],
+            ConfigError,
+            "won against another opponent",
+        ),
         ([LUCK, "scenario=debate", "algorithm=at_grpo"], ConfigError, "plays no several seats"),
     ],
 )
@@ -391,6 +451,29 @@ async def test_adapters_begin_as_those_of_another_run(trained: Path, kuhn: BaseM
     assert torch.equal(weights(outcome), torch.cat([one.flatten() for one in its.parameters()]))
     moved, _ = await train(config_of(LUCK, start), kuhn)
     assert not torch.equal(weights(outcome), weights(moved))
+
+
+def test_the_untrained_of_a_run_with_a_start_are_those_of_the_start(trained: Path, kuhn: BaseModel) -> None:
+    config = config_of(f"train.start='{trained}@2'")
+    its = from_directory(trained / "checkpoints" / "step-000002" / "adapters" / "shared", kuhn.bank)
+    found = untrained(config, build_scenario(config.scenario), kuhn)["shared"]
+    assert all(torch.equal(a, b) for a, b in zip(found.parameters(), its.parameters(), strict=True))
+
+
+def test_a_start_without_a_step_is_written_down_with_it_and_read_once(
+    trained: Path, tmp_path: Path, base_for: Any
+) -> None:
+    base_for("two_player", SKILLED)
+    first, run = tmp_path / "first", tmp_path / "run"
+    shutil.copytree(trained, first)
+    config = config_of(LUCK, f"train.start='{first}'", f"run_dir='{run}'", steps=1)
+    scenario = build_scenario(config.scenario)
+    train_in_directory(config, scenario, opponents=open_pool(config, scenario))
+    assert load_run_config(run).train.start == f"{first}@4"
+    (first / "checkpoints" / "step-000004").rename(first / "checkpoints" / "step-000006")
+    longer = config.model_copy(update={"train": config.train.model_copy(update={"steps": 2})})
+    outcome = train_in_directory(longer, scenario, opponents=open_pool(longer, scenario))
+    assert (outcome.progress.step, load_run_config(run).train.start) == (2, f"{first}@4")
 
 
 @pytest.mark.parametrize(

@@ -4,10 +4,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from parts import SKILLED
 from typer.testing import CliRunner
 
 from mas.cli import app
+from mas.config.load import load_run_config
 from mas.core.errors import ConfigError
 from mas.league.records import Game
 from mas.league.respond import respond, response_config, train_against
@@ -68,12 +70,25 @@ def test_a_mixture_is_met_as_its_shares_say(trained: Path, tmp_path: Path) -> No
 
 
 def test_an_answer_is_trained_as_the_run_was_but_in_groups_and_in_all_seats(trained: Path) -> None:
-    config = response_config(f"run:{trained}@2", "", ["train.steps=7", "algorithm.roles=[player_0]"])
+    config = response_config(f"run:{trained}@2", "", ["train.steps=7"])
     assert (config.train.steps, config.algorithm.roles) == (7, ())
     assert (config.algorithm.advantage.key, config.algorithm.advantage.baseline) == ("group", "mean")
     assert config.algorithm.policy == "shared"
     assert config.model.tiny == SKILLED.tiny
     assert response_config("random", KUHN, ["algorithm=at_grpo"]).algorithm.name == "at_grpo"
+
+
+def test_what_was_the_runs_own_affair_is_left_out_and_what_overrides_say_holds(trained: Path, tmp_path: Path) -> None:
+    own = ["algorithm.roles=[player_1]", f"train.start='{trained}@2'", "train.target=0.9", "train.token_budget=100"]
+    config = load_run_config(trained, own)
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(config.model_dump(mode="json")))
+    found = response_config(f"run:{tmp_path}", "", [])
+    assert found.algorithm.roles == ()
+    assert (found.train.start, found.train.target, found.train.token_budget) == (None, None, None)
+    said = ["algorithm.roles=[player_0]", f"train.start='{trained}@4'", "train.target=0.5", "train.token_budget=7"]
+    found = response_config(f"run:{tmp_path}", "", said)
+    assert found.algorithm.roles == ("player_0",)
+    assert (found.train.start, found.train.target, found.train.token_budget) == (f"{trained}@4", 0.5, 7)
 
 
 def game(seed: int, players: tuple[str, str], returns: tuple[float, float]) -> Game:
