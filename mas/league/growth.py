@@ -119,9 +119,10 @@ class Populations:
         """What two players get: exactly, or from games; see `GrowthTerms.games`."""
         found = self._met(first, second)
         if found is None:
-            pairs = [(first, second)] if self.known.is_exact else self._unmet()
-            self.known.payoffs += [self._computed(first, second)] if self.known.is_exact else self._played(pairs)
-            keep(self.known, self.out)
+            if self.known.is_exact:
+                self._keep_met((first, second), self._computed(first, second), 0)
+            else:
+                asyncio.run(self._played(self._unmet()))
             found = self._met(first, second)
         assert found is not None
         return found.expected
@@ -190,7 +191,7 @@ class Populations:
             tokens=sum(self.known.answers[name] for names in iteration.populations for name in names),
         )
 
-    def _computed(self, first: str, second: str) -> Payoffs:
+    def _computed(self, first: str, second: str) -> Expected:
         one, two = self.policy(first), self.policy(second)
         assert one is not None
         assert two is not None
@@ -198,23 +199,12 @@ class Populations:
         ends = self.scenario.outcomes({**one, **two})
         means = [sum(chance * got[seat] for got, chance in ends) for seat in (0, 1)]
         squares = [sum(chance * (got[seat] - means[seat]) ** 2 for got, chance in ends) for seat in (0, 1)]
-        return Payoffs(
-            first=first, second=second, means=(means[0], means[1]), variances=(squares[0], squares[1]), games=0
-        )
+        return Expected((means[0], means[1]), (squares[0], squares[1]))
 
-    def _played(self, pairs: Sequence[tuple[str, str]]) -> list[Payoffs]:
-        """Every pair plays the same deals."""
+    async def _played(self, pairs: Sequence[tuple[str, str]]) -> None:
+        """Every pair plays the same deals, and what it got is kept before the next one plays."""
         games = self.terms.games or GAMES
         self._say(f"{len(pairs)} pairs play {games} games each")
-        found = []
-        for pair, results in zip(pairs, asyncio.run(self._games(pairs, games)), strict=True):
-            expected = expected_of(results)
-            assert expected is not None
-            means, variances = expected.means, expected.variances
-            found.append(Payoffs(first=pair[0], second=pair[1], means=means, variances=variances, games=games))
-        return found
-
-    async def _games(self, pairs: Sequence[tuple[str, str]], games: int) -> list[list[tuple[float, float]]]:
         wanted = {name: RunSource(self._run(name)) for name in dict.fromkeys(name for pair in pairs for name in pair)}
         async with open_runs(wanted, self.world, self._say) as players:
 
@@ -223,7 +213,16 @@ class Populations:
                 got = (await play(self.world.open(), Fixture(pair, seed, 0, number), players)).returns
                 return got[0], got[1]
 
-            return [await together([one(pair, number) for number in range(games)], "game") for pair in pairs]
+            for pair in pairs:
+                found = expected_of(await together([one(pair, number) for number in range(games)], "game"))
+                assert found is not None
+                self._keep_met(pair, found, games)
+
+    def _keep_met(self, pair: tuple[str, str], found: Expected, games: int) -> None:
+        means, variances = found.means, found.variances
+        met = Payoffs(first=pair[0], second=pair[1], means=means, variances=variances, games=games)
+        self.known.payoffs.append(met)
+        keep(self.known, self.out)
 
     async def _scored(self, player: str) -> Table | None:
         async with open_runs({player: RunSource(self._run(player))}, self.world, self._say) as players:

@@ -15,12 +15,14 @@ from typer.testing import CliRunner
 
 from mas.cli import app
 from mas.config.load import load_run_config
-from mas.core.errors import ConfigError, RunDirectoryError
+from mas.core.errors import ConfigError, EnvironmentFault, RunDirectoryError
 from mas.league import growth
 from mas.league.games import open_world
 from mas.league.growth import Populations
 from mas.league.growth_terms import GrowthTerms, training_of
+from mas.league.match import play
 from mas.league.maximin import Mix
+from mas.league.pairing import Fixture
 from mas.league.runs import open_runs
 from mas.league.sources import RunSource
 from mas.training.exact import exact_measures
@@ -195,6 +197,34 @@ def test_played_payoffs_estimate_the_exact_ones(grown: Path, tmp_path: Path) -> 
     again = Populations(terms_of(games=200), out, told)
     again._played = None  # type: ignore[assignment, method-assign]
     assert again.payoff("player_0-0", "player_1-0") == found, "what is played is kept"
+
+
+def test_a_pair_that_played_is_kept_when_the_next_one_is_killed(
+    grown: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out, games, met = tmp_path / "played", 3, list[tuple[str, ...]]()
+    for run in ("untrained", "player_1-1"):
+        shutil.copytree(grown / run, out / run)
+
+    def opened() -> Populations:
+        populations = Populations(terms_of(games=games), out, Console(quiet=True))
+        populations.known.is_exact, populations._answered["player_1"] = False, 1
+        return populations
+
+    async def counted(world: Any, fixture: Fixture, players: Any) -> Any:
+        if len(met) == games + 1:
+            raise EnvironmentFault("out of cards")
+        met.append(fixture.players)
+        return await play(world, fixture, players)
+
+    monkeypatch.setattr(growth, "play", counted)
+    with pytest.raises(EnvironmentFault):
+        opened().payoff("player_0-0", "player_1-1")
+    assert [(one["first"], one["second"]) for one in read(out)["payoffs"]] == [("player_0-0", "player_1-0")]
+    met.clear()
+    games_left = [("player_0-0", "player_1-1")] * games
+    opened().payoff("player_0-0", "player_1-1")
+    assert met == games_left, "the first pair does not play again"
 
 
 @pytest.mark.parametrize(
