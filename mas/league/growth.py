@@ -57,7 +57,8 @@ class Populations:
     """
 
     def __init__(self, terms: GrowthTerms, out: Path, console: Console) -> None:
-        self.terms, self.out = terms, out
+        # Runs name each other by their paths, and these must not depend on how --out is spelled or from where.
+        self.terms, self.out = terms, out.resolve()
         self.config = training_of(terms)
         self.scenario = configured_scenario(self.config)
         spec = self.scenario.environment().spec
@@ -65,7 +66,7 @@ class Populations:
             raise ConfigError(f"--game {terms.game} has the seats {', '.join(spec.seats)}: psro needs two of them")
         self.seats = spec.seats
         self.world = World(terms.game, self.scenario.environment, full_options(self.config.scenario))
-        self.known: Growth = open_growth(terms, out)
+        self.known: Growth = open_growth(terms, self.out)
         self._say = partial(console.print, highlight=False, soft_wrap=True)
         self._policies: dict[str, Table | None] = {}
         self._answered = dict.fromkeys(self.seats, 0)

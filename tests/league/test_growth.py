@@ -168,11 +168,16 @@ def test_a_killed_one_goes_on_and_ends_as_if_it_had_not_been(
     monkeypatch.setattr(growth, "train_against", killed)
     out = tmp_path / "kuhn"
     words = command(out, iterations=1)
-    stopped = CliRunner().invoke(app, words)
+    monkeypatch.chdir(tmp_path)
+    stopped = CliRunner().invoke(app, command(Path("kuhn"), iterations=1))
     assert stopped.exit_code == 130
     assert "Go on with: mas league psro" in stopped.output
     assert CliRunner().invoke(app, words).exit_code == 0
     assert calls == ["player_0-1", "player_1-1", "player_1-1"], "the first answer is not trained again"
+    started = load_run_config(out / "player_0-1")
+    assert started.algorithm.opponents is not None
+    named = [started.train.start, *started.algorithm.opponents.players.values()]
+    assert named == [str(out / "untrained"), f"run:{out / 'untrained'}"], "another spelling of --out names the same"
     again, whole = read(out), read(grown)
     assert again["iterations"][0] == whole["iterations"][0]
     assert again["iterations"][1]["nash_conv"] == whole["iterations"][1]["nash_conv"]
