@@ -68,7 +68,7 @@ class Populations:
         self.world = World(terms.game, self.scenario.environment, full_options(self.config.scenario))
         self.known: Growth = open_growth(terms, self.out)
         self._say = partial(console.print, highlight=False, soft_wrap=True)
-        self._policies: dict[str, Table | None] = {}
+        self._policies: dict[str, Table] = {}
         self._answered = dict.fromkeys(self.seats, 0)
 
     def grow(self) -> list[Told]:
@@ -129,14 +129,17 @@ class Populations:
         return found.expected
 
     def policy(self, player: str) -> Table | None:
-        """What a player does at each decision of its seat; None: it cannot be scored."""
+        """What a player does at each decision of its seat; None: it cannot be scored, which is asked anew each time, as
+        an engine that gave no scores may give them later."""
         if player not in self._policies:
             path = self.out / "policies" / f"{player}.json"
             if not path.is_file():
                 scored = asyncio.run(self._scored(player))
+                if scored is None:
+                    return None
                 path.parent.mkdir(parents=True, exist_ok=True)
                 write_text_atomic(path, msgspec.json.encode(scored).decode())
-            self._policies[player] = msgspec.json.decode(path.read_bytes(), type=Table | None)
+            self._policies[player] = msgspec.json.decode(path.read_bytes(), type=Table)
         return self._policies[player]
 
     def nash_conv(self, players: tuple[Sequence[str], Sequence[str]], mixes: Sequence[Mix]) -> float | None:
@@ -146,9 +149,12 @@ class Populations:
         """
         joint: dict[str, Mapping[str, float]] = {}
         for seat, names, mix in zip(self.seats, players, mixes, strict=True):
-            tables = [table for table in map(self.policy, names) if table is not None]
-            if len(tables) < len(names) or not isinstance(self.scenario, Mixable):
-                return None
+            tables = []
+            for name in names:
+                table = self._table(name) if self.known.is_exact else self.policy(name)
+                if table is None or not isinstance(self.scenario, Mixable):
+                    return None
+                tables.append(table)
             joint |= self.scenario.mixed(seat, tables, [float(share) for share in mix])
         assert isinstance(self.scenario, Mixable)
         return self.scenario.solve(joint)["nash_conv"]
@@ -193,9 +199,7 @@ class Populations:
         )
 
     def _computed(self, first: str, second: str) -> Expected:
-        one, two = self.policy(first), self.policy(second)
-        assert one is not None
-        assert two is not None
+        one, two = self._table(first), self._table(second)
         assert isinstance(self.scenario, Mixable)
         ends = self.scenario.outcomes({**one, **two})
         means = [sum(chance * got[seat] for got, chance in ends) for seat in (0, 1)]
@@ -218,6 +222,21 @@ class Populations:
                 found = expected_of(await together([one(pair, number) for number in range(games)], "game"))
                 assert found is not None
                 self._keep_met(pair, found, games)
+
+    def _table(self, player: str) -> Table:
+        """The policy of a player whose payoffs are computed.
+
+        Raises:
+            ConfigError: it cannot be scored now.
+        """
+        table = self.policy(player)
+        if table is None:
+            raise ConfigError(
+                f"{player}: its moves in {self._run(player)} could not be scored, and payoffs here are computed "
+                "from scores. Give the same command again once its engine answers, or take another --out with "
+                f"--games {GAMES}, which plays instead"
+            )
+        return table
 
     def _keep_met(self, pair: tuple[str, str], found: Expected, games: int) -> None:
         means, variances = found.means, found.variances

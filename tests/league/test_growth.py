@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from mas.cli import app
 from mas.config.load import load_run_config
-from mas.core.errors import ConfigError, EnvironmentFault, RunDirectoryError
+from mas.core.errors import ConfigError, EngineError, EnvironmentFault, RunDirectoryError
 from mas.league import growth
 from mas.league.games import open_world
 from mas.league.growth import Populations
@@ -25,6 +25,7 @@ from mas.league.maximin import Mix
 from mas.league.pairing import Fixture
 from mas.league.runs import open_runs
 from mas.league.sources import RunSource
+from mas.runtime.team import TeamRuntime
 from mas.training.exact import exact_measures
 
 pytest.importorskip("pyspiel")
@@ -266,8 +267,31 @@ def test_the_algorithm_may_be_another_one() -> None:
     assert training_of(terms_of(game="two_player:kuhn_poker,tries=3")).scenario.options["tries"] == 3
 
 
-def test_a_policy_that_cannot_be_scored_is_none(tmp_path: Path) -> None:
+def test_a_policy_that_cannot_be_scored_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     populations = Scripted(terms_of(), tmp_path, Console(quiet=True))
     populations._begin()
-    populations._policies["player_1-0"] = None
+    populations.known.is_exact = False
+    monkeypatch.setattr(populations, "policy", {"player_0-0": populations.policy("player_0-0")}.get)
     assert populations.nash_conv((["player_0-0"], ["player_1-0"]), [[1.0], [1.0]]) is None  # type: ignore[list-item]
+
+
+def test_an_engine_that_gave_no_scores_is_asked_again(
+    grown: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "kuhn"
+    shutil.copytree(grown, out)
+    known = json.loads((out / "psro.json").read_text())
+    (out / "psro.json").write_text(json.dumps(known | {"payoffs": []}))
+    (out / "policies" / "player_0-0.json").unlink()
+    populations = Populations(terms_of(), out, Console(quiet=True))
+
+    async def silent(*given: Any) -> None:
+        raise EngineError("connection lost")
+
+    with monkeypatch.context() as context:
+        context.setattr(TeamRuntime, "log_chances", silent)
+        for _ in range(2):
+            with pytest.raises(ConfigError, match=r"player_0-0: its moves in .*untrained could not be scored.*--games"):
+                populations.payoff("player_0-0", "player_1-0")
+    (first,) = [one for one in known["payoffs"] if (one["first"], one["second"]) == ("player_0-0", "player_1-0")]
+    assert populations.payoff("player_0-0", "player_1-0").means == pytest.approx(first["means"])
