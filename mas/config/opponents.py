@@ -10,7 +10,8 @@ from mas.core.naming import did_you_mean
 SELF = "self"
 """Stands in mixes and shares for the policy in training, in all seats: self-play."""
 PlayerName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]*$")]
-Weight = Annotated[NonNegative, Field(allow_inf_nan=False)]
+Weight = Annotated[NonNegative, Field(allow_inf_nan=False, le=1e6)]
+"""Bounded, so that sums of them are, too."""
 
 
 class OpponentsOptions(Options):

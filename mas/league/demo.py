@@ -60,8 +60,9 @@ def run_demo(out: Path, console: Console, terms: DemoTerms | None = None) -> Tab
     """
     terms, began = terms or DemoTerms(), time.perf_counter()
     world = open_world(GAME)  # before anything is trained: it may not be installed
-    _train(out / "train", console, terms)
-    games, sources = _play(out, terms)
+    place = out.resolve()  # in what is kept, so that another spelling of --out goes on, too
+    _train(place / "train", console, terms)
+    games, sources = _play(place, terms)
     table = standings(list(sources.players), games, order="payoff")
     export_tournament(NAME, sources.as_dict(), table, games, world.open(), out, terms.replays)
     console.print(ladder(table, f"{NAME}: {GAME}, {len(games):,} games"))

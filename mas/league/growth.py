@@ -57,7 +57,8 @@ class Populations:
     """
 
     def __init__(self, terms: GrowthTerms, out: Path, console: Console) -> None:
-        self.terms, self.out = terms, out
+        # Runs name each other by their paths, and these must not depend on how --out is spelled or from where.
+        self.terms, self.out = terms, out.resolve()
         self.config = training_of(terms)
         self.scenario = configured_scenario(self.config)
         spec = self.scenario.environment().spec
@@ -65,9 +66,9 @@ class Populations:
             raise ConfigError(f"--game {terms.game} has the seats {', '.join(spec.seats)}: psro needs two of them")
         self.seats = spec.seats
         self.world = World(terms.game, self.scenario.environment, full_options(self.config.scenario))
-        self.known: Growth = open_growth(terms, out)
+        self.known: Growth = open_growth(terms, self.out)
         self._say = partial(console.print, highlight=False, soft_wrap=True)
-        self._policies: dict[str, Table | None] = {}
+        self._policies: dict[str, Table] = {}
         self._answered = dict.fromkeys(self.seats, 0)
 
     def grow(self) -> list[Told]:
@@ -119,22 +120,26 @@ class Populations:
         """What two players get: exactly, or from games; see `GrowthTerms.games`."""
         found = self._met(first, second)
         if found is None:
-            pairs = [(first, second)] if self.known.is_exact else self._unmet()
-            self.known.payoffs += [self._computed(first, second)] if self.known.is_exact else self._played(pairs)
-            keep(self.known, self.out)
+            if self.known.is_exact:
+                self._keep_met((first, second), self._computed(first, second), 0)
+            else:
+                asyncio.run(self._played(self._unmet()))
             found = self._met(first, second)
         assert found is not None
         return found.expected
 
     def policy(self, player: str) -> Table | None:
-        """What a player does at each decision of its seat; None: it cannot be scored."""
+        """What a player does at each decision of its seat; None: it cannot be scored, which is asked anew each time, as
+        an engine that gave no scores may give them later."""
         if player not in self._policies:
             path = self.out / "policies" / f"{player}.json"
             if not path.is_file():
                 scored = asyncio.run(self._scored(player))
+                if scored is None:
+                    return None
                 path.parent.mkdir(parents=True, exist_ok=True)
                 write_text_atomic(path, msgspec.json.encode(scored).decode())
-            self._policies[player] = msgspec.json.decode(path.read_bytes(), type=Table | None)
+            self._policies[player] = msgspec.json.decode(path.read_bytes(), type=Table)
         return self._policies[player]
 
     def nash_conv(self, players: tuple[Sequence[str], Sequence[str]], mixes: Sequence[Mix]) -> float | None:
@@ -144,9 +149,12 @@ class Populations:
         """
         joint: dict[str, Mapping[str, float]] = {}
         for seat, names, mix in zip(self.seats, players, mixes, strict=True):
-            tables = [table for table in map(self.policy, names) if table is not None]
-            if len(tables) < len(names) or not isinstance(self.scenario, Mixable):
-                return None
+            tables = []
+            for name in names:
+                table = self._table(name) if self.known.is_exact else self.policy(name)
+                if table is None or not isinstance(self.scenario, Mixable):
+                    return None
+                tables.append(table)
             joint |= self.scenario.mixed(seat, tables, [float(share) for share in mix])
         assert isinstance(self.scenario, Mixable)
         return self.scenario.solve(joint)["nash_conv"]
@@ -190,31 +198,18 @@ class Populations:
             tokens=sum(self.known.answers[name] for names in iteration.populations for name in names),
         )
 
-    def _computed(self, first: str, second: str) -> Payoffs:
-        one, two = self.policy(first), self.policy(second)
-        assert one is not None
-        assert two is not None
+    def _computed(self, first: str, second: str) -> Expected:
+        one, two = self._table(first), self._table(second)
         assert isinstance(self.scenario, Mixable)
         ends = self.scenario.outcomes({**one, **two})
         means = [sum(chance * got[seat] for got, chance in ends) for seat in (0, 1)]
         squares = [sum(chance * (got[seat] - means[seat]) ** 2 for got, chance in ends) for seat in (0, 1)]
-        return Payoffs(
-            first=first, second=second, means=(means[0], means[1]), variances=(squares[0], squares[1]), games=0
-        )
+        return Expected((means[0], means[1]), (squares[0], squares[1]))
 
-    def _played(self, pairs: Sequence[tuple[str, str]]) -> list[Payoffs]:
-        """Every pair plays the same deals."""
+    async def _played(self, pairs: Sequence[tuple[str, str]]) -> None:
+        """Every pair plays the same deals, and what it got is kept before the next one plays."""
         games = self.terms.games or GAMES
         self._say(f"{len(pairs)} pairs play {games} games each")
-        found = []
-        for pair, results in zip(pairs, asyncio.run(self._games(pairs, games)), strict=True):
-            expected = expected_of(results)
-            assert expected is not None
-            means, variances = expected.means, expected.variances
-            found.append(Payoffs(first=pair[0], second=pair[1], means=means, variances=variances, games=games))
-        return found
-
-    async def _games(self, pairs: Sequence[tuple[str, str]], games: int) -> list[list[tuple[float, float]]]:
         wanted = {name: RunSource(self._run(name)) for name in dict.fromkeys(name for pair in pairs for name in pair)}
         async with open_runs(wanted, self.world, self._say) as players:
 
@@ -223,7 +218,31 @@ class Populations:
                 got = (await play(self.world.open(), Fixture(pair, seed, 0, number), players)).returns
                 return got[0], got[1]
 
-            return [await together([one(pair, number) for number in range(games)], "game") for pair in pairs]
+            for pair in pairs:
+                found = expected_of(await together([one(pair, number) for number in range(games)], "game"))
+                assert found is not None
+                self._keep_met(pair, found, games)
+
+    def _table(self, player: str) -> Table:
+        """The policy of a player whose payoffs are computed.
+
+        Raises:
+            ConfigError: it cannot be scored now.
+        """
+        table = self.policy(player)
+        if table is None:
+            raise ConfigError(
+                f"{player}: its moves in {self._run(player)} could not be scored, and payoffs here are computed "
+                "from scores. Give the same command again once its engine answers, or take another --out with "
+                f"--games {GAMES}, which plays instead"
+            )
+        return table
+
+    def _keep_met(self, pair: tuple[str, str], found: Expected, games: int) -> None:
+        means, variances = found.means, found.variances
+        met = Payoffs(first=pair[0], second=pair[1], means=means, variances=variances, games=games)
+        self.known.payoffs.append(met)
+        keep(self.known, self.out)
 
     async def _scored(self, player: str) -> Table | None:
         async with open_runs({player: RunSource(self._run(player))}, self.world, self._say) as players:

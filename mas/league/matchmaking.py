@@ -3,7 +3,7 @@
 from bisect import bisect
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
-from math import fsum
+from math import fsum, inf, isfinite
 from random import Random
 from typing import Literal
 
@@ -52,15 +52,18 @@ def prioritised(points: Mapping[str, float], weighting: Weighting = "hard", powe
         power: more of it, and only the hardest are left; 0: all alike, whoever is beaten in every game included.
 
     Raises:
-        ConfigError: there are no members, points outside of 0 to 1, or a negative power.
+        ConfigError: there are no members, points outside of 0 to 1, or a power that is negative or not finite.
     """
     _check_any(points)
-    if power < 0:
-        raise ConfigError(f"power={power} of prioritised play would prefer those who lose: it must be 0 or more")
+    if not 0 <= power < inf:
+        why = "would prefer those who lose" if power < 0 else "is no finite number"
+        raise ConfigError(f"power={power} of prioritised play {why}: it must be 0 or more")
     for name, value in points.items():
         if not 0 <= value <= 1:
             raise ConfigError(f"{value} points per game against {name!r} are not possible: 0 to 1 are")
-    weights = {name: (1 - p) ** power if weighting == "hard" else p * (1 - p) for name, p in points.items()}
+    # Divided by the largest: however great the power, the hardest keep a weight.
+    most = max(1 - p for p in points.values()) or 1.0
+    weights = {name: ((1 - p) / most) ** power if weighting == "hard" else p * (1 - p) for name, p in points.items()}
     total = fsum(weights.values())
     return {name: weight / total for name, weight in weights.items()} if total else uniform(tuple(points))
 
@@ -72,7 +75,7 @@ def mixed(parts: Sequence[tuple[float, Distribution]]) -> Distribution:
         ConfigError: no part, or shares that are negative or do not add up to 1.
     """
     shares = [share for share, _ in parts]
-    if not parts or min(shares) < 0 or abs(fsum(shares) - 1) > 1e-9:
+    if not all(share >= 0 for share in shares) or not abs(fsum(shares) - 1) <= 1e-9:  # so that NaN is refused
         raise ConfigError(f"shares {shares} of a mix must be 0 or more and add up to 1")
     names = dict.fromkeys(name for _, part in parts for name in part)
     return {name: fsum(share * part.get(name, 0.0) for share, part in parts) for name in names}
@@ -121,9 +124,12 @@ def _matched(kind: str, mix: str, members: Sequence[str], points: Mapping[str, f
 
 def _number(text: str, mix: str) -> float:
     try:
-        return float(text)
+        found = float(text)
     except ValueError as error:
         raise ConfigError(f"{text!r} in matchmaking {mix!r} is no number: write 0.5*latest+0.5*pfsp:2") from error
+    if not isfinite(found):
+        raise ConfigError(f"{text!r} in matchmaking {mix!r} is no finite number: write 0.5*latest+0.5*pfsp:2")
+    return found
 
 
 def _check_any(members: Sequence[str] | Mapping[str, float]) -> None:

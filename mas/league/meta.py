@@ -37,6 +37,8 @@ def solve(
 
     The unit of the payoffs does not matter: they are divided by the largest one. `risk_averse` alone compares means
     with variances: a hundredth of the risk is the same for payoffs a hundred times as large.
+    `alpha_rank` is always of two populations, `alpha_rank_of_two`: also where both have the same payoffs, a mutant of
+    one meets the other's player and not its own kind.
 
     Args:
         variances: of `first` and `second`, read by `risk_averse` alone; None: single games do not vary.
@@ -59,9 +61,6 @@ def solve(
         case "projected_replicator":
             return projected_replicator(lambda other: first @ other, lambda other: second.T @ other, first.shape)
         case "alpha_rank":
-            if first.shape[0] == first.shape[1] and np.allclose(first, second.T):
-                mass = alpha_rank(first)
-                return Mixes(mass, mass)
             return alpha_rank_of_two(first, second)
 
 
@@ -174,11 +173,7 @@ def alpha_rank(payoff: Matrix, *, alpha: float = 100.0, population: int = 50) ->
         payoff: [N, N].
         alpha: how hard selection is, for payoffs of about 1; population: m.
     """
-    size = len(payoff)
-    if size == 1:
-        return np.ones(1)
-    chain = _taken_over(payoff.T - payoff, alpha, population) / (size - 1)
-    return _long_run(chain)
+    return _long_run(_taken_over(payoff.T - payoff, alpha, population))
 
 
 def alpha_rank_of_two(first: Matrix, second: Matrix, *, alpha: float = 100.0, population: int = 50) -> Mixes:
@@ -190,38 +185,48 @@ def alpha_rank_of_two(first: Matrix, second: Matrix, *, alpha: float = 100.0, po
     Args:
         first, second: [n, m].
     """
-    (n, m), size = first.shape, first.size
-    if size == 1:
-        return Mixes(np.ones(1), np.ones(1))
-    chain = np.zeros((n, m, n, m))
+    n, m = first.shape
+    rates = np.full((n, m, n, m), -np.inf)
     for column in range(m):
         own = first[:, column]
-        chain[:, column, :, column] += _taken_over(own[None, :] - own[:, None], alpha, population)
+        rates[:, column, :, column] = _taken_over(own[None, :] - own[:, None], alpha, population)
     for row in range(n):
         own = second[row]
-        chain[row, :, row, :] += _taken_over(own[None, :] - own[:, None], alpha, population)
-    flat = chain.reshape(size, size) / (n + m - 2)
-    mass = _long_run(flat).reshape(n, m)
+        rates[row, :, row, :] = _taken_over(own[None, :] - own[:, None], alpha, population)
+    mass = _long_run(rates.reshape(n * m, n * m)).reshape(n, m)
     return Mixes(mass.sum(axis=1), mass.sum(axis=0))
 
 
 def _taken_over(better: Matrix, alpha: float, population: int) -> Matrix:
-    """How likely a mutant takes a whole population over, by how much better off it is."""
-    gain = np.clip(alpha * better, -500.0 / population, 500.0)
+    """How likely a mutant takes a whole population over, by how much better off it is: natural logarithms, as one that
+    is worse off by 1 takes over once in e^4900 times."""
+    gain = alpha * better
     even = np.abs(gain) < 1e-12
-    safe = np.where(even, 1.0, gain)
-    found: Matrix = np.where(even, 1 / population, -np.expm1(-safe) / -np.expm1(-population * safe))
+    size = np.where(even, 1.0, np.abs(gain))
+    # Both terms of a loss d < 0 are multiplied by e^(m d), so that no power overflows.
+    lost = (population - 1) * np.minimum(gain, 0.0)
+    found: Matrix = np.where(
+        even, -np.log(population), lost + np.log(-np.expm1(-size)) - np.log(-np.expm1(-population * size))
+    )
     return found
 
 
-def _long_run(chain: Matrix) -> Mix:
-    """Where a chain stays; its diagonal is what the rest leaves."""
-    size = len(chain)
-    np.fill_diagonal(chain, 0.0)
-    np.fill_diagonal(chain, 1 - chain.sum(axis=1))
-    # Stationary: pi (P - 1) = 0 and sum 1; least squares has the one answer of an irreducible chain.
-    system = np.vstack([chain.T - np.eye(size), np.ones(size)])
-    mass, *_ = np.linalg.lstsq(system, np.append(np.zeros(size), 1.0), rcond=None)
-    mass = np.clip(mass, 0, None)
+def _long_run(rates: Matrix) -> Mix:
+    """Where an irreducible chain stays, by logarithms of its rates; its diagonal is not read, and a common factor of
+    all rates does not matter.
+
+    States are left out one after the other, the last one first (Grassmann, Taksar and Heyman 1985): it only adds,
+    multiplies and divides, so that in logarithms rates of any size count.
+    """
+    rates, size = rates.copy(), len(rates)
+    np.fill_diagonal(rates, -np.inf)
+    for last in range(size - 1, 0, -1):
+        rates[:last, last] -= np.logaddexp.reduce(rates[last, :last])
+        around = rates[:last, last, None] + rates[None, last, :last]
+        rates[:last, :last] = np.logaddexp(rates[:last, :last], around)
+    stays = np.zeros(size)
+    for state in range(1, size):
+        stays[state] = np.logaddexp.reduce(stays[:state] + rates[:state, state])
+    mass = np.exp(stays - stays.max())
     found: Mix = mass / mass.sum()
     return found

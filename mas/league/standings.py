@@ -5,8 +5,10 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Literal
 
+import numpy as np
+
 from mas.league.deals import Deal, deals_of
-from mas.league.meta import is_zero_sum, solve
+from mas.league.meta import alpha_rank, is_zero_sum, solve
 from mas.league.payoff import Payoff, circles_p, cyclic_share, payoff_matrix
 from mas.league.ratings import Rating, rate
 from mas.league.records import Game
@@ -169,7 +171,7 @@ def _shares(payoff: Payoff) -> Mapping[str, tuple[float | None, float | None]]:
     if len(payoff.players) < 2 or payoff.unplayed:
         return {}
     even = solve("nash", payoff.mean, payoff.mean.T).first if is_zero_sum(payoff.mean, payoff.mean.T) else None
-    long_run = solve("alpha_rank", payoff.mean, payoff.mean.T).first
+    long_run = alpha_rank(payoff.mean / (float(np.abs(payoff.mean).max()) or 1.0))
     return {
         name: (None if even is None else float(even[place]), float(long_run[place]))
         for place, name in enumerate(payoff.players)

@@ -82,7 +82,8 @@ def test_the_demo_leaves_a_page_and_plays_nothing_twice(
     files = [out / "games.jsonl", out / "ladder.csv", *sorted((out / "train" / "checkpoints").rglob("*"))]
     before = [(path.read_bytes(), path.stat().st_mtime_ns) for path in files if path.is_file()]
     monkeypatch.setattr(tournament, "play", refused)
-    run_demo(out, Console(file=io.StringIO()), terms)
+    monkeypatch.chdir(tmp_path)
+    run_demo(Path("demo"), Console(file=io.StringIO()), terms)
     after = [(path.read_bytes(), path.stat().st_mtime_ns) for path in files if path.is_file()]
     assert [content for content, _ in after] == [content for content, _ in before]
     assert after[2:] == before[2:], "nothing is trained again"

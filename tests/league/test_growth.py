@@ -15,14 +15,17 @@ from typer.testing import CliRunner
 
 from mas.cli import app
 from mas.config.load import load_run_config
-from mas.core.errors import ConfigError, RunDirectoryError
+from mas.core.errors import ConfigError, EngineError, EnvironmentFault, RunDirectoryError
 from mas.league import growth
 from mas.league.games import open_world
 from mas.league.growth import Populations
 from mas.league.growth_terms import GrowthTerms, training_of
+from mas.league.match import play
 from mas.league.maximin import Mix
+from mas.league.pairing import Fixture
 from mas.league.runs import open_runs
 from mas.league.sources import RunSource
+from mas.runtime.team import TeamRuntime
 from mas.training.exact import exact_measures
 
 pytest.importorskip("pyspiel")
@@ -167,11 +170,16 @@ def test_a_killed_one_goes_on_and_ends_as_if_it_had_not_been(
     monkeypatch.setattr(growth, "train_against", killed)
     out = tmp_path / "kuhn"
     words = command(out, iterations=1)
-    stopped = CliRunner().invoke(app, words)
+    monkeypatch.chdir(tmp_path)
+    stopped = CliRunner().invoke(app, command(Path("kuhn"), iterations=1))
     assert stopped.exit_code == 130
     assert "Go on with: mas league psro" in stopped.output
     assert CliRunner().invoke(app, words).exit_code == 0
     assert calls == ["player_0-1", "player_1-1", "player_1-1"], "the first answer is not trained again"
+    started = load_run_config(out / "player_0-1")
+    assert started.algorithm.opponents is not None
+    named = [started.train.start, *started.algorithm.opponents.players.values()]
+    assert named == [str(out / "untrained"), f"run:{out / 'untrained'}"], "another spelling of --out names the same"
     again, whole = read(out), read(grown)
     assert again["iterations"][0] == whole["iterations"][0]
     assert again["iterations"][1]["nash_conv"] == whole["iterations"][1]["nash_conv"]
@@ -196,6 +204,34 @@ def test_played_payoffs_estimate_the_exact_ones(grown: Path, tmp_path: Path) -> 
     again = Populations(terms_of(games=200), out, told)
     again._played = None  # type: ignore[assignment, method-assign]
     assert again.payoff("player_0-0", "player_1-0") == found, "what is played is kept"
+
+
+def test_a_pair_that_played_is_kept_when_the_next_one_is_killed(
+    grown: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out, games, met = tmp_path / "played", 3, list[tuple[str, ...]]()
+    for run in ("untrained", "player_1-1"):
+        shutil.copytree(grown / run, out / run)
+
+    def opened() -> Populations:
+        populations = Populations(terms_of(games=games), out, Console(quiet=True))
+        populations.known.is_exact, populations._answered["player_1"] = False, 1
+        return populations
+
+    async def counted(world: Any, fixture: Fixture, players: Any) -> Any:
+        if len(met) == games + 1:
+            raise EnvironmentFault("out of cards")
+        met.append(fixture.players)
+        return await play(world, fixture, players)
+
+    monkeypatch.setattr(growth, "play", counted)
+    with pytest.raises(EnvironmentFault):
+        opened().payoff("player_0-0", "player_1-1")
+    assert [(one["first"], one["second"]) for one in read(out)["payoffs"]] == [("player_0-0", "player_1-0")]
+    met.clear()
+    games_left = [("player_0-0", "player_1-1")] * games
+    opened().payoff("player_0-0", "player_1-1")
+    assert met == games_left, "the first pair does not play again"
 
 
 @pytest.mark.parametrize(
@@ -232,8 +268,31 @@ def test_the_algorithm_may_be_another_one() -> None:
     assert training_of(terms_of(game="two_player:kuhn_poker,tries=3")).scenario.options["tries"] == 3
 
 
-def test_a_policy_that_cannot_be_scored_is_none(tmp_path: Path) -> None:
+def test_a_policy_that_cannot_be_scored_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     populations = Scripted(terms_of(), tmp_path, Console(quiet=True))
     populations._begin()
-    populations._policies["player_1-0"] = None
+    populations.known.is_exact = False
+    monkeypatch.setattr(populations, "policy", {"player_0-0": populations.policy("player_0-0")}.get)
     assert populations.nash_conv((["player_0-0"], ["player_1-0"]), [[1.0], [1.0]]) is None  # type: ignore[list-item]
+
+
+def test_an_engine_that_gave_no_scores_is_asked_again(
+    grown: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "kuhn"
+    shutil.copytree(grown, out)
+    known = json.loads((out / "psro.json").read_text())
+    (out / "psro.json").write_text(json.dumps(known | {"payoffs": []}))
+    (out / "policies" / "player_0-0.json").unlink()
+    populations = Populations(terms_of(), out, Console(quiet=True))
+
+    async def silent(*given: Any) -> None:
+        raise EngineError("connection lost")
+
+    with monkeypatch.context() as context:
+        context.setattr(TeamRuntime, "log_chances", silent)
+        for _ in range(2):
+            with pytest.raises(ConfigError, match=r"player_0-0: its moves in .*untrained could not be scored.*--games"):
+                populations.payoff("player_0-0", "player_1-0")
+    (first,) = [one for one in known["payoffs"] if (one["first"], one["second"]) == ("player_0-0", "player_1-0")]
+    assert populations.payoff("player_0-0", "player_1-0").means == pytest.approx(first["means"])

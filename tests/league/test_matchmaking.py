@@ -84,11 +84,33 @@ def test_draws_have_the_frequencies_and_follow_the_generator() -> None:
         ("x*latest+0.5*uniform", "'x' in matchmaking 'x.latest.0.5.uniform' is no number"),
         ("latest:2", "pfsp alone takes a number"),
         ("pfsp:-1", "would prefer those who lose"),
+        ("nan*self+1*latest", "'nan' in matchmaking .* is no finite number"),
+        ("-inf*uniform+inf*latest", "'-inf' in matchmaking .* is no finite number"),
+        ("pfsp:nan", "'nan' in matchmaking 'pfsp:nan' is no finite number"),
+        ("pfsp:inf", "'inf' in matchmaking 'pfsp:inf' is no finite number"),
     ],
 )
 def test_what_is_no_matchmaking_is_refused(mix: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         matched(mix, POOL, {})
+
+
+def test_a_great_power_leaves_the_hardest_alone() -> None:
+    # 0.7^2000 is no number of its own any more; 0.7 / 0.7 is.
+    points = {"weak": 0.9, "strong": 0.3, "middling": 0.5}
+    assert matched("pfsp:2000", tuple(points), points) == pytest.approx({"weak": 0, "strong": 1, "middling": 0})
+    assert prioritised({"a": 0.5, "b": 0.5, "c": 1.0}, power=1e6) == {"a": 0.5, "b": 0.5, "c": 0.0}
+
+
+@pytest.mark.parametrize("power", [float("nan"), float("inf")])
+def test_powers_that_are_not_finite_are_refused(power: float) -> None:
+    with pytest.raises(ConfigError, match="is no finite number: it must be 0 or more"):
+        prioritised({"a": 0.5}, power=power)
+
+
+def test_shares_that_are_no_numbers_are_refused() -> None:
+    with pytest.raises(ConfigError, match="must be 0 or more and add up to 1"):
+        mixed([(float("nan"), latest(POOL)), (1.0, uniform(POOL))])
 
 
 def test_impossible_pools_are_refused() -> None:

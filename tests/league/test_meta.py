@@ -115,6 +115,30 @@ def test_alpha_rank_of_two_populations_as_open_spiel_has_it() -> None:
     assert solve("alpha_rank", np.ones((1, 1)), np.ones((1, 1)) * 2) == Mixes(np.ones(1), np.ones(1))
 
 
+@pytest.mark.parametrize("alpha", [1.0, 10.0, 100.0, 10_000.0])
+def test_alpha_rank_of_several_equilibria_is_the_better_one(alpha: float) -> None:
+    # Leaving an equilibrium is once in e^4900 times or less, and from the better one e^2450 times as seldom.
+    better = np.diag([1.0, 0.5])
+    for mix in alpha_rank_of_two(better, better, alpha=alpha):
+        assert list(mix) == pytest.approx([1, 0], abs=1e-9)
+    for mix in solve("alpha_rank", better, better):
+        assert list(mix) == pytest.approx([1, 0], abs=1e-9)
+    three = np.diag([0.5, 1.0, 0.9])
+    assert list(alpha_rank_of_two(three, three, alpha=alpha).first) == pytest.approx([0, 1, 0], abs=0.02)
+    alike = alpha_rank_of_two(np.eye(3), np.eye(3), alpha=alpha)
+    assert [*alike.first, *alike.second] == pytest.approx([1 / 3] * 6)
+
+
+@pytest.mark.parametrize("gain", [1e-4, 1e-3, 0.01, 0.1, 1.0])
+def test_alpha_rank_of_two_players_as_detailed_balance_has_it(gain: float) -> None:
+    # How likely each takes the other over differs by the factor e^((m - 1) d).
+    found = alpha_rank(np.array([[0.0, gain], [-gain, 0.0]]), alpha=100.0, population=50)
+    odds = np.exp(-49 * 2 * 100 * gain)
+    assert found[1] == pytest.approx(odds / (1 + odds), rel=1e-9, abs=0)
+    for mix in (alpha_rank(ROCK_PAPER_SCISSORS), *alpha_rank_of_two(ROCK_PAPER_SCISSORS, ROCK_PAPER_SCISSORS.T)):
+        assert list(mix) == pytest.approx(list(THIRD), abs=1e-9)
+
+
 def test_ratings_mislead_where_players_beat_each_other_in_a_circle() -> None:
     """D beats everybody a little; A, B and C beat each other in a circle, and A beats weak players by far."""
     strong = 0.9 * ROCK_PAPER_SCISSORS

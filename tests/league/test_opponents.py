@@ -389,6 +389,7 @@ async def test_a_search_lets_others_go_on(monkeypatch: pytest.MonkeyPatch, kuhn:
         ([LUCK, f"{OPPONENTS}.mix=latest", f"{OPPONENTS}.shares.luck=1"], ConfigError, "leave one of them out"),
         ([LUCK, f"{OPPONENTS}.shares.lucky=1"], ConfigError, "Did you mean 'luck'"),
         ([LUCK, f"{OPPONENTS}.shares.luck=0"], ConfigError, "all 0"),
+        ([LUCK, f"{OPPONENTS}.shares.luck=1e308", f"{OPPONENTS}.shares.self=1e308"], ConfigError, "1000000"),
         ([LUCK, f"{OPPONENTS}.seats=[player_2]"], ConfigError, "algorithm.opponents.seats has 'player_2'"),
         (
             [LUCK, f"{OPPONENTS}.seats=[player_0]", "algorithm.policy=per_role", "algorithm.roles=[player_1]"],
