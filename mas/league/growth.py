@@ -147,16 +147,17 @@ class Populations:
 
         Each mix becomes one policy of its seat that plays as it does, see `Mixable.mixed`.
         """
+        if not isinstance(self.scenario, Mixable):
+            return None
         joint: dict[str, Mapping[str, float]] = {}
         for seat, names, mix in zip(self.seats, players, mixes, strict=True):
             tables = []
             for name in names:
                 table = self._table(name) if self.known.is_exact else self.policy(name)
-                if table is None or not isinstance(self.scenario, Mixable):
+                if table is None:
                     return None
                 tables.append(table)
             joint |= self.scenario.mixed(seat, tables, [float(share) for share in mix])
-        assert isinstance(self.scenario, Mixable)
         return self.scenario.solve(joint)["nash_conv"]
 
     def _begin(self) -> None:
