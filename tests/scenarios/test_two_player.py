@@ -175,7 +175,14 @@ def test_perfect_play_of_tic_tac_toe_cannot_be_beaten_and_uniform_play_can() -> 
 
 
 def test_too_many_decisions_are_not_asked_for() -> None:
-    assert scenario_of("tic_tac_toe").decisions() == ()
+    usual, exact = scenario_of("tic_tac_toe"), scenario_of("tic_tac_toe", exact=True)
+    assert usual.decisions() == ()
+    assert len(exact.decisions()) == 4520
+    assert exact.fingerprint() == usual.fingerprint()
+    assert exact.task("eval", 3) == usual.task("eval", 3)
+    # A board does not say in which order its squares were taken: no reach probabilities, no mixing.
+    with pytest.raises(ConfigError, match=r"tic_tac_toe cannot be mixed exactly.*leave scenario.options.exact out"):
+        exact.mixed("player_0", [{}], [1.0])
 
 
 def test_every_member_has_the_games_own_moves_to_choose_from() -> None:

@@ -11,9 +11,10 @@ from pydantic import Field, model_validator
 
 from mas.config.options import Options
 from mas.core.environment import Environment
+from mas.core.errors import ConfigError
 from mas.core.scenario import Decision
 from mas.scenarios.folder import FolderScenario
-from mas.scenarios.two_player.games import GAMES
+from mas.scenarios.two_player.games import GAMES, Game
 
 
 class TwoPlayerOptions(Options):
@@ -21,7 +22,8 @@ class TwoPlayerOptions(Options):
 
     `style`: single characters, which the tiny base can learn, or words, for real models. `skill`: how often who teaches
     the tiny base last draws among all legal moves; else it makes the first. `best`: how often, before any of that, it
-    makes one of the best moves instead, where nothing is hidden: in `tic_tac_toe`.
+    makes one of the best moves instead, where nothing is hidden: in `tic_tac_toe`. `exact`: evaluations score all
+    decisions of `tic_tac_toe`, too, which takes long.
     """
 
     game: Literal["kuhn_poker", "leduc_poker", "tic_tac_toe", "rock_paper_scissors"] = "kuhn_poker"
@@ -29,6 +31,7 @@ class TwoPlayerOptions(Options):
     tries: Annotated[int, Field(ge=1, le=9)] = 1
     skill: Annotated[float, Field(ge=0, le=0.9)] = 0.9
     best: Annotated[float, Field(ge=0, le=1)] = 0
+    exact: bool = False
 
     @model_validator(mode="after")
     def _best_is_known(self) -> Self:
@@ -39,7 +42,9 @@ class TwoPlayerOptions(Options):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TwoPlayerScenario(FolderScenario):
-    """Satisfies `mas.core.scenario.Mixable`, too; without decisions where scoring all of them would take long."""
+    """Satisfies `mas.core.scenario.Mixable`, too; without decisions where scoring all of them would take long,
+    unless `exact` is wanted.
+    """
 
     options: TwoPlayerOptions
 
@@ -59,7 +64,7 @@ class TwoPlayerScenario(FolderScenario):
         from mas.scenarios.two_player.solve import all_decisions
 
         game = GAMES[self.options.game]
-        return all_decisions(game, self.options.style) if game.is_small else ()
+        return all_decisions(game, self.options.style) if game.is_small or self.options.exact else ()
 
     def solve(self, policy: Mapping[str, Mapping[str, float]]) -> Mapping[str, float]:
         """`nash_conv` of a policy, by key of the decision and action."""
@@ -71,7 +76,7 @@ class TwoPlayerScenario(FolderScenario):
         """See `mas.core.scenario.Mixable`; nobody makes an illegal move."""
         from mas.scenarios.two_player.mixing import outcomes
 
-        return outcomes(GAMES[self.options.game], self.options.style, policy)
+        return outcomes(self._mixable(), self.options.style, policy)
 
     def mixed(
         self, seat: str, policies: Sequence[Mapping[str, Mapping[str, float]]], shares: Sequence[float]
@@ -79,7 +84,16 @@ class TwoPlayerScenario(FolderScenario):
         """See `mas.core.scenario.Mixable`."""
         from mas.scenarios.two_player.mixing import mixed
 
-        return mixed(GAMES[self.options.game], self.options.style, seat, policies, shares)
+        return mixed(self._mixable(), self.options.style, seat, policies, shares)
+
+    def _mixable(self) -> Game:
+        game = GAMES[self.options.game]
+        if not game.is_small:
+            raise ConfigError(
+                f"policies of {game.name} cannot be mixed exactly, as its boards do not say how they came about: leave "
+                "scenario.options.exact out, and payoffs are played"
+            )
+        return game
 
 
 def build(options: TwoPlayerOptions) -> TwoPlayerScenario:
@@ -87,7 +101,7 @@ def build(options: TwoPlayerOptions) -> TwoPlayerScenario:
     return TwoPlayerScenario(
         name="two_player",
         folder=Path(__file__).parent / options.style,
-        options_key=options.model_dump_json(exclude={"skill", "best"}),
+        options_key=options.model_dump_json(exclude={"skill", "best", "exact"}),
         make_environment=partial(_environment, options),
         content=partial(_content, name=GAMES[options.game].name),
         demonstrate=partial(_demonstrations, options=options),
