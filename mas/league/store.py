@@ -4,9 +4,11 @@ Every finished game is one transaction: whoever is killed has lost the games tha
 fixture is its key, so that no game is kept twice.
 """
 
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from sqlite3 import OperationalError
 from typing import Any, Self
 
 import msgspec
@@ -45,6 +47,9 @@ _MEMBERS = Table(
     Column("step", Integer, nullable=False),
     Column("notes", Text, nullable=False),
 )
+
+_PATIENCE_S = 10
+"""How long another process may keep a league busy."""
 
 Terms = Mapping[str, Any]
 """What a tournament is played by: game, players, games of a pairing, seed; plain values."""
@@ -222,8 +227,16 @@ class Store:
 def _survives_kills(connection: Any, _: Any) -> None:
     """A write-ahead log: a killed process leaves whole transactions and nothing else."""
     cursor = connection.cursor()
-    cursor.execute("PRAGMA busy_timeout=10000")
-    cursor.execute("PRAGMA journal_mode=WAL")
+    cursor.execute(f"PRAGMA busy_timeout={1000 * _PATIENCE_S}")
+    until = time.monotonic() + _PATIENCE_S
+    while True:
+        try:
+            cursor.execute("PRAGMA journal_mode=WAL")
+            break
+        except OperationalError:  # Another process changes it or closes the league: SQLite waits for neither.
+            if time.monotonic() > until:
+                raise
+            time.sleep(0.02)
     cursor.execute("PRAGMA synchronous=NORMAL")
     cursor.close()
 
