@@ -251,7 +251,7 @@ def check_opponents(config: Config, scenario: Scenario, team: TeamSpec) -> None:
     if len(team.seats) < 2:
         raise ConfigError(
             f"algorithm.opponents play the other seats of a game, and team {team.name!r} of scenario "
-            f"{scenario.name!r} plays no several seats: choose a game such as scenario=two_player"
+            f"{scenario.name!r} has one seat: choose a game such as scenario=two_player"
         )
     if config.train.tasks.arms:
         raise ConfigError("algorithm.opponents play one game, and train.tasks.arms has several: leave one of them out")

@@ -401,14 +401,14 @@ async def test_a_search_lets_others_go_on(monkeypatch: pytest.MonkeyPatch, kuhn:
         ([f"{OPPONENTS}.players.x='openai:qwen'"], ConfigError, "x=openai:qwen: .*write openai:MODEL@URL"),
         ([f"{OPPONENTS}.players.x=run:nowhere"], RunDirectoryError, "nowhere"),
         ([f"{OPPONENTS}.league=nowhere.db"], ConfigError, "there is no league"),
-        ([LUCK, "scenario=relay", "algorithm=at_grpo"], ConfigError, "plays no several seats"),
+        ([LUCK, "scenario=relay", "algorithm=at_grpo"], ConfigError, "has one seat"),
         ([LUCK, "algorithm=training_free"], ConfigError, "training_free trains none"),
         (
             [LUCK, *MODES[0], "algorithm=at_grpo", "algorithm.sampler.replay.size=4", "train.tasks.source=epochs"],
             ConfigError,
             "won against another opponent",
         ),
-        ([LUCK, "scenario=debate", "algorithm=at_grpo"], ConfigError, "plays no several seats"),
+        ([LUCK, "scenario=debate", "algorithm=at_grpo"], ConfigError, "has one seat"),
     ],
 )
 def test_opponents_that_make_no_sense_are_refused(
