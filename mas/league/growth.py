@@ -23,7 +23,7 @@ from mas.league.growth_terms import Growth, GrowthTerms, Payoffs, Told, keep, op
 from mas.league.match import play
 from mas.league.maximin import Mix
 from mas.league.pairing import Fixture
-from mas.league.psro import Expected, Iteration, expected_of, grow
+from mas.league.psro import Expected, Iteration, expected_of, psro
 from mas.league.respond import train_against
 from mas.league.runs import open_runs
 from mas.league.sources import RunSource
@@ -77,7 +77,7 @@ class Populations:
         first, second = (self._name(seat, 0) for seat in self.seats)
         terms = self.terms
         enough = float("-inf") if terms.enough is None else terms.enough
-        growing = grow(
+        growing = psro(
             first,
             second,
             self.payoff,

@@ -66,21 +66,6 @@ def psro(
     iterations: int = 10,
     risk: float = 0.5,
     enough: float = 1e-9,
-) -> list[Iteration[Player]]:
-    """`grow` to its end."""
-    return list(grow(first, second, play, respond, solver=solver, iterations=iterations, risk=risk, enough=enough))
-
-
-def grow(
-    first: Player,
-    second: Player,
-    play: Play[Player],
-    respond: Respond[Player],
-    *,
-    solver: MetaSolver = "nash",
-    iterations: int = 10,
-    risk: float = 0.5,
-    enough: float = 1e-9,
 ) -> Iterator[Iteration[Player]]:
     """Grow both seats' populations until nobody finds a better answer, or for so many iterations.
 

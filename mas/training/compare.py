@@ -11,6 +11,7 @@ from mas.core.scenario import Scenario
 from mas.graph.find import find_team
 from mas.observe.progress import Counted
 from mas.runtime.interrupt import drains_on_interrupt
+from mas.runtime.team import TeamRuntime
 from mas.serving.model import BaseModel
 from mas.serving.weights import AdapterWeights
 from mas.training.crew import new_adapters, open_crew, start_engine, trainable_adapters
@@ -71,23 +72,12 @@ async def compare(
         arms[f"{role} of the other run"] = ({**adapters, name: others[name]}, speakers)
     if swap:
         arms[f"{' and '.join(swap)} swapped"] = (adapters, swapped(speakers, swap))
-    temperature = None if is_sampled else 0.0
     results = {}
     engine = await start_engine(config.engine, base)
     try:
         for name, (weights, speaking) in arms.items():
             async with open_crew(config, scenario, base, weights, speaking, engine=engine) as crew:
-                seed = config.train.seed
-                with drains_on_interrupt(crew.runtime):
-                    results[name] = await evaluate(
-                        crew.runtime,
-                        scenario,
-                        tasks,
-                        temperature=temperature,
-                        seed=seed,
-                        progress=partial(counted, name),
-                    )
-                check_played(results[name])
+                results[name] = await _evaluated(name, crew.runtime, config, scenario, tasks, is_sampled, counted)
     finally:
         await engine.close()
     return results
@@ -101,19 +91,9 @@ async def evaluate_served(
     Raises:
         ConfigError, EngineError: see `open_served`. RunError: no task could be played. Halted: Ctrl-C.
     """
-    temperature, seed = None if is_sampled else 0.0, config.train.seed
+    name = "served"
     async with open_served(config, scenario) as players:
-        with drains_on_interrupt(players.runtime):
-            served = await evaluate(
-                players.runtime,
-                scenario,
-                tasks,
-                temperature=temperature,
-                seed=seed,
-                progress=partial(counted, "served"),
-            )
-        check_played(served)
-        return {"served": served}
+        return {name: await _evaluated(name, players.runtime, config, scenario, tasks, is_sampled, counted)}
 
 
 async def compare_taught(
@@ -134,21 +114,22 @@ async def compare_taught(
     Raises:
         RunError: no task could be played. Halted: Ctrl-C. Otherwise as `open_taught`.
     """
-    temperature, seed = None if is_sampled else 0.0, config.train.seed
     results = {}
     for name, known in (("untrained", {}), ("trained", experiences)):
         async with open_taught(config, scenario, base, known) as players:
-            with drains_on_interrupt(players.runtime):
-                results[name] = await evaluate(
-                    players.runtime,
-                    scenario,
-                    tasks,
-                    temperature=temperature,
-                    seed=seed,
-                    progress=partial(counted, name),
-                )
-            check_played(results[name])
+            results[name] = await _evaluated(name, players.runtime, config, scenario, tasks, is_sampled, counted)
     return results
+
+
+async def _evaluated(
+    name: str, runtime: TeamRuntime, config: Config, scenario: Scenario, tasks: int, is_sampled: bool, counted: Counted
+) -> Evaluation:
+    """One evaluation, which Ctrl-C ends."""
+    temperature, seed, progress = None if is_sampled else 0.0, config.train.seed, partial(counted, name)
+    with drains_on_interrupt(runtime):
+        found = await evaluate(runtime, scenario, tasks, temperature=temperature, seed=seed, progress=progress)
+    check_played(found)
+    return found
 
 
 def _check_taken(

@@ -9,6 +9,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from parts import SKILLED
 from rich.console import Console
@@ -17,6 +18,7 @@ from typer.testing import CliRunner
 from mas.cli import app
 from mas.config.load import load_run_config
 from mas.core.errors import ConfigError, EngineError, EnvironmentFault, RunDirectoryError
+from mas.core.scenario import Mixable
 from mas.league import growth
 from mas.league.games import open_world
 from mas.league.growth import Populations
@@ -48,7 +50,7 @@ class Scripted(Populations):
     def respond(self, seat: int, others: Sequence[str], mix: Mix) -> str:
         own, other = self.seats[seat], self.seats[1 - seat]
         tables = [self._policies[name] for name in others]
-        theirs = self.scenario.mixed(other, tables, [float(share) for share in mix])  # type: ignore[attr-defined]
+        theirs = self._game.mixed(other, tables, [float(share) for share in mix])
         pure = (
             {key: {"p": float(not bet), "b": float(bet)} for key, bet in zip(self._keys(own), bets, strict=True)}
             for bets in product((False, True), repeat=6)
@@ -59,11 +61,16 @@ class Scripted(Populations):
         self.known.answers[name] = 10
         return name
 
+    @property
+    def _game(self) -> Mixable:
+        assert isinstance(self.scenario, Mixable)
+        return self.scenario
+
     def _keys(self, seat: str) -> list[str]:
-        return [one.key for one in self.scenario.decisions() if one.seat == seat]  # type: ignore[attr-defined]
+        return [one.key for one in self._game.decisions() if one.seat == seat]
 
     def _value(self, seat: int, policy: Mapping[str, Mapping[str, float]]) -> float:
-        return sum(chance * got[seat] for got, chance in self.scenario.outcomes(policy))  # type: ignore[attr-defined]
+        return sum(chance * got[seat] for got, chance in self._game.outcomes(policy))
 
 
 def terms_of(**changed: Any) -> GrowthTerms:
@@ -186,7 +193,7 @@ def test_a_killed_one_goes_on_and_ends_as_if_it_had_not_been(
     assert again["iterations"][1]["nash_conv"] == whole["iterations"][1]["nash_conv"]
 
 
-def test_played_payoffs_estimate_the_exact_ones(grown: Path, tmp_path: Path) -> None:
+def test_played_payoffs_estimate_the_exact_ones(grown: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     out, told = tmp_path / "played", Console(record=True, quiet=False, file=io.StringIO())
     shutil.copytree(grown / "untrained", out / "untrained")
     populations = Populations(terms_of(games=200), out, told)
@@ -203,7 +210,7 @@ def test_played_payoffs_estimate_the_exact_ones(grown: Path, tmp_path: Path) -> 
     assert found.variances[0] == pytest.approx(known["variances"][0], rel=0.4)
     assert sum(found.means) == pytest.approx(0)
     again = Populations(terms_of(games=200), out, told)
-    again._played = None  # type: ignore[assignment, method-assign]
+    monkeypatch.delattr(Populations, "_played")
     assert again.payoff("player_0-0", "player_1-0") == found, "what is played is kept"
 
 
@@ -274,7 +281,7 @@ def test_a_policy_that_cannot_be_scored_is_none(tmp_path: Path, monkeypatch: pyt
     populations._begin()
     populations.known.is_exact = False
     monkeypatch.setattr(populations, "policy", {"player_0-0": populations.policy("player_0-0")}.get)
-    assert populations.nash_conv((["player_0-0"], ["player_1-0"]), [[1.0], [1.0]]) is None  # type: ignore[list-item]
+    assert populations.nash_conv((["player_0-0"], ["player_1-0"]), [np.ones(1), np.ones(1)]) is None
 
 
 def test_an_engine_that_gave_no_scores_is_asked_again(

@@ -5,6 +5,7 @@ import shutil
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -30,7 +31,6 @@ from mas.scenarios import build_scenario
 from mas.serving.model import BaseModel
 from mas.serving.peft_files import from_directory
 from mas.training.compare import untrained
-from mas.training.learner import Learner
 from mas.training.opponents import Tally, open_opponents, payoffs_of, points_of
 from mas.training.run import train_in_directory
 from mas.training.trainer import Outcome, Trainer
@@ -183,7 +183,7 @@ async def test_an_opponent_moves_as_its_snapshot_does_in_a_match(trained: Path, 
     sources = {"a": f"run:{trained}@2", "b": f"run:{trained}@4"}
     async with open_players(sources, pool.world, lambda text: None) as players:
         in_match = {name: [await player.move(one()) for one in _points(scenario)] for name, player in players.items()}
-    async with trainer._open() as crew, pool.open(crew.engine, kuhn) as met:  # type: ignore[attr-defined]
+    async with trainer._open() as crew, pool.open(crew.engine, kuhn) as met:
         found = {}
         for name, opponent in met.items():
             points = [one() for one in _points(scenario)]
@@ -202,7 +202,7 @@ def _points(scenario: Any) -> list[Callable[[], Any]]:
             game.step({"player_0": "p"})
         return asked(game, game.to_move()[0], seed)
 
-    return [lambda seed=seed: point(seed) for seed in range(60)]  # type: ignore[misc]
+    return [partial(point, seed) for seed in range(60)]
 
 
 async def test_a_run_goes_on_as_if_it_had_never_stopped(trained: Path, kuhn: BaseModel, tmp_path: Path) -> None:
@@ -372,7 +372,7 @@ async def test_a_search_lets_others_go_on(monkeypatch: pytest.MonkeyPatch, kuhn:
             await asyncio.sleep(0.01)
             ticks += 1
 
-    async with pool.open(None, kuhn) as met:  # type: ignore[arg-type]
+    async with pool.open(None, kuhn) as met:
         ticking = asyncio.create_task(tick())
         assert await met["tree"].move("player_0", game, 1) == "p"
         ticking.cancel()
@@ -442,7 +442,7 @@ def test_who_makes_no_opponents_cannot_train_against_them(kuhn: BaseModel) -> No
         Trainer(config, build_scenario(config.scenario), kuhn)
     pool = open_pool(config, build_scenario(config.scenario))
     with pytest.raises(ConfigError, match="train without --bus"):
-        Trainer(config, build_scenario(config.scenario), kuhn, opening=lambda base: None, opponents=pool)  # type: ignore
+        Trainer(config, build_scenario(config.scenario), kuhn, opening=lambda base: None, opponents=pool)
 
 
 async def test_adapters_begin_as_those_of_another_run(trained: Path, kuhn: BaseModel) -> None:
@@ -495,6 +495,5 @@ def test_a_start_that_does_not_fit_is_refused(
 
 
 def test_the_learner_has_no_adapter_of_an_opponent(trained: Path, kuhn: BaseModel) -> None:
-    trainer = trainer_of(config_of(old(trained)), kuhn)
-    learner: Learner = trainer.trainable.learner  # type: ignore[attr-defined]
+    learner = trainer_of(config_of(old(trained)), kuhn).trainable.learner
     assert set(learner.adapters) == set(learner.optimisers) == {"shared"}

@@ -12,7 +12,7 @@ from mas.core.errors import ConfigError
 from mas.league.maximin import Mix
 from mas.league.meta import META_SOLVERS, MetaSolver, Mixes, exploitability
 from mas.league.payoff import Matrix
-from mas.league.psro import Expected, Iteration, grow, psro
+from mas.league.psro import Expected, Iteration, psro
 
 ROCK_PAPER_SCISSORS = np.array([[0.0, -1.0, 1.0], [1.0, 0.0, -1.0], [-1.0, 1.0, 0.0]])
 
@@ -42,7 +42,7 @@ class MatrixGame:
 
 def test_from_rock_alone_all_three_are_found_and_played_evenly() -> None:
     game = MatrixGame(ROCK_PAPER_SCISSORS, -ROCK_PAPER_SCISSORS)
-    found = psro(0, 0, game.play, game.respond)
+    found = list(psro(0, 0, game.play, game.respond))
     assert [len(one.populations[0]) for one in found] == [1, 2, 3], "paper, then scissors"
     assert found[0].gained == 2.0, "both could win each game against rock"
     assert found[-1].gained == pytest.approx(0.0, abs=1e-6)
@@ -54,7 +54,7 @@ def test_uniform_meta_strategies_are_fictitious_and_keep_weak_players() -> None:
     # Row 0 is beaten by everything: nash drops it, uniform goes on meeting it.
     first = np.array([[0.0, -1.0, -1.0], [1.0, 0.0, 0.5], [1.0, -0.5, 0.0]])
     game = MatrixGame(first, -first)
-    nash, even = (psro(0, 0, game.play, game.respond, solver=solver) for solver in ("nash", "uniform"))  # type: ignore[arg-type]
+    nash, even = (list(psro(0, 0, game.play, game.respond, solver=solver)) for solver in ("nash", "uniform"))  # type: ignore[arg-type]
     assert nash[-1].mixes.first[0] == pytest.approx(0.0, abs=1e-6)
     assert even[-1].mixes.first[0] > 0.3
     assert exploitability(first, -first, game.whole(nash[-1])) < 1e-6
@@ -63,7 +63,7 @@ def test_uniform_meta_strategies_are_fictitious_and_keep_weak_players() -> None:
 def test_a_game_of_common_interest_reaches_its_equilibrium_by_the_replicator() -> None:
     first = np.array([[1.0, 0.0], [0.0, 3.0]])
     game = MatrixGame(first, first)
-    found = psro(0, 1, game.play, game.respond, solver="projected_replicator")
+    found = list(psro(0, 1, game.play, game.respond, solver="projected_replicator"))
     # The average of the dynamics, which began evenly, has about a hundredth of its way in it.
     assert [mix[1] > 0.98 for mix in game.whole(found[-1])] == [True, True]
 
@@ -76,7 +76,7 @@ payoffs = st.lists(st.lists(st.integers(-5, 5).map(float), min_size=5, max_size=
 def test_double_oracle_ends_in_an_equilibrium_of_the_whole_game(rows: list[list[float]]) -> None:
     first = np.array(rows)
     game = MatrixGame(first, -first)
-    last = psro(0, 0, game.play, game.respond, iterations=20, enough=1e-6)[-1]
+    last = list(psro(0, 0, game.play, game.respond, iterations=20, enough=1e-6))[-1]
     assert last.gained is not None
     assert exploitability(first, -first, game.whole(last)) <= 1e-5
     assert last.inside <= 1e-5
@@ -98,7 +98,7 @@ def test_variances_are_of_single_games_and_risk_is_read() -> None:
         return 1 if seat == 0 else 0
 
     bold, careful = (
-        psro(0, 0, play, respond, solver=solver, iterations=1, enough=-9.0)[-1]
+        list(psro(0, 0, play, respond, solver=solver, iterations=1, enough=-9.0))[-1]
         for solver in ("projected_replicator", "risk_averse")
     )  # type: ignore[arg-type]
     assert bold.variances[0].tolist() == [[16.0], [0.0]]
@@ -110,7 +110,7 @@ def test_what_is_known_exactly_is_taken_as_it_is() -> None:
     def play(row: int, column: int) -> Expected:
         return Expected((0.25, -0.25), (2.0, 3.0))
 
-    only = psro(0, 0, play, lambda *_: 0, iterations=1)[-1]
+    only = list(psro(0, 0, play, lambda *_: 0, iterations=1))[-1]
     assert (only.means[1].tolist(), only.variances[0].tolist()) == ([[-0.25]], [[2.0]])
     assert only.variances[1].tolist() == [[3.0]]
 
@@ -122,19 +122,19 @@ def test_iterations_are_told_one_by_one_and_go_on_without_gains_if_wanted() -> N
         asked.append(seat)
         return 0
 
-    growing = grow(0, 0, game.play, respond, iterations=3, enough=float("-inf"))
+    growing = psro(0, 0, game.play, respond, iterations=3, enough=float("-inf"))
     assert asked == []
     next(growing)
     assert asked == [0, 1]
     assert len(list(growing)) == 3
-    assert len(psro(0, 0, game.play, respond, iterations=3)) == 1
+    assert len(list(psro(0, 0, game.play, respond, iterations=3))) == 1
 
 
 @pytest.mark.parametrize("solver", META_SOLVERS)
 def test_two_unequal_populations_can_be_solved_by_each(solver: MetaSolver) -> None:
     first = np.array([[2.0, -1.0, 0.0, 1.0], [0.0, 1.0, -2.0, 0.0], [-1.0, 0.5, 1.0, 0.5]])
     game = MatrixGame(first, -first)
-    last = psro(1, 3, game.play, game.respond, solver=solver, iterations=6, enough=1e-3)[-1]
+    last = list(psro(1, 3, game.play, game.respond, solver=solver, iterations=6, enough=1e-3))[-1]
     assert [mix.sum() for mix in last.mixes] == pytest.approx([1, 1])
     assert exploitability(first, -first, game.whole(last)) < 1.5
 
@@ -142,6 +142,6 @@ def test_two_unequal_populations_can_be_solved_by_each(solver: MetaSolver) -> No
 def test_what_cannot_be_is_refused() -> None:
     game = MatrixGame(ROCK_PAPER_SCISSORS, -ROCK_PAPER_SCISSORS)
     with pytest.raises(ConfigError, match="iterations=0"):
-        psro(0, 0, game.play, game.respond, iterations=0)
+        list(psro(0, 0, game.play, game.respond, iterations=0))
     with pytest.raises(ConfigError, match="played no game"):
-        psro(0, 0, lambda row, column: [], game.respond)
+        list(psro(0, 0, lambda row, column: [], game.respond))
