@@ -16,7 +16,7 @@ from mas.study.chain import ArmRun, Chain
 from mas.study.lanes import run_chains
 from mas.study.options import REFERENCE, CaseOptions, StudyOptions, load_study
 from mas.study.plot import markdown_table
-from mas.study.run import run_study
+from mas.study.run import _Kept, run_study
 from mas.study.summary import arm_charts, by_arm, learning_charts
 
 
@@ -138,6 +138,17 @@ def test_a_case_of_self_play_tells_its_measure_and_stays_out_of_success(
     told = (tmp_path / "study/summary.md").read_text()
     assert told.startswith("| case | arm | nash_conv, greedy | nash_conv, sampled |")
     assert "nash_conv" in (tmp_path / "study/report.html").read_text()
+
+
+def test_what_was_kept_of_one_measure_is_not_told_of_another(tmp_path: Path) -> None:
+    kept = _Kept(tmp_path)
+    success, other = (
+        Chain(case="x", options=CaseOptions(scenario="relay", measure=measure), seed=0, eval_tasks=1)
+        for measure in ("success", "nash_conv")
+    )
+    kept.save(success, [run_of("random", 0, 0.5)])
+    assert kept.load(success) == [run_of("random", 0, 0.5)]
+    assert kept.load(other) is None
 
 
 def test_a_measure_that_nothing_tells_is_refused_with_those_there_are(
