@@ -286,10 +286,12 @@ class AdvantageOptions(Options):
 
 
 class StageOptions(Options):
-    """So many `steps` in which only these `roles` train."""
+    """So many `steps` in which only these `roles` train, paid by these `weights` in place of those of the same terms in
+    `reward.weights`."""
 
     roles: Annotated[tuple[str, ...], Field(min_length=1)]
     steps: Positive
+    weights: dict[str, float] = Field(default_factory=dict)
 
 
 class SwapOptions(Options):
@@ -309,8 +311,9 @@ class AlgorithmOptions(Options):
     """One way to train: which team, whose adapters, how sampled, compared and improved.
 
     `policy`: `per_role` gives every role an adapter of its own, `shared` gives all of them one.
-    `roles`: those that are trained, of the trainable ones; empty: all. `stages`: only some of them at a time; the last
-    stage never ends. `swap`: roles whose adapters change places. `fork`: adapters that begin as copies of one.
+    `roles`: those that are trained, of the trainable ones; empty: all. `stages`: only some of them at a time, each with
+    weights of its own; the last stage never ends. `swap`: roles whose adapters change places. `fork`: adapters that
+    begin as copies of one.
     `opponents`: others play some of the seats of a game.
     `update`: adapters follow the policy gradient (`advantage`, `loss`), or imitate and prefer (`preference`); or no
     weight changes (`training_free`), and roles learn by `experience`.

@@ -323,7 +323,7 @@ RECIPES: dict[str, Recipe] = {
         title="WaltzRL",
         paper="2510.08240",
         does="The feedback agent alone, then both, each paid what its feedback improved.",
-        differs="weights of label and format are ours, label stays in the second stage; every answer is trained; no KL",
+        differs="weights of label and format are ours; every answer is trained; no KL",
         scenario="safe_reply",
     ),
     "spa_rl": Recipe(

@@ -1,14 +1,14 @@
 """A team ready to play: plan, engine, bus and runtime put together for one scenario and one base."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from types import MappingProxyType
 
 from mas.bus.envelopes import EnvelopeFactory
 from mas.bus.memory import MemoryBus
-from mas.config.options import Config, EngineOptions
+from mas.config.options import AlgorithmOptions, Config, EngineOptions
 from mas.config.peers import check_peers
 from mas.core.bus import Bus
 from mas.core.errors import ConfigError
@@ -128,9 +128,7 @@ def check_trainable(config: Config, scenario: Scenario) -> None:
     if algorithm.reward.model is not None and algorithm.reward.model.joins != "step":
         terms.add(MODEL)
     terms |= check_late(algorithm, terms)
-    for name in algorithm.reward.weights:
-        if name not in terms:
-            raise ConfigError(f"algorithm.reward.weights has {name!r}, a term never paid. {did_you_mean(name, terms)}")
+    _check_weights(algorithm, terms)
     if not algorithm.reward.alpha and not scenario.reward.terms and algorithm.update != "preference":
         raise ConfigError(
             f"algorithm.reward.alpha is 0, and scenario {scenario.name!r} pays no role a term of its own: nobody would "
@@ -150,6 +148,14 @@ def check_trainable(config: Config, scenario: Scenario) -> None:
     check_repairs(algorithm, scenario, team)
     if algorithm.is_training_free:
         check_readers(scenario, team)
+
+
+def _check_weights(algorithm: AlgorithmOptions, terms: Collection[str]) -> None:
+    weights = {f"stages[{number}].weights": stage.weights for number, stage in enumerate(algorithm.stages)}
+    for key, own in {"reward.weights": algorithm.reward.weights, **weights}.items():
+        for name in own:
+            if name not in terms:
+                raise ConfigError(f"algorithm.{key} has {name!r}, a term never paid. {did_you_mean(name, terms)}")
 
 
 def _check_roles(team: TeamSpec, adapters: set[str]) -> None:

@@ -18,6 +18,7 @@ from mas.core.tasks import Finite
 from mas.core.together import together
 from mas.observe.atomic import write_directory_atomic
 from mas.training.crew import Crew, open_crew
+from mas.training.rewards import rewards_of
 from mas.training.run import Note, open_base
 from mas.training.sampling.modes import SAMPLERS
 from mas.training.saved import saved_adapters
@@ -64,7 +65,7 @@ async def export_run(
     async with open_crew(config, scenario, base, saved_adapters(run, base.bank)) as crew:
         turns = await _sampled(crew, config, tasks)
     options, decode = config.algorithm.preference, base.tokenizer.decode
-    found = preferred(turns, turn_values(turns, options, config.algorithm.reward), options)
+    found = preferred(turns, turn_values(turns, options, rewards_of(config.algorithm, config.train.steps)), options)
     files: dict[str, bytes] = {}
     exported = {}
     for role in crew.adapter_of:
@@ -79,7 +80,8 @@ async def export_run(
 
 async def _sampled(crew: Crew, config: Config, tasks: int) -> list[Turn]:
     algorithm, scenario = config.algorithm, crew.scenario
-    sampler = SAMPLERS[algorithm.sampler.mode](crew.runtime, scenario.reward, algorithm.sampler, algorithm.reward)
+    rewards = rewards_of(algorithm, config.train.steps)
+    sampler = SAMPLERS[algorithm.sampler.mode](crew.runtime, scenario.reward, algorithm.sampler, rewards)
     plays = [
         sampler.sample(scenario.task("train", n), scenario.environment(), derive_seed("export", config.train.seed, n))
         for n in range(tasks)

@@ -36,6 +36,7 @@ from mas.training.experience.library import Library, read_library
 from mas.training.experience.operations import Edited, Limits, apply_operations, described
 from mas.training.experience.quote import QuoteEditor
 from mas.training.experience.rollouts import Plain, groups_of
+from mas.training.rewards import rewards_of
 from mas.training.served import open_served
 from mas.training.updates.update import Improved
 from mas.training.voices import open_editor
@@ -165,7 +166,7 @@ class TrainableLibraries:
         assert self._editor is not None
         editor, library = self._editor, self._libraries[role]
         groups, played = groups_of(
-            episodes, role, self._team.members(), self._options, self._config.algorithm.reward, plain
+            episodes, role, self._team.members(), self._options, rewards_of(self._config.algorithm, step - 1), plain
         )
         seed = self._config.train.seed
         proposals = await together(

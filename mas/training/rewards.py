@@ -2,7 +2,9 @@
 
 from collections.abc import Iterable, Mapping
 
+from mas.config.algorithm import AlgorithmOptions
 from mas.config.options import RewardOptions
+from mas.training.schedules import stage_number
 
 TEAM, OWN = "team.", "own."
 FAILURE = "own.failure"
@@ -25,6 +27,14 @@ def total_reward(terms: Mapping[str, float], options: RewardOptions) -> float:
         elif name.startswith(OWN):
             own += options.weights.get(name.removeprefix(OWN), 1.0) * value
     return options.alpha * team + own
+
+
+def rewards_of(algorithm: AlgorithmOptions, step: int) -> RewardOptions:
+    """The reward of a step, with the weights of its stage. `step`: how many are done."""
+    if not algorithm.stages:
+        return algorithm.reward
+    stage = algorithm.stages[stage_number([stage.steps for stage in algorithm.stages], step)]
+    return algorithm.reward.model_copy(update={"weights": algorithm.reward.weights | stage.weights})
 
 
 def term_weights(names: Iterable[str], options: RewardOptions) -> dict[str, float]:

@@ -5,7 +5,7 @@ from collections.abc import Container, Sequence
 import msgspec
 
 from mas.config.algorithm import AlgorithmOptions
-from mas.config.options import Config
+from mas.config.options import Config, RewardOptions
 from mas.core.errors import TrainingError
 from mas.core.records import Episode, Turn
 from mas.core.seeds import derive_seed
@@ -14,7 +14,7 @@ from mas.core.together import together
 from mas.runtime.team import TeamRuntime
 from mas.training.late_terms import LateTerms
 from mas.training.opponents import Facing, Opponents
-from mas.training.rewards import total_reward
+from mas.training.rewards import rewards_of, total_reward
 from mas.training.sampling.modes import SAMPLERS
 from mas.training.sampling.selection import filter_groups
 from mas.training.sampling.success_replay import SuccessReplay
@@ -76,7 +76,7 @@ class Rollout:
         failed = [episode for episode in episodes if episode.status == "failed"]
         if len(failed) == len(episodes):
             raise TrainingError(f"none of the {len(episodes)} tasks of step {step} could be played: {failed[0].cause}")
-        return self._filtered(episodes)
+        return self._filtered(episodes, rewards_of(self._algorithm, step))
 
     async def _round(
         self, runtime: TeamRuntime, step: int, number: int, count: int, trained: Container[str]
@@ -91,7 +91,7 @@ class Rollout:
             played = await self.late.join(played)
         if self.replay is not None:
             played = [self.replay.mended(group, step) for group in played]
-        rewards = self._algorithm.reward
+        rewards = rewards_of(self._algorithm, step)
         if rewards.proposer is not None:
             played = [paid_proposers(group, rewards.proposer) for group in played]
         return played, [
@@ -111,16 +111,16 @@ class Rollout:
         self, runtime: TeamRuntime, planned: Planned, facing: Facing | None, step: int, seed: int
     ) -> Sequence[Episode]:
         algorithm, scenario = self._algorithm, planned.scenario
-        kind = SAMPLERS[algorithm.sampler.mode]
+        kind, rewards = SAMPLERS[algorithm.sampler.mode], rewards_of(algorithm, step)
         turns = self._horizon(step) if self._horizon is not None else None
         if self.opponents is None or facing is None:
-            sampler = kind(runtime, scenario.reward, algorithm.sampler, algorithm.reward, turns)
+            sampler = kind(runtime, scenario.reward, algorithm.sampler, rewards, turns)
             return await sampler.sample(planned.task, scenario.environment(), seed)
         opposing = self.opponents.opposing(facing)
-        sampler = kind(runtime, scenario.reward, algorithm.sampler, algorithm.reward, turns, opposing)
+        sampler = kind(runtime, scenario.reward, algorithm.sampler, rewards, turns, opposing)
         return self.opponents.noted(facing, await sampler.sample(planned.task, scenario.environment(), seed))
 
-    def _filtered(self, episodes: list[Episode]) -> list[Episode]:
+    def _filtered(self, episodes: list[Episode], reward: RewardOptions) -> list[Episode]:
         """Without the turns of groups that `sampler.filter` drops."""
         options = self._algorithm.sampler.filter
         if options is None:
@@ -128,7 +128,7 @@ class Rollout:
         by_role: dict[str, dict[str, dict[str, float]]] = {}
         for turn in (turn for episode in episodes for turn in episode.turns):
             rewards = by_role.setdefault(turn.role, {}).setdefault(turn.group, {})
-            rewards[turn.trajectory] = total_reward(turn.rewards, self._algorithm.reward)
+            rewards[turn.trajectory] = total_reward(turn.rewards, reward)
         kept: set[str] = set()
         for groups in by_role.values():
             values = {group: list(rewards.values()) for group, rewards in groups.items()}

@@ -126,11 +126,15 @@ class Stages:
 
     def number(self, step: int) -> int:
         """Of the stage, from 0."""
-        ends = list(accumulate(stage.steps for stage in self.stages))
-        return min(bisect_right(ends, _checked(step)), len(self.stages) - 1)
+        return stage_number([stage.steps for stage in self.stages], step)
 
     def __call__(self, step: int) -> frozenset[str]:
         return self.stages[self.number(step)].roles
+
+
+def stage_number(lengths: Sequence[int], step: int) -> int:
+    """Which of the stages of these lengths, in steps, a step belongs to, from 0; the last stage never ends."""
+    return min(bisect_right(list(accumulate(lengths)), _checked(step)), len(lengths) - 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

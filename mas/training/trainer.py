@@ -31,6 +31,7 @@ from mas.training.experience.library import Library
 from mas.training.late_terms import LateTerms, find_judge
 from mas.training.libraries import TrainableLibraries, open_taught
 from mas.training.opponents import FILE, Pool, open_opponents
+from mas.training.rewards import rewards_of
 from mas.training.rollout import Rollout
 from mas.training.summary import step_metrics
 from mas.training.tasks.plan import TaskPlan, plan_tasks
@@ -218,7 +219,7 @@ class Trainer:
             tasks=self.tasks.state(),
             update=self.trainable.state(),
         )
-        metrics = step_metrics(episodes, improved, self.config.algorithm.reward, trained)
+        metrics = step_metrics(episodes, improved, rewards_of(self.config.algorithm, step - 1), trained)
         metrics |= {"tokens": self.progress.tokens, "calls": self.progress.calls}
         if told := self.tasks.metrics():
             metrics["tasks"] = told

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from mas.config.load import load_config
-from mas.config.options import RewardOptions, ScenarioOptions
+from mas.config.options import AlgorithmOptions, ScenarioOptions
 from mas.core.environment import Environment, Task
 from mas.core.messages import Action, Failure, Payload, Verdict
 from mas.core.reward import Move, Reward
@@ -27,7 +27,7 @@ from mas.scenarios.safe_reply.reward import ReplyReward
 from mas.scenarios.safe_reply.role import Critic, read_labels
 from mas.testing.environment import EnvironmentContract
 from mas.testing.reward import RewardContract
-from mas.training.rewards import OWN, total_reward
+from mas.training.rewards import OWN, rewards_of, total_reward
 
 ORACLE: dict[str, Any] = json.loads((Path(__file__).parents[1] / "data" / "oracles.json").read_text())["02_waltzrl"]
 WORDS = {"style": "words"}
@@ -183,15 +183,13 @@ CASES = {
 
 
 @pytest.fixture(scope="module")
-def preset() -> RewardOptions:
-    return load_config(["scenario=safe_reply"]).algorithm.reward
+def preset() -> AlgorithmOptions:
+    return load_config(["scenario=safe_reply", "algorithm=waltzrl"]).algorithm
 
 
-@pytest.mark.parametrize("stage", ["stage1", "stage2"])
+@pytest.mark.parametrize(("stage", "step"), [("stage1", 0), ("stage1", 4), ("stage2", 5), ("stage2", 500)])
 @pytest.mark.parametrize("case", CASES)
-def test_feedback_is_paid_what_the_paper_pays(stage: str, case: str, preset: RewardOptions) -> None:
-    # The preset has the weights of the first stage; a weight of 0 for the label is the second.
-    weights = dict(preset.weights) if stage == "stage1" else {**preset.weights, "label": 0.0}
+def test_feedback_is_paid_what_the_paper_pays(stage: str, step: int, case: str, preset: AlgorithmOptions) -> None:
     (first, last), letter = CASES[case]
     output: Payload = NONSENSE if letter is None else Verdict(text=letter, accept=letter == "k")
     move = Move(
@@ -203,7 +201,7 @@ def test_feedback_is_paid_what_the_paper_pays(stage: str, case: str, preset: Rew
         after={"conversation": Action(text=last)},
     )
     terms = {f"{OWN}{name}": value for name, value in ReplyReward().own(move).items()}
-    assert total_reward(terms, preset.model_copy(update={"weights": weights})) == pytest.approx(ORACLE[stage][case])
+    assert total_reward(terms, rewards_of(preset, step)) == pytest.approx(ORACLE[stage][case])
 
 
 def test_improvements_of_a_conversation_sum_to_the_change_from_its_first_to_its_last_answer() -> None:

@@ -145,6 +145,38 @@ async def test_roles_learn_in_their_stage_alone(relay: BaseModel) -> None:
     assert [metrics["roles"]["planner"]["is_trained"] for metrics in steps.metrics] == [0.0, 1.0, 1.0]
 
 
+@pytest.mark.parametrize("update", ["group", "critic", "preference"])
+async def test_a_stage_is_paid_by_its_own_weights_also_after_a_resume(
+    relay: BaseModel, update: str, tmp_path: Path
+) -> None:
+    both, paid = ["planner", "executor"], {"right": 1.0, "failure": 1.0}
+    stages = [{"roles": both, "steps": 2, "weights": paid}, {"roles": both, "steps": 1}]
+    kinds: dict[str, dict[str, Any]] = {
+        "group": {},
+        "critic": {"advantage": {"baseline": "critic"}},
+        "preference": {"update": "preference", "preference": {"value": "reward"}, "sampler": {"mode": "tree"}},
+    }
+    unpaid = {"reward": {"weights": dict.fromkeys(paid, 0.0)}}
+    history = []
+    for steps in (1, 3):
+        algorithm = {"stages": stages, **unpaid, **kinds[update]}
+        _, seen = await train(config_of("relay", algorithm, steps=steps, checkpoint_every=1), relay, tmp_path)
+        history += seen.metrics
+    assert [one["roles"]["executor"]["reward"] != 0 for one in history] == [True, True, False]
+    told = [
+        one["adapters"]["executor"]["return"] if update == "critic" else one["roles"]["executor"]["advantage_std"]
+        for one in history
+    ]
+    assert [value != 0 for value in told] == [True, True, False]
+
+
+def test_weights_of_a_stage_are_of_terms_that_are_paid() -> None:
+    stages = [{"roles": ["executor"], "steps": 1, "weights": {"rigth": 1.0}}]
+    config = config_of("relay", {"stages": stages})
+    with pytest.raises(ConfigError, match=r"stages\[0\]\.weights has 'rigth', a term never paid\. Did you"):
+        check_trainable(config, build_scenario(config.scenario))
+
+
 async def test_roles_that_are_not_named_stay_what_the_base_is(relay: BaseModel) -> None:
     outcome, steps = await train(config_of("relay", {"roles": ["planner"]}), relay)
     assert all(sorted(metrics["adapters"]) == ["planner"] for metrics in steps.metrics)

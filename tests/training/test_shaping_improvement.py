@@ -1,8 +1,7 @@
-"""Rewards for improving on each other: sections 2, 8, 9, 24 and 25 of the formula sheet."""
+"""Rewards for improving on each other: sections 8, 9, 24 and 25 of the formula sheet."""
 
 import math
 from dataclasses import replace
-from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -11,22 +10,8 @@ from oracles import ORACLES, near
 
 from mas.scenarios.red_team.rewards import Exchange, RedTeamRewards
 from mas.training.advantages.group import group_advantages
-from mas.training.advantages.returns import differences
-from mas.training.shaping.improvement import FeedbackReward, answer_score, improvement
 from mas.training.shaping.interaction import complement, proposer_reward, shared_sum
 
-WALTZ = ORACLES["02_waltzrl"]
-WEIGHTS = WALTZ["weights_are_test_values"]
-FIRST = FeedbackReward(improvement=WEIGHTS["alpha"], label=WEIGHTS["lam"], format=WEIGHTS["gamma"])
-# Name of the oracle -> score before and after (None: not revised), label right, readable.
-CASES: dict[str, tuple[float, float | None, bool, bool]] = {
-    "fixed_label_ok": (0, 1, True, True),
-    "broken_label_ok": (1, 0, True, True),
-    "broken_label_wrong": (1, 0, False, True),
-    "fixed_label_wrong": (0, 1, False, True),
-    "no_revision_label_ok": (1, None, True, True),
-    "bad_json": (0, 1, False, False),
-}
 ATTACKS = {
     "harmful_seed_complied_harmful": (True, True, False, True),
     "harmful_seed_refused": (True, True, True, False),
@@ -39,40 +24,6 @@ ATTACKS = {
 def exchange(labels: tuple[bool, bool, bool, bool]) -> Exchange:
     seed, prompt, refused, response = labels
     return Exchange(is_seed_harmful=seed, is_prompt_harmful=prompt, is_refused=refused, is_response_harmful=response)
-
-
-@pytest.mark.parametrize("name", CASES)
-@pytest.mark.parametrize(("stage", "reward"), [("stage1", FIRST), ("stage2", FIRST.second_stage())])
-def test_feedback_earns_the_improvement_only_with_right_labels(name: str, stage: str, reward: FeedbackReward) -> None:
-    before, after, is_right, is_readable = CASES[name]
-    found = reward(improvement(before, after), is_label_right=is_right, is_readable=is_readable)
-    assert found == near(WALTZ[stage][name])
-
-
-@pytest.mark.parametrize(
-    ("name", "unsafe", "overrefusing"),
-    [("safe_and_not_overrefusing", False, False), ("unsafe", True, False), ("overrefusing", False, True)],
-)
-def test_an_answer_is_good_if_neither_unsafe_nor_over_refusing(name: str, unsafe: bool, overrefusing: bool) -> None:
-    assert answer_score(is_unsafe=unsafe, is_overrefusing=overrefusing) == WALTZ["conv_reward"][name]
-
-
-@given(scores=st.lists(st.floats(-4, 4), min_size=1, max_size=9))
-def test_improvements_sum_to_the_last_score_less_the_first(scores: list[float]) -> None:
-    found = [improvement(before, after) for before, after in pairwise(scores)]
-    assert found == differences(scores)
-    assert math.fsum(found) == pytest.approx(scores[-1] - scores[0], abs=1e-9)
-
-
-def test_labels_that_cannot_be_read_cannot_be_right() -> None:
-    with pytest.raises(ValueError, match="could not be read cannot be right"):
-        FIRST(1.0, is_label_right=True, is_readable=False)
-
-
-@pytest.mark.parametrize("weight", [-0.1, math.nan, math.inf])
-def test_weights_of_feedback_are_finite_and_not_negative(weight: float) -> None:
-    with pytest.raises(ValueError, match="weight of label is"):
-        FeedbackReward(label=weight)
 
 
 @pytest.mark.parametrize("score", [1, 2, 3])

@@ -17,6 +17,7 @@ from mas.training.batch import TrainRow, train_rows
 from mas.training.credit import Known, turn_advantages
 from mas.training.learner import Learner, Logprobs
 from mas.training.losses.penalty import kl_penalty
+from mas.training.rewards import rewards_of
 from mas.training.updates.smoother import Smoother
 from mas.training.updates.update import Improved
 
@@ -81,7 +82,7 @@ class PolicyGradient:
             episodes=episodes,
             won=frozenset(name for name, episode in episodes.items() if episode.success),
         )
-        advantages = turn_advantages(turns, self.algorithm.reward, advantage, known, self.running)
+        advantages = turn_advantages(turns, rewards_of(self.algorithm, step - 1), advantage, known, self.running)
         rows = self._batch(turns, advantages, adapter_of)
         if advantage.entropy_weight:
             rows = self._by_token(rows, advantage.entropy_weight)

@@ -17,7 +17,7 @@ from mas.training.batch import TrainRow, train_rows, trajectory_of
 from mas.training.critic import Critic, Values
 from mas.training.learner import Learner
 from mas.training.losses.penalty import kl_penalties
-from mas.training.rewards import total_reward
+from mas.training.rewards import rewards_of, total_reward
 from mas.training.updates.update import Improved
 
 ByTurn = dict[int, list[float]]
@@ -52,7 +52,8 @@ class Ppo:
         )
         rows, penalties = self._penalties(rows)
         values = self.critic.values(rows)
-        advantages, targets, returns = self._estimates(rows, values, penalties)
+        paid_by = rewards_of(self.algorithm, step - 1)
+        advantages, targets, returns = self._estimates(rows, values, penalties, paid_by)
         rows = self._with_advantages(rows, advantages)
         told = _told(rows, values, returns)
         learned = self.learner.step(rows, lr_scale=lr_scale)
@@ -89,23 +90,25 @@ class Ppo:
         paid = {turn: kl_penalties(own[turn], base[turn], loss.kl) for turn in own}
         return [replace(row, reference=base[id(row.turn)]) for row in rows], paid
 
-    def _estimates(self, rows: Sequence[TrainRow], values: Values, penalties: Values) -> tuple[ByTurn, ByTurn, ByTurn]:
+    def _estimates(
+        self, rows: Sequence[TrainRow], values: Values, penalties: Values, rewards: RewardOptions
+    ) -> tuple[ByTurn, ByTurn, ByTurn]:
         """Advantages, targets and returns."""
         trajectories: dict[tuple[str, str, str], list[Turn]] = defaultdict(list)
         for row in rows:
             trajectories[trajectory_of(row)].append(row.turn)
         advantages, targets, returns = ByTurn(), ByTurn(), ByTurn()
         for turns in trajectories.values():
-            found = self._estimate(turns, values, penalties)
+            found = self._estimate(turns, values, penalties, rewards)
             for place, turn in enumerate(turns):
                 advantages[id(turn)] = found.advantages[place]
                 targets[id(turn)] = found.targets[place]
                 returns[id(turn)] = found.returns[place]
         return advantages, targets, returns
 
-    def _estimate(self, turns: Sequence[Turn], values: Values, penalties: Values) -> Estimate:
+    def _estimate(self, turns: Sequence[Turn], values: Values, penalties: Values, rewards: RewardOptions) -> Estimate:
         critic = self.algorithm.critic
-        paid = _paid(turns, self.algorithm.reward)
+        paid = _paid(turns, rewards)
         return estimate(
             [token_rewards(reward, penalties[id(turn)]) for reward, turn in zip(paid, turns, strict=True)],
             [list(values[id(turn)]) for turn in turns],

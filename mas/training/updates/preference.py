@@ -22,7 +22,7 @@ from mas.training.advantages.value_tree import preference_labels, sibling_pairs
 from mas.training.batch import TrainRow
 from mas.training.learner import Learner, Logprobs
 from mas.training.losses.preference import PreferenceLoss, preference_loss
-from mas.training.rewards import OUTCOME, total_reward
+from mas.training.rewards import OUTCOME, rewards_of, total_reward
 from mas.training.sampling.attempts import repaired
 from mas.training.tally import Metrics, Tally
 from mas.training.updates.update import Improved
@@ -73,7 +73,7 @@ class Preference:
         options = self.algorithm.preference
         played = [turn for episode in episodes for turn in episode.turns]
         turns = [*played, *(self._repairs(played, adapter_of) if options.repairs else ())]
-        values = turn_values(turns, options, self.algorithm.reward)
+        values = turn_values(turns, options, rewards_of(self.algorithm, step - 1))
         found = preferred(turns, values, options)
         rows = self._rows(turns, found, adapter_of)
         learned = self._learn(rows, found, lr_scale) if rows else {}
