@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from mas.core.environment import Task
 from mas.core.errors import ConfigError
 from mas.core.naming import did_you_mean
 from mas.league.games import World, translated
@@ -31,7 +32,7 @@ class Scripted:
 
 
 class AtRandom:
-    """Any of the legal actions, each as likely; it passes where they cannot be listed."""
+    """Any of the legal actions, each as likely; of games whose actions can be listed."""
 
     async def move(self, asked: Chance) -> str:
         return self.choose(asked)
@@ -52,6 +53,7 @@ def scripted(source: str, world: World) -> AtRandom | Scripted:
     """
     kind, _, number = source.partition(":")
     if kind == "random" and not number:
+        _check_listed(world)
         return AtRandom()
     makers = _makers()
     if kind not in makers:
@@ -64,6 +66,22 @@ def scripted(source: str, world: World) -> AtRandom | Scripted:
     except ValueError as error:
         raise ConfigError(f"{source!r}: write {kind}:NUMBER, as {kind}:200") from error
     return Scripted(makers[kind](game.rules.name.removeprefix(OPEN_SPIEL), *arguments))
+
+
+def _check_listed(world: World) -> None:
+    """Refuse games in which nobody could play at random.
+
+    Raises:
+        ConfigError: the seats that begin cannot list their legal actions.
+    """
+    game = world.open()
+    game.reset(Task(id="listed", seed=0))
+    for seat in game.to_move():
+        if game.legal(seat) is None:
+            raise ConfigError(
+                f"random cannot play {world.id!r}: the game does not list its legal actions, so that every move would "
+                "be a pass and every game forfeited. Take models: openai:MODEL@URL"
+            )
 
 
 def _makers() -> dict[str, Callable[..., Policy]]:

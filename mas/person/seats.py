@@ -15,6 +15,7 @@ from mas.core.excerpt import quoted
 from mas.core.naming import did_you_mean
 from mas.person.score import measured, scored
 from mas.roles.chat import seen_text
+from mas.scenarios.bridges.game import game_below
 from mas.scenarios.policies import Policy
 
 _SHOWN = 100
@@ -129,6 +130,8 @@ class SeatPlay:
             typed = line.strip()
             if legal is None or typed in legal or not (legal or typed):
                 return typed
+            if (action := _meant(environment, seat, typed, legal)) is not None:
+                return action
             say(Text(f"{quoted(typed)} is not possible now. {_possible(legal)}", style="red"))
         return None
 
@@ -150,6 +153,13 @@ class SeatPlay:
                 self._console.print(
                     Text(f"{seat}: {quoted(actions[seat])} was not legal; the turn is spent", style="red")
                 )
+
+
+def _meant(environment: Environment, seat: str, typed: str, legal: Sequence[str]) -> str | None:
+    """The action of a bridged game that was typed in another way that the game reads, as `#4`; None: there is none."""
+    game = game_below(environment)
+    shows_game = game is not None and game.legal(seat) == tuple(legal)
+    return game.meant(seat, typed) if game is not None and shows_game else None
 
 
 def _possible(legal: Sequence[str]) -> str:

@@ -56,6 +56,13 @@ def test_tests_are_corrected_by_bonferroni_if_wanted(place: Path) -> None:
     assert "Holm" not in said
 
 
+def test_random_is_refused_where_legal_actions_are_not_listed(tmp_path: Path) -> None:
+    pytest.importorskip("textarena", reason="needs the extra textarena")
+    game = ("--game", "textarena:KuhnPoker-v0-short-raw")
+    with pytest.raises(MasError, match="random cannot play .*does not list its legal actions.*openai:MODEL@URL"):
+        mas("run", "--league", tmp_path / "x.db", *game, "--player", "a=random", "--player", "b=random")
+
+
 def test_two_players_are_compared(tmp_path: Path) -> None:
     said = mas(
         "run", "--league", tmp_path / "x.db", *TIC_TAC_TOE, "--player", "random", "--player", "best=minimax",

@@ -8,8 +8,10 @@ import pytest
 from bidding import Bidding, Cards
 from rich.console import Console
 
+from mas.core.environment import Task
 from mas.core.errors import ConfigError
 from mas.person.seats import SeatPlay, seats_of, view_of
+from mas.scenarios.bridges import open_bridge
 from mas.scenarios.policies import Policy, random_policy
 
 
@@ -83,6 +85,18 @@ def test_the_end_of_the_input_ends_the_play_with_the_score_so_far() -> None:
     sitting.playing.tell_end(is_over=False, reveal=False)
     assert "the input ended, and with it the play" in sitting.out()
     assert "score of right (you) so far: 1 (point +1)" in sitting.out()
+
+
+@pytest.mark.parametrize("typed", ["X(1,1)", "#4", "4", " x(1,1)  "])
+def test_a_bridged_game_is_played_by_every_text_that_it_reads(typed: str) -> None:
+    """Case, `#NUMBER` and a bare number, as docs/bridges.md says of actions."""
+    pytest.importorskip("pyspiel", reason="needs the extra open-spiel")
+    game = open_bridge("open_spiel:tic_tac_toe")
+    game.reset(Task(id="t", seed=0))
+    sitting = Sitting(game, ("player_0", "player_1"), typed, "4", "x(1,1)", "o(0,0)")
+    sitting.playing.play()
+    assert sitting.out().count("is not possible now") == 2, "the cell is taken, in every way of writing it"
+    assert "seen:\no..\n.x.\n..." in sitting.out()
 
 
 def test_several_people_share_one_terminal() -> None:

@@ -112,6 +112,12 @@ class GameEnvironment:
         number = self._number(seat)
         return tuple(self._legal_of(number)) if number in self._moving() else ()
 
+    def meant(self, seat: str, said: str) -> str | None:
+        """The legal action that a text stands for, as `step` reads it; None: it stands for none."""
+        legal = self._legal_of(self._number(seat)) if self._number(seat) in self._moving() else {}
+        number = find_action(said, legal)
+        return next((text for text, action in legal.items() if action == number), None)
+
     def step(self, actions: Mapping[str, str]) -> Step:
         moving = self._moving()
         if not moving:
