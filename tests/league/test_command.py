@@ -59,7 +59,7 @@ def test_tests_are_corrected_by_bonferroni_if_wanted(place: Path) -> None:
 def test_random_is_refused_where_legal_actions_are_not_listed(tmp_path: Path) -> None:
     pytest.importorskip("textarena", reason="needs the extra textarena")
     game = ("--game", "textarena:KuhnPoker-v0-short-raw")
-    with pytest.raises(MasError, match="random cannot play .*does not list its legal actions.*openai:MODEL@URL"):
+    with pytest.raises(MasError, match=r"random cannot play .*does not list its legal actions.*openai:MODEL@URL"):
         mas("run", "--league", tmp_path / "x.db", *game, "--player", "a=random", "--player", "b=random")
 
 
