@@ -17,6 +17,7 @@
     │   └── ReplayError        a run does something else than the recorded one
     ├── RemoteError            the other side of a request failed; its text is kept
     ├── EnvironmentFault       an environment was used against its contract
+    ├── RewardError            a reward that is no finite number
     ├── EngineError            a request that the engine cannot serve
     │   ├── RefusedRequest     no engine could serve it: its sender's mistake
     │   ├── UnknownAdapter     the adapter is not loaded
@@ -103,6 +104,10 @@ class RemoteError(BusError):
 
 class EnvironmentFault(MasError):
     """An environment was used against its contract: a seat that may not move, a step after the end."""
+
+
+class RewardError(MasError):
+    """A reward that is NaN or infinite: nothing can be compared with it, so its episode is a recorded failure."""
 
 
 class EngineError(MasError):

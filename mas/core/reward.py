@@ -1,11 +1,13 @@
 """The contract of rewards: named terms, kept apart until the advantage."""
 
+import math
 from collections.abc import Mapping
 from typing import Protocol, runtime_checkable
 
 import msgspec
 
 from mas.core.environment import Environment
+from mas.core.errors import RewardError
 from mas.core.messages import Payload
 
 
@@ -40,3 +42,20 @@ class Reward(Protocol):
 
     def own(self, move: Move) -> Mapping[str, float]:
         """Named terms of this move, a subset of `terms`; empty where the role has none. Pure."""
+
+
+def check_finite(terms: Mapping[str, float], source: str) -> None:
+    """Refuse rewards that compare with nothing, where they enter a record.
+
+    Args:
+        source: who paid them, as the error names it.
+
+    Raises:
+        RewardError: one of them is NaN or infinite.
+    """
+    for name, value in terms.items():
+        if not math.isfinite(value):
+            raise RewardError(
+                f"{source} paid {name}={value}: a reward must be a finite number. Correct what computes {name}, or "
+                "bound it"
+            )

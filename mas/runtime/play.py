@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Iterable, Mapping
 
 from mas.core.environment import Environment, Observation
-from mas.core.errors import AgentFailed, Halted, JournalError, MasError, ReplayError, RunError
+from mas.core.errors import AgentFailed, Halted, JournalError, MasError, ReplayError, RewardError, RunError
 from mas.core.messages import Failure, Payload
 from mas.core.naming import agent_of
 from mas.core.policy import policy_of
@@ -270,7 +270,7 @@ class _TeamTurn:
         policies = point.flow.plan.spec.policies
         try:
             payload = await self._decide(point)
-        except (Halted, JournalError, ReplayError):  # not the agent's failures
+        except (Halted, JournalError, ReplayError, RewardError):  # not the agent's failures
             raise
         except MasError as error:
             if policy_of(policies, point.agent).on_failure != "isolate":

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 
 from mas.config.algorithm import AlgorithmOptions
 from mas.config.options import RewardOptions
+from mas.core.reward import check_finite
 from mas.training.schedules import stage_number
 
 TEAM, OWN = "team.", "own."
@@ -19,6 +20,9 @@ def total_reward(terms: Mapping[str, float], options: RewardOptions) -> float:
 
     Names are `team.NAME` and `own.NAME`; a weight is looked up by NAME and is 1 unless given.
     Source: AT-GRPO, arXiv 2510.11062: r = alpha r_team + r_loc.
+
+    Raises:
+        RewardError: R is NaN or infinite; terms are checked where they are recorded, so that the weights are too large.
     """
     team = own = 0.0
     for name, value in terms.items():
@@ -26,7 +30,9 @@ def total_reward(terms: Mapping[str, float], options: RewardOptions) -> float:
             team += options.weights.get(name.removeprefix(TEAM), 1.0) * value
         elif name.startswith(OWN):
             own += options.weights.get(name.removeprefix(OWN), 1.0) * value
-    return options.alpha * team + own
+    total = options.alpha * team + own
+    check_finite({"R": total}, "the weighted sum of the terms")
+    return total
 
 
 def rewards_of(algorithm: AlgorithmOptions, step: int) -> RewardOptions:

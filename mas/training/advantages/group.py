@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Literal
 
-from mas.training.advantages.members import EPS, check_lengths, members, std
+from mas.training.advantages.members import EPS, check_finite, check_lengths, members, std
 
 Baseline = Literal["mean", "leave_one_out", "length_weighted", "best", "none"]
 Scale = Literal["std", "none", "nonzero"]
@@ -41,9 +41,11 @@ def group_advantages(
         rewards: N scalars. keys: N group keys. lengths: N counts of trained tokens, only read by `length_weighted`.
 
     Raises:
-        ValueError: lengths of the lists differ; `length_weighted` without lengths of at least 1; `none` with `std`.
+        ValueError: lengths of the lists differ; a reward is NaN or infinite; `length_weighted` without lengths of at
+            least 1; `none` with `std`.
     """
     check_lengths({"rewards": rewards, "group keys": keys})
+    check_finite(rewards)
     if baseline == "none" and scale == "std":
         raise ValueError("baseline=none compares nothing, so scale=std has no meaning: choose scale=none or nonzero")
     weights = _weights(rewards, lengths) if baseline == "length_weighted" else [1] * len(rewards)
@@ -112,9 +114,10 @@ def groups_of(values: Sequence[float], keys: Sequence[Hashable]) -> dict[Hashabl
     """Size, variance and what becomes of every group, for any values and keys that are compared.
 
     Raises:
-        ValueError: the two lengths differ.
+        ValueError: the two lengths differ, or a value is NaN or infinite.
     """
     check_lengths({"rewards": values, "group keys": keys})
+    check_finite(values)
     found = {}
     for key, indices in members(keys).items():
         own = [values[i] for i in indices]

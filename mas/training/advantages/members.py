@@ -18,7 +18,12 @@ def members(keys: Sequence[Hashable]) -> dict[Hashable, list[int]]:
 
 
 def std(values: Sequence[float], *, ddof: int = 1) -> float:
-    """Standard deviation, the sample's by default. Exactly 0 for equal values; 0 for a single one."""
+    """Standard deviation, the sample's by default. Exactly 0 for equal values; 0 for a single one.
+
+    Raises:
+        ValueError: a value is NaN or infinite.
+    """
+    check_finite(values, "values")
     if len(values) <= ddof or min(values) == max(values):
         return 0.0
     mean = fmean(values)
@@ -32,6 +37,17 @@ def standardised(values: Sequence[float], *, ddof: int = 1) -> list[float]:
         return [0.0] * len(values)
     mean = fmean(values)
     return [(value - mean) / (spread + EPS) for value in values]
+
+
+def check_finite(values: Sequence[float], what: str = "rewards") -> None:
+    """Refuse values that compare with nothing: with a NaN among them minima and orders depend on its place.
+
+    Raises:
+        ValueError: with the first NaN or infinite one and its place.
+    """
+    for place, value in enumerate(values):
+        if not math.isfinite(value):
+            raise ValueError(f"number {place} of {len(values)} {what} is {value}: only finite numbers can be compared")
 
 
 def check_lengths(lists: Mapping[str, Sized]) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from mas.training.advantages.members import check_lengths
+from mas.training.advantages.members import check_finite, check_lengths
 
 
 @dataclass(slots=True)
@@ -35,8 +35,9 @@ class Running:
             order: N labels that can be compared with each other, e.g. episode ids; they say which reward comes first.
 
         Raises:
-            ValueError: lengths differ, or two rewards of one key have the same label.
+            ValueError: lengths differ, a reward is NaN or infinite, or two rewards of one key have the same label.
         """
+        check_finite(rewards)
         check_lengths({"rewards": rewards, "keys": keys, "labels of order": order})
         _check_labels(keys, order)
         advantages = [0.0] * len(rewards)

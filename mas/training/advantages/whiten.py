@@ -4,7 +4,7 @@ import math
 from collections.abc import Hashable, Sequence
 from typing import Literal
 
-from mas.training.advantages.members import check_lengths, members
+from mas.training.advantages.members import check_finite, check_lengths, members
 
 TINY = 1e-8
 Guard = Literal["variance", "std"]
@@ -29,8 +29,9 @@ def whiten(
         tokens: how many tokens have the value; mean and spread are then those over tokens. None: one each.
 
     Raises:
-        ValueError: lengths differ, or a count of tokens is negative.
+        ValueError: lengths differ, a value is NaN or infinite, or a count of tokens is negative.
     """
+    check_finite(values, "values")
     keys = keys if keys is not None else [None] * len(values)
     tokens = tokens if tokens is not None else [1] * len(values)
     check_lengths({"values": values, "keys": keys, "counts of tokens": tokens})

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import islice
+from math import isfinite
 
 import msgspec
 
@@ -65,7 +66,11 @@ async def scored(
 
 
 def _with(episode: Episode, asked: Sequence[tuple[float, int]]) -> Episode:
-    """The episode with each wave's log-probability and tokens."""
+    """The episode with each wave's log-probability and tokens; one that is not finite fails it."""
+    wrong = next((logprob for logprob, _ in asked if not isfinite(logprob)), None)
+    if wrong is not None:
+        cause = f"RewardError: the right answer has the log-probability {wrong}, and a gain in it must be finite"
+        episode = msgspec.structs.replace(episode, turns=(), success=False, status="failed", cause=cause)
     return msgspec.structs.replace(
         episode,
         answer_logprobs=tuple(logprob for logprob, _ in asked),

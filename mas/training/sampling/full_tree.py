@@ -16,7 +16,7 @@ from statistics import fmean
 import msgspec
 
 from mas.core.environment import Environment, Observation, Task
-from mas.core.errors import Halted, MasError, ReplayError, RunError
+from mas.core.errors import Halted, MasError, ReplayError, RewardError, RunError
 from mas.core.messages import Payload
 from mas.core.policy import policy_of
 from mas.core.records import Episode, Turn
@@ -27,7 +27,7 @@ from mas.runtime.flow import Flow
 from mas.runtime.play import isolated, team_action
 from mas.runtime.point import Point, look, silent_agents
 from mas.training.rewards import OUTCOME, TEAM
-from mas.training.sampling.ledger import Ledger, own_terms, record_turn
+from mas.training.sampling.ledger import Ledger, check_paid, own_terms, record_turn
 from mas.training.sampling.sampler import Sampler
 
 Terms = dict[tuple[str, str], float]
@@ -122,7 +122,7 @@ class _Tree:
         seeds = tuple(derive_seed("candidate", here, k) for k in range(self.sampler.options.candidates))
         try:
             candidates = await self.sampler.runtime.ask(point, seeds, episode=ledger.id)
-        except (Halted, ReplayError):
+        except (Halted, ReplayError, RewardError):
             raise
         except MasError as error:
             if policy_of(point.flow.plan.spec.policies, point.agent).on_failure != "isolate":
@@ -180,6 +180,7 @@ class _Tree:
         """The team turn is over: the environment takes a step, and who spoke is judged by what became of it."""
         sampler, seat, world = self.sampler, flow.plan.spec.seat, path.world.clone()
         step = world.step({seat: team_action(flow)})
+        check_paid(step, seat, path.turn)
         if path.is_committed:
             self.ledger.on_turn(path.turn, flow, step)
         paid = dict(path.paid)

@@ -10,7 +10,7 @@ from mas.core.errors import MasError
 from mas.core.messages import Action, Failure, Payload
 from mas.core.naming import agent_of
 from mas.core.records import Attempt, Episode, Line, Turn
-from mas.core.reward import Move, Reward
+from mas.core.reward import Move, Reward, check_finite
 from mas.runtime.agents import Candidate
 from mas.runtime.flow import Flow
 from mas.runtime.point import Point
@@ -76,8 +76,13 @@ class Ledger:
         self.lines.append(Line(turn=turn, agent=name, prompt="", text=text))
 
     def on_turn(self, turn: int, flow: Flow, step: Step) -> None:
-        """A team turn was committed: add what the environment paid."""
+        """A team turn was committed: add what the environment paid.
+
+        Raises:
+            RewardError: that is no finite number.
+        """
         for seat in flow.plan.starting:
+            check_paid(step, seat, turn)
             own = self.earned.setdefault(seat, {})
             for name, value in step.rewards.get(seat, {}).items():
                 own[name] = own.get(name, 0.0) + value
@@ -130,10 +135,19 @@ def tool_calls(environment: Environment, payload: Payload) -> int:
     return int(isinstance(payload, Action) and isinstance(environment, Tooled) and environment.is_call(payload.content))
 
 
+def check_paid(step: Step, seat: str, turn: int) -> None:
+    """Raises RewardError: what the environment paid a seat in a team turn is no finite number."""
+    check_finite(step.rewards.get(seat, {}), f"the environment, in team turn {turn} to seat {seat!r},")
+
+
 def own_terms(
     reward: Reward, point: Point, environment: Environment, payload: Payload, after: Flow | None, failure: float
 ) -> dict[str, float]:
-    """The role's own terms of one output, and the failure term where it did not parse."""
+    """The role's own terms of one output, and the failure term where it did not parse.
+
+    Raises:
+        RewardError: a term is no finite number.
+    """
     role = point.flow.plan.roles[agent_of(point.agent)].name
     move = Move(
         agent=point.agent,
@@ -143,7 +157,9 @@ def own_terms(
         before=point.flow.outputs,
         after=after.outputs if after is not None else {},
     )
-    terms = {f"{OWN}{name}": value for name, value in reward.own(move).items()}
+    paid = reward.own(move)
+    check_finite(paid, f"the reward of role {role!r}, in team turn {point.turn},")
+    terms = {f"{OWN}{name}": value for name, value in paid.items()}
     if isinstance(payload, Failure):
         terms[FAILURE] = failure
     return terms

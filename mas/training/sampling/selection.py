@@ -11,6 +11,8 @@ from random import Random
 from statistics import fmean, pstdev, stdev
 from typing import Generic, Literal, TypeVar
 
+from mas.training.advantages.members import check_finite
+
 Group = TypeVar("Group", bound=Hashable)
 GroupFilter = Literal["mean", "std", "dapo"]
 
@@ -29,7 +31,7 @@ def drop_equal(groups: Mapping[Group, Sequence[float]]) -> Selected[Group]:
     Source: DAPO, arXiv 2503.14476, section 3.2.
 
     Raises:
-        ValueError: a group has no rewards.
+        ValueError: a group has no rewards, or one that is NaN or infinite.
     """
     return _split(groups, {key for key, rewards in groups.items() if _checked(key, rewards) and _is_equal(rewards)})
 
@@ -101,6 +103,7 @@ def _split(groups: Mapping[Group, object], dropped: set[Group]) -> Selected[Grou
 def _checked(key: Hashable, rewards: Sequence[float]) -> Sequence[float]:
     if not rewards:
         raise ValueError(f"group {key!r} has no rewards: leave it out")
+    check_finite(rewards)
     return rewards
 
 

@@ -8,10 +8,11 @@ from typing import Any
 from torch import Tensor
 
 from mas.config.reward_model import RewardModelOptions
+from mas.core.errors import TrainingError
 from mas.core.records import Episode
 from mas.training.learner import Learner
 from mas.training.reward_models.implicit import ImplicitModel
-from mas.training.reward_models.model import RewardModel, trajectories_of
+from mas.training.reward_models.model import RewardModel, Trajectory, trajectories_of
 from mas.training.reward_models.payment import payments, with_payments
 from mas.training.reward_models.progress import ProgressModel
 from mas.training.updates.update import Improved, Update
@@ -43,13 +44,17 @@ class Rewarded:
     def improve(
         self, episodes: Sequence[Episode], adapter_of: Mapping[str, str], *, step: int, lr_scale: float
     ) -> Improved:
-        """See `Update`; metrics of the model are in `reward_model`, by adapter."""
+        """See `Update`; metrics of the model are in `reward_model`, by adapter.
+
+        Raises:
+            TrainingError: the model pays a turn what is no finite number; all that it will say is spoilt.
+        """
         trajectories = trajectories_of(episodes, adapter_of)
         scored = self.model.step(trajectories, lr_scale=lr_scale)
         paid: dict[str, tuple[float, float]] = {}
         for one, scores in zip(trajectories, scored.scores, strict=True):
             own = payments(scores, [bool(row.turn.grounded) for row in one.rows], self.options)
-            whole = math.fsum(own)
+            whole = _whole(own, one)
             paid |= {row.turn.id: (value, whole) for row, value in zip(one.rows, own, strict=True)}
         rewarded = with_payments(episodes, paid, self.options)
         improved = self.update.improve(rewarded, adapter_of, step=step, lr_scale=lr_scale)
@@ -69,3 +74,14 @@ class Rewarded:
         own = {name.removeprefix(_PREFIX): one for name, one in tensors.items() if name.startswith(_PREFIX)}
         self.update.restore(state, {name: one for name, one in tensors.items() if not name.startswith(_PREFIX)})
         self.model.restore(own)
+
+
+def _whole(own: Sequence[float], trajectory: Trajectory) -> float:
+    """What a trajectory is paid by the model: the sum over its turns."""
+    wrong = next((place for place, value in enumerate(own) if not math.isfinite(value)), None)
+    if wrong is not None:
+        raise TrainingError(
+            f"the reward model of adapter {trajectory.adapter!r} pays turn {trajectory.rows[wrong].turn.id!r} "
+            f"{own[wrong]}: a reward must be finite; lower algorithm.reward.model.lr"
+        )
+    return math.fsum(own)
