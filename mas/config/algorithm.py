@@ -192,8 +192,9 @@ class StepOptions(Selective):
 
     `value`: what was paid from this turn on, discounted (`return`), for this turn alone (`reward`), for it by its own
     terms (`own`), or by the reward model (`model`). `key`: compared with all turns of the `group`, with those that
-    began in the same `state`, or with the same number of turns behind them (`index`), or with `size` turns of the role
-    drawn at `random` from the batch; `none`: with nothing. `baseline`: the mean of all of these, or of the others.
+    began in the same `state` (where the task stood, and what the agent had heard), or with the same number of turns
+    behind them (`index`), or with `size` turns of the role drawn at `random` from the batch; `none`: with nothing.
+    `baseline`: the mean of all of these, or of the others.
     """
 
     weight: Annotated[float, Field(gt=0)] = 1.0

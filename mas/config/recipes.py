@@ -156,14 +156,15 @@ RECIPES: dict[str, Recipe] = {
         title="GiGPO",
         paper="2505.10978",
         does="Beside episodes, turns that began in the same state are compared by their discounted returns.",
-        differs="statistics count each trajectory once, which the published code does not",
+        differs="a state is what an environment's anchor() says and what was heard; statistics count each trajectory "
+        "once; KL by k2, as k3 has no gradient far out",
         needs="several turns",
     ),
     "srgpo": Recipe(
         title="SRGPO",
         paper="2512.02631",
         does="Beside episodes, what single steps were paid is compared in random groups of 16.",
-        differs="groups are drawn within a role",
+        differs="groups are drawn within a role; KL by k2, as k3 has no gradient far out",
         needs="several turns",
     ),
     "spiral": Recipe(

@@ -112,6 +112,14 @@ class Environment(Protocol):
 
 
 @runtime_checkable
+class Anchored(Protocol):
+    """What an environment has beside `Environment` whose state also tells how and when it was reached."""
+
+    def anchor(self) -> str:
+        """Equal where the task stands equally: `state_key` without what only counts turns or tells the way. Pure."""
+
+
+@runtime_checkable
 class Measured(Protocol):
     """What an environment has beside `Environment` where rewards do not tell everything about an episode."""
 
@@ -158,6 +166,14 @@ class Attempting(Protocol):
 
     def attempt(self) -> int:
         """Number of the attempt that the next team turn belongs to, from 0. Pure."""
+
+
+def anchor_of(environment: Environment) -> str:
+    """Where the task stands: the anchor of an environment, its `state_key` where it is not `Anchored`.
+
+    Source: GiGPO, arXiv 2505.10978, section 4.2: anchor states, which episodes of one task meet again and again.
+    """
+    return environment.anchor() if isinstance(environment, Anchored) else environment.state_key()
 
 
 def measures_of(environment: Environment) -> dict[str, float]:

@@ -21,7 +21,8 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
             and agent (parallel sampling), or to the same tree and agent (entropy trees: the tree, `/`, the agent);
             advantages compare within it.
         trajectory: rows of one trajectory share it; equals `id` in tree sampling, where each candidate is its own.
-        state: fingerprint of environment and messages before the turn.
+        state: fingerprint of environment and messages before the turn; in parallel sampling of where the task stands
+            (`mas.core.environment.anchor_of`), whatever the time and the way there.
         prompt_ids: P token ids; completion_ids: L token ids; logprobs: L behaviour log-probabilities.
         temperature: of the sampling; the learner divides logits by it.
         rewards: named, unweighted terms, of what a trajectory is one of (in parallel sampling the whole episode).

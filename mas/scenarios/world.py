@@ -30,6 +30,8 @@ class RecordWorld(ABC, Generic[State]):
     """What environments of one seat and of several have in common."""
 
     state_type: ClassVar[type[msgspec.Struct]]
+    history: ClassVar[tuple[str, ...]] = ()
+    """Fields of the state that only tell when, or by which way, it was reached; they are not in the anchor."""
 
     def __init__(self, spec: EnvironmentSpec) -> None:
         self.spec = spec
@@ -105,6 +107,14 @@ class RecordWorld(ABC, Generic[State]):
 
     def state_key(self) -> str:
         return digest(self.snapshot().decode())
+
+    def anchor(self) -> str:
+        """See `mas.core.environment.Anchored`."""
+        return digest(msgspec.json.encode(self.standing(self.state)).decode())
+
+    def standing(self, state: State) -> Mapping[str, object]:
+        """What the anchor is made of: the state without its history."""
+        return {name: value for name, value in msgspec.structs.asdict(state).items() if name not in self.history}
 
 
 class RecordEnvironment(RecordWorld[State]):

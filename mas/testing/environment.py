@@ -13,7 +13,7 @@ from random import Random
 
 import pytest
 
-from mas.core.environment import Answered, Environment, Named, Step, Task
+from mas.core.environment import Answered, Environment, Named, Step, Task, anchor_of
 from mas.core.errors import EnvironmentFault
 
 TASKS = 6
@@ -33,7 +33,8 @@ def everything(environment: Environment) -> tuple[object, ...]:
     seats = environment.to_move()
     seen = {view: dict(environment.observe(view).fields) for view in environment.spec.views}
     legal = {seat: environment.legal(seat) for seat in seats}
-    return seats, seen, legal, environment.success(), environment.state_key(), environment.render()
+    keys = environment.state_key(), anchor_of(environment)
+    return seats, seen, legal, environment.success(), keys, environment.render()
 
 
 class EnvironmentContract:

@@ -41,6 +41,7 @@ class MarketEnvironment(RecordEnvironment[MarketState]):
     """
 
     state_type: ClassVar[type[msgspec.Struct]] = MarketState
+    history: ClassVar[tuple[str, ...]] = ("checked", "turn")
 
     def __init__(self, rules: MarketRules) -> None:
         super().__init__(
@@ -70,6 +71,10 @@ class MarketEnvironment(RecordEnvironment[MarketState]):
             "to_come": str(len(proposals) - state.come),
             "left": str(self.spec.max_turns - state.turn),
         }
+
+    def standing(self, state: MarketState) -> Mapping[str, object]:
+        """What is known, in whatever order it was checked."""
+        return {**super().standing(state), "known": sorted(state.checked)}
 
     def legal(self, seat: str) -> tuple[str, ...]:
         """In the form of a single agent's; a team's members say theirs together, see `mas.core.joint`."""

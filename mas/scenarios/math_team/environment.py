@@ -35,6 +35,7 @@ class MathEnvironment(RecordEnvironment[MathState]):
     """A call or the answer a turn."""
 
     state_type: ClassVar[type[msgspec.Struct]] = MathState
+    history: ClassVar[tuple[str, ...]] = ("history", "turn")
     progress: ClassVar[float] = 0.5
     waste: ClassVar[float] = -0.1
 
@@ -59,6 +60,10 @@ class MathEnvironment(RecordEnvironment[MathState]):
         else:
             history = "\n".join(f"{call} -> {result}" for call, result in state.history) or "nothing was calculated yet"
         return {"problem": state.problem.text, "history": history}
+
+    def standing(self, state: MathState) -> Mapping[str, object]:
+        """What is known, in whatever order it was asked."""
+        return {**super().standing(state), "known": sorted(set(state.history))}
 
     def legal(self, seat: str) -> tuple[str, ...] | None:
         return _COMPACT_ACTIONS if self.rules.compact else None

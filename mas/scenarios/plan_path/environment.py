@@ -66,6 +66,7 @@ class PathEnvironment(RecordEnvironment[PathState]):
     """One move a turn until the goal or `max_turns`."""
 
     state_type: ClassVar[type[msgspec.Struct]] = PathState
+    history: ClassVar[tuple[str, ...]] = ("visited", "last", "turn")
 
     def __init__(self, rules: PathRules) -> None:
         super().__init__(

@@ -44,6 +44,7 @@ class RetrievalEnvironment(RecordEnvironment[RetrievalState]):
     """A search or the answer a turn."""
 
     state_type: ClassVar[type[msgspec.Struct]] = RetrievalState
+    history: ClassVar[tuple[str, ...]] = ("query", "turn")
     found: ClassVar[float] = 0.5
     waste: ClassVar[float] = -0.1
 

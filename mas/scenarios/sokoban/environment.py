@@ -92,6 +92,7 @@ class SokobanEnvironment(RecordEnvironment[SokobanState]):
     """One move a turn until all boxes stand on targets, one is lost, or `max_turns`."""
 
     state_type: ClassVar[type[msgspec.Struct]] = SokobanState
+    history: ClassVar[tuple[str, ...]] = ("visited", "turn")
 
     def __init__(self, rules: SokobanRules, make: Callable[[Random], Level]) -> None:
         """`make` draws the level of a task."""

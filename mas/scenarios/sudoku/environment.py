@@ -108,6 +108,7 @@ class SudokuEnvironment(RecordEnvironment[SudokuState]):
     """One digit a turn until the grid is right or `max_turns`."""
 
     state_type: ClassVar[type[msgspec.Struct]] = SudokuState
+    history: ClassVar[tuple[str, ...]] = ("turn",)
 
     def __init__(self, rules: SudokuRules) -> None:
         super().__init__(

@@ -47,6 +47,7 @@ class ToolEnvironment(RecordEnvironment[ToolState]):
     """A call or the answer a turn."""
 
     state_type: ClassVar[type[msgspec.Struct]] = ToolState
+    history: ClassVar[tuple[str, ...]] = ("history", "turn")
     progress: ClassVar[float] = 0.5
     waste: ClassVar[float] = -0.1
 
@@ -72,6 +73,10 @@ class ToolEnvironment(RecordEnvironment[ToolState]):
         box = toolbox(state.puzzle, self.rules)
         tools = ", ".join(box.names) if view == "planner" else msgspec.json.encode(box.schemas()).decode()
         return shown | {"tools": tools}
+
+    def standing(self, state: ToolState) -> Mapping[str, object]:
+        """What is known, in whatever order it was asked."""
+        return {**super().standing(state), "known": sorted(set(state.history))}
 
     def legal(self, seat: str) -> tuple[str, ...] | None:
         return self._compact_actions if self.rules.compact else None

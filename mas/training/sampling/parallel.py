@@ -11,7 +11,7 @@ from statistics import fmean
 
 import msgspec
 
-from mas.core.environment import Attempting, Environment, Step, Task
+from mas.core.environment import Attempting, Environment, Step, Task, anchor_of
 from mas.core.errors import MasError
 from mas.core.messages import Failure, Payload
 from mas.core.naming import agent_of
@@ -152,7 +152,7 @@ class _ParallelPlay:
             index=self.index,
             group=f"{self.ledger.task}/{point.agent}",
             trajectory=self.ledger.id,
-            state=digest(before.state_key(), point.flow.key()),
+            state=digest(anchor_of(before), point.flow.key()),
             rewards={},
             chosen=True,
             paid=terms,
