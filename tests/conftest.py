@@ -18,6 +18,8 @@ from mas.scenarios import build_scenario
 from mas.serving.model import BaseModel, load_base
 from mas.training.warm_start import tiny_base
 
+pytest_plugins = ("selection", "durations")
+
 torch.set_num_threads(1)
 
 TINY = TinyOptions(hidden=32, intermediate=64, layers=1, heads=2, kv_heads=1, steps=20, habit_steps=5, batch=16)

@@ -1,6 +1,5 @@
 """Checks that every game behind a bridge must stand, and policies to play it with."""
 
-import os
 from collections.abc import Callable, Mapping
 from random import Random
 
@@ -10,8 +9,6 @@ from mas.core.environment import Environment, Step, Task
 from mas.scenarios.bridges.game import GameEnvironment
 from mas.testing.environment import EnvironmentContract, choose, everything
 
-ALL_GAMES = "MAS_ALL_GAMES"
-all_games = pytest.mark.skipif(not os.environ.get(ALL_GAMES), reason=f"plays every tested game: set {ALL_GAMES}=1")
 Policy = Callable[[Environment, str, Random], str]
 
 HOSTILE = (

@@ -30,7 +30,7 @@ def live(journal: Path, durability: str, kill_after: int | None) -> tuple[list[s
 
 
 @pytest.mark.parametrize("durability", ["group", "async"])
-@pytest.mark.parametrize("seed", [int(seed) for seed in os.environ.get("MAS_CHAOS_SEEDS", "0").split(",")])
+@pytest.mark.matrix("seed", range(10), default=[0])
 def test_nothing_is_lost_and_every_effect_is_there_once(tmp_path: Path, seed: int, durability: str) -> None:
     journal, draw = tmp_path / "bus.sqlite", random.Random(seed)
     handled: Counter[str] = Counter()

@@ -1,6 +1,6 @@
 """Whatever breaks between processes: no message is lost, and no process that lives does one twice.
 
-`make chaos` draws ten times when things break; `MAS_CHAOS_SEEDS=20 pytest tests/chaos` as often as one likes.
+A default run draws once when things break, `make chaos` ten times.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ from mas.core.messages import Envelope, Note, Payload
 pytestmark = [needs_mosquitto, pytest.mark.slow]
 MESSAGES, IN_FLIGHT = 3_000, 16
 ROOT = Path(__file__).parents[2]
-SEEDS = range(int(os.environ.get("MAS_CHAOS_SEEDS", "1")))
+every_seed = pytest.mark.matrix("seed", range(10), default=[0])
 Disturb = Callable[[], Awaitable[object]]
 
 
@@ -107,7 +107,7 @@ def broker(tmp_path: Path) -> Iterator[Mosquitto]:
         yield broker
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@every_seed
 async def test_a_broker_that_is_killed_and_started_again_loses_nothing(
     broker: Mosquitto, tmp_path: Path, seed: int
 ) -> None:
@@ -128,7 +128,7 @@ async def test_a_broker_that_is_killed_and_started_again_loses_nothing(
         assert all(worker.handled() for worker in both), "both had a share"
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@every_seed
 async def test_a_serving_process_that_is_killed_and_replaced_loses_nothing(
     broker: Mosquitto, tmp_path: Path, seed: int
 ) -> None:
@@ -155,7 +155,7 @@ async def test_a_serving_process_that_is_killed_and_replaced_loses_nothing(
         assert all(worker.handled() for worker in (first, *survivors)), "each had a share"
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@every_seed
 async def test_a_broker_that_stands_still_for_ten_seconds_loses_nothing(
     broker: Mosquitto, tmp_path: Path, seed: int
 ) -> None:
@@ -208,7 +208,7 @@ async def serving(url: str, options: MqttOptions, random_: random.Random) -> Asy
         yield handled
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@every_seed
 async def test_frames_lost_repeated_and_out_of_order_lose_nothing(broker: Mosquitto, seed: int) -> None:
     random_ = random.Random(seed)
     options = MqttOptions(ack_s=0.1, poll_s=0.3)

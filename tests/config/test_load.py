@@ -4,6 +4,7 @@ import re
 import subprocess
 import sys
 from importlib import resources
+from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -29,8 +30,14 @@ def test_every_built_in_scenario_has_a_preset() -> None:
     assert set(presets("scenario")) == set(SCENARIOS)
 
 
-@pytest.mark.parametrize("algorithm", presets("algorithm"))
-@pytest.mark.parametrize("scenario", presets("scenario"))
+PAIRS = tuple(product(presets("scenario"), presets("algorithm")))
+EACH_ONCE = {
+    *((RECIPES[algorithm].scenario or Config().scenario.name, algorithm) for algorithm in presets("algorithm")),
+    *((scenario, Config().algorithm.name) for scenario in presets("scenario")),
+}
+
+
+@pytest.mark.matrix("scenario,algorithm", PAIRS, default=EACH_ONCE)
 def test_every_pair_of_presets_fits_together(scenario: str, algorithm: str) -> None:
     config = load_config([f"scenario={scenario}", f"algorithm={algorithm}"])
     assert (config.scenario.name, config.algorithm.name) == (scenario, algorithm)

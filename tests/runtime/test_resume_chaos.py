@@ -43,7 +43,7 @@ def recorded(journal: Path) -> set[str]:
     return {f"{name} {call.turn} {call.agent} {call.visit}" for name, call in calls if isinstance(call, Called)}
 
 
-@pytest.mark.parametrize("seed", [int(seed) for seed in os.environ.get("MAS_CHAOS_SEEDS", "0").split(",")])
+@pytest.mark.matrix("seed", range(10), default=[0])
 def test_every_agent_is_asked_once_but_for_what_was_under_way(tmp_path: Path, seed: int) -> None:
     wanted = json.loads(json.dumps(asyncio.run(life_worker.live(str(tmp_path / "undisturbed.sqlite")))))
     journal, draw = tmp_path / "bus.sqlite", random.Random(seed)

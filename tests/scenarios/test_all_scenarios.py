@@ -21,6 +21,7 @@ from mas.scenarios.measure import measure
 from mas.scenarios.policies import expert_of, random_policy
 
 SIZES = [(name, size) for name, entry in INSTALLED.items() for size in entry.sizes]
+SMALL = [(name, next(iter(entry.sizes))) for name, entry in INSTALLED.items()]
 FAMILIES = sorted({entry.family for entry in INSTALLED.values()})
 FUZZED = 10_000
 """Random steps of each family, shared by its scenarios."""
@@ -39,7 +40,10 @@ HOSTILE = {
 }
 
 
-@pytest.fixture(params=SIZES, ids="-".join)
+every_size = pytest.mark.matrix("scenario", SIZES, default=SMALL, indirect=True)
+
+
+@pytest.fixture
 def scenario(request: pytest.FixtureRequest) -> Scenario:
     name, size = request.param
     built = build_scenario(sized(name, size))
@@ -81,6 +85,7 @@ def played(environment: Environment, random: Random) -> list[tuple[bytes, Step]]
     return found
 
 
+@every_size
 def test_equal_seeds_and_actions_give_equal_bytes(scenario: Scenario) -> None:
     for index in range(3):
         first, second = begun(scenario, index), begun(scenario, index)
@@ -89,6 +94,7 @@ def test_equal_seeds_and_actions_give_equal_bytes(scenario: Scenario) -> None:
         assert first.state_key() == second.state_key()
 
 
+@every_size
 def test_a_clone_that_goes_another_way_leaves_the_original_untouched(scenario: Scenario) -> None:
     differed = 0
     for index in range(5):
@@ -168,6 +174,7 @@ def serves(environment: Environment) -> None:
     environment.success()
 
 
+@every_size
 def test_no_task_of_one_split_is_in_the_other(scenario: Scenario) -> None:
     pools = {
         split: {begun_in(scenario, split, index) for index in range(count)}
@@ -183,6 +190,7 @@ def begun_in(scenario: Scenario, split: Any, index: int) -> str:
     return environment.state_key()
 
 
+@every_size
 def test_every_size_builds_and_every_team_of_it_compiles(scenario: Scenario) -> None:
     spec = scenario.environment().spec
     assert {"team", "solo"} <= set(scenario.teams)
@@ -229,7 +237,10 @@ def acts_together(name: str, size: str) -> bool:
     return bool(build_scenario(sized(name, size)).teams["team"].joint)
 
 
-@pytest.mark.parametrize("scenario", [size for size in SIZES if acts_together(*size)], indirect=True, ids="-".join)
+TOGETHER = [size for size in SIZES if acts_together(*size)]
+
+
+@pytest.mark.matrix("scenario", TOGETHER, default=[size for size in SMALL if size in TOGETHER], indirect=True)
 def test_what_an_expert_does_for_members_who_act_together_each_of_them_could_say(scenario: Scenario) -> None:
     team, expert = scenario.teams["team"], expert_of(scenario)
     assert expert is not None

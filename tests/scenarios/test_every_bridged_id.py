@@ -1,6 +1,7 @@
 """What holds for every id behind a bridge, not for a sample: repeats itself, copies exactly, stands hostile text.
 
-Ids of a package that is not installed are skipped. Whole plays of each are in `make games`.
+A default run takes one id of every package and kind of dynamics. Ids of a package that is not installed are skipped.
+Whole plays of each are in `make games`.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -45,19 +46,28 @@ pytestmark = [
 ]
 
 
-def _every_id() -> list[object]:
-    absent = {package for package, (module, _) in IDS.items() if find_spec(module) is None}
-    return [
-        pytest.param(
-            f"{package}:{name}",
-            marks=pytest.mark.skipif(package in absent, reason=f"{package} is not installed"),
-        )
-        for package, (_, names) in IDS.items()
-        for name in names
-    ]
+EVERY_ID = tuple(f"{package}:{name}" for package, (_, names) in IDS.items() for name in names)
+KINDS = (
+    # Moves in turn or at once, chance or none, all seen or not, and who wins what: one game of each.
+    *("open_spiel:2048", "open_spiel:cliff_walking", "open_spiel:breakthrough", "open_spiel:backgammon"),
+    *("open_spiel:deep_sea", "open_spiel:battleship", "open_spiel:hanabi", "open_spiel:blackjack"),
+    *("open_spiel:liars_dice", "open_spiel:matrix_coordination", "open_spiel:matrix_pd", "open_spiel:matrix_rps"),
+    *("open_spiel:oshi_zumo", "open_spiel:coop_box_pushing", "open_spiel:snake", "open_spiel:goofspiel"),
+    *("pettingzoo:classic/connect_four_v3", "pettingzoo:classic/rps_v2", "pettingzoo:classic/leduc_holdem_v4"),
+    # One player, two, more of them; a board, cards, and words that are not listed.
+    *("textarena:2048-v0-raw", "textarena:GuessTheNumber-v0-raw", "textarena:ConnectFour-v0-raw"),
+    *("textarena:KuhnPoker-v0-raw", "textarena:ThreePlayerIPD-v0-raw", "textarena:SecretMafia-v0-raw"),
+    *("reasoning_gym:basic_arithmetic", "reasoning_gym:maze", "textworld:small"),
+)
+every_id = pytest.mark.matrix("bridged", EVERY_ID, default=KINDS, indirect=True)
 
 
-every_id = pytest.mark.parametrize("bridged", _every_id())
+@pytest.fixture
+def bridged(request: pytest.FixtureRequest) -> str:
+    package = request.param.partition(":")[0]
+    if find_spec(IDS[package][0]) is None:
+        pytest.skip(f"{package} is not installed")
+    return str(request.param)
 
 
 def begun(bridged: str, seed: int = 1) -> Environment:

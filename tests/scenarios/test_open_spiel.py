@@ -1,4 +1,4 @@
-"""OpenSpiel's games behind the contract; MAS_ALL_GAMES=1 plays all of them, which takes a minute."""
+"""OpenSpiel's games behind the contract; `pytest --all` plays all of them."""
 
 import re
 import sys
@@ -9,7 +9,7 @@ from itertools import product
 from random import Random
 
 import pytest
-from games import GameContract, all_games, check_game, fuzz, play, task, totals
+from games import GameContract, check_game, fuzz, play, task, totals
 
 from mas.core.errors import ConfigError, EnvironmentFault
 from mas.scenarios.bridges import open_bridge
@@ -51,7 +51,7 @@ def test_every_tested_game_is_one_that_openspiel_has() -> None:
     assert set(GAMES) <= set(pyspiel.registered_names())
 
 
-@all_games
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", GAMES)
 def test_every_tested_game_plays(name: str) -> None:
     assert check_game(open_environment(name), seeds=3, decisions=150) >= 3

@@ -1,4 +1,4 @@
-"""PettingZoo's games behind the contract; MAS_ALL_GAMES=1 plays the long ones, too, which takes a minute."""
+"""PettingZoo's games behind the contract; `pytest --all` plays the long ones, too."""
 
 import random
 import sys
@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from games import GameContract, all_games, check_game, fuzz, task
+from games import GameContract, check_game, fuzz, task
 
 from mas.core.errors import ConfigError
 from mas.scenarios.bridges import open_bridge
@@ -51,7 +51,7 @@ def test_a_few_moves_of_every_game(name: str) -> None:
     assert check_game(open_environment(name), seeds=1, decisions=5) >= 1
 
 
-@all_games
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", GAMES)
 def test_every_tested_game_plays(name: str) -> None:
     assert check_game(open_environment(name), seeds=3, decisions=1000) >= 3
@@ -62,7 +62,7 @@ def test_random_steps(name: str, steps: int) -> None:
     assert fuzz(open_environment(name), steps) > 0
 
 
-@all_games
+@pytest.mark.nightly
 def test_ten_thousand_random_steps() -> None:
     quick = [name for name in GAMES if not name.startswith(("classic/chess", "classic/go"))]
     for name in quick:

@@ -1,6 +1,5 @@
 """Questions of reasoning-gym as an environment and as a scenario."""
 
-import os
 import sys
 from collections.abc import Mapping
 from random import Random
@@ -20,7 +19,6 @@ from mas.scenarios.bridges.reasoning_gym import LONGEST, Question, QuestionEnvir
 from mas.testing.environment import EnvironmentContract
 
 SAMPLE = ("basic_arithmetic", "chain_sum", "leg_counting", "caesar_cipher", "knights_knaves", "maze")
-full = pytest.mark.skipif(os.environ.get("MAS_ALL_GAMES") != "1", reason="takes minutes: MAS_ALL_GAMES=1")
 
 
 def reasoning(**options: object) -> Scenario:
@@ -166,7 +164,7 @@ class TestWithThePackage:
             assert twin.to_move() == ()
 
 
-@full
+@pytest.mark.nightly(shard=False)
 @pytest.mark.timeout(3600)
 def test_the_list_is_what_its_script_makes_of_the_installed_package() -> None:
     pytest.importorskip("reasoning_gym", reason="reasoning-gym is not installed: pip install 'mas[reasoning-gym]'")

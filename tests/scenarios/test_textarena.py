@@ -1,6 +1,5 @@
-"""Games of TextArena: a sample always, all of them with MAS_ALL_GAMES=1."""
+"""Games of TextArena: a sample always, all of them with `pytest --all`."""
 
-import os
 import sys
 from collections.abc import Mapping
 from random import Random
@@ -22,7 +21,6 @@ SAMPLE = (
     *("TicTacToe-v0-raw", "KuhnPoker-v0-raw", "IteratedPrisonersDilemma-v0-raw", "Nim-v0-raw"),
     *("GuessTheNumber-v0-raw", "TowerOfHanoi-v0-raw", "Taboo-v0-raw", "LiarsDice-v0-raw"),
 )
-full = pytest.mark.skipif(os.environ.get("MAS_ALL_GAMES") != "1", reason="takes minutes: MAS_ALL_GAMES=1")
 
 
 def started(name: str, seed: int = 0) -> ReplayEnvironment:
@@ -143,7 +141,7 @@ def test_another_version_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
         open_environment("TicTacToe-v0-raw")
 
 
-@full
+@pytest.mark.nightly(shard=False)
 def test_ten_thousand_random_steps_break_nothing() -> None:
     names, random, steps, seed = list(known_games().tested), Random(0), 0, 0
     while steps < 10_000:
@@ -152,7 +150,7 @@ def test_ten_thousand_random_steps_break_nothing() -> None:
     assert seed > len(SAMPLE)
 
 
-@full
+@pytest.mark.nightly(shard=False)
 @pytest.mark.skipif(
     sys.version_info[:2] != (3, 11), reason="the list is made with Python 3.11, which not all compile with"
 )
@@ -168,7 +166,7 @@ def test_the_list_is_what_its_script_makes_of_the_installed_package() -> None:
     assert len(slow) < len(known.tested) / 20
 
 
-@full
+@pytest.mark.nightly(shard=False)
 def test_every_listed_game_begins_and_takes_an_action() -> None:
     for name in known_games().tested:
         environment = started(name)

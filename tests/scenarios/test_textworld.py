@@ -1,6 +1,5 @@
-"""Adventures of TextWorld: one always, more of them with MAS_ALL_GAMES=1. Skipped where the package is missing."""
+"""Adventures of TextWorld: one always, more of them with `pytest --all`. Skipped where the package is missing."""
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from random import Random
@@ -17,7 +16,6 @@ pytest.importorskip("textworld", reason="textworld is not installed: pip install
 
 pytestmark = pytest.mark.filterwarnings("ignore:Game .* is not fully supported")
 """Jericho says so of every generated adventure; TextWorld asks it for nothing that needs more."""
-full = pytest.mark.skipif(os.environ.get("MAS_ALL_GAMES") != "1", reason="takes minutes: MAS_ALL_GAMES=1")
 
 
 def started(name: str = "small", seed: int = 3) -> ReplayEnvironment:
@@ -34,7 +32,7 @@ def walk(environment: Environment, random: Random, steps: int) -> None:
             environment.step({"team": random.choice(environment.legal("team") or ("",))})
 
 
-@full
+@pytest.mark.nightly(shard=False)
 @pytest.mark.timeout(1800)
 class TestSmall(EnvironmentContract):
     privacy: Mapping[str, frozenset[str]] = dict.fromkeys(
@@ -88,7 +86,7 @@ def test_an_unknown_size_is_refused() -> None:
         open_environment("smal")
 
 
-@full
+@pytest.mark.nightly(shard=False)
 @pytest.mark.timeout(1800)
 def test_ten_thousand_random_steps_break_nothing() -> None:
     random, steps, seed = Random(0), 0, 0

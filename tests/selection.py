@@ -1,0 +1,116 @@
+"""Which tests a run takes: a pytest plugin, loaded by conftest.py.
+
+The default run takes every test but what is marked for the nightly run, and of that one shard of 14:
+
+- `@pytest.mark.matrix(names, cases, default=...)` is `parametrize` with an axis that a default run does not need whole:
+  it takes the `default` cases and those of the shard. The others are not even collected. Only for an axis that the code
+  under test does not read.
+- `@pytest.mark.nightly` on a test, class or file (`pytestmark`): only the shard that it is in takes it, a file as a
+  whole. `nightly(shard=False)` is for what takes minutes: no default run takes it.
+
+The shard follows from the commit, so that 14 commits see everything; it is printed at the end of the run. `--shard N`
+chooses another, `--all` takes everything (`make test-all`), and so does a test that is named with `::`.
+A test without one of the two marks is in every run.
+"""
+
+import subprocess
+from collections.abc import Callable, Collection, Iterable, Sequence
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+SHARDS = 14
+
+
+def shard_of(text: str) -> int:
+    """0 to 13, the same on every machine: of a commit's hash, or of a test's id."""
+    return int.from_bytes(sha256(text.encode()).digest()[:8]) % SHARDS
+
+
+def commit(root: Path) -> str:
+    """The checkout's commit; empty where there is none."""
+    git = ["git", "-C", str(root), "rev-parse", "HEAD"]
+    try:
+        return subprocess.run(git, capture_output=True, text=True, check=False, timeout=10).stdout.strip()
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("mas")
+    group.addoption("--all", action="store_true", help="every case of every matrix and what is marked nightly")
+    group.addoption("--shard", type=int, choices=range(SHARDS), help="of the nightly cases; default: by the commit")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Choose the shard once: xdist hands the options to its workers."""
+    if any("::" in word for word in config.args):
+        config.option.all = True
+    if config.option.shard is None:
+        config.option.shard = shard_of(commit(config.rootpath))
+
+
+def takes(config: pytest.Config, key: str) -> bool:
+    """Whether this run takes what is not in every default run."""
+    return bool(config.option.all) or shard_of(key) == config.option.shard
+
+
+def case_id(case: object) -> str:
+    """What stands in a test's brackets for one case."""
+    parts = case if isinstance(case, tuple) else (case,)
+    return "-".join(getattr(part, "__name__", None) or str(part) for part in parts)
+
+
+def chosen(
+    config: pytest.Config, test: str, cases: Iterable[Any], default: Collection[Any], ids: Callable[[Any], str]
+) -> list[Any]:
+    """The cases that this run takes.
+
+    Raises:
+        ValueError: there is no default case, or one that is no case.
+    """
+    cases = list(cases)
+    if not default or any(case not in cases for case in default):
+        raise ValueError(f"{test}: default={default!r} must be some of the cases")
+    return [case for case in cases if case in default or takes(config, f"{test}[{ids(case)}]")]
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    for mark in metafunc.definition.iter_markers("matrix"):
+        _parametrize(metafunc, *mark.args, **mark.kwargs)
+
+
+def _parametrize(
+    metafunc: pytest.Metafunc,
+    names: str | Sequence[str],
+    cases: Iterable[Any],
+    *,
+    default: Collection[Any],
+    ids: Callable[[Any], str] = case_id,
+    indirect: bool = False,
+) -> None:
+    taken = chosen(metafunc.config, metafunc.definition.nodeid, cases, default, ids)
+    metafunc.parametrize(names, taken, ids=[ids(case) for case in taken], indirect=indirect)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.option.all:
+        return
+    left = [item for item in items if not _is_tonight(config, item)]
+    if left:
+        config.hook.pytest_deselected(items=left)
+        items[:] = [item for item in items if item not in set(left)]
+
+
+def _is_tonight(config: pytest.Config, item: pytest.Item) -> bool:
+    """Whether no nightly mark keeps the test out of this run."""
+    marks = list(item.iter_markers_with_node("nightly"))
+    return all(mark.kwargs.get("shard", True) and takes(config, node.nodeid) for node, mark in marks)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    taken = "every case" if config.option.all else f"shard {config.option.shard} of {SHARDS} of the nightly cases"
+    terminalreporter.write_line(f"this run: {taken}; all of them: make test-all")
