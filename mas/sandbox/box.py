@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from types import TracebackType
 from typing import Self
+from weakref import WeakSet
 
 from mas.core.errors import SandboxError
 from mas.sandbox.flight import KIB, Flight, Order, Record
@@ -41,6 +42,7 @@ class Sandbox:
         self._threads = ThreadPoolExecutor(places, thread_name_prefix="sandbox")
         self._opening = threading.Lock()
         self._server: ServerProcess | None = None
+        self._servers: WeakSet[ServerProcess] = WeakSet()
         self._is_closed = False
 
     def __enter__(self) -> Self:
@@ -53,9 +55,9 @@ class Sandbox:
         """End every program and the server. A closed sandbox runs nothing more."""
         with self._opening:
             self._is_closed = True
-            if self._server is not None:
-                self._server.close()
-                self._server = None
+            self._server = None
+            for server in list(self._servers):
+                server.close()
         self._threads.shutdown()
 
     def run_now(self, source: str, stdin: str = "") -> Outcome:
@@ -120,7 +122,7 @@ class Sandbox:
                 try:
                     return flight.fly(server)
                 except SandboxError:
-                    self._forget(server)
+                    self._retire(server)
                     raise
 
     def _open(self) -> ServerProcess:
@@ -129,14 +131,14 @@ class Sandbox:
                 raise SandboxError(CLOSED)
             if self._server is None:
                 self._server, _ = open_server(self._mechanism)
+                self._servers.add(self._server)
             return self._server
 
-    def _forget(self, server: ServerProcess) -> None:
-        """A broken server is ended, and the next program begins a new one."""
+    def _retire(self, server: ServerProcess) -> None:
+        """The next program begins a new server; this one ends with the last program that it still runs."""
         with self._opening:
             if self._server is server:
                 self._server = None
-        server.close()
 
 
 def _wanted(cases: Sequence[Case]) -> list[Record]:

@@ -70,7 +70,9 @@ class Flight:
         began = time.monotonic()
         with ExitStack() as held:
             pipes = self._send(server, held)
-            texts, cause, answer = self._watch(pipes, began + self._limits.time_s)
+            texts, cause = self._watch(pipes, began + self._limits.time_s)
+            answer = self._end()
+            cause = self._empty(pipes, texts) or cause
         if "error" in answer:
             raise SandboxError(f"a program has no end that is known: {answer['error']}")
         records = _records(bytes(texts[2]))
@@ -99,34 +101,43 @@ class Flight:
                 raise SandboxError(f"the sandbox's server is gone: {error}") from error
         return ours
 
-    def _watch(self, pipes: list[int], deadline: float) -> tuple[list[bytearray], Status | None, dict[str, Any]]:
-        """Read until the program has ended and nothing is left to read; end it where it goes beyond a limit."""
+    def _watch(self, pipes: list[int], deadline: float) -> tuple[list[bytearray], Status | None]:
+        """Read until the program has ended; end it where it goes beyond a limit."""
         texts = [bytearray() for _ in pipes]
         cause: Status | None = None
-        answer: dict[str, Any] | None = None
         most = self._limits.output_kib * KIB
         with selectors.DefaultSelector() as selector:
             selector.register(self._leash, selectors.EVENT_READ)
             for index, pipe in enumerate(pipes):
                 selector.register(pipe, selectors.EVENT_READ, index)
-            while selector.get_map():
-                ready = selector.select(max(0.0, deadline - time.monotonic()))
-                for key, _ in ready:
-                    if key.data is None:
-                        answer, deadline = self._end(), time.monotonic() + GRACE_S
-                        selector.unregister(self._leash)
-                        continue
-                    part = os.read(key.fd, _CHUNK)
-                    if not part:
-                        selector.unregister(key.fd)
-                    texts[key.data] += part[: most - len(texts[key.data]) + 1]
-                    if cause is None and len(texts[key.data]) > most:
+            while True:
+                ready = {key.fd: key.data for key, _ in selector.select(max(0.0, deadline - time.monotonic()))}
+                if self._leash.fileno() in ready:
+                    return texts, cause
+                for pipe, index in ready.items():
+                    if not _read(pipe, texts[index], most):
+                        selector.unregister(pipe)
+                    if cause is None and len(texts[index]) > most:
                         cause, deadline = self._told("output")
                 if time.monotonic() >= deadline:
-                    if cause is not None or answer is not None:
+                    if cause is not None:
                         raise SandboxError(f"a program's end took longer than {GRACE_S:g} s")
                     cause, deadline = self._told("timeout")
-        return [text[:most] for text in texts], cause, answer or {}
+
+    def _empty(self, pipes: list[int], texts: list[bytearray]) -> Status | None:
+        """Read what an ended program left in its pipes; `output`: it wrote more than it may.
+
+        Its end is the end of all its processes, so nothing more is coming, and an end of the file is not waited for:
+        somebody else might hold a pipe open.
+        """
+        most = self._limits.output_kib * KIB
+        for pipe, text in zip(pipes, texts, strict=True):
+            while len(text) <= most and _read(pipe, text, most):
+                continue
+        is_over = any(len(text) > most for text in texts)
+        for text in texts:
+            del text[most:]
+        return "output" if is_over else None
 
     def _end(self) -> dict[str, Any]:
         """What the server says of the end of the program."""
@@ -156,6 +167,16 @@ class Flight:
         status = cause or _status(code, records, answer["cpu_s"] >= self._limits.time_s)
         exit_code = code if code >= 0 else None
         return Outcome(status=status, stdout=stdout, stderr=stderr, seconds=seconds, exit_code=exit_code)
+
+
+def _read(pipe: int, text: bytearray, most: int) -> int:
+    """Add what a pipe holds to a text, to one byte beyond `most`; how much was read: 0 if it is empty or at its end."""
+    try:
+        part = os.read(pipe, _CHUNK)
+    except BlockingIOError:
+        return 0
+    text += part[: most - len(text) + 1]
+    return len(part)
 
 
 def _status(code: int, records: list[Record], spent: bool) -> Status:

@@ -5,7 +5,7 @@ import socket
 import subprocess
 import sys
 import weakref
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from mas.core.errors import SandboxError
@@ -13,11 +13,19 @@ from mas.sandbox.inside.server import PACKET, READY
 
 ANSWER_S = 30.0
 """How long the server may take to begin, and to take an order."""
-_ROOT = str(Path(__file__).parents[2])
-_BEGIN = (
-    "import sys; sys.path.insert(0, sys.argv[1]); from mas.sandbox.inside.server import main; del sys.path[0]; "
-    "main(int(sys.argv[2]), sys.argv[3])"
-)
+_MODULES = Path(__file__).parent / "inside"
+_BEGIN = """
+import sys
+for name in ("mas", "mas.sandbox", "mas.sandbox.inside"):
+    package = sys.modules[name] = type(sys)(name)
+    package.__path__ = []
+package.__path__.append(f"/proc/self/fd/{sys.argv[2]}")
+sys.pycache_prefix = "/none"
+from mas.sandbox.inside.server import main
+sys.pycache_prefix = None
+main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3])
+"""
+"""Programs are forks of this process: it must not hold where the project lies, which compiled modules would say."""
 _END_S = 10.0
 
 
@@ -30,7 +38,9 @@ class ServerProcess:
 
     def __init__(self, bubblewrap: str = "") -> None:
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with theirs:
+        with theirs, ExitStack() as held:
+            modules = os.open(_MODULES, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            held.callback(os.close, modules)
             # -I would ignore the seed of hashes; the environment is empty, so -E has nothing to ignore.
             self._process = subprocess.Popen(
                 [
@@ -43,8 +53,8 @@ class ServerProcess:
                     "utf8",
                     "-c",
                     _BEGIN,
-                    _ROOT,
                     str(theirs.fileno()),
+                    str(modules),
                     bubblewrap,
                 ],
                 env={"PYTHONHASHSEED": "0"},
@@ -52,7 +62,7 @@ class ServerProcess:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
-                pass_fds=[theirs.fileno()],
+                pass_fds=[theirs.fileno(), modules],
                 start_new_session=True,
             )
         self._finish = weakref.finalize(self, _end, self._control, self._process, os.getpid())

@@ -27,6 +27,8 @@ HEAD = struct.Struct(">cI")
 NAME = "<program>"
 NOT_BEGUN = 70
 _REPORT = 3
+_SIGNALS = 64
+"""That may wait to be delivered, beside one for each task."""
 
 
 def live(files: list[int], limits: dict[str, Any], worker: int | None) -> NoReturn:
@@ -77,6 +79,11 @@ def confine(limits: dict[str, Any]) -> None:
         (resource.RLIMIT_NOFILE, limits["files"]),
         (resource.RLIMIT_NPROC, limits["tasks"]),
         (resource.RLIMIT_AS, limits["memory_bytes"]),
+        (resource.RLIMIT_MEMLOCK, 0),
+        (resource.RLIMIT_MSGQUEUE, 0),
+        (resource.RLIMIT_NICE, 0),
+        (resource.RLIMIT_RTPRIO, 0),
+        (resource.RLIMIT_SIGPENDING, limits["tasks"] + _SIGNALS),
     ):
         resource.setrlimit(kind, (most, most))
     allowed = call_filter(limits["may_fork"])

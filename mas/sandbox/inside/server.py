@@ -20,7 +20,7 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 from mas.sandbox.inside import kernel, program
-from mas.sandbox.inside.walls import SPACES, build_root, seen_directories, user_maps
+from mas.sandbox.inside.walls import HOST_NAME, SPACES, build_root, seen_directories, user_maps
 from mas.sandbox.inside.wrapped import Wrapped
 
 READY, FAILED = b"ready", b"failed: "
@@ -38,10 +38,11 @@ Begin = Callable[[list[int], dict[str, Any]], int]
 """Begins a program with these files and limits; the process to wait for."""
 
 
-def main(control: int, bubblewrap: str) -> NoReturn:
+def main(control: int, modules: int, bubblewrap: str) -> NoReturn:
     """Build the walls, then serve until the other end of the socket is closed. What fails is said on the socket.
 
-    `bubblewrap`: the path of its command; empty: namespaces are made here.
+    `modules`: the open directory that these modules come from, of no more use. `bubblewrap`: the path of its command;
+    empty: namespaces are made here.
     """
     channel = socket.socket(fileno=control)
     try:
@@ -49,14 +50,16 @@ def main(control: int, bubblewrap: str) -> NoReturn:
             importlib.import_module(name)
         directories = seen_directories()
         if bubblewrap:
-            _Server(channel, Wrapped(bubblewrap, directories)).serve()
+            _Server(channel, Wrapped(bubblewrap, directories, os.readlink(f"/proc/self/fd/{modules}"))).serve()
+        os.close(modules)
         worker = _leave_all()
+        socket.sethostname(HOST_NAME)
         child = os.fork()
         if child == 0:
             kernel.die_with_parent(signal.SIGKILL)
-            own = os.open("/proc/self/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
+            space = os.open("/proc/self/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
             build_root(directories)
-            _Server(channel, _Forked(own, worker)).serve()
+            _Server(channel, _Forked(space, worker)).serve()
     except OSError as error:
         channel.send(FAILED + str(error).encode()[: PACKET - len(FAILED)])
         os._exit(1)
@@ -102,12 +105,12 @@ def _write(path: str, text: str) -> None:
 class _Forked:
     """Begins a program as a fork of this process, the first of a namespace of processes."""
 
-    def __init__(self, own: int, worker: int) -> None:
-        self._own = own
+    def __init__(self, space: int, worker: int) -> None:
+        self._space = space
         self._worker = worker
 
     def __call__(self, files: list[int], limits: dict[str, Any]) -> int:
-        kernel.enter(self._own, kernel.NEW_PROCESSES)
+        kernel.enter(self._space, kernel.NEW_PROCESSES)
         kernel.leave(kernel.NEW_PROCESSES)
         child = os.fork()
         if child == 0:

@@ -19,6 +19,7 @@ SPACES = (
     | kernel.NEW_CONTROL_GROUPS
 )
 WORK = "/tmp"
+HOST_NAME = "sandbox"
 NOBODY = 65534
 """Whom programs run as outside where root starts the sandbox: limits of processes do not hold for root."""
 

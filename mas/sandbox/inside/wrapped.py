@@ -10,7 +10,7 @@ import sys
 from typing import Any
 
 from mas.sandbox.inside import kernel, program
-from mas.sandbox.inside.walls import DEVICES, FILES, LINKS, NOBODY, WORK, third_parties
+from mas.sandbox.inside.walls import DEVICES, FILES, HOST_NAME, LINKS, NOBODY, WORK, third_parties
 
 _ORDER = 4
 _PLACE = "/sandbox"
@@ -22,11 +22,14 @@ _BEGIN = (
 
 
 class Wrapped:
-    """Begins a program in bubblewrap. `directories`: what it sees of this machine, read-only."""
+    """Begins a program in bubblewrap.
 
-    def __init__(self, bubblewrap: str, directories: list[str]) -> None:
+    `directories`: what it sees of this machine, read-only. `modules`: where the modules lie that lock it in.
+    """
+
+    def __init__(self, bubblewrap: str, directories: list[str], modules: str) -> None:
         self._bubblewrap = bubblewrap
-        self._views = _views(directories)
+        self._views = _views(directories, modules)
 
     def __call__(self, files: list[int], limits: dict[str, Any]) -> int:
         server = os.getpid()
@@ -61,8 +64,8 @@ def live(limits: str) -> None:
     program.live([_ORDER, 0, 1, 2, 3], json.loads(limits), None)
 
 
-def _views(directories: list[str]) -> list[str]:
-    words = ["--unshare-all", "--die-with-parent", "--new-session", "--cap-drop", "ALL"]
+def _views(directories: list[str], modules: str) -> list[str]:
+    words = ["--unshare-all", "--hostname", HOST_NAME, "--die-with-parent", "--new-session", "--cap-drop", "ALL"]
     words += ["--clearenv", "--setenv", "PYTHONHASHSEED", "0"]
     for path in (*directories, sys.executable, *FILES, *_LOADERS):
         if os.path.exists(path):
@@ -74,5 +77,4 @@ def _views(directories: list[str]) -> list[str]:
             words += ["--symlink", os.readlink(path), path]
     for path in third_parties():
         words += ["--tmpfs", path, "--remount-ro", path]
-    own = os.path.dirname(__file__)
-    return [*words, "--ro-bind", own, f"{_PLACE}/mas/sandbox/inside"]
+    return [*words, "--ro-bind", modules, f"{_PLACE}/mas/sandbox/inside"]
