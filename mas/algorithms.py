@@ -38,7 +38,7 @@ def algorithms(
         lines.append(f"Differs: {recipe.differs}.")
     if recipe.needs:
         lines.append(f"Needs: a scenario with {recipe.needs}.")
-    lines += ["Sets:", *(f"  algorithm.{part}" for part in parts_of(name))]
+    lines += ["Sets:", *(f"  {part}" for part in parts_of(name))]
     lines += [f"Run: {command_of(name, recipe)}", f"Status: {status_of(name)}; docs/algorithms/{name}.md"]
     for line in lines:
         console.print(Text(line), soft_wrap=True)
@@ -56,9 +56,11 @@ def status_of(name: str) -> str:
 
 
 def parts_of(name: str) -> list[str]:
-    """What a preset sets, as `key=value` below `algorithm`; the rest is the scenario's preset and the defaults."""
+    """What a preset sets, as `key=value`; the rest is the scenario's preset and the defaults."""
     own = yaml.safe_load(resources.files("mas.conf").joinpath(f"algorithm/{name}.yaml").read_text(encoding="utf-8"))
-    return [f"{key}={value}" for key, value in leaves(own) if key != "name"] or ["* (nothing but defaults)"]
+    options = {f"scenario.options.{key}": value for key, value in RECIPES[name].options.items()}
+    found = options | {f"algorithm.{key}": value for key, value in leaves(own) if key != "name"}
+    return [f"{key}={value}" for key, value in found.items()] or ["algorithm.* (nothing but defaults)"]
 
 
 def _table() -> Table:

@@ -1,6 +1,7 @@
 """A configuration from the command line: presets by Hydra, values checked by the option models.
 
-Merged in this order, later wins: defaults of `mas.config.options`, scenario, algorithm and engine preset, command line.
+Merged in this order, later wins: defaults of `mas.config.options`, scenario, algorithm and engine preset, what the
+algorithm's recipe sets of its scenario's options, command line.
 `scenario=NAME`, `algorithm=NAME` and `engine=NAME` choose presets; everything else is `dotted.key=value` in Hydra's
 grammar. Without `scenario=`, `scenario.name=NAME` chooses the preset of that name, or none where there is none; without
 `algorithm=`, `algorithm.name=NAME` chooses likewise, and beside it is a label of one's own.
@@ -27,6 +28,7 @@ from pydantic import ValidationError
 from mas.config.idle import why_idle
 from mas.config.options import Config
 from mas.config.problems import bridged_id, describe, unknown_key
+from mas.config.recipes import RECIPES
 from mas.core.errors import ConfigError, RunDirectoryError
 from mas.core.naming import did_you_mean
 
@@ -181,6 +183,10 @@ def _composed(choices: dict[str, str], name: str | None) -> DictConfig:
     OmegaConf.set_struct(composed, False)
     if not known:
         OmegaConf.update(composed, "scenario.name", scenario, force_add=True)
+    recipe = RECIPES.get(choices.get("algorithm", ""))
+    if recipe is not None and recipe.scenario == scenario:
+        for key, value in recipe.options.items():
+            OmegaConf.update(composed, f"scenario.options.{key}", value, force_add=True)
     return composed
 
 

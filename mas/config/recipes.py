@@ -1,6 +1,7 @@
 """What is known of every algorithm preset beside its options: paper, scenario, what differs; for `mas algorithms`."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -14,6 +15,7 @@ class Recipe:
             entropy bonus, which is on unless a preset says otherwise.
         scenario: where its roles or rewards are found, and what it is tried on; empty: any.
         needs: what else a scenario must have; beside: further words of its command, without which it cannot run.
+        options: what it sets of its scenario's own options, where it is chosen together with that scenario.
     """
 
     title: str
@@ -23,6 +25,7 @@ class Recipe:
     scenario: str = ""
     needs: str = ""
     beside: str = ""
+    options: Mapping[str, str] = field(default_factory=dict)
 
 
 RECIPES: dict[str, Recipe] = {
@@ -357,6 +360,7 @@ RECIPES: dict[str, Recipe] = {
         does="Members pay each other by scores, without a label; each one's batch is whitened.",
         differs="fixed places instead of random ones; each turn pays its own KL at once",
         scenario="discussion",
+        options={"pay": "scores"},
     ),
     "cory": Recipe(
         title="CORY (Coevolving with the Other You)",

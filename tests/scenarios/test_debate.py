@@ -7,8 +7,12 @@ from random import Random
 from typing import Any
 
 import pytest
+from conftest import BaseFor
+from parts import SKILLED
+from watched import Seen
 
-from mas.config.options import ScenarioOptions
+from mas.config.load import load_config
+from mas.config.options import RewardOptions, ScenarioOptions
 from mas.core.environment import Environment, Task
 from mas.core.errors import ConfigError
 from mas.core.joint import joint_action
@@ -25,6 +29,8 @@ from mas.scenarios.debate.experts import best_statement, demonstrations, expert
 from mas.scenarios.debate.reward import DebateReward
 from mas.testing.environment import EnvironmentContract
 from mas.testing.reward import RewardContract
+from mas.training.rewards import total_reward
+from mas.training.trainer import Trainer
 
 SIZES = SCENARIOS["debate"].sizes
 NONSENSE = Failure(text="??", cause="nonsense")
@@ -184,21 +190,64 @@ def test_under_the_rule_the_other_side_cannot_win_against_honesty_and_no_lie_eve
 
 
 @pytest.mark.parametrize("judge", ["role", "rule"])
-def test_what_one_debater_wins_the_other_loses_and_a_lie_costs_on_top(judge: Judge) -> None:
+def test_what_one_debater_wins_or_pays_for_a_lie_the_other_loses_or_earns(judge: Judge) -> None:
     for first, second, verdict in product(("", *DIGITS), ("", *DIGITS), ("a", "b", "", "x")):
         mine, theirs = paid(judge, first, second, verdict)
         assert mine["won"] + theirs["won"] == 0
-        assert (mine["lie"], theirs["lie"]) == (-float(first not in ("", *"472")), -float(second not in ("", *"815")))
+        mine_is_false, theirs_is_false = first not in ("", *"472"), second not in ("", *"815")
+        assert mine["lie"] == theirs_is_false - mine_is_false == -theirs["lie"]
         decided = verdict if judge == "role" else CASE.ruling((first, second))
         assert mine["won"] == {"a": 1, "b": -1}.get(decided, 0)
 
 
-def test_with_the_preset_s_weight_a_lie_that_wins_is_worth_less_than_an_honest_loss() -> None:
+@cache
+def preset() -> RewardOptions:
+    return load_config(["scenario=debate"]).algorithm.reward
+
+
+def total(terms: Mapping[str, float], **team: float) -> float:
+    named = {f"own.{name}": value for name, value in terms.items()}
+    return total_reward(named | {f"team.{name}": value for name, value in team.items()}, preset())
+
+
+def test_with_the_preset_a_lie_that_wins_is_worth_less_than_an_honest_loss() -> None:
     liar, _ = paid("role", "9", "8", "a")
     honest, _ = paid("role", "7", "8", "b")
-    # the team is paid 1 for the right verdict, b, and all of it is shared
-    assert liar["won"] + 2 * liar["lie"] < honest["won"] + 2 * honest["lie"] + 1
-    assert liar["won"] + 0 * liar["lie"] > honest["won"]
+    assert total(liar, right=0.0) < total(honest, right=1.0)
+
+
+@pytest.mark.parametrize("judge", ["role", "rule"])
+def test_with_the_preset_the_debaters_rewards_sum_to_zero_whatever_the_team_is_paid(judge: Judge) -> None:
+    for first, second, verdict in product(("", *DIGITS), ("", *DIGITS), ("a", "b", "", "x")):
+        for right in (0.0, 1.0):
+            mine, theirs = paid(judge, first, second, verdict)
+            assert total(mine, right=right) + total(theirs, right=right) == 0
+
+
+@pytest.mark.parametrize("judge", ["role", "rule"])
+async def test_in_every_episode_that_is_sampled_by_name_the_debaters_rewards_sum_to_zero(
+    base_for: BaseFor, judge: Judge
+) -> None:
+    words = ["scenario=debate", "algorithm=parallel_grpo", f"scenario.options.judge={judge}", "train.steps=1"]
+    words += ["train.tasks_per_step=4", "train.eval_every=0", "train.eval_tasks=1"]
+    config, seen = load_config(words).model_copy(update={"model": SKILLED}), Seen()
+    await Trainer(config, build_scenario(config.scenario), base_for("debate", SKILLED)).run(seen)
+    sums = []
+    for episode in seen.episodes[0]:
+        said = [turn for turn in episode.turns if turn.role == "debater"]
+        if all(turn.failure is None for turn in said):
+            assert {turn.agent for turn in said} == {"first", "second"}
+            sums.append(sum(total_reward(turn.rewards, config.algorithm.reward) for turn in said))
+    assert len(sums) > 8
+    assert set(sums) == {0.0}
+
+
+@pytest.mark.parametrize("agent", ["judge", "solo"])
+def test_who_decides_is_paid_for_the_right_verdict_alone(agent: str) -> None:
+    for verdict, worth in (("a", 0.0), ("b", 1.0), ("x", 0.0)):  # 8 is the largest number.
+        own = DebateReward().own(move(agent, "role", Note(text="9"), Note(text="8"), Action(text=verdict)))
+        assert total(own, right=worth) == worth
+    assert DebateReward().own(move(agent, "role", Note(text="9"), Note(text="8"), NONSENSE)) == {"verdict": 0.0}
 
 
 def test_a_judge_decides_by_its_word_alone_and_nobody_else_can_say_it() -> None:

@@ -1,6 +1,5 @@
-"""Rewards for improving on each other: sections 8, 9, 24 and 25 of the formula sheet."""
+"""Rewards for improving on each other: sections 9, 24 and 25 of the formula sheet."""
 
-import math
 from dataclasses import replace
 
 import pytest
@@ -10,7 +9,7 @@ from oracles import ORACLES, near
 
 from mas.scenarios.red_team.rewards import Exchange, RedTeamRewards
 from mas.training.advantages.group import group_advantages
-from mas.training.shaping.interaction import complement, proposer_reward, shared_sum
+from mas.training.shaping.interaction import proposer_reward, shared_sum
 
 ATTACKS = {
     "harmful_seed_complied_harmful": (True, True, False, True),
@@ -24,36 +23,6 @@ ATTACKS = {
 def exchange(labels: tuple[bool, bool, bool, bool]) -> Exchange:
     seed, prompt, refused, response = labels
     return Exchange(is_seed_harmful=seed, is_prompt_harmful=prompt, is_refused=refused, is_response_harmful=response)
-
-
-@pytest.mark.parametrize("score", [1, 2, 3])
-def test_a_score_is_shared_between_solution_and_evaluation(score: int) -> None:
-    found, wanted = complement(score), ORACLES["08_comas"]["reward_by_score"][str(score)]
-    assert (found.solution, found.evaluation, found.scorer) == (
-        wanted["solution"],
-        wanted["evaluation"],
-        wanted["scorer"],
-    )
-
-
-def test_a_score_that_cannot_be_read_costs_the_scorer_alone() -> None:
-    found = complement(None)
-    assert found.scorer == ORACLES["08_comas"]["scorer_reward_when_unparsable"]
-    assert (found.solution, found.evaluation) == (None, None)
-
-
-@given(score=st.floats(0, 10))
-def test_shares_of_a_score_add_up_to_one(score: float) -> None:
-    found = complement(score, least=0, most=10)
-    assert found.solution is not None
-    assert found.evaluation is not None
-    assert found.solution + found.evaluation == pytest.approx(1)
-
-
-@pytest.mark.parametrize(("score", "least", "most"), [(0, 1, 3), (3.5, 1, 3), (1, 3, 3), (math.nan, 1, 3)])
-def test_a_score_out_of_range_is_refused(score: float, least: float, most: float) -> None:
-    with pytest.raises(ValueError, match=r"outside of|no range"):
-        complement(score, least=least, most=most)
 
 
 def test_pioneer_and_observer_share_the_sum() -> None:

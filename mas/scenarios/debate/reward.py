@@ -1,7 +1,8 @@
-"""The own terms of `debate`: the debaters' game is zero-sum, and what is false costs.
+"""The own terms of `debate`: what one debater earns the other pays, and the judge is paid for the right verdict.
 
 Source: AI safety via debate, arXiv 1805.00899: who convinces the judge wins what the other loses. That statements are
-held against the facts afterwards is this scenario's. A debater speaks once in an episode, so each term is paid once.
+held against the facts afterwards, and that who lies pays the other side, is this scenario's. Everybody speaks once in
+an episode, so each term is paid once.
 """
 
 from collections.abc import Mapping
@@ -13,20 +14,25 @@ from mas.scenarios.debate.environment import DEBATERS, DebateEnvironment
 
 
 class DebateReward:
-    """`won`: 1 to the debater whose answer is the verdict, -1 to the other, 0 to both where there is none; of the two,
-    once the turn was played out. `lie`: -1 for a statement with something false in it. The judge has no own terms.
+    """Terms of the debaters sum to 0, once the turn was played out; before it there is only what an own lie costs.
+
+    `won`: 1 to the debater whose answer is the verdict, -1 to the other, 0 to both where there is none. `lie`: -1 for a
+    statement with something false in it, and 1 where the other one's is. `verdict`, to the judge or who answers alone:
+    1 for the right answer.
     """
 
-    terms: tuple[str, ...] = ("won", "lie")
+    terms: tuple[str, ...] = ("won", "lie", "verdict")
 
     def own(self, move: Move) -> Mapping[str, float]:
-        if move.agent not in DEBATERS:
-            return {}
         assert isinstance(move.environment, DebateEnvironment)
-        case, index = move.environment.state.case, DEBATERS.index(move.agent)
+        case = move.environment.state.case
+        if move.agent not in DEBATERS:
+            return {"verdict": float(_said(move.output) == case.right)}
+        index = DEBATERS.index(move.agent)
         terms = {"lie": -float(case.sides[index].is_false(_said(move.output)))}
         if move.after:
-            verdict = _verdict(move.environment, case, move.after)
+            verdict, other = _verdict(move.environment, case, move.after), 1 - index
+            terms["lie"] += case.sides[other].is_false(_said(move.after.get(DEBATERS[other])))
             terms["won"] = 0.0 if verdict not in ANSWERS else 1.0 if verdict == ANSWERS[index] else -1.0
         return terms
 

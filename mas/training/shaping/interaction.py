@@ -1,39 +1,10 @@
-"""What agents pay each other: a complement, a shared sum, and a task that is as good as it is hard to solve."""
+"""What agents pay each other: a shared sum, and a task that is as good as it is hard to solve."""
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 ProposerMode = Literal["failure", "intermediate"]
-
-
-@dataclass(frozen=True, slots=True)
-class DiscussionRewards:
-    """Of one round: `solution` and `evaluation` add up to 1, or are both None where there is no score to share."""
-
-    solution: float | None
-    evaluation: float | None
-    scorer: float
-
-
-def complement(score: float | None, *, least: float = 1.0, most: float = 3.0) -> DiscussionRewards:
-    """r(solution) = (score - least) / (most - least), r(evaluation) = 1 - r(solution), r(scorer) = 0.
-
-    A score that could not be read (None) costs the scorer 1. That it shares out nothing then is our reading.
-    Source: CoMAS, arXiv 2510.08529, with scores 1 to 3.
-
-    Raises:
-        ValueError: the score is outside of [least, most], or these are no range.
-    """
-    if not least < most:
-        raise ValueError(f"scores from {least} to {most} are no range: `most` must be above `least`")
-    if score is None:
-        return DiscussionRewards(None, None, -1.0)
-    if not least <= score <= most:
-        raise ValueError(f"score {score} is outside of [{least}, {most}]; give None where it could not be read")
-    solution = (score - least) / (most - least)
-    return DiscussionRewards(solution, 1.0 - solution, 0.0)
 
 
 def shared_sum(rewards: Sequence[float]) -> list[float]:
