@@ -8,15 +8,12 @@ import os
 import shlex
 import sys
 import time
-from collections.abc import Callable
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 import yaml
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from mas.algorithms import ASKED, algorithms
@@ -25,13 +22,12 @@ from mas.broker.command import broker
 from mas.bus.command import deadletters
 from mas.bus.record import JOURNAL_NAME, journal_at
 from mas.config.load import load_run_config
-from mas.config.peers import check_peers
-from mas.core.errors import ConfigError, Halted, MasError, RunDirectoryError
+from mas.core.errors import Halted, MasError, RunDirectoryError
+from mas.evaluating import evaluate
 from mas.graph.find import find_team
 from mas.league.command import league
 from mas.observe.command import timeline
-from mas.observe.progress import counting
-from mas.overrides import PLAYING, Overrides, RunDir, Sampled, check_used, configured
+from mas.overrides import PLAYING, Overrides, RunDir, check_used, configured
 from mas.person.command import play
 from mas.playing import BUS_HELP, BusCa, BusStore, agent, on_bus, run, stop
 from mas.sandbox.command import sandbox
@@ -41,9 +37,6 @@ from mas.scenarios.command import scenarios
 from mas.scenarios.fits import check_fits
 from mas.scenarios.named import named_team
 from mas.study.command import curves, demo, study
-
-if TYPE_CHECKING:
-    from mas.training.evaluate import Evaluation
 
 app = typer.Typer(
     name="mas",
@@ -58,6 +51,7 @@ app.add_typer(league)
 app.command()(deadletters)
 app.command()(broker)
 app.command()(run)
+app.command("eval")(evaluate)
 app.command()(agent)
 app.command()(timeline)
 app.command()(curves)
@@ -120,60 +114,6 @@ def train(
         Console(stderr=True).print(Text(f"stopped. Go on from the last checkpoint with: {again}"), soft_wrap=True)
         raise typer.Exit(130) from None
     console.print(Text(f"next: mas eval {config.run_dir}   mas report {config.run_dir}", style="dim"), soft_wrap=True)
-
-
-@app.command("eval")
-def evaluate(
-    run_dir: RunDir,
-    overrides: Overrides = None,
-    tasks: Annotated[int | None, typer.Option(min=1, help="held-out tasks; default: train.eval_tasks")] = None,
-    sampled: Sampled = False,
-    swap: Annotated[str, typer.Option(help="two roles that exchange their adapters: planner,executor")] = "",
-    take: Annotated[str, typer.Option(metavar="ROLE=RUN_DIR", help="a role's adapter from another run")] = "",
-) -> None:
-    """Evaluate a trained team on held-out tasks, next to the same team untrained."""
-    config = load_run_config(run_dir, overrides or [])
-    check_used("eval", overrides or [], (*PLAYING, "train.eval_tasks"))
-    scenario = configured_scenario(config)
-    check_peers(config, find_team(scenario, config.algorithm.team))
-    count, pair = tasks or config.train.eval_tasks, tuple(swap.split(",")) if swap else ()
-    from mas.training.compare import compare, compare_taught, evaluate_served
-    from mas.training.run import open_base
-    from mas.training.saved import saved_adapters, saved_experiences
-
-    console = Console()
-    if config.algorithm.is_training_free:
-        if pair or take:
-            raise ConfigError(
-                "--swap exchanges adapters, --take brings one; this run has learned experiences and no adapter"
-            )
-        known = saved_experiences(run_dir, config.algorithm)
-        bare = None if config.engine.name == "openai" else open_base(config, scenario, console.print)
-        playing: Callable[..., Any] = partial(compare_taught, config, scenario, bare, known)
-    elif config.engine.name == "openai":
-        if pair or take:
-            raise ConfigError(
-                "--swap exchanges adapters of this run, --take replaces one; with engine=openai the server's play"
-            )
-        playing = partial(evaluate_served, config, scenario)
-    else:
-        base = open_base(config, scenario, console.print)
-        adapters = saved_adapters(run_dir, base.bank)
-        role, _, other = take.partition("=")
-        if take and not other:
-            raise ConfigError(f"--take {take!r} names no run: write ROLE=RUN_DIR, such as --take planner=runs/owl")
-        taken = {role: saved_adapters(Path(other), base.bank)} if take else {}
-        playing = partial(compare, config, scenario, base, adapters, swap=pair, taken=taken)
-    with counting() as counted:
-        results: dict[str, Evaluation] = asyncio.run(playing(tasks=count, is_sampled=sampled, counted=counted))
-    kind = "sampled" if sampled else "greedy"
-    console.print(_evaluation_table(results, f"{scenario.name}: {count} held-out tasks, {kind}"))
-    for name, result in results.items():
-        if result.measures:
-            told = ", ".join(f"{measure} {value:.3f}" for measure, value in result.measures.items())
-            console.print(Text(f"{name}: {told}"), soft_wrap=True)
-        for loop, gate in result.loops.items():
-            console.print(Text(f"{name}: {gate.told(loop)}"), soft_wrap=True)
 
 
 @app.command()
@@ -289,17 +229,3 @@ def show_config(overrides: Overrides = None) -> None:
 
     plan_tasks(config, scenario, arm_builder(config))
     typer.echo(yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True), nl=False)
-
-
-def _evaluation_table(results: "dict[str, Evaluation]", title: str) -> Table:
-    table = Table(title=title)
-    table.add_column("team")
-    for column in ("success", "turns", "failures", "tokens"):
-        table.add_column(column, justify="right")
-    for name, result in results.items():
-        numbers = (f"{result.success:.3f}", f"{result.turns:.1f}", f"{result.failures:.3f}", str(result.tokens))
-        table.add_row(name, *numbers)
-    unplayed = {episode.cause for result in results.values() for episode in result.episodes if episode.cause}
-    if unplayed:
-        table.caption = "not every task could be played: " + "; ".join(sorted(unplayed)[:3])
-    return table

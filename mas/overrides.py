@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from mas.config.load import load_config
+from mas.config.load import load_config, load_run_config, presets
 from mas.config.options import Config
 from mas.config.peers import check_peers
 from mas.core.errors import ConfigError
@@ -41,6 +41,27 @@ def configured(overrides: list[str]) -> tuple[Config, Scenario]:
     scenario = configured_scenario(config)
     check_peers(config, find_team(scenario, config.algorithm.team))
     return config, scenario
+
+
+def transferred(run_dir: Path, overrides: list[str], on: str) -> tuple[Config, Config]:
+    """The configuration of a run, and the same with another scenario to play; without one (an empty text) both equal.
+
+    Args:
+        on: the scenario; its preset and the overrides of `scenario` then say its options, the run's own are left out.
+
+    Raises:
+        ConfigError: no such scenario, or overrides that contradict `on`.
+    """
+    if not on:
+        config = load_run_config(run_dir, overrides)
+        return config, config
+    options = [word for word in overrides if word.lstrip("+").startswith("scenario")]
+    for word in options:
+        if not word.lstrip("+").startswith("scenario.options"):
+            raise ConfigError(f"{word!r}: --on {on} names the scenario; with it write scenario.options.KEY=VALUE only")
+    trained = load_run_config(run_dir, [word for word in overrides if word not in options])
+    chosen = f"scenario={on}" if on in presets("scenario") else f"scenario.name={on}"
+    return trained, trained.model_copy(update={"scenario": load_config([chosen, *options]).scenario})
 
 
 def check_named(command: str, overrides: list[str]) -> None:

@@ -17,12 +17,14 @@ from mas.graph.find import find_team
 from mas.observe.results import SUCCESS
 from mas.scenarios.attempts import arm_builder, configured_scenario
 from mas.scenarios.attempts.environment import SOLO
+from mas.scenarios.policies import expert_of, random_policy
 from mas.serving.model import BaseModel
 from mas.serving.weights import AdapterWeights
 from mas.study.options import CaseOptions
+from mas.training.baselines import BEST, attempts_for, led, single_of, why_no_single
 from mas.training.compare import swapped, untrained
 from mas.training.crew import open_crew, trainable_adapters
-from mas.training.evaluate import Evaluation, evaluate, random_success
+from mas.training.evaluate import Evaluation, evaluate, scripted
 from mas.training.run import open_base
 from mas.training.tasks.plan import plan_tasks
 from mas.training.trainer import Outcome, Trainer
@@ -39,7 +41,8 @@ Train = Callable[[Config, Scenario], tuple[Outcome, Curve]]
 
 class ArmRun(msgspec.Struct, frozen=True, kw_only=True):
     """One seed of one arm. `greedy`, `sampled`: success, or what the case measures. `curve`: (tokens, greedy success)
-    while it trained, of another measure the sampled value; `seconds`: of training.
+    while it trained, of another measure the sampled value; `seconds`: of training; `calls`, `test_tokens`: what a task
+    costs when it is played, sampled; `attempts`: N of best of N.
     """
 
     case: str
@@ -52,6 +55,9 @@ class ArmRun(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float = 0.0
     curve: tuple[tuple[int, float], ...] = ()
     measure: str = SUCCESS
+    calls: float = 0.0
+    test_tokens: float = 0.0
+    attempts: int = 1
 
 
 class Chain(msgspec.Struct, frozen=True, kw_only=True, eq=False):
@@ -140,9 +146,10 @@ class _Play:
     def untrained(self) -> None:
         """The arms that cost no training."""
         if self.chain.measure == SUCCESS:
-            chance = random_success(self.scenario, self.chain.eval_tasks, self.chain.seed)
-            if chance is not None:
-                self._add("random", chance, chance)
+            for arm, policy in (("random", random_policy), ("scripted", expert_of(self.scenario))):
+                found = policy and scripted(self.scenario, policy, self.chain.eval_tasks, self.chain.seed)
+                if found is not None:
+                    self._add(arm, found, found)
         played = {"untrained_team": self.chain.options.reference}
         if not self.chain.options.own_arms and self.config.algorithm.team != SOLO:
             played["untrained_single"] = "single_agent_grpo"
@@ -154,12 +161,40 @@ class _Play:
         """One trained arm, and the reference with two roles' adapters exchanged."""
         spent = outcome.progress
         cost: dict[str, Any] = {"tokens": spent.tokens, "steps": spent.step, "seconds": seconds, "curve": curve}
-        self._evaluated(arm, config, outcome.adapters, cost=cost)
+        found = self._evaluated(arm, config, outcome.adapters, cost=cost)
+        if arm == self.chain.options.reference and self.has_leader:
+            self._beside(config, outcome.adapters, found)
         if arm == self.chain.options.reference and self.chain.options.swap is not None:
             speakers = trainable_adapters(self._team(config), config.algorithm.policy)
             exchanged = swapped(speakers, self.chain.options.swap)
             name = f"{arm}, {' and '.join(self.chain.options.swap)} swapped"
             self._evaluated(name, config, outcome.adapters, exchanged, cost={"tokens": cost["tokens"]})
+
+    @property
+    def has_leader(self) -> bool:
+        """Whether a single agent can play beside the reference's team."""
+        return self.chain.measure == SUCCESS and why_no_single(self.config, self.scenario) is None
+
+    def _beside(self, config: Config, adapters: Mapping[str, AdapterWeights], team: Evaluation) -> None:
+        """The reference's leader alone, and best of N of it, N from what the team spends when it is sampled."""
+        try:
+            speakers = led(config, self.scenario)
+        except ConfigError as error:
+            self.note(f"{self.chain.case}: leader_alone, best_of_n: not measured, {error}")
+            return
+        single, tasks = single_of(config), self.chain.eval_tasks
+        alone = self._evaluated("leader_alone", single, adapters, speakers)
+        count = attempts_for(team, alone, self.chain.options.matched)
+
+        async def play() -> dict[str, Evaluation]:
+            async with open_crew(single, self.scenario, self.base, adapters, speakers) as crew:
+                return {
+                    kind: await best(crew.runtime, self.scenario, tasks, count, seed=self.chain.seed)
+                    for kind, best in BEST.items()
+                }
+
+        for kind, found in asyncio.run(play()).items():
+            self._add(f"best_of_n_{kind}", found, found, attempts=count)
 
     def _team(self, config: Config) -> TeamSpec:
         return find_team(self.scenario, config.algorithm.team)
@@ -171,9 +206,11 @@ class _Play:
         adapters: Mapping[str, AdapterWeights],
         speakers: Mapping[str, str] | None = None,
         cost: Mapping[str, Any] | None = None,
-    ) -> None:
+    ) -> Evaluation:
+        """Play an arm greedily and sampled, and return the second."""
         greedy, sampled = asyncio.run(self._both(config, adapters, speakers))
-        self._add(arm, self.chain.value(greedy), self.chain.value(sampled), **(cost or {}))
+        self._add(arm, greedy, sampled, **(cost or {}))
+        return sampled
 
     async def _both(
         self, config: Config, adapters: Mapping[str, AdapterWeights], speakers: Mapping[str, str] | None
@@ -184,27 +221,18 @@ class _Play:
             sampled = await evaluate(crew.runtime, self.scenario, tasks, temperature=None, seed=seed)
         return greedy, sampled
 
-    def _add(
-        self,
-        arm: str,
-        greedy: float,
-        sampled: float,
-        tokens: int = 0,
-        steps: int = 0,
-        seconds: float = 0.0,
-        curve: tuple[tuple[int, float], ...] = (),
-    ) -> None:
+    def _add(self, arm: str, greedy: Evaluation, sampled: Evaluation, **cost: Any) -> None:
+        tasks = len(sampled.episodes)
         run = ArmRun(
             case=self.chain.case,
             arm=arm,
             seed=self.chain.seed,
-            greedy=greedy,
-            sampled=sampled,
-            tokens=tokens,
-            steps=steps,
-            seconds=seconds,
-            curve=curve,
+            greedy=self.chain.value(greedy),
+            sampled=self.chain.value(sampled),
             measure=self.chain.measure,
+            calls=sampled.calls / tasks,
+            test_tokens=sampled.tokens / tasks,
+            **{"tokens": 0, "steps": 0, **cost},
         )
         self.runs.append(run)
         self.note(describe(run))

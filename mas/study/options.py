@@ -1,7 +1,7 @@
 """What a study compares. Presets are the YAML files of `mas/conf/study`."""
 
 from importlib import resources
-from typing import Annotated
+from typing import Annotated, Literal
 
 import yaml
 from pydantic import Field, ValidationError
@@ -26,8 +26,11 @@ ARMS: dict[str, tuple[str, ...]] = {
 }
 """Trained arms: what each overrides. `one_policy_twice` calls one policy twice without roles. Algorithms are arms."""
 
-PLAYED = ("random", "untrained_team", "untrained_single")
-"""Arms that are only played, at no training cost."""
+PLAYED = (
+    *("random", "scripted", "untrained_team", "untrained_single"),
+    *("leader_alone", "best_of_n_verified", "best_of_n_voted"),
+)
+"""Arms that are only played, at no training cost; the last three by what the reference learned."""
 
 
 class CaseOptions(Options):
@@ -37,7 +40,7 @@ class CaseOptions(Options):
     batch size to do its best); `own_arms` are arms of this case alone, name -> overrides. The first arm is the
     reference: what it cost is every other arm's token budget. `swap`: two roles whose adapters are exchanged after it.
     `measure`: what is told in place of success, a name among the measures of an evaluation such as `nash_conv`; nobody
-    is played at random for it.
+    is played at random for it. `matched`: what best of N spends no less of, for a task, than the reference's team does.
     """
 
     scenario: str
@@ -48,6 +51,7 @@ class CaseOptions(Options):
     seeds: Positive = 3
     measure: str = SUCCESS
     swap: tuple[str, str] | None = None
+    matched: Literal["calls", "tokens"] = "calls"
 
     @property
     def reference(self) -> str:

@@ -29,13 +29,16 @@ from mas.roles import build_roles
 from mas.scenarios.attempts import arm_builder, configured_scenario
 from mas.study.chain import ArmRun, Chain, Curve, Note, run_chain
 from mas.study.lanes import run_chains
-from mas.study.options import ARMS, StudyOptions
+from mas.study.options import ARMS, PLAYED, StudyOptions
 from mas.study.page import write_study_page, write_summary
 from mas.study.plot import markdown_table
 from mas.study.summary import BASELINES, arm_charts, learning_charts, preset_of
 from mas.training.run import train_in_directory
 from mas.training.run_report import build_report
 from mas.training.trainer import Outcome
+
+_PLAYED = ",".join(PLAYED)
+"""Part of what a chain was asked: chains without the arms of today are worked through again."""
 
 
 def run_study(directory: Path, study: StudyOptions, *, command: str, console: Console) -> dict[str, Any]:
@@ -140,5 +143,5 @@ class _Kept:
     def _path(self, chain: Chain) -> Path:
         configs = [chain.configure(arm).model_dump_json() for arm in chain.options.arms]
         measure = [] if chain.measure == SUCCESS else [chain.measure]
-        key = digest(chain.eval_tasks, str(chain.options.swap), *configs, *measure)
+        key = digest(_PLAYED, chain.eval_tasks, str(chain.options.swap), chain.options.matched, *configs, *measure)
         return self.folder / f"{chain.case}-{chain.seed}-{key}.json"

@@ -15,10 +15,11 @@ BASELINES = (REFERENCE, "team_parallel_grpo")
 
 
 def by_arm(runs: Sequence[ArmRun], measure: str = SUCCESS) -> dict[str, dict[str, dict[str, Any]]]:
-    """`{case: {arm: {"mean", "std", "seeds", "tokens", "seconds", "sampled": {"mean", "std"}, "greedy": [...]}}}`.
+    """`{case: {arm: {"mean", "std", "seeds", "tokens", "seconds", "sampled": {"mean", "std"}, "greedy": [...], "calls",
+    "test_tokens"}}}`.
 
     Of the cases that tell this measure. `mean` and `std` (ddof 1, 0 for one seed) are of greedy play on held-out tasks;
-    `tokens` and `seconds` are the mean cost of training.
+    `tokens` and `seconds` are the mean cost of training, `calls` and `test_tokens` that of a task, sampled.
     """
     table: dict[str, dict[str, dict[str, Any]]] = {}
     for case in dict.fromkeys(run.case for run in runs if run.measure == measure):
@@ -34,6 +35,8 @@ def by_arm(runs: Sequence[ArmRun], measure: str = SUCCESS) -> dict[str, dict[str
                 "seconds": round(fmean(run.seconds for run in own), 1),
                 "greedy": greedy,
                 "sampled": {"mean": round(fmean(sampled), 4), "std": round(_spread(sampled), 4)},
+                "calls": round(fmean(run.calls for run in own), 1),
+                "test_tokens": round(fmean(run.test_tokens for run in own), 1),
             }
     return table
 

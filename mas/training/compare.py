@@ -14,6 +14,7 @@ from mas.runtime.interrupt import drains_on_interrupt
 from mas.runtime.team import TeamRuntime
 from mas.serving.model import BaseModel
 from mas.serving.weights import AdapterWeights
+from mas.training.baselines import Matched, beside_team
 from mas.training.crew import new_adapters, open_crew, start_engine, trainable_adapters
 from mas.training.evaluate import Evaluation, check_played, evaluate
 from mas.training.libraries import open_taught
@@ -47,10 +48,13 @@ async def compare(
     swap: Sequence[str] = (),
     taken: Mapping[str, Mapping[str, AdapterWeights]] = MappingProxyType({}),
     counted: Counted = uncounted,
+    matched: Matched | None = None,
 ) -> dict[str, Evaluation]:
     """Evaluations by name: `untrained`, `trained` and, with two roles to swap, `A and B swapped`.
 
     Args:
+        matched: adds the leader alone and best of N, with no fewer calls (or tokens) than the trained team; see
+            `mas.training.baselines`.
         taken: role -> the adapters of another run, in which it played with others; adds `ROLE untrained` and `ROLE of
             the other run`, each with the other roles as they are trained here.
         counted: told (evaluation, tasks played, tasks) after every task, here and below.
@@ -78,6 +82,19 @@ async def compare(
         for name, (weights, speaking) in arms.items():
             async with open_crew(config, scenario, base, weights, speaking, engine=engine) as crew:
                 results[name] = await _evaluated(name, crew.runtime, config, scenario, tasks, is_sampled, counted)
+        if matched is not None:
+            temperature = None if is_sampled else 0.0
+            results |= await beside_team(
+                config,
+                scenario,
+                base,
+                adapters,
+                results["trained"],
+                engine=engine,
+                matched=matched,
+                temperature=temperature,
+                told=lambda name: counted(name, 0, tasks),
+            )
     finally:
         await engine.close()
     return results

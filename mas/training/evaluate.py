@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from mas.core.environment import Task, mean_measures
+from mas.core.environment import Environment, Task, mean_measures, measures_of
 from mas.core.errors import Halted, RunError
 from mas.core.records import Episode
 from mas.core.scenario import Scenario, Split
@@ -23,6 +23,8 @@ from mas.training.summary import pass_share
 
 Progress = Callable[[int, int], None]
 """(tasks played, tasks) -> nothing."""
+Script = Callable[[Environment, Random], Mapping[str, str] | None]
+"""What each seat that must move does, drawing from a generator; None: it cannot tell."""
 _TOGETHER = 1024
 """Tasks that are played at the same time."""
 
@@ -44,6 +46,11 @@ class Evaluation(msgspec.Struct, frozen=True, kw_only=True):
     episodes: tuple[Episode, ...]
     measures: Mapping[str, float] = {}
     loops: Mapping[str, Gate] = {}
+
+    @property
+    def calls(self) -> int:
+        """Generations that were asked for."""
+        return sum(episode.calls for episode in self.episodes)
 
     def metrics(self) -> dict[str, Any]:
         """The numbers without the episodes; measures and loops, where there are any, below `measures` and `loops`."""
@@ -139,21 +146,50 @@ def random_success(scenario: Scenario, tasks: int, seed: int) -> float | None:
 
     None: the scenario cannot list its legal actions.
     """
-    played = [_random_play(scenario, scenario.task("eval", index), seed) for index in range(tasks)]
-    known = [success for success in played if success is not None]
-    return fmean(known) if len(known) == len(played) else None
+    found = scripted(scenario, _at_random, tasks, seed)
+    return None if found is None else found.success
 
 
-def _random_play(scenario: Scenario, task: Task, seed: int) -> bool | None:
+def scripted(scenario: Scenario, policy: Script, tasks: int, seed: int) -> Evaluation | None:
+    """The first held-out tasks played by a policy, which costs no calls and no tokens.
+
+    None: the policy cannot tell what to do.
+    """
+    played = [_scripted(scenario, policy, scenario.task("eval", index), seed) for index in range(tasks)]
+    known = [episode for episode in played if episode is not None]
+    return summarise(known) if len(known) == len(played) else None
+
+
+def _scripted(scenario: Scenario, policy: Script, task: Task, seed: int) -> Episode | None:
     environment = scenario.environment()
     environment.reset(task)
-    random = Random(derive_seed("random", seed, task.id))
-    while seats := environment.to_move():
-        actions = {}
-        for seat in seats:
-            legal = environment.legal(seat)
-            if legal is None:
-                return None
-            actions[seat] = random.choice(legal) if legal else ""
+    random, length = Random(derive_seed("random", seed, task.id)), 0
+    while environment.to_move():
+        actions = policy(environment, random)
+        if actions is None:
+            return None
         environment.step(actions)
-    return environment.success()
+        length += 1
+    return Episode(
+        id=task.id,
+        task=task.id,
+        success=environment.success(),
+        turns=(),
+        lines=(),
+        rewards={},
+        length=length,
+        measures=measures_of(environment),
+        prompt_tokens=0,
+        completion_tokens=0,
+        calls=0,
+    )
+
+
+def _at_random(environment: Environment, random: Random) -> Mapping[str, str] | None:
+    actions = {}
+    for seat in environment.to_move():
+        legal = environment.legal(seat)
+        if legal is None:
+            return None
+        actions[seat] = random.choice(legal) if legal else ""
+    return actions

@@ -187,6 +187,54 @@ def test_eval_takes_a_role_from_another_run(finished: Path, mas: Mas) -> None:
     assert "planner untrained" in shown
 
 
+def table(out: str) -> dict[str, list[str]]:
+    """First cell -> the other cells of every row."""
+    rows = (row.split("│")[1:-1] for row in out.splitlines() if row.startswith("│"))
+    return {cells[0].strip(): [cell.strip() for cell in cells[1:]] for cells in rows}
+
+
+def test_eval_plays_another_scenario_with_the_runs_own_base(finished: Path, mas: Mas) -> None:
+    """two_hop has a planner and an executor, too. No base is made for it: the run's reads what is told there."""
+    ran = mas("eval", str(finished), "--on", "two_hop", "--tasks", "3")
+    assert ran.code == 0, ran.err
+    assert "two_hop: 3 held-out tasks, greedy" in ran.out
+    assert list(table(ran.out)) == ["untrained", "trained"]
+    assert "tiny base" not in ran.out
+    other = mas("eval", str(finished), "--on", "relay", "--tasks", "3")
+    assert table(other.out) == table(mas("eval", str(finished), "--tasks", "3").out)
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (("--on", "rely"), "Did you mean 'relay' or 'safe_reply'?"),
+        (("--on", "two_hop", "scenario.name=relay"), "--on two_hop names the scenario"),
+        (("--on", "two_hop", "scenario.options.sze=5"), "scenario.options.sze"),
+        (("--on", "debate"), "there is no 'debater', 'judge'. Choose a team of these roles"),
+        (("--on", "two_hop", "algorithm.team=twice"), "there is no"),
+    ],
+)
+def test_a_scenario_that_the_run_cannot_play_is_an_error(
+    finished: Path, mas: Mas, words: tuple[str, ...], text: str
+) -> None:
+    ran = mas("eval", str(finished), "--tasks", "1", *words)
+    assert ran.code == 2
+    assert text in ran.err
+
+
+def test_eval_plays_baselines_at_the_teams_calls(finished: Path, mas: Mas) -> None:
+    """relay's team makes two calls for a task and its leader one: best of 2."""
+    rows = table(mas("eval", str(finished), "--tasks", "4", "--baselines").out)
+    assert list(rows) == [
+        *("untrained", "trained", "leader alone", "best of 2, verified", "best of 2, voted", "random", "scripted")
+    ]
+    calls = {name: float(cells[3]) for name, cells in rows.items()}
+    assert (calls["trained"], calls["leader alone"]) == (2, 1)
+    assert calls["best of 2, verified"] == calls["best of 2, voted"] == 2
+    assert calls["random"] == calls["scripted"] == 0
+    assert rows["scripted"][0] == "1.000"
+
+
 @pytest.mark.parametrize(
     ("take", "text"),
     [

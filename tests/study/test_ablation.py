@@ -90,7 +90,8 @@ def test_the_arms_of_an_ablation_spend_equal_tokens_and_are_in_table_and_page(
     study = ablation(["scenario=relay", *small_overrides, *short], seeds=1).model_copy(update={"eval_tasks": 4})
     summary = run_study(tmp_path, study, command="mas study ablation", console=Console(quiet=True))
     arms = summary["success"]["relay"]
-    assert list(arms) == ["random", "untrained_team", "all", "only_planner", "only_executor"]
+    beside = ["leader_alone", "best_of_n_verified", "best_of_n_voted"]
+    assert list(arms) == ["random", "scripted", "untrained_team", "all", *beside, "only_planner", "only_executor"]
     for arm in ("only_planner", "only_executor"):
         assert arms[arm]["tokens"] >= arms["all"]["tokens"] > 0
     text = (tmp_path / "summary.md").read_text()

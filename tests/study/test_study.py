@@ -168,12 +168,21 @@ def test_a_study_leaves_summary_table_plot_and_page_and_is_not_done_twice(
     arms = summary["success"]["relay"]
     assert list(arms) == [
         "random",
+        "scripted",
         "untrained_team",
         "untrained_single",
         REFERENCE,
+        "leader_alone",
+        "best_of_n_verified",
+        "best_of_n_voted",
         f"{REFERENCE}, planner and executor swapped",
         "single_agent_grpo",
     ]
+    assert (arms["scripted"]["mean"], arms["scripted"]["calls"]) == (1.0, 0)
+    # relay's team makes two calls for a task, its leader alone one: best of 2
+    assert [arms[name]["calls"] for name in (REFERENCE, "leader_alone", "best_of_n_verified")] == [2, 1, 2]
+    assert {run["attempts"] for run in summary["runs"] if run["arm"] == "best_of_n_voted"} == {2}
+    assert arms["best_of_n_verified"]["sampled"]["mean"] >= arms["leader_alone"]["sampled"]["mean"]
     assert arms["single_agent_grpo"]["tokens"] >= arms[REFERENCE]["tokens"] > 0
     (watched,) = (run for run in summary["runs"] if run["arm"] == REFERENCE)
     assert [tokens for tokens, _ in watched["curve"]][-1] == watched["tokens"]

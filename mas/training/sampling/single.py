@@ -43,7 +43,13 @@ async def play_once(
     record with status `failed`.
     """
     ledger = Ledger.open(task, seed)
-    decide = SingleDecision(runtime, ledger, seed, temperature)
+    return await play_decided(runtime, environment, task, ledger, SingleDecision(runtime, ledger, seed, temperature))
+
+
+async def play_decided(
+    runtime: TeamRuntime, environment: Environment, task: Task, ledger: Ledger, decide: SingleDecision
+) -> Episode:
+    """One episode in which `decide` says what is committed and writes it into the ledger; see `play_once`."""
     try:
         environment.reset(task)
         await runtime.play(ledger.id, environment, decide, ledger.on_turn, on_attempt=ledger.on_attempt, in_step=True)

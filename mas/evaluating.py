@@ -1,0 +1,175 @@
+"""The command `mas eval`: a trained team on held-out tasks of its own or another scenario, beside what costs less."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from mas.config.options import Config
+from mas.config.peers import check_peers
+from mas.core.errors import ConfigError
+from mas.core.scenario import Scenario
+from mas.graph.find import find_team
+from mas.observe.progress import counting
+from mas.overrides import PLAYING, Overrides, RunDir, Sampled, check_used, transferred
+from mas.scenarios.attempts import configured_scenario
+from mas.scenarios.policies import expert_of, random_policy
+
+if TYPE_CHECKING:
+    from mas.training.evaluate import Evaluation
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Asked:
+    """What the command was asked. `trained`: the run's own configuration; `config`: the one that is played."""
+
+    run_dir: Path
+    trained: Config
+    config: Config
+    scenario: Scenario
+    pair: tuple[str, ...]
+    take: str
+    on: str
+    matched: Literal["calls", "tokens"] | None
+
+
+def evaluate(
+    run_dir: RunDir,
+    overrides: Overrides = None,
+    tasks: Annotated[int | None, typer.Option(min=1, help="held-out tasks; default: train.eval_tasks")] = None,
+    sampled: Sampled = False,
+    swap: Annotated[str, typer.Option(help="two roles that exchange their adapters: planner,executor")] = "",
+    take: Annotated[str, typer.Option(metavar="ROLE=RUN_DIR", help="a role's adapter from another run")] = "",
+    on: Annotated[
+        str, typer.Option(metavar="SCENARIO", help="transfer: play this one, with scenario.options.KEY=VALUE")
+    ] = "",
+    baselines: Annotated[
+        bool, typer.Option("--baselines", help="also random, scripted, the leader alone, and best of N of it")
+    ] = False,
+    matched: Annotated[
+        Literal["calls", "tokens"], typer.Option(help="what best of N spends no less of than the team")
+    ] = "calls",
+) -> None:
+    """Evaluate a trained team on held-out tasks, next to the same team untrained."""
+    check_used("eval", overrides or [], (*PLAYING, "train.eval_tasks"))
+    trained, config = transferred(run_dir, overrides or [], on)
+    scenario = configured_scenario(config)
+    check_peers(config, find_team(scenario, config.algorithm.team))
+    count, console = tasks or config.train.eval_tasks, Console()
+    asked = _Asked(
+        run_dir=run_dir,
+        trained=trained,
+        config=config,
+        scenario=scenario,
+        pair=tuple(swap.split(",")) if swap else (),
+        take=take,
+        on=on,
+        matched=matched if baselines else None,
+    )
+    playing = _playing(asked, console)
+    with counting() as counted:
+        results: dict[str, Evaluation] = asyncio.run(playing(tasks=count, is_sampled=sampled, counted=counted))
+    if baselines:
+        results |= _scripted(asked, count, console)
+    kind = "sampled" if sampled else "greedy"
+    console.print(_table(results, f"{scenario.name}: {count} held-out tasks, {kind}"))
+    _print_measures(results, console)
+
+
+def _playing(asked: _Asked, console: Console) -> Callable[..., Any]:
+    """What plays the tasks, with all that it needs loaded."""
+    from mas.training.compare import compare_taught, evaluate_served
+    from mas.training.run import open_base
+    from mas.training.saved import saved_experiences
+    from mas.training.transfer import check_adapters
+
+    config, scenario = asked.config, asked.scenario
+    is_served, has_text = config.engine.name == "openai", config.algorithm.is_training_free
+    if asked.matched is not None and (is_served or has_text):
+        raise ConfigError("--baselines plays an adapter of this run alone, and it has none here")
+    if has_text:
+        if asked.pair or asked.take:
+            raise ConfigError(
+                "--swap exchanges adapters, --take brings one; this run has learned experiences and no adapter"
+            )
+        known = saved_experiences(asked.run_dir, config.algorithm)
+        check_adapters(config, scenario, known)
+        bare = None if is_served else open_base(asked.trained, configured_scenario(asked.trained), console.print)
+        return partial(compare_taught, config, scenario, bare, known)
+    if is_served:
+        if asked.pair or asked.take:
+            raise ConfigError(
+                "--swap exchanges adapters of this run, --take replaces one; with engine=openai the server's play"
+            )
+        return partial(evaluate_served, config, scenario)
+    return _with_adapters(asked, console)
+
+
+def _with_adapters(asked: _Asked, console: Console) -> Callable[..., Any]:
+    from mas.training.baselines import why_no_single
+    from mas.training.compare import compare
+    from mas.training.run import open_base
+    from mas.training.saved import saved_adapters
+    from mas.training.transfer import check_adapters, check_prompts
+
+    config, scenario, matched = asked.config, asked.scenario, asked.matched
+    base = open_base(asked.trained, configured_scenario(asked.trained), console.print)
+    adapters = saved_adapters(asked.run_dir, base.bank)
+    check_adapters(config, scenario, adapters)
+    if asked.on:
+        check_prompts(config, scenario, base)
+    role, _, other = asked.take.partition("=")
+    if asked.take and not other:
+        raise ConfigError(f"--take {asked.take!r} names no run: write ROLE=RUN_DIR, such as --take planner=runs/owl")
+    taken = {role: saved_adapters(Path(other), base.bank)} if asked.take else {}
+    if matched is not None and (why := why_no_single(config, scenario)):
+        console.print(Text(f"leader alone, best of N: not measured, {why}"), soft_wrap=True)
+        matched = None
+    return partial(compare, config, scenario, base, adapters, swap=asked.pair, taken=taken, matched=matched)
+
+
+def _scripted(asked: _Asked, tasks: int, console: Console) -> "dict[str, Evaluation]":
+    """Play at random and by the scenario's expert; which one there is not is told."""
+    from mas.training.evaluate import scripted
+
+    results = {}
+    for name, policy, lacks in (
+        ("random", random_policy, "does not list its legal actions"),
+        ("scripted", expert_of(asked.scenario), "has no expert"),
+    ):
+        played = None if policy is None else scripted(asked.scenario, policy, tasks, asked.config.train.seed)
+        if played is None:
+            console.print(Text(f"{name}: not measured, {asked.scenario.name} {lacks}"), soft_wrap=True)
+        else:
+            results[name] = played
+    return results
+
+
+def _table(results: "dict[str, Evaluation]", title: str) -> Table:
+    table = Table(title=title)
+    table.add_column("team")
+    for column in ("success", "turns", "failures", "calls/task", "tokens/task"):
+        table.add_column(column, justify="right")
+    for name, result in results.items():
+        cost = (f"{spent / len(result.episodes):.1f}" for spent in (result.calls, result.tokens))
+        table.add_row(name, f"{result.success:.3f}", f"{result.turns:.1f}", f"{result.failures:.3f}", *cost)
+    unplayed = {episode.cause for result in results.values() for episode in result.episodes if episode.cause}
+    if unplayed:
+        table.caption = "not every task could be played: " + "; ".join(sorted(unplayed)[:3])
+    return table
+
+
+def _print_measures(results: "dict[str, Evaluation]", console: Console) -> None:
+    for name, result in results.items():
+        if result.measures:
+            told = ", ".join(f"{measure} {value:.3f}" for measure, value in result.measures.items())
+            console.print(Text(f"{name}: {told}"), soft_wrap=True)
+        for loop, gate in result.loops.items():
+            console.print(Text(f"{name}: {gate.told(loop)}"), soft_wrap=True)

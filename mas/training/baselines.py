@@ -1,0 +1,171 @@
+"""Arms that are only played, with no fewer calls (or tokens) for each task than the team: its leader alone, best of N.
+
+Best of N is of one agent that sees all that the team sees. `verified`: N whole episodes, and the task is solved if one
+of them solved it; the verifier is the environment itself, so this is the most that any verifier could reach. `voted`:
+at each turn N outputs are drawn, and the most frequent one that parses is committed, of equals the one drawn first.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from math import ceil
+from typing import Literal
+
+import msgspec
+
+from mas.config.options import Config
+from mas.core.errors import ConfigError
+from mas.core.messages import Failure, Payload
+from mas.core.records import Episode
+from mas.core.scenario import Scenario
+from mas.core.seeds import derive_seed
+from mas.core.team import TeamSpec
+from mas.core.together import together
+from mas.graph.find import find_team
+from mas.runtime.interrupt import drains_on_interrupt
+from mas.runtime.point import Point
+from mas.runtime.team import TeamRuntime
+from mas.serving.model import BaseModel
+from mas.serving.store import ServingEngine
+from mas.serving.weights import AdapterWeights
+from mas.training.crew import open_crew, spoken, trainable_adapters
+from mas.training.evaluate import Evaluation, evaluate, summarise
+from mas.training.sampling.ledger import Ledger
+from mas.training.sampling.single import SingleDecision, play_decided
+
+SOLO = "solo"
+LEADER = "leader alone"
+Matched = Literal["calls", "tokens"]
+_SLACK = 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class VotedDecision(SingleDecision):
+    """Asks for `count` candidates and commits the most frequent output that parses, of equals the one drawn first."""
+
+    count: int = 1
+
+    async def __call__(self, point: Point) -> Payload:
+        visit = point.flow.visits(point.agent)
+        seeds = tuple(
+            derive_seed("voted", self.seed, point.turn, point.agent, visit, number) for number in range(self.count)
+        )
+        candidates = await self.runtime.ask(point, seeds, episode=self.ledger.id, temperature=self.temperature)
+        valid = [candidate for candidate in candidates if not isinstance(candidate.payload, Failure)]
+        votes = Counter(candidate.payload.model_dump_json() for candidate in valid)
+        chosen = max(valid or candidates, key=lambda candidate: votes[candidate.payload.model_dump_json()])
+        self.ledger.count(candidates)
+        self.ledger.say(point, chosen)
+        return chosen.payload
+
+
+def attempts_for(team: Evaluation, single: Evaluation, matched: Matched) -> int:
+    """The least N with which N times the single agent's calls (or tokens) are no fewer than the team's; at least 1."""
+    have, one = (team.calls, single.calls) if matched == "calls" else (team.tokens, single.tokens)
+    return max(1, ceil(have / one - _SLACK)) if one else 1
+
+
+async def best_verified(runtime: TeamRuntime, scenario: Scenario, tasks: int, count: int, *, seed: int) -> Evaluation:
+    """Sampled episodes, `count` for each task, which is solved if one of them solved it; costs are those of all."""
+    runs = [
+        await evaluate(runtime, scenario, tasks, temperature=None, seed=derive_seed("verified", seed, number))
+        for number in range(count)
+    ]
+    return summarise([_joined(episodes) for episodes in zip(*(run.episodes for run in runs), strict=True)])
+
+
+async def best_voted(runtime: TeamRuntime, scenario: Scenario, tasks: int, count: int, *, seed: int) -> Evaluation:
+    """Episodes in which every output is the most frequent of `count` sampled ones."""
+    plays = []
+    for index in range(tasks):
+        task, own = scenario.task("eval", index), derive_seed("evaluate", seed, index)
+        ledger = Ledger.open(task, own)
+        decide = VotedDecision(runtime, ledger, own, None, count)
+        plays.append(play_decided(runtime, scenario.environment(), task, ledger, decide))
+    return summarise(await together(plays, "voted"))
+
+
+BEST = {"verified": best_verified, "voted": best_voted}
+"""How the best of N is found."""
+
+
+def leader_of(team: TeamSpec) -> str:
+    """The role that says what the team does."""
+    return team.members()[team.output]
+
+
+def why_no_single(config: Config, scenario: Scenario) -> str | None:
+    """Why no single agent can play beside the team; None: it can."""
+    team = find_team(scenario, config.algorithm.team)
+    if team.seats:
+        return f"team {team.name!r} plays every seat of {scenario.name!r}: one agent would play itself"
+    if SOLO not in scenario.teams:
+        return f"scenario {scenario.name!r} has no team {SOLO!r}"
+    if len(team.members()) == 1:
+        return f"team {team.name!r} is a single agent itself"
+    return None
+
+
+def single_of(config: Config) -> Config:
+    """The same with the scenario's single agent for a team."""
+    return config.model_copy(update={"algorithm": config.algorithm.model_copy(update={"team": SOLO})})
+
+
+def led(config: Config, scenario: Scenario) -> dict[str, str]:
+    """Role of the single agent -> the adapter that the team's leader speaks through.
+
+    Raises:
+        ConfigError: nobody trains it.
+    """
+    team = find_team(scenario, config.algorithm.team)
+    name = spoken(team, config.algorithm.policy)[leader_of(team)]
+    if name is None or name not in trainable_adapters(team, config.algorithm.policy).values():
+        raise ConfigError(f"role {leader_of(team)!r}, which says what the team does, is not trained: it has no adapter")
+    return dict.fromkeys(find_team(scenario, SOLO).roles, name)
+
+
+async def beside_team(
+    config: Config,
+    scenario: Scenario,
+    base: BaseModel,
+    adapters: Mapping[str, AdapterWeights],
+    team: Evaluation,
+    *,
+    engine: ServingEngine,
+    matched: Matched = "calls",
+    temperature: float | None = 0.0,
+    told: Callable[[str], None] = lambda name: None,
+) -> dict[str, Evaluation]:
+    """The leader alone, and best of N of it, by name; N is the least that spends no less than the team.
+
+    Args:
+        team: its evaluation, which says the tasks and the budget. engine: serves both. told: each name as it begins.
+
+    Raises:
+        ConfigError: no single agent can play beside this team; says why.
+    """
+    if why := why_no_single(config, scenario):
+        raise ConfigError(f"no baselines of a single agent: {why}")
+    tasks, seed, found = len(team.episodes), config.train.seed, {}
+    crew_of = open_crew(single_of(config), scenario, base, adapters, led(config, scenario), engine=engine)
+    async with crew_of as crew:
+        with drains_on_interrupt(crew.runtime):
+            told(LEADER)
+            alone = await evaluate(crew.runtime, scenario, tasks, temperature=temperature, seed=seed)
+            found[LEADER] = alone
+            count = attempts_for(team, alone, matched)
+            for kind, play in BEST.items():
+                told(name := f"best of {count}, {kind}")
+                found[name] = await play(crew.runtime, scenario, tasks, count, seed=seed)
+    return found
+
+
+def _joined(episodes: tuple[Episode, ...]) -> Episode:
+    """The first solved episode of a task, else its first one, with what all of them cost."""
+    best = next((episode for episode in episodes if episode.success), episodes[0])
+    return msgspec.structs.replace(
+        best,
+        prompt_tokens=sum(episode.prompt_tokens for episode in episodes),
+        completion_tokens=sum(episode.completion_tokens for episode in episodes),
+        calls=sum(episode.calls for episode in episodes),
+    )

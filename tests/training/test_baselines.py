@@ -1,0 +1,128 @@
+"""Arms that are only played: what they commit, what they cost, and when they cannot be."""
+
+from collections.abc import Sequence
+
+import pytest
+from parts import runtime_of
+
+from mas.config.load import load_config
+from mas.core.errors import ConfigError
+from mas.core.records import Episode
+from mas.scenarios import build_scenario
+from mas.scenarios.policies import expert_of
+from mas.testing.scripted import ScriptedEngine
+from mas.training.baselines import attempts_for, best_verified, best_voted, leader_of, led, why_no_single
+from mas.training.evaluate import Evaluation, random_success, scripted, summarise
+
+RELAY = build_scenario(load_config(["scenario=relay"]).scenario)
+TASKS = 6
+
+
+class Says:
+    """Says the digits of the table in this order, over and over: `1` is the second digit of the table that it sees;
+    what is no digit it says as it is."""
+
+    def __init__(self, *said: str) -> None:
+        self.said, self.asked = said, 0
+
+    def __call__(self, prompt: str, adapter: str | None, seed: int) -> str:
+        word = self.said[self.asked % len(self.said)]
+        self.asked += 1
+        return prompt[1:5][int(word)] if word.isdigit() else word
+
+
+def goals() -> list[int]:
+    """Which digit of the table is right, in each task."""
+    environment, found = RELAY.environment(), []
+    for index in range(TASKS):
+        environment.reset(RELAY.task("eval", index))
+        fields = environment.observe("solo").fields
+        found.append("ABCD".index(fields["goal"]))
+    return found
+
+
+async def test_a_vote_commits_the_most_frequent_output_that_parses_and_of_equals_the_first() -> None:
+    right = goals()
+    for said, winner in ((("2", "1", "1"), 1), (("x", "x", "3"), 3), (("2", "0", "1"), 2)):
+        async with runtime_of(RELAY.teams["solo"], ScriptedEngine(Says(*said), has_chat=False)) as runtime:
+            found = await best_voted(runtime, RELAY, TASKS, 3, seed=0)
+        assert [episode.success for episode in found.episodes] == [goal == winner for goal in right]
+        assert found.calls == 3 * TASKS
+
+
+async def test_verified_is_solved_where_one_of_the_attempts_solved_it_and_costs_all_of_them() -> None:
+    right = goals()
+    # each attempt plays all tasks before the next one begins: attempt k of task t says digit (k * 6 + t) mod 4
+    async with runtime_of(RELAY.teams["solo"], ScriptedEngine(Says("0", "1", "2", "3"), has_chat=False)) as runtime:
+        one = await best_verified(runtime, RELAY, TASKS, 1, seed=0)
+    async with runtime_of(RELAY.teams["solo"], ScriptedEngine(Says("0", "1", "2", "3"), has_chat=False)) as runtime:
+        two = await best_verified(runtime, RELAY, TASKS, 2, seed=0)
+    assert [episode.success for episode in one.episodes] == [task % 4 == goal for task, goal in enumerate(right)]
+    assert [episode.success for episode in two.episodes] == [
+        goal in (task % 4, (TASKS + task) % 4) for task, goal in enumerate(right)
+    ]
+    assert (two.calls, two.tokens) == (2 * one.calls, 2 * one.tokens)
+    assert one.calls == TASKS
+
+
+def spent(calls: Sequence[int], tokens: int) -> Evaluation:
+    return summarise(
+        [
+            Episode(
+                id=str(number),
+                task="t",
+                success=False,
+                turns=(),
+                lines=(),
+                rewards={},
+                prompt_tokens=tokens,
+                completion_tokens=0,
+                calls=count,
+            )
+            for number, count in enumerate(calls)
+        ]
+    )
+
+
+def test_n_is_the_least_that_spends_no_less_than_the_team() -> None:
+    team, single = spent((4, 5), 30), spent((2, 2), 7)
+    # 9 calls against 4 a time: 2.25, so 3; 60 tokens against 14: 4.29, so 5
+    assert attempts_for(team, single, "calls") == 3
+    assert attempts_for(team, single, "tokens") == 5
+    assert attempts_for(single, single, "calls") == 1
+    assert attempts_for(single, team, "calls") == 1
+
+
+def test_the_leader_is_who_says_what_the_team_does_and_the_single_agent_speaks_through_its_adapter() -> None:
+    config = load_config(["scenario=relay"])
+    assert leader_of(RELAY.teams["team"]) == "executor"
+    assert led(config, RELAY) == {"solo": "executor"}
+    assert led(load_config(["scenario=relay", "algorithm.policy=shared"]), RELAY) == {"solo": "shared"}
+
+
+def test_teams_beside_which_no_single_agent_can_play_say_why() -> None:
+    poker, alone = load_config(["scenario=two_player"]), load_config(["scenario=relay", "algorithm.team=solo"])
+    assert why_no_single(load_config(["scenario=relay"]), RELAY) is None
+    assert "plays every seat" in str(why_no_single(poker, build_scenario(poker.scenario)))
+    assert "is a single agent itself" in str(why_no_single(alone, RELAY))
+
+
+def test_a_leader_without_an_adapter_is_refused() -> None:
+    frozen = RELAY.teams["team"].roles["executor"].model_copy(update={"trainable": False})
+    team = RELAY.teams["team"].model_copy(update={"roles": {**RELAY.teams["team"].roles, "executor": frozen}})
+    scenario = build_scenario(load_config(["scenario=relay"]).scenario)
+    object.__setattr__(scenario, "teams", {**scenario.teams, "team": team})
+    with pytest.raises(ConfigError, match="'executor', which says what the team does, is not trained"):
+        led(load_config(["scenario=relay"]), scenario)
+
+
+def test_scripts_cost_nothing_and_the_expert_solves_what_chance_does_not() -> None:
+    expert = expert_of(RELAY)
+    assert expert is not None
+    best = scripted(RELAY, expert, 20, seed=0)
+    assert best is not None
+    assert (best.success, best.turns, best.calls, best.tokens) == (1.0, 1.0, 0, 0)
+    chance = random_success(RELAY, 200, seed=0)
+    # one of four digits is right: 0.25, standard deviation 0.03
+    assert chance == pytest.approx(0.25, abs=0.1)
+    assert scripted(RELAY, lambda environment, random: None, 2, seed=0) is None
