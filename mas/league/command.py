@@ -148,7 +148,7 @@ def psro(
     start: Annotated[
         Literal["last", "base"], typer.Option(help="answers begin as the seat's last one, or with fresh adapters")
     ] = "last",
-    risk: Annotated[float, typer.Option(min=0, help="of risk_averse: mean - RISK * variance")] = 0.5,
+    risk: Annotated[float, typer.Option(min=0, help="of risk_averse: mean - RISK * variance of the mix")] = 0.5,
     enough: Annotated[float | None, typer.Option(help="stop once answers gain no more; default: never")] = None,
 ) -> None:
     """Grow a population of adapters for each seat by best answers (PSRO). The same command again goes on."""

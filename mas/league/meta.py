@@ -13,8 +13,8 @@ from mas.core.errors import ConfigError
 from mas.league.maximin import Mix, most_even_maximin
 from mas.league.payoff import Matrix
 
-Fitness = Callable[[Mix], Mix]
-"""Probabilities of the others' players -> what each own player is worth against them."""
+Fitness = Callable[[Mix, Mix], Mix]
+"""Probabilities of the own players and of the others' -> what each own player is worth."""
 
 MetaSolver = Literal["uniform", "nash", "projected_replicator", "risk_averse", "alpha_rank"]
 META_SOLVERS: tuple[MetaSolver, ...] = get_args(MetaSolver)
@@ -59,7 +59,7 @@ def solve(
         case "nash":
             return nash(first, second)
         case "projected_replicator":
-            return projected_replicator(lambda other: first @ other, lambda other: second.T @ other, first.shape)
+            return projected_replicator(lambda _, other: first @ other, lambda _, other: second.T @ other, first.shape)
         case "alpha_rank":
             return alpha_rank_of_two(first, second)
 
@@ -100,24 +100,28 @@ def projected_replicator(
     dt: float = 1e-2,
     floor: float = 1e-6,
     iterations: int = 10_000,
+    skip: int = 0,
 ) -> Mixes:
-    """Projected replicator dynamics (Lanctot et al. 2017, arXiv 1711.00832, section 3.1): the average of all steps.
+    """Projected replicator dynamics (Lanctot et al. 2017, arXiv 1711.00832, section 3.1): the average of all steps but
+    the first `skip`.
 
     x <- project(x + dt x (u - x.u)), u each player's worth against the other side; both sides begin uniform.
 
     Args:
-        own, other: worth of the first and the second side's players against a mix of the opposite side.
+        own, other: worth of the first and the second side's players.
         shape: players of each side.
         dt, iterations: the paper's codes take 1e-3 and 100,000, the same length of time in smaller steps.
         floor: least probability of each.
     """
     first, second = (np.full(size, 1 / size) for size in shape)
     total_first, total_second = np.zeros(shape[0]), np.zeros(shape[1])
-    for _ in range(iterations):
-        first, second = replicator_step(first, own(second), dt, floor), replicator_step(second, other(first), dt, floor)
-        total_first += first
-        total_second += second
-    return Mixes(total_first / iterations, total_second / iterations)
+    for step in range(iterations):
+        ours, theirs = own(first, second), other(second, first)
+        first, second = replicator_step(first, ours, dt, floor), replicator_step(second, theirs, dt, floor)
+        if step >= skip:
+            total_first += first
+            total_second += second
+    return Mixes(total_first / (iterations - skip), total_second / (iterations - skip))
 
 
 def replicator_step(mix: Mix, worth: Mix, dt: float, floor: float) -> Mix:
@@ -141,25 +145,30 @@ def _onto_simplex(values: Mix, total: float) -> Mix:
 
 
 def risk_averse(first: Matrix, second: Matrix, variances: tuple[Matrix, Matrix] | None, risk: float) -> Mixes:
-    """Mixes of players that maximise mean - risk * variance of what they get: our reading of the risk-averse
-    equilibrium of a game-theoretic framework for managing risk; replicator dynamics with that worth.
+    """Mixes that maximise p.m - risk * p.C p: the mean of what a side gets less the variance of it as of a portfolio, so
+    that players whose payoffs go against each other hedge (risk-averse equilibrium; Slumbers et al. 2022, arXiv
+    2205.15434).
 
-    The variance is over the opponent's mix and over single games. Worth is divided by the most it can be, so that the
-    dynamics run as far whatever the unit.
+    m: means of the own players against the opponent's mix. C: their covariances over that mix, and on the diagonal the
+    variance of single games, which are independent. The paper plays fictitiously; here it is replicator dynamics with
+    the gradient m - 2 risk C p, of whose steps the first half is left out. Worth is divided by the most it can be, so
+    that the dynamics run as far whatever the unit.
     """
     spread = variances or (np.zeros_like(first), np.zeros_like(second))
     largest = max(float(np.abs(first).max()), float(np.abs(second).max()))
     varies = max(float(spread[0].max()), float(spread[1].max()))
-    most = largest + abs(risk) * (largest**2 + varies) or 1.0
+    most = largest + 2 * abs(risk) * (largest**2 + varies) or 1.0
 
-    def worth(mean: Matrix, variance: Matrix) -> Fitness:
-        def against(mix: Mix) -> Mix:
-            expected = mean @ mix
-            return (expected - risk * ((variance + mean**2) @ mix - expected**2)) / most
+    def worth(payoff: Matrix, variance: Matrix) -> Fitness:
+        def of(own: Mix, other: Mix) -> Mix:
+            means = payoff @ other
+            covariance = (payoff * other) @ payoff.T - np.outer(means, means) + np.diag(variance @ other)
+            return (means - 2 * risk * covariance @ own) / most
 
-        return against
+        return of
 
-    return projected_replicator(worth(first, spread[0]), worth(second.T, spread[1].T), first.shape)
+    own, others = worth(first, spread[0]), worth(second.T, spread[1].T)
+    return projected_replicator(own, others, first.shape, skip=5_000)
 
 
 def alpha_rank(payoff: Matrix, *, alpha: float = 100.0, population: int = 50) -> Mix:

@@ -88,6 +88,24 @@ def test_risk_aversion_turns_the_stag_hunt() -> None:
     assert solve("risk_averse", tempting, tempting.T, risk=0.5).first[1] > 0.9
 
 
+def test_players_whose_payoffs_go_against_each_other_hedge() -> None:
+    # Against an even mix the first two get 1 or -1, half of each always 0; the third loses 0.1, and has no variance.
+    payoff = np.array([[1.0, -1.0], [-1.0, 1.0], [-0.1, -0.1]])
+    found = risk_averse(payoff, np.zeros((3, 2)), None, 0.5)
+    assert list(found.second) == pytest.approx([0.5, 0.5])
+    assert list(found.first) == pytest.approx([0.5, 0.5, 0.0], abs=0.02)
+    # Payoffs that go together do not hedge: only the third is safe then.
+    together = np.array([[1.0, -1.0], [1.0, -1.0], [-0.1, -0.1]])
+    assert risk_averse(together, np.zeros((3, 2)), None, 0.5).first[2] > 0.85
+
+
+def test_shares_of_two_independent_risks_are_inverse_to_their_variances() -> None:
+    # Minimise p.C p with C = diag(1, 3): p = (3/4, 1/4).
+    even, spread = np.zeros((2, 1)), np.array([[1.0], [3.0]])
+    found = risk_averse(even, even, (spread, np.zeros((2, 1))), 1.0)
+    assert list(found.first) == pytest.approx([0.75, 0.25], abs=1e-3)
+
+
 def test_the_variance_of_single_games_counts() -> None:
     even, spread = np.zeros((2, 2)), np.array([[4.0, 4.0], [0.0, 0.0]])
     found = risk_averse(even, even.T, (spread, np.zeros((2, 2))), 1.0)
@@ -243,5 +261,5 @@ def test_a_replicator_step_stays_among_probabilities(rows: list[list[float]], dt
 
 def test_the_average_of_the_dynamics_is_returned() -> None:
     first = np.array([[2.0, 0.0], [0.0, 1.0]])
-    found = projected_replicator(lambda y: first @ y, lambda x: -first.T @ x, (2, 2), dt=1e-2, iterations=20_000)
+    found = projected_replicator(lambda _, y: first @ y, lambda _, x: -first.T @ x, (2, 2), dt=1e-2, iterations=20_000)
     assert list(found.first) == pytest.approx([1 / 3, 2 / 3], abs=0.02)
