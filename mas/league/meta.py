@@ -145,8 +145,9 @@ def _onto_simplex(values: Mix, total: float) -> Mix:
 
 
 def risk_averse(first: Matrix, second: Matrix, variances: tuple[Matrix, Matrix] | None, risk: float) -> Mixes:
-    """Mixes that maximise p.m - risk * p.C p: the mean of what a side gets less its variance, as of a portfolio, so that
-    players whose payoffs go against each other hedge (risk-averse equilibrium; Slumbers et al., arXiv 2205.15434).
+    """Mixes that maximise p.m - risk * p.C p: the mean of what a side gets less its variance, as of a portfolio.
+
+    Players whose payoffs go against each other hedge. Risk-averse equilibrium; Slumbers et al., arXiv 2205.15434.
 
     m: means of the own players against the opponent's mix. C: their covariances over that mix, and on the diagonal the
     variance of single games, which are independent. The paper plays fictitiously; here it is replicator dynamics with
