@@ -23,10 +23,12 @@ from mas.bus.command import deadletters
 from mas.bus.record import JOURNAL_NAME, journal_at
 from mas.config.load import load_run_config
 from mas.core.errors import Halted, MasError, RunDirectoryError
+from mas.core.printable import printable
 from mas.evaluating import evaluate
 from mas.graph.find import find_team
 from mas.league.command import league
 from mas.observe.command import timeline
+from mas.observe.trust_option import Trust
 from mas.overrides import PLAYING, Overrides, RunDir, check_used, configured
 from mas.person.command import play
 from mas.playing import BUS_HELP, BusCa, BusStore, agent, on_bus, run, stop
@@ -75,7 +77,7 @@ def main() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(141)
     except MasError as error:
-        Console(stderr=True).print(Text(f"error: {error}", style="red"), soft_wrap=True)
+        Console(stderr=True).print(Text(printable(f"error: {error}"), style="red"), soft_wrap=True)
         sys.exit(2)
 
 
@@ -88,6 +90,7 @@ def train(
     wait: Annotated[
         float | None, typer.Option(min=0, help="seconds that an agent's process may be gone, with --bus; default: 300")
     ] = None,
+    trust: Trust = False,
 ) -> None:
     """Train a team. The same command again goes on with a run that was stopped or killed."""
     if ASKED in (overrides or []):
@@ -132,6 +135,7 @@ def serve(
             help=f"keep requests to the team in this file or a directory's {JOURNAL_NAME}; after a kill they go on",
         ),
     ] = None,
+    trust: Trust = False,
 ) -> None:
     """Serve a run's base, adapters and team over an OpenAI-compatible endpoint, until Ctrl-C."""
     config = load_run_config(run_dir, overrides or [])
@@ -185,9 +189,9 @@ def base(overrides: Overrides = None) -> None:
 
 
 @app.command()
-def report(run_dir: RunDir) -> None:
+def report(run_dir: RunDir, trust: Trust = False) -> None:
     """Write RUN_DIR/report.html: curves, conversations before and after, the team, and how to do it again."""
-    config = load_run_config(run_dir)
+    config = load_run_config(run_dir, uses=["code", "file"])
     scenario = configured_scenario(config)
     spec = find_team(scenario, config.algorithm.team)
     from mas.graph.plan import compile_team
@@ -206,6 +210,7 @@ def export(
     overrides: Overrides = None,
     out: Annotated[Path, typer.Option(help="a new directory for ROLE.sft.jsonl and ROLE.dpo.jsonl")] = Path("export"),
     tasks: Annotated[int, typer.Option(min=1, help="training tasks to sample")] = 16,
+    trust: Trust = False,
 ) -> None:
     """Write completions to imitate and pairs to prefer, role by role, from trees of a trained team."""
     config = load_run_config(run_dir, overrides or [])

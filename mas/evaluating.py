@@ -18,6 +18,7 @@ from mas.core.errors import ConfigError
 from mas.core.scenario import Scenario
 from mas.graph.find import find_team
 from mas.observe.progress import counting
+from mas.observe.trust_option import Trust
 from mas.overrides import PLAYING, Overrides, RunDir, Sampled, check_used, transferred
 from mas.scenarios.attempts import configured_scenario
 from mas.scenarios.policies import expert_of, random_policy
@@ -56,6 +57,7 @@ def evaluate(
     matched: Annotated[
         Literal["calls", "tokens"], typer.Option(help="what best of N spends no less of than the team")
     ] = "calls",
+    trust: Trust = False,
 ) -> None:
     """Evaluate a trained team on held-out tasks, next to the same team untrained."""
     check_used("eval", overrides or [], (*PLAYING, "train.eval_tasks"))

@@ -18,6 +18,7 @@ from mas.config.peers import check_peers
 from mas.core.errors import ConfigError
 from mas.core.scenario import Scenario
 from mas.graph.find import find_team
+from mas.observe.trust_option import Trust
 from mas.overrides import OVERRIDES_HELP, PLAYING, Sampled, check_named, check_used, configured
 from mas.scenarios.attempts import configured_scenario
 from mas.scenarios.fits import check_fits
@@ -54,6 +55,7 @@ def run(
             help=f"write it down in this file or a directory's {JOURNAL_NAME}; after a kill the same command goes on",
         ),
     ] = None,
+    trust: Trust = False,
 ) -> None:
     """Play one episode and print the conversation: of a trained run, or without RUN_DIR of an untrained team."""
     run_dir, config, scenario = _played("run", words or [])
@@ -108,6 +110,7 @@ def agent(
     store: Annotated[str, typer.Option(envvar=STORE, help=_STORE_HELP)] = "",
     trace: Trace = None,
     trace_content: TraceContent = False,
+    trust: Trust = False,
 ) -> None:
     """Speak for one agent of a team on a bus that processes share, until Ctrl-C; `mas run --bus` plays the team.
 

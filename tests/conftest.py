@@ -30,15 +30,12 @@ BaseFor = Callable[..., BaseModel]
 
 @pytest.fixture(scope="session", autouse=True)
 def mas_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """The cache directory of this session; subprocesses find it in MAS_CACHE."""
+    """The cache directory of this session; subprocesses find it in MAS_CACHE, and what is trusted beside it."""
     path = tmp_path_factory.mktemp("cache")
-    before = os.environ.get("MAS_CACHE")
-    os.environ["MAS_CACHE"] = str(path)
-    yield path
-    if before is None:
-        del os.environ["MAS_CACHE"]
-    else:
-        os.environ["MAS_CACHE"] = before
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MAS_CACHE", str(path))
+        patch.setenv("XDG_CONFIG_HOME", str(path / "config"))
+        yield path
 
 
 @pytest.fixture(scope="session")

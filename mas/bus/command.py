@@ -14,6 +14,7 @@ from mas.bus.record import JOURNAL_NAME, Record, State, journal_at, read_records
 from mas.bus.wire import read_plain
 from mas.core.errors import JournalError
 from mas.core.naming import listed
+from mas.core.printable import printable
 
 _SHOWN = 200
 """Characters of a payload that a row shows."""
@@ -54,7 +55,7 @@ def _table(records: list[Record], *, is_private_shown: bool) -> Table:
         died = datetime.fromtimestamp(record.ended_at or record.at, UTC).isoformat(sep=" ", timespec="seconds")
         payload = _payload(plain, is_private_shown=is_private_shown)
         words = (record.id, plain["source"], plain["target"], plain["kind"], str(record.tries), died[:19], record.cause)
-        table.add_row(*(Text(word) for word in (*words, payload)))
+        table.add_row(*(Text(printable(word)) for word in (*words, payload)))
     return table
 
 

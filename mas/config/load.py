@@ -8,14 +8,12 @@ grammar. Without `scenario=`, `scenario.name=NAME` chooses the preset of that na
 Leaves out on purpose: sweeps, deletions and Hydra's own settings. A scenario's own options are checked by the scenario.
 """
 
-import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from importlib import resources
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
-import yaml
 from hydra import compose, initialize_config_module
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -25,19 +23,19 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from pydantic import ValidationError
 
+from mas.config.access import CONFIG_FILE, KINDS, TEAM_FILE, Kind
 from mas.config.idle import why_idle
+from mas.config.literal import literal
 from mas.config.options import Config
 from mas.config.problems import bridged_id, describe, unknown_key
 from mas.config.recipes import RECIPES
+from mas.config.stored import read_stored
+from mas.config.trust import check_stored
 from mas.core.errors import ConfigError, RunDirectoryError
 from mas.core.naming import did_you_mean
 
 GROUPS = ("scenario", "algorithm", "engine")
-_CONFIG_FILE = "config.yaml"
-_TEAM_FILE = "team.yaml"
 _PRESETS = "mas.conf"
-_PLAIN = re.compile(r"[A-Za-z_/][\w./-]*", re.ASCII)
-"""Texts that Hydra reads as they are."""
 
 
 def presets(group: str) -> list[str]:
@@ -63,24 +61,27 @@ def load_config(overrides: Sequence[str] = ()) -> Config:
     return config
 
 
-def load_run_config(run: Path, overrides: Sequence[str] = ()) -> Config:
+def load_run_config(run: Path, overrides: Sequence[str] = (), *, uses: Collection[Kind] = KINDS) -> Config:
     """The configuration stored in a run directory, with overrides put over it; a team from a file is the run's copy.
+
+    What is stored is text: nothing in it is interpolated, and what it names outside of the run must be allowed
+    (`mas.config.trust`).
+
+    Args:
+        uses: what the caller may do with it; other kinds of accesses need not be allowed.
 
     Raises:
         RunDirectoryError: there is no run, or its configuration cannot be read.
         ConfigError: as `load_config`; presets cannot be chosen here.
+        TrustError: the run names a server, a model, code or a path outside that the user has not allowed.
     """
-    path = run / _CONFIG_FILE
+    path = run / CONFIG_FILE
     try:
-        stored = yaml.safe_load(path.read_text(encoding="utf-8"))
+        stored = read_stored(path)
     except OSError as error:
-        near = [other.parent.name for other in run.parent.glob(f"*/{_CONFIG_FILE}")]
+        near = [other.parent.name for other in run.parent.glob(f"*/{CONFIG_FILE}")]
         hint = f" {did_you_mean(run.name, near)}" if near else " Train one first: mas train run_dir=" + str(run)
-        raise RunDirectoryError(f"Run directory {run} holds no run (no {_CONFIG_FILE}).{hint}") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise RunDirectoryError(f"{path} cannot be read: {error}") from error
-    if not isinstance(stored, dict):
-        raise RunDirectoryError(f"{path} holds no configuration; restore it, or train a new run elsewhere")
+        raise RunDirectoryError(f"Run directory {run} holds no run (no {CONFIG_FILE}).{hint}") from error
     parsed = [_parse(override) for override in overrides]
     for override in parsed:
         if override.key_or_group in GROUPS:
@@ -88,23 +89,65 @@ def load_run_config(run: Path, overrides: Sequence[str] = ()) -> Config:
                 f"{override.input_line!r}: a run keeps its {override.key_or_group}; "
                 f"change single values such as {override.key_or_group}.name=NAME, or train a new run"
             )
-    config = _validated(_with_values(OmegaConf.create(stored), parsed))
-    kept = run / _TEAM_FILE
-    if not config.algorithm.team.endswith((".yaml", ".yml")) or not kept.is_file():
-        return config
-    return config.model_copy(update={"algorithm": config.algorithm.model_copy(update={"team": str(kept)})})
+    values = {override.key_or_group: _plain_value(override) for override in parsed}
+    for override in parsed:
+        _put(stored, override, values[override.key_or_group])
+    config = _checked(stored)
+    named = {key for override in parsed for key, _ in leaves(values[override.key_or_group], override.key_or_group)}
+    kept = run / TEAM_FILE
+    if config.algorithm.team.endswith((".yaml", ".yml")) and kept.is_file() and "algorithm.team" not in named:
+        config = config.model_copy(update={"algorithm": config.algorithm.model_copy(update={"team": str(kept)})})
+    check_stored(config, run, named, uses)
+    return config
+
+
+def _plain_value(override: Override) -> Any:
+    """What an override says, with interpolations of its own resolved: they cannot reach stored values."""
+    try:
+        plain: Any = OmegaConf.to_container(OmegaConf.create([override.value()]), resolve=True)
+    except OmegaConfBaseException as error:
+        first = str(error).strip().splitlines()[0]
+        raise ConfigError(f"{override.input_line!r} refers to a value that cannot be found: {first}") from error
+    return plain[0]
+
+
+def _put(stored: dict[Any, Any], override: Override, value: Any) -> None:
+    """Set a dotted key; a mapping is merged into the one that is there."""
+    *parents, last = override.key_or_group.split(".")
+    node: Any = stored
+    for part in parents:
+        child = node[int(part)] if isinstance(node, list) and part.isdigit() and int(part) < len(node) else None
+        if isinstance(node, dict):
+            child = node.get(part)
+            if child is None:
+                child = node[part] = {}
+        if not isinstance(child, dict | list):
+            raise ConfigError(f"{override.input_line!r} cannot be set: {part!r} holds {child!r}, which has no keys")
+        node = child
+    if isinstance(node, list):
+        if not last.isdigit() or int(last) >= len(node):
+            raise ConfigError(f"{override.input_line!r} cannot be set: a list of {len(node)} has no {last!r}")
+        node[int(last)] = value
+    else:
+        node[last] = _merged(node.get(last), value)
+
+
+def _merged(old: Any, new: Any) -> Any:
+    if not (isinstance(old, dict) and isinstance(new, dict)):
+        return new
+    return old | {key: _merged(old.get(key), value) for key, value in new.items()}
 
 
 def overrides_of(config: Config) -> list[str]:
     """The shortest overrides that make this configuration, values without effect left out."""
     name, algorithm = config.scenario.name, config.algorithm.name
-    chosen = [f"scenario={name}" if name in presets("scenario") else f"scenario.name={_literal(name)}"]
+    chosen = [f"scenario={name}" if name in presets("scenario") else f"scenario.name={literal(name)}"]
     chosen.append(f"algorithm={algorithm if algorithm in presets('algorithm') else Config().algorithm.name}")
     chosen.append(f"engine={config.engine.name}")
     usual = dict(leaves(load_config(chosen).model_dump(mode="json")))
     wanted = leaves(config.model_dump(mode="json"))
     return chosen + [
-        f"{key}={_literal(value)}"
+        f"{key}={literal(value)}"
         for key, value in wanted
         if usual.get(key, ...) != value and why_idle(key, config) is None
     ]
@@ -201,12 +244,17 @@ def _with_values(config: DictConfig, values: Iterable[Override]) -> DictConfig:
 
 def _validated(config: DictConfig) -> Config:
     try:
-        return Config.model_validate(OmegaConf.to_container(config, resolve=True))
-    except ValidationError as error:
-        raise ConfigError(" ".join(describe(detail) for detail in error.errors())) from None
+        return _checked(OmegaConf.to_container(config, resolve=True))
     except OmegaConfBaseException as error:
         first = str(error).strip().splitlines()[0]
         raise ConfigError(f"a value refers to another one that cannot be found: {first}") from error
+
+
+def _checked(values: Any) -> Config:
+    try:
+        return Config.model_validate(values)
+    except ValidationError as error:
+        raise ConfigError(" ".join(describe(detail) for detail in error.errors())) from None
 
 
 def leaves(value: Any, prefix: str = "") -> list[tuple[str, Any]]:
@@ -220,20 +268,3 @@ def leaves(value: Any, prefix: str = "") -> list[tuple[str, Any]]:
     for key, item in value.items():
         found += leaves(item, f"{prefix}.{key}" if prefix else str(key))
     return found
-
-
-def _literal(value: Any) -> str:
-    """A value in Hydra's grammar."""
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, str):
-        escaped = value.replace("\\", "\\\\").replace("'", "\\'")
-        is_plain = _PLAIN.fullmatch(value) and value.lower() not in ("null", "true", "false", "nan", "inf")
-        return value if is_plain else f"'{escaped}'"
-    if isinstance(value, list):
-        return f"[{','.join(_literal(item) for item in value)}]"
-    if isinstance(value, dict):
-        return "{" + ",".join(f"{key}:{_literal(item)}" for key, item in value.items()) + "}"
-    return repr(value)

@@ -29,6 +29,7 @@
     ├── ToolRefused            a call of a tool that cannot be read, is not possible, or failed
     ├── BudgetExceeded         a call that would spend more than a budget holds
     ├── RunDirectoryError      a run directory that cannot be used
+    ├── TrustError             stored files name a server, code or a path outside that the user has not allowed
     ├── CheckpointError        a checkpoint that is corrupt or of another run
     ├── SandboxError           model-written code cannot be run safely on this machine, or its sandbox broke
     ├── TrainingError          a learning step that broke its own rules
@@ -152,6 +153,10 @@ class BudgetExceeded(MasError):
 
 class RunDirectoryError(MasError):
     """A run directory that cannot be created, written or resumed."""
+
+
+class TrustError(MasError):
+    """Stored files name a server, a model, code or a path outside, and the user has not allowed it."""
 
 
 class CheckpointError(MasError):

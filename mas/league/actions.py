@@ -11,6 +11,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from mas.config.trust import remember
 from mas.core.errors import ConfigError, RunDirectoryError
 from mas.core.naming import did_you_mean
 from mas.league.export import export_tournament
@@ -18,12 +19,13 @@ from mas.league.games import open_world
 from mas.league.gate import ancestors
 from mas.league.growth_terms import FILE, GrowthTerms, command_of
 from mas.league.playing import played
-from mas.league.pool import FORGETTING, GATE, GateTerms, enter, play_ancestors, pool_game
+from mas.league.pool import FORGETTING, GATE, GateTerms, enter, member_source, play_ancestors, pool_game
 from mas.league.records import Member
 from mas.league.sources import pinned
 from mas.league.standings import Order, Table, standings
 from mas.league.statistics import bonferroni, games_needed, holm
 from mas.league.store import Store
+from mas.league.stored import accesses_of_player, check_sources, members_beside
 from mas.league.tell import (
     differences,
     forgetting,
@@ -52,6 +54,7 @@ def play_tournament(
     if with_members:
         with _opened(league) as store:
             members = {one.name: one.source for one in store.members()}
+            check_sources(members, league)
             usual = pool_game(store)
         if twice := sorted(members.keys() & terms.players.keys()):
             raise ConfigError(f"--player {twice[0]}: a member has that name; choose another one")
@@ -135,11 +138,12 @@ def write_tournament(
 
 def enter_member(league: str, keep: Path | None, candidate: Member, game: str, gate: GateTerms, at_once: int) -> bool:
     """Let a candidate play for its place, and print what came of it; whether it is a member now."""
-    if keep is None and "://" in league:
-        raise ConfigError(f"--league {league} is no file beside which adapters could lie: say where, --keep DIR")
-    keep = keep or Path(league).with_suffix(".members")
+    keep = keep or members_beside(league)
     with closing(Store.open(league)) as store:
+        check_sources({one.name: one.source for one in store.members()}, league)
         verdict = enter(store, keep, candidate, game, gate, at_once)
+        if verdict.passes:
+            remember(accesses_of_player(candidate.name, member_source(keep, candidate), league))
     Console().print(verdict_line(candidate.name, verdict), markup=False, highlight=False, soft_wrap=True)
     return verdict.passes
 
@@ -153,6 +157,7 @@ def print_members(league: str) -> None:
 def print_forgetting(league: str, name: str, games: int, seed: int, confidence: float, at_once: int) -> None:
     """Let a member play its ancestors, and print what it has forgotten."""
     with _opened(league) as store:
+        check_sources({one.name: one.source for one in store.members()}, league)
         member, found = play_ancestors(store, name, games=games, seed=seed, at_once=at_once)
         Console().print(forgetting(member, ancestors(store.members(), member.name), found, confidence))
 

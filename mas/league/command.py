@@ -7,6 +7,8 @@ from typing import Annotated, Literal
 import typer
 
 from mas.core.errors import ConfigError
+from mas.core.printable import printable
+from mas.observe.trust_option import Trust
 
 league = typer.Typer(name="league", help="Tournaments of a game, and a pool of members.", no_args_is_help=True)
 
@@ -34,6 +36,7 @@ def run(
     seed: Annotated[int, typer.Option(help="of all deals and of players that draw")] = 0,
     at_once: AtOnce = 64,
     order: Order = "rating",
+    trust: Trust = False,
 ) -> None:
     """Play a tournament, or what is left of it, and print its table."""
     sources = _named(player or [])
@@ -65,6 +68,7 @@ def enter(
         Path | None, typer.Option(metavar="DIR", help="where members' adapters are kept; default: beside the league")
     ] = None,
     at_once: AtOnce = 64,
+    trust: Trust = False,
 ) -> None:
     """Let a candidate play for a place among the league's members. Exit code 1: it is not let in."""
     from mas.league.actions import enter_member
@@ -96,6 +100,7 @@ def forgetting(
     confidence: Confidence = 0.95,
     seed: Annotated[int, typer.Option(help="of all deals and of players that draw")] = 0,
     at_once: AtOnce = 64,
+    trust: Trust = False,
 ) -> None:
     """Let a member play all its ancestors: whether it can still do what they were let in for."""
     from mas.league.actions import print_forgetting
@@ -120,6 +125,7 @@ def respond(
     ] = False,
     seed: Annotated[int, typer.Option(help="of the deals of these games")] = 0,
     at_once: AtOnce = 64,
+    trust: Trust = False,
 ) -> None:
     """Train an answer to one player, and say what it gets: a lower bound of how exploitable that player is."""
     from mas.league.actions import print_response
@@ -150,6 +156,7 @@ def psro(
     ] = "last",
     risk: Annotated[float, typer.Option(min=0, help="of risk_averse: mean - RISK * variance of the mix")] = 0.5,
     enough: Annotated[float | None, typer.Option(help="stop once answers gain no more; default: never")] = None,
+    trust: Trust = False,
 ) -> None:
     """Grow a population of adapters for each seat by best answers (PSRO). The same command again goes on."""
     from mas.league.actions import grow_populations
@@ -199,7 +206,7 @@ def match(
     if game and between:
         raise ConfigError("--between lists games, and a game is told: leave one of them out")
     for line in [tell_game(place, name, game)] if game else list_games(place, name, between):
-        typer.echo(line)
+        typer.echo(printable(line))
 
 
 @league.command()

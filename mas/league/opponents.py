@@ -11,7 +11,7 @@ import re
 from collections.abc import AsyncIterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager, closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import fsum
 from pathlib import Path
 from random import Random
@@ -28,16 +28,15 @@ from mas.league.match import Player, asked
 from mas.league.matchmaking import Distribution, draw, matched
 from mas.league.runs import LoadedRun, base_parts, game_id, load_run, seated
 from mas.league.scripted import AtRandom, Scripted, scripted
-from mas.league.sources import RunSource, pinned
+from mas.league.sources import CHAT, RunSource, pinned
 from mas.league.store import Store
+from mas.league.stored import check_sources
 from mas.serving.model import BaseModel
 from mas.serving.store import ServingEngine
 from mas.training.checkpoint import list_checkpoints
 from mas.training.opponents import FILE, kept_players
 from mas.training.sampling.opposing import Opponent
 from mas.training.saved import adapter_directories
-
-CHAT = "openai:"
 
 
 class LeaguePool:
@@ -157,13 +156,18 @@ def open_pool(config: Config, scenario: Scenario) -> LeaguePool | None:
     Raises:
         ConfigError: there is no such league, two of one name, or what `LeaguePool` refuses.
         CheckpointError: the opponents of the latest checkpoint cannot be read.
+        TrustError: those of the league or the checkpoint use what the user has not allowed.
     """
     options = config.algorithm.opponents
     if options is None:
         return None
     checkpoints = list_checkpoints(Path(config.run_dir) / "checkpoints")
     if checkpoints and (checkpoints[-1] / FILE).is_file():
-        return LeaguePool(config, scenario, options, kept_players((checkpoints[-1] / FILE).read_bytes()))
+        kept = kept_players((checkpoints[-1] / FILE).read_bytes())
+        named = {_unpinned(source) for source in options.players.values()}
+        unnamed = {name: source for name, source in kept.items() if _unpinned(source) not in named}
+        check_sources(unnamed, options.league or config.run_dir)
+        return LeaguePool(config, scenario, options, kept)
     players: dict[str, str] = {}
     if options.league is not None:
         if "://" not in options.league and not Path(options.league).is_file():
@@ -172,9 +176,16 @@ def open_pool(config: Config, scenario: Scenario) -> LeaguePool | None:
             )
         with closing(Store.open(options.league)) as store:
             players = {member.name: member.source for member in store.members()}
+        check_sources(players, options.league)
     if twice := sorted(players.keys() & options.players.keys()):
         raise ConfigError(f"algorithm.opponents.players has {twice[0]!r}, and a member has that name: choose another")
     return LeaguePool(config, scenario, options, {**players, **options.players})
+
+
+def _unpinned(source: str) -> str:
+    """A run without its step; any other source as it is."""
+    run = RunSource.parse(source)
+    return source if run is None else str(replace(run, step=None))
 
 
 def _plain(name: str) -> str:

@@ -64,7 +64,7 @@ def enter(store: Store, keep: Path, candidate: Member, game: str, gate: GateTerm
     run, mark = RunSource.parse(source), ""
     if run is not None:
         mark = f" {_copied(run, keep / candidate.name)}"
-        source = str(RunSource(keep / candidate.name, is_greedy=run.is_greedy))
+        source = member_source(keep, candidate)
         candidate = msgspec.structs.replace(candidate, source=source, step=run.step or 0)
     terms = Terms(
         game=game,
@@ -92,6 +92,12 @@ def enter(store: Store, keep: Path, candidate: Member, game: str, gate: GateTerm
     elif run is not None:
         shutil.rmtree(keep / candidate.name)
     return verdict
+
+
+def member_source(keep: Path, member: Member) -> str:
+    """The source of a member: of a run, its copy."""
+    run = RunSource.parse(member.source)
+    return member.source if run is None else str(RunSource(keep / member.name, is_greedy=run.is_greedy))
 
 
 def play_ancestors(store: Store, name: str, *, games: int, seed: int, at_once: int) -> tuple[Member, list[Game]]:

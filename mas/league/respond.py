@@ -129,7 +129,7 @@ def response_config(source: str, game: str, overrides: Sequence[str]) -> Config:
         chosen = [f"scenario={name}", *([f"scenario.options.game={kind}"] if kind else [])]
         usual = [] if any(word.startswith("algorithm=") for word in overrides) else ["algorithm=spiral", *_GROUPS]
         return load_config([*chosen, *usual, *overrides])
-    stored = load_run_config(run.path)
+    stored = load_run_config(run.path, uses=())
     more = _GROUPS if stored.algorithm.advantage.baseline == "running" else ()
     config = load_run_config(run.path, [*_ITS_OWN, *more, *overrides])
     if game not in ("", known := game_id(config.scenario)):

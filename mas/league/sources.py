@@ -11,6 +11,8 @@ from mas.league.games import World
 from mas.league.match import Player
 from mas.league.scripted import KINDS, scripted
 
+CHAT = "openai:"
+"""What sources begin with that are models of a server."""
 RUNS = ("run", "greedy")
 """Sources that are runs; the second plays the likeliest instead of drawing as it was trained."""
 _STEP = re.compile(r"(?P<path>.+)@(?P<step>\d+)")
@@ -98,7 +100,7 @@ async def open_players(
             run = RunSource.parse(source)
             if run is not None:
                 runs[name] = run
-            elif source.startswith("openai:"):
+            elif source.startswith(CHAT):
                 from mas.league.chat import open_chat
 
                 players[name] = await stack.enter_async_context(open_chat(source))

@@ -93,9 +93,14 @@ def _write_synced(path: Path, content: bytes, mode: int = 0o666) -> None:
         os.fsync(file.fileno())
 
 
-def _check_relative(name: str) -> None:
+def is_relative(name: str) -> bool:
+    """Whether a name stands for a file inside a directory, whatever the directory."""
     parts = PurePosixPath(name).parts
-    if not parts or name.startswith("/") or ".." in parts:
+    return bool(parts) and not name.startswith("/") and ".." not in parts
+
+
+def _check_relative(name: str) -> None:
+    if not is_relative(name):
         raise ValueError(f"{name!r} is no file name inside the directory; use a relative name such as 'planner/a.bin'.")
 
 

@@ -6,8 +6,10 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from mas.config.trust import check_links
 from mas.core.errors import RunDirectoryError
 from mas.observe.span_names import SPANS_NAME
+from mas.observe.trust_option import Trust
 
 _ROWS, _PAGE_ROWS = 200, 5_000
 
@@ -22,12 +24,16 @@ def timeline(
         int | None, typer.Option(min=0, help=f"spans shown, 0: all; default {_ROWS}, on a page {_PAGE_ROWS}")
     ] = None,
     html: Annotated[Path | None, typer.Option(metavar="FILE", help="write a page with all traces instead")] = None,
+    trust: Trust = False,
 ) -> None:
     """Show what a traced run did as a waterfall; files of several processes come together by their trace."""
     from mas.observe.span_records import read_spans
     from mas.observe.timeline import traces_of
     from mas.observe.timeline_pages import print_list, print_waterfall, write_page
 
+    for place in places:
+        if place.is_dir():
+            check_links(place)
     log = read_spans(places)
     traces = traces_of(log.spans)
     chosen = [one for one in traces if one.id.startswith(trace)]

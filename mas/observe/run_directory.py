@@ -22,6 +22,8 @@ from typing import Any
 
 import yaml
 
+from mas.config.stored import read_stored
+from mas.config.trust import check_links
 from mas.core.errors import ConfigError, RunDirectoryError
 from mas.core.naming import did_you_mean
 from mas.observe.atomic import remove_leftovers, write_text_atomic
@@ -73,9 +75,12 @@ class RunDirectory:
             RunDirectoryError: the path is a file or not writable, another process holds it, it holds something and
                 `resume` is False, or it holds no run or one with another configuration and `resume` is True.
             ConfigError: the configuration holds what YAML cannot.
+            TrustError: a link in it leads out of it, and the user has not allowed that.
         """
         text = _as_yaml(config)
         _check_content(path, resume=resume)
+        if resume:
+            check_links(path)
         lock = _locked(path)
         try:
             _check_content(path, resume=resume)
@@ -158,7 +163,7 @@ def _locked(path: Path) -> int:
     """Descriptor of the locked `.lock`, which holds the process id of its owner. Writing it proves write access."""
     try:
         path.mkdir(parents=True, exist_ok=True)
-        lock = os.open(path / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
+        lock = os.open(path / ".lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
     except OSError as error:
         raise _not_writable(path, error) from error
     try:
@@ -186,11 +191,9 @@ def _not_writable(path: Path, error: OSError) -> RunDirectoryError:
 
 def _check_config(path: Path, config: Mapping[str, Any], may_differ: Collection[str], usual: Mapping[str, Any]) -> None:
     try:
-        stored = yaml.safe_load(path.read_text())
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise RunDirectoryError(f"{path} is no YAML ({error}). Restore it, or start a new run elsewhere.") from error
-    if not isinstance(stored, dict):
-        raise RunDirectoryError(f"{path} holds no configuration. Restore it, or start a new run elsewhere.")
+        stored = read_stored(path)
+    except OSError as error:
+        raise RunDirectoryError(f"{path} cannot be read: {error.strerror}") from error
     found = differences(stored, config, may_differ, usual)
     if not found:
         return

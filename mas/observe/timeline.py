@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
+from mas.core.printable import printable
 from mas.observe.span_records import SpanEvent, SpanRecord
 
 _MISSING = "(missing)"
@@ -137,4 +138,4 @@ def _note(attributes: Mapping[str, object]) -> str:
 
 def spoken(attributes: Mapping[str, object]) -> str:
     """Attributes in one line."""
-    return ", ".join(f"{name.removeprefix('mas.')} {value}" for name, value in attributes.items())
+    return printable(", ".join(f"{name.removeprefix('mas.')} {value}" for name, value in attributes.items()))

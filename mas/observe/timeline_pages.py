@@ -15,6 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from mas.core.errors import RunDirectoryError
+from mas.core.printable import printable
 from mas.observe.atomic import write_text_atomic
 from mas.observe.timeline import Row, Trace, spoken
 
@@ -106,7 +107,7 @@ def render_page(traces: Sequence[Trace], *, dropped: int = 0, most: int = 0) -> 
 
 def _title(trace: Trace) -> str:
     note = trace.rows[0].note if trace.rows else ""
-    return f"{trace.name} {note}".strip()
+    return printable(f"{trace.name} {note}".strip())
 
 
 def _when(trace: Trace) -> str:
@@ -122,11 +123,11 @@ def _place(row: Row, trace: Trace) -> tuple[float, float]:
 
 def _named(row: Row) -> Text:
     name = Text("  " * row.depth)
-    name.append(row.name, style="bold red" if row.error else "bold" if row.depth == 0 else "")
+    name.append(printable(row.name), style="bold red" if row.error else "bold" if row.depth == 0 else "")
     if row.note:
-        name.append(f"  {row.note}", style="dim")
+        name.append(printable(f"  {row.note}"), style="dim")
     if row.error:
-        name.append(f"  {row.error}", style="red")
+        name.append(printable(f"  {row.error}"), style="red")
     if row.links:
         name.append(f"  {len(row.links)} linked", style="dim")
     return name

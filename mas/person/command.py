@@ -21,6 +21,7 @@ from mas.core.scenario import Scenario
 from mas.core.seeds import derive_seed
 from mas.core.team import TeamSpec
 from mas.graph.find import find_team
+from mas.observe.trust_option import Trust
 from mas.overrides import OVERRIDES_HELP, check_used
 from mas.scenarios import find_scenario
 from mas.scenarios.attempts import configured_scenario
@@ -76,6 +77,7 @@ def play(
     seed: Annotated[int, typer.Option(help="of what the others draw")] = 0,
     sampled: Annotated[bool, typer.Option("--sampled", help="the model samples instead of speaking greedily")] = False,
     reveal: Annotated[bool, typer.Option("--reveal", help="show the whole world at the end")] = False,
+    trust: Trust = False,
 ) -> None:
     """Play along at the terminal. You see what your role or seat sees; Ctrl-D ends the play."""
     asked = Asked(name, words or [], people or [], others, run_dir, task, seed, sampled, reveal, size)

@@ -17,6 +17,9 @@ from mas.serving.norms import quicken_norms
 from mas.serving.slots import Attention
 from mas.serving.tokenizer import HubTokenizer
 
+_NO_CODE = {"trust_remote_code": False}
+"""A model is weights and text: code that comes with it is never run, and weights are never unpickled."""
+
 
 @dataclass(frozen=True, slots=True)
 class ModelText:
@@ -78,7 +81,8 @@ def load_base(options: ModelOptions, path: str | Path | None = None) -> BaseMode
     text = load_text(options, path)
     device = _device(options.device)
     try:
-        model: Any = AutoModelForCausalLM.from_pretrained(source, dtype=getattr(torch, options.dtype))
+        dtype = getattr(torch, options.dtype)
+        model: Any = AutoModelForCausalLM.from_pretrained(source, dtype=dtype, **_NO_CODE, use_safetensors=True)
     except (OSError, ValueError, KeyError) as error:
         raise _unloadable(source, error) from error
     model.to(device)
@@ -104,8 +108,8 @@ def load_text(options: ModelOptions, path: str | Path | None = None) -> ModelTex
     _check_source(source)
     disable_progress_bar()  # type: ignore[no-untyped-call]  # transformers annotates in part
     try:
-        tokenizer = AutoTokenizer.from_pretrained(source)
-        config = AutoConfig.from_pretrained(source)
+        tokenizer = AutoTokenizer.from_pretrained(source, **_NO_CODE)
+        config = AutoConfig.from_pretrained(source, **_NO_CODE)
     except (OSError, ValueError, KeyError) as error:
         raise _unloadable(source, error) from error
     try:

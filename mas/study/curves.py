@@ -53,7 +53,7 @@ def read_run(path: Path) -> Run:
     Raises:
         RunDirectoryError: it is none, it has no metrics yet, or its files are damaged.
     """
-    config = load_run_config(path)
+    config = load_run_config(path, uses=["file"])
     lines = read_metrics(path / "metrics.jsonl")
     if not lines:
         raise RunDirectoryError(f"Run directory {path} holds no metrics yet. Train on: mas train run_dir={path}")

@@ -19,7 +19,7 @@ import safetensors.torch
 from torch import Tensor
 
 from mas.core.errors import CheckpointError
-from mas.observe.atomic import write_directory_atomic
+from mas.observe.atomic import is_relative, write_directory_atomic
 from mas.serving.lora import AdapterBank
 from mas.serving.peft_files import from_directory, to_files
 from mas.serving.weights import AdapterWeights
@@ -123,6 +123,8 @@ def verify_checkpoint(path: Path) -> Progress:
     try:
         sums = json.loads((path / _MANIFEST).read_text())
         for name, wanted in sums.items():
+            if not is_relative(name):
+                raise CheckpointError(f"checkpoint {path} is corrupt: its manifest names {name!r}, outside of it")
             if hashlib.sha256((path / name).read_bytes()).hexdigest() != wanted:
                 raise CheckpointError(f"checkpoint {path} is corrupt: {name} is not what was written; {advice}")
         state = json.loads((path / "state.json").read_text())

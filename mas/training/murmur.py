@@ -10,6 +10,7 @@ from rich.text import Text
 
 from mas.core.bus import Gap, Restart
 from mas.core.naming import agent_of
+from mas.core.printable import printable
 from mas.graph.plan import Plan
 from mas.runtime.aloud import Piece, heard_by
 
@@ -72,4 +73,4 @@ class Murmur:
     def _row(self, agent: str, text: str) -> Text:
         """Model text is shown as it is, never as markup."""
         shown = text if len(text) <= _SHOWN else f"{LOST}{text[-_SHOWN:]}"
-        return Text.assemble((agent, f"bold {self._colours[agent_of(agent)]}"), "  says  ", shown)
+        return Text.assemble((agent, f"bold {self._colours[agent_of(agent)]}"), "  says  ", printable(shown))

@@ -13,8 +13,10 @@ from types import MappingProxyType
 import yaml
 from rich.console import Console
 
+from mas.config.access import accesses_of, class_access
 from mas.config.load import load_run_config
 from mas.config.options import Config
+from mas.config.trust import remember, trusted_path
 from mas.core.errors import RunDirectoryError
 from mas.core.late import Judge
 from mas.core.scenario import Scenario
@@ -101,6 +103,7 @@ def train_in_directory(
         untrained(config, scenario, base)
     if opening is None:
         check_engine(config, team, base)
+    _remember(config, team, console)
     usual = Config().model_dump(mode="json")
     with RunDirectory.open(
         path, config.model_dump(mode="json"), resume=resume, may_differ=MAY_DIFFER, usual=usual
@@ -120,13 +123,23 @@ def train_in_directory(
     return outcome
 
 
+def _remember(config: Config, team: TeamSpec, console: Console) -> None:
+    """Let later commands use what this run was started with, without naming it again."""
+    types = {role.type for role in team.roles.values() if ":" in role.type}
+    try:
+        remember([*accesses_of(config, Path(config.run_dir)), *(class_access(one, "a role") for one in sorted(types))])
+    except OSError as error:
+        note = f"{trusted_path()} cannot be written ({error.strerror}): later commands on this run need --trust"
+        console.print(note, style="dim", highlight=False)
+
+
 def _with_start(config: Config, run: Path, *, resume: bool) -> Config:
     """With the step at which `train.start` is now, or was when the run that goes on began."""
     start = config.train.start
     if start is None:
         return config
     if resume and (run / "config.yaml").is_file():
-        kept = load_run_config(run).train.start
+        kept = load_run_config(run, uses=()).train.start
         step = kept if kept is not None and kept.rpartition("@")[0] == start else start
     else:
         step = pinned_start(start)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from mas.config.load import load_run_config, overrides_of
 from mas.config.options import AlgorithmOptions
+from mas.config.trust import check_links
 from mas.core.errors import ConfigError, RunDirectoryError
 from mas.core.naming import did_you_mean
 from mas.serving.lora import AdapterBank
@@ -29,6 +30,7 @@ def saved_adapters(run: Path, bank: AdapterBank, step: int | None = None) -> dic
 
     Raises:
         CheckpointError: the checkpoint is corrupt or was made for another base.
+        TrustError: see `check_links`.
         RunDirectoryError: the run has not saved anything yet, or no such step (any more).
     """
     return {path.name: from_directory(path, bank) for path in adapter_directories(run, step)}
@@ -36,6 +38,7 @@ def saved_adapters(run: Path, bank: AdapterBank, step: int | None = None) -> dic
 
 def adapter_directories(run: Path, step: int | None = None) -> list[Path]:
     """Where the adapters of a run lie, by name; arguments and errors as `saved_adapters`."""
+    check_links(run)
     folder = _saved_in(run, step) / "adapters"
     found = sorted(path for path in folder.glob("*") if (path / "adapter_config.json").is_file())
     if not found:
@@ -90,6 +93,7 @@ def saved_libraries(run: Path) -> dict[str, Library]:
         CheckpointError: the checkpoint or a library is corrupt.
         RunDirectoryError: the run has not saved anything yet.
     """
+    check_links(run)
     found = read_libraries(_saved_in(run) / FOLDER)
     if not found:
         raise _nothing(run, "experiences")
@@ -122,5 +126,5 @@ def _saved_in(run: Path, step: int | None = None) -> Path:
 
 
 def _nothing(run: Path, what: str) -> RunDirectoryError:
-    again = shlex.join(["mas", "train", *overrides_of(load_run_config(run))])
+    again = shlex.join(["mas", "train", *overrides_of(load_run_config(run, uses=()))])
     return RunDirectoryError(f"Run directory {run} holds no {what} yet (no checkpoint). Train on: {again}")

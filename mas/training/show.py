@@ -10,6 +10,7 @@ from rich.text import Text
 from mas.core.environment import Environment, Step, Task
 from mas.core.messages import Payload
 from mas.core.naming import agent_of
+from mas.core.printable import printable
 from mas.core.records import Attempt, Episode, Line
 from mas.graph.plan import Plan
 from mas.runtime.events import Setting
@@ -96,10 +97,10 @@ class _Story:
     def line(self, line: Line) -> None:
         """What an agent read and said."""
         name = (line.agent.rjust(self._width), f"bold {self.colours[agent_of(line.agent)]}")
-        self._console.print(Text.assemble(name, "  reads ", (line.prompt, "dim")))
-        said = Text.assemble(" " * self._width, "  says  ", (line.text or "(nothing)", "bold"))
+        self._console.print(Text.assemble(name, "  reads ", (printable(line.prompt), "dim")))
+        said = Text.assemble(" " * self._width, "  says  ", (printable(line.text) or "(nothing)", "bold"))
         if line.failure:
-            said.append(f"   does not parse: {line.failure}", style="red")
+            said.append(f"   does not parse: {printable(line.failure)}", style="red")
         self._console.print(said)
 
     def attempt(self, attempt: Attempt) -> None:

@@ -1,0 +1,193 @@
+"""What a stored run names outside of itself: servers with keys, models, code, files, links.
+
+A run directory may come from somebody else. Whatever in it reaches the network, the environment, code or files outside
+is an `Access`; `mas.config.trust` decides which of them are allowed.
+"""
+
+import json
+import os
+import stat
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from mas.config.options import Config
+from mas.config.servers import ServerOptions
+from mas.config.stored import read_stored
+from mas.core.errors import RunDirectoryError
+
+Kind = Literal["server", "model", "code", "file"]
+KINDS: tuple[Kind, ...] = ("server", "model", "code", "file")
+TEAM_FILE = "team.yaml"
+CONFIG_FILE = "config.yaml"
+_SUFFIXES = (".yaml", ".yml")
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """One thing outside of a run that its files name.
+
+    Attributes:
+        what: a sentence without a subject, as `load the model Qwen/Qwen3-0.6B`; equal sentences are equal accesses.
+        where: the place that names it, as `engine.remote` or `team.yaml, roles.planner.type`.
+        named_by: dotted keys with their values; a command line that sets them all allows the access. Empty: none can.
+    """
+
+    kind: Kind
+    what: str
+    where: str
+    named_by: Mapping[str, object]
+
+
+def accesses_of(config: Config, run: Path | None = None) -> list[Access]:
+    """All that a configuration names outside of a run directory, without the classes in its team's file.
+
+    Args:
+        run: paths inside this directory are no accesses; None: all are.
+    """
+    found = [*_servers(config), *_model(config.model.path, run), *_vllm(config)]
+    options: dict[str, object] = {"scenario.options": config.scenario.options}
+    options |= {f"train.tasks.arms.{name}.options": arm.options for name, arm in config.train.tasks.arms.items()}
+    for prefix, values in options.items():
+        for key, text in _texts(values, prefix):
+            if _is_path(text) and not is_inside(text, run):
+                found.append(Access("file", f"read {_path(text)}", key, {key: text}))
+    team = config.algorithm.team
+    if team.endswith(_SUFFIXES) and not is_inside(team, run):
+        found.append(Access("file", f"read {_path(team)}", "algorithm.team", {"algorithm.team": team}))
+    return found
+
+
+def server_access(options: ServerOptions, where: str) -> Access:
+    """Requests to a server, with the key that it is sent."""
+    named: dict[str, object] = {f"{where}.url": options.url}
+    what = f"send requests to {_plain(options.url)}"
+    if options.key_env is not None:
+        named[f"{where}.key_env"] = options.key_env
+        what += f" with the key in the environment variable {options.key_env}"
+    return Access("server", what, where, named)
+
+
+def class_access(path: str, where: str) -> Access:
+    """Code that is imported: `package.module:Class`."""
+    return Access("code", f"import {_plain(path)}", where, {})
+
+
+def stored_classes(team: Path) -> list[Access]:
+    """The classes that a stored team names, wherever it names them.
+
+    Raises:
+        RunDirectoryError: the file cannot be read, or is in parts: the team of a run is one file.
+    """
+    try:
+        content = read_stored(team)
+    except OSError as error:
+        raise RunDirectoryError(f"{team} cannot be read: {error.strerror}") from error
+    roles = _mapping(content, "roles")
+    parts = [f"roles.{name}" for name, role in roles.items() if isinstance(role, str)]
+    parts += [f"agents.{name}" for name, role in _mapping(content, "agents").items() if not isinstance(role, str)]
+    if parts:
+        raise RunDirectoryError(f"{team}: {parts[0]} stands elsewhere; the team of a run stands in one file, flat")
+    types = {name: role.get("type") for name, role in roles.items() if isinstance(role, Mapping)}
+    return [
+        class_access(kind, f"{team.name}, roles.{name}.type")
+        for name, kind in types.items()
+        if isinstance(kind, str) and ":" in kind
+    ]
+
+
+def links_of(run: Path) -> list[Access]:
+    """Symbolic links inside a run directory that lead out of it.
+
+    Raises:
+        RunDirectoryError: it holds something that is neither a file nor a directory, such as a pipe.
+    """
+    found, root = list[Access](), run.resolve()
+    for folder, directories, files in os.walk(root):
+        for name in (*directories, *files):
+            path = Path(folder, name)
+            mode = path.lstat().st_mode
+            if stat.S_ISLNK(mode):
+                target = path.resolve()
+                if not target.is_relative_to(root):
+                    what = f"use {_plain(str(target))} in place of {_plain(str(path.relative_to(root)))}"
+                    found.append(Access("file", what, "a symbolic link", {}))
+            elif not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+                raise RunDirectoryError(f"{path} is neither a file nor a directory: remove it from the run directory")
+    return found
+
+
+def is_inside(path: str | Path, run: Path | None) -> bool:
+    """Whether a path, all links followed, lies in a run directory."""
+    return run is not None and Path(path).resolve().is_relative_to(run.resolve())
+
+
+def _servers(config: Config) -> Iterator[Access]:
+    default = type(config.engine.remote)()
+    remote = config.engine.remote
+    if config.engine.name in ("openai", "vllm_server"):
+        if (remote.url, remote.key_env) != (default.url, default.key_env):
+            yield server_access(remote, "engine.remote")
+        if remote.shared_dir is not None:
+            named = {"engine.remote.shared_dir": remote.shared_dir}
+            yield Access("file", f"write into {_path(remote.shared_dir)}", "engine.remote.shared_dir", named)
+    for name, peer in config.peers.items():
+        yield server_access(peer, f"peers.{name}")
+        if peer.tokenizer is not None:
+            yield _loading(peer.tokenizer, f"peers.{name}.tokenizer", "tokenizer")
+
+
+def _model(path: str, run: Path | None) -> Iterator[Access]:
+    if path != "tiny" and not is_inside(path, run):
+        yield _loading(path, "model.path", "model")
+
+
+def _loading(source: str, key: str, noun: str) -> Access:
+    where = _path(source) if _is_path(source) and Path(source).exists() else _plain(source)
+    return Access("model", f"load the {noun} {where}", key, {key: source})
+
+
+def _vllm(config: Config) -> Iterator[Access]:
+    if config.engine.name == "vllm" and config.engine.vllm:
+        said = json.dumps(config.engine.vllm, sort_keys=True, default=str)
+        named = {f"engine.vllm.{key}": value for key, value in config.engine.vllm.items()}
+        yield Access("code", f"start vLLM with {said}", "engine.vllm", named)
+
+
+def _mapping(content: Mapping[Any, Any], key: str) -> Mapping[Any, Any]:
+    value = content.get(key)
+    return value if isinstance(value, Mapping) else {}
+
+
+def _texts(value: object, key: str) -> Iterator[tuple[str, str]]:
+    """All texts in plain values, with their dotted keys."""
+    if isinstance(value, str):
+        yield key, value
+        return
+    children: Mapping[Any, object] = {}
+    if isinstance(value, Mapping):
+        children = value
+    elif isinstance(value, list | tuple):
+        children = dict(enumerate(value))
+    for name, child in children.items():
+        yield from _texts(child, f"{key}.{name}" if key else str(name))
+
+
+def _is_path(text: str) -> bool:
+    if any(mark in text for mark in ("/", "\\", "://", "~")) or text in (".", ".."):
+        return True
+    try:
+        return "\0" not in text and Path(text).is_file()
+    except OSError:  # a text that is too long for a name
+        return False
+
+
+def _path(text: str) -> str:
+    return _plain(text if "://" in text else str(Path(text).resolve()))
+
+
+def _plain(text: str) -> str:
+    """A value as part of a sentence: quoted where it could be read as more of the sentence."""
+    is_plain = bool(text) and text.isprintable() and not any(mark in text for mark in " \"'")
+    return text if is_plain else json.dumps(text)

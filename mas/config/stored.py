@@ -1,0 +1,48 @@
+"""Reads YAML that somebody else may have written: as text, with bounds.
+
+No tags that make objects, no interpolation, no aliases (a few lines of which can stand for gigabytes), and no file that
+is longer than any that mas writes.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from mas.core.errors import RunDirectoryError
+
+MOST_BYTES = 4 * 2**20
+"""Of one stored file; those that mas writes have some kilobytes."""
+
+
+class _Loader(yaml.SafeLoader):
+    """Safe YAML without aliases."""
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        if self.check_event(yaml.events.AliasEvent):
+            mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]  # types-PyYAML leaves it untyped
+            raise yaml.composer.ComposerError(None, None, "aliases are not read here", mark)
+        node: yaml.Node | None = super().compose_node(parent, index)
+        return node
+
+
+def read_stored(path: Path) -> dict[Any, Any]:
+    """The mapping in a stored YAML file.
+
+    Raises:
+        OSError: the file cannot be opened.
+        RunDirectoryError: it is too long, or holds no YAML mapping.
+    """
+    with path.open("rb") as file:
+        content = file.read(MOST_BYTES + 1)
+    if len(content) > MOST_BYTES:
+        raise RunDirectoryError(f"{path} is longer than {MOST_BYTES // 2**20} MiB: it is no file that mas wrote")
+    try:
+        stored = yaml.load(content.decode(), Loader=_Loader)
+    except (yaml.YAMLError, UnicodeDecodeError, ValueError) as error:
+        raise RunDirectoryError(f"{path} cannot be read: {error}") from error
+    except RecursionError:
+        raise RunDirectoryError(f"{path} cannot be read: it is nested too deeply") from None
+    if not isinstance(stored, dict):
+        raise RunDirectoryError(f"{path} holds no configuration; restore it, or train a new run elsewhere")
+    return stored
