@@ -121,14 +121,21 @@ def agent(
     run_dir, config, scenario = _played("agent", words or [])
     if not bus:
         raise ConfigError("mas agent needs a bus: --bus mqtt://TEAM%2FAGENT@HOST:PORT/SPACE, or MAS_BUS_URL")
-    from mas.runtime.joining import agent_principal, check_user, try_connection
+    from mas.runtime.joining import agent_principal, check_user, team_owns, try_connection
 
     team = find_team(scenario, config.algorithm.team)
     principal = agent_principal(team, name)
     check_user(bus, principal, ca_file=ca)
     # before what takes long to load
     asyncio.run(
-        try_connection(bus, ca_file=ca, store=store or None, principal=principal, limits=team.replicas.get(name))
+        try_connection(
+            bus,
+            ca_file=ca,
+            store=store or None,
+            principal=principal,
+            limits=team.replicas.get(name),
+            owns=team_owns(team),
+        )
     )
     console = Console()
     note = _teller(console)

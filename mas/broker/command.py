@@ -35,6 +35,7 @@ Inflight = Annotated[int, typer.Option(min=1, max=65535, help="messages sent to 
 Queued = Annotated[int, typer.Option(min=1, help="messages waiting for one client; more are lost")]
 QueuedBytes = Annotated[int, typer.Option(min=1024, help="the same in bytes")]
 Connections = Annotated[int, typer.Option(min=1, help="clients at the same time")]
+MemoryBytes = Annotated[int, typer.Option(min=2**20, help="memory of the broker in all, retained messages included")]
 Persistence = Annotated[bool, typer.Option("--persistence", help="keep sessions and presence on disk")]
 WriteOnly = Annotated[bool, typer.Option("--write-only", help="write the files, start nothing")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="replace files that differ; passwords stay")]
@@ -56,6 +57,7 @@ def broker(
     max_queued_messages: Queued = 10_000,
     max_queued_bytes: QueuedBytes = 64 * 2**20,
     max_connections: Connections = 1024,
+    max_memory_bytes: MemoryBytes = 512 * 2**20,
     persistence: Persistence = False,
     write_only: WriteOnly = False,
     overwrite: Overwrite = False,
@@ -81,6 +83,7 @@ def broker(
         max_queued_messages=max_queued_messages,
         max_queued_bytes=max_queued_bytes,
         max_connections=max_connections,
+        max_memory_bytes=max_memory_bytes,
         is_persistent=persistence,
     )
     raise typer.Exit(_open(spec, options, is_overwriting=overwrite, is_started=not write_only))

@@ -31,6 +31,8 @@ def conf_text(options: BrokerOptions, tls: TlsFiles | None, *, acl: Path, users:
         f"max_inflight_messages {options.max_inflight_messages}",
         f"max_queued_messages {options.max_queued_messages}",
         f"max_queued_bytes {options.max_queued_bytes}",
+        "# Retained messages have no limit of their own: whoever may write to a topic may leave one there.",
+        f"memory_limit {options.max_memory_bytes}",
         "# Sessions of processes that never come back would fill their queues for ever.",
         "persistent_client_expiration 1h",
         "",

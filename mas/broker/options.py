@@ -29,6 +29,7 @@ class BrokerOptions:
         max_inflight_messages: sent to one client and not acknowledged yet.
         max_queued_messages, max_queued_bytes: waiting for one client; what is more is dropped.
         max_connections: clients at the same time.
+        max_memory_bytes: of the broker in all; what would need more is dropped and its client disconnected.
         is_persistent: whether retained messages and sessions are written to disk.
 
     Raises:
@@ -49,6 +50,7 @@ class BrokerOptions:
     max_queued_messages: int = 10_000
     max_queued_bytes: int = 64 * 2**20
     max_connections: int = 1024
+    max_memory_bytes: int = 512 * 2**20
     is_persistent: bool = False
 
     def __post_init__(self) -> None:
@@ -65,11 +67,7 @@ class BrokerOptions:
                 f"clients cannot reach {self.reached!r}, which is neither a host's name nor an address; give another "
                 "--name or --host"
             )
-        if self.max_queued_bytes < self.max_packet_bytes:
-            raise ConfigError(
-                f"--max-queued-bytes {self.max_queued_bytes} is less than one message may have "
-                f"(--max-packet-bytes {self.max_packet_bytes}): it could never be queued"
-            )
+        self._check_sizes()
         for path in (self.directory, self.cert, self.key, self.ca):
             if "\n" in str(path):
                 raise ConfigError(f"the path {str(path)!r} has a line break, which mosquitto.conf cannot hold")
@@ -77,6 +75,18 @@ class BrokerOptions:
             raise ConfigError(
                 f"--host {self.host} lets other machines connect, and without TLS they would send their passwords in "
                 "the clear. Add --tls, or --cert and --key, or keep --host 127.0.0.1"
+            )
+
+    def _check_sizes(self) -> None:
+        if self.max_queued_bytes < self.max_packet_bytes:
+            raise ConfigError(
+                f"--max-queued-bytes {self.max_queued_bytes} is less than one message may have "
+                f"(--max-packet-bytes {self.max_packet_bytes}): it could never be queued"
+            )
+        if self.max_memory_bytes < self.max_queued_bytes:
+            raise ConfigError(
+                f"--max-memory-bytes {self.max_memory_bytes} is less than may wait for one client "
+                f"(--max-queued-bytes {self.max_queued_bytes}): raise the one or lower the other"
             )
 
     @property

@@ -23,6 +23,7 @@ from mas.bus.dead import DeadLetter
 from mas.bus.journal import Journal
 from mas.bus.limits import Limits
 from mas.bus.memory import MemoryBus
+from mas.bus.mqtt_admission import Owns, any_address
 from mas.bus.mqtt_cards import Card
 from mas.bus.mqtt_frames import Codec
 from mas.bus.mqtt_inbox import MqttInbox
@@ -48,6 +49,7 @@ class MqttStatistics(DetailedStatistics, frozen=True, kw_only=True):
         given_up: one-way messages sent from here that were accepted and became dead letters, here or elsewhere.
         malformed: frames that were none.
         forged: frames whose envelope names another principal than sent them, or another address than they were sent to.
+        ignored_cards: that claimed an address of another principal, or were too many or too long; see `MqttOptions`.
         reconnects: connections after the first.
         stored: payloads put into the store, to travel by reference; fetched: those taken from it.
     """
@@ -59,6 +61,7 @@ class MqttStatistics(DetailedStatistics, frozen=True, kw_only=True):
     given_up: int
     malformed: int
     forged: int
+    ignored_cards: int
     reconnects: int
     stored: int
     fetched: int
@@ -88,6 +91,7 @@ class MqttBus:
         process: str,
         store: BlobStore | None = None,
         journal: Store | None = None,
+        owns: Owns = any_address,
     ) -> None:
         self.me = Peer(broker.principal, process)
         self.life = 1 if journal is None else journal.owner.life
@@ -98,7 +102,14 @@ class MqttBus:
         )
         self._local = MemoryBus(limits=limits, journal=None if journal is None else journal.journal)
         self._node = Node(
-            broker, local=self._local, codec=codec, options=options, process=process, store=store, journal=journal
+            broker,
+            local=self._local,
+            codec=codec,
+            options=options,
+            process=process,
+            store=store,
+            journal=journal,
+            owns=owns,
         )
 
     @classmethod
@@ -112,6 +123,7 @@ class MqttBus:
         store: str | None = None,
         options: MqttOptions | None = None,
         journal: Journal | None = None,
+        owns: Owns = any_address,
     ) -> "MqttBus":
         """The bus at `mqtt://USER@HOST:PORT/SPACE` (`mqtts://`: with TLS), connected while it is entered.
 
@@ -128,6 +140,8 @@ class MqttBus:
             options: None: the defaults.
             journal: what the process comes back with as itself when it was killed; the caller closes it, after the bus.
                 None: what it sent and nobody had done is lost with it.
+            owns: whether a principal may listen at an address; cards of processes that claim others are ignored and
+                counted. A team's is `mas.runtime.joining.team_owns`.
 
         Raises:
             ConfigError: the URL, `ca_file`, `store` or `payloads` are wrong.
@@ -142,10 +156,10 @@ class MqttBus:
         codec = Codec(payloads, max_bytes=options.max_frame_bytes)
         blobs = None if store is None else BlobStore(store, keep_s=options.keep_s)
         if journal is None:
-            return cls(broker, codec, options, process=name, store=blobs)
+            return cls(broker, codec, options, process=name, store=blobs, owns=owns)
         owner = claim(journal, principal=broker.principal, space=broker.space, process=process, new=name)
         books = Store(journal, owner, payloads)
-        return cls(broker, codec, options, process=owner.process, store=blobs, journal=books)
+        return cls(broker, codec, options, process=owner.process, store=blobs, journal=books, owns=owns)
 
     async def __aenter__(self) -> Self:
         await self._node.open()
@@ -231,6 +245,7 @@ class MqttBus:
             given_up=node.outbox.letters.given_up,
             malformed=node.ear.malformed,
             forged=node.ear.forged,
+            ignored_cards=node.admission.refused,
             reconnects=node.link.reconnects,
             stored=node.references.stored,
             fetched=node.references.fetched,

@@ -69,6 +69,7 @@ class Cards:
     Args:
         clock: seconds, for how long a process has been a suspect.
         absent_s: how long it stays one before it is gone.
+        most_away: processes of one principal that may come back, the latest.
         gone: called with a process that left or was given up, and the card that it had last.
         back: called with one that was away and came back; forgotten: with one that did not in time.
         changed: called with each card that came, and with None for one that is gone.
@@ -79,6 +80,7 @@ class Cards:
         *,
         clock: Callable[[], float],
         absent_s: float,
+        most_away: int,
         gone: Callable[[Peer, Card], None],
         back: Callable[[Peer], None],
         forgotten: Callable[[Peer], None],
@@ -86,6 +88,7 @@ class Cards:
     ) -> None:
         self._clock = clock
         self._absent_s = absent_s
+        self._most_away = most_away
         self._gone = gone
         self._back = back
         self._forgotten = forgotten
@@ -195,5 +198,14 @@ class Cards:
             return
         self._changed(peer, None)
         if last.away_s > 0:
-            self._away[peer] = self._clock() + min(last.away_s, _LONGEST_S)
+            self._expect_back(peer, last.away_s)
         self._gone(peer, leaving or last)
+
+    def _expect_back(self, peer: Peer, away_s: float) -> None:
+        """Remember that a process may come back, and no longer the oldest of too many."""
+        self._away.pop(peer, None)
+        same = [other for other in self._away if other.principal == peer.principal]
+        for other in same[: max(0, len(same) + 1 - self._most_away)]:
+            del self._away[other]
+            self._forgotten(other)
+        self._away[peer] = self._clock() + min(away_s, _LONGEST_S)

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from mas.bus.behind import Behind
+from mas.bus.mqtt_admission import Admission
 from mas.bus.mqtt_cards import Cards, read_card
 from mas.bus.mqtt_desk import Desk
 from mas.bus.mqtt_frames import Answer, Cancel, Codec, Failed, Find, Frame, Got, Part, Send, Status
@@ -23,6 +24,7 @@ class Ear:
     """Hears all that the broker sends to one process.
 
     Args:
+        admission: decides which cards are believed.
         clock: seconds that deadlines refer to.
         echoed: called with what this process said to itself.
         parts: called with parts of answers, and who sent them.
@@ -35,6 +37,7 @@ class Ear:
         topics: Topics,
         codec: Codec,
         cards: Cards,
+        admission: Admission,
         desk: Desk,
         outbox: Outbox,
         speaker: Speaker,
@@ -48,6 +51,7 @@ class Ear:
         self._topics = topics
         self._codec = codec
         self._cards = cards
+        self._admission = admission
         self._desk = desk
         self._outbox = outbox
         self._speaker = speaker
@@ -91,11 +95,14 @@ class Ear:
                 self._speaker.got(peer, tickets)
 
     def _take_card(self, peer: Peer, payload: bytes) -> None:
-        card = read_card(payload)
-        if peer != self._speaker.me:
+        if peer == self._speaker.me:
+            read_card(payload)
+            return
+        card = self._admission.read(peer, payload) if payload else None
+        if card is not None or not payload:
             self._cards.take(peer, card)
-            if card is not None:
-                self._outbox.appeared(peer)
+        if card is not None:
+            self._outbox.appeared(peer)
 
     def _take_frame(self, arrival: Arrival, payload: bytes) -> None:
         frame = self._codec.decode(payload)

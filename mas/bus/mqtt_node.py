@@ -10,6 +10,7 @@ import msgspec
 
 from mas.bus.blobs import BlobStore
 from mas.bus.memory import MemoryBus
+from mas.bus.mqtt_admission import Admission, Owns
 from mas.bus.mqtt_cards import Card, Cards
 from mas.bus.mqtt_client import REFUSED
 from mas.bus.mqtt_desk import Desk
@@ -43,6 +44,7 @@ class Node:
         process: this process's name.
         store: holds payloads that travel by reference, None: none do.
         journal: what it comes back with when it dies; None: it has none, and does not come back.
+        owns: whether a principal may listen at an address; cards that claim others are ignored.
     """
 
     def __init__(
@@ -55,6 +57,7 @@ class Node:
         process: str,
         store: BlobStore | None,
         journal: Store | None,
+        owns: Owns,
     ) -> None:
         self.me = Peer(broker.principal, process)
         self._local = local
@@ -74,9 +77,11 @@ class Node:
             connected=self._connected,
             will=topics.card(self.me),
         )
+        self.admission = Admission(owns, most=options.max_cards, most_bytes=options.max_card_bytes)
         self.cards = Cards(
             clock=local.now,
             absent_s=options.absent_s,
+            most_away=options.max_cards,
             gone=self._gone,
             back=lambda peer: self.desk.back(peer),
             forgotten=lambda peer: self.desk.forgotten(peer),
@@ -114,6 +119,7 @@ class Node:
             topics=topics,
             codec=codec,
             cards=self.cards,
+            admission=self.admission,
             desk=self.desk,
             outbox=self.outbox,
             speaker=self._speaker,
@@ -333,6 +339,8 @@ class Node:
             self.desk.away(peer)
 
     def _changed(self, peer: Peer, card: Card | None) -> None:
+        if card is None:
+            self.admission.forget(peer)
         if self._store is not None and peer != self.me:
             self._store.know(peer, card)
 

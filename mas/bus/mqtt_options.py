@@ -25,6 +25,8 @@ class MqttOptions:
         remembered: messages that are over and still recognised when they come again, the oldest forgotten first.
         max_attempts: attempts to handle a message in all processes, the first one included, before it is given up on.
         dead_letters: messages given up on that each side of this process keeps; the oldest is forgotten first.
+        max_cards: processes of one principal that are known at once, and that are away at once; more are ignored.
+        max_card_bytes: what the cards of one principal may be long, all together; more are ignored.
         max_frame_bytes: longest message that is sent or taken.
         inline_bytes: longest payload that travels in its message where there is a store; longer ones travel by
             reference. Less, where the broker says that it takes less.
@@ -48,6 +50,8 @@ class MqttOptions:
     remembered: int = 16_384
     max_attempts: int = 5
     dead_letters: int = 1024
+    max_cards: int = 256
+    max_card_bytes: int = 1 << 20
     max_frame_bytes: int = 4 << 20
     inline_bytes: int = 64 << 10
     max_stored_bytes: int = 1 << 30

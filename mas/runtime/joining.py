@@ -4,6 +4,7 @@ from collections.abc import Collection
 from pathlib import Path
 
 from mas.bus.mqtt import MqttBus
+from mas.bus.mqtt_admission import Owns, any_address
 from mas.bus.mqtt_topics import Peer
 from mas.bus.mqtt_url import parse_broker
 from mas.core.errors import ConfigError
@@ -23,6 +24,16 @@ def agent_principal(team: TeamSpec, name: str) -> str:
     if name not in names:
         raise ConfigError(f"team {team.name!r} has no agent {name!r}. {did_you_mean(name, names)}")
     return f"{team.name}/{name}"
+
+
+def team_owns(team: TeamSpec) -> Owns:
+    """Whose the addresses are: an agent's its own, and no other; the rest belongs to whoever plays, who is no agent."""
+    agents = {f"{team.name}/{name}" for name in (*team.members(), *team.stand_ins())}
+
+    def owns(principal: str, address: str) -> bool:
+        return principal == address or not agents & {principal, address}
+
+    return owns
 
 
 def check_user(url: str, principal: str, *, ca_file: Path | None = None) -> None:
@@ -90,6 +101,7 @@ async def try_connection(
     store: str | None = None,
     principal: str = "",
     limits: Replicas | None = None,
+    owns: Owns = any_address,
 ) -> None:
     """Come to the bus, look whether there is room for one more of an agent, and leave again.
 
@@ -97,5 +109,5 @@ async def try_connection(
         ConfigError: the URL, `ca_file` or `store` is wrong. Unreachable: no broker answers, or it refuses user or
         password. Denied: the broker does not let this principal listen to what is meant for it.
     """
-    async with MqttBus.connect(url, payloads=TEAM_PAYLOADS, ca_file=ca_file, store=store) as bus:
+    async with MqttBus.connect(url, payloads=TEAM_PAYLOADS, ca_file=ca_file, store=store, owns=owns) as bus:
         check_room(principal, listening(bus, principal), limits)

@@ -29,7 +29,7 @@ from mas.graph.plan import Plan, compile_team
 from mas.roles import build_roles
 from mas.runtime.agents import TEAM_PAYLOADS
 from mas.runtime.distant import Distant
-from mas.runtime.joining import who_is_there
+from mas.runtime.joining import team_owns, who_is_there
 from mas.runtime.place import ENVIRONMENT, RUN, Place
 from mas.runtime.team import TeamRuntime
 from mas.serving.model import BaseModel
@@ -121,7 +121,8 @@ def over_bus(
         On entry: ConfigError: somebody plays this team on this bus. NoRoute: an agent is not on it. EngineError: an
         adapter is too large for it. Otherwise as `MqttBus.connect`.
     """
-    check_vanishing(find_team(scenario, config.algorithm.team))
+    team = find_team(scenario, config.algorithm.team)
+    check_vanishing(team)
     if config.algorithm.swap is not None:
         raise ConfigError("algorithm.swap: agents in processes of their own keep their adapters; train without --bus")
     if config.algorithm.is_training_free:
@@ -135,7 +136,9 @@ def over_bus(
             "agents generate: give it to `mas agent`"
         )
     options = options or MqttOptions()
-    bus = MqttBus.connect(url, payloads=TEAM_PAYLOADS, ca_file=ca_file, options=options, store=store)
+    bus = MqttBus.connect(
+        url, payloads=TEAM_PAYLOADS, ca_file=ca_file, options=options, store=store, owns=team_owns(team)
+    )
     longest = options.max_frame_bytes if store is None else options.max_stored_bytes
     watch_connection(bus, note)
     presence = Presence(bus, wait_s=wait_s, note=note)

@@ -20,7 +20,15 @@ from mas.graph.plan import compile_team
 from mas.roles import build_roles
 from mas.runtime.agents import TEAM_PAYLOADS, Voice
 from mas.runtime.human import HumanDesk
-from mas.runtime.joining import agent_principal, check_room, check_user, listening, share_of, who_is_there
+from mas.runtime.joining import (
+    agent_principal,
+    check_room,
+    check_user,
+    listening,
+    share_of,
+    team_owns,
+    who_is_there,
+)
 from mas.runtime.leaving import Told, leave_in_order
 from mas.runtime.place import ENVIRONMENT, Place
 from mas.runtime.replicas import USUAL
@@ -116,6 +124,7 @@ async def open_spread(
                 ca_file=ca_file,
                 store=store,
                 journal=None if log is None else log.journal,
+                owns=team_owns(team),
             )
         )
         watch_connection(bus, note)
@@ -222,7 +231,7 @@ async def serve_agent(
     team = find_team(scenario, config.algorithm.team)
     principal = agent_principal(team, name)
     check_user(url, principal, ca_file=ca_file)
-    connection = MqttBus.connect(url, payloads=TEAM_PAYLOADS, ca_file=ca_file, store=store)
+    connection = MqttBus.connect(url, payloads=TEAM_PAYLOADS, ca_file=ca_file, store=store, owns=team_owns(team))
     watch_connection(connection, note)
     place = Place(hosts=frozenset((name,)), principal=principal, process=connection.me.process)
     # The base is loaded here, before the broker expects to hear of this process.

@@ -86,6 +86,8 @@ max_packet_size 8388608
 max_inflight_messages 1024
 max_queued_messages 10000
 max_queued_bytes 67108864
+# Retained messages have no limit of their own: whoever may write to a topic may leave one there.
+memory_limit 536870912
 # Sessions of processes that never come back would fill their queues for ever.
 persistent_client_expiration 1h
 
@@ -115,6 +117,7 @@ def test_limits_and_persistence_are_the_ones_that_were_asked_for(tmp_path: Path)
         "max_queued_messages": 13,
         "max_queued_bytes": 14,
         "max_connections": 15,
+        "max_memory_bytes": 16,
         "is_persistent": True,
     }
     lines = write(tmp_path, **given).conf.read_text().splitlines()
@@ -124,6 +127,7 @@ def test_limits_and_persistence_are_the_ones_that_were_asked_for(tmp_path: Path)
         "max_queued_messages 13",
         "max_queued_bytes 14",
         "max_connections 15",
+        "memory_limit 16",
         "persistence true",
         f"persistence_location {tmp_path}/",
     ):

@@ -17,6 +17,7 @@ class Watched:
         self.cards = Cards(
             clock=lambda: self.time_s,
             absent_s=5.0,
+            most_away=9,
             gone=lambda peer, card: self.told.append(("gone", peer.process)),
             back=lambda peer: self.told.append(("back", peer.process)),
             forgotten=lambda peer: self.told.append(("forgotten", peer.process)),

@@ -131,6 +131,7 @@ class Watched:
         self.cards = Cards(
             clock=lambda: self.time_s,
             absent_s=5.0,
+            most_away=9,
             gone=lambda peer, card: self.went.append(peer),
             back=lambda peer: None,
             forgotten=lambda peer: None,
