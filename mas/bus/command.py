@@ -16,6 +16,8 @@ from mas.core.errors import JournalError
 from mas.core.naming import listed
 from mas.core.printable import printable
 
+_DAMAGED = dict.fromkeys(("source", "target", "kind"), "?")
+"""Shown of a message whose bytes are none."""
 _SHOWN = 200
 """Characters of a payload that a row shows."""
 
@@ -51,7 +53,7 @@ def _table(records: list[Record], *, is_private_shown: bool) -> Table:
     for column in ("id", "from", "to", "kind", "attempts", "died (UTC)", "cause", "payload"):
         table.add_column(column, justify="right" if column == "attempts" else "left", overflow="fold")
     for record in records:
-        plain = read_plain(record.frame)
+        plain = _DAMAGED if record.damage is not None else read_plain(record.frame)
         died = datetime.fromtimestamp(record.ended_at or record.at, UTC).isoformat(sep=" ", timespec="seconds")
         payload = _payload(plain, is_private_shown=is_private_shown)
         words = (record.id, plain["source"], plain["target"], plain["kind"], str(record.tries), died[:19], record.cause)
@@ -60,6 +62,8 @@ def _table(records: list[Record], *, is_private_shown: bool) -> Table:
 
 
 def _payload(plain: dict[str, Any], *, is_private_shown: bool) -> str:
+    if plain is _DAMAGED:
+        return ""
     if plain.get("visibility") is not None and not is_private_shown:
         return "[private]"
     text = json.dumps(plain["payload"]["fields"], ensure_ascii=False, default=repr)

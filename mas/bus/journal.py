@@ -7,7 +7,7 @@ dropped beyond `keep` messages. Leaves out on purpose: several writers; one bus 
 import os
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -160,7 +160,7 @@ class Journal:
     def attach(self) -> tuple[list[Record], list[Record], list[tuple[str, str]], int]:
         """What a bus that begins needs: messages to deliver, dead letters, ids seen, number of dead letters dropped.
 
-        What it sent to other processes is not among them.
+        What it sent to other processes is not among them. A damaged message is a dead letter that counts as dropped.
 
         Raises:
             JournalError: a bus has this journal already, it is that of another kind of bus, or it cannot be read.
@@ -177,8 +177,21 @@ class Journal:
             self._has_bus = True
             seen = connection.execute("SELECT target, id FROM seen ORDER BY seq").fetchall()
             dead = [record for record in select(connection, (State.DEAD, State.EXPIRED)) if record.way == "one_way"]
-            left = [record for record in select(connection, (State.OPEN,)) if record.way == "one_way"]
-            return left, dead, seen, lost(connection, "dead letters")
+            left = self.undamaged(select(connection, (State.OPEN,)), "one_way")
+            whole = [record for record in dead if record.damage is None]
+            return left, whole, seen, lost(connection, "dead letters") + len(dead) - len(whole)
+
+    def undamaged(self, records: Sequence[Record], way: Way) -> list[Record]:
+        """Those of one way whose frames are messages. The others become dead letters, which `mas deadletters` lists, so
+        that one damaged row keeps no bus from beginning."""
+        found = []
+        for record in records:
+            if record.way == way:
+                if (damage := record.damage) is None:
+                    found.append(record)
+                else:
+                    self.settled(record.seq, State.DEAD, f"damaged: {damage}", tries=record.tries, effect=None)
+        return found
 
     def accepted(
         self, frame: bytes, envelope: Envelope, *, way: Way, expires_in_s: float | None, is_kept: bool = True

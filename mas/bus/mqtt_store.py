@@ -83,7 +83,7 @@ class Store:
                 for former in self._former.values()
                 if former.way == "asked" and former.state is not State.ANSWERED
             }
-            left = [record for record in select(journal.connection, (State.OPEN,)) if record.way == "sent"]
+            left = journal.undamaged(select(journal.connection, (State.OPEN,)), "sent")
         self._left = [(record, record.envelope, tickets[record.seq]) for record in left]
 
     @property

@@ -16,8 +16,8 @@ from urllib.parse import quote
 
 import msgspec
 
-from mas.bus.wire import decode
-from mas.core.errors import JournalError
+from mas.bus.wire import UnknownKind, decode, read_plain
+from mas.core.errors import JournalError, Malformed
 from mas.core.messages import Envelope
 
 JOURNAL_NAME = "bus.sqlite"
@@ -141,6 +141,18 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
         """
         return decode(self.frame)
 
+    @property
+    def damage(self) -> str | None:
+        """Why its frame can be no message, whatever classes are known here; None: it may be one."""
+        try:
+            read_plain(self.frame)
+            decode(self.frame)
+        except UnknownKind:
+            return None
+        except Malformed as error:
+            return str(error)
+        return None
+
 
 COLUMNS = ", ".join(Record.__struct_fields__)
 
@@ -218,12 +230,24 @@ def read_records(path: Path, states: tuple[State, ...] = tuple(State)) -> list[R
 
 
 def select(connection: sqlite3.Connection, states: tuple[State, ...]) -> list[Record]:
-    """The messages in these states, in order."""
+    """The messages in these states, in order.
+
+    Raises:
+        JournalError: a row holds something else than a message.
+    """
     marks = ", ".join("?" * len(states))
     rows = connection.execute(f"SELECT {COLUMNS} FROM record WHERE state IN ({marks}) ORDER BY seq", states)
-    return [
-        msgspec.convert(dict(zip(Record.__struct_fields__, row, strict=True)), Record, strict=False) for row in rows
-    ]
+    return [_record(row) for row in rows]
+
+
+def _record(row: tuple[object, ...]) -> Record:
+    try:
+        return msgspec.convert(dict(zip(Record.__struct_fields__, row, strict=True)), Record, strict=False)
+    except msgspec.ValidationError as error:
+        raise JournalError(
+            f"message {row[0]} of the journal is damaged ({error}): restore the file from a copy, or delete that row "
+            "of its table `record`"
+        ) from error
 
 
 def lost(connection: sqlite3.Connection, what: Literal["records", "dead letters"]) -> int:

@@ -48,6 +48,8 @@ class ReplayBus(MemoryBus):
         self._by_id = {exchange.request.id: exchange for exchange in exchanges}
         self._next: dict[tuple[str, str | None], deque[Exchange]] = defaultdict(deque)
         for exchange in exchanges:
+            if exchange.request.damage is not None:  # found by its id alone, and refused then
+                continue
             plain = read_plain(exchange.request.frame)
             self._next[plain["target"], plain.get("episode")].append(exchange)
 
@@ -67,6 +69,8 @@ class ReplayBus(MemoryBus):
         """
         exchange = self._take(envelope)
         request = exchange.request
+        if request.damage is not None:
+            raise ReplayError(f"request {envelope.id!r} is damaged in the record: {request.damage}")
         _compare(envelope, request, f"request {envelope.id!r}")
         if envelope.target in self._live:
             return await self._ask(envelope, take, exchange, timeout_s)
@@ -182,7 +186,7 @@ def _exchanges(records: list[Record]) -> list[Exchange]:
     """Requests in order, each with its answer."""
     exchanges = {record.id: Exchange(request=record) for record in records if record.way == "request"}
     for record in records:
-        if record.way == "answer":
+        if record.way == "answer" and record.damage is None:
             exchange = exchanges.get(read_plain(record.frame).get("correlation", ""))
             if exchange is not None:
                 exchange.answer = record

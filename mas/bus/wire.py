@@ -17,6 +17,10 @@ from mas.core.naming import did_you_mean
 _kinds: dict[str, type[Payload]] = {}
 
 
+class UnknownKind(Malformed):
+    """The class of a message's payload is not imported here; the bytes may be in order."""
+
+
 def encode(envelope: Envelope) -> bytes:
     """The envelope as bytes.
 
@@ -97,7 +101,7 @@ def _payload_class(kind: object) -> type[Payload]:
     """The imported class of a kind.
 
     Raises:
-        Malformed: there is none.
+        UnknownKind: there is none. Malformed: a kind that is no text.
     """
     if not isinstance(kind, str):
         raise Malformed(f"the kind of a payload is a text, not {kind!r}")
@@ -105,7 +109,7 @@ def _payload_class(kind: object) -> type[Payload]:
         _kinds.clear()
         _collect(Payload)
     if kind not in _kinds:
-        raise Malformed(f"no payload of kind {kind!r} is known; import its class. {did_you_mean(kind, _kinds)}")
+        raise UnknownKind(f"no payload of kind {kind!r} is known; import its class. {did_you_mean(kind, _kinds)}")
     return _kinds[kind]
 
 

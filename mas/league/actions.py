@@ -14,6 +14,7 @@ from rich.text import Text
 from mas.config.trust import remember
 from mas.core.errors import ConfigError, RunDirectoryError
 from mas.core.naming import did_you_mean
+from mas.core.printable import printable
 from mas.league.export import export_tournament
 from mas.league.games import open_world
 from mas.league.gate import ancestors
@@ -24,7 +25,7 @@ from mas.league.records import Member
 from mas.league.sources import pinned
 from mas.league.standings import Order, Table, standings
 from mas.league.statistics import bonferroni, games_needed, holm
-from mas.league.store import Store
+from mas.league.store import PLAY_AGAIN, Store
 from mas.league.stored import accesses_of_player, check_sources, members_beside
 from mas.league.tell import (
     differences,
@@ -207,7 +208,11 @@ def _opened(league: str) -> Iterator[Store]:
 def _chosen(league: str, name: str) -> Iterator[tuple[Store, str]]:
     """The league, and which of its tournaments is meant."""
     with _opened(league) as store:
-        yield store, _tournament(store, name)
+        chosen = _tournament(store, name)
+        for game, why in store.damaged(chosen).items():
+            said = f"game {game!r} is damaged and left out ({why}): {PLAY_AGAIN}"
+            Console(stderr=True).print(Text(printable(said)), soft_wrap=True)
+        yield store, chosen
 
 
 def _tournament(store: Store, name: str) -> str:

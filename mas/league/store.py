@@ -12,14 +12,28 @@ from sqlite3 import OperationalError
 from typing import Any, Self
 
 import msgspec
-from sqlalchemy import Column, Engine, Integer, MetaData, String, Table, Text, create_engine, event, insert, select
-from sqlalchemy.engine import Connection, Row
+from sqlalchemy import (
+    Column,
+    Engine,
+    Integer,
+    MetaData,
+    String,
+    Table,
+    Text,
+    create_engine,
+    event,
+    insert,
+    select,
+    update,
+)
+from sqlalchemy.engine import Connection
 from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 from sqlalchemy.schema import CreateTable
 
 from mas.core.errors import ConfigError
 from mas.core.naming import did_you_mean
-from mas.league.records import Game, Member, Move
+from mas.league.records import Game, Member
+from mas.league.rows import game_of, member_of, terms_of
 
 _TABLES = MetaData()
 _TOURNAMENTS = Table(
@@ -51,6 +65,7 @@ _MEMBERS = Table(
 _PATIENCE_S = 10
 """How long another process may keep a league busy."""
 
+PLAY_AGAIN = "the tournament's own `mas league run` command plays it again"
 Terms = Mapping[str, Any]
 """What a tournament is played by: game, players, games of a pairing, seed; plain values."""
 
@@ -95,6 +110,8 @@ class Store:
             if found is None:
                 to.execute(insert(_TOURNAMENTS).values(name=tournament, terms=said))
                 return
+        if isinstance(why := terms_of(found), str):
+            raise _damaged(tournament, why)
         if found != said:
             raise ConfigError(
                 f"tournament {tournament!r} has been begun with other terms ({_differing(found, said)}): "
@@ -102,24 +119,28 @@ class Store:
             )
 
     def tournaments(self) -> dict[str, dict[str, Any]]:
-        """Terms of all tournaments, by name."""
+        """Terms of all tournaments, by name; those whose row is damaged are left out."""
         with self._transaction() as of:
             rows = of.execute(select(_TOURNAMENTS).order_by(_TOURNAMENTS.c.name)).all()
-        return {name: msgspec.json.decode(terms) for name, terms in rows}
+        return {str(name): terms for name, text in rows if isinstance(terms := terms_of(text), dict)}
 
     def terms(self, tournament: str) -> dict[str, Any]:
         """What a tournament is played by.
 
         Raises:
-            ConfigError: there is none of that name.
+            ConfigError: there is none of that name, or its row is damaged.
         """
         known = self.tournaments()
         if tournament not in known:
+            with self._transaction() as of:
+                text = of.execute(select(_TOURNAMENTS.c.terms).where(_TOURNAMENTS.c.name == tournament)).scalar()
+            if text is not None:
+                raise _damaged(tournament, str(terms_of(text)))
             raise ConfigError(f"no tournament {tournament!r} in this league. {did_you_mean(tournament, known)}")
         return known[tournament]
 
     def add(self, tournament: str, game: Game) -> bool:
-        """Keep a game; False: it was kept before, and the first one stays."""
+        """Keep a game; False: it was kept before, and the first one stays, unless its row is damaged."""
         values = {
             "tournament": tournament,
             "id": game.id,
@@ -134,29 +155,40 @@ class Store:
             with self._transaction() as to:
                 to.execute(insert(_GAMES).values(values))
         except IntegrityError:
-            return False
+            if game.id not in self.damaged(tournament):
+                return False
+            with self._transaction() as to:
+                key = (_GAMES.c.tournament == tournament, _GAMES.c.id == game.id)
+                to.execute(update(_GAMES).where(*key).values(values))
         return True
 
     def games(self, tournament: str) -> list[Game]:
-        """All games kept, by round, number and players: the same list whatever the order in which they ended."""
+        """All games kept, by round, number and players: the same list whatever the order in which they ended. Without
+        those that are `damaged`."""
+        return [game for game in self._read(tournament).values() if isinstance(game, Game)]
+
+    def damaged(self, tournament: str) -> dict[str, str]:
+        """Game -> why its row cannot be read. Such a game counts as not played."""
+        return {name: game for name, game in self._read(tournament).items() if isinstance(game, str)}
+
+    def _read(self, tournament: str) -> dict[str, Game | str]:
         with self._transaction() as of:
             rows = of.execute(
                 select(_GAMES)
                 .where(_GAMES.c.tournament == tournament)
                 .order_by(_GAMES.c.round, _GAMES.c.number, _GAMES.c.id)
             ).all()
-        return [_game(row) for row in rows]
+        return {str(row.id): game_of(row) for row in rows}
 
     def ids(self, tournament: str) -> set[str]:
         """Ids of the games kept."""
-        with self._transaction() as of:
-            return set(of.execute(select(_GAMES.c.id).where(_GAMES.c.tournament == tournament)).scalars())
+        return {game.id for game in self.games(tournament)}
 
     def game(self, tournament: str, game: str) -> Game:
         """One game.
 
         Raises:
-            ConfigError: none of that id.
+            ConfigError: none of that id, or its row is damaged.
         """
         with self._transaction() as of:
             row = of.execute(select(_GAMES).where(_GAMES.c.tournament == tournament, _GAMES.c.id == game)).one_or_none()
@@ -164,7 +196,10 @@ class Store:
             raise ConfigError(
                 f"no game {game!r} in tournament {tournament!r}. {did_you_mean(game, sorted(self.ids(tournament)))}"
             )
-        return _game(row)
+        found = game_of(row)
+        if isinstance(found, str):
+            raise ConfigError(f"game {game!r} of tournament {tournament!r} is damaged ({found}): {PLAY_AGAIN}")
+        return found
 
     def enter(self, member: Member) -> None:
         """Let a player into the league.
@@ -195,19 +230,14 @@ class Store:
             raise ConfigError(f"the league has a member {member.name!r} already: names are never used again")
 
     def members(self) -> list[Member]:
-        """All members, in the order in which they came."""
+        """All members, in the order in which they came.
+
+        Raises:
+            ConfigError: a member's row is damaged.
+        """
         with self._transaction() as of:
             rows = of.execute(select(_MEMBERS).order_by(_MEMBERS.c.place)).mappings().all()
-        return [
-            Member(
-                name=row["name"],
-                source=row["source"],
-                parent=row["parent"],
-                step=row["step"],
-                notes=msgspec.json.decode(row["notes"]),
-            )
-            for row in rows
-        ]
+        return [member_of(row) for row in rows]
 
     def close(self) -> None:
         """Let go of the database."""
@@ -241,15 +271,10 @@ def _survives_kills(connection: Any, _: Any) -> None:
     cursor.close()
 
 
-def _game(row: Row[Any]) -> Game:
-    return Game(
-        id=row.id,
-        round=row.round,
-        number=row.number,
-        seed=int(row.seed),
-        players=msgspec.json.decode(row.players, type=tuple[str, ...]),
-        returns=msgspec.json.decode(row.returns, type=tuple[float, ...]),
-        moves=msgspec.json.decode(row.moves, type=tuple[Move, ...]),
+def _damaged(tournament: str, why: str) -> ConfigError:
+    return ConfigError(
+        f"tournament {tournament!r} of this league is damaged ({why}): play it anew under another name; the other "
+        "tournaments are as they were"
     )
 
 

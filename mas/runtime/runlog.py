@@ -20,7 +20,7 @@ from mas.bus.journal import Journal
 from mas.bus.plays import PlayRow, Plays
 from mas.bus.wire import pack
 from mas.core.environment import Environment
-from mas.core.errors import JournalError, MasError
+from mas.core.errors import JournalError, Malformed, MasError
 from mas.graph.plan import Plan
 from mas.runtime.events import Beginning, Setting, read_beginning
 from mas.runtime.playlog import PlayLog
@@ -37,7 +37,8 @@ class Play(msgspec.Struct, frozen=True, kw_only=True):
         began_at: seconds since 1970; played_s: how long it was played, waits for a process not counted.
         settings: see `TeamRuntime.play`.
         lives: how often a process has begun to play it.
-        is_over: nothing of it is left to do; failure: what it, or its last life, failed with.
+        is_over: nothing of it is left to do, or can be, as its record is damaged; failure: what it, or its last life,
+            failed with.
     """
 
     id: str
@@ -209,7 +210,10 @@ def _check(plays: Plays, row: PlayRow, now: Beginning) -> None:
 
 
 def _play(row: PlayRow) -> Play:
-    beginning = read_beginning(row.frame)
+    try:
+        beginning, damage = read_beginning(row.frame), None
+    except Malformed as error:  # one damaged play hides none of the others
+        beginning, damage = Beginning(plan="", state="", settings={}), f"its record is damaged: {error}"
     return Play(
         id=row.id,
         team=row.team,
@@ -219,8 +223,8 @@ def _play(row: PlayRow) -> Play:
         played_s=row.clock_s,
         settings=beginning.settings,
         lives=row.lives,
-        is_over=row.ended is not None,
-        failure=row.failure,
+        is_over=row.ended is not None or damage is not None,
+        failure=damage or row.failure,
     )
 
 
