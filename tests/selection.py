@@ -41,7 +41,9 @@ def commit(root: Path) -> str:
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("mas")
     group.addoption("--all", action="store_true", help="every case of every matrix and what is marked nightly")
-    group.addoption("--shard", type=int, choices=range(SHARDS), help="of the nightly cases; default: by the commit")
+    group.addoption(
+        "--shard", type=int, choices=range(-1, SHARDS), help="of the nightly cases, -1: none; default: by the commit"
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:

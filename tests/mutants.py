@@ -1,0 +1,188 @@
+"""Whether the default run kills every change of core files that the run of everything kills: `make mutants`.
+
+Five places of each core file are drawn by a seed and changed, one at a time, in a copy of the tree: a comparison, an
+operator, a condition, a number. The tests of that file run on each change at their default cases, without a shard. The
+default cases are some of all cases, so only what survives them runs again with `--all`. Exit code 1 where that kills a
+change that the default cases let live. Mutants that survive both are listed: equal programs, or a missing test.
+"""
+
+import argparse
+import ast
+import copy
+import json
+import os
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+BUS = ("bus/test_memory.py", "bus/test_memory_order.py", "bus/test_delivery.py", "bus/test_memory_properties.py")
+BUS += ("bus/test_memory_requests.py", "bus/test_journal.py", "bus/test_parts.py", "bus/test_mqtt.py")
+LOSSES = ("test_losses_golden.py", "test_losses_properties.py", "test_losses_options.py", "test_losses_smoothing.py")
+FLOW = (
+    "test_flow.py",
+    "test_flow_properties.py",
+    "test_joins.py",
+    "test_maps.py",
+    "test_replicas.py",
+    "test_nested.py",
+)
+CORE: dict[str, tuple[str, ...]] = {
+    "training/advantages/group.py": ("training/advantages", "training/test_advantages.py", "training/test_golden.py"),
+    "training/advantages/gae.py": ("training/test_gae.py", "training/test_critic.py"),
+    "training/advantages/tree.py": ("training/advantages/test_tree.py", "training/test_entropy_tree.py"),
+    "training/losses/policy.py": tuple(f"training/{name}" for name in LOSSES),
+    "training/losses/tokens.py": (*(f"training/{name}" for name in LOSSES), "training/test_smoothing.py"),
+    "training/packing.py": ("training/test_packing.py", "training/test_equal_gradients.py"),
+    "runtime/flow.py": tuple(f"runtime/{name}" for name in FLOW),
+    "runtime/joins.py": tuple(f"runtime/{name}" for name in FLOW),
+    "bus/ledger.py": BUS,
+    "bus/redelivery.py": BUS,
+    "serving/store.py": ("serving/test_store.py", "serving/test_engine_contract.py"),
+    "graph/check.py": ("graph", "runtime/test_joins.py"),
+}
+"""A file of mas -> the tests that are about it, those of its own first."""
+SWAPS: dict[type[ast.AST], type[ast.AST]] = {
+    ast.Lt: ast.LtE,
+    ast.LtE: ast.Lt,
+    ast.Gt: ast.GtE,
+    ast.GtE: ast.Gt,
+    ast.Eq: ast.NotEq,
+    ast.NotEq: ast.Eq,
+    ast.Is: ast.IsNot,
+    ast.IsNot: ast.Is,
+    ast.In: ast.NotIn,
+    ast.NotIn: ast.In,
+    ast.Add: ast.Sub,
+    ast.Sub: ast.Add,
+    ast.Mult: ast.Div,
+    ast.Div: ast.Mult,
+    ast.And: ast.Or,
+    ast.Or: ast.And,
+}
+
+
+@dataclass
+class Mutant:
+    """One change and which run killed it: `default`, `all` or `none`."""
+
+    file: str
+    line: int
+    change: str
+    killed_by: str = ""
+    seconds: float = 0.0
+
+
+def is_place(node: ast.AST) -> bool:
+    """Whether a node can be changed."""
+    match node:
+        case ast.BinOp() | ast.BoolOp():
+            return type(node.op) in SWAPS
+        case ast.Constant():
+            return type(node.value) in (int, float)
+        case _:
+            return isinstance(node, (ast.Compare, ast.If, ast.IfExp))
+
+
+def places(node: ast.AST) -> Iterator[ast.AST]:
+    """What can be changed below a node: not messages, annotations and defaults."""
+    for child in ast.iter_child_nodes(node):
+        if not isinstance(child, (ast.JoinedStr, ast.Raise, ast.arguments)):
+            if is_place(child):
+                yield child
+            yield from places(child)
+
+
+def change(node: ast.AST) -> str:
+    """Change a node in place; returns what was changed."""
+    before = ast.unparse(node).splitlines()[0]
+    match node:
+        case ast.Compare():
+            node.ops[0] = SWAPS[type(node.ops[0])]()
+        case ast.BinOp() | ast.BoolOp():
+            node.op = SWAPS[type(node.op)]()
+        case ast.If() | ast.IfExp():
+            node.test = ast.UnaryOp(op=ast.Not(), operand=node.test)
+        case ast.Constant():
+            node.value = node.value + 1
+    return f"{before}  ->  {ast.unparse(node).splitlines()[0]}"
+
+
+def mutants(file: str, amount: int, seed: int) -> list[tuple[Mutant, str]]:
+    """Changes of one file, each with the whole changed text; the same for the same text and seed."""
+    tree = ast.parse((ROOT / "mas" / file).read_text(encoding="utf-8"))
+    functions = [node for node in ast.walk(tree) if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))]
+    number = sum(1 for function in functions for _ in places(ast.Module(function.body, [])))
+    found = []
+    for index in sorted(random.Random(f"{file} {seed}").sample(range(number), min(amount, number))):
+        changed = copy.deepcopy(tree)
+        nodes = [node for node in ast.walk(changed) if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))]
+        node = [place for function in nodes for place in places(ast.Module(function.body, []))][index]
+        line = node.lineno
+        found.append((Mutant(file, line, change(node)), ast.unparse(changed)))
+    return found
+
+
+def passes(tree: Path, tests: tuple[str, ...], *words: str) -> bool:
+    """Whether the tests pass on the tree as it is."""
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "--timeout", "60", "-p", "no:cacheprovider", *words]
+    environment = os.environ | {"PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": ""}
+    done = subprocess.run(
+        [*command, *(f"tests/{test}" for test in tests)], cwd=tree, env=environment, capture_output=True, check=False
+    )
+    if done.returncode not in (0, 1, 2):  # 2: the change broke what the tests import
+        raise RuntimeError(done.stdout.decode() + done.stderr.decode())
+    return done.returncode == 0
+
+
+def judge(tree: Path, mutant: Mutant, text: str) -> None:
+    """Write the change, run the tests, take it back."""
+    path = tree / "mas" / mutant.file
+    before, began = path.read_text(encoding="utf-8"), time.monotonic()
+    path.write_text(text, encoding="utf-8")
+    try:
+        tests = CORE[mutant.file]
+        if not passes(tree, tests, "--shard", "-1"):
+            mutant.killed_by = "default"
+        else:
+            mutant.killed_by = "none" if passes(tree, tests, "--all") else "all"
+    finally:
+        path.write_text(before, encoding="utf-8")
+    mutant.seconds = round(time.monotonic() - began, 1)
+
+
+def main() -> int:
+    """Judge every mutant; 1 where a run of everything kills one that the default run does not."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("files", nargs="*", help=f"of mas; default: {', '.join(CORE)}")
+    parser.add_argument("--per-file", type=int, default=5)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--json", type=Path, default=ROOT / "build" / "mutants.json")
+    options = parser.parse_args()
+    judged = []
+    with tempfile.TemporaryDirectory() as folder:
+        tree = Path(folder) / "tree"
+        ignored = shutil.ignore_patterns(".git", ".venv*", "runs", "build", "__pycache__", ".*_cache")
+        shutil.copytree(ROOT, tree, symlinks=True, ignore=ignored)
+        for file in options.files or CORE:
+            if not passes(tree, CORE[file], "--shard", "-1"):
+                raise SystemExit(f"the tests of {file} fail without a change")
+            for mutant, text in mutants(file, options.per_file, options.seed):
+                judge(tree, mutant, text)
+                print(f"{mutant.killed_by:8} {file}:{mutant.line}: {mutant.change}  ({mutant.seconds} s)", flush=True)
+                judged.append(mutant)
+    options.json.parent.mkdir(parents=True, exist_ok=True)
+    options.json.write_text(json.dumps([asdict(mutant) for mutant in judged], indent=1) + "\n", encoding="utf-8")
+    by = [mutant.killed_by for mutant in judged]
+    print(f"{len(by)} mutants: default kills {by.count('default')}, all {by.count('default') + by.count('all')}")
+    return int("all" in by)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
