@@ -9,17 +9,19 @@ change that the default cases let live. Mutants that survive both are listed: eq
 import argparse
 import ast
 import copy
+import importlib.util
 import json
 import os
 import random
 import shutil
-import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).parents[1]
 BUS = ("bus/test_memory.py", "bus/test_memory_order.py", "bus/test_delivery.py", "bus/test_memory_properties.py")
@@ -48,6 +50,7 @@ CORE: dict[str, tuple[str, ...]] = {
     "graph/check.py": ("graph", "runtime/test_joins.py"),
 }
 """A file of mas -> the tests that are about it, those of its own first."""
+QUIETLY = ("-q", "-x", "--timeout", "60", "-p", "no:cacheprovider", "-W", "ignore:Module already imported")
 SWAPS: dict[type[ast.AST], type[ast.AST]] = {
     ast.Lt: ast.LtE,
     ast.LtE: ast.Lt,
@@ -129,22 +132,35 @@ def mutants(file: str, amount: int, seed: int) -> list[tuple[Mutant, str]]:
     return found
 
 
+def forget_mas() -> None:
+    """Load what takes seconds to import, once: every run is a fork that imports mas itself, with its change."""
+    importlib.import_module("mas.training.learner")
+    for name in [name for name in sys.modules if name.partition(".")[0] == "mas"]:
+        del sys.modules[name]
+
+
 def passes(tree: Path, tests: tuple[str, ...], *words: str) -> bool:
-    """Whether the tests pass on the tree as it is."""
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "--timeout", "60", "-p", "no:cacheprovider", *words]
-    environment = os.environ | {"PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": ""}
-    done = subprocess.run(
-        [*command, *(f"tests/{test}" for test in tests)], cwd=tree, env=environment, capture_output=True, check=False
-    )
-    if done.returncode not in (0, 1, 2):  # 2: the change broke what the tests import
-        raise RuntimeError(done.stdout.decode() + done.stderr.decode())
-    return done.returncode == 0
+    """Whether the tests pass on the tree as it is, in a process of their own."""
+    sys.stdout.flush()
+    if (child := os.fork()) == 0:
+        os.chdir(tree)
+        sys.path.insert(0, str(tree))
+        os.environ["PYTHONPATH"] = str(tree)
+        output = os.open(tree / "output", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        os.dup2(output, 1)
+        os.dup2(output, 2)
+        code = pytest.main([*QUIETLY, *words, *(f"tests/{test}" for test in tests)])
+        sys.stdout.flush()
+        os._exit(int(code))
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == pytest.ExitCode.OK
 
 
 def judge(tree: Path, mutant: Mutant, text: str) -> None:
     """Write the change, run the tests, take it back."""
     path = tree / "mas" / mutant.file
     before, began = path.read_text(encoding="utf-8"), time.monotonic()
+    compiled = Path(importlib.util.cache_from_source(str(path)))
+    compiled.unlink(missing_ok=True)  # it holds for a text of the same length and second, too
     path.write_text(text, encoding="utf-8")
     try:
         tests = CORE[mutant.file]
@@ -154,6 +170,7 @@ def judge(tree: Path, mutant: Mutant, text: str) -> None:
             mutant.killed_by = "none" if passes(tree, tests, "--all") else "all"
     finally:
         path.write_text(before, encoding="utf-8")
+        compiled.unlink(missing_ok=True)
     mutant.seconds = round(time.monotonic() - began, 1)
 
 
@@ -166,13 +183,14 @@ def main() -> int:
     parser.add_argument("--json", type=Path, default=ROOT / "build" / "mutants.json")
     options = parser.parse_args()
     judged = []
+    forget_mas()
     with tempfile.TemporaryDirectory() as folder:
         tree = Path(folder) / "tree"
         ignored = shutil.ignore_patterns(".git", ".venv*", "runs", "build", "__pycache__", ".*_cache")
         shutil.copytree(ROOT, tree, symlinks=True, ignore=ignored)
         for file in options.files or CORE:
             if not passes(tree, CORE[file], "--shard", "-1"):
-                raise SystemExit(f"the tests of {file} fail without a change")
+                raise SystemExit(f"the tests of {file} fail without a change:\n{(tree / 'output').read_text()}")
             for mutant, text in mutants(file, options.per_file, options.seed):
                 judge(tree, mutant, text)
                 print(f"{mutant.killed_by:8} {file}:{mutant.line}: {mutant.change}  ({mutant.seconds} s)", flush=True)
