@@ -114,5 +114,6 @@ def _is_tonight(config: pytest.Config, item: pytest.Item) -> bool:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    taken = "every case" if config.option.all else f"shard {config.option.shard} of {SHARDS} of the nightly cases"
-    terminalreporter.write_line(f"this run: {taken}; all of them: make test-all")
+    shard = f"shard {config.option.shard} of {SHARDS}" if config.option.shard >= 0 else "no shard"
+    taken = "all cases" if config.option.all else f"default cases and {shard} of the others; make test-all takes all"
+    terminalreporter.write_line(f"this run: {taken}")

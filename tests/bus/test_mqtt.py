@@ -1,4 +1,4 @@
-"""The bus over MQTT keeps the contract of every bus, within one process and between two."""
+"""The bus over MQTT keeps the contract of every bus, within one process and between two: a default run takes the latter."""
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractAsyncContextManager
@@ -41,11 +41,13 @@ class OverMqtt(BusContract, RedeliveryContract):
         await bus.flush()
 
 
+@pytest.mark.nightly
 class TestMqttBus(OverMqtt):
     async def make_bus(self) -> Bus:
         return await MqttBus.connect(self.broker.url("tester")).__aenter__()
 
 
+@pytest.mark.nightly
 class TestMqttBusWithJournal(OverMqtt):
     @pytest.fixture(autouse=True)
     def _journal(self, tmp_path: Path) -> Iterator[None]:

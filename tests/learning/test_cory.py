@@ -33,7 +33,7 @@ class Sampled:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.matrix("seed", range(3), default=[0])
 async def test_pioneer_and_observer_both_learn(base_for: BaseFor, seed: int) -> None:
     words = [f"train.seed={seed}", "train.steps=10", "train.eval_every=10", "learner.final_lr=0.1"]
     config = load_config(["scenario=refine", "algorithm=cory", *words])

@@ -53,7 +53,7 @@ async def learn(scenario: Scenario, base: BaseModel, seed: int, steps: int = STE
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.matrix("seed", range(5), default=[0])
 async def test_a_team_learns_a_code_of_its_own(base: BaseModel, seed: int) -> None:
     greedy = await learn(build_scenario(Config().scenario.model_copy(update={"name": "relay"})), base, seed)
     assert greedy[0] < 0.5

@@ -323,6 +323,7 @@ async def test_heads_that_vllm_cannot_serve_are_refused_with_what_to_do(base_for
         await VllmEngine.start(narrow, EngineOptions(name="vllm"), rank=8)
 
 
+@pytest.mark.nightly  # another start
 async def test_an_engine_that_dies_is_started_again_with_its_adapters(served: VllmEngine) -> None:
     import psutil  # comes with vLLM
 
@@ -334,6 +335,7 @@ async def test_an_engine_that_dies_is_started_again_with_its_adapters(served: Vl
     assert served.restarts == 1
 
 
+@pytest.mark.nightly  # another start
 async def test_a_team_served_by_vllm_learns_relay() -> None:
     config = load_config(
         ["scenario=relay", "engine=vllm", "train.target=0.95", "train.eval_every=10", "train.eval_tasks=40"]
