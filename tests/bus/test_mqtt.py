@@ -1,4 +1,4 @@
-"""The bus over MQTT keeps the contract of every bus, within one process and between two: a default run takes the latter."""
+"""The bus over MQTT keeps the contract of every bus, in one process and between two; a default run takes the latter."""
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractAsyncContextManager
