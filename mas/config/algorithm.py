@@ -27,7 +27,8 @@ class HorizonOptions(Options):
 
 class ResampleOptions(Options):
     """`factor` times K episodes are played, and K of them kept: failures as they come, successes by the share of their
-    outputs that did not parse, the lowest first; in proportion, but `least` of each where there are so many."""
+    tool calls that failed (0.5 without a call), + 1 where an output did not parse, the lowest first; in proportion, but
+    `least` of each where there are so many."""
 
     factor: Annotated[int, Field(ge=2)] = 2
     least: Count = 2
@@ -132,9 +133,10 @@ class LengthOptions(Options):
 
 
 class GainOptions(Options):
-    """What a turn added to the probability of the right answer; see `RewardOptions`. `discount`: of what comes later,
-    per wave of turns."""
+    """What a turn added to the right answer; see `RewardOptions`. `of`: to its `probability`, the geometric mean over
+    its tokens, or to their mean log-probability (`logprob`). `discount`: of what comes later, per wave of turns."""
 
+    of: Literal["probability", "logprob"] = "probability"
     discount: Annotated[float, Field(gt=0, le=1)] = 1.0
 
 
@@ -153,18 +155,21 @@ class PartialOptions(Options):
 class RewardOptions(Options):
     """R = alpha x team + own, each the weighted sum of its named terms; unnamed terms weigh 1.
 
-    `failure` is added where output does not parse. `of`: all turns of a trajectory have the reward of the whole one, or
-    each `turn` is compared by itself, with what was paid for it alone; or every `attempt` of an episode is a
-    trajectory, with what was paid in it, or with the `improvement` of the team's terms on those of the attempt before.
+    `source`: all named `terms` are paid; or the `outcome` alone, 1 for an episode that succeeded, else 0, as what the
+    team earns, and `failure`. `failure` is added where output does not parse.
+    `of`: all turns of a trajectory have the reward of the whole one, or each `turn` is compared by itself, with what
+    was paid for it alone; or every `attempt` of an episode is a trajectory, with what was paid in it, or with the
+    `improvement` of the team's terms on those of the attempt before.
     `discount`: below 1 each turn is compared by itself, with R x discount^(its distance to the trajectory's end).
     `length`: what long completions lose.
     `model`: one that is trained beside the policy pays turns, too. `late`: own terms that a judge says later.
-    `gain`: every turn but the last ones earns what it added to the mean log-probability of the right answer, which is
-    compared by itself, as R is, and summed from each turn on. `partial`: wrong answers may earn something.
+    `gain`: every turn but the last ones earns what it added to the probability of the right answer, which is compared
+    by itself, as R is, and summed from each turn on. `partial`: wrong answers may earn something.
     `shared`: all agents of an episode are paid the sum of everybody's own terms, each beside the team's.
     `proposer`: an own term of who poses tasks, by how the others fare with them.
     """
 
+    source: Literal["terms", "outcome"] = "terms"
     alpha: float = 1.0
     weights: dict[str, float] = Field(default_factory=dict)
     failure: float = -1.0
@@ -180,10 +185,10 @@ class RewardOptions(Options):
 
 
 class StrataOptions(Options):
-    """Trajectories are compared with those of as many `turns`, or as many `failures` to parse, by the share `blend`,
-    and with the whole group by the rest."""
+    """Trajectories are compared with those of episodes with as many tool `calls`, or those of as many `turns`, or
+    `failures` to parse, by the share `blend`, and with the whole group by the rest."""
 
-    by: Literal["turns", "failures"] = "turns"
+    by: Literal["calls", "turns", "failures"] = "turns"
     blend: Share = 0.8
 
 

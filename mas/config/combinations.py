@@ -146,6 +146,9 @@ def _of_comparing(algorithm: "AlgorithmOptions") -> dict[str, bool]:
         "loss.smoothing is not there with advantage.baseline=critic: leave it out, or choose another baseline": (
             has_critic and algorithm.loss.smoothing is not None
         ),
+        "loss.multiple_of is not there with advantage.baseline=critic: leave it out, or choose another baseline": (
+            has_critic and algorithm.loss.multiple_of is not None
+        ),
         "advantage.components compares each term by mean and spread: leave baseline, scale and whiten as they are": (
             advantage.components and (advantage.baseline, advantage.scale, advantage.whiten) != ("mean", "std", "none")
         ),

@@ -48,6 +48,8 @@ def _why_advantage_idle(key: str, algorithm: AlgorithmOptions) -> str | None:
         if algorithm.sampler.mode != "parallel":
             return "tree sampling has no group of one"
         return why_single_idle(algorithm.advantage)
+    if key.startswith("algorithm.reward.weights") and algorithm.reward.source == "outcome":
+        return "algorithm.reward.source=outcome pays no named term; weigh it with algorithm.reward.alpha"
     if key in _ALONE and algorithm.reward.model is not None and algorithm.reward.model.joins == "alone":
         return "algorithm.reward.model.joins=alone leaves no term but the model's own"
     if key == "algorithm.advantage.decay" and algorithm.advantage.baseline != "running":

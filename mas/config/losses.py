@@ -71,9 +71,11 @@ class LossOptions(Selective):
     `kl` (to the `reference`; None: the base with its adapter off) and `entropy` are coefficients; 0 leaves the term
     out. `kl_in`: the KL is a term of the loss by `kl_estimator`, or is subtracted from each turn's reward, where it is
     always k1.
-    `smoothing`: the entropy is held in a band, beside its bonus. `bias_correction`: a turn from which clipping takes
-    much of its surrogate weighs less.
+    `smoothing`: the entropy is held in a band, beside its bonus. `bias_correction`: the gradient of an update is
+    divided by 1 + the norm of what clipping takes from it, adapter by adapter.
     `max_length`: what `seq_mean_token_sum_norm` divides by, in tokens.
+    `multiple_of`: of every adapter's rows of a step so many are learned from as the largest multiple of this; which are
+    left out is drawn. Fewer rows than this are all learned from. None: all.
     """
 
     surrogate: Surrogate = "clip"
@@ -86,6 +88,7 @@ class LossOptions(Selective):
     importance_cap: Annotated[float, Field(ge=1)] | None = 2.0
     aggregation: Aggregation = "seq_mean_token_mean"
     max_length: Positive = 1024
+    multiple_of: Annotated[int, Field(ge=2)] | None = None
     bias_correction: bool = False
     smoothing: SmoothingOptions | None = None
     kl: NonNegative = 0.0

@@ -120,8 +120,14 @@ RECIPES: dict[str, Recipe] = {
     "st_ppo": Recipe(
         title="ST-PPO",
         paper="2511.20718",
-        does="Turn-PPO, and turns that clipping takes much of their surrogate from weigh less.",
-        differs="the form of the correction, 1 / (1 + bias), is our reading",
+        does="Turn-PPO, and updates are divided by the norm of the gradient that clipping takes from them.",
+        differs="divided by 1 + the norm, as nothing is taken on policy; of each adapter and mini-batch",
+    ),
+    "s_ppo": Recipe(
+        title="S-PPO",
+        paper="2511.20718",
+        does="PPO over tokens, and updates are divided by the norm of the gradient that clipping takes from them.",
+        differs="divided by 1 + the norm, as nothing is taken on policy; of each adapter and mini-batch",
     ),
     "epo": Recipe(
         title="EPO (entropy-regularised)",
@@ -194,9 +200,10 @@ RECIPES: dict[str, Recipe] = {
     "stratified_grpo": Recipe(
         title="Stratified GRPO",
         paper="2510.06214",
-        does="Trajectories are compared with those of as many turns, blended with all of the group.",
-        differs="the share of the blend (0.8) is ours, the paper's was not seen",
-        needs="several turns",
+        does="Trajectories are compared with those of episodes with as many searches, blended with all of the group.",
+        differs="the share of the blend (0.8) is ours, the paper's was not seen; a search is any member's",
+        scenario="retrieval",
+        needs="several turns and tools",
     ),
     "empg": Recipe(
         title="EMPG",
@@ -214,16 +221,19 @@ RECIPES: dict[str, Recipe] = {
     "eapo": Recipe(
         title="EAPO (IterResearch)",
         paper="2511.07327",
-        does="Earlier turns of long runs earn less; every turn is compared by itself.",
+        does="Earlier turns of long runs earn less; every turn is compared by itself; turns beyond equal shares "
+        "are left out.",
         differs="compared within an agent's turns of a task; the discount is ours; PPO's bounds in place of GSPO's, "
-        "which stop turns of one token; no trimming of the batch",
+        "which stop turns of one token; shares of 8; of IterResearch's rebuilt workspace only what a world shows in "
+        "each turn, no report that a model writes",
         needs="several turns",
     ),
     "igpo": Recipe(
         title="IGPO",
         paper="2510.14967",
-        does="A turn earns what it added to the log-probability of the right answer; the last ones earn the outcome.",
-        differs="in a team agents that speak at once are one turn, and who answers is asked how likely the answer is",
+        does="A turn earns what it added to the probability of the right answer; the last ones earn the outcome.",
+        differs="the outcome is success, not F1; in a team agents that speak at once are one turn, and who answers is "
+        "asked how likely the answer is; gains are divided by their spread, as in its second version",
         scenario="retrieval",
         needs="a right answer that it says",
     ),
@@ -239,8 +249,11 @@ RECIPES: dict[str, Recipe] = {
     "grpo_roc": Recipe(
         title="GRPO-RoC (rStar2-Agent)",
         paper="2508.20722",
-        does="Twice as many episodes are played; failures stay as they come, of successes the cleanest.",
-        differs="clean is the share of outputs that parse; shares by largest remainder; equal groups stay",
+        does="Twice as many episodes are played; failures stay as they come, of successes those with the fewest failed "
+        "tool calls.",
+        differs="an output that does not parse stands for answer marks that do not pair up, and a solved task has one "
+        "answer; shares by largest remainder; equal groups stay",
+        scenario="tool_use",
     ),
     "mlpo": Recipe(
         title="MLPO (How to Train a Leader)",
@@ -342,7 +355,8 @@ RECIPES: dict[str, Recipe] = {
         title="OPRL (iStar)",
         paper="2509.19199",
         does="An adapter prefers successes to failures; its log-ratio to the policy compares single turns.",
-        differs="a reward model per policy adapter, which learns before it scores; the loss is the mean over pairs",
+        differs="the step term is divided by its spread, else it is hundredths of the outcome; a reward model per "
+        "policy adapter, which learns before it scores; the loss is the mean over pairs",
         scenario="plan_path",
         needs="several turns",
     ),

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 def why_unpayable(algorithm: "AlgorithmOptions") -> str | None:
     """Why parts do not go together; None: they do."""
     wrong = _of_attempts(algorithm) | _of_reward_models(algorithm) | _of_late_terms(algorithm)
-    wrong |= _of_answers(algorithm) | _of_sharing(algorithm) | _of_proposers(algorithm)
+    wrong |= _of_answers(algorithm) | _of_sharing(algorithm) | _of_proposers(algorithm) | _of_outcomes(algorithm)
     return next((reason for reason, is_wrong in wrong.items() if is_wrong), None)
 
 
@@ -151,6 +151,30 @@ def _of_sharing(algorithm: "AlgorithmOptions") -> dict[str, bool]:
         "reward.shared changes what adapters learn from, and update=training_free trains none: leave it out": (
             is_shared and algorithm.is_training_free
         ),
+    }
+
+
+def _of_outcomes(algorithm: "AlgorithmOptions") -> dict[str, bool]:
+    """What reads named terms, or has none of whole episodes, beside a reward that is the outcome alone."""
+    reward, advantage, model = algorithm.reward, algorithm.advantage, algorithm.reward.model
+    is_there, mode = reward.source == "outcome", algorithm.sampler.mode
+    readers = {
+        "advantage.components compares named terms": advantage.components,
+        "advantage.step.value=own is what roles are paid of their own": (
+            advantage.step is not None and advantage.step.value == "own"
+        ),
+        "reward.late": reward.late is not None,
+        "reward.shared": reward.shared,
+        "reward.proposer": reward.proposer is not None,
+        "reward.model, but with joins=step, is an own term": model is not None and model.joins != "step",
+        "sampler.attempts makes an episode of several attempts": algorithm.sampler.attempts is not None,
+    }
+    return {
+        f"reward.source=outcome pays whether a whole episode succeeded, and sampler.mode={mode} compares parts: write "
+        "sampler.mode=parallel": is_there and mode != "parallel",
+    } | {
+        f"reward.source=outcome pays no named term but failure, and {reader}: leave one of them out": is_there and found
+        for reader, found in readers.items()
     }
 
 

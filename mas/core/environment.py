@@ -151,6 +151,9 @@ class Tooled(Protocol):
     def is_call(self, action: str) -> bool:
         """Whether an action calls a tool that there is, with parameters that fit it. Pure."""
 
+    def is_failed_call(self, action: str) -> bool:
+        """Whether an action, which is neither an answer nor a pass, is no call that a tool takes. Pure."""
+
 
 @runtime_checkable
 class Guiding(Protocol):

@@ -38,7 +38,8 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
         wave: where it stands in `Episode.answer_logprobs`; 0 where those are not known.
         ends: of an entropy tree: agent -> its terms, of each whole episode whose last turn this one is. `rewards` are
             there means over all episodes that go through the turn.
-        tool_calls: that the turn made, where the environment can tell (`mas.core.environment.Tooled`).
+        tool_calls: that the turn made, where the environment can tell (`mas.core.environment.Tooled`); tool_errors:
+            that failed, which are not among them.
     """
 
     id: str
@@ -69,6 +70,7 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
     paid: Mapping[str, float] = {}
     ends: tuple[Mapping[str, Mapping[str, float]], ...] = ()
     tool_calls: int = 0
+    tool_errors: int = 0
     grounded: bool | None = None
     is_replayed: bool = False
     wave: int = 0

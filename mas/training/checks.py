@@ -225,10 +225,16 @@ def check_turns(algorithm: AlgorithmOptions, scenario: Scenario, team: TeamSpec)
     Raises:
         ConfigError: says which part.
     """
-    if algorithm.advantage.early is not None and not isinstance(scenario.environment(), Tooled):
+    advantage, has_tools = algorithm.advantage, isinstance(scenario.environment(), Tooled)
+    if advantage.early is not None and not has_tools:
         raise ConfigError(
             f"algorithm.advantage.early reads which turns call tools, and the environment of {scenario.name!r} does "
             "not tell. Leave it out, or choose a scenario with tools, such as tool_use"
+        )
+    if advantage.strata is not None and advantage.strata.by == "calls" and not has_tools:
+        raise ConfigError(
+            f"algorithm.advantage.strata.by=calls counts calls of tools, and the environment of {scenario.name!r} has "
+            "none. Write algorithm.advantage.strata.by=turns, or choose a scenario with tools, such as retrieval"
         )
     if scenario.environment().spec.max_turns > 1 or any(edge.loop for edge in team.edges):
         return

@@ -4,6 +4,8 @@ reward -> group key -> baseline and scale -> strata, or a tree -> early tools ->
 -> whitening
 """
 
+import math
+from collections import Counter
 from collections.abc import Container, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -24,7 +26,7 @@ from mas.training.advantages.trajectories import over_trajectories
 from mas.training.advantages.uncertainty import modulated_advantages
 from mas.training.advantages.whiten import whiten
 from mas.training.grown import grown_advantages
-from mas.training.rewards import MODEL, OWN, TEAM, term_weights, total_reward
+from mas.training.rewards import MODEL, OUTCOME, OWN, TEAM, term_weights, total_reward
 from mas.training.shaping.length import overlong_penalty
 from mas.training.shaping.partial import Answer, entity_rewards
 
@@ -214,8 +216,11 @@ def _compared(table: _Table, options: AdvantageOptions, running: Running | None)
 def _gained(table: _Table) -> list[float]:
     """Gains and rewards, each compared by itself, summed from every turn's wave to the end of its episode."""
     assert table.rewards.gain is not None
-    logprobs = [table.episodes[turn.episode].answer_logprobs for turn in table.first]
-    rows = gain_advantages(logprobs, table.values(), table.keys, gamma=table.rewards.gain.discount)
+    gain = table.rewards.gain
+    knowledge = [table.episodes[turn.episode].answer_logprobs for turn in table.first]
+    if gain.of == "probability":
+        knowledge = [tuple(math.exp(logprob) for logprob in own) for own in knowledge]
+    rows = gain_advantages(knowledge, table.values(), table.keys, gamma=gain.discount)
     by_row = dict(zip(table.rows, rows, strict=True))
     return [by_row[row][turn.wave] for row, turn in zip(table.row_of, table.turns, strict=True)]
 
@@ -229,7 +234,12 @@ def _by_component(table: _Table) -> list[float]:
 
 
 def _strata(table: _Table, by: str) -> list[int]:
-    """What each row's trajectory is like."""
+    """What each row's trajectory is like; calls are those of the whole team in its episode."""
+    if by == "calls":
+        calls = Counter[str]()
+        for turn in table.turns:
+            calls[turn.episode] += turn.tool_calls
+        return [calls[turn.episode] for turn in table.first]
     if by == "turns":
         return [len(indices) for indices in table.indices.values()]
     return [sum(table.turns[i].failure is not None for i in indices) for indices in table.indices.values()]
@@ -239,7 +249,7 @@ def _step_terms(turns: Sequence[Turn], rewards: RewardOptions, options: StepOpti
     """Every turn's own term, before its weight."""
     values = [turn.paid.get(MODEL, 0.0) for turn in turns]
     if options.value != "model":
-        kinds = (OWN,) if options.value == "own" else (OWN, TEAM)
+        kinds = (OWN,) if options.value == "own" else (OWN, TEAM, OUTCOME)
         values = [total_reward(_of_kind(turn.paid, kinds), rewards) for turn in turns]
     if options.value == "return":
         trajectories = [(turn.group, turn.trajectory) for turn in turns]

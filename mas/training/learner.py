@@ -19,6 +19,7 @@ from mas.serving.model import BaseModel
 from mas.serving.weights import AdapterWeights
 from mas.training.batch import TrainRow, group_of, trajectory_of, weighted
 from mas.training.feed import Feed, Scores, recomputing
+from mas.training.losses.correction import bias_correction, bias_norm
 from mas.training.losses.tokens import Signals, TokenLosses, token_losses
 from mas.training.optimiser import adamw, gradient_norms, optimiser_tensors, restore_optimiser, set_lr
 from mas.training.packing import Cost, MicroBatch, Sharing, build_trees, packed, padded
@@ -57,6 +58,7 @@ class Learner:
         self.optimisers = {
             name: adamw(weights.parameters(), options, options.lr) for name, weights in self.adapters.items()
         }
+        self._taken: dict[str, dict[Tensor, Tensor]] = defaultdict(dict)
         rows = short_rows(base.limits)
         check_packed(base.model, base.bank, self.head, self.micro_batches(rows))
 
@@ -154,6 +156,8 @@ class Learner:
         """One update of every adapter that has rows, weighted as they are; returns their gradient norms. Arguments and
         errors are those of `accumulate` and `step`."""
         self.accumulate(rows, tallies, start)
+        if self.loss.bias_correction:
+            self._correct(tallies)
         trained = {name: weights.parameters() for name, weights in self.adapters.items()}
         norms = gradient_norms(trained, {row.adapter for row in rows}, self.options.clip_norm)
         for name in norms:
@@ -171,6 +175,7 @@ class Learner:
         """
         for optimiser in self.optimisers.values():
             optimiser.zero_grad(set_to_none=True)
+        self._taken.clear()
         losses = [self._backward(batch, tallies, start) for batch in self.micro_batches(rows)]
         return float(torch.stack(losses).sum()) if losses else 0.0
 
@@ -184,13 +189,37 @@ class Learner:
             chunk, entropy_slope = self.options.logit_chunk, self.loss.entropy > 0
             scores = feed.scores(self.head, feed.hidden(model), chunk, entropy_slope=entropy_slope)
             losses = self._losses(feed, scores, start, reference_J)
-            loss = (losses.loss_J * feed.per_token([row.weight for row in batch.rows])).sum()
+            weight_J = feed.per_token([row.weight for row in batch.rows])
+            loss = (losses.loss_J * weight_J).sum()
+            if losses.taken_J is not None:
+                self._take((losses.taken_J * weight_J).sum())
             if loss.requires_grad:
                 loss.backward()  # type: ignore[no-untyped-call]
         turns = [row.turn for row in batch.rows for _ in row.turn.completion_ids]
         for name, rows, tokens in feed.adapters():
             tallies[name].add(losses.values, rows, tokens, turns)
         return loss.detach()
+
+    def _take(self, taken: Tensor) -> None:
+        """Add up the gradient that clipping takes from every adapter in one micro-batch, whose graph stays."""
+        if not taken.requires_grad or not taken.detach().any():
+            return
+        owned = [(name, tensor) for name, weights in self.adapters.items() for tensor in weights.parameters()]
+        found = torch.autograd.grad(taken, [tensor for _, tensor in owned], retain_graph=True, allow_unused=True)
+        for (name, tensor), gradient in zip(owned, found, strict=True):
+            if gradient is not None:
+                own = self._taken[name]
+                own[tensor] = own[tensor] + gradient if tensor in own else gradient
+
+    def _correct(self, tallies: Mapping[str, Tally]) -> None:
+        """Divide the gradient of each adapter that has one by 1 + the norm of what clipping took from it."""
+        for name, weights in self.adapters.items():
+            touched = [tensor.grad for tensor in weights.parameters() if tensor.grad is not None]
+            if touched:
+                norm = bias_norm([*self._taken[name].values()])
+                tallies[name].note("clipping_bias", norm)
+                for gradient in touched:
+                    gradient.mul_(bias_correction(norm))
 
     def _losses(self, feed: Feed, scores: Scores, start: Logprobs | None, reference_J: Tensor | None) -> TokenLosses:
         rows = feed.batch.rows

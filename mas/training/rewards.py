@@ -10,13 +10,15 @@ from mas.training.schedules import stage_number
 TEAM, OWN = "team.", "own."
 FAILURE = "own.failure"
 OUTCOME = "outcome"
-"""Share of won episodes below a candidate of a full tree; a term that no reward counts."""
+"""Whether an episode succeeded; of a candidate of a full tree the share of won episodes below it. No team's and no own
+term: only `reward.source=outcome` counts it."""
 MODEL = "model"
 """What a reward model pays: a term that no reward counts, or an own term of this name."""
 
 
 def total_reward(terms: Mapping[str, float], options: RewardOptions) -> float:
-    """R = alpha x sum of the weighted team terms + sum of the weighted own terms.
+    """R = alpha x sum of the weighted team terms + sum of the weighted own terms; by source=outcome alpha x whether the
+    episode succeeded + what output that does not parse costs.
 
     Names are `team.NAME` and `own.NAME`; a weight is looked up by NAME and is 1 unless given.
     Source: AT-GRPO, arXiv 2510.11062: r = alpha r_team + r_loc.
@@ -25,6 +27,9 @@ def total_reward(terms: Mapping[str, float], options: RewardOptions) -> float:
         RewardError: R is NaN or infinite; terms are checked where they are recorded, so that the weights are too large.
     """
     team = own = 0.0
+    if options.source == "outcome":
+        team = terms.get(OUTCOME, 0.0)
+        terms = {name: value for name, value in terms.items() if name == FAILURE}
     for name, value in terms.items():
         if name.startswith(TEAM):
             team += options.weights.get(name.removeprefix(TEAM), 1.0) * value

@@ -12,39 +12,6 @@ from itertools import accumulate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Linear:
-    """From `start` to `end` in `steps` equal steps, then `end`. Raises ValueError: fewer steps than 1."""
-
-    start: float
-    end: float
-    steps: int
-
-    def __post_init__(self) -> None:
-        _positive("steps", self.steps)
-
-    def __call__(self, step: int) -> float:
-        return self.start + (self.end - self.start) * _done(step, self.steps)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cosine:
-    """end + (start - end) (1 + cos(pi step / steps)) / 2, then `end`. Raises ValueError: fewer steps than 1.
-
-    Source: SGDR, arXiv 1608.03983, equation 5, without restarts.
-    """
-
-    start: float
-    end: float
-    steps: int
-
-    def __post_init__(self) -> None:
-        _positive("steps", self.steps)
-
-    def __call__(self, step: int) -> float:
-        return self.end + (self.start - self.end) * (1 + math.cos(math.pi * _done(step, self.steps))) / 2
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Horizon:
     """The most team turns of an episode: the first for `every` steps, then the next; the last stays.
 
@@ -158,42 +125,6 @@ class RoleSwap:
     def __call__(self, step: int) -> tuple[str, ...]:
         back = -(_checked(step) // self.every) % len(self.players)
         return self.players[back:] + self.players[:back]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Alternation:
-    """Which part is updated: each for its number of steps, in turn, for ever.
-
-    Source: iStar, arXiv 2509.19199, with the process reward model and the policy, one step each.
-
-    Raises:
-        ValueError: no part, as many numbers as there are no parts, or a number below 1.
-    """
-
-    parts: tuple[str, ...]
-    steps: tuple[int, ...]
-
-    def __post_init__(self) -> None:
-        if not self.parts or len(self.parts) != len(self.steps):
-            raise ValueError(
-                f"{len(self.parts)} parts alternate with {len(self.steps)} numbers of steps: give one each"
-            )
-        for steps in self.steps:
-            _positive("steps", steps)
-
-    def __call__(self, step: int) -> str:
-        ends = list(accumulate(self.steps))
-        return self.parts[bisect_right(ends, _checked(step) % ends[-1])]
-
-
-def equal_turns(parts: Sequence[str]) -> Alternation:
-    """Each part for one step."""
-    return Alternation(parts=tuple(parts), steps=(1,) * len(parts))
-
-
-def _done(step: int, steps: int) -> float:
-    """The share of the steps that is done, 0 to 1."""
-    return min(_checked(step) / steps, 1.0)
 
 
 def _checked(step: int) -> int:

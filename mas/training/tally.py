@@ -5,6 +5,7 @@ Shape legend: J loss tokens of a micro-batch.
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from statistics import fmean
 
 import torch
 from torch import Tensor
@@ -25,6 +26,7 @@ class Tally:
         self.rows = 0
         self._turns: list[Turn] = []
         self._values: dict[str, list[Tensor]] = defaultdict(list)
+        self._of_updates: dict[str, list[float]] = defaultdict(list)
 
     def add(self, values: Mapping[str, Tensor], rows: int, tokens: slice, turns: Sequence[Turn]) -> None:
         """Add so many rows, whose loss tokens are these. `turns`: of every token of the micro-batch."""
@@ -32,6 +34,10 @@ class Tally:
         self._turns += turns[tokens]
         for name, value_J in values.items():
             self._values[name].append(value_J[tokens])
+
+    def note(self, name: str, value: float) -> None:
+        """Add what was found of a whole update; its metric is the mean over updates."""
+        self._of_updates[name].append(value)
 
     def metrics(self) -> Metrics:
         """Means over tokens, what the importance weights say of the samples, and counts; `behaviour_gap` is the mean
@@ -52,6 +58,7 @@ class Tally:
             clipped = {"importance_clipped": float(values["importance_clipped"][own].double().mean())}
             clipped |= _of_samples(values["importance"][own])
             found |= {f"{role}.{name}": value for name, value in clipped.items()}
+        found |= {name: fmean(numbers) for name, numbers in self._of_updates.items()}
         return found | {
             "ratio_max": float(values["ratio"].max()),
             "tokens": float(len(self._turns)),

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, stdev
 from typing import Any
 
 import msgspec
@@ -35,7 +35,10 @@ from mas.training.trainer import Trainer
 IGPO, ENTITIES = ORACLES["14_igpo"], ORACLES["33_e_grpo"]
 K = 4
 PARALLEL = SamplerOptions(mode="parallel", candidates=K)
-GAIN, PARTIAL = RewardOptions.model_validate({"gain": {}}), RewardOptions.model_validate({"partial": {"alpha": 0.3}})
+GAIN, PARTIAL = (
+    RewardOptions.model_validate({"gain": {"of": "logprob"}}),
+    RewardOptions.model_validate({"partial": {"alpha": 0.3}}),
+)
 RETRIEVAL = {"name": "retrieval"}
 
 
@@ -73,9 +76,25 @@ def walk(name: str, waves: Sequence[int], reward: float) -> list[Turn]:
 def test_igpo_by_options(discount: float, wanted: str) -> None:
     turns = walk("a", [0, 1, 2], 1.0) + walk("b", [0, 1, 2], 0.0)
     facts = known(turns, answer_logprobs=[(-2.0, -1.5, -0.5), (-2.0, -2.2, -1.8)])
-    rewards = RewardOptions.model_validate({"gain": {"discount": discount}})
+    rewards = RewardOptions.model_validate({"gain": {"of": "logprob", "discount": discount}})
     found = turn_advantages(turns, rewards, AdvantageOptions(), facts)
     assert found == near([value for row in IGPO[wanted] for value in row])
+
+
+def test_igpo_by_name_pays_what_was_added_to_the_probability() -> None:
+    chosen = load_config(["algorithm=igpo", "scenario=retrieval"]).algorithm
+    turns = [
+        msgspec.structs.replace(
+            turn, rewards={**turn.rewards, "team.found": 5.0, "outcome": turn.rewards["team.right"]}
+        )
+        for turn in walk("a", [0, 1, 2], 1.0) + walk("b", [0, 1, 2], 0.0)
+    ]
+    facts = known(turns, answer_logprobs=[(-2.0, -1.5, -0.5), (-2.0, -2.2, -1.8)])
+    gains = [gain for row in IGPO["info_gain_prob_v1"] for gain in row]
+    z = [(gain - fmean(gains)) / (stdev(gains) + 1e-6) for gain in gains]
+    first, second = IGPO["z_outcome"]
+    wanted = [z[0] + z[1] + first, z[1] + first, first, z[2] + z[3] + second, z[3] + second, second]
+    assert turn_advantages(turns, chosen.reward, chosen.advantage, facts) == pytest.approx(wanted, abs=1e-4)
 
 
 def test_an_agent_that_rests_has_the_advantage_of_the_waves_in_which_it_speaks() -> None:

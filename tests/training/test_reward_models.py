@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from statistics import fmean, stdev
 from typing import Any
 
 import msgspec
@@ -22,7 +23,7 @@ from mas.core.records import Episode, Turn
 from mas.serving.model import BaseModel
 from mas.training.learner import Learner
 from mas.training.reward_models.implicit import ImplicitModel
-from mas.training.reward_models.model import Trajectory, trajectories_of
+from mas.training.reward_models.model import Scored, Trajectory, trajectories_of
 from mas.training.reward_models.payment import payments
 from mas.training.reward_models.progress import ProgressModel
 from mas.training.shaping.implicit import preference_loss, trajectory_score
@@ -153,7 +154,8 @@ def test_golden_17_from_contributions_to_advantages(base: BaseModel, monkeypatch
 def test_golden_18_from_log_ratios_to_advantages(
     base: BaseModel, monkeypatch: pytest.MonkeyPatch, pooling: str, loss: str
 ) -> None:
-    update = rewarded(base, options_of("oprl", f"algorithm.reward.model.pooling={pooling}"))
+    plain = ("algorithm.reward.source=terms", "algorithm.advantage.step.scale=none")
+    update = rewarded(base, options_of("oprl", f"algorithm.reward.model.pooling={pooling}", *plain))
     model = update.model
     assert isinstance(model, ImplicitModel)
     ratios = {"a/0": (1.5, 0.5), "a/1": (1.0,), "b/0": (-1.0,), "b/1": (0.1, 0.3)}
@@ -179,6 +181,35 @@ def test_golden_18_from_log_ratios_to_advantages(
     steps = [value - outcome[n // 2] for n, value in enumerate(found.advantages)]
     assert steps == near(GOLDEN["18"]["step_rloo_all_steps"])
     assert steps != near(GOLDEN["18"]["step_rloo_first_row_baseline"])
+
+
+def test_the_step_term_of_oprl_weighs_as_much_as_the_outcome(base: BaseModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However small a log-ratio is, in units of its spread it is not small beside a success or a failure."""
+    update = rewarded(base, options_of("oprl"))
+    model = update.model
+    assert isinstance(model, ImplicitModel)
+    small = {"a/0": 0.002, "a/1": 0.001, "b/0": -0.001, "b/1": 0.0004}
+    monkeypatch.setattr(model, "step", lambda trajectories, lr_scale: Scored(
+        scores=[[small[row.turn.id.removeprefix("planner/")] for row in one.rows] for one in trajectories], told={}
+    ))  # fmt: skip
+    won = [said("planner", name, [(8,), (9,)], won=name == "a") for name in "ab"]
+    episodes = [
+        msgspec.structs.replace(
+            one,
+            turns=tuple(
+                msgspec.structs.replace(turn, rewards={**turn.rewards, "outcome": float(one.success)})
+                for turn in one.turns
+            ),
+        )
+        for one in won
+    ]
+    found = update.improve(episodes, ADAPTER_OF, step=1, lr_scale=0.0)
+    # RLOO of outcomes 1 and 0: +1 and -1. Steps: leave one out over their spread, whatever their unit.
+    steps = [value - (1.0, 1.0, -1.0, -1.0)[n] for n, value in enumerate(found.advantages)]
+    values = list(small.values())
+    wanted = [(v - fmean(values)) * 4 / 3 / (stdev(values) + 1e-6) for v in values]
+    assert steps == pytest.approx(wanted, abs=1e-6)
+    assert max(map(abs, steps)) > 1
 
 
 def test_golden_34_bounds_what_a_model_pays() -> None:

@@ -161,6 +161,6 @@ def test_a_model_needs_episodes_of_several_turns_and_its_term_may_be_weighed() -
     weights = "algorithm.reward.weights={model: 2}"
     paid = load_config(["scenario=plan_path", "algorithm=clip_delta", weights])
     check_trainable(paid, build_scenario(paid.scenario))
-    unpaid = load_config(["scenario=plan_path", "algorithm=oprl", weights])
+    unpaid = load_config(["scenario=plan_path", "algorithm=oprl", "algorithm.reward.source=terms", weights])
     with pytest.raises(ConfigError, match="'model', a term never paid"):
         check_trainable(unpaid, build_scenario(unpaid.scenario))

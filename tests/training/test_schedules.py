@@ -1,6 +1,5 @@
 """Schedules are functions of the step alone: sections 9, 15 and 31 of the formula sheet."""
 
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -10,15 +9,11 @@ from hypothesis import strategies as st
 from oracles import ORACLES, near
 
 from mas.training.schedules import (
-    Alternation,
-    Cosine,
     Horizon,
-    Linear,
     PhaseWeight,
     RoleSwap,
     Stage,
     Stages,
-    equal_turns,
 )
 
 SCALING = ORACLES["31_scaling_inter"]
@@ -31,13 +26,10 @@ STAGES = Stages(
     )
 )
 ALL: list[Callable[[int], Any]] = [
-    Linear(start=1, end=0, steps=10),
-    Cosine(start=1, end=0, steps=10),
     HORIZON,
     PhaseWeight(epochs=30),
     STAGES,
     RoleSwap(players=("a", "b", "c")),
-    Alternation(parts=("prm", "policy"), steps=(2, 1)),
 ]
 
 
@@ -96,24 +88,9 @@ def test_stages_follow_each_other_and_the_last_does_not_end() -> None:
     assert [sorted(STAGES(step)) for step in (1, 2, 99)] == [["actor"], ["planner"], ["actor", "planner"]]
 
 
-def test_parts_are_updated_in_turn() -> None:
-    assert [equal_turns(("prm", "policy"))(step) for step in range(4)] == ["prm", "policy"] * 2
-    uneven = Alternation(parts=("prm", "policy"), steps=(2, 1))
-    assert [uneven(step) for step in range(6)] == ["prm", "prm", "policy"] * 2
-
-
-def test_linear_and_cosine_meet_at_both_ends_and_in_the_middle() -> None:
-    linear, cosine = Linear(start=0.8, end=0.2, steps=4), Cosine(start=0.8, end=0.2, steps=4)
-    assert [linear(step) for step in (0, 1, 2, 4, 9)] == pytest.approx([0.8, 0.65, 0.5, 0.2, 0.2])
-    slow = 0.2 + 0.6 * (1 + math.cos(math.pi / 4)) / 2
-    assert [cosine(step) for step in (0, 1, 2, 4, 9)] == pytest.approx([0.8, slow, 0.5, 0.2, 0.2])
-
-
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Linear(start=1, end=0, steps=0), "steps is 0"),
-        (lambda: Cosine(start=1, end=0, steps=0), "steps is 0"),
         (lambda: Horizon(turns=(), every=1), "has none"),
         (lambda: Horizon(turns=(3, 0), every=1), "turns is 0"),
         (lambda: Horizon(turns=(3,), every=0), "every is 0"),
@@ -123,8 +100,6 @@ def test_linear_and_cosine_meet_at_both_ends_and_in_the_middle() -> None:
         (lambda: Stage(roles=frozenset({"a"}), steps=0), "steps is 0"),
         (lambda: RoleSwap(players=("a", "a")), "cannot swap"),
         (lambda: RoleSwap(players=("a", "b"), every=0), "every is 0"),
-        (lambda: Alternation(parts=("a", "b"), steps=(1,)), "2 parts alternate with 1 numbers"),
-        (lambda: Alternation(parts=("a",), steps=(0,)), "steps is 0"),
     ],
 )
 def test_a_schedule_that_cannot_be_is_refused(make: Callable[[], object], message: str) -> None:

@@ -12,7 +12,6 @@ from mas.training.sampling.branching import BRANCH_FROM, branch_score, to_expand
 from mas.training.sampling.resample import largest_remainder, resample_on_correct, transcript_penalty
 from mas.training.sampling.selection import (
     drop_equal,
-    drop_narrow,
     filter_groups,
     largest_multiple,
     solvable_tasks,
@@ -62,16 +61,6 @@ def test_what_a_filter_keeps_is_no_worse_than_what_it_drops(groups: dict[int, li
 def test_tasks_that_peers_solve_are_no_task_for_a_leader() -> None:
     found = solvable_tasks({"a": 0.75, "b": 0.5, "c": 1.0})
     assert [key in found.kept for key in "abc"] == ORACLES["10_mlpo"]["task_kept_if_peer_accuracy_below_075"]
-
-
-def test_returns_must_differ_by_more_than_a_bound() -> None:
-    # Returns 1.45 and 1.0 of the first step deviate by 0.225 (ddof 0).
-    returns = [ORACLES["36_ui_s1"][name][0] for name in ("returns_a", "returns_b")]
-    spread = ORACLES["36_ui_s1"]["filter_std_ddof0_over_step0_returns"]
-    assert drop_narrow({"task": returns}).dropped == ("task",)
-    assert drop_narrow({"task": returns}, above=spread - 1e-9).kept == ("task",)
-    assert drop_narrow({"task": returns}, above=spread + 1e-9).dropped == ("task",)
-    assert drop_narrow({"as_wide": [0.0, 1.0]}, above=0.5).dropped == ("as_wide",)
 
 
 @pytest.mark.parametrize("seed", range(3))

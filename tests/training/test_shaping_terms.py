@@ -24,11 +24,9 @@ from mas.training.shaping.implicit import (
 from mas.training.shaping.length import overlong_penalty
 from mas.training.shaping.partial import Answer, entity_rewards, match_rate
 from mas.training.shaping.progress import estimator_loss, fused_rewards
-from mas.training.shaping.quality import history_shaped, tree_shaped, with_outcome
 
 ENTITIES = ORACLES["33_e_grpo"]
 BOUNDED = ORACLES["34_clip_delta"]
-MARTI = ORACLES["28_baselines"]["marti"]
 OPRL = ORACLES["18_oprl"]
 FLOATS = st.floats(-4, 4)
 
@@ -99,64 +97,6 @@ def test_what_follows_a_step_sums_to_its_own_reward_however_long_the_trajectory(
 @given(rewards=st.lists(FLOATS, max_size=12), eta=FLOATS)
 def test_clipped_rewards_never_pay(rewards: list[float], eta: float) -> None:
     assert all(value <= 0 for value in clip_rewards(rewards, eta))
-
-
-def test_history_raises_what_keeps_up_with_it() -> None:
-    assert history_shaped(1.0, [0.5, 1.0], mode="quality", weight=0.5) == near(MARTI["quality_a.5"])
-    assert history_shaped(1.0, [0.5, 1.0], mode="margin", weight=0.5) == near(MARTI["margin_a.5"])
-    assert history_shaped(0.4, [], mode="quality", weight=0.5) == 0.4
-    assert with_outcome([0.25, 0.5], 0.5) == [0.5, 0.75]
-    assert with_outcome([], 0.5) == []
-
-
-@given(reward=st.floats(0, 1), earlier=st.lists(st.floats(0, 1), min_size=1, max_size=5), weight=st.floats(0, 1))
-def test_quality_stays_within_its_weight_and_rises_with_the_reward(
-    reward: float, earlier: list[float], weight: float
-) -> None:
-    found = history_shaped(reward, earlier, mode="quality", weight=weight)
-    assert abs(found - reward) <= weight + 1e-9
-    assert found <= history_shaped(1.0, earlier, mode="quality", weight=weight) + 1e-9
-
-
-def test_quality_needs_rewards_of_a_known_range() -> None:
-    with pytest.raises(ValueError, match=r"reward 1\.5 .* use margin"):
-        history_shaped(1.5, [], mode="quality", weight=0.5)
-
-
-def test_a_node_is_compared_with_parent_and_siblings() -> None:
-    rewards = {"child": 1.0, "root": 0.4, "twin": 0.2}
-    found = tree_shaped(rewards, {"root": None, "child": "root", "twin": "root"})
-    assert found["child"] == near(MARTI["tree_g.3_l.5"])
-    # 0.2 + 0.3 (0.2 - (0.5 x 0.4 + 0.5 x 1)); the root stays; an only child has the parent alone.
-    assert found["twin"] == pytest.approx(0.2 + 0.3 * (0.2 - 0.7))
-    assert found["root"] == 0.4
-    alone = tree_shaped({"root": 0.4, "child": 1.0}, {"root": None, "child": "root"})
-    assert alone["child"] == pytest.approx(1 + 0.3 * 0.6)
-
-
-@given(values=st.lists(st.floats(0, 1), min_size=2, max_size=8), order=st.randoms(use_true_random=False))
-def test_the_order_of_nodes_does_not_matter_since_all_see_unshaped_rewards(values: list[float], order: object) -> None:
-    rewards = {str(number): value for number, value in enumerate(values)}
-    parents = {str(number): str((number - 1) // 2) if number else None for number in range(len(values))}
-    names = list(rewards)
-    order.shuffle(names)  # type: ignore[attr-defined]
-    shuffled = tree_shaped({name: rewards[name] for name in names}, {name: parents[name] for name in reversed(names)})
-    assert {name: shuffled[name] for name in rewards} == pytest.approx(tree_shaped(rewards, parents))
-
-
-@pytest.mark.parametrize(
-    ("rewards", "parents", "share", "message"),
-    [
-        ({"a": 1.0}, {"b": None}, 0.5, r"different nodes: \['a', 'b'\]"),
-        ({"a": 1.0}, {"a": "x"}, 0.5, "parent 'x' is no node"),
-        ({"a": 1.0}, {"a": None}, 1.5, r"siblings is 1\.5"),
-    ],
-)
-def test_a_tree_that_is_none_is_refused(
-    rewards: dict[str, float], parents: dict[str, str | None], share: float, message: str
-) -> None:
-    with pytest.raises(ValueError, match=message):
-        tree_shaped(rewards, parents, siblings=share)
 
 
 @pytest.mark.parametrize("name", ORACLES["28_baselines"]["dapo_soft_overlong"])

@@ -1,6 +1,6 @@
 """EPO's smoothing and ST-PPO's correction as parts of the loss, and what a run remembers of its entropies."""
 
-import math
+from collections import defaultdict
 from dataclasses import replace
 from typing import Any
 
@@ -8,16 +8,22 @@ import pytest
 import torch
 from conftest import BaseFor
 from parts import SKILLED, make_turn
-from rows import batch_of, learner_of
+from rows import batch_of, learner_of, near, on_policy, rows_of
 from signals import losses_of, signals_of
+from watched import Seen
 
 from mas.config.load import load_config
 from mas.config.losses import SmoothingOptions
+from mas.config.options import LearnerOptions
 from mas.core.errors import ConfigError
+from mas.scenarios import build_scenario
 from mas.serving.model import BaseModel
-from mas.training.losses.correction import bias_correction
+from mas.training.batch import TrainRow
+from mas.training.learner import Learner
 from mas.training.losses.tokens import Signals
 from mas.training.schedules import PhaseWeight
+from mas.training.tally import Tally
+from mas.training.trainer import Trainer
 from mas.training.updates.smoother import Smoother
 
 
@@ -84,27 +90,70 @@ def test_smoothing_reaches_the_adapter(base: BaseModel) -> None:
     assert not torch.equal(*weights)
 
 
-def test_a_turn_that_clipping_takes_much_from_weighs_less() -> None:
-    shift, advantage, rows = [1.0, 0.5, 0.0, 0.1], [1.0, 1.0, -1.0, -1.0], [0, 0, 1, 1]
-    signals = signals_of(shift, advantage, rows=rows)
-    plain = losses_of(signals, importance_cap=None).loss_J
-    corrected = losses_of(signals, importance_cap=None, bias_correction=True).loss_J
-    ratio_J = torch.tensor(shift, dtype=torch.float64).exp()
-    weight_J = bias_correction(ratio_J, signals.advantage_J, signals.row_J, clip_low=0.2, clip_high=0.2)
-    assert corrected.tolist() == pytest.approx((plain * weight_J).tolist())
-    assert float(weight_J[0]) < 0.7
-    assert weight_J[2:].tolist() == [1.0, 1.0]
+def far_rows(learner: Learner) -> list[TrainRow]:
+    """Of two adapters; some tokens have moved beyond the bounds since they were sampled, up and down."""
+    rows = on_policy(learner, rows_of("planner", "executor"))
+    moved = []
+    for number, row in enumerate(rows):
+        logprobs = tuple(one - (0.6, -0.5, 0.05)[(number + place) % 3] for place, one in enumerate(row.turn.logprobs))
+        moved.append(make_turn(role=row.turn.role, prompt_ids=row.turn.prompt_ids,
+                               completion_ids=row.turn.completion_ids, logprobs=logprobs))  # fmt: skip
+    return batch_of(moved, [row.advantage for row in rows])
 
 
-def test_with_turn_ratios_too_the_correction_changes_what_is_learned() -> None:
-    """One token up and one down: the turn's ratio is within bounds, and its tokens are not."""
-    signals = signals_of([0.5, -0.4, 0.01, 0.01], [1.0, 1.0, 1.0, 1.0], rows=[0, 0, 1, 1])
-    plain = losses_of(signals, importance_cap=None, ratio="turn")
-    assert plain.values["clip_fraction"].tolist() == [0.0] * 4, "no turn is clipped"
-    corrected = losses_of(signals, importance_cap=None, ratio="turn", bias_correction=True).loss_J
-    share = (corrected / plain.loss_J).tolist()
-    beyond = (math.exp(0.5) - 1.2) / 2
-    assert share == pytest.approx([1 / (1 + beyond)] * 2 + [1.0, 1.0])
+def gradients_of(learner: Learner, rows: list[TrainRow]) -> dict[str, torch.Tensor]:
+    """Of each adapter after an update that changes no weight."""
+    learner.begin(0.0)
+    learner.update(rows, defaultdict(Tally), None)
+    return {
+        name: torch.cat([one.grad.double().flatten() for one in weights.parameters() if one.grad is not None])
+        for name, weights in learner.adapters.items()
+        if any(one.grad is not None for one in weights.parameters())
+    }
+
+
+@pytest.mark.parametrize("ratio", ["token", "turn"])
+@pytest.mark.parametrize("recompute", [False, True])
+def test_an_adapters_gradient_is_divided_by_one_and_the_norm_of_what_clipping_takes(
+    base: BaseModel, ratio: str, recompute: bool
+) -> None:
+    options = LearnerOptions(clip_norm=1e9, recompute_layers=recompute, micro_batch_tokens=40)
+    common: dict[str, Any] = {"ratio": ratio, "importance_cap": None, "dual_clip": None}
+    whole = learner_of(base, options, clip_low=None, clip_high=None, **common)
+    rows = far_rows(whole)
+    free, clipped = gradients_of(whole, rows), gradients_of(learner_of(base, options, **common), rows)
+    corrected = gradients_of(learner_of(base, options, bias_correction=True, **common), rows)
+    assert set(corrected) == {"planner", "executor"}
+    for name, gradient in corrected.items():
+        bias = float((free[name] - clipped[name]).norm())
+        assert bias > 0.01
+        assert near(gradient, clipped[name] / (1 + bias), 1e-4)
+
+
+def test_on_policy_nothing_is_clipped_and_nothing_corrected(base: BaseModel) -> None:
+    plain, corrected = learner_of(base), learner_of(base, bias_correction=True)
+    rows = on_policy(plain, rows_of("planner"))
+    found = [gradients_of(learner, rows)["planner"] for learner in (plain, corrected)]
+    assert torch.equal(*found)
+
+
+@pytest.mark.parametrize(("name", "ratio", "level"), [("st_ppo", "turn", "turn"), ("s_ppo", "token", "token")])
+async def test_the_presets_correct_what_several_updates_of_a_step_clip(
+    base_for: BaseFor, name: str, ratio: str, level: str
+) -> None:
+    tiny = [f"model.tiny.{key}={value}" for key, value in SKILLED.tiny.model_dump(exclude_unset=True).items()]
+    config = load_config(
+        [f"algorithm={name}", "scenario=relay", "train.steps=2", "train.tasks_per_step=4", "train.eval_every=0",
+         "train.eval_tasks=4", "algorithm.sampler.candidates=4", "learner.minibatches=4", "learner.lr=0.05",
+         "model.lora.rank=4", *tiny]
+    )  # fmt: skip
+    assert (config.algorithm.loss.ratio, config.algorithm.critic.level) == (ratio, level)
+    scenario = build_scenario(config.scenario)
+    seen = Seen()
+    await Trainer(config, scenario, base_for("relay", SKILLED)).run(seen)
+    biases = [one["clipping_bias"] for metrics in seen.metrics for one in metrics["adapters"].values()]
+    assert len(biases) == 4
+    assert max(biases) > 0
 
 
 @pytest.mark.parametrize(

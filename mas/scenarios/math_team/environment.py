@@ -89,6 +89,20 @@ class MathEnvironment(RecordEnvironment[MathState]):
         gain = self.progress * (reached - state.reached) / len(state.problem.milestones)
         return msgspec.structs.replace(after, reached=reached), {"progress": gain}, True
 
+    def is_call(self, action: str) -> bool:
+        """Whether an action is a calculation that the calculator takes; an answer is none."""
+        if self.answer(action) is not None:
+            return False
+        try:
+            calculated(called(action, compact=self.rules.compact), compact=self.rules.compact)
+        except ToolRefused:
+            return False
+        return True
+
+    def is_failed_call(self, action: str) -> bool:
+        """Whether an action is neither an answer nor a pass, and the calculator refuses it."""
+        return bool(action) and self.answer(action) is None and not self.is_call(action)
+
     def answer(self, action: str) -> str | None:
         """The number that an action answers with, as the calculator writes it; None: it is no answer."""
         if self.rules.compact:

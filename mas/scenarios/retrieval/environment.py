@@ -96,6 +96,15 @@ class RetrievalEnvironment(RecordEnvironment[RetrievalState]):
         queries = tuple(part.strip() for part in parts if part.strip())
         return queries if queries and _is_readable(action, LONGEST_QUERY) else None
 
+    def is_call(self, action: str) -> bool:
+        """Whether an action is a search."""
+        return bool(self.queries(action))
+
+    def is_failed_call(self, action: str) -> bool:
+        """Whether an action is neither an answer nor a pass, and no search that can be made."""
+        is_answer = self.queries(action) is not None and self.is_answer(action)
+        return bool(action.strip()) and not is_answer and not self.is_call(action)
+
     def is_answer(self, action: str) -> bool:
         """Whether an action has the form of an answer: a digit, or words."""
         if self.style == "letters":

@@ -117,6 +117,10 @@ class ToolEnvironment(RecordEnvironment[ToolState]):
             return False
         return True
 
+    def is_failed_call(self, action: str) -> bool:
+        """Whether an action is neither an answer nor a pass, and the toolbox refuses it."""
+        return bool(action) and self.answer(action) is None and not self.is_call(action)
+
     def answer(self, action: str) -> int | None:
         """The number that an action answers with; None: it is no answer. Compact: `7`, or `=7.` in three characters."""
         if self.rules.compact:

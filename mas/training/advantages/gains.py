@@ -8,7 +8,7 @@ from mas.training.advantages.returns import differences, returns_to_go
 
 
 def gain_advantages(
-    answer_logprobs: Sequence[Sequence[float]],
+    knowledge: Sequence[Sequence[float]],
     outcomes: Sequence[float],
     keys: Sequence[Hashable],
     *,
@@ -16,27 +16,27 @@ def gain_advantages(
 ) -> list[list[float]]:
     """Information gains and outcomes, each normalised in the group by itself, then added up discounted to the end.
 
-    With lp_0 before the first turn and lp_t after turn t, the gain of turn t is lp_t - lp_(t-1), of all turns but the
-    last, whose reward is the outcome. A_t = sum over k >= t of gamma^(k-t) z_k. Gains enter their statistics once per
-    turn, outcomes once per trajectory; raw gains add up to lp_last - lp_0.
-    Source: IGPO, arXiv 2510.14967 v2.
+    With p_0 before the first turn and p_t after turn t, the gain of turn t is p_t - p_(t-1), of all turns but the last,
+    whose reward is the outcome. A_t = sum over k >= t of gamma^(k-t) z_k. Gains enter their statistics once per turn,
+    outcomes once per trajectory; raw gains add up to p_last - p_0.
+    Source: IGPO, arXiv 2510.14967: p is the probability of the answer, exp of the mean log-probability of its tokens
+    (v1 and its code), or that mean itself (v2).
 
     Args:
-        answer_logprobs: of N trajectories, each turns x mean log-probability of the answer's tokens in nats:
-            before any turn and after every turn but the last.
+        knowledge: of N trajectories, each turns x p: before any turn and after every turn but the last.
         outcomes: of each trajectory. keys: their groups.
 
     Returns:
         N x turns of that trajectory.
 
     Raises:
-        ValueError: lengths differ, or a trajectory has no log-probability.
+        ValueError: lengths differ, or a trajectory has no probability.
     """
-    check_lengths({"trajectories with log-probabilities": answer_logprobs, "outcomes": outcomes, "group keys": keys})
-    empty = [index for index, values in enumerate(answer_logprobs) if not values]
+    check_lengths({"trajectories with probabilities": knowledge, "outcomes": outcomes, "group keys": keys})
+    empty = [index for index, values in enumerate(knowledge) if not values]
     if empty:
-        raise ValueError(f"trajectories {empty} have no log-probability of the answer: give at least the one at start")
-    gains = [differences(values) for values in answer_logprobs]
+        raise ValueError(f"trajectories {empty} have no probability of the answer: give at least the one at start")
+    gains = [differences(values) for values in knowledge]
     owners = [key for key, own in zip(keys, gains, strict=True) for _ in own]
     compared = iter(group_advantages([gain for own in gains for gain in own], owners))
     ends = group_advantages(outcomes, keys)

@@ -9,12 +9,6 @@ value of the loss and none of its gradients; `band_hinge` is ours and has one.
 from torch import Tensor
 
 
-def band_penalty(entropy_J: Tensor, usual_J: Tensor, *, low: float, high: float, alpha: float) -> Tensor:
-    """P = 0 where low x usual < H < high x usual, else alpha. As published: without gradient, to compare with only."""
-    outside_J = (entropy_J <= low * usual_J) | (entropy_J >= high * usual_J)
-    return alpha * outside_J.to(entropy_J.dtype)
-
-
 def band_hinge(entropy_J: Tensor, usual_J: Tensor, *, low: float, high: float) -> Tensor:
     """P = max(0, low x usual - H) + max(0, H - high x usual): how far H is out of the band, in nats.
 
@@ -22,11 +16,3 @@ def band_hinge(entropy_J: Tensor, usual_J: Tensor, *, low: float, high: float) -
     """
     usual_J = usual_J.detach()
     return (low * usual_J - entropy_J).clamp(min=0) + (entropy_J - high * usual_J).clamp(min=0)
-
-
-def smoothed_entropy_loss(entropy_J: Tensor, penalty_J: Tensor, *, coefficient: float, smoothing: float) -> Tensor:
-    """-coefficient x (H - smoothing x P) per token, to be added to the policy loss.
-
-    `smoothing` is beta_k x c: the weight of the phase (`mas.training.schedules.PhaseWeight`) times a constant.
-    """
-    return -coefficient * (entropy_J - smoothing * penalty_J)

@@ -12,7 +12,7 @@ from torch import Tensor
 from mas.config.options import LossOptions
 from mas.core.errors import TrainingError
 from mas.training.losses import policy
-from mas.training.losses.correction import bias_correction
+from mas.training.losses.correction import taken_loss
 from mas.training.losses.importance import importance_weights, truncated
 from mas.training.losses.ratios import log_ratio, shared_ratio
 from mas.training.losses.smoothing import band_hinge
@@ -59,10 +59,14 @@ class Signals:
 
 @dataclass(frozen=True, slots=True)
 class TokenLosses:
-    """`loss_J` with gradient, to be weighted and added up by the caller; `values`: metric -> one number per token."""
+    """`loss_J` with gradient, to be weighted and added up by the caller; `values`: metric -> one number per token.
+
+    `taken_J`: with `bias_correction`, the part of the policy loss that clipping holds, as if it did not.
+    """
 
     loss_J: Tensor
     values: Mapping[str, Tensor]
+    taken_J: Tensor | None = None
 
 
 def token_losses(signals: Signals, options: LossOptions) -> TokenLosses:
@@ -75,11 +79,13 @@ def token_losses(signals: Signals, options: LossOptions) -> TokenLosses:
     """
     if options.kl and options.kl_in == "loss" and signals.reference_J is None:
         raise TrainingError(f"loss.kl is {options.kl}, but the signals have no log-probabilities of a reference")
-    policy_J, values = _policy_loss(signals, options)
+    policy_J, values, taken_J = _policy_loss(signals, options)
     importance_J = importance_weights(signals.start_J, signals.behaviour_J)
     above_J = torch.zeros_like(importance_J)
     if options.importance_cap is not None:
-        policy_J = truncated(importance_J, options.importance_cap) * policy_J
+        weight_J = truncated(importance_J, options.importance_cap)
+        policy_J = weight_J * policy_J
+        taken_J = None if taken_J is None else weight_J * taken_J
         above_J = (importance_J > options.importance_cap).to(importance_J.dtype)
     values |= {
         "policy_loss": policy_J,
@@ -100,11 +106,12 @@ def token_losses(signals: Signals, options: LossOptions) -> TokenLosses:
         values["kl"] = policy.kl(signals.logprobs_J, signals.reference_J, estimator)
         if options.kl and options.kl_in == "loss":
             loss_J = loss_J + options.kl * values["kl"]
-    return TokenLosses(loss_J, {name: value_J.detach() for name, value_J in values.items()})
+    return TokenLosses(loss_J, {name: value_J.detach() for name, value_J in values.items()}, taken_J)
 
 
-def _policy_loss(signals: Signals, options: LossOptions) -> tuple[Tensor, dict[str, Tensor]]:
-    """The surrogate's loss, the unbounded ratio, and where the bounds change a gradient."""
+def _policy_loss(signals: Signals, options: LossOptions) -> tuple[Tensor, dict[str, Tensor], Tensor | None]:
+    """The surrogate's loss, the unbounded ratio, where the bounds change a gradient, and what they take."""
+    taken_J = None
     old_J = signals.behaviour_J if options.importance_cap is None else signals.start_J
     log_ratio_J, advantage_J = log_ratio(signals.logprobs_J, old_J), signals.advantage_J
     ratio_J = _ratio(log_ratio_J, signals, options)
@@ -114,7 +121,7 @@ def _policy_loss(signals: Signals, options: LossOptions) -> tuple[Tensor, dict[s
             loss_J = policy.clipped_loss(ratio_J, advantage_J, dual_clip=options.dual_clip, **bounds)
             held_J = policy.clipped_share(ratio_J, advantage_J, **bounds)
             if options.bias_correction:
-                loss_J = loss_J * bias_correction(log_ratio_J.exp(), advantage_J, signals.row_J, **bounds)
+                taken_J = taken_loss(ratio_J, advantage_J, **bounds)
         case "keep_gradient":
             loss_J = policy.keep_gradient_loss(ratio_J, advantage_J, dual_clip=options.dual_clip, **bounds)
             held_J = policy.clipped_share(ratio_J, advantage_J, **bounds)
@@ -130,7 +137,7 @@ def _policy_loss(signals: Signals, options: LossOptions) -> tuple[Tensor, dict[s
         case "sapo":
             loss_J = policy.sapo_loss(ratio_J, advantage_J, tau_pos=options.tau_pos, tau_neg=options.tau_neg)
             held_J = torch.zeros_like(ratio_J)
-    return loss_J, {"ratio": ratio_J, "clip_fraction": held_J}
+    return loss_J, {"ratio": ratio_J, "clip_fraction": held_J}, taken_J
 
 
 def _ratio(log_ratio_J: Tensor, signals: Signals, options: LossOptions) -> Tensor:

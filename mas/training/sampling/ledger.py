@@ -130,9 +130,12 @@ def failure_cause(payload: Payload) -> str | None:
     return payload.cause if isinstance(payload, Failure) else None
 
 
-def tool_calls(environment: Environment, payload: Payload) -> int:
-    """How many tools an output calls in the world as it stands: an action that is a call, where the world can tell."""
-    return int(isinstance(payload, Action) and isinstance(environment, Tooled) and environment.is_call(payload.content))
+def tool_calls(environment: Environment, payload: Payload) -> tuple[int, int]:
+    """How many tools an output calls in the world as it stands, and how many of its calls fail: of an action, where the
+    world can tell."""
+    if not isinstance(payload, Action) or not isinstance(environment, Tooled):
+        return 0, 0
+    return int(environment.is_call(payload.content)), int(environment.is_failed_call(payload.content))
 
 
 def check_paid(step: Step, seat: str, turn: int) -> None:
@@ -187,6 +190,7 @@ def record_turn(
     `path`: which candidates it comes after, where the place in the episode alone does not say that.
     """
     visit, generation = point.flow.visits(point.agent), candidate.generation
+    calls, errors = tool_calls(point.environment, candidate.payload)
     identity = f"{ledger.id}{path}/{point.turn}/{point.agent}/{visit}/{index}"
     return Turn(
         id=identity,
@@ -215,7 +219,8 @@ def record_turn(
         choices=candidate.choices,
         world=point.environment.spec.name,
         paid=dict(paid),
-        tool_calls=tool_calls(point.environment, candidate.payload),
+        tool_calls=calls,
+        tool_errors=errors,
         grounded=grounded,
         wave=wave,
     )

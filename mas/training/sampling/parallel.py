@@ -7,7 +7,6 @@ Source: GRPO, arXiv 2402.03300, applied to trajectories.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from statistics import fmean
 
 import msgspec
 
@@ -22,11 +21,11 @@ from mas.runtime.agents import Candidate
 from mas.runtime.flow import Flow
 from mas.runtime.point import Point
 from mas.training.advantages.members import members
-from mas.training.rewards import TEAM
+from mas.training.rewards import OUTCOME, TEAM
 from mas.training.sampling.answers import AnswerWatch, matched, scored
 from mas.training.sampling.attempts import by_attempt
 from mas.training.sampling.ledger import Ledger, own_terms, record_turn
-from mas.training.sampling.resample import resample_on_correct
+from mas.training.sampling.resample import resample_on_correct, transcript_penalty
 from mas.training.sampling.sampler import Sampler
 from mas.training.sampling.single import SingleDecision
 
@@ -74,9 +73,9 @@ class ParallelSampler(Sampler):
         played = [number for number, episode in enumerate(episodes) if episode.status == "done"]
         keep = min(self.options.candidates, len(played))
         own = [episodes[number] for number in played]
-        unparsed = [fmean([turn.failure is not None for turn in one.turns] or [0.0]) for one in own]
+        penalties = [_uncleanness(one) for one in own]
         chosen = resample_on_correct(
-            [one.success for one in own], unparsed, keep=keep, least=min(least, keep // 2), seed=seed
+            [one.success for one in own], penalties, keep=keep, least=min(least, keep // 2), seed=seed
         )
         kept = {played[index] for index in chosen.kept}
         return tuple(
@@ -100,7 +99,7 @@ class ParallelSampler(Sampler):
                 turns=self.turns,
                 guests=self.guests(seed, ledger),
             )
-            episode = ledger.close(environment, play.finished())
+            episode = ledger.close(environment, play.finished(is_success=environment.success()))
             return episode if self.rewards.partial is None else matched(episode, environment)
         except MasError as error:
             return ledger.failed(error)
@@ -162,7 +161,7 @@ class _ParallelPlay:
         self.ledger.parent = turn.id
         self.ledger.turns.append(turn)
 
-    def finished(self) -> tuple[Turn, ...]:
+    def finished(self, *, is_success: bool) -> tuple[Turn, ...]:
         """All turns with the rewards of the whole episode, and with what each was paid."""
         of, seat_of = self.sampler.rewards.of, self._seat_of
         is_by_attempt = of in ("attempt", "improvement")
@@ -176,6 +175,8 @@ class _ParallelPlay:
             paid = [_team_terms(step.rewards.get(seat, {})) for step in self.paid]
             return by_attempt(turns, paid, self.attempts, is_improvement=of == "improvement")
         team = {seat: _team_terms(terms) for seat, terms in self.ledger.earned.items()}
+        if self.sampler.rewards.source == "outcome":
+            team, own = _with_outcome(team, own, self.ledger.turns, is_success=is_success)
         return tuple(
             msgspec.structs.replace(
                 turn,
@@ -208,6 +209,35 @@ class _ParallelPlay:
     @property
     def _seat_of(self) -> Mapping[str, str]:
         return self.sampler.runtime.plan.seat_of
+
+
+def _uncleanness(episode: Episode) -> float:
+    """GRPO-RoC's penalty: the share of its tool calls that failed, and 1 where an output did not parse.
+
+    A solved task has one answer, so the published penalty of further answers is 0.
+    """
+    errors = sum(turn.tool_errors for turn in episode.turns)
+    return transcript_penalty(
+        calls=errors + sum(turn.tool_calls for turn in episode.turns),
+        errors=errors,
+        answers=1,
+        turns=max(episode.length, 1),
+        is_balanced=all(turn.failure is None for turn in episode.turns),
+    )
+
+
+def _with_outcome(
+    team: Mapping[str, Mapping[str, float]],
+    shares: Sequence[Mapping[str, float]],
+    turns: Sequence[Turn],
+    *,
+    is_success: bool,
+) -> tuple[dict[str, dict[str, float]], list[dict[str, float]]]:
+    """The team's terms and their shares with the outcome, which every agent is paid in its last turn."""
+    last = {turn.agent: number for number, turn in enumerate(turns)}
+    term = {OUTCOME: float(is_success)}
+    paid = [{**share, **(term if last[turns[n].agent] == n else {})} for n, share in enumerate(shares)]
+    return {seat: {**terms, **term} for seat, terms in team.items()}, paid
 
 
 def _team_terms(terms: Mapping[str, float]) -> dict[str, float]:

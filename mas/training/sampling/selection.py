@@ -8,7 +8,7 @@ import math
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
-from statistics import fmean, pstdev, stdev
+from statistics import fmean, stdev
 from typing import Generic, Literal, TypeVar
 
 from mas.training.advantages.members import check_finite
@@ -68,17 +68,6 @@ def solvable_tasks(accuracies: Mapping[Group, float], *, below: float = 0.75) ->
         if not 0 <= accuracy <= 1:
             raise ValueError(f"the accuracy of task {task!r} is {accuracy}; it must be from 0 to 1")
     return _split(accuracies, {task for task, accuracy in accuracies.items() if accuracy >= below})
-
-
-def drop_narrow(groups: Mapping[Group, Sequence[float]], *, above: float = 0.3) -> Selected[Group]:
-    """Keep tasks whose returns differ enough: a standard deviation (ddof 0) above the bound.
-
-    Source: UI-S1, arXiv 2509.11543 (as its code has it: over the returns of the first step).
-
-    Raises:
-        ValueError: a group has no returns.
-    """
-    return _split(groups, {key for key, returns in groups.items() if pstdev(_checked(key, returns)) <= above})
 
 
 def largest_multiple(count: int, ranks: int, seed: int) -> tuple[int, ...]:

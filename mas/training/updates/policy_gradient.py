@@ -1,5 +1,6 @@
 """The policy gradient: every turn gets an advantage, and its tokens are made more or less likely by it."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from statistics import fmean
@@ -10,14 +11,16 @@ from torch import Tensor
 
 from mas.config.algorithm import AlgorithmOptions
 from mas.core.records import Episode, Turn
+from mas.core.seeds import derive_seed
 from mas.training.advantages.members import members
 from mas.training.advantages.running import Running
 from mas.training.advantages.uncertainty import entropy_scaled
-from mas.training.batch import TrainRow, train_rows
+from mas.training.batch import TrainRow, train_rows, weighted
 from mas.training.credit import Known, turn_advantages
 from mas.training.learner import Learner, Logprobs
 from mas.training.losses.penalty import kl_penalty
 from mas.training.rewards import rewards_of
+from mas.training.sampling.selection import largest_multiple
 from mas.training.updates.smoother import Smoother
 from mas.training.updates.update import Improved
 
@@ -40,7 +43,12 @@ class PolicyGradient:
         advantages, rows = self.rows(turns, adapter_of, step, {episode.id: episode for episode in episodes})
         if self.smoother is not None:
             rows = self.smoother.smoothed(rows, step)
+        count = Counter(row.adapter for row in rows)
+        rows = self._downsampled(rows, step)
         learned = self.learner.step(rows, lr_scale=lr_scale)
+        if self.algorithm.loss.multiple_of is not None:
+            kept = Counter(row.adapter for row in rows)
+            learned = {name: {**own, "left_out": float(count[name] - kept[name])} for name, own in learned.items()}
         return Improved(rows=rows, advantages=advantages, learned=learned, metrics={})
 
     def state(self) -> Mapping[str, Any]:
@@ -93,6 +101,17 @@ class PolicyGradient:
     ) -> list[TrainRow]:
         loss = self.algorithm.loss
         return train_rows(turns, advantages, adapter_of, aggregation=loss.aggregation, max_length=loss.max_length)
+
+    def _downsampled(self, rows: list[TrainRow], step: int) -> list[TrainRow]:
+        """Of every adapter as many rows as the largest multiple that is asked for, weighted as a batch of their own."""
+        loss = self.algorithm.loss
+        if loss.multiple_of is None:
+            return rows
+        kept: list[TrainRow] = []
+        for name, indices in members([row.adapter for row in rows]).items():
+            chosen = largest_multiple(len(indices), loss.multiple_of, derive_seed("downsample", step, str(name)))
+            kept += [rows[indices[number]] for number in chosen or range(len(indices))]
+        return weighted(kept, aggregation=loss.aggregation, max_length=loss.max_length)
 
     def _by_token(self, rows: Sequence[TrainRow], weight: float) -> list[TrainRow]:
         """Every token with an advantage of its own, by its entropy under the policy now, adapter by adapter."""

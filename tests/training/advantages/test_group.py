@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from oracles import ORACLES, near
 
-from mas.training.advantages.greedy import greedy_advantages
 from mas.training.advantages.group import group_advantages, group_statistics, groups_of
 from mas.training.advantages.members import check_lengths, standardised, std
 
@@ -35,10 +34,6 @@ def estimate(rows: Any, **options: Any) -> list[float]:
 )
 def test_baselines_of_the_sheet(name: str, options: Any) -> None:
     assert group_advantages(REWARDS, KEYS, **options) == near(GOLDEN[name])
-
-
-def test_remax_compares_with_the_greedy_answer() -> None:
-    assert greedy_advantages(REWARDS, [0.5] * 4) == near(GOLDEN["remax_greedy_reward_05"])
 
 
 @pytest.mark.parametrize(
@@ -152,7 +147,5 @@ def test_what_cannot_be_computed_is_refused() -> None:
         group_advantages(REWARDS, KEYS, baseline="length_weighted", lengths=[1])
     with pytest.raises(ValueError, match="a row has length 0"):
         group_advantages(REWARDS, KEYS, baseline="length_weighted", lengths=[1, 0, 1, 1])
-    with pytest.raises(ValueError, match="4 rewards but 3 rewards of greedy answers"):
-        greedy_advantages(REWARDS, [0.5] * 3)
     with pytest.raises(ValueError, match="1 these but 2 those: give as many"):
         check_lengths({"these": [1], "those": [1, 2]})
