@@ -38,9 +38,8 @@ def describe(detail: ErrorDetails) -> str:
 def bridged_id(name: str) -> str:
     """The sentence where an environment of another library, as `open_spiel:tic_tac_toe`, is named as a scenario."""
     return (
-        f"{name!r} is the id of a bridge: an environment of another library, not a scenario, so it has no team and no "
-        f"held-out tasks. Play it: mas play {name}. To train in it make a scenario of it, of a game with "
-        "mas.scenarios.against.Against around one of its seats: docs/bridges.md"
+        f"{name!r} is the id of a bridge, an environment of another library, and not a scenario by itself. Train in "
+        f"it: mas train scenario=bridge scenario.options.id={name}. Play it: mas play {name}. See docs/bridges.md"
     )
 
 

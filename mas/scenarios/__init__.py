@@ -13,6 +13,7 @@ from mas.core.errors import ConfigError
 from mas.core.naming import did_you_mean
 from mas.core.scenario import Scenario
 from mas.scenarios import (
+    bridge,
     code_team,
     commons,
     debate,
@@ -79,6 +80,7 @@ SCENARIOS: dict[str, Entry] = {
             "large": {"game": "tic_tac_toe", "style": "words", "tries": 3},
         },
     ),
+    "bridge": Entry(bridge.BridgeOptions, bridge.build, "self-play"),
     "red_team": Entry(
         red_team.RedTeamOptions,
         red_team.build,

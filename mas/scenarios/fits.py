@@ -15,7 +15,7 @@ from mas.scenarios.catalogue import sized
 def longest(scenario: Scenario, team: TeamSpec) -> tuple[str, int]:
     """The role with the longest prompt and answer in the first held-out task, and how many characters these have.
 
-    Messages of others are not counted, so more may be needed.
+    Messages of others are not counted, so more may be needed. A scenario's attribute `longest_prompt` may know more.
     """
     environment, roles = scenario.environment(), build_roles(team)
     environment.reset(scenario.task("eval", 0))
@@ -25,7 +25,8 @@ def longest(scenario: Scenario, team: TeamSpec) -> tuple[str, int]:
         observation = environment.observe(role.spec.view or local_name(agent))
         needs[name] = len(role.prompt(View(observation=observation))) + role.spec.max_tokens
     found = max(needs, key=needs.__getitem__)
-    return found, needs[found]
+    known = getattr(scenario, "longest_prompt", 0)
+    return found, max(needs[found], known)
 
 
 def is_for_real_models(name: str, size: str) -> bool:

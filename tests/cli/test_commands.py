@@ -67,9 +67,12 @@ MISTAKES = [
     (("agent", "planner"), "mas agent AGENT scenario=NAME"),
     (
         ("train", "scenario=open_spiel:kuhn_poker"),
-        "make a scenario of it, of a game with mas.scenarios.against.Against",
+        "mas train scenario=bridge scenario.options.id=open_spiel:kuhn_poker",
     ),
-    (("train", "scenario.name=open_spiel:kuhn_poker"), "an environment of another library, not a scenario"),
+    (
+        ("train", "scenario.name=open_spiel:kuhn_poker"),
+        "an environment of another library, and not a scenario by itself",
+    ),
     (("train", "scenario=pln_path"), "Did you mean 'plan_path'?"),
     (("train", "train.stps=3"), "no key 'train.stps' (value 3). Did you mean 'steps'?"),
     (("train", "train.steps=many"), "train.steps='many' is not possible"),

@@ -63,6 +63,9 @@ class Drawn:
         common = {"name": "draw", "seats": SEATS, "payoff": "fixed", "floor": -4.0, "longest": 2}
         self.rules = Rules(**{**common, "dynamics": "simultaneous", **rules})  # type: ignore[arg-type]
 
+    def actions(self) -> int:
+        return 10
+
     def begin(self, seed: int) -> Position:
         return Draw(seed % 5)
 

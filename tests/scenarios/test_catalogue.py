@@ -116,7 +116,7 @@ def test_a_scenario_whose_folder_holds_no_team_says_what_its_package_lacks(tmp_p
 
 def test_a_game_of_another_library_is_pointed_to_where_it_is_played() -> None:
     with pytest.raises(
-        ConfigError, match=r"id of a bridge.* not a scenario.*mas play open_spiel:kuhn_poker.*bridges.md"
+        ConfigError, match=r"id of a bridge.* not a scenario.*scenario.options.id=open_spiel:kuhn_poker.*bridges.md"
     ):
         build_scenario(ScenarioOptions(name="open_spiel:kuhn_poker"))
 

@@ -109,12 +109,16 @@ class GameEnvironment:
         )
 
     def legal(self, seat: str) -> tuple[str, ...] | None:
+        return tuple(self.numbers(seat))
+
+    def numbers(self, seat: str) -> Mapping[str, int]:
+        """A seat's legal actions by their text, with the game's numbers; empty while others move."""
         number = self._number(seat)
-        return tuple(self._legal_of(number)) if number in self._moving() else ()
+        return self._legal_of(number) if number in self._moving() else {}
 
     def meant(self, seat: str, said: str) -> str | None:
         """The legal action that a text stands for, as `step` reads it; None: it stands for none."""
-        legal = self._legal_of(self._number(seat)) if self._number(seat) in self._moving() else {}
+        legal = self.numbers(seat)
         number = find_action(said, legal)
         return next((text for text, action in legal.items() if action == number), None)
 

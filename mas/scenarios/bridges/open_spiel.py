@@ -68,6 +68,9 @@ class OpenSpielGame:
             dynamics="simultaneous" if is_simultaneous else "sequential",
         )
 
+    def actions(self) -> int:
+        return int(self.game.num_distinct_actions())
+
     def begin(self, seed: int) -> "OpenSpielPosition":
         position = OpenSpielPosition(self.game.new_initial_state(), self.shows)
         position.draw(seed)

@@ -59,6 +59,12 @@ class PettingZooGame:
     make: Callable[[], Any]
     text: Text
 
+    def actions(self) -> int:
+        with drawing_from(0):
+            environment = self.make()
+            spaces = [environment.action_space(agent) for agent in environment.possible_agents]
+        return max(int(space.start + space.n) for space in spaces)
+
     def begin(self, seed: int) -> "AecPosition | ParallelPosition":
         with drawing_from(seed), warnings.catch_warnings():
             # Gymnasium's, about a space that no longer fits its own dtype: nothing here reads it.

@@ -76,5 +76,8 @@ class Game(Protocol):
     def rules(self) -> Rules:
         """What holds for every play."""
 
+    def actions(self) -> int:
+        """How many actions there are; each number is below."""
+
     def begin(self, seed: int) -> Position:
         """The first decision; `seed` is for chance until then and for all that the game draws by itself."""
