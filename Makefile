@@ -11,7 +11,7 @@ BENCH := .venv-bench
 PYTEST := PYTHONDONTWRITEBYTECODE= $(TEST)/bin/pytest -q
 SIDE_BY_SIDE := -n 2 --dist loadfile --no-loadscope-reorder
 
-.PHONY: help install install-dev mosquitto demo demo-league study test test-all games lint chaos bench clean
+.PHONY: help install install-dev mosquitto demo demo-league study test test-all games lint chaos mutants bench clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -53,6 +53,9 @@ games: $(TEST)/installed ## Every game and data set of the bridges, played throu
 
 chaos: $(TEST)/installed mosquitto ## What must survive when processes and brokers die, ten times each; ten minutes
 	$(PYTEST) --all tests/chaos tests/bus/test_journal_chaos.py tests/runtime/test_resume_chaos.py
+
+mutants: $(TEST)/installed mosquitto ## Whether the default run notices every change of core files that the whole run does
+	$(TEST)/bin/python tests/mutants.py
 
 bench: $(TEST)/installed $(BENCH)/installed ## Speed against other libraries, each in the environment that it can be imported in
 	@mkdir -p build

@@ -12,6 +12,9 @@ from mas.bench.rounds import Timing, ratio
 from mas.core.errors import RunDirectoryError
 from mas.observe.atomic import write_bytes_atomic
 
+LEFT_OUT = "left out"
+"""Why a target was not measured whose competitor nobody asked for."""
+
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
     """One competitor at one size.
@@ -72,23 +75,29 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Target(msgspec.Struct, frozen=True, kw_only=True):
-    """What was found, what is wanted of it (`bound`: the goal is the least or the most), and whether it is met."""
+    """What was found, what is wanted of it (`bound`: the goal is the least or the most), and whether it is met.
+
+    `value` and `met` are None where it was not measured, as `note` says.
+    """
 
     name: str
-    value: float
+    value: float | None
     goal: float
     bound: Literal["at least", "at most"]
-    met: bool
+    met: bool | None
+    note: str = ""
 
     @classmethod
-    def at_least(cls, name: str, value: float, goal: float) -> "Target":
-        """The more the better."""
-        return cls(name=name, value=value, goal=goal, bound="at least", met=value >= goal)
+    def at_least(cls, name: str, value: float | None, goal: float, note: str = "") -> "Target":
+        """The more the better. A `value` of None was not measured, and `note` says why."""
+        met = None if value is None else value >= goal
+        return cls(name=name, value=value, goal=goal, bound="at least", met=met, note=note)
 
     @classmethod
-    def at_most(cls, name: str, value: float, goal: float) -> "Target":
-        """The less the better."""
-        return cls(name=name, value=value, goal=goal, bound="at most", met=value <= goal)
+    def at_most(cls, name: str, value: float | None, goal: float, note: str = "") -> "Target":
+        """The less the better; as `at_least`."""
+        met = None if value is None else value <= goal
+        return cls(name=name, value=value, goal=goal, bound="at most", met=met, note=note)
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):
@@ -108,8 +117,8 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def exit_code(self) -> int:
-        """1 where a target is not met, else 0."""
-        return 0 if all(target.met for target in self.targets) else 1
+        """1 where a target is missed, else 0; one that was not measured is none that is missed."""
+        return 1 if any(target.met is False for target in self.targets) else 0
 
 
 def check_writable(path: Path) -> None:

@@ -64,6 +64,10 @@ def _targets(targets: Sequence[Target]) -> Table:
     for column in ("value", "goal", "met"):
         table.add_column(column, justify="right")
     for target in targets:
+        goal = f"{target.bound} {format_number(target.goal)}"
+        if target.value is None:
+            table.add_row(target.name, Text("not measured", style="yellow"), goal, escape(target.note))
+            continue
         met = Text("yes", style="green") if target.met else Text("no", style="bold red")
-        table.add_row(target.name, format_number(target.value), f"{target.bound} {format_number(target.goal)}", met)
+        table.add_row(target.name, format_number(target.value), goal, met)
     return table

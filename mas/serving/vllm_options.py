@@ -43,9 +43,10 @@ def vllm_arguments(base: BaseModel, options: EngineOptions, rank: int) -> Any:
         os.environ.setdefault(name, value)
     try:
         from vllm import AsyncEngineArgs
-    except ImportError as error:
+    except Exception as error:  # also what its packages raise where another one brought older ones of them
         raise ModelError(
-            f"engine=vllm needs vLLM, which cannot be imported ({error}): pip install 'mas[vllm]'"
+            f"engine=vllm needs vLLM, which cannot be imported ({error}): pip install 'mas[vllm]', "
+            "in an environment without mas[bench], whose packages need others"
         ) from error
     _check_names(options, {field.name for field in fields(AsyncEngineArgs)})
     room = next((possible for possible in _RANKS if possible >= rank), None)

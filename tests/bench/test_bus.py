@@ -69,8 +69,17 @@ def test_rows_hold_cpu_time_and_agents_their_memory(result: Result) -> None:
     assert all(row.measures["bytes"] > 1000 for row in result.rows if row.size == "agents")
 
 
-def test_without_the_others_only_what_mas_promises_alone_is_a_target(result: Result) -> None:
-    assert [(target.name, target.goal) for target in result.targets] == [
+def test_without_the_others_what_is_promised_beside_them_is_not_measured(result: Result) -> None:
+    absent = [(target.name, target.goal, target.met, target.note) for target in result.targets if target.value is None]
+    assert absent == [
+        (name, goal, None, "not installed: pip install 'mas[bench]'")
+        for name, goal in (
+            (f"request: {OURS} / {AUTOGEN}", 5.0),
+            (f"one_by_one: {OURS} / {AUTOGEN}", 5.0),
+            (f"graph: {FLOW} / {LANGGRAPH}", 8.0),
+        )
+    ]
+    assert [(target.name, target.goal) for target in result.targets if target.value is not None] == [
         (f"request: {OURS}, CPU µs each", 25.0),
         (f"graph: {FLOW}, CPU µs each", 60.0),
         ("agents: mas, 4 agents / mas, 2 agents, time of one", 1.5),
@@ -96,13 +105,16 @@ async def test_without_a_broker_its_rows_say_what_to_install(monkeypatch: pytest
     assert [(row.size, row.name, row.note) for row in result.rows] == [
         (size, name, "needs mosquitto: make mosquitto") for size in run.MQTT for name in (OVER_MQTT, AIOMQTT)
     ]
-    assert result.targets == ()
+    assert [(target.value, target.note) for target in result.targets] == [(None, "needs mosquitto: make mosquitto")] * 2
+    assert result.exit_code == 0
 
 
 def test_left_out_is_not_missing() -> None:
     without = BusBench(without=frozenset({"autogen"}))
     assert field.absent_rows(AUTOGEN, without) == {}
     assert field.why_absent(AUTOGEN, without) == ""
+    _, times = run._targets("request", Field(competitors=()), {OURS: timing(1.0)})
+    assert (times.value, times.met, times.note) == (None, None, "left out")
 
 
 def timing(seconds: float, cpu_s: float = 1.0) -> Timing:

@@ -31,6 +31,7 @@ def made(*targets: Target) -> Result:
 
 MET = Target.at_least("quick", 2.0, 1.5)
 MISSED = Target.at_least("quick", 1.4, 1.5)
+UNMEASURED = Target.at_least("quick beside TRL", None, 1.5, "TRL: not installed")
 
 
 def test_a_row_holds_every_round_and_their_median_least_and_most() -> None:
@@ -59,6 +60,7 @@ def test_a_target_is_met_on_its_side_of_the_goal(target: Target, is_met: bool) -
 def test_the_exit_code_is_1_where_one_target_is_missed() -> None:
     assert made().exit_code == made(MET).exit_code == 0
     assert made(MET, MISSED).exit_code == 1
+    assert made(MET, UNMEASURED).exit_code == 0
 
 
 def test_the_file_holds_machine_rows_and_targets(tmp_path: Path) -> None:
@@ -70,7 +72,8 @@ def test_the_file_holds_machine_rows_and_targets(tmp_path: Path) -> None:
     assert [row["name"] for row in found["rows"]] == ["fast", "other"]
     assert found["rows"][0]["repeats"] == [50.0, 100.0, 100.0]
     assert (found["rows"][1]["median"], found["rows"][1]["note"]) == (None, "not installed")
-    assert found["targets"][1] == {"name": "quick", "value": 1.4, "goal": 1.5, "bound": "at least", "met": False}
+    missed = {"name": "quick", "value": 1.4, "goal": 1.5, "bound": "at least", "met": False, "note": ""}
+    assert found["targets"][1] == missed
     assert [path.name for path in tmp_path.iterdir()] == ["found.json"]
 
 
@@ -97,9 +100,10 @@ def test_a_folder_that_went_meanwhile_is_one_clear_error(tmp_path: Path) -> None
 def test_the_tables_show_ratios_what_is_absent_and_which_targets_are_missed() -> None:
     console = Console(width=200, record=True, file=None, quiet=False)
     with console.capture() as shown:
-        print_result(console, made(MET, MISSED), reference="slow")
+        print_result(console, made(MET, MISSED, UNMEASURED), reference="slow")
     text = shown.get()
     for part in ("1M (1,234,567)", "50 – 100", "/ slow", "2.00", "not installed", "2.0e-06", "4,321", "at least 1.500"):
         assert part in text
     verdicts = [line.split("│")[-2].strip() for line in text.splitlines() if "quick" in line]
-    assert verdicts == ["yes", "no"]
+    assert verdicts == ["yes", "no", "TRL: not installed"]
+    assert "not measured" in next(line for line in text.splitlines() if "TRL" in line)

@@ -72,11 +72,17 @@ def test_targets_are_promised_of_each(result: Result) -> None:
 def test_a_target_is_met_or_missed_by_what_was_measured() -> None:
     # 100 operations in 1 s are 100 a second and, with 1 s of CPU, 10,000 µs each.
     slow = Timing((100,), (1.0,), (1.0,))
-    steps, clone, outside = run._targets("x", {STEP: slow, CLONE: slow}, 0.2)
+    steps, clone, outside = run._targets("x", run.Field(), {STEP: slow, CLONE: slow}, 0.2)
     assert (steps.value, steps.met) == (100.0, False)
     assert (clone.value, clone.met) == (10_000.0, False)
     assert (outside.value, outside.met) == (0.2, False)
-    assert run._targets("x", {}, None) == []
+    absent = run.Field(absent={STEP: "no list", ROLLOUT: "several seats"})
+    unmeasured = run._targets("x", absent, {}, None)
+    assert [(target.met, target.note) for target in unmeasured] == [
+        (None, "no list"),
+        (None, "left out"),
+        (None, "several seats"),
+    ]
 
 
 async def test_a_rollout_of_every_scenario_runs_and_says_how_much_is_the_engines() -> None:

@@ -19,7 +19,7 @@ from mas.bench.bus.mqtt import (
 from mas.bench.bus.options import AIOMQTT, AUTOGEN, LANGGRAPH, WORKLOADS, Amounts, BusBench
 from mas.bench.bus.rollout import PLAIN, ROLLOUT, open_rollouts
 from mas.bench.machine import describe, load
-from mas.bench.result import Result, Row, Target
+from mas.bench.result import LEFT_OUT, Result, Row, Target
 from mas.bench.rounds import Competitor, Timing, ratio, take_turns
 
 Tell = Callable[[str], None]
@@ -147,23 +147,22 @@ def _rows(workload: str, field: Field, timings: Timings) -> list[Row]:
 
 
 def _targets(workload: str, field: Field, timings: Timings) -> list[Target]:
-    """What is promised of one workload; without the others, only what is promised of mas alone."""
+    """What is promised of one workload; what is promised beside others is not measured without them."""
     if workload == "rollout":
         overhead = ratio(timings[PLAIN], timings[ROLLOUT]) - 1
         return [Target.at_most(f"rollout: time beyond the {PLAIN}'s, share", overhead, OVERHEAD_GOAL)]
     if workload == "agents":
         return _growth(field, timings)
     if workload in MQTT:
-        return [_times(workload, OVER_MQTT, AIOMQTT, timings, AIOMQTT_GOAL)] if timings else []
+        return [_times(workload, OVER_MQTT, AIOMQTT, field, timings, AIOMQTT_GOAL)]
     found = []
     if workload == "request":
         found.append(_cpu(workload, OURS, timings, REQUEST_CPU_GOAL))
     if workload == "graph":
         found.append(_cpu(workload, FLOW, timings, GRAPH_CPU_GOAL))
-        if LANGGRAPH in timings:
-            found.append(_times(workload, FLOW, LANGGRAPH, timings, LANGGRAPH_GOAL))
-    elif AUTOGEN in timings and workload != "fan_out":
-        found.append(_times(workload, OURS, AUTOGEN, timings, AUTOGEN_GOAL))
+        found.append(_times(workload, FLOW, LANGGRAPH, field, timings, LANGGRAPH_GOAL))
+    elif workload != "fan_out":
+        found.append(_times(workload, OURS, AUTOGEN, field, timings, AUTOGEN_GOAL))
     return found
 
 
@@ -183,5 +182,8 @@ def _cpu(workload: str, row: str, timings: Timings, goal: float) -> Target:
     return Target.at_most(f"{workload}: {row}, CPU µs each", timings[row].cpu_us, goal)
 
 
-def _times(workload: str, row: str, other: str, timings: Timings, goal: float) -> Target:
-    return Target.at_least(f"{workload}: {row} / {other}", ratio(timings[row], timings[other]), goal)
+def _times(workload: str, row: str, other: str, field: Field, timings: Timings, goal: float) -> Target:
+    name = f"{workload}: {row} / {other}"
+    if other not in timings:
+        return Target.at_least(name, None, goal, field.absent.get(other, LEFT_OUT))
+    return Target.at_least(name, ratio(timings[row], timings[other]), goal)

@@ -3,8 +3,9 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from mas.bench.learner.names import ROWS
 from mas.bench.learner.workload import TargetOptions, WorkloadOptions
-from mas.bench.result import Row, Target
+from mas.bench.result import LEFT_OUT, Row, Target
 from mas.bench.rounds import Timing, ratio
 
 PEAK = "peak_mib"
@@ -48,18 +49,26 @@ class Found:
         ]
 
     def targets(self) -> list[Target]:
-        """Goals whose two rows ran and whose measure could be taken."""
+        """Every goal of the workload; one is not measured where a row did not run or its measure cannot be taken."""
         targets = []
         for goal in self.workload.targets:
             value = self._compared(goal)
-            if value is None:
-                continue
-            name = f"{self.workload.name}: {self.titles[goal.of]} / {self.titles[goal.against]}, {goal.measure}"
+            note = self._why_unmeasured(goal) if value is None else ""
+            name = f"{self.workload.name}: {self._title(goal.of)} / {self._title(goal.against)}, {goal.measure}"
             if goal.at_least is not None:
-                targets.append(Target.at_least(name, value, goal.at_least))
+                targets.append(Target.at_least(name, value, goal.at_least, note))
             if goal.at_most is not None:
-                targets.append(Target.at_most(name, value, goal.at_most))
+                targets.append(Target.at_most(name, value, goal.at_most, note))
         return targets
+
+    def _title(self, name: str) -> str:
+        return self.titles.get(name) or ROWS.get(name, name)
+
+    def _why_unmeasured(self, goal: TargetOptions) -> str:
+        for name in (goal.of, goal.against):
+            if name not in self.timings:
+                return f"{self._title(name)}: {self.absent.get(name, LEFT_OUT)}"
+        return "; ".join(self.notes)
 
     def _compared(self, goal: TargetOptions) -> float | None:
         """One row's measure / the other's; None where one of them is missing."""

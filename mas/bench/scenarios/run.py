@@ -7,7 +7,7 @@ from random import Random
 from statistics import median
 
 from mas.bench.machine import describe, load
-from mas.bench.result import Result, Row, Target
+from mas.bench.result import LEFT_OUT, Result, Row, Target
 from mas.bench.rounds import Competitor, Timing, take_turns
 from mas.bench.scenarios.options import (
     CALLS,
@@ -73,7 +73,7 @@ async def bench_scenarios(options: ScenariosBench, tell: Tell) -> Result:
             timings = await take_turns(held.competitors, options.repeats, tell) if held.competitors else {}
             outside = _outside(held)
         rows += _rows(name, held, timings, outside)
-        targets += _targets(name, timings, outside)
+        targets += _targets(name, held, timings, outside)
     return Result(
         bench="scenarios",
         machine=describe(load_before=load_before, threads=0, device="cpu", packages=("msgspec",)),
@@ -159,13 +159,13 @@ def _rows(scenario: str, held: Field, timings: Timings, outside: float | None) -
     ]
 
 
-def _targets(scenario: str, timings: Timings, outside: float | None) -> list[Target]:
-    """What is promised of every environment that can be measured."""
-    found = []
-    if STEP in timings:
-        found.append(Target.at_least(f"{scenario}: steps a second", median(timings[STEP].rates), STEPS_GOAL))
-    if CLONE in timings:
-        found.append(Target.at_most(f"{scenario}: clone, CPU µs", timings[CLONE].cpu_us, CLONE_CPU_GOAL))
-    if outside is not None:
-        found.append(Target.at_most(f"{scenario}: rollout outside the engine, share", outside, OUTSIDE_GOAL))
-    return found
+def _targets(scenario: str, held: Field, timings: Timings, outside: float | None) -> list[Target]:
+    """What is promised of every environment, measured or not."""
+    steps = median(timings[STEP].rates) if STEP in timings else None
+    clone = timings[CLONE].cpu_us if CLONE in timings else None
+    why = {name: "" if name in timings else held.absent.get(name, LEFT_OUT) for name in (STEP, CLONE, ROLLOUT)}
+    return [
+        Target.at_least(f"{scenario}: steps a second", steps, STEPS_GOAL, why[STEP]),
+        Target.at_most(f"{scenario}: clone, CPU µs", clone, CLONE_CPU_GOAL, why[CLONE]),
+        Target.at_most(f"{scenario}: rollout outside the engine, share", outside, OUTSIDE_GOAL, why[ROLLOUT]),
+    ]
