@@ -6,6 +6,7 @@ from pydantic import Field, model_validator
 
 from mas.config.base import Count, NonNegative, Options, Positive, Selective
 from mas.config.combinations import why_senseless
+from mas.config.cost import Cost
 from mas.config.critic import CriticOptions
 from mas.config.experience import ExperienceOptions
 from mas.config.late import LateOptions
@@ -161,7 +162,8 @@ class RewardOptions(Options):
     was paid for it alone; or every `attempt` of an episode is a trajectory, with what was paid in it, or with the
     `improvement` of the team's terms on those of the attempt before.
     `discount`: below 1 each turn is compared by itself, with R x discount^(its distance to the trajectory's end).
-    `length`: what long completions lose.
+    `length`: what long completions lose. `cost`: own terms of what each turn cost, to be weighed as any other:
+    `cost_tokens`, minus thousands of tokens; `cost_price`, at the role's price; `cost_seconds`, of its request.
     `model`: one that is trained beside the policy pays turns, too. `late`: own terms that a judge says later.
     `gain`: every turn but the last ones earns what it added to the probability of the right answer, which is compared
     by itself, as R is, and summed from each turn on. `partial`: wrong answers may earn something.
@@ -176,6 +178,7 @@ class RewardOptions(Options):
     of: Literal["trajectory", "turn", "attempt", "improvement"] = "trajectory"
     discount: Annotated[float, Field(gt=0, le=1)] = 1.0
     length: LengthOptions | None = None
+    cost: tuple[Cost, ...] = ()
     model: RewardModelOptions | None = None
     late: LateOptions | None = None
     gain: GainOptions | None = None

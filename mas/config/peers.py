@@ -8,7 +8,7 @@ from mas.core.team import TeamSpec
 
 
 def check_peers(config: Config, team: TeamSpec) -> None:
-    """Refuse a team or an editor with a peer that is not configured, and peers that neither names.
+    """Refuse a team or an editor with a peer that is not configured, and peers that neither these nor a judge names.
 
     Raises:
         ConfigError: says which, and what to set.
@@ -26,8 +26,9 @@ def check_peers(config: Config, team: TeamSpec) -> None:
                 f"role {role!r} of team {team.name!r} is played by peer {peer!r}, which is not configured: set "
                 f"peers.{peer}.url to its server. {did_you_mean(peer, config.peers)}"
             )
+    late = config.algorithm.reward.late
     for peer in config.peers:
-        if peer not in (*wanted, editor):
+        if peer not in (*wanted, editor) and (late is None or late.judge != peer):
             raise ConfigError(
                 f"peers.{peer} is configured, but no role of team {team.name!r} has 'peer: {peer}'. "
                 f"{did_you_mean(peer, wanted)}"

@@ -10,6 +10,7 @@ def why_unpayable(algorithm: "AlgorithmOptions") -> str | None:
     """Why parts do not go together; None: they do."""
     wrong = _of_attempts(algorithm) | _of_reward_models(algorithm) | _of_late_terms(algorithm)
     wrong |= _of_answers(algorithm) | _of_sharing(algorithm) | _of_proposers(algorithm) | _of_outcomes(algorithm)
+    wrong |= _of_costs(algorithm)
     return next((reason for reason, is_wrong in wrong.items() if is_wrong), None)
 
 
@@ -92,8 +93,12 @@ def _of_reward_models(algorithm: "AlgorithmOptions") -> dict[str, bool]:
 
 
 def _of_late_terms(algorithm: "AlgorithmOptions") -> dict[str, bool]:
-    """What judges say later, beside what does not read it."""
-    late, model = algorithm.reward.late, algorithm.reward.model
+    """What judges say later, and costs, beside what does not read own terms."""
+    model = algorithm.reward.model
+    there = {
+        "reward.late": algorithm.reward.late is not None,
+        "reward.cost": bool(algorithm.reward.cost),
+    }
     unread = {
         "reward.model.joins=alone puts its own term in their place": model is not None and model.joins == "alone",
         "advantage.tree reads what the ends of trees paid as they were played": algorithm.advantage.tree is not None,
@@ -105,8 +110,49 @@ def _of_late_terms(algorithm: "AlgorithmOptions") -> dict[str, bool]:
         ),
     }
     return {
-        f"reward.late pays terms that nobody reads: {reason}; leave one of them out": late is not None and is_unread
+        f"{name} pays terms that nobody reads: {reason}; leave one of them out": is_there and is_unread
+        for name, is_there in there.items()
         for reason, is_unread in unread.items()
+    } | _of_waiting(algorithm)
+
+
+def _of_waiting(algorithm: "AlgorithmOptions") -> dict[str, bool]:
+    """Turns that wait for their terms over steps, beside what reads whole steps or episodes."""
+    late, sampler, reward, advantage = algorithm.reward.late, algorithm.sampler, algorithm.reward, algorithm.advantage
+    readers = {
+        f"update={algorithm.update} does not weigh older turns by their ratio": algorithm.update != "policy_gradient",
+        f"sampler.mode={sampler.mode} compares whole trees": sampler.mode in ("full_tree", "entropy_tree"),
+        "sampler.refill, sampler.filter and sampler.replay judge groups as they are sampled": (
+            sampler.refill > 0 or sampler.filter is not None or sampler.replay is not None
+        ),
+        "reward.shared, reward.proposer, reward.model, advantage.inherit and advantage.key=episode read all agents of "
+        "an episode": (
+            reward.shared
+            or reward.proposer is not None
+            or reward.model is not None
+            or advantage.inherit is not None
+            or advantage.key == "episode"
+        ),
+        "algorithm.stages, algorithm.swap and algorithm.fork change which adapter a role trains": (
+            bool(algorithm.stages) or algorithm.swap is not None or algorithm.fork is not None
+        ),
+        "algorithm.opponents notes games as they are played": algorithm.opponents is not None,
+    }
+    return {
+        f"reward.late.steps={late.steps if late else 0} lets groups wait over steps, and {reason}: leave one of them "
+        "out": late is not None and late.steps > 0 and is_there
+        for reason, is_there in readers.items()
+    }
+
+
+def _of_costs(algorithm: "AlgorithmOptions") -> dict[str, bool]:
+    costs, mode = algorithm.reward.cost, algorithm.sampler.mode
+    return {
+        "reward.cost has the same cost twice: name each once": len(set(costs)) < len(costs),
+        f"reward.cost charges single turns as they are drawn, and sampler.mode={mode} shares turns among episodes: "
+        "write sampler.mode=tree or parallel": bool(costs) and mode in ("full_tree", "entropy_tree"),
+        "reward.cost=[seconds] measures requests, and candidates of sampler.mode=tree are one request: write "
+        "sampler.mode=parallel, or charge tokens": "seconds" in costs and mode == "tree",
     }
 
 

@@ -3,6 +3,7 @@
 Leaves out on purpose: which candidate is taken, which is the caller's choice.
 """
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
@@ -22,7 +23,8 @@ from mas.runtime.aloud import Piece, Tell, generate_aloud
 class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     """One generation with what it was asked and what it means.
 
-    `role`: who spoke, a stand-in's where one spoke; `choices`: ids of the legal tokens, if listed.
+    `role`: who spoke, a stand-in's where one spoke; `choices`: ids of the legal tokens, if listed; `seconds`: that the
+    request took, as measured where it was generated.
     """
 
     role: str
@@ -34,6 +36,7 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     temperature: float
     seed: int
     choices: tuple[int, ...]
+    seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,10 +187,12 @@ class RoleAgent:
             sampling = msgspec.structs.replace(sampling, temperature=temperature)
         speaking = self.voice.adapter if adapter is None else str(adapter)
         request = Request(prompt_ids=prompt_ids, sampling=sampling, seeds=seeds, adapter=speaking)
+        began = time.perf_counter()
         if tell is None:
             generations = await self.engine.generate(request)
         else:
             generations = await generate_aloud(self.engine, request, tell)
+        seconds = time.perf_counter() - began
         read: dict[tuple[int, ...], tuple[str, Payload]] = {}  # candidates are often equal
         candidates = []
         for generation, seed in zip(generations, seeds, strict=True):
@@ -207,6 +212,7 @@ class RoleAgent:
                     temperature=sampling.temperature,
                     seed=seed,
                     choices=self._choices,
+                    seconds=seconds,
                 )
             )
         return tuple(candidates)

@@ -45,13 +45,14 @@ from mas.training.checks import (
     check_templates,
     check_turns,
 )
+from mas.training.costs import check_costs
 from mas.training.experience.readers import check_readers
 from mas.training.following import Follower
 from mas.training.opponents import check_opponents
 from mas.training.rewards import FAILURE, MODEL, OWN
 from mas.training.shaping.proposing import check_proposer
 from mas.training.timing import check_untimed
-from mas.training.voices import open_editor, open_peers, start_voice
+from mas.training.voices import open_peer, open_peers, start_voice
 
 _NOT_PUBLISHED = (
     "engine=openai plays what a server serves; nothing can be published to it, so nothing can be trained or served "
@@ -127,6 +128,7 @@ def check_trainable(config: Config, scenario: Scenario) -> None:
     terms = {*scenario.environment().spec.terms, *scenario.reward.terms, FAILURE.removeprefix(OWN)}
     if algorithm.reward.model is not None and algorithm.reward.model.joins != "step":
         terms.add(MODEL)
+    terms |= check_costs(algorithm.reward.cost, team)
     terms |= check_late(algorithm, terms)
     _check_weights(algorithm, terms)
     if not algorithm.reward.alpha and not scenario.reward.terms and algorithm.update != "preference":
@@ -189,7 +191,10 @@ def check_engine(config: Config, team: TeamSpec, base: BaseModel | None) -> None
         vllm_arguments(base, config.engine, base.options.highest_rank)
 
     async def ask_servers() -> None:
-        async with open_peers(config, team), open_editor(config):
+        late, training_free = config.algorithm.reward.late, config.algorithm.is_training_free
+        judge = late.judge if late is not None and late.judge in config.peers else None
+        editor = config.algorithm.experience.peer if training_free else None
+        async with open_peers(config, team), open_peer(config, editor), open_peer(config, judge):
             if config.engine.name == "openai":
                 voice = await start_voice(config.engine.remote, config.model, "engine.remote")
                 await voice.engine.close()

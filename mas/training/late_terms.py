@@ -1,13 +1,13 @@
 """Reward terms that a judge says after turns were sampled, joined to them by turn id before anything is compared.
 
-A round of turns waits until all its terms are there, the judge ends, or `wait_s` is over; then it goes on whole, with
-defaults for what is missing. The judge is listened to until the next round is over, so that what comes late is counted;
-it is never used, since its turns were learned from.
+A step waits until all terms are there, the judge ends, or `wait_s` is over. What is missing then has its default at
+once (`steps` 0), or its group waits, at most so many further steps, and is trained in the step in which it is complete.
+The judge is listened to for one step more, so that what comes too late is counted; it is never used.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import aclosing, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager, nullcontext
 from importlib.metadata import entry_points
 from types import MappingProxyType
 from typing import Any
@@ -15,39 +15,47 @@ from typing import Any
 import msgspec
 
 from mas.config.late import LateOptions
-from mas.core.errors import ConfigError, TrainingError
-from mas.core.late import Judge
+from mas.config.options import Config
+from mas.core.errors import CheckpointError, ConfigError, TrainingError
+from mas.core.late import Answer, Judge
 from mas.core.naming import did_you_mean
 from mas.core.records import Episode, Turn
+from mas.runtime.agents import Voice
 from mas.training.advantages.members import members
+from mas.training.judges import BASE, PATTERN, ModelJudge, built_in_judge, check_unasked
 from mas.training.rewards import OWN
 from mas.training.shaping.late import LateRewards
 
-_COUNTS = ("taken", "defaulted", "too_late", "refused")
+FILE = "late.json"
+"""The file of a checkpoint that holds what waits for its terms."""
 
 
-def find_judge(name: str, judges: Mapping[str, Judge] = MappingProxyType({})) -> Judge:
-    """The judge of this name: one of those given, or of an installed package's entry points `mas.judges`.
+def find_judge(options: LateOptions, config: Config, judges: Mapping[str, Judge] = MappingProxyType({})) -> Judge:
+    """The judge of this name: one of those given, that ships, a peer, or of a package's entry points `mas.judges`.
 
     Raises:
-        ConfigError: there is none, or the package that offers it breaks.
+        ConfigError: there is none, it cannot judge as the options say, or the package that offers it breaks.
     """
+    name = options.judge
+    if name not in judges and (found := built_in_judge(options, config)) is not None:
+        return found
+    check_unasked(options)
     if name in judges:
         return judges[name]
     offered = {point.name: point for point in entry_points(group="mas.judges")}
     if name not in offered:
-        known = {*judges, *offered}
+        known = {*judges, *offered, *config.peers, PATTERN, BASE}
         raise ConfigError(
-            f"algorithm.reward.late.judge is {name!r}, and there is no such judge. "
-            f"{did_you_mean(name, known) if known else 'There is none at all:'} give one in Python "
-            "(train_in_directory(..., judges={...})), or install a package with an entry point in mas.judges"
+            f"algorithm.reward.late.judge is {name!r}, and there is no such judge. {did_you_mean(name, known)} Name a "
+            "peer (peers.NAME.url), give one in Python (train_in_directory(..., judges={...})), or install a package "
+            "with an entry point in mas.judges"
         )
     try:
-        found: Judge = offered[name].load()
+        loaded: Judge = offered[name].load()
     except Exception as error:  # another package's code: whatever it is, it is that package's
         why = f"{offered[name].value} cannot be loaded: {type(error).__name__}: {error}"
         raise ConfigError(f"judge {name!r} comes with another package, and its {why}") from error
-    return found
+    return loaded
 
 
 class LateTerms:
@@ -56,125 +64,192 @@ class LateTerms:
     def __init__(self, options: LateOptions, judge: Judge) -> None:
         self._options = options
         self._judge = judge
-        self._before: _Round | None = None
-        self._counts = dict.fromkeys(_COUNTS, 0)
+        self._names = [f"{OWN}{name}" for name in options.terms]
+        defaults = {f"{OWN}{name}": value for name, value in options.terms.items()}
+        self._late = LateRewards(defaults, patience=max(options.steps, 1))
+        self._shells: dict[str, Episode] = {}
+        self._rounds: list[_Round] = []
+        self._arrived: list[Episode] = []
+        self._told = _counts(self._late)
+        self._refused = 0
         self._causes: list[str] = []
 
     @asynccontextmanager
-    async def listening(self) -> AsyncIterator[None]:
-        """While it is open rounds can be joined; then nobody is listened to any more."""
-        try:
-            yield
-        finally:
-            before, self._before = self._before, None
-            await self._close(before)
+    async def listening(self, base: Voice | None = None) -> AsyncIterator[None]:
+        """While it is open rounds can be joined; then the judge is not listened to any more.
 
-    async def join(self, groups: Sequence[Sequence[Episode]]) -> list[list[Episode]]:
-        """The same episodes, whose turns have all late terms.
+        Turns that waited when a checkpoint was written are asked for again. `base`: what a `ModelJudge` may ask.
+        """
+        opened = self._judge.opened(base) if isinstance(self._judge, ModelJudge) and base is not None else nullcontext()
+        async with opened:
+            missing = [turn for turn, terms in self._late.waiting().values() if terms]
+            if missing:
+                self._ask(missing)
+            try:
+                yield
+            finally:
+                rounds, self._rounds = self._rounds, []
+                await self._close(rounds)
+
+    async def join(self, groups: Sequence[Sequence[Episode]], step: int = 0) -> list[list[Episode]]:
+        """The same episodes, with those of their turns whose terms are complete; turns of earlier steps: `arrived`.
+
+        Args:
+            step: how many are done.
 
         Raises:
             TrainingError: the judge failed.
         """
-        turns = [turn for group in groups for episode in group for turn in episode.turns]
-        round_ = _Round(self._options, self._judge, turns)
-        before, self._before = self._before, round_
+        episodes = [episode for group in groups for episode in group]
+        turns = [turn for episode in episodes for turn in episode.turns]
+        if self._options.steps:  # a task may come again while its group waits, and is another group then
+            turns = [msgspec.structs.replace(turn, group=f"{turn.group}@{step}") for turn in turns]
+        self._late.hold(turns, {turn.id: self._names for turn in turns}, step=step)
+        if turns:
+            self._ask(turns)
         try:
-            joined = {turn.id: turn for turn in await round_.join()}
+            await self._wait()
         finally:
-            await self._close(before)
-        return [
-            [msgspec.structs.replace(one, turns=tuple(joined[turn.id] for turn in one.turns)) for one in group]
-            for group in groups
-        ]
+            old, self._rounds = self._rounds[: -self._options.steps - 1], self._rounds[-self._options.steps - 1 :]
+            await self._close(old)
+        released = _summed(self._late.release(step=step + (self._options.steps == 0)), self._names)
+        self._keep(episodes, released)
+        joined = {turn.id: turn for turn in released}
+        return [[_with(one, [joined[turn.id] for turn in one.turns if turn.id in joined]) for one in g] for g in groups]
+
+    def arrived(self) -> list[Episode]:
+        """What is trained in this step and was sampled in an earlier one, at most `steps` ago: turns with their terms,
+        in the episodes that they are of.
+
+        They keep the log-probabilities of their time, so that the ratio of the loss is that to the policy that sampled
+        them.
+        """
+        return self._arrived
 
     def metrics(self) -> dict[str, Any]:
         """Counts of terms since this was asked before: `taken` in time, `defaulted`, `too_late` (after they were
-        defaulted), and `refused`: no such turn or term, not finite, or said before."""
-        self._count(self._before)
-        counts, self._counts = self._counts, dict.fromkeys(_COUNTS, 0)
-        return counts
+        defaulted), and `refused`: no such turn or term, not finite, or said before. With `steps`, of turns: those that
+        are `waiting` now, and `learned_late`, in a later step than the one that sampled them."""
+        counts, told = _counts(self._late), self._told
+        self._told = counts
+        found = {name: count - told[name] for name, count in counts.items()} | {"refused": self._refused}
+        self._refused = 0
+        if self._options.steps:
+            found["waiting"] = self._late.statistics().waiting
+            found["learned_late"] = sum(len(episode.turns) for episode in self._arrived)
+        return found
+
+    def spent(self) -> tuple[int, int]:
+        """Tokens and calls that judging has cost since this was asked before, where a model of ours judges."""
+        return self._judge.spent() if isinstance(self._judge, ModelJudge) else (0, 0)
 
     def causes(self) -> list[str]:
         """Why answers were refused, since this was asked before."""
-        self._count(self._before)
         causes, self._causes = self._causes, []
         return causes
 
-    async def _close(self, round_: "_Round | None") -> None:
-        """Listen to it no longer."""
-        if round_ is not None:
-            await round_.close()
-            self._count(round_)
+    def state(self) -> bytes:
+        """What waits, as JSON, for a checkpoint."""
+        shells = [msgspec.to_builtins(shell) for shell in self._shells.values()]
+        return msgspec.json.encode({"late": self._late.state(), "episodes": shells})
 
-    def _count(self, round_: "_Round | None") -> None:
-        if round_ is not None:
-            for name, count in round_.counted().items():
-                self._counts[name] += count
-            self._causes += round_.refused
-            round_.refused.clear()
+    def restore(self, state: bytes) -> None:
+        """Go on from `state()`.
+
+        Raises:
+            CheckpointError: it is none, or waits for other terms.
+        """
+        try:
+            found = msgspec.json.decode(state, type=dict[str, Any])
+            self._late.restore(found["late"])
+            shells = msgspec.convert(found["episodes"], list[Episode])
+        except (msgspec.MsgspecError, KeyError, TrainingError) as error:
+            raise CheckpointError(f"these are no turns that wait for late rewards: {error}") from error
+        self._shells = {shell.id: shell for shell in shells}
+        self._told = _counts(self._late)
+
+    def _ask(self, turns: Sequence[Turn]) -> None:
+        self._rounds.append(_Round(self._judge, turns, self._take, len(self._names)))
+
+    def _take(self, answer: Answer) -> bool:
+        """Whether the answer is one that was waited for, in time or not."""
+        try:
+            self._late.take(answer.turn, f"{OWN}{answer.term}", answer.value)
+        except TrainingError as error:  # the judge's mistake spoils one answer, not the run
+            self._refused += 1
+            self._causes.append(str(error))
+            return False
+        return True
+
+    async def _wait(self) -> None:
+        """Until nothing is missing of this step's turns, nor of those that still wait; `wait_s` at most."""
+        waited_for = self._rounds[-self._options.steps - 1 :] if self._options.steps else self._rounds[-1:]
+        tasks = {one.task for one in waited_for}
+        if tasks:
+            await asyncio.wait(tasks, timeout=self._options.wait_s)
+        for one in waited_for:
+            one.check(self._options.judge)
+
+    async def _close(self, rounds: Sequence["_Round"]) -> None:
+        """Listen to them no longer."""
+        for one in rounds:
+            await one.close(self._options.judge)
+            self._late.forget(one.ids)
+
+    def _keep(self, episodes: Sequence[Episode], released: Sequence[Turn]) -> None:
+        """Note what arrived, and the episodes that turns which still wait are of."""
+        here = {turn.id for episode in episodes for turn in episode.turns}
+        arrived: dict[str, list[Turn]] = {}
+        for turn in released:
+            if turn.id not in here:
+                arrived.setdefault(turn.episode, []).append(msgspec.structs.replace(turn, is_replayed=True))
+        self._arrived = [_with(self._shells[name], turns) for name, turns in arrived.items()]
+        known = self._shells | {episode.id: _with(episode, ()) for episode in episodes}
+        waiting = {turn.episode for turn, _ in self._late.waiting().values()}
+        self._shells = {name: shell for name, shell in known.items() if name in waiting}
 
 
 class _Round:
-    """Turns that were sampled together, and the judge that was asked for them."""
+    """Turns that were handed to the judge together. `take`: is given each answer, and says whether it counts."""
 
-    def __init__(self, options: LateOptions, judge: Judge, turns: Sequence[Turn]) -> None:
-        self._options = options
-        self._judge = judge
-        self._turns = turns
-        self._late = LateRewards({f"{OWN}{name}": value for name, value in options.terms.items()}, patience=1)
-        self._late.hold(turns, {turn.id: [f"{OWN}{name}" for name in options.terms] for turn in turns}, step=0)
-        self._told = dict.fromkeys(_COUNTS, 0)
-        self._refused = 0
-        self.refused: list[str] = []
-        self._task: asyncio.Task[None] | None = None
+    def __init__(self, judge: Judge, turns: Sequence[Turn], take: Callable[[Answer], bool], terms: int) -> None:
+        self.ids = [turn.id for turn in turns]
+        self._judge, self._turns, self._take = judge, turns, take
+        self._missing = len(turns) * terms
+        self.task = asyncio.create_task(self._listen(), name="late rewards")
 
-    async def join(self) -> list[Turn]:
-        """All turns in order, once nothing more is waited for."""
-        if not self._turns:
-            return []
-        self._task = asyncio.create_task(self._listen(), name="late rewards")
-        done, _ = await asyncio.wait({self._task}, timeout=self._options.wait_s)
-        if done:
-            self._check()
-        return _summed(self._late.release(step=1), [f"{OWN}{name}" for name in self._options.terms])
-
-    async def close(self) -> None:
+    async def close(self, judge: str) -> None:
         """Close the judge if it is still going on.
 
         Raises:
             TrainingError: it had failed.
         """
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait({self._task})
-            self._check()
+        self.task.cancel()
+        await asyncio.wait({self.task})
+        self.check(judge)
 
-    def counted(self) -> dict[str, int]:
-        """What happened since this was asked before."""
-        now = self._late.statistics()
-        counts = {"taken": now.taken, "defaulted": now.defaulted, "too_late": now.too_late, "refused": self._refused}
-        fresh = {name: count - self._told[name] for name, count in counts.items()}
-        self._told = counts
-        return fresh
+    def check(self, judge: str) -> None:
+        """Raises TrainingError: it has failed. `judge`: its name."""
+        if self.task.done() and not self.task.cancelled() and (error := self.task.exception()) is not None:
+            raise TrainingError(
+                f"judge {judge!r} failed on {len(self._turns)} turns: {type(error).__name__}: {error}"
+            ) from error
 
     async def _listen(self) -> None:
         async with aclosing(self._judge(self._turns)) as answers:
             async for answer in answers:
-                try:
-                    self._late.take(answer.turn, f"{OWN}{answer.term}", answer.value)
-                except TrainingError as error:  # the judge's mistake spoils one answer, not the run
-                    self._refused += 1
-                    self.refused.append(str(error))
-                statistics = self._late.statistics()
-                if statistics.taken + statistics.too_late == len(self._turns) * len(self._options.terms):
+                self._missing -= self._take(answer)
+                if not self._missing:
                     return
 
-    def _check(self) -> None:
-        assert self._task is not None
-        if not self._task.cancelled() and (error := self._task.exception()) is not None:
-            raise TrainingError(
-                f"judge {self._options.judge!r} failed on {len(self._turns)} turns: {type(error).__name__}: {error}"
-            ) from error
+
+def _counts(late: LateRewards) -> dict[str, int]:
+    now = late.statistics()
+    return {"taken": now.taken, "defaulted": now.defaulted, "too_late": now.too_late}
+
+
+def _with(episode: Episode, turns: Sequence[Turn]) -> Episode:
+    return msgspec.structs.replace(episode, turns=tuple(turns))
 
 
 def _summed(turns: Sequence[Turn], terms: Sequence[str]) -> list[Turn]:

@@ -39,7 +39,7 @@ from mas.training.experience.rollouts import Plain, groups_of
 from mas.training.rewards import rewards_of
 from mas.training.served import open_served
 from mas.training.updates.update import Improved
-from mas.training.voices import open_editor
+from mas.training.voices import open_peer
 
 FOLDER = "experiences"
 """Where libraries lie in a checkpoint and in a run directory, `ROLE.json` each."""
@@ -90,10 +90,10 @@ class TrainableLibraries:
         """See `Trainable`. The editor's engine is open as long.
 
         Raises:
-            RunError: the team's agents are processes of their own. Otherwise as `open_editor`.
+            RunError: the team's agents are processes of their own. Otherwise as `open_peer`.
         """
         self._teach(players)
-        async with open_editor(self._config) as voice:
+        async with open_peer(self._config, self._options.peer) as voice:
             if self._options.editor == "quote":
                 self._editor = QuoteEditor(self._options)
             else:

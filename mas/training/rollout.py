@@ -78,6 +78,10 @@ class Rollout:
             raise TrainingError(f"none of the {len(episodes)} tasks of step {step} could be played: {failed[0].cause}")
         return self._filtered(episodes, rewards_of(self._algorithm, step))
 
+    def arrived(self) -> list[Episode]:
+        """What was sampled in earlier steps and is to be trained in this one, since its late terms are there."""
+        return [] if self.late is None else self.late.arrived()
+
     async def _round(
         self, runtime: TeamRuntime, step: int, number: int, count: int, trained: Container[str]
     ) -> tuple[Sequence[Sequence[Episode]], list[Outcome | None]]:
@@ -88,7 +92,7 @@ class Rollout:
         plays = [self._play(runtime, *one) for one in zip(planned, faced, [step] * count, seeds, strict=True)]
         played: Sequence[Sequence[Episode]] = await together(plays, "task")
         if self.late is not None:
-            played = await self.late.join(played)
+            played = await self.late.join(played, step)
         if self.replay is not None:
             played = [self.replay.mended(group, step) for group in played]
         rewards = rewards_of(self._algorithm, step)

@@ -6,7 +6,7 @@ through the seed and the step's number: a run that is killed and resumed ends wi
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, nullcontext
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -28,6 +28,7 @@ from mas.training.checkpoint import Progress, list_checkpoints
 from mas.training.crew import Crew, Opening, Players, check_trainable, open_crew
 from mas.training.evaluate import Evaluation, evaluate
 from mas.training.experience.library import Library
+from mas.training.late_terms import FILE as LATE
 from mas.training.late_terms import LateTerms, find_judge
 from mas.training.libraries import TrainableLibraries, open_taught
 from mas.training.opponents import FILE, Pool, open_opponents
@@ -110,7 +111,7 @@ class Trainer:
         self.trainable, usual = _trainable(config, scenario, self.team, base)
         self._open = usual if opening is None else partial(opening, base)
         late = config.algorithm.reward.late
-        joining = None if late is None else LateTerms(late, find_judge(late.judge, judges))
+        joining = None if late is None else LateTerms(late, find_judge(late, config, judges))
         opposed = open_opponents(config, self.team, opponents, is_spread=opening is not None)
         self.rollout = Rollout(config, self.tasks, joining, opposed)
         self.progress = Progress(0, 0, 0, dict.fromkeys(self.trainable.trained.values(), 0))
@@ -130,6 +131,8 @@ class Trainer:
             self.rollout.replay.restore((found[-1] / _REPLAY).read_bytes())
         if self.rollout.opponents is not None:
             self.rollout.opponents.restore(_read(found[-1] / FILE))
+        if self.rollout.late is not None:
+            self.rollout.late.restore(_read(found[-1] / LATE))
         return True
 
     async def run(self, watcher: Watcher) -> Outcome:
@@ -141,12 +144,11 @@ class Trainer:
         watcher.on_resume(self.progress.step)
         history: list[Metrics] = []
         train = self.config.train
-        late = self.rollout.late
-        hearing = nullcontext() if late is None else late.listening()
         async with AsyncExitStack() as stack:
             crew = await stack.enter_async_context(self._open())
             await stack.enter_async_context(self.trainable.serving(crew, self.progress.versions))
-            await stack.enter_async_context(hearing)
+            if self.rollout.late is not None:
+                await stack.enter_async_context(self.rollout.late.listening(crew.runtime.voice))
             if self.rollout.opponents is not None:
                 assert isinstance(crew, Crew)
                 assert self.base is not None
@@ -167,8 +169,10 @@ class Trainer:
 
     def _more(self) -> dict[str, bytes]:
         """What a checkpoint holds of the rollout."""
-        replay, opponents = self.rollout.replay, self.rollout.opponents
+        replay, opponents, late = self.rollout.replay, self.rollout.opponents, self.rollout.late
         more = {} if replay is None else {_REPLAY: replay.state()}
+        if late is not None:
+            more[LATE] = late.state()
         return more if opponents is None else more | {FILE: opponents.state()}
 
     def _lr_scale(self) -> float:
@@ -206,19 +210,23 @@ class Trainer:
         sampled = time.perf_counter()
         step = self.progress.step + 1
         with phase("update"):
-            improved = await self.trainable.improve(crew, episodes, trained, step=step, lr_scale=self._lr_scale())
+            learned = [*episodes, *self.rollout.arrived()]
+            improved = await self.trainable.improve(crew, learned, trained, step=step, lr_scale=self._lr_scale())
         taught = time.perf_counter()
+        judged = (0, 0) if self.rollout.late is None else self.rollout.late.spent()
         with phase("publish"):
             published = await self.trainable.publish(crew, improved)
         self.progress = replace(
             self.progress,
             step=step,
-            tokens=self.progress.tokens + improved.tokens + sum(episode.tokens for episode in episodes),
-            calls=self.progress.calls + improved.calls + sum(episode.calls for episode in episodes),
+            tokens=self.progress.tokens + improved.tokens + judged[0] + sum(episode.tokens for episode in episodes),
+            calls=self.progress.calls + improved.calls + judged[1] + sum(episode.calls for episode in episodes),
             versions=self.trainable.versions(crew),
             tasks=self.tasks.state(),
             update=self.trainable.state(),
         )
+        sampled_now = sum(len(episode.turns) for episode in episodes)
+        improved = replace(improved, advantages=improved.advantages[:sampled_now])
         metrics = step_metrics(episodes, improved, rewards_of(self.config.algorithm, step - 1), trained)
         metrics |= {"tokens": self.progress.tokens, "calls": self.progress.calls}
         if told := self.tasks.metrics():

@@ -80,7 +80,7 @@ async def open_peers(config: Config, team: TeamSpec) -> AsyncIterator[Mapping[st
     async with AsyncExitStack() as stack:
         for name, options in config.peers.items():
             if name not in {role.peer for role in team.roles.values()}:
-                continue  # an editor's
+                continue  # an editor's, or a judge's
             voices[name] = await start_voice(options, _peer_model(config.model, options), f"peers.{name}")
             stack.push_async_callback(voices[name].engine.close)
         yield {name: voices[role.peer] for name, role in team.roles.items() if role.peer is not None}
@@ -100,13 +100,12 @@ def peer_texts(config: Config, team: TeamSpec) -> dict[str, Reading]:
 
 
 @asynccontextmanager
-async def open_editor(config: Config) -> AsyncIterator[Voice | None]:
-    """The voice of the peer that edits experiences; None: no peer does.
+async def open_peer(config: Config, name: str | None) -> AsyncIterator[Voice | None]:
+    """The voice of a peer that no role is played by, such as an editor or a judge; None: no peer.
 
     Raises:
         As `start_voice`.
     """
-    name = config.algorithm.experience.peer
     if name is None:
         yield None
         return

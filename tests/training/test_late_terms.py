@@ -38,7 +38,7 @@ def episode(name: str, turns: int = 2, *, tree: bool = False) -> Episode:
     said = [make_turn(group="task/executor", trajectory=name, rewards={"team.won": 1.0}) for _ in range(turns)]
     ids = [f"{name}/{place}" for place in range(turns)]
     named = [
-        msgspec.structs.replace(turn, id=own, trajectory=own if tree else name)
+        msgspec.structs.replace(turn, id=own, episode=name, trajectory=own if tree else name)
         for own, turn in zip(ids, said, strict=True)
     ]
     return Episode(
@@ -312,7 +312,7 @@ async def test_what_is_refused_is_written_down(base: BaseModel) -> None:
 
 def test_a_judge_that_nobody_offers_is_refused_before_anything_is_played(base: BaseModel) -> None:
     config = config_of()
-    with pytest.raises(ConfigError, match=r"judge is 'by_text', .* There is none at all: give one in Python"):
+    with pytest.raises(ConfigError, match=r"judge is 'by_text', .* give one in Python"):
         Trainer(config, build_scenario(config.scenario), base)
     with pytest.raises(ConfigError, match=r"Did you mean 'by_texts'"):
         Trainer(config, build_scenario(config.scenario), base, judges={"by_texts": by_text})
@@ -330,9 +330,10 @@ def test_an_installed_package_may_offer_a_judge(monkeypatch: pytest.MonkeyPatch)
 
     offered = [Point("good", lambda: by_text), Point("bad", broken)]
     monkeypatch.setattr(late_terms, "entry_points", lambda group: offered if group == "mas.judges" else [])
-    assert find_judge("good") is by_text
+    given = {name: LateOptions(judge=name, terms={"polite": 0.0}) for name in ("good", "bad")}
+    assert find_judge(given["good"], Config()) is by_text
     with pytest.raises(ConfigError, match="judge 'bad' comes with another package, and its package:judge cannot"):
-        find_judge("bad")
+        find_judge(given["bad"], Config())
 
 
 @pytest.mark.parametrize(

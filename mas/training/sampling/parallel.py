@@ -21,6 +21,7 @@ from mas.runtime.agents import Candidate
 from mas.runtime.flow import Flow
 from mas.runtime.point import Point
 from mas.training.advantages.members import members
+from mas.training.costs import cost_terms
 from mas.training.rewards import OUTCOME, TEAM
 from mas.training.sampling.answers import AnswerWatch, matched, scored
 from mas.training.sampling.attempts import by_attempt
@@ -140,6 +141,8 @@ class _ParallelPlay:
     ) -> None:
         failure = self.sampler.rewards.failure
         terms = own_terms(self.sampler.reward, point, before, candidate.payload, after, failure)
+        price = point.flow.plan.roles[agent_of(point.agent)].spec.price
+        terms |= cost_terms(self.sampler.rewards.cost, candidate, price)
         sums = self.own.setdefault(point.agent, {})
         for name, value in terms.items():
             sums[name] = sums.get(name, 0.0) + value

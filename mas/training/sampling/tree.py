@@ -20,6 +20,7 @@ from mas.runtime.guests import guest_actions
 from mas.runtime.play import play_turn, seat_actions
 from mas.runtime.point import Point, look, silent_agents
 from mas.runtime.team import TeamRuntime
+from mas.training.costs import cost_terms
 from mas.training.rewards import TEAM, total_reward
 from mas.training.sampling.ledger import Ledger, own_terms, record_turn
 from mas.training.sampling.sampler import Sampler
@@ -70,6 +71,9 @@ class _TreePlay:
         candidates = await self.sampler.runtime.ask(point, seeds, episode=ledger.id)
         ledger.count(candidates)
         scored = await self._scores(point, candidates)
+        if costs := self.sampler.rewards.cost:
+            price = point.flow.plan.roles[agent_of(point.agent)].spec.price
+            scored = [terms | cost_terms(costs, one, price) for terms, one in zip(scored, candidates, strict=True)]
         totals = [total_reward(terms, self.sampler.rewards) for terms in scored]
         winner = self._winner(totals, here)
         group = f"{ledger.task}/{ledger.id}/{point.turn}/{point.agent}/{visit}/{state}"

@@ -121,6 +121,15 @@ class LateRewards:
             del self._turns[turn.id], self._missing[turn.id], self._due[turn.id]
         return released
 
+    def forget(self, turn_ids: Collection[str]) -> None:
+        """Terms of these turns that were defaulted are not listened for any more."""
+        for turn_id in turn_ids:
+            self._overdue.pop(turn_id, None)
+
+    def waiting(self) -> dict[str, tuple[Turn, frozenset[str]]]:
+        """Turn id -> the turn, and its terms that are still to come; in the order in which they were handed in."""
+        return {name: (turn, frozenset(self._missing[name])) for name, turn in self._turns.items()}
+
     def statistics(self) -> LateStatistics:
         """Of now, and since the start or the checkpoint's start."""
         return LateStatistics(

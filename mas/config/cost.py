@@ -1,0 +1,5 @@
+"""What turns may be charged for."""
+
+from typing import Literal
+
+Cost = Literal["tokens", "price", "seconds"]
