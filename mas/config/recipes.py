@@ -210,6 +210,7 @@ RECIPES: dict[str, Recipe] = {
         paper="2509.09265",
         does="Advantages of confident turns are larger, and turns that lead to one get a bonus.",
         differs="its constants are ours, the exponential form of the bonus is our reading; entropies within a role",
+        needs="several turns",
     ),
     "scaling_inter": Recipe(
         title="ScalingInter-RL (AgentGym-RL)",

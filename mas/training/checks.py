@@ -238,6 +238,12 @@ def check_turns(algorithm: AlgorithmOptions, scenario: Scenario, team: TeamSpec)
         )
     if scenario.environment().spec.max_turns > 1 or any(edge.loop for edge in team.edges):
         return
+    if advantage.uncertainty is not None and advantage.uncertainty.clarity:
+        raise ConfigError(
+            "algorithm.advantage.uncertainty.clarity pays turns that lead to a confident one, and every agent of team "
+            f"{team.name!r} speaks once in an episode of {scenario.name!r}: write "
+            "algorithm.advantage.uncertainty.clarity=0, or choose a scenario of several turns, such as plan_path"
+        )
     parts = {
         "sampler.horizon": algorithm.sampler.horizon,
         "advantage.step": algorithm.advantage.step,
