@@ -39,7 +39,7 @@ LEARNED: dict[str, Learned] = {
     "epo": Learned("relay", tokens=26_000, before=0.21, after=0.74),
     "flow_grpo": Learned("plan_path", tokens=215_000, before=0.18, after=0.17),
     "gdpo": Learned("relay", tokens=26_000, before=0.21, after=0.72),
-    "gigpo": Learned("plan_path", tokens=204_000, before=0.18, after=0.63),
+    "gigpo": Learned("plan_path", tokens=130_000, before=0.15, after=0.59),
     "gmpo": Learned("relay", tokens=26_000, before=0.21, after=0.65),
     "gpg": Learned("relay", tokens=25_000, before=0.21, after=0.67),
     "grpo_roc": Learned("tool_use", tokens=71000, before=0.00, after=0.20),

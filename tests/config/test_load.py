@@ -337,3 +337,13 @@ def test_a_value_without_effect_is_refused(words: list[str], fixed: str) -> None
     with pytest.raises(ConfigError, match="has no effect here"):
         load_config(words)
     load_config([*words, fixed])
+
+
+@pytest.mark.parametrize("scenario", presets("scenario"))
+def test_at_grpo_carries_the_best_candidate_on_in_every_scenario(scenario: str) -> None:
+    sampler = load_config([f"scenario={scenario}", "algorithm=at_grpo"]).algorithm.sampler
+    assert (sampler.mode, sampler.commit_best) == ("tree", 1.0)
+    assert (
+        load_config([f"scenario={scenario}", "algorithm.sampler.commit_best=0.25"]).algorithm.sampler.commit_best
+        == 0.25
+    )
