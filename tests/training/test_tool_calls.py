@@ -16,8 +16,10 @@ from mas.core.team import RoleSpec, TeamSpec
 from mas.scenarios import build_scenario
 from mas.scenarios.tool_use.environment import ToolEnvironment
 from mas.testing.scripted import ScriptedEngine
+from mas.training.advantages.group import group_advantages
 from mas.training.checks import check_turns
 from mas.training.credit import turn_advantages
+from mas.training.rewards import total_reward
 from mas.training.sampling.parallel import ParallelSampler, _uncleanness
 from mas.training.sampling.resample import transcript_penalty
 
@@ -155,6 +157,34 @@ def test_strata_are_episodes_with_as_many_calls_of_the_whole_team() -> None:
     # In strata of two each is one standard deviation / sqrt(2) from the mean, whatever the rewards of the others.
     assert by_agent["a"] == pytest.approx([0.7071, -0.7071, 0.7071, -0.7071], abs=1e-3)
     assert Counter(round(value, 3) for value in by_agent["b"]) == {0.707: 3, -0.707: 3}
+
+
+async def test_sampled_episodes_are_compared_with_those_of_as_many_searches() -> None:
+    chosen = load_config(
+        ["algorithm=stratified_grpo", "scenario=retrieval", "algorithm.advantage.strata.blend=1.0",
+         "algorithm.sampler.candidates=24"]
+    ).algorithm  # fmt: skip
+    scenario = build_scenario(load_config(["scenario=retrieval"]).scenario)
+    searches = [action for action in world_of("retrieval").legal("team") or () if not action.isdigit()]
+
+    def searches_or_answers(prompt: str, adapter: str | None, seed: int) -> str:
+        draw = derive_seed("say", prompt, seed)
+        return searches[draw % len(searches)] if draw % 3 else "0123456789"[draw % 10]
+
+    role = RoleSpec(type="executor", view="solo", template="C{question}{hits}>", max_tokens=1)
+    team = ALONE.model_copy(update={"roles": {"caller": role}})
+    async with runtime_of(team, ScriptedEngine(searches_or_answers)) as runtime:
+        sampler = ParallelSampler(runtime, scenario.reward, chosen.sampler, chosen.reward)
+        episodes = await sampler.sample(scenario.task("train", 0), scenario.environment(), 0)
+    found = turn_advantages(turns_of(episodes), chosen.reward, chosen.advantage)
+    by_episode = {turn.episode: value for turn, value in zip(turns_of(episodes), found, strict=True)}
+    made = {e.id: sum(turn.text in searches for turn in e.turns) for e in episodes}
+    assert len(set(made.values())) > 2
+    for count in set(made.values()):
+        own = [episode for episode in episodes if made[episode.id] == count]
+        rewards = [total_reward(episode.turns[0].rewards, chosen.reward) for episode in own]
+        wanted = group_advantages(rewards, [count] * len(own))
+        assert [by_episode[episode.id] for episode in own] == pytest.approx(wanted, abs=1e-9)
 
 
 def test_strata_by_calls_are_refused_where_there_are_no_tools() -> None:
