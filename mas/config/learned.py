@@ -35,7 +35,7 @@ LEARNED: dict[str, Learned] = {
     "dr_grpo": Learned("relay", tokens=26_000, before=0.21, after=0.59),
     "e_grpo": Learned("retrieval", tokens=74000, before=0.02, after=0.77),
     "eapo": Learned("plan_path", tokens=130_000, before=0.15, after=0.53),
-    "empg": Learned("relay", tokens=26_000, before=0.21, after=0.46),
+    "empg": Learned("plan_path", tokens=130_000, before=0.15, after=0.53),
     "epo": Learned("relay", tokens=26_000, before=0.21, after=0.74),
     "flow_grpo": Learned("plan_path", tokens=215_000, before=0.18, after=0.17),
     "gdpo": Learned("relay", tokens=26_000, before=0.21, after=0.72),
