@@ -53,7 +53,7 @@ LEARNED: dict[str, Learned] = {
     "mlpo": Learned("plan_path", tokens=210_000, before=0.18, after=0.17),
     "mmoa_rag": Learned("retrieval", tokens=122000, before=0.07, after=0.92),
     "opo": Learned("relay", tokens=25_000, before=0.21, after=0.49),
-    "oprl": Learned("plan_path", tokens=134000, before=0.15, after=0.22),
+    "oprl": Learned("plan_path", tokens=139000, before=0.15, after=0.20),
     "owl": Learned("delegate", tokens=95_000, before=0.33, after=0.35),
     "parallel_grpo": Learned("relay", tokens=26_000, before=0.21, after=0.71),
     "pass_at_k": Learned("relay", tokens=25_000, before=0.21, after=0.51),
