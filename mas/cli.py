@@ -128,6 +128,10 @@ def serve(
     ] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="0: any free one")] = 8000,
     max_waiting: Annotated[int, typer.Option(min=0, help="requests that may wait; more get status 429")] = 1024,
+    allow_host: Annotated[
+        list[str] | None,
+        typer.Option(help="a name that clients may ask it by, beside localhost and its address (may be repeated)"),
+    ] = None,
     journal: Annotated[
         Path | None,
         typer.Option(
@@ -138,16 +142,20 @@ def serve(
     trust: Trust = False,
 ) -> None:
     """Serve a run's base, adapters and team over an OpenAI-compatible endpoint, until Ctrl-C."""
+    from mas.endpoint.address import bind
+    from mas.endpoint.hosts import known_hosts
+
     config = load_run_config(run_dir, overrides or [])
     check_used("serve", overrides or [], tuple(name for name in PLAYING if name != "train.seed"))
-    scenario = configured_scenario(config)
-    from mas.endpoint.command import serve_run
-    from mas.endpoint.server import bind
-
-    key = os.environ.get("MAS_API_KEY") or None
+    key, hosts = os.environ.get("MAS_API_KEY") or None, known_hosts(host, allow_host or [])
     with bind(host, port, has_key=key is not None) as listener:
         place = None if journal is None else journal_at(journal)
-        serve_run(run_dir, config, scenario, listener, Console(), key=key, max_waiting=max_waiting, journal=place)
+        scenario, out = configured_scenario(config), Console()
+        from mas.endpoint.command import serve_run
+
+        serve_run(
+            run_dir, config, scenario, listener, out, key=key, max_waiting=max_waiting, journal=place, hosts=hosts
+        )
 
 
 @app.command()

@@ -1,9 +1,34 @@
-"""A trained base, its adapters and its teams behind an OpenAI-compatible HTTP endpoint."""
+"""A trained base, its adapters and its teams behind an OpenAI-compatible HTTP endpoint.
 
-from mas.endpoint.app import build_app
-from mas.endpoint.kept import KeptRequests
-from mas.endpoint.models import Served, Speaker
-from mas.endpoint.server import running
-from mas.endpoint.teams import TeamModel
+Names are imported when they are asked for: an address can be checked without torch.
+"""
 
-__all__ = ["KeptRequests", "Served", "Speaker", "TeamModel", "build_app", "running"]
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from mas.endpoint.app import build_app
+    from mas.endpoint.connections import Bounds
+    from mas.endpoint.hosts import known_hosts
+    from mas.endpoint.kept import KeptRequests
+    from mas.endpoint.models import Served, Speaker
+    from mas.endpoint.server import running
+    from mas.endpoint.teams import TeamModel
+
+__all__ = ["Bounds", "KeptRequests", "Served", "Speaker", "TeamModel", "build_app", "known_hosts", "running"]
+_MODULES = {
+    "Bounds": "connections",
+    "KeptRequests": "kept",
+    "Served": "models",
+    "Speaker": "models",
+    "TeamModel": "teams",
+    "build_app": "app",
+    "known_hosts": "hosts",
+    "running": "server",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)

@@ -6,10 +6,11 @@ from dataclasses import dataclass, field
 
 from mas.core.engine import AdapterRef
 from mas.core.together import together
-from mas.endpoint.ask import seeds_of, wanted_chat, wanted_completion
+from mas.endpoint.ask import seeds_of, texts_of, wanted_chat, wanted_completion
 from mas.endpoint.errors import Refused
 from mas.endpoint.kept import KeptRequests, asked_of
 from mas.endpoint.models import Served
+from mas.endpoint.prompts import PromptReader
 from mas.endpoint.reply import Reply
 from mas.endpoint.shapes import Json, Shape
 from mas.endpoint.speak import Delta, Wanted, complete, score_prompt
@@ -35,6 +36,7 @@ class Answering:
     """
 
     served: Served
+    prompts: PromptReader
     request: CompletionRequest | ChatRequest
     reply: Reply
     shape: Shape
@@ -55,11 +57,13 @@ class Answering:
         if isinstance(model, TeamModel):
             await self._team(model)
             return
-        if isinstance(self.request, ChatRequest):
-            wanted = wanted_chat(self.served, model, self.request)
-        else:
-            wanted = wanted_completion(self.served, model, self.request)
+        wanted = await self.prompts.read(texts_of(self.served, model, self.request), lambda: self._wanted(model))
         await (self._stream(wanted) if self.request.stream else self._whole(wanted))
+
+    def _wanted(self, model: str | None) -> Wanted:
+        if isinstance(self.request, ChatRequest):
+            return wanted_chat(self.served, model, self.request)
+        return wanted_completion(self.served, model, self.request)
 
     async def _whole(self, wanted: Wanted) -> None:
         engine, shape = self.served.engine, self.shape
@@ -123,6 +127,8 @@ class Answering:
 
     async def _turns(self, team: TeamModel, message: str) -> tuple[list[TeamTurn], bool]:
         """What the team does, and whether it did so for this request alone."""
+        for text in team.texts(message):
+            await self.prompts.check(text)
         if self.kept is not None:
             return await self.kept.turns(asked_of(team, message, self.request, self.key))
         plays = [team.turn(message, seed, self.request.temperature) for seed in seeds_of(self.request)]

@@ -15,12 +15,14 @@ from mas.core.engine import Request as EngineRequest
 from mas.core.engine import Sampling
 from mas.core.errors import MasError
 from mas.endpoint.errors import Refused
-from mas.endpoint.exchange import MAX_BODY_BYTES, Exchange, Health, check_key
+from mas.endpoint.exchange import Exchange, Health, check_key
 from mas.endpoint.gate import Gate
+from mas.endpoint.hosts import LOCAL, check_host
 from mas.endpoint.kept import KeptRequests
 from mas.endpoint.metrics import Metrics
 from mas.endpoint.models import Served
 from mas.endpoint.people import PeoplePages
+from mas.endpoint.prompts import PromptReader
 from mas.endpoint.wire import ChatRequest, CompletionRequest
 from mas.runtime.human import HumanDesk
 
@@ -37,7 +39,8 @@ def build_app(
     key: str | None = None,
     max_running: int = MAX_RUNNING,
     max_waiting: int = MAX_WAITING,
-    max_body: int = MAX_BODY_BYTES,
+    max_body: int | None = None,
+    hosts: frozenset[str] = LOCAL,
     desk: HumanDesk | None = None,
     kept: KeptRequests | None = None,
 ) -> Starlette:
@@ -45,20 +48,30 @@ def build_app(
 
     Args:
         key: what clients must send as bearer token, but for `/health`; None: anybody may ask.
-        max_running: requests that run at the same time; `max_waiting` more wait, and others get status 429.
-        max_body: of a request, in bytes.
+        max_running: completions that run at the same time; there may be as many requests and `max_waiting` more, and
+            others get status 429.
+        max_body: of a request, in bytes; None: what a text as long as the context may need, 8 MiB at most.
+        hosts: names that the server is known by, beside the address that a connection came to; see `known_hosts`.
         desk: of the teams' runtimes, where questions to people lie; None: there are none.
         kept: keeps the requests to the teams, entered by the caller; None: they end with their client.
     """
     gate, health = Gate(running=max_running, waiting=max_waiting), Health()
     metrics = Metrics(served.engine, gate, served.teams)
-    pages = _Pages(served, gate, metrics, health)
+    pages, prompts = _Pages(served, gate, metrics, health), PromptReader(served)
+    max_body = prompts.max_body if max_body is None else max_body
 
     people = PeoplePages(desk or HumanDesk(), max_body)
 
     def exchange(kind: type[CompletionRequest] | type[ChatRequest]) -> Exchange:
         return Exchange(
-            kind=kind, served=served, gate=gate, metrics=metrics, health=health, max_body=max_body, kept=kept
+            kind=kind,
+            served=served,
+            prompts=prompts,
+            gate=gate,
+            metrics=metrics,
+            health=health,
+            max_body=max_body,
+            kept=kept,
         )
 
     app = Starlette(
@@ -72,7 +85,7 @@ def build_app(
             Route("/health", pages.state),
             Route("/metrics", pages.scrape),
         ],
-        middleware=[Middleware(_Key, key=key, metrics=metrics)],
+        middleware=[Middleware(_Door, key=key, hosts=hosts, metrics=metrics)],
         exception_handlers={Refused: _refused, HTTPException: _http_error},
     )
     app.state.gate = gate
@@ -113,18 +126,20 @@ class _Pages:
         return Response(self.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
 
-class _Key:
-    """Lets nobody past who lacks the key, but those who ask how the server is."""
+class _Door:
+    """Refuses requests to other hosts, of web pages, and without the key; `/health` needs none."""
 
-    def __init__(self, app: ASGIApp, key: str | None, metrics: Metrics) -> None:
+    def __init__(self, app: ASGIApp, key: str | None, hosts: frozenset[str], metrics: Metrics) -> None:
         self._app = app
         self._key = key
+        self._hosts = hosts
         self._metrics = metrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and scope["path"] != "/health":
+        if scope["type"] == "http":
             try:
-                check_key(Request(scope), self._key)
+                check_host(Request(scope), self._hosts)
+                check_key(Request(scope), None if scope["path"] == "/health" else self._key)
             except Refused as error:
                 self._metrics.request("", error.status, 0.0)
                 await (await _refused(Request(scope), error))(scope, receive, send)

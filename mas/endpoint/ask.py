@@ -13,6 +13,17 @@ COMPLETION_TOKENS = 16
 """`max_tokens` of a raw completion where neither the client nor a role says it, as OpenAI has it."""
 
 
+def texts_of(served: Served, adapter: str | None, request: Sampled) -> list[str]:
+    """All that must be tokenized for a request."""
+    texts = [*(request.stop or ())]
+    if isinstance(request, ChatRequest):
+        texts += [message.content for message in request.messages]
+        texts.append(served.speaker(adapter).system)
+    elif isinstance(request, CompletionRequest) and isinstance(request.prompt, str):
+        texts.append(request.prompt)
+    return texts
+
+
 def wanted_completion(served: Served, adapter: str | None, request: CompletionRequest) -> Wanted:
     """What a raw prompt asks for."""
     tokenizer = served.engine.tokenizer

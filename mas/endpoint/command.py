@@ -1,6 +1,7 @@
 """`mas serve`: a trained run as an endpoint, from its directory to the signal that ends it."""
 
 import asyncio
+import gc
 import json
 import shlex
 import signal
@@ -16,21 +17,24 @@ from rich.text import Text
 
 from mas.bus.journal import Journal
 from mas.config.options import Config
+from mas.config.peers import check_peers
 from mas.core.environment import Observation
 from mas.core.role import Role, View
 from mas.core.scenario import Scenario
 from mas.endpoint.app import build_app
+from mas.endpoint.hosts import LOCAL
 from mas.endpoint.kept import KeptRequests
 from mas.endpoint.models import Served, Speaker
 from mas.endpoint.server import running
-from mas.endpoint.teams import TeamModel
+from mas.endpoint.teams import TeamModel, check_one_seat
+from mas.graph.find import find_team
 from mas.runtime.events import Setting
 from mas.runtime.human import HumanDesk
 from mas.runtime.runlog import RunLog
 from mas.serving.model import BaseModel
-from mas.training.crew import Crew, open_crew
+from mas.training.crew import Crew, check_published, open_crew
 from mas.training.run import open_base
-from mas.training.saved import saved_adapters, saved_experiences
+from mas.training.saved import adapter_directories, saved_adapters, saved_experiences, saved_versions
 
 
 def serve_run(
@@ -43,14 +47,16 @@ def serve_run(
     key: str | None,
     max_waiting: int,
     journal: Path | None = None,
+    hosts: frozenset[str] = LOCAL,
 ) -> None:
     """Serve a run until SIGINT or SIGTERM comes; what is in flight then may end.
 
     Args:
         journal: keeps the requests to the team, which go on with the next process; None: they end with this one.
+        hosts: names that the server is known by, see `known_hosts`.
 
     Raises:
-        RunDirectoryError: the run has not learned anything yet.
+        RunDirectoryError: the run has not learned anything yet. ConfigError: its team cannot be served.
         ModelError, CheckpointError: the base or an adapter cannot be loaded.
         JournalError: the journal cannot be used, or has plays of something else.
     """
@@ -58,23 +64,43 @@ def serve_run(
 
     async def serve(log: RunLog | None) -> None:
         desk = HumanDesk(log=log)
-        opening = open_crew(config, scenario, base, adapters, desk=desk, log=log, experiences=experiences)
+        opening = open_crew(
+            config, scenario, base, adapters, desk=desk, log=log, experiences=experiences, versions=versions
+        )
         async with opening as crew:
             served = served_crew(crew, base, config)
             async with _keeping(log, served, of, console) as kept:
-                app = build_app(served, key=key, max_waiting=max_waiting, desk=desk, kept=kept)
+                app = build_app(served, key=key, max_waiting=max_waiting, desk=desk, kept=kept, hosts=hosts)
                 stopped = _on_signal()
+                gc.collect()
+                gc.freeze()  # what is loaded stays: to look through it takes a second, in which nobody is answered
                 async with running(app, listener) as address:
                     console.print(Text(_greeting(f"the run in {run_dir}", address, served, key)), soft_wrap=True)
                     await stopped.wait()
                     console.print("closing: requests in flight may end, nobody else is let in", style="dim")
 
     with ExitStack() as stack:
+        _check_servable(run_dir, config, scenario)
         log = None if journal is None else RunLog(stack.enter_context(Journal.open(journal)))
         base = open_base(config, scenario, console.print)
         experiences = saved_experiences(run_dir, config.algorithm)
         adapters = {} if config.algorithm.is_training_free else saved_adapters(run_dir, base.bank)
+        versions = saved_versions(run_dir)
         asyncio.run(serve(log))
+
+
+def _check_servable(run_dir: Path, config: Config, scenario: Scenario) -> None:
+    """Find out before weights are loaded, which takes long, whether there is something to serve.
+
+    Raises:
+        ConfigError, RunDirectoryError, CheckpointError: there is not; says why.
+    """
+    check_published(config)
+    team = find_team(scenario, config.algorithm.team)
+    check_peers(config, team)
+    check_one_seat(team)
+    if not config.algorithm.is_training_free:
+        adapter_directories(run_dir)
 
 
 @asynccontextmanager
@@ -101,6 +127,7 @@ def served_crew(crew: Crew, base: BaseModel, config: Config) -> Served:
         speakers=speakers(crew, chats=base.chats),
         teams=(TeamModel.of(crew.runtime, crew.scenario, chats=base.chats),),
         created=int(time.time()),
+        longest_token=base.tokenizer.longest_token,
     )
 
 

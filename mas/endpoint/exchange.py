@@ -3,6 +3,7 @@
 import asyncio
 import hmac
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from starlette.requests import ClientDisconnect, Request
@@ -14,6 +15,7 @@ from mas.endpoint.gate import Disconnected, Gate
 from mas.endpoint.kept import KEY_HEADER, KeptRequests, check_key_header
 from mas.endpoint.metrics import Metrics
 from mas.endpoint.models import Served
+from mas.endpoint.prompts import PromptReader
 from mas.endpoint.reply import Reply
 from mas.endpoint.shapes import Shape
 from mas.endpoint.wire import ChatRequest, CompletionRequest, read_request
@@ -22,7 +24,6 @@ GONE = 499
 """The status under which a request is counted whose client left; nobody reads it."""
 BODY_S = 60.0
 """How long a client may take to send a request's body."""
-MAX_BODY_BYTES = 8 * 2**20
 
 
 @dataclass(slots=True)
@@ -38,6 +39,7 @@ class Exchange:
 
     kind: type[CompletionRequest] | type[ChatRequest]
     served: Served
+    prompts: PromptReader
     gate: Gate
     metrics: Metrics
     health: Health
@@ -48,8 +50,8 @@ class Exchange:
         reply, began = Reply(send), time.perf_counter()
         call = _Call(self, reply, began)
         try:
-            with self.gate.entered():
-                await call.answer(scope, receive)
+            with self.gate.entered(), self.gate.holding() as take:
+                await call.answer(scope, receive, take)
         except (Disconnected, ClientDisconnect):
             reply.status = GONE
         except asyncio.CancelledError:
@@ -72,17 +74,17 @@ class _Call:
     began: float
     model: str = ""
 
-    async def answer(self, scope: Scope, receive: Receive) -> None:
-        """Read it, wait for a place, and answer it while the client is there."""
+    async def answer(self, scope: Scope, receive: Receive, take: Callable[[int], None]) -> None:
+        """Read it, wait for a place, and answer it while the client is there. `take` is told of every byte of it."""
         served, metrics, gate = self.exchange.served, self.exchange.metrics, self.exchange.gate
         http, kept = Request(scope, receive), self.exchange.kept
         key = None if kept is None else check_key_header(http.headers.getlist(KEY_HEADER))
-        body = await read_body(http, self.exchange.max_body)
-        request = read_request(body, self.exchange.kind)
+        request = read_request(await read_body(http, self.exchange.max_body, take), self.exchange.kind)
         served.find(request.model)
         self.model = request.model
         answering = Answering(
             served=served,
+            prompts=self.exchange.prompts,
             request=request,
             reply=self.reply,
             shape=Shape(request, served.engine.tokenizer),
@@ -91,13 +93,13 @@ class _Call:
             key=key,
             kept=kept,
         )
-        async with gate.connected(receive), gate.place():
+        async with gate.connected(receive), gate.places(request.n):
             await answering.run()
         self.exchange.health.is_good = True
 
 
-async def read_body(request: Request, limit: int) -> bytes:
-    """The whole body.
+async def read_body(request: Request, limit: int, take: Callable[[int], None] = lambda count: None) -> bytes:
+    """The whole body; `take` is told how many bytes of it have come, piece by piece.
 
     Raises:
         Refused: it is not JSON, has more than `limit` bytes, or takes too long. ClientDisconnect: the client left.
@@ -112,6 +114,7 @@ async def read_body(request: Request, limit: int) -> bytes:
     try:
         async with asyncio.timeout(BODY_S):
             async for chunk in request.stream():
+                take(len(chunk))
                 body += chunk
                 if len(body) > limit:
                     raise too_large

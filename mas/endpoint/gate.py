@@ -1,13 +1,15 @@
 """How many requests a server has in hand: some run, some wait, the rest are sent away; and how it comes to an end."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 
 from starlette.types import Receive
 
 from mas.endpoint.errors import Refused
 
+MAX_HELD_BYTES = 256 * 2**20
+"""Bytes of the bodies of all requests that are inside."""
 _LAST_WORDS_S = 2.0
 """How long requests that were ended may take to say so."""
 
@@ -20,13 +22,16 @@ class Gate:
     """Counts requests from their first byte to their last.
 
     Args:
-        running: requests that run at the same time.
+        running: completions that run at the same time, of one request or of as many.
         waiting: further requests that may wait for that; more are refused.
     """
 
     def __init__(self, *, running: int, waiting: int) -> None:
-        self._limit = running + waiting
+        self.limit = running + waiting
+        self._bytes = 0
         self._places = asyncio.Semaphore(running)
+        self._capacity = running
+        self._turn = asyncio.Lock()
         self._inside = 0
         self.running = 0
         self.is_closing = False
@@ -47,7 +52,7 @@ class Gate:
         """
         if self.is_closing:
             raise Refused(503, "the server is closing", code="closing")
-        if self._inside >= self._limit:
+        if self._inside >= self.limit:
             raise Refused(429, f"{self._inside} requests run or wait here already: come again later", code="busy")
         self._inside += 1
         try:
@@ -57,15 +62,44 @@ class Gate:
             if not self._inside:
                 self._empty.set()
 
+    @contextmanager
+    def holding(self) -> Iterator[Callable[[int], None]]:
+        """Gives what must be told of every byte that a request's body takes, until the block ends.
+
+        Raises:
+            Refused: the bodies that are held have more than `MAX_HELD_BYTES`; from the call.
+        """
+        held = 0
+
+        def take(count: int) -> None:
+            nonlocal held
+            if self._bytes + count > MAX_HELD_BYTES:
+                raise Refused(429, "the requests that run or wait here fill its memory: come again later", code="busy")
+            self._bytes += count
+            held += count
+
+        try:
+            yield take
+        finally:
+            self._bytes -= held
+
     @asynccontextmanager
-    async def place(self) -> AsyncIterator[None]:
-        """Run; first come, first served."""
-        async with self._places:
+    async def places(self, count: int) -> AsyncIterator[None]:
+        """Run so many completions, or as many as run at the same time; first come, first served."""
+        taken = 0
+        try:
+            async with self._turn:  # one request at a time takes its places, or two might wait for each other's
+                for _ in range(min(count, self._capacity)):
+                    await self._places.acquire()
+                    taken += 1
             self.running += 1
             try:
                 yield
             finally:
                 self.running -= 1
+        finally:
+            for _ in range(taken):
+                self._places.release()
 
     @asynccontextmanager
     async def connected(self, receive: Receive) -> AsyncIterator[None]:

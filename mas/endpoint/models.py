@@ -40,6 +40,7 @@ class Served:
         context: tokens that a prompt and its completion may have together.
         speakers: adapter -> the role that speaks through it; one that is not named here is asked like the base.
         created: seconds since 1970, told as the age of every model.
+        longest_token: characters that a token stands for, at most.
 
     Raises:
         ConfigError: two models have one name.
@@ -51,6 +52,7 @@ class Served:
     speakers: Mapping[str, Speaker]
     teams: Sequence[TeamModel]
     created: int
+    longest_token: int = 128
 
     def __post_init__(self) -> None:
         names = self.names()

@@ -1,7 +1,7 @@
 """An application on an address: a server inside the running event loop, that ends when the block does."""
 
 import asyncio
-import ipaddress
+import resource
 import socket
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -9,7 +9,8 @@ from contextlib import asynccontextmanager, contextmanager
 import uvicorn
 from starlette.applications import Starlette
 
-from mas.core.errors import ConfigError
+from mas.endpoint.address import bind
+from mas.endpoint.connections import Bounds, Connections, bounded
 
 DRAIN_S = 30.0
 """How long a closing server lets requests in flight go on."""
@@ -18,41 +19,23 @@ _LINGER_S = 2
 _IDLE_S = 75
 """How long a connection may be idle: longer than clients keep one (5 s in httpx and openai), or they would send on a
 connection that is just being closed."""
-
-
-def bind(host: str, port: int, *, has_key: bool) -> socket.socket:
-    """A socket that listens at the address, where clients wait until somebody serves. Port 0: any free one.
-
-    Raises:
-        ConfigError: there is no such address here, the port is taken or may not be had, or other machines could ask
-            and there is no key.
-    """
-    try:
-        found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    except (OSError, OverflowError, UnicodeError) as error:
-        raise ConfigError(f"no address for --host {host!r} and --port {port}: {error}") from error
-    if not has_key and not all(ipaddress.ip_address(address[0]).is_loopback for *_, address in found):
-        raise ConfigError(
-            f"--host {host} lets other machines ask, and there is no key. Set one in the environment, such as "
-            "MAS_API_KEY=$(openssl rand -hex 24), or keep --host 127.0.0.1"
-        )
-    family, kind, protocol, _, address = found[0]
-    listener = socket.socket(family, kind, protocol)
-    try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(address)
-        listener.listen()  # now: two sockets may be bound to one port, only one of them may listen
-    except OSError as error:
-        listener.close()
-        raise ConfigError(
-            f"{host}:{port} cannot be listened at: {error.strerror}. Choose another --port, or 0 for any free one"
-        ) from error
-    return listener
+_MORE_CONNECTIONS = 512
+"""Connections beside those of all requests that run and wait: for pages, for clients that pause, and for new ones."""
+_ACCEPTED = 32
+"""New connections that are taken before those that are there have their turn."""
+_QUEUED = 2048
+"""New connections that the system holds until then."""
+_OTHER_FILES = 128
+"""Files that are open beside the connections."""
 
 
 @asynccontextmanager
 async def running(
-    app: Starlette, listener: socket.socket | None = None, *, drain_s: float = DRAIN_S
+    app: Starlette,
+    listener: socket.socket | None = None,
+    *,
+    drain_s: float = DRAIN_S,
+    bounds: Bounds | None = None,
 ) -> AsyncIterator[str]:
     """Serve an application of `build_app` while the block runs; gives its address, such as `http://127.0.0.1:8000`.
 
@@ -60,23 +43,28 @@ async def running(
 
     Args:
         listener: of `bind`; it is closed at the end. None: a free port of 127.0.0.1.
+        bounds: of connections; None: the usual times, and places for all requests that run and wait and 512 more, half
+            of them for one address. The limit of open files is raised for them where it may be.
 
     Raises:
         OSError: the socket cannot be listened at.
     """
     listener = listener or bind("127.0.0.1", 0, has_key=False)
     host, port = listener.getsockname()[:2]
+    table = Connections(bounds or _usual_bounds(app.state.gate.limit))
     server = _Server(
         uvicorn.Config(
             app,
-            http="h11",
+            http=bounded(table),
             ws="none",
             lifespan="off",
             log_config=None,
+            log_level="error",
             access_log=False,
             server_header=False,
             proxy_headers=False,
             timeout_keep_alive=_IDLE_S,
+            backlog=_ACCEPTED,
             timeout_graceful_shutdown=_LINGER_S,
         )
     )
@@ -85,6 +73,7 @@ async def running(
         await server.ready.wait()
         if not server.started:
             await serving
+        listener.listen(_QUEUED)  # asyncio takes as many at once as it lets the system hold
         yield f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
     finally:
         try:
@@ -94,6 +83,18 @@ async def running(
             await asyncio.wait([serving])
             listener.close()
     serving.result()
+
+
+def _usual_bounds(requests: int) -> Bounds:
+    """Places for so many requests and more, as far as this process may open files."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = requests + _MORE_CONNECTIONS + _OTHER_FILES
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    files = wanted if soft == resource.RLIM_INFINITY else min(wanted, soft)
+    connections = max(files - _OTHER_FILES, 16)
+    return Bounds(connections=connections, per_address=max(connections // 2, 8))
 
 
 class _Server(uvicorn.Server):

@@ -18,6 +18,7 @@ from mas.core.environment import EnvironmentSpec, Step, Task
 from mas.core.errors import ConfigError, Halted, JournalError, MasError, RefusedRequest, ReplayError
 from mas.core.naming import did_you_mean
 from mas.core.scenario import Scenario
+from mas.core.team import TeamSpec
 from mas.endpoint.errors import Refused
 from mas.endpoint.wire import read_json
 from mas.graph.plan import Plan
@@ -34,6 +35,8 @@ from mas.training.sampling.single import SingleDecision
 
 TEXT_FIELD = "task"
 """The observation field that a plain text is shown as."""
+_NAME = 100
+"""Characters of what is wrong that an error repeats."""
 Views = Mapping[str, Mapping[str, str]]
 """View -> its fields."""
 UNFINISHED = "unfinished"
@@ -122,11 +125,7 @@ class TeamModel:
         Raises:
             ConfigError: the team plays several seats, and a message asks for one action.
         """
-        if seats := runtime.plan.spec.seats:
-            raise ConfigError(
-                f"team {runtime.plan.spec.name!r} plays {', '.join(seats)} at once, and a message is answered "
-                "for one seat: serve a team of one seat, or play games with `mas run` or `mas eval`"
-            )
+        check_one_seat(runtime.plan.spec)
         environment = scenario.environment()
         environment.reset(scenario.task("eval", 0))
         views = {view: dict(environment.observe(view).fields) for view in environment.spec.views}
@@ -149,6 +148,14 @@ class TeamModel:
         if not self._takes_text or not isinstance(text, str):
             raise self._refused("The members of this team read fields, not plain text.")
         return Situation(seat, {view: {TEXT_FIELD: text} for view in self._shown})
+
+    def texts(self, message: str) -> set[str]:
+        """All that a message shows to members.
+
+        Raises:
+            Refused: as `situation`.
+        """
+        return {text for fields in self.situation(message).state.views.values() for text in fields.values()}
 
     async def turn(
         self,
@@ -200,6 +207,7 @@ class TeamModel:
         own: dict[str, dict[str, object]] = {name: value for name, value in given.items() if isinstance(value, dict)}
         unknown = next((view for view in own if view not in self._shown), None)
         if unknown is not None:
+            unknown = unknown[:_NAME]
             raise self._refused(f"No member sees a view {unknown!r}. {did_you_mean(unknown, self._shown)}")
         for fields in (shared, *own.values()):
             self._check(fields)
@@ -215,9 +223,11 @@ class TeamModel:
     def _check(self, fields: Mapping[str, object]) -> None:
         for name, value in fields.items():
             if name not in self._fields:
+                name = name[:_NAME]
                 raise self._refused(f"There is no field {name!r}. {did_you_mean(name, self._fields)}")
             if not isinstance(value, str):
-                raise self._refused(f"The field {name!r} is {json.dumps(value)}; every field is a text in quotes.")
+                shown = json.dumps(value)[:_NAME]
+                raise self._refused(f"The field {name!r} is {shown}; every field is a text in quotes.")
 
     def _refused(self, problem: str) -> Refused:
         needed = ", ".join(sorted({name for fields in self._shown.values() for name in fields}))
@@ -228,6 +238,19 @@ class TeamModel:
             f"Example: {self.example}",
             param="messages",
             code="wrong_situation",
+        )
+
+
+def check_one_seat(team: TeamSpec) -> None:
+    """Refuse a team that no message could be answered for.
+
+    Raises:
+        ConfigError: it plays several seats, and a message asks for one action.
+    """
+    if team.seats:
+        raise ConfigError(
+            f"team {team.name!r} plays {', '.join(team.seats)} at once, and a message is answered for one seat: serve "
+            "a team of one seat, or play games with `mas run` or `mas eval`"
         )
 
 

@@ -13,9 +13,15 @@ from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
 from mas.core.naming import did_you_mean
 from mas.endpoint.errors import Refused
 
-LONGEST_STOP = 1024
-"""Characters."""
-Ids = Annotated[tuple[int, ...], Field(strict=False)]
+LONGEST_STOP = 256
+"""Characters. Every piece of a streamed text is compared with every beginning of a stop."""
+LONGEST_NAME = 256
+"""Characters of a name that an error repeats and compares with those that are possible."""
+MOST_MESSAGES = 4096
+MOST_FIELDS = 256
+MOST_NESTED = 2**18
+"""Opening brackets of a JSON text: a second's work of Python if all of them are lists and objects."""
+StopIds = Annotated[tuple[Annotated[int, Field(ge=0, lt=2**31)], ...], Field(strict=False, max_length=256)]
 StopText = Annotated[str, Field(min_length=1, max_length=LONGEST_STOP)]
 StopTexts = Annotated[tuple[StopText, ...], Field(strict=False, max_length=64)]
 
@@ -45,7 +51,7 @@ class Sampled(Wire):
         return_tokens_as_token_ids: whether tokens beside log-probabilities are written `token_id:7`.
     """
 
-    model: str
+    model: Annotated[str, Field(max_length=LONGEST_NAME)]
     max_tokens: Annotated[int, Field(ge=1)] | None = Field(
         default=None, validation_alias=AliasChoices("max_completion_tokens", "max_tokens")
     )
@@ -53,7 +59,7 @@ class Sampled(Wire):
     n: Annotated[int, Field(ge=1, le=128)] = 1
     seed: Annotated[int, Field(ge=-(2**63), lt=2**64)] | None = None
     stop: StopTexts | None = None
-    stop_token_ids: Ids = ()
+    stop_token_ids: StopIds = ()
     ignore_eos: bool = False
     stream: bool = False
     stream_options: StreamOptions | None = None
@@ -162,6 +168,8 @@ def read_request(body: bytes, kind: type[Request]) -> Request:
         Refused: it is no JSON object, or a field is unknown, missing, wrong or cannot be honoured; says which.
     """
     fields = {name: value for name, value in _object(body).items() if value is not None and name not in LABELS}
+    if len(fields) > MOST_FIELDS:
+        raise Refused(400, f"{len(fields)} options are too many: there are fewer than {MOST_FIELDS}")
     for name in [name for name in fields if name in NEUTRAL]:
         _check_neutral(name, fields.pop(name))
     if {"max_tokens", "max_completion_tokens"} <= fields.keys():
@@ -187,14 +195,22 @@ def read_json(text: str | bytes) -> object:
     """What a JSON text says.
 
     Raises:
-        ValueError: it is no JSON, nests too deeply, or holds half a character, which no tokenizer could read.
+        ValueError: it is no JSON, nests too deeply or too much, or holds half a character, which no tokenizer could
+            read.
     """
+    brackets = _brackets(text)
+    if brackets > MOST_NESTED:
+        raise ValueError(f"it has {brackets} opening brackets, at most {MOST_NESTED} are read")
     try:
         read: object = json.loads(text)
     except RecursionError:
         raise ValueError("it nests too deeply") from None
     json.dumps(read, ensure_ascii=False).encode()
     return read
+
+
+def _brackets(text: str | bytes) -> int:
+    return text.count("[") + text.count("{") if isinstance(text, str) else text.count(b"[") + text.count(b"{")
 
 
 def _object(body: bytes) -> dict[str, Any]:
@@ -223,6 +239,8 @@ def _messages(messages: object) -> object:
     """The messages without their empty fields: clients send back what they got, such as `tool_calls: []`."""
     if not isinstance(messages, list):
         return messages
+    if len(messages) > MOST_MESSAGES:
+        raise Refused(400, f"{len(messages)} messages are too many: at most {MOST_MESSAGES}", param="messages")
     empty: tuple[object, ...] = (None, [], {})
     return [
         {name: value for name, value in message.items() if value not in empty} if isinstance(message, dict) else message
@@ -235,6 +253,8 @@ def _problem(error: ValidationError, kind: type[BaseModel]) -> Refused:
     detail = error.errors()[0]
     place = [str(part) for part in detail["loc"]]
     name = ".".join(place) or "the request"
+    if len(name) > LONGEST_NAME:
+        return Refused(400, f"no option has a name of {len(name)} characters", code="unsupported_option")
     if detail["type"] == "extra_forbidden" and len(place) == 1:
         message = f"no option {name!r} here. {did_you_mean(name, kind.model_fields)}"
         return Refused(400, message, param=name, code="unsupported_option")
@@ -245,5 +265,5 @@ def _problem(error: ValidationError, kind: type[BaseModel]) -> Refused:
 
 
 def _shown(value: object) -> str:
-    text = json.dumps(value, default=str)
+    text = json.dumps(value[:80] if isinstance(value, str | list | tuple) else value, default=str)
     return text if len(text) <= 80 else f"{text[:77]}..."

@@ -63,10 +63,10 @@ class TeamSpans:
         return TracedSender(bus, self._tracer)
 
     async def episode(self, episode: str, played: Awaitable[T]) -> T:
-        """Play one episode: the team is a workflow, the episode its conversation."""
+        """Play one episode: the team is a workflow, named as an agent is, and the episode its conversation."""
         attributes: Attributes = {
             "gen_ai.operation.name": "invoke_workflow",
-            "gen_ai.workflow.name": self._team,
+            "gen_ai.agent.name": self._team,
             "gen_ai.conversation.id": episode,
         }
         with self._tracer.span(f"invoke_workflow {self._team}", attributes, is_episode=True) as span:

@@ -1,7 +1,7 @@
 """The model's own tokenizer behind the `Tokenizer` contract, with the texts of a run remembered."""
 
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any
 
 from jinja2 import TemplateError
@@ -34,6 +34,11 @@ class HubTokenizer:
     def decode(self, token_ids: Sequence[int]) -> str:
         ids = tuple(token_ids)
         return self._decode_cached(ids) if len(ids) <= _SHORT else self._decode(ids)
+
+    @cached_property
+    def longest_token(self) -> int:
+        """Characters that a token stands for, at most; those of the tokens for unknown characters count as one."""
+        return max(len(token) for token in self.inner.get_vocab())
 
     @property
     def has_chat(self) -> bool:

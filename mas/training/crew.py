@@ -111,8 +111,8 @@ def check_trainable(config: Config, scenario: Scenario) -> None:
             role that does not read experiences.
     """
     algorithm = config.algorithm
-    if config.engine.name == "openai" and not algorithm.is_training_free:
-        raise ConfigError(_NOT_PUBLISHED)
+    if not algorithm.is_training_free:
+        check_published(config)
     team = find_team(scenario, algorithm.team)
     check_peers(config, team)
     check_templates(scenario, team)
@@ -158,6 +158,16 @@ def _check_weights(algorithm: AlgorithmOptions, terms: Collection[str]) -> None:
         for name in own:
             if name not in terms:
                 raise ConfigError(f"algorithm.{key} has {name!r}, a term never paid. {did_you_mean(name, terms)}")
+
+
+def check_published(config: Config) -> None:
+    """Refuse an engine that nothing can be published to.
+
+    Raises:
+        ConfigError: it is one.
+    """
+    if config.engine.name == "openai":
+        raise ConfigError(_NOT_PUBLISHED)
 
 
 def _check_roles(team: TeamSpec, adapters: set[str]) -> None:
@@ -233,6 +243,7 @@ async def open_crew(
     shared: Shared | None = None,
     log: RunLog | None = None,
     experiences: Mapping[str, Sequence[str]] = MappingProxyType({}),
+    versions: Mapping[str, int] = MappingProxyType({}),
 ) -> AsyncIterator[Crew]:
     """Publish the adapters and put the configured team on a bus.
 
@@ -246,6 +257,7 @@ async def open_crew(
         shared: the bus, and what of the team is here; None: all of it, on a bus of its own.
         log: where every play is written down; None: nowhere.
         experiences: role -> what it has learned as text; roles that are left out have what the team's file says.
+        versions: adapter -> the version that it is published as; adapters that are left out begin with 0.
     """
     team, policy = taught(find_team(scenario, config.algorithm.team), experiences), config.algorithm.policy
     plan = compile_team(team, build_roles(team))
@@ -259,7 +271,7 @@ async def open_crew(
             stack.push_async_callback(serving.close)
         bus, place = await stack.enter_async_context(bus_of(shared))
         for name, weights in adapters.items():
-            await serving.store.publish(name, weights)
+            await serving.store.publish(name, weights, version=versions.get(name))
         runtime = TeamRuntime(
             plan,
             serving if shared is None else _following(serving, base, team.name, shared),

@@ -36,6 +36,16 @@ def saved_adapters(run: Path, bank: AdapterBank, step: int | None = None) -> dic
     return {path.name: from_directory(path, bank) for path in adapter_directories(run, step)}
 
 
+def saved_versions(run: Path) -> Mapping[str, int]:
+    """Adapter -> the version that training served when the latest checkpoint was written; empty without checkpoints.
+
+    Raises:
+        CheckpointError: the checkpoint is corrupt.
+    """
+    checkpoints = list_checkpoints(run / "checkpoints")
+    return verify_checkpoint(checkpoints[-1]).versions if checkpoints else {}
+
+
 def adapter_directories(run: Path, step: int | None = None) -> list[Path]:
     """Where the adapters of a run lie, by name; arguments and errors as `saved_adapters`."""
     check_links(run)

@@ -2,21 +2,19 @@
 
 import json
 import os
-import re
 import shutil
 import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import httpx
 import pytest
 from conftest import BaseFor
-from rich.console import Console
+from served import Serving, serving, trained
 
 from mas.bus.journal import Journal
 from mas.config.load import load_config
@@ -25,52 +23,14 @@ from mas.endpoint.command import served_crew, speakers
 from mas.scenarios import build_scenario
 from mas.training.compare import untrained
 from mas.training.crew import open_crew
-from mas.training.run import train_in_directory
 
 Mas = Callable[..., Any]
-SHORT = ("train.steps=1", "train.tasks_per_step=2", "train.eval_tasks=2", "algorithm.sampler.candidates=2")
-MAIN = "import sys; from mas.cli import main; sys.argv = ['mas', *sys.argv[1:]]; main()"
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory, small_overrides: tuple[str, ...]) -> Path:
     """A trained run of relay."""
-    path = tmp_path_factory.mktemp("runs") / "relay"
-    config = load_config(["scenario=relay", *SHORT, *small_overrides, f"run_dir={path}"])
-    train_in_directory(config, build_scenario(config.scenario), console=Console(quiet=True))
-    return path
-
-
-class Serving(NamedTuple):
-    """A command that serves."""
-
-    process: subprocess.Popen[str]
-    address: str
-    greeting: str
-
-
-@contextmanager
-def serving(*words: str, **environment: str) -> Iterator[Serving]:
-    """`mas serve` in a process of its own, as soon as it answers."""
-    command = [sys.executable, "-W", "error", "-c", MAIN, "serve", *words]
-    names = os.environ | {"COLUMNS": "80"} | environment
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=names) as process:
-        assert process.stdout is not None
-        lines = []
-        for line in process.stdout:
-            lines.append(line)
-            if line.startswith("Ctrl-C"):
-                break
-        greeting = "".join(lines)
-        found = re.search(r"http://[\d.]+:\d+", greeting)
-        try:
-            if found is None:
-                assert process.stderr is not None
-                raise AssertionError(greeting + process.stderr.read())
-            yield Serving(process, found[0], greeting)
-        finally:
-            if process.poll() is None:
-                process.kill()
+    return trained(tmp_path_factory.mktemp("runs") / "relay", small_overrides)
 
 
 @pytest.mark.slow
@@ -78,10 +38,11 @@ def test_a_run_is_served_from_its_directory_until_it_is_told_to_end(run: Path) -
     with serving(str(run), "--port", "0") as served:
         names = [card["id"] for card in httpx.get(f"{served.address}/v1/models").json()["data"]]
         assert names == ["tiny", "executor", "planner", "team:relay"]
+        assert "executor  (adapter, version 1)" in served.greeting
         role = {"model": "executor", "prompt": "E0123;a>", "temperature": 0, "logprobs": 0}
         answer = httpx.post(f"{served.address}/v1/completions", json=role).json()
         assert len(answer["choices"][0]["logprobs"]["token_logprobs"]) == 1, "the role's max_tokens"
-        assert answer["adapter"] == {"name": "executor", "version": 0}
+        assert answer["adapter"] == {"name": "executor", "version": 1}, "one step was trained"
         team = {"model": "team:relay", "messages": [{"role": "user", "content": '{"goal": "A", "table": "0123"}'}]}
         (choice,) = httpx.post(f"{served.address}/v1/chat/completions", json=team).json()["choices"]
         assert choice["passed"] == (choice["message"]["content"] == "")
@@ -127,6 +88,7 @@ def test_what_cannot_be_served_is_one_line_and_exit_code_2(
     run: Path, mas: Mas, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("MAS_API_KEY", raising=False)
+    monkeypatch.setattr("mas.endpoint.command.open_base", lambda *_: pytest.fail("weights were loaded first"))
     untrained_run = tmp_path / "untrained"
     untrained_run.mkdir()
     (untrained_run / "config.yaml").write_text((run / "config.yaml").read_text())
@@ -137,6 +99,8 @@ def test_what_cannot_be_served_is_one_line_and_exit_code_2(
             ((str(tmp_path / "none"),), "holds no run"),
             ((str(untrained_run), "--port", "0"), "holds no trained adapters yet"),
             ((str(run), "--host", "0.0.0.0"), "there is no key"),
+            ((str(run), "--port", "0", "--allow-host", "http://a.example"), "no host name or address"),
+            ((str(run), "--port", "0", "engine.name=openai"), "nothing can be published to it"),
             ((str(run), "--port", port), "cannot be listened at"),
             ((str(run), "--port", "0", "--journal", journal), "is open already, here or in another process"),
             ((str(run), "learner.lr=0.1"), "has no effect on `mas serve`"),
@@ -175,3 +139,14 @@ async def test_adapters_are_asked_as_the_roles_that_speak_through_them(
         assert speaker.chats
         assert speaker.system[: len(begins)] == begins
         assert bool(speaker.system) == bool(begins), "roles that share an adapter have no system message in common"
+
+
+def test_an_address_is_refused_before_torch_is_imported(run: Path) -> None:
+    code = (
+        "import sys; from typer.testing import CliRunner; from mas.cli import app\n"
+        f"ran = CliRunner().invoke(app, ['serve', {str(run)!r}, '--host', '203.0.113.7'])\n"
+        "print(type(ran.exception).__name__, sorted({'torch', 'transformers'} & sys.modules.keys()))"
+    )
+    names = os.environ | {"MAS_API_KEY": "sesame"}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=names, check=False)
+    assert done.stdout == "ConfigError []\n", done.stderr

@@ -13,7 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from mas.core.engine import Generation, Request
 from mas.core.errors import ConfigError, EngineError
 from mas.endpoint import Served, build_app, running
-from mas.endpoint.server import bind
+from mas.endpoint.address import bind
 from mas.testing.scripted import ScriptedEngine
 
 RAW = {"model": "a", "prompt": "hello"}
@@ -268,7 +268,7 @@ async def test_a_client_that_does_not_read_cannot_keep_the_server_from_closing()
     body = json.dumps(RAW | {"stream": True, "n": 128, "max_tokens": 4000, "return_token_ids": True}).encode()
     async with asyncio.timeout(20), running(app, drain_s=0.05) as url:
         reader, writer = await asyncio.open_connection("127.0.0.1", int(url.rpartition(":")[2]), limit=1024)
-        head = "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+        head = "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
         writer.write(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
         assert (await reader.readline()).startswith(b"HTTP/1.1 200")
     writer.close()

@@ -79,7 +79,7 @@ async def test_agents_and_engine_calls_have_the_attributes_of_the_conventions(tm
     operations = names.GenAiOperationNameValues
     assert one(spans, "invoke_workflow pair").attributes == {
         names.GEN_AI_OPERATION_NAME: operations.INVOKE_WORKFLOW.value,
-        names.GEN_AI_WORKFLOW_NAME: "pair",
+        names.GEN_AI_AGENT_NAME: "pair",
         names.GEN_AI_CONVERSATION_ID: "e",
     }
     # "Q>" is two characters, hence tokens; of each answer four tokens fit
