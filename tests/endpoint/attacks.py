@@ -89,8 +89,8 @@ def silent_connections(attacker: Attacker) -> None:
 
 
 def slow_bodies(attacker: Attacker) -> None:
-    """More requests than may run and wait, whose bodies never end."""
-    slow = [attacker.open() for _ in range(1400)]
+    """More requests than one address has places, whose bodies never end."""
+    slow = [attacker.open() for _ in range(1000)]
     attacker.send(slow, HEAD + b"Content-Length: 9999\r\n\r\n{")
     while time.monotonic() < attacker.until:
         attacker.send(slow, b" ")
