@@ -78,14 +78,25 @@ class BranchOptions(Selective):
 
 
 class AttemptOptions(Options):
-    """A task that was not solved is attempted again from the same start, `most` times in all.
+    """A task is attempted again from the same start, `most` times in all.
 
+    `stop`: once it is `solved`, which the environment says, so that later attempts are guided by an oracle; success is
+    that of the first one. Or `never`: it is not told whether it was, and success is that of the last attempt.
     `guide`: what a new attempt is told: what was `tried` before (`none`), and what the `environment` says about it; or
     what a role `reflector`, which sees what was tried, says (`reflector`). `repair`: the reflector makes it itself.
     """
 
     most: Annotated[int, Field(ge=2)] = 2
     guide: Literal["none", "environment", "reflector", "repair"] = "none"
+    stop: Literal["solved", "never"] = "solved"
+
+    @model_validator(mode="after")
+    def _guides_what_failed(self) -> Self:
+        if self.stop == "never" and self.guide != "none":
+            raise ValueError(
+                f"guide={self.guide} tells of failures, which stop=never does not tell apart: leave one out"
+            )
+        return self
 
 
 class SamplerOptions(Options):

@@ -304,7 +304,7 @@ RECIPES: dict[str, Recipe] = {
         title="RISE (Recursive Introspection)",
         paper="2407.18219",
         does="Attempts see what was tried; at each, answers that are better than their siblings are imitated.",
-        differs="weights of 0 and 1 instead of exp(reward / temperature); on-policy in every step; no majority vote",
+        differs="weights of 0 and 1 instead of exp(reward / temperature); on-policy in every step",
         scenario="refine",
     ),
     "retroformer": Recipe(
@@ -366,6 +366,14 @@ RECIPES: dict[str, Recipe] = {
         paper="2410.15115",
         does="What a learned model pays single turns is bounded, so that repeating useless ones earns nothing; PPO.",
         differs="both formulas are our reading of the abstract; the model is SPA-RL's estimator, learned on the way",
+        scenario="plan_path",
+        needs="several turns",
+    ),
+    "reward_stack": Recipe(
+        title="Reward stack (GRPO)",
+        paper="2402.03300",
+        does="All kinds of reward terms at once: team, role, form, learned, cost, and a judge that may answer late.",
+        differs="GRPO with terms of ours beside the outcome; the judge is a pattern unless another one is named",
         scenario="plan_path",
         needs="several turns",
     ),

@@ -125,13 +125,8 @@ def _of_waiting(algorithm: "AlgorithmOptions") -> dict[str, bool]:
         "sampler.refill, sampler.filter and sampler.replay judge groups as they are sampled": (
             sampler.refill > 0 or sampler.filter is not None or sampler.replay is not None
         ),
-        "reward.shared, reward.proposer, reward.model, advantage.inherit and advantage.key=episode read all agents of "
-        "an episode": (
-            reward.shared
-            or reward.proposer is not None
-            or reward.model is not None
-            or advantage.inherit is not None
-            or advantage.key == "episode"
+        "reward.shared, reward.proposer, advantage.inherit and advantage.key=episode read all agents of an episode": (
+            reward.shared or reward.proposer is not None or advantage.inherit is not None or advantage.key == "episode"
         ),
         "algorithm.stages, algorithm.swap and algorithm.fork change which adapter a role trains": (
             bool(algorithm.stages) or algorithm.swap is not None or algorithm.fork is not None

@@ -46,7 +46,7 @@ from mas.training.checks import (
     check_turns,
 )
 from mas.training.costs import check_costs
-from mas.training.experience.readers import check_readers
+from mas.training.experience.readers import check_editor, check_readers
 from mas.training.following import Follower
 from mas.training.opponents import check_opponents
 from mas.training.rewards import FAILURE, MODEL, OWN
@@ -149,6 +149,7 @@ def check_trainable(config: Config, scenario: Scenario) -> None:
     check_opponents(config, scenario, team)
     check_repairs(algorithm, scenario, team)
     if algorithm.is_training_free:
+        check_editor(config)
         check_readers(scenario, team)
 
 

@@ -94,12 +94,58 @@ def test_success_is_known_attempt_by_attempt_and_the_last_one_ends_the_episode()
     environment.step({"team": wrong_answer(environment)})
     environment.step({"team": right_answer(environment)})
     assert environment.to_move() == ()
+    assert not environment.success()  # what the environment asked for again is no success of the team
     assert environment.measures() == {"attempts": 2.0, "solved_by_1": 0.0, "solved_by_2": 1.0, "solved_by_3": 1.0}
     environment = attempts(most=2)
     paid = [environment.step({"team": wrong_answer(environment)}).rewards for _ in range(2)]
     assert (environment.to_move(), environment.success()) == ((), False)
     assert paid == [{"team": {"right": 0.0}}] * 2
     assert environment.measures() == {"attempts": 2.0, "solved_by_1": 0.0, "solved_by_2": 0.0}
+
+
+@pytest.mark.parametrize(
+    ("said", "right", "vote"), [("rrw", "110", 1), ("wrr", "011", 1), ("rww", "100", 0), ("rw-", "100", 1)]
+)
+def test_without_an_oracle_attempts_go_on_after_a_right_one_and_the_last_one_counts(
+    said: str, right: str, vote: int
+) -> None:
+    environment = attempts(most=3, stop="never")
+    texts = {"r": right_answer(environment), "w": wrong_answer(environment), "-": ""}
+    shown = []
+    for one in said:
+        assert (environment.to_move(), environment.success()) == (("team",), False)
+        shown.append(environment.observe("solo").fields["tried"])
+        environment.step({"team": texts[one]})
+    assert environment.to_move() == ()
+    assert environment.success() is (right[-1] == "1")
+    told = {f"right_at_{k}": float(one) for k, one in enumerate(right, 1)}
+    assert environment.measures() == {"attempts": 3.0, "vote": float(vote), **told}
+    # What is shown does not tell a right answer from a wrong one.
+    assert shown == ["", *("".join(f"{texts[one]}\n" for one in said[:k]) for k in (1, 2))]
+
+
+def test_guides_that_are_told_of_failures_are_refused_without_an_oracle() -> None:
+    with pytest.raises(ValueError, match="guide=environment tells of failures"):
+        AttemptOptions(guide="environment", stop="never")
+
+
+def test_who_repairs_sees_the_environments_feedback_and_nobody_else_does() -> None:
+    environment = attempts(most=2, guide="repair")
+    wrong, right = wrong_answer(environment), right_answer(environment)
+    environment.step({"team": wrong})
+    word = "+" if int(wrong) < int(right) else "-"
+    fields = environment.observe("reflector").fields
+    assert (fields["tried"], fields["guidance"]) == (f"{wrong}\n", f"{word}\n")
+    assert environment.observe("solo").fields["guidance"] == ""
+    scenario = attempted(build_scenario(REFINE), AttemptOptions(guide="repair"))
+    roles = build_roles(scenario.teams["solo"])
+    assert roles["reflector"].prompt(view_of(environment.observe("reflector"))).startswith(f"?{wrong}\n{word}\n")
+    stream = scenario.demonstrations(0, expert=True)
+    shown = [(prompt, said) for prompt, said in (next(stream) for _ in range(400)) if prompt.startswith("?")]
+    assert shown
+    for prompt, said in shown:
+        tried, told, _ = prompt.split("\n", 2)
+        assert told == ("+" if int(tried[1:]) < int(said) else "-")
 
 
 def test_only_the_reflector_speaks_between_attempts_and_only_the_team_in_them() -> None:

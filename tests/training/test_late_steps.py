@@ -18,6 +18,7 @@ from virtual_time import play
 from watched import Seen
 
 from mas.config.late import LateOptions
+from mas.config.load import load_config
 from mas.config.options import AlgorithmOptions, Config
 from mas.core.errors import CheckpointError
 from mas.core.late import Answer
@@ -171,3 +172,19 @@ async def test_a_run_that_is_killed_while_turns_wait_ends_with_the_same_weights(
     assert {turn.rewards["own.judged"] for turn in late} >= {1.0, 2.0}
     assert {turn.adapter.version for turn in late if turn.adapter} == {0}
     assert trainer.progress.step == 3
+
+
+async def test_the_reward_stack_runs_by_name_with_all_kinds_of_terms(base_for: BaseFor) -> None:
+    words = ["algorithm=reward_stack", "scenario=plan_path", "train.steps=2", "train.tasks_per_step=2"]
+    words += ["train.eval_every=0", "train.eval_tasks=1", "train.target=null", "algorithm.sampler.candidates=4"]
+    config, seen = load_config(words).model_copy(update={"model": SKILLED}), Seen()
+    trainer = Trainer(config, build_scenario(config.scenario), base_for("plan_path", SKILLED))
+    seen.listen(trainer)
+    await trainer.run(seen)
+    turns = [row.turn for row in seen.improved[-1].rows]
+    kinds = {"team.goal", "team.progress", "own.valid", "own.failure", "own.model", "own.cost_tokens", "own.brief"}
+    assert {name for turn in turns for name in turn.rewards} >= kinds
+    assert all({"own.model", "own.cost_tokens", "own.brief"} <= turn.rewards.keys() for turn in turns)
+    late = seen.metrics[-1]["late"]
+    assert late["taken"] == sum(role["turns"] for role in seen.metrics[-1]["roles"].values())
+    assert (late["defaulted"], late["refused"]) == (0, 0)

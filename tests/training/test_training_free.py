@@ -13,6 +13,7 @@ from conftest import BaseFor
 from parts import SKILLED
 
 from mas.bus.memory import MemoryBus
+from mas.config.load import load_config
 from mas.config.options import Config, ScenarioOptions
 from mas.core.errors import CheckpointError, ConfigError, RunError
 from mas.core.records import Episode
@@ -26,7 +27,7 @@ from mas.scenarios.folder import FolderScenario
 from mas.serving.model import BaseModel
 from mas.testing.editor import EditorScript
 from mas.testing.scripted import Answer, ScriptedEngine
-from mas.training.crew import Players
+from mas.training.crew import Players, check_trainable
 from mas.training.evaluate import Evaluation
 from mas.training.experience.library import Library
 from mas.training.trainer import Outcome, Trainer
@@ -41,11 +42,12 @@ def play(prompt: str, adapter: str | None, seed: int) -> str:
 
 
 def config_of(experience: Mapping[str, Any], **train: Any) -> Config:
+    is_asked = experience.get("editor", "base") == "base"  # of a script, where a model that writes would be
     options = {"steps": 3, "tasks_per_step": 8, "eval_tasks": 24, "eval_every": 0, "checkpoint_every": 1} | train
     return Config.model_validate(
         {
             "scenario": {"name": "relay"},
-            "model": SKILLED.model_dump(),
+            "model": {"path": "scripted"} if is_asked else SKILLED.model_dump(),
             "algorithm": {
                 "name": "training_free",
                 "update": "training_free",
@@ -308,6 +310,16 @@ async def test_a_peer_can_be_the_editor(relay: Scenario, monkeypatch: pytest.Mon
     assert script.asked
     with pytest.raises(Exception, match="closed"):
         await engine.generate(engine.requests[0])
+
+
+def test_the_tiny_base_is_no_editor() -> None:
+    config = load_config(["scenario=relay", "algorithm=training_free"])
+    with pytest.raises(ConfigError, match=r"the tiny base writes no sentences: name a model .* or editor=quote"):
+        check_trainable(config, build_scenario(config.scenario))
+    for words in (["algorithm.experience.editor=quote"], ["model.path=somewhere"]):
+        check_trainable(
+            load_config(["scenario=relay", "algorithm=training_free", *words]), build_scenario(config.scenario)
+        )
 
 
 def test_an_editor_that_is_no_peer_is_refused(relay: Scenario) -> None:

@@ -5,7 +5,7 @@ prompts of the next attempt. Sources: Retroformer, arXiv 2308.02151; RISE, 2407.
 2506.11425.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Literal, Self
 
 import msgspec
@@ -28,7 +28,8 @@ class AttemptsState(msgspec.Struct, frozen=True):
         number: of this attempt, from 0, or of the next one while the reflector speaks.
         actions: of this attempt; tried: those of the attempts before, as one text each.
         guidance: what this attempt is told. is_reflecting: the next turn is the reflector's.
-        solved: number of the attempt that solved the task, None as long as none has.
+        feedback: what the environment says of the attempt before, to who repairs it.
+        right: of the attempts that are over, in order, whether each solved the task.
     """
 
     number: int = 0
@@ -36,7 +37,8 @@ class AttemptsState(msgspec.Struct, frozen=True):
     tried: tuple[str, ...] = ()
     guidance: str = ""
     is_reflecting: bool = False
-    solved: int | None = None
+    feedback: str = ""
+    right: tuple[bool, ...] = ()
 
 
 class _Saved(msgspec.Struct, frozen=True):
@@ -50,12 +52,15 @@ class Attempts:
 
     Args:
         world: with the one seat of the team; not shared with anybody else.
-        guide: as `algorithm.sampler.attempts.guide`.
+        guide: as `algorithm.sampler.attempts.guide`. stops: whether an attempt that solves the task is the last.
         readers: views of those who speak for the team; they alone see what was tried, or the guidance.
     """
 
-    def __init__(self, world: Environment, most: int, guide: Guide, readers: Collection[str]) -> None:
+    def __init__(
+        self, world: Environment, most: int, guide: Guide, readers: Collection[str], *, stops: bool = True
+    ) -> None:
         self.world, self.most, self.guide, self.readers = world, most, guide, frozenset(readers)
+        self.stops = stops
         self.state = AttemptsState()
         self._start = b""
         inner, extra = world.spec, (REFLECTOR,) if guide in ("reflector", "repair") else ()
@@ -83,7 +88,8 @@ class Attempts:
             shows_tried = is_reflector or self.guide in ("none", "environment")
             shows_guidance = not is_reflector and not self.state.is_reflecting
             fields["tried"] = "".join(f"{text}\n" for text in self.state.tried) if shows_tried else ""
-            fields["guidance"] = f"{self.state.guidance}\n" if shows_guidance and self.state.guidance else ""
+            told = self.state.guidance if shows_guidance else self.state.feedback if is_reflector else ""
+            fields["guidance"] = f"{told}\n" if told else ""
         return Observation(fields, is_silent=self._is_reflectors_turn() != is_reflector)
 
     def _is_reflectors_turn(self) -> bool:
@@ -109,29 +115,38 @@ class Attempts:
     def _end_attempt(self) -> None:
         """Note how it went, and begin the next one where there is any."""
         state = self.state
-        if self.world.success():
-            self.state = msgspec.structs.replace(state, solved=state.number)
-        elif state.number + 1 < self.most:
-            says = isinstance(self.world, Guiding) and self.guide == "environment"
-            guidance = self.world.guidance() if says and isinstance(self.world, Guiding) else ""
-            is_short = all(len(action) == 1 for action in state.actions)
-            tried = kept_text(("" if is_short else " / ").join(state.actions), MOST)
-            self.state = AttemptsState(
-                number=state.number + 1,
-                tried=(*state.tried, tried),
-                guidance=guidance,
-                is_reflecting=self.guide == "reflector",
-            )
-            self.world.restore(self._start)
+        is_short = all(len(action) == 1 for action in state.actions)
+        tried = (*state.tried, kept_text(("" if is_short else " / ").join(state.actions), MOST))
+        right = (*state.right, self.world.success())
+        if state.number + 1 == self.most or (self.stops and right[-1]):
+            self.state = msgspec.structs.replace(state, tried=tried, right=right)
+            return
+        says = self.world.guidance() if isinstance(self.world, Guiding) else ""
+        self.state = AttemptsState(
+            number=state.number + 1,
+            tried=tried,
+            guidance=says if self.guide == "environment" else "",
+            feedback=says if self.guide == "repair" else "",
+            is_reflecting=self.guide == "reflector",
+            right=right,
+        )
+        self.world.restore(self._start)
 
     def success(self) -> bool:
-        return self.state.solved is not None
+        """Whether the last attempt solved the task; where the environment ends attempts, whether the first one did."""
+        right = self.state.right
+        return bool(right) and (right[0] if self.stops else len(right) == self.most and right[-1])
 
     def measures(self) -> dict[str, float]:
-        """How many attempts were made, whether the task was solved by each, and the world's own measures."""
-        solved = self.state.solved
-        by = {f"solved_by_{k + 1}": float(solved is not None and solved <= k) for k in range(self.most)}
-        return {**measures_of(self.world), "attempts": float(self.state.number + 1), **by}
+        """How many attempts were made, and the world's own measures. Where solved tasks are not attempted again,
+        `solved_by_K`; otherwise whether attempt K was right, `right_at_K`, and what most attempts say, `vote`."""
+        told = {**measures_of(self.world), "attempts": float(self.state.number + 1)}
+        right = self.state.right
+        if self.stops:
+            return told | {f"solved_by_{k + 1}": float(any(right[: k + 1])) for k in range(self.most)}
+        if len(right) == self.most:
+            told["vote"] = float(right[_most_common(self.state.tried)])
+        return told | {f"right_at_{k + 1}": float(one) for k, one in enumerate(right)}
 
     def clone(self) -> Self:
         twin = type(self).__new__(type(self))
@@ -156,3 +171,8 @@ class Attempts:
     def render(self) -> str:
         told = f", told {self.state.guidance!r}" if self.state.guidance else ""
         return f"attempt {self.state.number + 1} of {self.most}{told}\n{self.world.render()}"
+
+
+def _most_common(said: Sequence[str]) -> int:
+    """The place of the first text among those that occur most often."""
+    return max(range(len(said)), key=lambda place: (said.count(said[place]), -place))

@@ -67,13 +67,16 @@ class AttemptedScenario:
         raise AttributeError(name)
 
     def environment(self) -> Environment:
-        return Attempts(self.scenario.environment(), self.options.most, self.options.guide, self.readers)
+        options = self.options
+        stops = options.stop == "solved"
+        return Attempts(self.scenario.environment(), options.most, options.guide, self.readers, stops=stops)
 
     def task(self, split: Split, index: int) -> Task:
         return self.scenario.task(split, index)
 
     def fingerprint(self) -> str:
-        return digest("attempts", self.scenario.fingerprint(), self.options.guide)
+        kind = "repair by feedback" if self.options.guide == "repair" else self.options.guide
+        return digest("attempts", self.scenario.fingerprint(), kind)
 
     def demonstrations(self, seed: int, *, expert: bool) -> Iterator[tuple[str, str]]:
         """The inner ones, and after each what it is in an attempt that is told something.
@@ -95,15 +98,15 @@ class AttemptedScenario:
 
     def _guided(self, prompt: str, right: str, other: str, novice: Novice) -> Iterator[tuple[str, str]]:
         said, guide = novice.answer(right, other, right + other), self.options.guide
+        advise = getattr(self.scenario, "advise", None)
+        told = f"{advise(other, right)}\n" if guide in ("environment", "repair") and advise is not None else ""
         if guide in ("none", "environment") and _begins(prompt, self._templates(self.readers)):
-            advise = getattr(self.scenario, "advise", None)
-            told = f"{advise(other, right)}\n" if guide == "environment" and advise is not None else ""
             yield f"{other}\n{told}{prompt}", said
         if guide == "reflector" and _begins(prompt, self._templates(self.readers)):
             hint = novice.random.choice((right, other))
             yield f"{hint}\n{prompt}", hint
         if self._has_reflector and _begins(prompt, self._templates({SOLO})):
-            yield f"?{other}\n{prompt}", said
+            yield f"?{other}\n{told}{prompt}", said
 
     def _templates(self, views: frozenset[str] | set[str]) -> list[str]:
         """The compact prompts of the inner agents with these views."""
@@ -150,12 +153,12 @@ class AttemptedScenario:
             own = {"instructions": told + _ADVISE, "pattern": None, "max_tokens": _ADVICE, **_SAYS}
         else:
             own = {"instructions": f"{told}\n{_REFLECT}", **_SAYS}
-        template = None if role.template is None else "?{tried}" + role.template
+        template = None if role.template is None else "?{tried}{guidance}" + role.template
         own["instructions"] = own["instructions"].strip()
         return role.model_copy(update={"view": REFLECTOR, "template": template, "adapter": None, **own})
 
 
-_REPAIR = "An attempt at this failed; you see what was tried. Do it better."
+_REPAIR = "An attempt at this failed; you see what was tried, and what the environment says of it. Do it better."
 _REFLECT = "An attempt at this failed; you see what was tried. Say what the next attempt should do."
 _ADVISE = (
     "You do not attempt it yourself. An attempt failed; you see what was tried. Say in a few sentences what the next "

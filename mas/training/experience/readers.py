@@ -1,5 +1,6 @@
-"""Training without gradients teaches roles by their prompts, so these must show what was learned."""
+"""Training without gradients: its editor must be able to write, and prompts must show what was learned."""
 
+from mas.config.options import Config
 from mas.core.errors import ConfigError
 from mas.core.naming import local_name
 from mas.core.role import View
@@ -7,6 +8,21 @@ from mas.core.scenario import Scenario
 from mas.core.team import TeamSpec
 from mas.roles import build_roles
 from mas.roles.experiences import is_reader
+
+
+def check_editor(config: Config) -> None:
+    """Refuse an editor that cannot write.
+
+    Raises:
+        ConfigError: it is the tiny base.
+    """
+    is_here = config.engine.name in ("transformers", "vllm")
+    if config.algorithm.experience.editor == "base" and config.model.path == "tiny" and is_here:
+        raise ConfigError(
+            "algorithm.experience.editor=base asks the run's base to write experiences, and the tiny base writes no "
+            "sentences: name a model that does with model.path, a peer (algorithm.experience.editor=NAME "
+            "peers.NAME.url=...), or editor=quote, which asks no model"
+        )
 
 
 def check_readers(scenario: Scenario, team: TeamSpec) -> None:
