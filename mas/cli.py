@@ -90,6 +90,10 @@ def train(
     wait: Annotated[
         float | None, typer.Option(min=0, help="seconds that an agent's process may be gone, with --bus; default: 300")
     ] = None,
+    from_step: Annotated[
+        int | None,
+        typer.Option("--from", min=1, metavar="STEP", help="go on from this checkpoint; later ones are deleted"),
+    ] = None,
     trust: Trust = False,
 ) -> None:
     """Train a team. The same command again goes on with a run that was stopped or killed."""
@@ -106,10 +110,12 @@ def train(
     if config.algorithm.opponents is not None:
         from mas.league.opponents import open_pool
 
-        opponents = open_pool(config, scenario)
+        opponents = open_pool(config, scenario, from_step)
     build = arm_builder(config)
     try:
-        train_in_directory(config, scenario, console=console, opening=opening, build=build, opponents=opponents)
+        train_in_directory(
+            config, scenario, console=console, opening=opening, build=build, opponents=opponents, from_step=from_step
+        )
     except KeyboardInterrupt:
         options = {"--bus": bus or None, "--ca": ca, "--store": store or None, "--wait": wait}
         given = [word for name, value in options.items() if value is not None for word in (name, str(value))]

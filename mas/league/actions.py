@@ -1,6 +1,5 @@
 """What `mas league` does; imported when one of its commands is called, as scipy is slow to load."""
 
-import asyncio
 import shlex
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -12,6 +11,7 @@ from rich.console import Console
 from rich.text import Text
 
 from mas.config.trust import remember
+from mas.core.blocking import run_blocking
 from mas.core.errors import ConfigError, RunDirectoryError
 from mas.core.naming import did_you_mean
 from mas.core.printable import printable
@@ -65,7 +65,7 @@ def play_tournament(
     world = open_world(terms.game)
     terms = replace(terms, players=pinned(terms.players))
     with closing(Store.open(league)) as store:
-        found = asyncio.run(played(name, terms, store, world, at_once))
+        found = run_blocking(played(name, terms, store, world, at_once))
     _print(standings(list(terms.players), found, order=order), f"{name}: {terms.game}, {len(found):,} games")
 
 

@@ -4,7 +4,6 @@ Every answer is a run directory of its own below one directory, and `psro.json` 
 moment, the same call goes on, and what is trained, scored or played is not done again.
 """
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -14,6 +13,7 @@ import msgspec
 from rich.console import Console
 
 from mas.config.options import Config
+from mas.core.blocking import run_blocking
 from mas.core.errors import ConfigError
 from mas.core.scenario import Mixable
 from mas.core.seeds import derive_seed
@@ -123,7 +123,7 @@ class Populations:
             if self.known.is_exact:
                 self._keep_met((first, second), self._computed(first, second), 0)
             else:
-                asyncio.run(self._played(self._unmet()))
+                run_blocking(self._played(self._unmet()))
             found = self._met(first, second)
         assert found is not None
         return found.expected
@@ -134,7 +134,7 @@ class Populations:
         if player not in self._policies:
             path = self.out / "policies" / f"{player}.json"
             if not path.is_file():
-                scored = asyncio.run(self._scored(player))
+                scored = run_blocking(self._scored(player))
                 if scored is None:
                     return None
                 path.parent.mkdir(parents=True, exist_ok=True)

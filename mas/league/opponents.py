@@ -33,7 +33,7 @@ from mas.league.store import Store
 from mas.league.stored import check_sources
 from mas.serving.model import BaseModel
 from mas.serving.store import ServingEngine
-from mas.training.checkpoint import list_checkpoints
+from mas.training.checkpoint import list_checkpoints, step_of
 from mas.training.opponents import FILE, kept_players
 from mas.training.sampling.opposing import Opponent
 from mas.training.saved import adapter_directories
@@ -149,9 +149,9 @@ class LeaguePool:
         adapter_directories(run.source.path, run.source.step)
 
 
-def open_pool(config: Config, scenario: Scenario) -> LeaguePool | None:
-    """The opponents of a configuration; None: it names none. A run that goes on has those of its latest checkpoint,
-    whatever became of the league.
+def open_pool(config: Config, scenario: Scenario, from_step: int | None = None) -> LeaguePool | None:
+    """The opponents of a configuration; None: it names none. A run that goes on has those of its latest checkpoint, or
+    of the one of `from_step`, whatever became of the league.
 
     Raises:
         ConfigError: there is no such league, two of one name, or what `LeaguePool` refuses.
@@ -162,6 +162,7 @@ def open_pool(config: Config, scenario: Scenario) -> LeaguePool | None:
     if options is None:
         return None
     checkpoints = list_checkpoints(Path(config.run_dir) / "checkpoints")
+    checkpoints = [path for path in checkpoints if from_step in (None, step_of(path))]
     if checkpoints and (checkpoints[-1] / FILE).is_file():
         kept = kept_players((checkpoints[-1] / FILE).read_bytes())
         named = {_unpinned(source) for source in options.players.values()}

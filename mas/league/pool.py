@@ -4,13 +4,13 @@ A member that was trained is kept as a small directory of its own: configuration
 came from may go on and forget its checkpoints. A snapshot costs its adapters and nothing else.
 """
 
-import asyncio
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 
+from mas.core.blocking import run_blocking
 from mas.core.errors import ConfigError
 from mas.core.seeds import derive_seed, digest
 from mas.league.games import open_world
@@ -76,7 +76,7 @@ def enter(store: Store, keep: Path, candidate: Member, game: str, gate: GateTerm
     name, games = f"{GATE}{candidate.name}{mark}", list[Game]()
     world = open_world(game)
     if opponents:
-        games = asyncio.run(played(name, terms, store, world, at_once))
+        games = run_blocking(played(name, terms, store, world, at_once))
     else:
         store.begin(name, terms.as_dict())
     verdict = judge(
@@ -122,7 +122,7 @@ def play_ancestors(store: Store, name: str, *, games: int, seed: int, at_once: i
     # Other deals than those of a gate with the same seed.
     terms = Terms(game=game, players=players, games=games, seed=derive_seed(FORGETTING, seed), challenger=newest)
     tournament = f"{FORGETTING}{newest}, {games} games, seed {seed}"
-    return member, asyncio.run(played(tournament, terms, store, open_world(game), at_once))
+    return member, run_blocking(played(tournament, terms, store, open_world(game), at_once))
 
 
 def pool_game(store: Store) -> str:

@@ -4,7 +4,6 @@ What an answer gets against a player is at most what a best response gets: a low
 in games that are too large for the exact one.
 """
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -14,6 +13,7 @@ from rich.console import Console
 from mas.config.load import load_config, load_run_config
 from mas.config.opponents import OpponentsOptions
 from mas.config.options import Config
+from mas.core.blocking import run_blocking
 from mas.core.errors import ConfigError
 from mas.graph.find import find_team
 from mas.league.games import open_world
@@ -104,7 +104,7 @@ def respond(
     terms = Terms(game=pool.world.id, players=players, games=games, seed=seed)
     name = f"{source}, {outcome.progress.step} steps, {games} games, seed {seed}{', drawn' if is_drawn else ''}"
     with closing(Store.open(str(out / GAMES))) as store:
-        found = asyncio.run(played(name, terms, store, pool.world, at_once))
+        found = run_blocking(played(name, terms, store, pool.world, at_once))
     return response_of(source, tuple(pool.world.open().spec.seats), found, confidence)
 
 

@@ -6,7 +6,10 @@ None means that a metric did not apply at this step; it is kept in the file and 
 """
 
 import math
+import os
 import re
+import secrets
+import socket
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,7 +17,7 @@ from typing import Any, TypeAlias
 
 from tensorboard.compat.proto.event_pb2 import Event, SessionLog
 from tensorboard.compat.proto.summary_pb2 import Summary
-from tensorboard.summary.writer.event_file_writer import EventFileWriter
+from tensorboard.summary.writer.record_writer import RecordWriter
 
 from mas.core.errors import RunDirectoryError
 from mas.observe.jsonl import JsonLines, read_lines
@@ -67,8 +70,7 @@ class MetricsLog:
         self._last_step = step
         if self._events is not None:
             values = [Summary.Value(tag=name, simple_value=value) for name, value in flat.items() if value is not None]
-            self._events.add_event(Event(wall_time=time.time(), step=step, summary=Summary(value=values)))
-            self._events.flush()
+            self._events.add(Event(wall_time=time.time(), step=step, summary=Summary(value=values)))
 
     def truncate_after(self, step: int) -> int:
         """Forget all steps after `step`, the checkpoint's, and return how many there were.
@@ -79,8 +81,7 @@ class MetricsLog:
         self._last_step, self._last_names = _last(self._path)
         if self._events is not None:
             start = SessionLog(status=SessionLog.START)
-            self._events.add_event(Event(wall_time=time.time(), step=step + 1, session_log=start))
-            self._events.flush()
+            self._events.add(Event(wall_time=time.time(), step=step + 1, session_log=start))
         return dropped
 
     def close(self) -> None:
@@ -96,12 +97,30 @@ class MetricsLog:
         self.close()
 
 
-def _event_file(directory: Path) -> EventFileWriter:
+class _EventFile:
+    """One TensorBoard file. TensorBoard's own writer has a thread, whose failures come late and beside the caller."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = path.open("xb")
+        self._records = RecordWriter(self._file)
+        self.add(Event(wall_time=time.time(), file_version="brain.Event:2"))
+
+    def add(self, event: Event) -> None:
+        self._records.write(event.SerializeToString())
+        self._records.flush()
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def _event_file(directory: Path) -> _EventFile:
     """A new event file, which readers take after those there: they sort by name, that is by second."""
+    directory.mkdir(parents=True, exist_ok=True)
     seconds = [int(found[1]) for path in directory.glob("*") if (found := _EVENT_FILE.search(path.name))]
     while seconds and int(time.time()) <= max(seconds):
         time.sleep(0.05)
-    return EventFileWriter(str(directory))
+    name = f"events.out.tfevents.{int(time.time())}.{socket.gethostname()}.{os.getpid()}.{secrets.token_hex(4)}"
+    return _EventFile(directory / name)
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:

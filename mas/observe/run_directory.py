@@ -15,7 +15,9 @@ The lock is `flock` on `.lock`: POSIX only, and the kernel releases it when the 
 import errno
 import fcntl
 import os
+import shutil
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -102,6 +104,21 @@ class RunDirectory:
             fcntl.flock(self._lock, fcntl.LOCK_UN)
             os.close(self._lock)
             self._lock = None
+
+    @property
+    def has_metrics(self) -> bool:
+        """Whether anything was measured yet."""
+        return self.metrics_path.is_file() and self.metrics_path.stat().st_size > 0
+
+    def discard(self) -> None:
+        """Remove what a new run has made, and the directory where nothing else is in it; what cannot be stays."""
+        for folder in (self.checkpoints, self.tensorboard):
+            shutil.rmtree(folder, ignore_errors=True)
+        for name in ("config.yaml", "team.yaml", "metrics.jsonl", "samples.jsonl", "spans.jsonl", ".lock"):
+            with suppress(OSError):
+                (self.path / name).unlink()
+        with suppress(OSError):
+            self.path.rmdir()
 
     def __enter__(self) -> "RunDirectory":
         return self

@@ -1,6 +1,5 @@
 """One seed of one case: every arm in turn, the reference first, the others with the tokens that it took."""
 
-import asyncio
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -9,6 +8,7 @@ import msgspec
 
 from mas.config.load import load_config
 from mas.config.options import Config
+from mas.core.blocking import run_blocking
 from mas.core.errors import ConfigError
 from mas.core.naming import did_you_mean
 from mas.core.scenario import Scenario
@@ -125,7 +125,7 @@ def run_chain(chain: Chain, note: Note | None = None, train_reference: Train | N
         else:
             watcher = chain.watcher()
             tasks = plan_tasks(config, play.scenario, arm_builder(config))
-            outcome = asyncio.run(Trainer(config, play.scenario, play.base, tasks=tasks).run(watcher))
+            outcome = run_blocking(Trainer(config, play.scenario, play.base, tasks=tasks).run(watcher))
             curve = tuple(watcher.curve)
         play.trained(arm, config, outcome, curve, time.perf_counter() - began)
         budget = outcome.progress.tokens if is_reference else budget
@@ -193,7 +193,7 @@ class _Play:
                     for kind, best in BEST.items()
                 }
 
-        for kind, found in asyncio.run(play()).items():
+        for kind, found in run_blocking(play()).items():
             self._add(f"best_of_n_{kind}", found, found, attempts=count)
 
     def _team(self, config: Config) -> TeamSpec:
@@ -208,7 +208,7 @@ class _Play:
         cost: Mapping[str, Any] | None = None,
     ) -> Evaluation:
         """Play an arm greedily and sampled, and return the second."""
-        greedy, sampled = asyncio.run(self._both(config, adapters, speakers))
+        greedy, sampled = run_blocking(self._both(config, adapters, speakers))
         self._add(arm, greedy, sampled, **(cost or {}))
         return sampled
 

@@ -119,19 +119,52 @@ def verify_checkpoint(path: Path) -> Progress:
     Raises:
         CheckpointError: a file is missing or does not hold what was written.
     """
-    advice = f"delete {path} to go on from the checkpoint before it"
     try:
         sums = json.loads((path / _MANIFEST).read_text())
         for name, wanted in sums.items():
             if not is_relative(name):
                 raise CheckpointError(f"checkpoint {path} is corrupt: its manifest names {name!r}, outside of it")
             if hashlib.sha256((path / name).read_bytes()).hexdigest() != wanted:
-                raise CheckpointError(f"checkpoint {path} is corrupt: {name} is not what was written; {advice}")
+                raise CheckpointError(f"checkpoint {path} is corrupt: {name} is not what was written; {_advice(path)}")
         state = json.loads((path / "state.json").read_text())
         where = (state["step"], state["tokens"], state["calls"], state["versions"], state["success"])
         return Progress(*where, state.get("tasks", {}), state.get("update", {}))
     except (OSError, ValueError, KeyError, AttributeError) as error:
-        raise CheckpointError(f"checkpoint {path} is corrupt: {error}; {advice}") from error
+        raise CheckpointError(f"checkpoint {path} is corrupt: {error}; {_advice(path)}") from error
+
+
+def _advice(corrupt: Path) -> str:
+    """How to go on beside a corrupt checkpoint."""
+    before = [path for path in list_checkpoints(corrupt.parent) if step_of(path) < step_of(corrupt)]
+    whole = next((step_of(path) for path in reversed(before) if _is_whole(path)), None)
+    if whole is None:
+        return "there is no whole one before it: restore it from a copy, or train anew in another run_dir"
+    return f"`mas train` with the run's options and --from {whole} goes on from the checkpoint before it"
+
+
+def _is_whole(path: Path) -> bool:
+    try:
+        verify_checkpoint(path)
+    except CheckpointError:
+        return False
+    return True
+
+
+def go_back(directory: Path, step: int) -> list[int]:
+    """Delete the checkpoints after the one of a step, which must be whole; their steps.
+
+    Raises:
+        CheckpointError: there is none of that step, or it is corrupt.
+    """
+    steps = checkpoint_steps(directory)
+    if step not in steps:
+        there = ", ".join(map(str, steps)) or "none"
+        raise CheckpointError(f"{directory} has no checkpoint of step {step}; there are: {there}")
+    found = list_checkpoints(directory)
+    verify_checkpoint(found[steps.index(step)])
+    for path in found[steps.index(step) + 1 :]:
+        shutil.rmtree(path)
+    return steps[steps.index(step) + 1 :]
 
 
 def load_checkpoint(path: Path, learner: Learner) -> Progress:

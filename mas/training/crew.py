@@ -1,6 +1,5 @@
 """A team ready to play: plan, engine, bus and runtime put together for one scenario and one base."""
 
-import asyncio
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -10,6 +9,7 @@ from mas.bus.envelopes import EnvelopeFactory
 from mas.bus.memory import MemoryBus
 from mas.config.options import AlgorithmOptions, Config, EngineOptions
 from mas.config.peers import check_peers
+from mas.core.blocking import run_blocking
 from mas.core.bus import Bus
 from mas.core.errors import ConfigError
 from mas.core.naming import did_you_mean
@@ -212,7 +212,7 @@ def check_engine(config: Config, team: TeamSpec, base: BaseModel | None) -> None
             if config.engine.name == "vllm_server" and base is not None:
                 await (await start_engine(config.engine, base)).close()
 
-    asyncio.run(ask_servers())
+    run_blocking(ask_servers())
 
 
 async def start_engine(options: EngineOptions, base: BaseModel) -> ServingEngine:

@@ -4,9 +4,9 @@ The same call on the directory of an unfinished run resumes it. What was written
 so that the files end as if the run had never been killed. A run killed before its first checkpoint begins anew.
 """
 
-import asyncio
-from collections.abc import Callable, Mapping
-from contextlib import closing
+import errno
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager
 from pathlib import Path
 from types import MappingProxyType
 
@@ -17,7 +17,8 @@ from mas.config.access import accesses_of, class_access
 from mas.config.load import load_run_config
 from mas.config.options import Config
 from mas.config.trust import remember, trusted_path
-from mas.core.errors import RunDirectoryError
+from mas.core.blocking import run_blocking
+from mas.core.errors import MasError, RunDirectoryError
 from mas.core.late import Judge
 from mas.core.scenario import Scenario
 from mas.core.team import TeamSpec
@@ -29,7 +30,7 @@ from mas.observe.metrics import MetricsLog
 from mas.observe.run_directory import RunDirectory
 from mas.serving.model import BaseModel, load_base
 from mas.serving.peft_files import to_files
-from mas.training.checkpoint import list_checkpoints
+from mas.training.checkpoint import checkpoint_steps, go_back, list_checkpoints
 from mas.training.compare import untrained
 from mas.training.crew import Opening, check_engine, check_trainable
 from mas.training.libraries import FOLDER, library_files
@@ -62,9 +63,11 @@ def train_in_directory(
     build: Builder | None = None,
     judges: Mapping[str, Judge] = MappingProxyType({}),
     opponents: Pool | None = None,
+    from_step: int | None = None,
 ) -> Outcome:
     """Train in `config.run_dir`, resuming what is there, and leave the adapters as PEFT directories in `adapters/`, or
-    what roles have learned as text in `experiences/`.
+    what roles have learned as text in `experiences/`. May be called where an event loop runs, as in a notebook: see
+    `run_blocking`.
 
     Args:
         scenario: the one that `config.scenario` names; training never looks for scenarios itself.
@@ -73,12 +76,14 @@ def train_in_directory(
         build: makes the scenarios of `train.tasks.arms`; None: there can be none.
         judges: those that `algorithm.reward.late` may name, beside those of installed packages.
         opponents: those that `algorithm.opponents` says, see `mas.league.opponents.open_pool`; None: there can be none.
+        from_step: go on from this checkpoint; later ones are deleted. None: from the latest.
 
     Raises:
         ConfigError: the scenario has no such team, training it would change nothing, or the tasks that
             `train.tasks` wants are not there.
-        RunDirectoryError: the directory cannot be used, is in use, or holds a run of another configuration.
-        CheckpointError: the latest checkpoint is corrupt, or is of a run with other tasks.
+        RunDirectoryError: the directory cannot be used, is in use, holds a run of another configuration, or there is no
+            room left to write to it. A run that ends so before anything was measured leaves no directory.
+        CheckpointError: the checkpoint is corrupt, is not there, or is of a run with other tasks.
         ModelError: the base cannot be loaded.
         EngineError: a server that is needed cannot be reached.
         TrainingError: a step broke a rule of learning.
@@ -105,11 +110,17 @@ def train_in_directory(
         check_engine(config, team, base)
     _remember(config, team, console)
     usual = Config().model_dump(mode="json")
-    with RunDirectory.open(
-        path, config.model_dump(mode="json"), resume=resume, may_differ=MAY_DIFFER, usual=usual
-    ) as run:
-        _keep_team(run.path / "team.yaml", team, is_begun=bool(list_checkpoints(run.checkpoints)))
+    with (
+        RunDirectory.open(
+            path, config.model_dump(mode="json"), resume=resume, may_differ=MAY_DIFFER, usual=usual
+        ) as run,
+        _refusals(run),
+    ):
         kept = run.checkpoints
+        if from_step is not None:
+            dropped = go_back(kept, from_step)
+            console.print(f"back at step {from_step}; deleted: {dropped or 'nothing'}", style="dim", highlight=False)
+        _keep_team(run.path / "team.yaml", team, is_begun=bool(list_checkpoints(kept)))
         going = _unstarted(config) if list_checkpoints(kept) else config
         trainer = Trainer(
             going, scenario, base, checkpoints=kept, opening=opening, tasks=tasks, judges=judges, opponents=opponents
@@ -121,6 +132,27 @@ def train_in_directory(
     began = "was finished already" if step is not None and not outcome.history else "is finished"
     console.print(f"The run in {path} {began}: {outcome.reason}.", highlight=False)
     return outcome
+
+
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO)
+
+
+@contextmanager
+def _refusals(run: RunDirectory) -> Iterator[None]:
+    """A disk that takes nothing more is one sentence, and a start that was refused leaves no directory."""
+    try:
+        yield
+    except (MasError, OSError) as error:
+        steps = checkpoint_steps(run.checkpoints)
+        if not steps and not run.is_resumed and not run.has_metrics:
+            run.discard()
+        if isinstance(error, MasError) or error.errno not in _NO_ROOM:
+            raise
+        at = f"from its checkpoint of step {steps[-1]}" if steps else "anew, as there is no checkpoint yet"
+        raise RunDirectoryError(
+            f"Run directory {run.path} cannot be written any more: {error.strerror}. Make room, then give the same "
+            f"command again: it goes on {at}"
+        ) from error
 
 
 def _remember(config: Config, team: TeamSpec, console: Console) -> None:
@@ -161,7 +193,7 @@ def _train(trainer: Trainer, run: RunDirectory, step: int | None, console: Conso
             console.print(f"resuming {run.path} at step {step or 0}", style="dim", highlight=False)
         watching = RunWatcher(trainer.config, trainer.scenario.name, metrics, samples, console)
         with watching as watcher, traced_run(trainer.config.trace, run.path):
-            return asyncio.run(trainer.run(watcher))
+            return run_blocking(trainer.run(watcher))
 
 
 def open_base(config: Config, scenario: Scenario, note: Note) -> BaseModel:

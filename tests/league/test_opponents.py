@@ -17,6 +17,7 @@ from watched import Seen
 
 from mas.config.load import load_config, load_run_config
 from mas.config.options import Config
+from mas.config.trust import remember
 from mas.core.environment import Environment, Task
 from mas.core.errors import CheckpointError, ConfigError, MasError, RunDirectoryError
 from mas.core.records import Episode
@@ -27,6 +28,7 @@ from mas.league.opponents import LeaguePool, open_pool
 from mas.league.records import Member
 from mas.league.sources import open_players
 from mas.league.store import Store
+from mas.league.stored import accesses_of_player
 from mas.scenarios import build_scenario
 from mas.serving.model import BaseModel
 from mas.serving.peft_files import from_directory
@@ -224,6 +226,7 @@ async def test_a_run_keeps_the_opponents_that_it_began_with(trained: Path, kuhn:
     league = str(tmp_path / "pool.db")
     store = Store.open(league)
     store.enter(Member(name="first", source=f"run:{trained}@2"))
+    remember(accesses_of_player("first", f"run:{trained}", league))
     config = config_of(f"{OPPONENTS}.league='{league}'", steps=1)
     for name in ("kept", "new"):
         (tmp_path / name).mkdir()
