@@ -8,10 +8,10 @@ import yaml
 ROOT = Path(__file__).parents[1]
 HEAD = """# Systems
 
-Which published systems a recipe runs by name, with the test of the mechanism and what was measured. *works*: the recipe starts by
-this command, the code does what the row is about, and the test asserts it. *part*: something of it is missing, and the row
-says what. What differs from a paper is on its page. Success is greedy on held-out tasks; → is from untrained to trained, ±
-the standard deviation over seeds.
+Which published systems a recipe runs by name, with the test of the mechanism and what was measured. *works*: the recipe
+starts by this command, the code does what the row is about, and the test asserts it. *part*: something of it is
+missing, and the row says what. What differs from a paper is on its page. Success is greedy on held-out tasks; → is from
+untrained to trained, ± the standard deviation over seeds.
 
 | row | system | paper | recipe | status | test | measured |
 |---|---|---|---|---|---|---|

@@ -38,7 +38,7 @@ class Payoffs:
 @pytest.mark.parametrize(
     ("name", "words", "gain"),
     [
-        ("open_spiel:catch", ("train.tasks_per_step=8",), 0.5),
+        ("open_spiel:blackjack", ("algorithm=parallel_grpo",), 0.1),
         ("open_spiel:tiny_hanabi", ("algorithm=parallel_grpo",), 0.5),
     ],
 )
