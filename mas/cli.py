@@ -16,13 +16,14 @@ import yaml
 from rich.console import Console
 from rich.text import Text
 
+from mas import __version__
 from mas.algorithms import ASKED, algorithms
 from mas.bench.command import bench
 from mas.broker.command import broker
 from mas.bus.command import deadletters
 from mas.bus.record import JOURNAL_NAME, journal_at
 from mas.config.load import load_run_config
-from mas.core.errors import Halted, MasError, RunDirectoryError
+from mas.core.errors import ConfigError, Halted, MasError, RunDirectoryError
 from mas.core.printable import printable
 from mas.evaluating import evaluate
 from mas.graph.find import find_team
@@ -66,6 +67,21 @@ app.command()(algorithms)
 app.command()(sandbox)
 
 
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"mas {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="print the version")
+    ] = False,
+) -> None:
+    """Teams of LLM agents that can be trained together."""
+
+
 def main() -> None:
     """Run the command; an error made on purpose is one message and exit code 2, a stop 130, never a traceback."""
     try:
@@ -101,8 +117,14 @@ def train(
         algorithms()
         return
     config, scenario = configured(overrides or [])
+    keys = {override.lstrip("+").partition("=")[0] for override in overrides or []}
+    if not keys & {"scenario", "scenario.name"}:
+        raise ConfigError(f"say what is trained: mas train scenario=NAME, where NAME is one of {', '.join(SCENARIOS)}")
     check_fits(config, scenario)
     console = Console()
+    team, steps, place = config.algorithm.team, config.train.steps, config.run_dir
+    said = f"training {scenario.name}, team {team}, {config.algorithm.name}, up to {steps} steps, in {place}; loading"
+    console.print(Text(f"{said} {config.model.path}"), style="dim", soft_wrap=True)
     opening = on_bus(config, scenario, bus, ca, store, wait, console)
     from mas.training.run import train_in_directory
 

@@ -65,6 +65,8 @@ def evaluate(
     scenario = configured_scenario(config)
     check_peers(config, find_team(scenario, config.algorithm.team))
     count, console = tasks or config.train.eval_tasks, Console()
+    loading = f"evaluating {run_dir} on {count} held-out tasks of {scenario.name}; loading {config.model.path}"
+    console.print(Text(loading, style="dim"), soft_wrap=True)
     asked = _Asked(
         run_dir=run_dir,
         trained=trained,

@@ -9,12 +9,14 @@ import pytest
 from typer.testing import CliRunner
 
 from mas.cli import app
+from mas.config.trust import remember
 from mas.core.errors import ConfigError, MasError
 from mas.league.gate import ancestors, best_of, judge, points_at_gate
 from mas.league.pairing import gauntlet
 from mas.league.records import Game, Member
 from mas.league.statistics import mean_interval, wilson
 from mas.league.store import Store
+from mas.league.stored import accesses_of_player
 
 TIC_TAC_TOE = ("--game", "open_spiel:tic_tac_toe")
 
@@ -259,6 +261,7 @@ def test_dozens_of_snapshots_play_on_one_base(trained: Path, tmp_path: Path, mon
     mas("enter", f"{trained}@2", "--name", "m00", "--league", place)
     for number in range(1, 24):
         Store.open(place).enter(Member(name=f"m{number:02}", source=f"run:{trained}@{2 + number % 2 * 2}"))
+    remember(accesses_of_player("m", f"run:{trained}", str(place)))
     opened.clear()
     said = mas(
         "enter", f"{trained}@4", "--against", "all", "--games", "2", "--threshold", "-1", "--league", place,

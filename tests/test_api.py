@@ -1,0 +1,62 @@
+"""`import mas` as a script and a notebook use it, and the command's first words."""
+
+import asyncio
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import mas
+from mas.core.blocking import run_blocking
+
+
+def test_what_it_offers_is_there_and_nothing_else() -> None:
+    for name in mas.__all__:
+        assert getattr(mas, name) is not None
+    with pytest.raises(AttributeError, match="it has __version__, load_config"):
+        _ = mas.tran
+
+
+def test_a_coroutine_runs_inside_a_running_loop_with_its_result_or_its_error() -> None:
+    async def work(fails: bool) -> str:
+        await asyncio.sleep(0)
+        if fails:
+            raise ValueError("no")
+        return threading.current_thread().name
+
+    async def cell() -> str:
+        with pytest.raises(ValueError, match="no"):
+            run_blocking(work(True))
+        return run_blocking(work(False))
+
+    assert asyncio.run(cell()) == "mas"
+    assert run_blocking(work(False)) == threading.current_thread().name
+
+
+def test_training_works_in_a_notebooks_cell(tmp_path: Path, small_overrides: tuple[str, ...], base_for: Any) -> None:
+    base_for("relay")
+    short = ("train.steps=1", "train.tasks_per_step=2", "train.eval_tasks=2", "algorithm.sampler.candidates=2")
+    config = mas.load_config(["scenario=relay", *short, *small_overrides, f"run_dir={tmp_path / 'run'}"])
+
+    async def cell() -> int:
+        return mas.train(config).progress.step
+
+    assert asyncio.run(cell()) == 1
+
+
+def test_python_m_mas_prints_the_version() -> None:
+    done = subprocess.run([sys.executable, "-m", "mas", "--version"], capture_output=True, text=True, check=True)
+    assert done.stdout == f"mas {mas.__version__}\n"
+
+
+def test_train_without_a_scenario_starts_nothing_and_lists_them(
+    mas: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    ran = mas("train", "train.steps=1")
+    assert (ran.code, "say what is trained" in ran.err, "plan_path" in ran.err) == (2, True, True)
+    assert not list(tmp_path.iterdir())
