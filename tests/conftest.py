@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
+from hypothesis import settings
 
 from mas.cli import main
 from mas.config.options import LoraOptions, ModelOptions, ScenarioOptions, TinyOptions
@@ -21,6 +22,9 @@ from mas.training.warm_start import tiny_base
 pytest_plugins = ("selection", "durations")
 
 torch.set_num_threads(1)
+# On a busy machine a first example may take any time; the limit per test holds.
+settings.register_profile("mas", deadline=None)
+settings.load_profile("mas")
 
 TINY = TinyOptions(hidden=32, intermediate=64, layers=1, heads=2, kv_heads=1, steps=20, habit_steps=5, batch=16)
 """A base that is made in a second and knows next to nothing."""
