@@ -37,13 +37,17 @@ class ResampleOptions(Options):
 
 class FilterOptions(Selective):
     """Groups that are not trained: `share` of each role's, those of the lowest `mean` reward or of the lowest `std`, or
-    all whose rewards are `equal`."""
+    all whose rewards are `equal`; or all of a task that `share` of its frozen members' answers solve (`solved`), which
+    leaves nothing to add. `term`: the own term of theirs that is 1 for a right answer."""
 
-    by: Literal["mean", "std", "equal"] = "mean"
+    by: Literal["mean", "std", "equal", "solved"] = "mean"
     share: Annotated[float, Field(ge=0, lt=1)] = 0.5
+    term: str = "answer"
 
     def why_idle(self, name: str) -> str | None:
         """Why an option has no effect beside the others; None: it has one."""
+        if name == "term" and self.by != "solved":
+            return f"by={self.by} compares rewards; only by=solved reads a term"
         return "by=equal drops all groups of equal rewards" if name == "share" and self.by == "equal" else None
 
 

@@ -37,10 +37,12 @@ from mas.scenarios import (
     retrieval,
     safe_reply,
     sokoban,
+    subagents,
     sudoku,
     tool_use,
     two_hop,
     two_player,
+    workflow,
 )
 
 
@@ -192,6 +194,12 @@ SCENARIOS: dict[str, Entry] = {
             "large": {"calls": "json", "operations": 4, "items": 8, "numbers": 99},
         },
     ),
+    "workflow": Entry(
+        workflow.WorkOptions,
+        workflow.build,
+        "tool use",
+        {"small": {}, "medium": {"operations": 2, "items": 4}, "large": {"operations": 4, "items": 8}},
+    ),
     "retrieval": Entry(
         retrieval.RetrievalOptions,
         retrieval.build,
@@ -203,6 +211,12 @@ SCENARIOS: dict[str, Entry] = {
         delegate.build,
         "tool use",
         {"small": {}, "medium": {"style": "words"}, "large": {"style": "words", "parts": 5}},
+    ),
+    "subagents": Entry(
+        subagents.CallOptions,
+        subagents.build,
+        "tool use",
+        {"small": {}, "medium": {"spare": 0}},
     ),
     "negotiation": Entry(
         negotiation.TalkOptions,

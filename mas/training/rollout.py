@@ -1,10 +1,11 @@
 """A step's episodes: which tasks are played, how far, and which of them are worth learning from."""
 
 from collections.abc import Container, Sequence
+from statistics import fmean
 
 import msgspec
 
-from mas.config.algorithm import AlgorithmOptions
+from mas.config.algorithm import AlgorithmOptions, FilterOptions
 from mas.config.options import Config, RewardOptions
 from mas.core.errors import TrainingError
 from mas.core.records import Episode, Turn
@@ -14,9 +15,9 @@ from mas.core.together import together
 from mas.runtime.team import TeamRuntime
 from mas.training.late_terms import LateTerms
 from mas.training.opponents import Facing, Opponents
-from mas.training.rewards import rewards_of, total_reward
+from mas.training.rewards import OWN, rewards_of, total_reward
 from mas.training.sampling.modes import SAMPLERS
-from mas.training.sampling.selection import filter_groups
+from mas.training.sampling.selection import GroupFilter, filter_groups, solvable_tasks
 from mas.training.sampling.success_replay import SuccessReplay
 from mas.training.schedules import Horizon
 from mas.training.shaping.proposing import paid_proposers
@@ -76,7 +77,7 @@ class Rollout:
         failed = [episode for episode in episodes if episode.status == "failed"]
         if len(failed) == len(episodes):
             raise TrainingError(f"none of the {len(episodes)} tasks of step {step} could be played: {failed[0].cause}")
-        return self._filtered(episodes, rewards_of(self._algorithm, step))
+        return self._filtered(episodes, rewards_of(self._algorithm, step), trained)
 
     def arrived(self) -> list[Episode]:
         """What was sampled in earlier steps and is to be trained in this one, since its late terms are there."""
@@ -124,11 +125,14 @@ class Rollout:
         sampler = kind(runtime, scenario.reward, algorithm.sampler, rewards, turns, opposing)
         return self.opponents.noted(facing, await sampler.sample(planned.task, scenario.environment(), seed))
 
-    def _filtered(self, episodes: list[Episode], reward: RewardOptions) -> list[Episode]:
+    def _filtered(self, episodes: list[Episode], reward: RewardOptions, trained: Container[str]) -> list[Episode]:
         """Without the turns of groups that `sampler.filter` drops."""
         options = self._algorithm.sampler.filter
         if options is None:
             return episodes
+        if options.by == "solved":
+            return unsolved(episodes, trained, options)
+        by: GroupFilter = "dapo" if options.by == "equal" else options.by
         by_role: dict[str, dict[str, dict[str, float]]] = {}
         for turn in (turn for episode in episodes for turn in episode.turns):
             rewards = by_role.setdefault(turn.role, {}).setdefault(turn.group, {})
@@ -136,10 +140,29 @@ class Rollout:
         kept: set[str] = set()
         for groups in by_role.values():
             values = {group: list(rewards.values()) for group, rewards in groups.items()}
-            by = "dapo" if options.by == "equal" else options.by
             # Where all are equal nothing can be learned, but a role without any turn could not even be measured.
             kept |= set(filter_groups(values, by, share=options.share).kept or values)
         return [msgspec.structs.replace(episode, turns=_of(episode.turns, kept)) for episode in episodes]
+
+
+def unsolved(episodes: Sequence[Episode], trained: Container[str], options: FilterOptions) -> list[Episode]:
+    """Without the turns of tasks that the members who are not trained solve by `share` or more; all, where all do.
+
+    Raises:
+        TrainingError: nobody beside the trained roles is paid the term.
+    """
+    answers: dict[str, list[float]] = {}
+    for turn in (turn for episode in episodes for turn in episode.turns):
+        if turn.role not in trained and (value := turn.rewards.get(f"{OWN}{options.term}")) is not None:
+            answers.setdefault(turn.task, []).append(value)
+    if not answers:
+        raise TrainingError(
+            f"sampler.filter.by=solved reads the own term {options.term!r} of roles that are not trained, and none has "
+            "it: set sampler.filter.term to one that the scenario pays them, or leave the filter out"
+        )
+    solvable = solvable_tasks({task: fmean(values) for task, values in answers.items()}, below=options.share)
+    kept = solvable.kept or solvable.dropped
+    return [one if one.task in kept else msgspec.structs.replace(one, turns=()) for one in episodes]
 
 
 def _of(turns: Sequence[Turn], groups: set[str]) -> tuple[Turn, ...]:

@@ -14,6 +14,7 @@ from parts import SKILLED, groups_of, make_turn, quiet_adapters, turns_of
 from watched import Seen
 
 from mas.config.load import load_config
+from mas.core.errors import TrainingError
 from mas.core.records import Turn
 from mas.runtime.agents import Candidate
 from mas.scenarios import build_scenario
@@ -22,7 +23,7 @@ from mas.training.advantages.group import group_advantages
 from mas.training.credit import turn_advantages
 from mas.training.crew import open_crew
 from mas.training.evaluate import evaluate
-from mas.training.rewards import total_reward
+from mas.training.rewards import FAILURE, rewards_of, total_reward
 from mas.training.sampling.tree import _TreePlay
 from mas.training.trainer import Trainer
 
@@ -87,8 +88,11 @@ async def test_a_subgoal_is_worth_the_mean_of_its_executions(
 @pytest.mark.parametrize(
     ("words", "stages"),
     [
-        (("scenario=relay", "algorithm=pilotrl"), [["executor"]] * 5 + [["planner"]] * 5 + [["executor", "planner"]]),
-        (("scenario=delegate", "algorithm=hiersearch"), [["worker"]] * 10 + [["composer", "planner"]]),
+        (
+            ("scenario=workflow", "algorithm=pilotrl"),
+            [["executor"]] * 5 + [["planner"]] * 10 + [["executor", "planner"]],
+        ),
+        (("scenario=subagents", "algorithm=hiersearch"), [["local", "web"]] * 8 + [["planner"]]),
     ],
     ids=["pilotrl", "hiersearch"],
 )
@@ -110,6 +114,19 @@ async def test_stages_train_these_roles_and_leave_the_others_as_they_are(
     assert parts == stages
 
 
+async def test_the_first_stage_pays_an_executor_for_following_its_plan_and_for_nothing_else(base_for: BaseFor) -> None:
+    words = ("scenario=workflow", "algorithm=pilotrl", "train.steps=1", "train.tasks_per_step=4")
+    trainer, seen = await trained(base_for("workflow", SKILLED), *words)
+    turns = [turn for turn in turns_of(seen.episodes[0]) if turn.role == "executor"]
+    rewards = rewards_of(trainer.config.algorithm, 0)
+    for turn in turns:
+        unread = turn.rewards.get(FAILURE, 0.0)
+        assert total_reward(turn.rewards, rewards) == pytest.approx(turn.rewards["own.follow"] + unread)
+    assert len({turn.rewards["own.follow"] for turn in turns}) > 1
+    later = rewards_of(trainer.config.algorithm, 15)
+    assert total_reward({"team.right": 1.0, "own.follow": -3.0}, later) == 1.0
+
+
 def _has_learned(weights: Any) -> bool:
     """A fresh adapter's B is 0."""
     return any(torch.any(b != 0) for _, b in weights.pairs.values())
@@ -119,21 +136,60 @@ def _has_learned(weights: Any) -> bool:
 
 
 async def test_only_the_planner_learns_and_its_adapter_plays_with_workers_that_it_never_met(base_for: BaseFor) -> None:
-    base = base_for("delegate", SKILLED)
-    trainer, seen = await trained(base, "scenario=delegate", "algorithm=owl", "train.steps=2", "train.tasks_per_step=8")
-    assert learned(seen) == [["planner"]] * 2
-    assert [name for name, weights in trainer.trainable.adapters.items() if _has_learned(weights)] == ["planner"]
+    base = base_for("subagents", SKILLED)
+    words = ("scenario=subagents", "algorithm=owl", "train.steps=1", "train.tasks_per_step=2")
+    trainer, seen = await trained(base, *words, "algorithm.sampler.candidates=4")
+    assert learned(seen) == [["planner"]]
+    assert list(trainer.trainable.adapters) == ["planner"]
     scenario, met = build_scenario(trainer.config.scenario), trainer.trainable.adapters
-    unseen = dict(met) | quiet_adapters(base, ["worker", "composer"], 0.2)
-    plans, reports = [], []
-    for adapters in (met, unseen):
-        async with open_crew(trainer.config, scenario, base, adapters) as crew:
+    other = load_config(["scenario=subagents", "algorithm=matpo", "algorithm.policy=per_role"])
+    unseen = dict(met) | quiet_adapters(base, ["searcher", "reader"], 0.2)
+    plans = []
+    for config, adapters in ((trainer.config, met), (other, unseen)):
+        config = config.model_copy(update={"model": SKILLED})
+        async with open_crew(config, scenario, base, adapters) as crew:
             episodes = (await evaluate(crew.runtime, scenario, 30, temperature=0.0, seed=0)).episodes
-        lines = [line for episode in episodes for line in episode.lines]
+        lines = [line for episode in episodes for line in episode.lines if line.turn == 0]
         plans.append([line.text for line in lines if line.agent == "planner"])
-        reports.append([line.text for line in lines if line.agent.startswith("worker")])
     assert plans[0] == plans[1]
-    assert reports[0] != reports[1]
+
+
+# MLPO
+
+
+async def test_a_leader_hears_its_frozen_peers_who_speak_once_for_all_of_its_candidates(base_for: BaseFor) -> None:
+    words = ("scenario=refine", "algorithm=mlpo", "train.steps=1", "train.tasks_per_step=12")
+    _, seen = await trained(base_for("refine", SKILLED), *words)
+    assert learned(seen) == [["leader"]]
+    for episode in seen.episodes[0]:
+        said = {line.agent: line for line in episode.lines}
+        question = said["first"].prompt.removeprefix("S").removesuffix(";>")
+        heard = [said[peer].text if said[peer].failure is None else "?" for peer in ("first", "second")]
+        assert said["leader"].prompt == f"S{question};{''.join(heard)}>"
+    for group in groups_of(turns_of(seen.episodes[0])).values():
+        assert len(group) == (8 if group[0].role == "leader" else 1)
+        assert len({turn.prompt_ids for turn in group}) == 1
+
+
+async def test_a_leader_learns_nothing_from_tasks_that_its_peers_solve_anyway(base_for: BaseFor) -> None:
+    words = ("scenario=refine", "algorithm=mlpo", "train.steps=1", "train.tasks_per_step=24")
+    _, seen = await trained(base_for("refine", SKILLED), *words)
+    _, all_of_it = await trained(base_for("refine", SKILLED), *words, "algorithm.sampler.filter=null")
+    answers = {
+        one.task: [turn.rewards["own.answer"] for turn in one.turns if turn.role == "peer"]
+        for one in all_of_it.episodes[0]
+    }
+    kept = {one.task for one in seen.episodes[0] if one.turns}
+    assert kept == {task for task, values in answers.items() if fmean(values) < 0.75}
+    assert 0 < len(kept) < len(answers)
+
+
+async def test_a_task_filter_without_frozen_members_who_answer_says_so(base_for: BaseFor) -> None:
+    words = ("scenario=relay", "algorithm.sampler.filter.by=solved", "train.steps=1", "train.tasks_per_step=2")
+    with pytest.raises(
+        TrainingError, match=r"reads the own term 'answer' of roles that are not trained, and none has it"
+    ):
+        await trained(base_for("relay", SKILLED), *words)
 
 
 # HRPO

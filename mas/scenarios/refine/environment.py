@@ -17,7 +17,7 @@ from mas.scenarios.world import RecordEnvironment
 
 _NUMBER = re.compile(r"-?[0-9]{1,40}")
 PIONEER, OBSERVER = "pioneer", "observer"
-VIEWS = ("generator", "verifier", "refiner", "solo", "first", "second", "third", PIONEER, OBSERVER)
+VIEWS = ("generator", "verifier", "refiner", "solo", "first", "second", "third", PIONEER, OBSERVER, "leader")
 
 
 class RefineState(msgspec.Struct, frozen=True):

@@ -1,4 +1,4 @@
-"""The own term of `refine`: in a pair everybody answers, and is paid for the answer."""
+"""The own term of `refine`: in a pair everybody answers, and is paid for the answer; so are a leader's peers."""
 
 from collections.abc import Mapping
 
@@ -6,11 +6,14 @@ from mas.core.messages import Failure
 from mas.core.reward import Move
 from mas.scenarios.refine.environment import OBSERVER, PIONEER, RefineEnvironment
 
+PEER = "peer"
+
 
 class RefineReward:
-    """`answer`, to pioneer and observer: 1 for the right answer, else 0. Other teams are paid together alone.
+    """`answer`, to pioneer, observer and peers: 1 for the right answer, else 0. Other teams are paid together alone.
 
-    Source: CORY, arXiv 2410.06101: r1 and r2, which `algorithm.reward.shared` adds up.
+    Sources: CORY, arXiv 2410.06101: r1 and r2, which `algorithm.reward.shared` adds up. MLPO, arXiv 2507.08960: whether
+    a peer is right decides which tasks the leader learns from (`algorithm.sampler.filter.by=solved`).
     """
 
     terms: tuple[str, ...] = ("answer",)
@@ -18,7 +21,7 @@ class RefineReward:
     def own(self, move: Move) -> Mapping[str, float]:
         world = move.environment
         assert isinstance(world, RefineEnvironment)
-        if move.role not in (PIONEER, OBSERVER):
+        if move.role not in (PIONEER, OBSERVER, PEER):
             return {}
         said = "" if isinstance(move.output, Failure) else move.output.content
         return {"answer": float(world.is_right(world.state.question, said))}

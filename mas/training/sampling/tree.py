@@ -61,16 +61,17 @@ class _TreePlay:
     seed: int
 
     async def decide(self, point: Point) -> Payload:
-        """Draw K, score each on its own clone, record all, commit one."""
+        """Draw K, score each on its own clone, record all, commit one. A role that its team freezes speaks once."""
         options, ledger = self.sampler.options, self.ledger
+        is_frozen = not point.flow.plan.roles[agent_of(point.agent)].spec.trainable
         parent = ledger.parent
         state = digest(point.environment.state_key(), point.flow.key())
         visit = point.flow.visits(point.agent)
         here = derive_seed("decision", self.seed, point.turn, point.agent, visit)
-        seeds = tuple(derive_seed("candidate", here, k) for k in range(options.candidates))
+        seeds = tuple(derive_seed("candidate", here, k) for k in range(1 if is_frozen else options.candidates))
         candidates = await self.sampler.runtime.ask(point, seeds, episode=ledger.id)
         ledger.count(candidates)
-        scored = await self._scores(point, candidates)
+        scored = [self._own(point, candidates[0])] if is_frozen else await self._scores(point, candidates)
         if costs := self.sampler.rewards.cost:
             price = point.flow.plan.roles[agent_of(point.agent)].spec.price
             scored = [terms | cost_terms(costs, one, price) for terms, one in zip(scored, candidates, strict=True)]
@@ -129,11 +130,16 @@ class _TreePlay:
         names = dict.fromkeys(name for terms in outcomes for name in terms)
         return {name: sum(terms.get(name, 0.0) for terms in outcomes) / len(outcomes) for name in names}
 
+    def _own(self, point: Point, candidate: Candidate) -> dict[str, float]:
+        """The candidate's own terms, nothing played on."""
+        sampler = self.sampler
+        return own_terms(sampler.reward, point, point.environment, candidate.payload, None, sampler.rewards.failure)
+
     async def _play_out(self, point: Point, candidate: Candidate, number: int) -> dict[str, float]:
         sampler, seed = self.sampler, derive_seed("play-out", candidate.seed, number)
         flow = point.flow.complete(point.agent, candidate.payload)
         if sampler.options.lookahead == "action" and not flow.finished:
-            return own_terms(sampler.reward, point, point.environment, candidate.payload, None, sampler.rewards.failure)
+            return self._own(point, candidate)
         seat = flow.plan.seat_of[agent_of(point.agent)]
         world, paid, turn = point.environment.clone(), Ledger(id="", task=""), point.turn
         decide, guests = _PlayOut(sampler.runtime, self.ledger, seed).decide, sampler.guests(seed)
