@@ -150,16 +150,17 @@ RECIPES: dict[str, Recipe] = {
     "flow_grpo": Recipe(
         title="Flow-GRPO (AgentFlow)",
         paper="2510.05592",
-        does="Only the planner is trained; the episode's outcome is the advantage of each of its turns.",
-        differs="trajectories weigh equally in statistics and loss, as the paper has it and its code does not",
-        scenario="plan_path",
+        does="Planner, executor, verifier and generator over one memory; only the planner learns, by one outcome.",
+        differs="the loop begins with the verifier; outcomes by a rule, not by a judge; trajectories weigh equally in "
+        "statistics and loss, as the paper has it and its code does not",
+        scenario="workflow",
     ),
     "matpo": Recipe(
         title="MATPO",
         paper="2510.04678",
-        does="One policy plays planner and workers; only planners are compared, workers inherit.",
-        differs="set weights of the scenario's own terms to 0 for the paper's reward; see the page",
-        scenario="delegate",
+        does="One policy plays a planner that calls workers over several turns, and them; they inherit its advantage.",
+        differs="a worker searches once; no final summary; no entropy bonus",
+        scenario="subagents",
     ),
     "gigpo": Recipe(
         title="GiGPO",
@@ -259,9 +260,10 @@ RECIPES: dict[str, Recipe] = {
     "mlpo": Recipe(
         title="MLPO (How to Train a Leader)",
         paper="2507.08960",
-        does="One trained leader over frozen peers, candidates of one prompt compared by the mean alone.",
-        differs="proposals are drawn anew for each decision; no supervised stage before it; max_length 8 tokens",
-        scenario="plan_path",
+        does="A leader that hears frozen peers is trained on tasks that these do not solve anyway, by the mean alone.",
+        differs="one round of proposals, drawn anew for each task; no supervised stage before it; max_length 8 tokens; "
+        "the tiny base does not learn it reliably",
+        scenario="refine",
     ),
     "aepo": Recipe(
         title="AEPO",
@@ -410,25 +412,31 @@ RECIPES: dict[str, Recipe] = {
     "pilotrl": Recipe(
         title="PilotRL (AdaPlan)",
         paper="2508.00344",
-        does="The executor learns to follow plans, then the planner to make better ones, then both together.",
-        differs="lengths of the stages are ours; candidates of one prompt are compared, by the scenario's rewards and "
-        "not by a judge's; the team's other roles stay as they are",
-        scenario="plan_path",
+        does="The executor is paid for following plans, then the planner for the outcome of its plans, then both.",
+        differs="lengths of the stages are ours; rules in place of judges; an adapter for each role",
+        scenario="workflow",
+    ),
+    "replan": Recipe(
+        title="Replan (plans as state)",
+        paper="",
+        does="A typed plan is kept in the episode's state, carried out step by step, and revised where a step fails.",
+        scenario="workflow",
     ),
     "hiersearch": Recipe(
         title="HierSearch",
         paper="2508.08088",
-        does="The workers that search learn first, then the planner and whoever answers, over them.",
-        differs="lengths of the stages are ours; leaves learn inside the team; one kind of search, and no refiner of "
-        "what it finds; candidates of one prompt are compared",
-        scenario="delegate",
+        does="A local and a web search agent learn first, by what they find; then the planner, behind a refiner.",
+        differs="lengths of the stages are ours; search agents are asked by the untrained planner; a frozen refiner by "
+        "prompt; one call at a time",
+        scenario="subagents",
     ),
     "owl": Recipe(
         title="OWL (Optimized Workforce Learning)",
         paper="2505.23885",
-        does="Only the planner is trained, by the better and the worse of its plans; workers can be others later.",
-        differs="on-policy pairs in every step, labelled by the reward; no supervised stage before it; no coordinator",
-        scenario="delegate",
+        does="Only the planner is trained, by the better and worse of its own; a coordinator assigns calls to workers.",
+        differs="on-policy pairs in every step, labelled by the reward; no supervised stage before it; coordinator and "
+        "workers are frozen",
+        scenario="subagents",
     ),
     "tool_learner": Recipe(
         title="Small LLMs Are Weak Tool Learners",
@@ -438,12 +446,11 @@ RECIPES: dict[str, Recipe] = {
         "the optimiser's state is copied, too",
         scenario="tool_use",
     ),
-    "hrpo": Recipe(
-        title="HRPO (MasHost)",
-        paper="2506.08507",
+    "action_grpo": Recipe(
+        title="Action GRPO",
+        paper="",
         does="Beside the comparison of episodes, each action has what it was paid by itself.",
-        differs="the formula and its weight are our reading of the abstract; actions are turns of a fixed team, no "
-        "edits of its graph; own terms count in the episode's reward, too",
+        differs="HRPO of MasHost (arXiv 2506.08507) also builds the team's graph, which this does not",
         scenario="plan_path",
         needs="several turns",
     ),

@@ -21,7 +21,7 @@ def test_one_algorithm_says_what_it_sets_and_how_to_run_it(mas: Callable[..., An
     shown = mas("algorithms", "matpo").out
     assert "arXiv 2510.04678" in shown
     assert "algorithm.advantage.inherit=planner" in shown
-    assert "mas train scenario=delegate algorithm=matpo" in shown
+    assert "mas train scenario=subagents algorithm=matpo" in shown
     assert f"Status: {LEARNED['matpo']}; docs/algorithms/matpo.md" in shown
 
 

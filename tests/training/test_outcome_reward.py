@@ -71,7 +71,7 @@ async def test_a_scenarios_own_terms_count_again_with_source_terms() -> None:
     [
         (["algorithm=at_grpo"], "compares parts: write sampler.mode=parallel"),
         (["algorithm=gdpo"], "advantage.components compares named terms"),
-        (["algorithm=hrpo"], "value=own is what roles are paid of their own"),
+        (["algorithm=action_grpo"], "value=own is what roles are paid of their own"),
         (["algorithm=spa_rl"], "is an own term"),
         (["algorithm=oprl", "algorithm.reward.weights={goal: 2}"], "pays no named term; weigh it with"),
     ],

@@ -196,7 +196,7 @@ async def test_a_task_filter_without_frozen_members_who_answer_says_so(base_for:
 
 
 def test_an_action_has_what_it_was_paid_by_itself_and_not_the_team_s_pay_once_more() -> None:
-    options = load_config(["algorithm=hrpo", "scenario=plan_path"]).algorithm
+    options = load_config(["algorithm=action_grpo", "scenario=plan_path"]).algorithm
     actions = [[0.2, -0.1], [0.0, 0.3], [0.1, 0.1], [-0.2, 0.0]]
     outcomes = [1.0, 0.0, 1.0, 0.0]
     turns = [
@@ -215,7 +215,7 @@ def test_an_action_has_what_it_was_paid_by_itself_and_not_the_team_s_pay_once_mo
 
 
 async def test_turns_of_one_episode_differ_by_half_of_their_own_rewards(base_for: BaseFor) -> None:
-    words = ("scenario=plan_path", "scenario.options.walls=0", "algorithm=hrpo", "train.steps=1", *FEW)
+    words = ("scenario=plan_path", "scenario.options.walls=0", "algorithm=action_grpo", "train.steps=1", *FEW)
     _, seen = await trained(base_for("plan_path", SKILLED), *words, "train.tasks_per_step=2")
     turns = turns_of(seen.episodes[0])
     rewards, mean = load_config(list(words)).algorithm.reward, dict[str, float]()
