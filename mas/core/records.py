@@ -86,6 +86,18 @@ class Line(msgspec.Struct, frozen=True, kw_only=True):
     failure: str | None = None
 
 
+class Scene(msgspec.Struct, frozen=True, kw_only=True):
+    """What a world looks like, and what the team did for it to look so, both as people read them.
+
+    Attributes:
+        turn: after which team turn; -1: at the beginning, where `event` is empty.
+    """
+
+    turn: int
+    event: str
+    world: str
+
+
 class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     """One try to get an agent's output, where the first did not succeed; or to compensate it.
 
@@ -113,6 +125,7 @@ class Episode(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         turns: every generation that may be trained, losing candidates included.
         lines: the committed conversation.
+        scenes: the world at the beginning and after each team turn; empty: nobody wanted to see it.
         rewards: summed environment components of the committed play.
         measures: what else the environment tells about it (`mas.core.environment.Measured`), never trained.
         loops: of the committed play, each loop of the team, `SOURCE-TARGET`: how often it was taken in each team turn.
@@ -144,6 +157,7 @@ class Episode(msgspec.Struct, frozen=True, kw_only=True):
     attempts: tuple[Attempt, ...] = ()
     measures: Mapping[str, float] = {}
     loops: Mapping[str, tuple[int, ...]] = {}
+    scenes: tuple[Scene, ...] = ()
     answer_logprobs: tuple[float, ...] = ()
     entity_rate: float | None = None
     opponent: str = ""

@@ -54,16 +54,17 @@ _STYLE = {
 }
 
 
-def draw_chart(chart: Chart, *, prefix: str) -> str:
+def draw_chart(chart: Chart, *, prefix: str, looks: Sequence[int] | None = None) -> str:
     """One `<svg>` with the chart's curves, bands and seeds; the page draws the legend.
 
     Args:
         prefix: start of every id in it, unique on the page.
+        looks: the number of each curve's colour and dash; None: they are counted.
     """
     with drawing_style(_STYLE):
         figure = Figure(figsize=(5.4, 3.1), layout="constrained")
         axes = figure.add_subplot()
-        for number, series in enumerate(chart.series):
+        for number, series in zip(looks or range(len(chart.series)), chart.series, strict=True):
             _draw_series(axes, series, number)
         axes.set_xlabel(_short(chart.x_label))
         axes.set_ylabel(_short(chart.y_label))

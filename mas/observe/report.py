@@ -5,7 +5,9 @@ forbids scripts and all loading. See `mas.observe.report_records` for what a pag
 """
 
 import base64
+from collections.abc import Sequence
 from importlib import resources
+from itertools import count
 from pathlib import Path
 
 import jinja2
@@ -13,6 +15,7 @@ import msgspec
 from markupsafe import Markup
 
 from mas.core.errors import RunDirectoryError
+from mas.core.naming import agent_of
 from mas.observe.atomic import write_text_atomic
 from mas.observe.charts import draw_bars, draw_chart, series_colour, series_dash
 from mas.observe.progress import format_number
@@ -67,19 +70,31 @@ def render_report(report: Report) -> str:
     template = environment.from_string(resources.files("mas.observe").joinpath("report.html").read_text("utf-8"))
     return template.render(
         report=report,
-        charts=[_drawn(chart, f"chart{number}") for number, chart in enumerate(report.curves)],
+        charts=[_drawn(chart, f"chart{number}", _looks(chart, report)) for number, chart in enumerate(report.curves)],
         tables=[_tabled(table, f"bars{number}") for number, table in enumerate(report.tables)],
         agent_colours=_agent_colours(report),
         graph=_as_image(report.graph_svg),
     )
 
 
-def _drawn(chart: Chart, prefix: str) -> _Drawn:
+def _drawn(chart: Chart, prefix: str, looks: Sequence[int]) -> _Drawn:
     legend = tuple(
         _Key(name=series.name, colour=series_colour(number), dash=series_dash(number), last=_last(series))
-        for number, series in enumerate(chart.series)
+        for number, series in zip(looks, chart.series, strict=True)
     )
-    return _Drawn(chart=chart, svg=Markup(draw_chart(chart, prefix=prefix)), legend=legend)
+    return _Drawn(chart=chart, svg=Markup(draw_chart(chart, prefix=prefix, looks=looks)), legend=legend)
+
+
+def _roles(report: Report) -> dict[str, int]:
+    """The number of each role's colour."""
+    return {role: number for number, role in enumerate(dict.fromkeys(report.roles.values()))}
+
+
+def _looks(chart: Chart, report: Report) -> list[int]:
+    """The look of each curve: a role's is its own on the whole page, the others take those that no role has."""
+    roles = _roles(report)
+    others = count(len(roles))
+    return [roles[series.name] if series.name in roles else next(others) for series in chart.series]
 
 
 def _last(series: Series) -> str:
@@ -94,10 +109,13 @@ def _tabled(table: BaselineTable, prefix: str) -> _Tabled:
 
 
 def _agent_colours(report: Report) -> dict[str, str]:
-    """One colour per agent, the same in every conversation of the page."""
+    """One colour per agent: its role's, or one of its own if it has none; the same in every conversation."""
     sides = (side for pair in report.conversations for side in (pair.before, pair.after))
     agents = dict.fromkeys(line.agent for side in sides for line in side.lines)
-    return {agent: series_colour(number) for number, agent in enumerate(agents)}
+    roles = _roles(report)
+    others = count(len(roles))
+    role_of = {agent: report.roles.get(agent_of(agent)) for agent in agents}
+    return {agent: series_colour(next(others) if role is None else roles[role]) for agent, role in role_of.items()}
 
 
 def _as_image(svg: str | None) -> str | None:

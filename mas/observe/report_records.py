@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from mas.core.records import Line
+from mas.core.records import Line, Scene
 from mas.observe.results import SUCCESS, best_arms, read_results
 
 
@@ -98,14 +98,14 @@ class Conversation(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         label: when it was, such as `before training`.
         outcome: how it ended, in words; `is_success` colours it, None leaves it plain.
-        answers: what happened after a turn, by the turn's number.
+        scenes: the world at the beginning and after each turn, with what the team did; none where none were kept.
     """
 
     label: str
     lines: tuple[Line, ...]
     outcome: str
     is_success: bool | None = None
-    answers: Mapping[int, str] = {}
+    scenes: tuple[Scene, ...] = ()
 
 
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):
@@ -120,6 +120,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     """All that one page says; a part that is empty or None gets no section.
 
     Attributes:
+        roles: agent -> role; a role has one colour on the whole page, in curves as in conversations.
         numbers: large, first on the page; `headline`: sentences under them.
         graph_svg: a whole `<svg>` document; shown as an image, so that nothing in it can run or load.
         graph_mermaid: source text of the same graph, to copy.
@@ -128,6 +129,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 
     title: str
     subtitle: str = ""
+    roles: Mapping[str, str] = {}
     numbers: tuple[KeyNumber, ...] = ()
     headline: tuple[str, ...] = ()
     curves: tuple[Chart, ...] = ()

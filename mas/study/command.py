@@ -54,7 +54,7 @@ def curves(
 
 def demo(out: StudyDir = Path("runs/demo")) -> None:
     """Train the four-role team on plan_path, with a small study beside it: minutes on two cores, no network."""
-    _study(load_study("demo"), out, f"mas demo --out {out}")
+    _study(load_study("demo"), out, ["mas", "demo"])
 
 
 def study(
@@ -68,10 +68,12 @@ def study(
         raise ConfigError(f"study {name!r} is a preset: only `mas study {ABLATION}` takes overrides and --seeds")
     options = ablation(overrides or [], seeds or 3) if name == ABLATION else load_study(name)
     given = [*(overrides or []), *([] if seeds is None else ["--seeds", str(seeds)])]
-    _study(options, out, shlex.join(["mas", "study", name, *given, "--out", str(out)]))
+    _study(options, out, ["mas", "study", name, *given])
 
 
-def _study(options: StudyOptions, out: Path, command: str) -> None:
+def _study(options: StudyOptions, out: Path, words: list[str]) -> None:
+    """Run a study; its page says how to do it again in a new directory: in this one it has been done."""
     from mas.study.run import run_study
 
-    run_study(out, options, command=command, console=Console())
+    command, again = (shlex.join([*words, "--out", path]) for path in (str(out), f"{out}-again"))
+    run_study(out, options, command=command, console=Console(), again=again)

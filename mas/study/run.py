@@ -41,7 +41,9 @@ _PLAYED = ",".join(PLAYED)
 """Part of what a chain was asked: chains without the arms of today are worked through again."""
 
 
-def run_study(directory: Path, study: StudyOptions, *, command: str, console: Console) -> dict[str, Any]:
+def run_study(
+    directory: Path, study: StudyOptions, *, command: str, console: Console, again: str = ""
+) -> dict[str, Any]:
     """Work through a study; its main run is the reference arm of the first case's seed 0, in `directory/train`.
 
     Returns:
@@ -81,7 +83,7 @@ def run_study(directory: Path, study: StudyOptions, *, command: str, console: Co
     for name, chart in arm_charts(runs).items():
         drawn = curves_svg([chart], names=tuple(preset_of(arm) for arm in BASELINES), columns=1)
         write_text_atomic(directory / "curves" / f"{name}.svg", drawn)
-    write_study_page(directory / "report.html", summary, runs, main.report(chains[0]), command)
+    write_study_page(directory / "report.html", summary, runs, main.report(chains[0]), again or command)
     for measure, found in tables.items():
         if found:
             console.print(success_table(found, title=f"{measure} on held-out tasks, greedy", told=measure))

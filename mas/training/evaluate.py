@@ -25,6 +25,8 @@ Progress = Callable[[int, int], None]
 """(tasks played, tasks) -> nothing."""
 Script = Callable[[Environment, Random], Mapping[str, str] | None]
 """What each seat that must move does, drawing from a generator; None: it cannot tell."""
+SHOWN_TASKS = 24
+"""Held-out tasks whose greedy episodes are kept at every evaluation of a training: the same ones, before and after."""
 _TOGETHER = 1024
 """Tasks that are played at the same time."""
 
@@ -72,6 +74,7 @@ async def evaluate(
     seed: int = 0,
     split: Split = "eval",
     progress: Progress = lambda done, of: None,
+    scenes: int = 0,
 ) -> Evaluation:
     """Play the first `tasks` tasks of a split, greedy at temperature 0, sampled as the roles say at None.
 
@@ -80,6 +83,7 @@ async def evaluate(
 
     Args:
         progress: told after every task.
+        scenes: of so many tasks, the first, the record holds what their worlds looked like.
 
     Raises:
         Halted: the team was told to stop.
@@ -100,6 +104,7 @@ async def evaluate(
                 scenario.task(split, index),
                 derive_seed("evaluate", seed, index),
                 temperature=temperature,
+                has_scenes=index < scenes,
             )
             for index in range(begin, min(begin + _TOGETHER, tasks))
         ]

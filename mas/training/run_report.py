@@ -11,7 +11,7 @@ import yaml
 from mas.config.load import overrides_of
 from mas.config.options import Config
 from mas.core.errors import RunDirectoryError
-from mas.core.records import Line
+from mas.core.records import Line, Scene
 from mas.graph.draw import mermaid, svg
 from mas.graph.plan import Plan
 from mas.observe.curves import curve
@@ -37,15 +37,21 @@ def build_report(run: Path, config: Config, plan: Plan) -> Report:
     return Report(
         title=f"{name}: {config.algorithm.name}",
         subtitle=f"team {plan.spec.name} of {', '.join(plan.agents)}; base {config.model.path}",
+        roles=plan.spec.members(),
         numbers=_numbers(lines, config),
         headline=_headline(lines, config),
         curves=_charts(lines, plan),
         conversations=_comparisons(read_lines(run / "samples.jsonl")),
         graph_svg=svg(plan),
         graph_mermaid=mermaid(plan),
-        command=shlex.join(["mas", "train", *overrides_of(config)]),
+        command=shlex.join(["mas", "train", *overrides_of(_again(config))]),
         configuration=yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True),
     )
+
+
+def _again(config: Config) -> Config:
+    """The same run in a directory of its own: in this one it has been done, and the command would add nothing."""
+    return config.model_copy(update={"run_dir": f"{config.run_dir}-again"})
 
 
 def _values(lines: _Lines, metric: str) -> list[float]:
@@ -140,6 +146,7 @@ def _conversation(sample: Mapping[str, Any], label: str) -> Conversation:
     return Conversation(
         label=label,
         lines=tuple(msgspec.convert(sample["lines"], list[Line])),
+        scenes=tuple(msgspec.convert(sample.get("scenes", []), list[Scene])),
         outcome=f"{outcome} ({rewards})" if rewards else outcome,
         is_success=sample["success"],
     )

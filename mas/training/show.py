@@ -15,13 +15,12 @@ from mas.core.records import Attempt, Episode, Line
 from mas.graph.plan import Plan
 from mas.runtime.events import Setting
 from mas.runtime.flow import Flow
-from mas.runtime.play import team_action
 from mas.runtime.point import Point
 from mas.runtime.runlog import RunLog
 from mas.training.crew import Players
 from mas.training.gates import gates, loops_of
 from mas.training.murmur import Murmur
-from mas.training.sampling.ledger import Ledger
+from mas.training.sampling.ledger import Ledger, turn_text
 from mas.training.sampling.single import SingleDecision
 
 _COLOURS = ("cyan", "yellow", "magenta", "blue", "green", "bright_red")
@@ -112,18 +111,8 @@ class _Story:
 
     def turn(self, turn: int, flow: Flow, step: Step) -> None:
         """What the team did, and what came of it."""
-        action = team_action(flow)
-        rewards = "  ".join(f"{name} {value:+g}" for name, value in self._paid(flow, step).items() if value)
-        rewards = rewards or "no reward"
-        did = f"does {action!r}" if action else "passes"
-        illegal = " (not legal)" if step.illegal else ""
-        self._console.print(Text(f"turn {turn}: the team {did}{illegal}: {rewards}", style="bold"))
+        self._console.print(Text(turn_text(turn, flow, step), style="bold"))
         self.world(f"after turn {turn}")
-
-    def _paid(self, flow: Flow, step: Step) -> dict[str, float]:
-        ledger = Ledger(id="", task="")
-        ledger.on_turn(0, flow, step)
-        return ledger.rewards
 
     def end(self, episode: Episode) -> None:
         """How it ended."""

@@ -26,7 +26,7 @@ from mas.serving.weights import AdapterWeights
 from mas.training.adapters import TrainableAdapters
 from mas.training.checkpoint import Progress, list_checkpoints
 from mas.training.crew import Crew, Opening, Players, check_trainable, open_crew
-from mas.training.evaluate import Evaluation, evaluate
+from mas.training.evaluate import SHOWN_TASKS, Evaluation, evaluate
 from mas.training.experience.library import Library
 from mas.training.late_terms import FILE as LATE
 from mas.training.late_terms import LateTerms, find_judge
@@ -196,7 +196,7 @@ class Trainer:
     async def _evaluate(self, crew: Players, watcher: Watcher) -> None:
         self.trainable.cast(crew, None)
         tasks, seed = self.config.train.eval_tasks, self.config.train.seed
-        greedy = await evaluate(crew.runtime, self.scenario, tasks, temperature=0.0, seed=seed)
+        greedy = await evaluate(crew.runtime, self.scenario, tasks, temperature=0.0, seed=seed, scenes=SHOWN_TASKS)
         watcher.on_evaluation(self.progress.step, "greedy", greedy)
         sampled = await evaluate(crew.runtime, self.scenario, tasks, temperature=None, seed=seed)
         watcher.on_evaluation(self.progress.step, "sampled", sampled)

@@ -12,18 +12,16 @@ from mas.observe.jsonl import JsonLines
 from mas.observe.metrics import MetricsLog
 from mas.observe.progress import TrainingProgress
 from mas.training.collapse import CollapseWatch
-from mas.training.evaluate import Evaluation
+from mas.training.evaluate import SHOWN_TASKS, Evaluation
 
-SHOWN_TASKS = 24
-"""Held-out tasks whose greedy conversations are kept at every evaluation: the same ones, before and after."""
 _SHOWN_EPISODES = 2
 
 
 class RunWatcher:
     """Satisfies `mas.training.trainer.Watcher`. Use as a context manager.
 
-    `samples` gets `{"step", "source", "task", "success", "status", "cause", "rewards", "lines", "attempts"}` each, with
-    `source` one of `training`, `greedy` and `sampled`; and what was learned as text, with the source `editor`.
+    `samples` gets `{"step", "source", "task", "success", "status", "cause", "rewards", "lines", "scenes", "attempts"}`
+    each. `source` is `training`, `greedy` or `sampled`; or `editor`, which tells what was learned as text.
     """
 
     def __init__(self, config: Config, title: str, metrics: MetricsLog, samples: JsonLines, console: Console) -> None:
@@ -84,7 +82,7 @@ class RunWatcher:
         self._samples.append(step, {"source": "editor", **note})
 
     def _keep(self, step: int, source: str, episode: Episode) -> None:
-        fields = ("task", "success", "status", "cause", "rewards", "lines", "attempts")
+        fields = ("task", "success", "status", "cause", "rewards", "lines", "scenes", "attempts")
         self._samples.append(step, {"source": source, **{name: getattr(episode, name) for name in fields}})
 
 

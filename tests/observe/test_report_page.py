@@ -1,5 +1,8 @@
 """The page as text, and as a real browser shows it (where one is installed)."""
 
+import html
+import json
+import re
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -7,11 +10,12 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from threading import Thread
 
+import msgspec
 import pytest
 from matplotlib.image import imread
 
 from mas.core.errors import RunDirectoryError
-from mas.core.records import Line
+from mas.core.records import Line, Scene
 from mas.observe.report import render_report, write_report
 from mas.observe.report_records import (
     Chart,
@@ -33,7 +37,14 @@ def conversation(label: str, text: str, *, is_success: bool) -> Conversation:
         Line(turn=1, agent="executor", prompt="", text=""),
     )
     return Conversation(
-        label=label, lines=lines, outcome="ended", is_success=is_success, answers={0: "the tool said no"}
+        label=label,
+        lines=lines,
+        outcome="ended",
+        is_success=is_success,
+        scenes=(
+            Scene(turn=-1, event="", world="a world at the beginning"),
+            Scene(turn=0, event="the team does 'x'", world=f"the tool said no {text}"),
+        ),
     )
 
 
@@ -58,8 +69,11 @@ def report(address: str = "https://evil.example") -> Report:
 
 def test_a_page_says_all_that_the_report_does_with_the_numbers_first() -> None:
     page = render_report(report())
-    parts = ["It learns", "0.12", "0.97", "97 of 100", "training step", "two_hop", "task 7", "no step parsed",
-             "the tool said no", "(nothing)", "data:image/svg+xml", "graph LR", "mas train", "note:"]  # fmt: skip
+    parts = [
+        "It learns", "0.12", "0.97", "97 of 100", "training step", "two_hop", "task 7", "a world at the beginning",
+        "no step parsed", "the team does &#39;x&#39;", "the tool said no", "(nothing)", "data:image/svg+xml",
+        "graph LR", "mas train", "note:",
+    ]  # fmt: skip
     places = [page.index(part, page.index("<main>")) for part in parts]
     assert places == sorted(places)
 
@@ -69,6 +83,37 @@ def test_texts_of_models_are_escaped_everywhere() -> None:
     assert "<script" not in page
     assert "<img src='" not in page
     assert page.count("&lt;script&gt;document.title=") >= 5
+
+
+def colour_of(page: str, name: str) -> set[str]:
+    """The colours of a role's curves in legends, and of the agent's lines."""
+    legends = re.findall(rf"border-top-color: ([^\"]+)\"></i>{name}<b>", page)
+    return {*legends, *re.findall(rf"--agent: ([^\"]+)\">\s*<div class=\"who\">{name} ", page)}
+
+
+def test_a_role_has_one_colour_in_all_curves_and_conversations() -> None:
+    """Charts in which a role is missing, or stands elsewhere, do not pass its colour on to another."""
+    of = {name: Series(name=name, xs=(0, 1), ys=(0.1, 0.5)) for name in ("planner", "executor", "team", "greedy")}
+    charts = [("planner", "executor"), ("executor",), ("team", "executor", "planner"), ("greedy",)]
+    page = render_report(
+        msgspec.structs.replace(
+            report(),
+            roles={"planner": "planner", "executor": "executor"},
+            curves=tuple(
+                Chart(title=str(names), x_label="x", y_label="y", series=tuple(of[name] for name in names))
+                for names in charts
+            ),
+        )
+    )
+    found = [colour_of(page, name) for name in ("planner", "executor", "team", "greedy")]
+    assert found == [{"var(--series-0)"}, {"var(--series-1)"}, {"var(--series-2)"}, {"var(--series-2)"}]
+    drawn = re.findall(r"stroke: var\(--series-(\d)\)", page)
+    assert list(dict.fromkeys(drawn)) == ["0", "1", "2"], "the curves themselves have these colours, too"
+
+
+def test_agents_of_one_role_have_its_colour() -> None:
+    page = render_report(msgspec.structs.replace(report(), roles={"x": "first", "planner": "p", "executor": "p"}))
+    assert colour_of(page, "planner") == {"var(--series-1)"} == colour_of(page, "executor")
 
 
 def test_an_empty_report_is_a_page_with_its_title_and_no_section() -> None:
@@ -128,6 +173,8 @@ def listener() -> Iterator[Listener]:
 
 def browse(page: Path, *options: str) -> str:
     command = ["chromium", "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars",
+               "--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update",
+               "--disable-sync",
                f"--user-data-dir={page.parent / 'profile'}", *options, page.as_uri()]  # fmt: skip
     return subprocess.run(command, capture_output=True, text=True, check=True, timeout=100).stdout
 
@@ -149,6 +196,60 @@ def test_the_listener_would_notice_a_page_that_loads_something(tmp_path: Path, l
     page.write_text(f"<img src='{listener.address}/text.png'>")
     browse(page, "--dump-dom")
     assert listener.asked == ["/text.png"]
+
+
+FRAME = """<!doctype html><meta charset="utf-8">
+<iframe style="border: 0; height: 900px" srcdoc="{page}"></iframe><pre></pre>
+<script>
+const frame = document.querySelector("iframe"), found = [];
+frame.onload = () => {{
+  const page = frame.contentDocument, all = (within, names) => [...within.querySelectorAll(names)];
+  all(page, "details").forEach(part => {{ part.open = true; }});
+  for (const width of [375, 500, 600, 680, 768, 1200]) {{
+    frame.style.width = `${{width}}px`;
+    const say = (what, by) => {{ if (by > 1) found.push(`${{width}}: ${{what}} by ${{by}}`); }};
+    const root = page.documentElement;
+    say("page", root.scrollWidth - root.clientWidth);
+    const right = part => Math.round(part.getBoundingClientRect().right);
+    for (const card of all(page, ".card"))
+      for (const part of all(card, "table, .value, figure, .talk, .world"))
+        say(part.tagName, right(part) - right(card));
+    for (const part of all(page, ".scroll, .value")) say(part.className, part.scrollWidth - part.clientWidth);
+  }}
+  document.querySelector("pre").textContent = `measured ${{JSON.stringify(found)}}`;
+}};
+</script>"""
+
+
+def overflows(page: str, folder: Path) -> list[str]:
+    """What does not fit into its card, its table or the page at several widths, as a browser lays it out."""
+    (folder / "frame.html").write_text(FRAME.format(page=html.escape(page)))
+    seen = browse(folder / "frame.html", "--window-size=1400,1000", "--virtual-time-budget=5000", "--dump-dom")
+    (measured,) = re.findall(r"<pre>measured (.*?)</pre>", seen)
+    found: list[str] = json.loads(html.unescape(measured))
+    return found
+
+
+@needs_browser
+def test_tables_and_numbers_fit_into_their_cards_at_every_width(tmp_path: Path) -> None:
+    arms = {
+        "team_at_grpo": {"mean": 0.9712, "std": 0.0213, "seeds": [1, 2, 3, 4, 5], "tokens": 1_250_000},
+        "leader_alone with what it learned": {"mean": 0.5, "std": 0.1, "seeds": [1, 2, 3], "tokens": 12},
+    }
+    page = render_report(
+        msgspec.structs.replace(
+            report(),
+            numbers=(KeyNumber(label="tokens", before="12,345,678", after="123,456,789"),) * 5,
+            tables=baseline_tables({"plan_path": arms}, told="exploitability"),
+        )
+    )
+    assert overflows(page, tmp_path) == []
+
+
+@needs_browser
+def test_the_measure_would_notice_what_does_not_fit(tmp_path: Path) -> None:
+    page = "<div class='card' style='width: 300px'><div class='scroll'><table style='width: 400px'></table></div></div>"
+    assert "500: TABLE by 100" in overflows(page, tmp_path)
 
 
 @needs_browser

@@ -4,6 +4,7 @@ import io
 import json
 import multiprocessing
 import os
+import shlex
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -13,15 +14,19 @@ import pytest
 import torch
 from rich.console import Console
 
-from mas.config.load import load_config
+from mas.config.load import load_config, load_run_config
 from mas.config.options import Config
 from mas.core.errors import CheckpointError, ConfigError, ModelError, RunDirectoryError, TrainingError
 from mas.core.scenario import Scenario
+from mas.graph.find import find_team
+from mas.graph.plan import compile_team
 from mas.observe.jsonl import JsonLines
 from mas.observe.metrics import read_metrics
+from mas.roles import build_roles
 from mas.scenarios import build_scenario
 from mas.serving.model import BaseModel
 from mas.training.run import train_in_directory
+from mas.training.run_report import build_report
 
 SHORT = (
     "scenario=relay", "train.steps=4", "train.tasks_per_step=2", "train.eval_tasks=3", "train.eval_every=2",
@@ -113,6 +118,25 @@ def test_a_run_leaves_metrics_samples_checkpoints_events_and_peft_adapters(unint
     assert [path.name for path in sorted((uninterrupted / "checkpoints").iterdir())] == ["step-000002", "step-000004"]
     assert list((uninterrupted / "tensorboard").glob("events*"))
     assert set(adapters(uninterrupted)) == {f"{role}/adapter_model.safetensors" for role in ("planner", "executor")}
+
+
+def test_the_report_of_a_run_shows_the_world_and_reproduces_it_in_a_new_directory(uninterrupted: Path) -> None:
+    """As `mas run` prints it: the world at the beginning, and after each turn with what the team did."""
+    config = load_run_config(uninterrupted)
+    scenario = build_scenario(config.scenario)
+    spec = find_team(scenario, config.algorithm.team)
+    report = build_report(uninterrupted, config, compile_team(spec, build_roles(spec)))
+    environment = scenario.environment()
+    environment.reset(scenario.task("eval", 0))
+    (pair,) = (pair for pair in report.conversations if pair.title == "task eval-0")
+    for talk in (pair.before, pair.after):
+        assert [scene.turn for scene in talk.scenes] == [-1, *dict.fromkeys(line.turn for line in talk.lines)]
+        assert talk.scenes[0].world == environment.render() != ""
+        assert all(scene.event.startswith(f"turn {scene.turn}: the team ") for scene in talk.scenes[1:])
+    assert report.roles == {"planner": "planner", "executor": "executor"}
+    again = load_config(shlex.split(report.command)[2:])
+    assert again.run_dir == f"{uninterrupted}-again"
+    assert again.model_copy(update={"run_dir": config.run_dir}) == config
 
 
 def test_exported_adapters_are_those_of_the_last_checkpoint(uninterrupted: Path) -> None:

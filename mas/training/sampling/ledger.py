@@ -9,10 +9,11 @@ from mas.core.environment import Environment, Step, Task, Tooled, measures_of
 from mas.core.errors import MasError
 from mas.core.messages import Action, Failure, Payload
 from mas.core.naming import agent_of
-from mas.core.records import Attempt, Episode, Line, Turn
+from mas.core.records import Attempt, Episode, Line, Scene, Turn
 from mas.core.reward import Move, Reward, check_finite
 from mas.runtime.agents import Candidate
 from mas.runtime.flow import Flow
+from mas.runtime.play import team_action
 from mas.runtime.point import Point
 from mas.training.gates import loops_of
 from mas.training.rewards import FAILURE, OWN
@@ -39,6 +40,7 @@ class Ledger:
     attempts: list[Attempt] = field(default_factory=list)
     loops: dict[str, list[int]] = field(default_factory=dict)
     has_guests: bool = False
+    scenes: list[Scene] = field(default_factory=list)
 
     @classmethod
     def open(cls, task: Task, seed: int) -> Self:
@@ -74,6 +76,10 @@ class Ledger:
         """A line of somebody who is not of the team; it costs nothing here, and is nobody's turn."""
         self.has_guests = True
         self.lines.append(Line(turn=turn, agent=name, prompt="", text=text))
+
+    def look(self, environment: Environment, turn: int = -1, event: str = "") -> None:
+        """Keep what the world looks like now, for people."""
+        self.scenes.append(Scene(turn=turn, event=event, world=environment.render()))
 
     def on_turn(self, turn: int, flow: Flow, step: Step) -> None:
         """A team turn was committed: add what the environment paid.
@@ -121,8 +127,20 @@ class Ledger:
             passes=self.passes,
             attempts=tuple(self.attempts),
             loops={name: tuple(taken) for name, taken in self.loops.items()},
+            scenes=tuple(self.scenes),
             **outcome,
         )
+
+
+def turn_text(turn: int, flow: Flow, step: Step) -> str:
+    """What the team did in a turn and what the environment paid for it, for people."""
+    ledger = Ledger(id="", task="")
+    ledger.on_turn(turn, flow, step)
+    action = team_action(flow)
+    rewards = "  ".join(f"{name} {value:+g}" for name, value in ledger.rewards.items() if value) or "no reward"
+    did = f"does {action!r}" if action else "passes"
+    illegal = " (not legal)" if step.illegal else ""
+    return f"turn {turn}: the team {did}{illegal}: {rewards}"
 
 
 def failure_cause(payload: Payload) -> str | None:

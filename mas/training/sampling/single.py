@@ -2,15 +2,16 @@
 
 from dataclasses import dataclass
 
-from mas.core.environment import Environment, Task
+from mas.core.environment import Environment, Step, Task
 from mas.core.errors import MasError
 from mas.core.messages import Payload
 from mas.core.records import Episode
 from mas.core.seeds import derive_seed
 from mas.runtime.agents import Candidate
+from mas.runtime.flow import Flow
 from mas.runtime.point import Point
 from mas.runtime.team import TeamRuntime
-from mas.training.sampling.ledger import Ledger
+from mas.training.sampling.ledger import Ledger, turn_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,24 +36,45 @@ class SingleDecision:
 
 
 async def play_once(
-    runtime: TeamRuntime, environment: Environment, task: Task, seed: int, *, temperature: float | None = None
+    runtime: TeamRuntime,
+    environment: Environment,
+    task: Task,
+    seed: int,
+    *,
+    temperature: float | None = None,
+    has_scenes: bool = False,
 ) -> Episode:
     """One episode without training records; temperature 0 is greedy, None each role's own.
 
     It is played in step, so that it does not depend on who was quick. A task that cannot be played to its end is a
-    record with status `failed`.
+    record with status `failed`. `has_scenes`: the record holds what the world looked like, for people.
     """
     ledger = Ledger.open(task, seed)
-    return await play_decided(runtime, environment, task, ledger, SingleDecision(runtime, ledger, seed, temperature))
+    decide = SingleDecision(runtime, ledger, seed, temperature)
+    return await play_decided(runtime, environment, task, ledger, decide, has_scenes=has_scenes)
 
 
 async def play_decided(
-    runtime: TeamRuntime, environment: Environment, task: Task, ledger: Ledger, decide: SingleDecision
+    runtime: TeamRuntime,
+    environment: Environment,
+    task: Task,
+    ledger: Ledger,
+    decide: SingleDecision,
+    *,
+    has_scenes: bool = False,
 ) -> Episode:
     """One episode in which `decide` says what is committed and writes it into the ledger; see `play_once`."""
+
+    def on_turn(turn: int, flow: Flow, step: Step) -> None:
+        ledger.on_turn(turn, flow, step)
+        if has_scenes:
+            ledger.look(environment, turn, turn_text(turn, flow, step))
+
     try:
         environment.reset(task)
-        await runtime.play(ledger.id, environment, decide, ledger.on_turn, on_attempt=ledger.on_attempt, in_step=True)
+        if has_scenes:
+            ledger.look(environment)
+        await runtime.play(ledger.id, environment, decide, on_turn, on_attempt=ledger.on_attempt, in_step=True)
     except MasError as error:
         return ledger.failed(error)
     return ledger.close(environment, ())
