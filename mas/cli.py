@@ -9,7 +9,7 @@ import shlex
 import sys
 import time
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 import yaml
@@ -270,3 +270,33 @@ def show_config(overrides: Overrides = None) -> None:
 
     plan_tasks(config, scenario, arm_builder(config))
     typer.echo(yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True), nl=False)
+
+
+_PANELS = {
+    "Look": ("scenarios", "algorithms", "graph", "config", "play"),
+    "Train and measure": ("train", "eval", "run", "report", "curves", "timeline", "export", "base"),
+    "Compare": ("demo", "study", "league", "bench"),
+    "Serve and spread": ("serve", "agent", "stop", "broker", "deadletters", "sandbox"),
+}
+"""Commands of the help, in the order of use."""
+
+
+def _arrange() -> None:
+    """Put every command into its panel, in order. A command in none stands last, under `Commands`."""
+    places = {name: (panel, number) for panel, names in _PANELS.items() for number, name in enumerate(names)}
+    order = list(_PANELS)
+
+    def name_of(info: Any) -> str:
+        return str(info.name or (info.callback.__name__ if info.callback else info.typer_instance.info.name))
+
+    def place_of(info: Any) -> tuple[int, int]:
+        panel, number = places.get(name_of(info), ("", 0))
+        return (order.index(panel) if panel else len(order), number)
+
+    for infos in (app.registered_commands, app.registered_groups):
+        infos.sort(key=place_of)
+        for info in infos:
+            info.rich_help_panel = places.get(name_of(info), ("Commands", 0))[0]
+
+
+_arrange()

@@ -60,3 +60,10 @@ def test_train_without_a_scenario_starts_nothing_and_lists_them(
     ran = mas("train", "train.steps=1")
     assert (ran.code, "say what is trained" in ran.err, "plan_path" in ran.err) == (2, True, True)
     assert not list(tmp_path.iterdir())
+
+
+def test_help_lists_every_command_in_a_group_and_in_the_order_of_use(mas: Callable[..., Any]) -> None:
+    out = mas("--help").out
+    places = [out.index(f" {text} ") for text in ("Look", "scenarios", "graph", "Train and measure", "train", "eval")]
+    assert places == sorted(places)
+    assert "─ Commands ─" not in out, "every command has a group"
