@@ -23,6 +23,7 @@ LEFT, RIGHT = "p", "q"
 """The facts that each of two clerks, or of two search agents, has in its part of the archive."""
 DIGITS = "0123456789"
 NO_REPORT = "?"
+_ANSWERS = tuple(f"={digit}" for digit in DIGITS)
 
 
 class Called(msgspec.Struct, frozen=True):
@@ -66,7 +67,8 @@ class CallEnvironment(RecordEnvironment[CallState]):
         return {}
 
     def legal(self, seat: str) -> tuple[str, ...] | None:
-        return None
+        """The answers; calls with their reports, which are actions too, are too many to be listed."""
+        return _ANSWERS
 
     def act(self, state: CallState, action: str) -> tuple[CallState, dict[str, float], bool]:
         said = read_joint(action, (PLANNER, *REPORTERS)) or ({SOLO: action} if action else {})
