@@ -8,7 +8,7 @@ import socket
 from pathlib import Path
 
 import pytest
-from attacks import run
+from sandbox_programs import run
 
 import mas
 from mas.sandbox.box import Sandbox

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from attacks import run
+from sandbox_programs import run
 
 from mas.core.errors import SandboxError
 from mas.sandbox.box import Sandbox
