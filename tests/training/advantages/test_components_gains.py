@@ -123,5 +123,5 @@ def test_a_trajectorys_length_gives_its_outcome_no_more_weight(rows: Any) -> Non
 def test_a_trajectory_without_its_start_is_refused() -> None:
     with pytest.raises(ValueError, match=r"trajectories \[1\] have no probability"):
         gain_advantages([[0.0], []], [1.0, 0.0], ["q", "q"])
-    with pytest.raises(ValueError, match="1 trajectories with log-probabilities but 2 outcomes"):
+    with pytest.raises(ValueError, match="1 trajectories with probabilities but 2 outcomes"):
         gain_advantages([[0.0]], [1.0, 0.0], ["q", "q"])
