@@ -26,6 +26,7 @@ class Sampled(Silent):
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 async def test_feedback_is_given_and_success_rises(base_for: BaseFor) -> None:
     config = load_config(["scenario=safe_reply", "algorithm=waltzrl", "train.steps=20", "train.eval_every=5"])
     watcher = Sampled()
