@@ -22,6 +22,8 @@ from mas.serving.tree_attention import tree_attention
 _NAME = "mas_grouped"
 _UNKNOWN = ("softcap", "s_aux", "position_bias")
 """Arguments that change what attention computes."""
+_IGNORED = ("softcap", "s_aux")
+"""Those that torch's attention leaves out without a word."""
 
 
 def group_queries(model: PreTrainedModel) -> None:
@@ -37,6 +39,12 @@ def _grouped(
     module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **options: Any
 ) -> tuple[Tensor, None]:
     """query [N, Q, T, D], key and value [N, H, S, D], mask [N, 1, T, S]; returns [N, T, Q, D]."""
+    for name in _IGNORED:
+        if options.get(name) is not None:
+            raise ModelError(
+                f"its attention has {name!r}, which torch's does not compute: mas would sample from "
+                "and train another model than this one"
+            )
     layout: Layout | None = options.pop("packing", None)
     if layout is not None:
         return _packed(query, key, value, layout, options), None

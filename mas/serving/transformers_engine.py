@@ -15,6 +15,7 @@ import torch
 from mas.core.engine import AdapterRef, Generation, Request
 from mas.core.errors import EngineError
 from mas.serving.decode import Batch, Job
+from mas.serving.decode_check import check_decoding
 from mas.serving.forward import Row, completion_logprobs
 from mas.serving.model import BaseModel
 from mas.serving.publication import AdapterVersion, check_version
@@ -40,6 +41,7 @@ class TransformersEngine:
     reads_files = False
 
     def __init__(self, base: BaseModel) -> None:
+        check_decoding(base)
         self.base = base
         self.tokenizer = base.tokenizer
         self.stop_ids = base.stop_ids

@@ -1,0 +1,96 @@
+"""Families of causal language models, tiny and with random weights: each works as the model itself, or is refused."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM
+
+from mas.config.options import LearnerOptions, LoraOptions, LossOptions, ModelOptions
+from mas.core.errors import ModelError
+from mas.serving.model import load_base
+from mas.serving.tiny import tiny_tokenizer
+from mas.serving.transformers_engine import TransformersEngine
+from mas.training.learner import Learner
+
+DOCS = Path(__file__).parents[2] / "docs" / "serving.md"
+SMALL: dict[str, Any] = {
+    **{"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48},
+    **{"num_key_value_heads": 2, "max_position_embeddings": 256, "initializer_range": 0.2},
+    **{"pad_token_id": 0, "eos_token_id": 1, "bos_token_id": None},
+}
+LATENT = {
+    **{"q_lora_rank": 16, "kv_lora_rank": 16, "qk_rope_head_dim": 8, "qk_nope_head_dim": 8, "v_head_dim": 8},
+    **{"n_routed_experts": 4, "num_experts_per_tok": 2, "n_group": 1, "topk_group": 1, "first_k_dense_replace": 1},
+    "moe_intermediate_size": 16,
+}
+OWN: dict[str, dict[str, Any]] = {
+    **dict.fromkeys(("gemma", "gemma2", "gemma3_text", "qwen3", "qwen3_moe", "gpt_oss"), {"head_dim": 8}),
+    "gemma2 without softcap": {"head_dim": 8, "attn_logit_softcapping": None},
+    "deepseek_v3": LATENT,
+    "opt": {"ffn_dim": 48, "word_embed_proj_dim": 32},
+    "falcon with alibi": {"alibi": True},
+}
+TARGETS = {"phi3": "qkv_proj", "deepseek_v3": "q_b_proj", "gpt2": "c_attn"} | dict.fromkeys(
+    ("gpt_neox", "bloom", "falcon", "falcon with alibi"), "query_key_value"
+)
+WORKS = (
+    *(
+        "llama",
+        "mistral",
+        "qwen2",
+        "qwen3",
+        "qwen3_moe",
+        "gemma",
+        "gemma2 without softcap",
+        "gemma3_text",
+        "phi",
+        "phi3",
+    ),
+    *("olmo2", "smollm3", "granite", "starcoder2", "cohere", "exaone4", "glm4", "mixtral", "gpt_neox", "opt"),
+)
+REFUSED = {
+    "gemma2": "'softcap'",
+    "deepseek_v3": "cannot use models of the architecture 'deepseek_v3'",
+    "bloom": "cannot use models of the architecture 'bloom'",
+    "falcon with alibi": "cannot use models of the architecture 'falcon'",
+    "gpt2": "name no linear layer",
+    "gpt_oss": "when it is packed than alone",
+    "stablelm": "when it is packed than alone",
+}
+
+
+def start(name: str, folder: Path) -> None:
+    """All that is checked of a model before it is sampled from and trained."""
+    tokenizer = tiny_tokenizer()
+    own = OWN.get(name, {})
+    config = AutoConfig.for_model(name.split()[0], **SMALL, vocab_size=len(tokenizer), **own)
+    torch.manual_seed(0)
+    AutoModelForCausalLM.from_config(config).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    lora = LoraOptions(targets=(TARGETS.get(name, "q_proj"),))
+    base = load_base(ModelOptions(path=str(folder), lora=lora))
+    TransformersEngine(base)
+    Learner(base, {"a": base.bank.create(lora, 0)}, LearnerOptions(), LossOptions())
+
+
+@pytest.mark.parametrize("name", WORKS)
+def test_a_family_that_works_decodes_and_learns_as_the_model_itself(name: str, tmp_path: Path) -> None:
+    start(name, tmp_path)
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_family_that_does_not_work_is_one_clear_error_at_the_start(name: str, tmp_path: Path) -> None:
+    with pytest.raises(ModelError) as refused:
+        start(name, tmp_path)
+    assert REFUSED[name] in str(refused.value)
+
+
+def test_the_page_lists_every_family_that_was_tried() -> None:
+    page = DOCS.read_text()
+    works, refused = (
+        next(line for line in page.splitlines() if line.startswith(f"| {word}")) for word in ("works", "refused")
+    )
+    assert [name for name in WORKS if f"`{name}`" not in works] == []
+    assert [name for name in REFUSED if f"`{name}`" not in refused] == []
