@@ -26,7 +26,7 @@ LATENT = {
     "moe_intermediate_size": 16,
 }
 OWN: dict[str, dict[str, Any]] = {
-    **dict.fromkeys(("gemma", "gemma2", "gemma3_text", "qwen3", "qwen3_moe", "gpt_oss"), {"head_dim": 8}),
+    **{name: {"head_dim": 8} for name in ("gemma", "gemma2", "gemma3_text", "qwen3", "qwen3_moe", "gpt_oss")},
     "gemma2 without softcap": {"head_dim": 8, "attn_logit_softcapping": None},
     "deepseek_v3": LATENT,
     "opt": {"ffn_dim": 48, "word_embed_proj_dim": 32},
