@@ -9,7 +9,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from mas.config.options import LearnerOptions, LoraOptions, LossOptions, ModelOptions
 from mas.core.errors import ModelError
-from mas.serving.model import load_base
+from mas.serving.model import BaseModel, load_base
 from mas.serving.tiny import tiny_tokenizer
 from mas.serving.transformers_engine import TransformersEngine
 from mas.training.learner import Learner
@@ -51,7 +51,7 @@ WORKS = (
     *("olmo2", "smollm3", "granite", "starcoder2", "cohere", "exaone4", "glm4", "mixtral", "gpt_neox", "opt"),
 )
 REFUSED = {
-    "gemma2": "'softcap'",
+    "gemma2": "'softcap', which torch's does not compute",
     "deepseek_v3": "cannot use models of the architecture 'deepseek_v3'",
     "bloom": "cannot use models of the architecture 'bloom'",
     "falcon with alibi": "cannot use models of the architecture 'falcon'",
@@ -61,18 +61,27 @@ REFUSED = {
 }
 
 
-def start(name: str, folder: Path) -> None:
-    """All that is checked of a model before it is sampled from and trained."""
+def made(name: str, folder: Path, **more: Any) -> BaseModel:
+    """A model of a family."""
     tokenizer = tiny_tokenizer()
-    own = OWN.get(name, {})
-    config = AutoConfig.for_model(name.split()[0], **SMALL, vocab_size=len(tokenizer), **own)
+    options = {**SMALL, **OWN.get(name, {}), **more}
+    config = AutoConfig.for_model(name.split()[0], **options, vocab_size=len(tokenizer))
     torch.manual_seed(0)
     AutoModelForCausalLM.from_config(config).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
-    lora = LoraOptions(targets=(TARGETS.get(name, "q_proj"),))
-    base = load_base(ModelOptions(path=str(folder), lora=lora))
+    return load_base(ModelOptions(path=str(folder), lora=LoraOptions(targets=(TARGETS.get(name, "q_proj"),))))
+
+
+def learner(base: BaseModel, **options: Any) -> Learner:
+    adapters = {"a": base.bank.create(base.options.lora, 0)}
+    return Learner(base, adapters, LearnerOptions(**options), LossOptions())
+
+
+def start(name: str, folder: Path) -> None:
+    """All that is checked of a model before it is sampled from and trained."""
+    base = made(name, folder)
     TransformersEngine(base)
-    Learner(base, {"a": base.bank.create(lora, 0)}, LearnerOptions(), LossOptions())
+    learner(base)
 
 
 @pytest.mark.parametrize("name", WORKS)
@@ -85,6 +94,20 @@ def test_a_family_that_does_not_work_is_one_clear_error_at_the_start(name: str, 
     with pytest.raises(ModelError) as refused:
         start(name, tmp_path)
     assert REFUSED[name] in str(refused.value)
+
+
+def test_a_softcap_is_not_left_out_without_packing_either(tmp_path: Path) -> None:
+    apart = {"pack": False, "share_prompts": False, "join_turns": False}
+    with pytest.raises(ModelError, match="which torch's does not compute"):
+        learner(made("gemma2", tmp_path), **apart)
+
+
+def test_an_attention_that_leaves_out_a_part_is_found_by_its_numbers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mas.serving.attention._IGNORED", ())
+    with pytest.raises(ModelError, match="'gemma2'.*differ from the model's own by"):
+        TransformersEngine(made("gemma2", tmp_path, attn_logit_softcapping=0.1))
 
 
 def test_the_page_lists_every_family_that_was_tried() -> None:
