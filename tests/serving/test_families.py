@@ -106,7 +106,7 @@ def test_an_attention_that_leaves_out_a_part_is_found_by_its_numbers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("mas.serving.attention._IGNORED", ())
-    with pytest.raises(ModelError, match="'gemma2'.*differ from the model's own by"):
+    with pytest.raises(ModelError, match=r"'gemma2'.*differ from the model's own by"):
         TransformersEngine(made("gemma2", tmp_path, attn_logit_softcapping=0.1))
 
 
