@@ -23,6 +23,8 @@ from mas.core.errors import JournalError, MasError, RemoteError, ReplayError
 from mas.core.messages import Envelope
 
 _COMPARED = ("target", "kind", "payload", "key", "delivery", "episode", "group", "role", "turn", "adapter")
+_MEASURED = {"seconds"}
+"""Fields of a payload that are measured while it is made: they differ between equal runs."""
 
 
 class Exchange(msgspec.Struct, kw_only=True):
@@ -203,7 +205,7 @@ def _compare(envelope: Envelope, record: Record, what: str) -> None:
 
 def _differences(mine: Any, recorded: Any, path: str) -> Iterator[tuple[str, Any, Any]]:
     if isinstance(mine, dict) and isinstance(recorded, dict) and mine.keys() == recorded.keys():
-        for key in mine:
+        for key in mine.keys() - _MEASURED:
             yield from _differences(mine[key], recorded[key], f"{path}.{key}")
     elif isinstance(mine, list) and isinstance(recorded, list) and len(mine) == len(recorded):
         for index, pair in enumerate(zip(mine, recorded, strict=True)):

@@ -19,6 +19,7 @@ from mas.bus.journal import Journal
 from mas.config.options import Config
 from mas.config.peers import check_peers
 from mas.core.environment import Observation
+from mas.core.naming import local_name
 from mas.core.role import Role, View
 from mas.core.scenario import Scenario
 from mas.endpoint.app import build_app
@@ -139,7 +140,7 @@ def speakers(crew: Crew, *, chats: bool) -> dict[str, Speaker]:
     for agent, role in crew.plan.roles.items():
         adapter = crew.adapter_of.get(role.name, role.spec.adapter)
         if adapter is not None and adapter in crew.engine.adapters():
-            seen = environment.observe(role.spec.view or agent)
+            seen = environment.observe(role.spec.view or local_name(agent))
             sharing[adapter].setdefault(role.name, _speaker(role, seen, chats=chats))
     return {adapter: _common(list(roles.values())) for adapter, roles in sharing.items()}
 

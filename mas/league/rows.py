@@ -35,7 +35,8 @@ def member_of(row: RowMapping) -> Member:
     """
     try:
         notes = msgspec.json.decode(row["notes"], type=dict[str, float])
-        return msgspec.convert({**row, "notes": notes}, Member)
+        # Names of columns are a subclass of str here, which msgspec refuses.
+        return msgspec.convert({**{str(name): value for name, value in row.items()}, "notes": notes}, Member)
     except (msgspec.DecodeError, ValueError, TypeError) as error:
         raise ConfigError(
             f"member {row['name']!r} of this league is damaged ({error}): restore the file from a copy; its "

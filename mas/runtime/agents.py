@@ -20,11 +20,11 @@ from mas.core.together import together
 from mas.runtime.aloud import Piece, Tell, generate_aloud
 
 
-class Candidate(msgspec.Struct, frozen=True, kw_only=True):
+class Candidate(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """One generation with what it was asked and what it means.
 
     `role`: who spoke, a stand-in's where one spoke; `choices`: ids of the legal tokens, if listed; `seconds`: that the
-    request took, as measured where it was generated.
+    request took, as measured where it was generated; two candidates may be equal with other seconds.
     """
 
     role: str
@@ -37,6 +37,12 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     seed: int
     choices: tuple[int, ...]
     seconds: float = 0.0
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Candidate):
+            return NotImplemented
+        fields = (name for name in self.__struct_fields__ if name != "seconds")
+        return all(getattr(self, name) == getattr(other, name) for name in fields)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

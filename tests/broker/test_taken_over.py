@@ -11,7 +11,7 @@ import msgspec
 import pytest
 from brokers import Broker, broker, card_topic, needs_mosquitto, to_topic
 from paho.mqtt.publish import single
-from test_spread import agent
+from test_broker_spread import agent
 
 from mas.bus.mqtt_cards import Card
 

@@ -288,7 +288,7 @@ def test_a_corrupt_checkpoint_stops_eval_with_the_file_and_what_to_do(finished: 
     state.write_bytes(state.read_bytes().replace(b"2", b"3", 1))
     ran = mas("eval", str(copy))
     assert ran.code == 2
-    assert "state.json is not what was written; delete" in ran.err
+    assert "state.json is not what was written; `mas train` with the run's options and --from" in ran.err
 
 
 def test_graph_prints_mermaid_and_writes_a_drawing(mas: Mas, tmp_path: Path) -> None:

@@ -140,7 +140,7 @@ BAD = [
     ("scenario=pln_path", "scenario=pln_path: no such scenario. Did you mean 'plan_path'?"),
     (
         "scenario=open_spiel:kuhn_poker",
-        "'open_spiel:kuhn_poker' is the id of a bridge: an environment of another library",
+        "'open_spiel:kuhn_poker' is the id of a bridge, an environment of another library",
     ),
     ("algorithm=grpo", "algorithm=grpo: no such algorithm. Did you mean"),
     ("train.stps=3", "no key 'train.stps' (value 3). Did you mean 'steps'?"),

@@ -301,8 +301,7 @@ async def test_stages_play_the_seats_whose_roles_they_train(kuhn: BaseModel) -> 
 
 
 async def test_seats_that_move_at_once_do_not_see_each_other(kuhn: BaseModel, base_for: Any) -> None:
-    game = "scenario.options.game=rock_paper_scissors"
-    config = config_of(LUCK, game, steps=1)
+    config = config_of(LUCK, "scenario.options.game=rock_paper_scissors", steps=1)
     _, seen = await train(config, base_for(config.scenario.model_dump(), config.model))
     for one in games_of(seen):
         assert sorted(line.agent for line in one.lines) == sorted([one.seat, "opponent.luck"])
@@ -492,9 +491,8 @@ def test_a_start_that_does_not_fit_is_refused(
     trained: Path, base_for: Any, overrides: Sequence[str], message: str
 ) -> None:
     config = config_of(f"train.start='{trained}@2'", *overrides)
-    base = base_for(config.scenario.model_dump(), config.model)
     with pytest.raises(ConfigError, match=message):
-        Trainer(config, build_scenario(config.scenario), base)
+        trainer_of(config, base_for(config.scenario.model_dump(), config.model))
 
 
 def test_the_learner_has_no_adapter_of_an_opponent(trained: Path, kuhn: BaseModel) -> None:

@@ -65,6 +65,7 @@ async def test_all_players_of_a_base_share_it_and_are_answered_in_batches(
 
     async def started(*given: Any) -> Any:
         engines.append(await start_engine(*given))
+        widths.clear()  # of the check that an engine starts with
         return engines[-1]
 
     monkeypatch.setattr(runs, "open_base", lambda *given: opened.append(given) or open_base(*given))

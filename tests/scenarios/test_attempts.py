@@ -173,8 +173,8 @@ def test_guidance_is_shown_to_who_speaks_for_the_team_and_to_nobody_else() -> No
     assert environment.observe("reflector").fields["guidance"] == ""
     environment.step({"team": "secret"})
     shown = {view: "secret" in str(environment.observe(view).fields) for view in environment.spec.views}
-    # these three speak for the teams `team`, `solo` and `thrice`
-    assert {view for view, is_shown in shown.items() if is_shown} == {"refiner", "solo", "third"}
+    # these speak for the teams `team`, `solo`, `thrice` and `led`
+    assert {view for view, is_shown in shown.items() if is_shown} == {"refiner", "solo", "third", "leader"}
     assert "tried" not in environment.observe("generator").fields
 
 
@@ -249,5 +249,5 @@ def test_what_cannot_be_attempted_again_is_refused_with_the_reason(scenario: str
 def test_a_team_that_acts_jointly_is_left_out_where_somebody_reflects() -> None:
     refine = build_scenario(REFINE)
     assert any(team.joint for team in refine.teams.values())
-    assert set(attempted(refine, AttemptOptions(guide="reflector")).teams) == {"team", "solo", "thrice"}
+    assert set(attempted(refine, AttemptOptions(guide="reflector")).teams) == {"team", "solo", "thrice", "led"}
     assert set(attempted(refine, AttemptOptions(guide="environment")).teams) == set(refine.teams)

@@ -206,7 +206,7 @@ async def test_a_running_baseline_survives_a_kill(relay: BaseModel, tmp_path: Pa
 
 async def test_advantages_by_entropy_train(relay: BaseModel) -> None:
     plain, _ = await train(config_of("relay", {}), relay)
-    scaled, _ = await train(config_of("relay", {"advantage": {"uncertainty": {"scale": 2.0}}}), relay)
+    scaled, _ = await train(config_of("relay", {"advantage": {"uncertainty": {"scale": 2.0, "clarity": 0.0}}}), relay)
     assert not torch.equal(weights(plain, "planner"), weights(scaled, "planner"))
 
 

@@ -80,7 +80,7 @@ def test_attention_that_does_not_know_the_layout_is_refused(tmp_path: Path) -> N
 
 def test_attention_that_computes_something_else_is_refused(tmp_path: Path) -> None:
     base = base_of(Gemma2Config(**WINDOWED | {"attn_logit_softcapping": 5.0}), tmp_path)
-    with pytest.raises(ModelError, match="attention with 'softcap' cannot be packed"):
+    with pytest.raises(ModelError, match="its attention has 'softcap', which torch's does not compute"):
         learner_of(base)
 
 
