@@ -50,7 +50,9 @@ def test_every_arm_trains_its_roles_with_the_algorithm_that_was_named() -> None:
 
 
 def test_a_preset_that_trains_one_role_can_be_told_not_to() -> None:
-    study = ablation(["scenario=plan_path", "algorithm=flow_grpo", "algorithm.team=team", "algorithm.roles=[]"], seeds=1)
+    study = ablation(
+        ["scenario=plan_path", "algorithm=flow_grpo", "algorithm.team=team", "algorithm.roles=[]"], seeds=1
+    )
     (case,) = study.cases.values()
     chain = Chain(case="plan_path", options=case, seed=0, eval_tasks=1)
     assert chain.configure("only_verifier").algorithm.roles == ("verifier",)
