@@ -43,10 +43,10 @@ lint: $(TEST)/installed ## Style, types and layers
 	$(TEST)/bin/lint-imports
 
 test: lint mosquitto ## Style, types, layers, and every test at its default cases; under ten minutes on two cores
-	$(PYTEST) $(SIDE_BY_SIDE) --durations-file build/durations.json
+	$(PYTEST) $(SIDE_BY_SIDE) --durations-file=build/durations.json
 
 test-all: lint mosquitto ## The same with every case: nightly, and before a release
-	$(PYTEST) $(SIDE_BY_SIDE) --all --timeout 3600 --durations-file build/durations-all.json
+	$(PYTEST) $(SIDE_BY_SIDE) --all --timeout 3600 --durations-file=build/durations-all.json
 
 games: $(TEST)/installed ## Every game and data set of the bridges, played through; an hour
 	$(PYTEST) $(SIDE_BY_SIDE) --all --timeout 3600 tests/scenarios

@@ -1,6 +1,6 @@
 """What every test takes, as a record: a pytest plugin, loaded by conftest.py.
 
-`--durations-file FILE` writes JSON at the end of the run: the run's totals, every file's cases and seconds, and every
+`--durations-file=FILE` writes JSON at the end of the run: the run's totals, every file's cases and seconds, and every
 test function of half a second or more. CPU seconds count subprocesses that were waited for; unlike wall time they say
 the same on a busy machine. It works under pytest-xdist, too, where workers measure and the controller writes.
 
