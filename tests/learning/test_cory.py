@@ -35,10 +35,9 @@ class Sampled:
 @pytest.mark.slow
 @pytest.mark.matrix("seed", range(3), default=[0])
 async def test_pioneer_and_observer_both_learn(base_for: BaseFor, seed: int) -> None:
-    words = [f"train.seed={seed}", "train.steps=40", "train.eval_every=40", "learner.final_lr=0.1"]
+    words = [f"train.seed={seed}", "train.steps=80", "train.eval_every=80", "learner.final_lr=0.1"]
     config = load_config(["scenario=refine", "algorithm=cory", *words])
     sampled = Sampled()
     await Trainer(config, build_scenario(config.scenario), base_for("refine", ModelOptions())).run(sampled)
-    for before, after in zip(sampled.found[0], sampled.found[40], strict=True):
-        # From 0.62 to 0.85 over three seeds; how good the base is before depends on the processor.
-        assert after > before + 0.05
+    for before, after in zip(sampled.found[0], sampled.found[80], strict=True):
+        assert after > before + 0.1
