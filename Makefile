@@ -51,7 +51,7 @@ test-all: lint mosquitto ## The same with every case: nightly, and before a rele
 games: $(TEST)/installed ## Every game and data set of the bridges, played through; an hour
 	$(PYTEST) $(SIDE_BY_SIDE) --all --timeout 3600 tests/scenarios
 
-chaos: $(TEST)/installed mosquitto ## What must survive when processes and brokers die, ten times each; ten minutes
+chaos: $(TEST)/installed mosquitto ## Kill brokers and processes at ten seeds, and five trainings four times each; fifteen minutes
 	$(PYTEST) --all tests/chaos tests/bus/test_journal_chaos.py tests/runtime/test_resume_chaos.py
 
 mutants: $(TEST)/installed mosquitto ## Whether the default run notices every change of core files that the whole run does

@@ -62,6 +62,17 @@ def write_directory_atomic(path: Path, files: Mapping[str, bytes]) -> None:
     sync_directory(path.parent)
 
 
+def delete_directory(path: Path) -> None:
+    """Delete a directory, which is gone from its name at once: a killed process leaves no part of it there.
+
+    Raises:
+        OSError: it is missing, or its parent is read-only.
+    """
+    hidden = _hidden_sibling(path)
+    path.rename(hidden)
+    shutil.rmtree(hidden)
+
+
 def remove_leftovers(directory: Path) -> int:
     """Delete what killed writers left in `directory` and return how many there were; call it as the only writer."""
     leftovers = sorted(directory.glob(LEFTOVER_PATTERN))

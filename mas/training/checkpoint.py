@@ -7,7 +7,6 @@ to keep: every draw is derived from the run's seed and the step.
 
 import hashlib
 import json
-import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,7 +18,7 @@ import safetensors.torch
 from torch import Tensor
 
 from mas.core.errors import CheckpointError
-from mas.observe.atomic import is_relative, write_directory_atomic
+from mas.observe.atomic import delete_directory, is_relative, write_directory_atomic
 from mas.serving.lora import AdapterBank
 from mas.serving.peft_files import from_directory, to_files
 from mas.serving.weights import AdapterWeights
@@ -81,7 +80,7 @@ def save_checkpoint(
     target = directory / f"step-{progress.step:06d}"
     write_directory_atomic(target, files)
     for old in list_checkpoints(directory)[:-keep]:
-        shutil.rmtree(old)
+        delete_directory(old)
     return target
 
 
@@ -162,8 +161,8 @@ def go_back(directory: Path, step: int) -> list[int]:
         raise CheckpointError(f"{directory} has no checkpoint of step {step}; there are: {there}")
     found = list_checkpoints(directory)
     verify_checkpoint(found[steps.index(step)])
-    for path in found[steps.index(step) + 1 :]:
-        shutil.rmtree(path)
+    for path in reversed(found[steps.index(step) + 1 :]):
+        delete_directory(path)
     return steps[steps.index(step) + 1 :]
 
 

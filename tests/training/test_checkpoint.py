@@ -11,9 +11,17 @@ from parts import SKILLED, make_turn
 
 from mas.config.options import LearnerOptions, LoraOptions, LossOptions
 from mas.core.errors import CheckpointError
+from mas.observe.atomic import remove_leftovers
 from mas.serving.model import BaseModel
 from mas.training.batch import TrainRow, train_rows
-from mas.training.checkpoint import Progress, list_checkpoints, load_checkpoint, save_checkpoint, verify_checkpoint
+from mas.training.checkpoint import (
+    Progress,
+    go_back,
+    list_checkpoints,
+    load_checkpoint,
+    save_checkpoint,
+    verify_checkpoint,
+)
 from mas.training.learner import Learner
 
 NAMES = ("planner", "executor")
@@ -111,6 +119,29 @@ def test_only_the_latest_checkpoints_are_kept(base: BaseModel, tmp_path: Path) -
     assert [path.name for path in list_checkpoints(tmp_path)] == ["step-000010", "step-000011"]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["step-000010", "step-000011"]
     assert verify_checkpoint(list_checkpoints(tmp_path)[-1]).step == 11
+
+
+def test_one_whose_deletion_is_cut_short_is_no_checkpoint_any_more(
+    base: BaseModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def kill(path: Path) -> None:
+        (path / "manifest.json").unlink()
+        raise KeyboardInterrupt
+
+    learner = learner_of(base)
+    for step in (1, 2, 3):
+        save_checkpoint(tmp_path, learner, progress(step), keep=3)
+    monkeypatch.setattr("shutil.rmtree", kill)
+    with pytest.raises(KeyboardInterrupt):
+        save_checkpoint(tmp_path, learner, progress(4), keep=3)
+    assert {path.name for path in tmp_path.glob("step-*")} == {"step-000002", "step-000003", "step-000004"}
+    with pytest.raises(KeyboardInterrupt):
+        go_back(tmp_path, 2)
+    assert [path.name for path in list_checkpoints(tmp_path)] == ["step-000002", "step-000003"]
+    monkeypatch.undo()
+    assert remove_leftovers(tmp_path) == 2
+    assert go_back(tmp_path, 2) == [3]
+    assert {path.name for path in tmp_path.iterdir()} == {"step-000002"}
 
 
 def test_a_checkpoint_of_other_adapters_is_refused(base: BaseModel, saved: Path) -> None:

@@ -1,0 +1,131 @@
+"""`mas train` is killed at random moments and started again until it ends: its files are those of an undisturbed run.
+
+A default run kills one training four times, `make chaos` five of them, 20 times in all.
+"""
+
+import hashlib
+import multiprocessing
+import random
+import signal
+import sys
+import time
+from contextlib import redirect_stderr, redirect_stdout
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+
+import pytest
+import torch
+
+from mas.cli import main
+from mas.observe.metrics import read_metrics
+
+pytestmark = pytest.mark.slow
+KEPT = 2
+ALL = (
+    "train.steps=20", "train.target=null", "train.tasks_per_step=2", "train.eval_tasks=2", "train.eval_every=4",
+    "train.checkpoint_every=2", f"train.keep_checkpoints={KEPT}", "train.sample_every=1",
+    "algorithm.sampler.candidates=2",
+)  # fmt: skip
+RUNS = {
+    "tree": ("scenario=relay",),
+    "critic": ("scenario=relay", "algorithm=ppo"),
+    "replay": ("scenario=relay", "algorithm=arpo", "train.tasks.source=epochs", "train.tasks.count=8"),
+    "exchange": ("scenario=refine", "algorithm=cory"),
+    "opponents": (
+        "scenario=two_player", "algorithm=spiral", "algorithm.opponents.players.solved=cfr:20",
+        "algorithm.opponents.mix='0.5*self+0.5*pfsp:2'",
+    ),
+}  # fmt: skip
+"""Their checkpoints hold different things beside adapters and optimisers: nothing, a critic, successes in store,
+adapters that changed places, how games against others went."""
+ANY_TIME = ("checkpoint", "step", "deleting", "line", "start")
+"""Where a run is killed: at three of these, each of them in three runs, and in its export at the end."""
+WITHIN_S = {"start": 0.3, "step": 0.2, "line": 0.0005, "checkpoint": 0.02, "deleting": 0.001, "export": 0.003}
+"""What a kill waits for, and the most seconds that it comes after it: the life has the directory; it has written lines
+of metrics, or one just now; it writes a checkpoint; there is one more than it keeps; it exports."""
+
+
+def train(words: tuple[str, ...], log: Path) -> None:
+    """`mas train WORDS`."""
+    torch.set_num_threads(1)
+    sys.argv = ["mas", "train", *words]
+    with log.open("w") as output, redirect_stdout(output), redirect_stderr(output):
+        main()
+
+
+def life(words: tuple[str, ...], log: Path) -> BaseProcess:
+    """Such a process, which has loaded its modules."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["mas.cli", "mas.scenarios", "mas.training.run"])
+    process = context.Process(target=train, args=(words, log))
+    process.start()
+    return process
+
+
+def hidden(folder: Path) -> set[str]:
+    return {path.name for path in folder.glob(".*.tmp")}
+
+
+def kill(process: BaseProcess, run: Path, where: str, draw: random.Random) -> bool:
+    """Kill it soon after it has come to `where`; False: it ended first, which only an export is short enough for."""
+    lines, folder = run / "metrics.jsonl", run / ("adapters" if where == "export" else "checkpoints")
+    leftovers = hidden(folder)
+    to_see = {"step": 3, "line": draw.randint(1, 5)}.get(where, 1)
+
+    def state() -> object:
+        if where == "start":
+            return (run / ".lock").read_text() if (run / ".lock").exists() else ""
+        if where in ("step", "line"):
+            return lines.stat().st_size if lines.exists() else 0
+        if where == "deleting":
+            return len(list(folder.glob("step-*"))) > KEPT
+        return bool(hidden(folder) - leftovers)
+
+    last = state()
+    while to_see:
+        assert process.is_alive(), f"it ended before it was killed at: {where}"
+        if (now := state()) != last:
+            last, to_see = now, to_see - 1
+    time.sleep(draw.uniform(0.0, WITHIN_S[where]))
+    process.kill()
+    process.join()
+    assert process.exitcode == -signal.SIGKILL or where == "export"
+    return process.exitcode == -signal.SIGKILL
+
+
+def written(run: Path) -> dict[str, object]:
+    """Every file of a run and what is in it, without how long things took and where the run is."""
+    files: dict[str, object] = {
+        str(path.relative_to(run)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in run.rglob("*")
+        if path.is_file() and path.parent.name != "tensorboard" and path.name not in (".lock", "config.yaml")
+    }
+    files["metrics.jsonl"] = [line | {"seconds": None} for line in read_metrics(run / "metrics.jsonl")]
+    return files
+
+
+def left(run: Path) -> str:
+    """What a killed process left, for the record."""
+    steps = sorted(path.name.removeprefix("step-") for path in run.glob("checkpoints/step-*"))
+    partial = sum(len(hidden(folder)) for folder in (run, run / "checkpoints", run / "adapters"))
+    step = max((line["step"] for line in read_metrics(run / "metrics.jsonl")), default=0)
+    return f"at step {step}, checkpoints {' '.join(steps) or '-'}, {partial} partly written"
+
+
+@pytest.mark.matrix("name", RUNS, default=["tree"])
+def test_a_training_that_is_killed_again_and_again_leaves_the_files_of_one_that_was_not(
+    tmp_path: Path, name: str, small_overrides: tuple[str, ...]
+) -> None:
+    words, draw = (*RUNS[name], *ALL, *small_overrides), random.Random(name)
+    log, run, whole = tmp_path / "log", tmp_path / "run", tmp_path / "whole"
+    undisturbed = life((*words, f"run_dir={whole}"), log)
+    undisturbed.join()
+    assert undisturbed.exitcode == 0, log.read_text()
+    first = list(RUNS).index(name)
+    for where in [*(ANY_TIME * 2)[first : first + 3], "export"]:
+        was_killed = kill(life((*words, f"run_dir={run}"), log), run, where, draw)
+        print(f"{name}: {'killed' if was_killed else 'ended'} at {where}: {left(run)}")
+    last = life((*words, f"run_dir={run}"), log)
+    last.join()
+    assert last.exitcode == 0, log.read_text()
+    assert written(run) == written(whole)
