@@ -151,6 +151,44 @@ async def test_an_expired_letter_that_was_sent_again_is_not_delivered_a_second_t
         assert adds_up(bus)
 
 
+async def test_an_id_stays_known_once_its_message_was_received_even_if_it_expires_later(sender):
+    clock = Clock()
+    bus = MemoryBus(clock=clock)
+    async with bus.subscribe("b") as inbox:
+        first = note(sender, "x", deadline=105.0)
+        await bus.publish(first)
+        inbox.nack(await inbox.receive())
+        clock.time_s = 105.0
+        assert bus.statistics().expired == 1
+        await bus.publish(Envelope(id=first.id, kind="note", source="a", target="b", payload=first.payload))
+        counts = bus.statistics()
+    assert (counts.duplicates, counts.waiting) == (1, 0)
+
+
+async def test_a_timer_that_fires_before_the_clock_waits_for_the_rest(sender, monkeypatch):
+    clock = Clock()
+    bus = MemoryBus(clock=clock)
+    timers: list[tuple[float, tuple]] = []
+
+    def fire() -> None:
+        _, (callback, *arguments) = timers[-1]
+        callback(*arguments)
+
+    async with bus.subscribe("b") as inbox:
+        await bus.publish(note(sender, "x"))
+        taken = await inbox.receive()
+        with monkeypatch.context() as patch:
+            patch.setattr(asyncio.get_running_loop(), "call_later", lambda delay, *call: timers.append((delay, call)))
+            inbox.nack(taken, delay_s=5.0)
+            clock.time_s = 102.0
+            fire()
+            assert [delay for delay, _ in timers] == [5.0, 3.0]
+            clock.time_s = 105.0
+            fire()
+            assert len(timers) == 2
+        assert await next_text(inbox) == "x"
+
+
 async def test_more_than_the_bound_of_delayed_messages_die_and_name_the_bound(sender):
     bus = MemoryBus(limits=Limits(delayed=1))
     async with bus.subscribe("b") as inbox:

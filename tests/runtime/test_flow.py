@@ -425,6 +425,26 @@ def test_the_action_of_members_who_act_together_leaves_out_what_did_not_parse(
     assert action is None or read_joint(action, ("left", "right")) is not None
 
 
+@pytest.mark.parametrize(("last", "action"), [(Action(text="b"), Action(text="b")), (NOTHING, None)])
+def test_the_action_of_a_seat_is_the_last_that_its_agent_said(last: Payload, action: Action | None) -> None:
+    edges = ["start -> judge", "judge -> one", "one -> judge loop 1", "one -> done", "start -> two", "two -> done"]
+    spec = TeamSpec.model_validate(
+        {
+            "name": "seated",
+            "roles": {"judge": {"type": "verifier"}, "one": {"type": "executor"}, "two": {"type": "executor"}},
+            "seats": {"first": "one", "second": "two"},
+            "edges": edges,
+            "output": "one",
+        }
+    )
+    flow = Flow.start(compile_team(spec, build_roles(spec)), ("first",))
+    for payload in (Action(text="a"), last):
+        flow = say(flow, "judge", "accept")
+        assert flow.seat_action("first") is None, "the turn is not over"
+        flow = flow.begin("one").complete("one", payload)
+    assert flow.seat_action("first") == action
+
+
 def test_a_joint_action_is_read_only_from_an_object_of_texts_by_known_agents() -> None:
     assert read_joint(joint_action({"left": "a"}), ("left", "right")) == {"left": "a"}
     for action in ("", "a", "[]", "{}", '{"left": 1}', '{"other": "a"}', '{"left": "a"', "[" * 5000, "\ud800"):

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from mas.core.errors import TrainingError
 from mas.training.losses.penalty import kl_penalty
-from mas.training.losses.policy import kl
+from mas.training.losses.policy import kl, outside_share
 from mas.training.losses.ratios import segment_mean
 from mas.training.losses.tokens import Signals
 
@@ -136,6 +136,11 @@ def test_clip_fraction_counts_where_a_bound_changes_the_gradient(surrogate: str,
     signals = signals_of([0.5, -0.5, 0.5, -0.5, 0.1], [1.0, 1.0, -1.0, -1.0, 1.0], rows=range(5))
     losses = losses_of(signals, surrogate=surrogate)
     assert losses.values["clip_fraction"].tolist() == shares
+
+
+def test_a_ratio_on_its_bound_is_inside() -> None:
+    ratio_J = torch.tensor([0.4375, 0.5, 1.0, 1.25, 1.3125])
+    assert outside_share(ratio_J, clip_low=0.5, clip_high=0.25).tolist() == [1, 0, 0, 0, 1]
 
 
 def test_metrics_carry_no_gradient_and_the_loss_does() -> None:

@@ -61,6 +61,15 @@ def test_what_has_no_history_is_not_smoothed() -> None:
     assert losses_of(banded(9.0, 0.0, 0.0), **options).loss_J.tolist() == pytest.approx([-0.9])
 
 
+def test_smoothing_needs_the_option_a_history_and_a_weight() -> None:
+    asked: dict[str, Any] = {"entropy": 0.1, "smoothing": SmoothingOptions()}
+    whole = banded(9.0, 1.0, 0.5)
+    assert "smoothing" in losses_of(whole, **asked).values
+    for signals in (replace(whole, usual_J=None), replace(whole, smoothing_J=None)):
+        assert "smoothing" not in losses_of(signals, **asked).values
+    assert "smoothing" not in losses_of(whole, entropy=0.1).values
+
+
 def test_a_history_is_read_before_it_is_written_and_goes_on(base: BaseModel) -> None:
     learner = learner_of(base)
     rows = batch_of(
