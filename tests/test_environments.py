@@ -53,6 +53,7 @@ TESTED = [
     ".venv-test uninstall torchvision torchaudio torchcodec triton",
     ".venv-test install .[reasoning-gym]",
     ".venv-test install .[textworld]",
+    ".venv-test install .[jaxmarl]",
 ]
 needs_cpu_build = pytest.mark.skipif(shutil.which("nvidia-smi") is not None, reason="a GPU has no CPU build of vLLM")
 

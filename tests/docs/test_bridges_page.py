@@ -8,15 +8,16 @@ import pytest
 from pages import blocks, read
 
 from mas.scenarios.bridges import PREFIX, open_bridge
+from mas.scenarios.bridges.jaxmarl_games import GAMES as JAXMARL
 from mas.scenarios.bridges.open_spiel_games import GAMES as OPEN_SPIEL
 from mas.scenarios.bridges.pettingzoo_games import GAMES as PETTINGZOO
 
 PAGE = "docs/bridges.md"
-PACKAGES = {"open_spiel": "pyspiel", "pettingzoo": "pettingzoo"}
+PACKAGES = {"jaxmarl": "jaxmarl", "open_spiel": "pyspiel", "pettingzoo": "pettingzoo"}
 
 
 @pytest.mark.skipif(
-    not all(map(find_spec, PACKAGES.values())), reason="OpenSpiel and PettingZoo are not both installed"
+    not all(map(find_spec, ("pyspiel", "pettingzoo"))), reason="OpenSpiel and PettingZoo are not both installed"
 )
 def test_the_examples_on_games_run(capsys: pytest.CaptureFixture[str]) -> None:
     ours = [block.text for block in blocks(PAGE, "python") if re.search("open_spiel|pettingzoo", block.text)]
@@ -43,6 +44,10 @@ def test_the_page_counts_the_games_and_lists_those_of_pettingzoo() -> None:
     assert {f"pettingzoo:{name}" for name in PETTINGZOO} == set(
         re.findall(r"^\| `(pettingzoo:\w+/\w+_v\d)`", text, re.M)
     )
+    assert f"{len(JAXMARL)} environments" in text
+    listed = set(re.findall(r"`jaxmarl:([\w/]+)`", text))
+    assert {name for name in JAXMARL if not name.startswith("overcooked/")} < listed
+    assert all(f"`{name.partition('/')[2]}`" in text for name in JAXMARL if name.startswith("overcooked/"))
     for name, game in PETTINGZOO.items():
         if name.startswith(("classic/chess", "classic/go")):
             assert f"{game.longest} moves" in text

@@ -13,6 +13,7 @@ from textarena_list import said
 
 from mas.core.environment import Environment, Observation, Step, Task
 from mas.scenarios.bridges import PREFIX, open_bridge
+from mas.scenarios.bridges.jaxmarl_games import GAMES as JAXMARL_GAMES
 from mas.scenarios.bridges.open_spiel_games import GAMES
 from mas.scenarios.bridges.pettingzoo_games import GAMES as PETTINGZOO_GAMES
 from mas.scenarios.bridges.reasoning_gym import known_datasets
@@ -20,6 +21,7 @@ from mas.scenarios.bridges.textarena import known_games
 from mas.scenarios.bridges.textworld import SIZES
 
 IDS: Mapping[str, tuple[str, Iterable[str]]] = {
+    "jaxmarl": ("jaxmarl", JAXMARL_GAMES),
     "open_spiel": ("pyspiel", GAMES),
     "pettingzoo": ("pettingzoo", PETTINGZOO_GAMES),
     "textarena": ("textarena", known_games().tested),
@@ -58,6 +60,7 @@ KINDS = (
     *("textarena:2048-v0-raw", "textarena:GuessTheNumber-v0-raw", "textarena:ConnectFour-v0-raw"),
     *("textarena:KuhnPoker-v0-raw", "textarena:ThreePlayerIPD-v0-raw", "textarena:SecretMafia-v0-raw"),
     *("reasoning_gym:basic_arithmetic", "reasoning_gym:maze", "textworld:small"),
+    "jaxmarl:switch_riddle",
 )
 every_id = pytest.mark.matrix("bridged", EVERY_ID, default=KINDS, indirect=True)
 

@@ -1,5 +1,7 @@
 """Bridged ids are trained: every role gets turns, rewards and a gradient, whatever the kind of game."""
 
+from importlib.util import find_spec
+
 import pytest
 from conftest import SMALL, BaseFor
 
@@ -18,10 +20,12 @@ pytest.importorskip("pyspiel")
         ("open_spiel:matrix_coordination", ("algorithm=parallel_grpo",)),
         ("open_spiel:catch", ()),
         ("pettingzoo:classic/leduc_holdem_v4", ("algorithm=spiral", "algorithm.policy=per_role")),
+        ("jaxmarl:switch_riddle", ("algorithm=parallel_grpo",)),
     ],
 )
 async def test_a_bridged_id_is_trained_by_name(base_for: BaseFor, name: str, words: tuple[str, ...]) -> None:
-    pytest.importorskip("pettingzoo")
+    if (package := name.partition(":")[0]) != "open_spiel" and find_spec(package) is None:
+        pytest.skip(f"{package} is not installed")
     few = ("train.steps=1", "train.tasks_per_step=4", "train.eval_tasks=2", "train.eval_every=0")
     config = load_config(["scenario=bridge", f"scenario.options.id={name}", *words, *few, "learner.minibatches=1"])
     config = config.model_copy(update={"model": SMALL})

@@ -8,6 +8,7 @@ from mas.core.errors import ConfigError
 from mas.core.naming import did_you_mean
 
 PREFIX = {
+    "jaxmarl": "mas.scenarios.bridges.jaxmarl",
     "open_spiel": "mas.scenarios.bridges.open_spiel",
     "pettingzoo": "mas.scenarios.bridges.pettingzoo",
     "reasoning_gym": "mas.scenarios.bridges.reasoning_gym",
