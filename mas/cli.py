@@ -23,6 +23,7 @@ from mas.broker.command import broker
 from mas.bus.command import deadletters
 from mas.bus.record import JOURNAL_NAME, journal_at
 from mas.config.load import load_run_config
+from mas.config.options import SMOLLM2
 from mas.core.errors import ConfigError, Halted, MasError, RunDirectoryError
 from mas.core.printable import printable
 from mas.evaluating import evaluate
@@ -210,8 +211,15 @@ def graph(
 
 @app.command()
 def base(overrides: Overrides = None) -> None:
-    """Make the tiny base of a scenario, or of all that have demonstrations; it is kept in the cache."""
+    """Make a base model and keep it in the cache: the tiny base of scenario=NAME (of all without one), or smollm2."""
     given = overrides or []
+    began = time.perf_counter()
+    if given == [SMOLLM2]:
+        from mas.serving.smollm import smollm2
+
+        path = smollm2(lambda text: typer.echo(text, err=True))
+        typer.echo(f"{SMOLLM2}\t{path}\t{time.perf_counter() - began:.1f} s")
+        return
     names = [name for name, entry in SCENARIOS.items() if entry.is_demonstrated]
     is_chosen = any(word.lstrip("+").partition("=")[0].partition(".")[0] == "scenario" for word in given)
     wanted = [configured([*given, *more]) for more in ([[]] if is_chosen else [[f"scenario={n}"] for n in names])]

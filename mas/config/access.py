@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from mas.config.options import Config
+from mas.config.options import BUILT_IN_MODELS, Config
 from mas.config.servers import ServerOptions
 from mas.config.stored import read_stored
 from mas.core.errors import RunDirectoryError
@@ -139,7 +139,7 @@ def _servers(config: Config) -> Iterator[Access]:
 
 
 def _model(path: str, run: Path | None) -> Iterator[Access]:
-    if path != "tiny" and not is_inside(path, run):
+    if path not in BUILT_IN_MODELS and not is_inside(path, run):
         yield _loading(path, "model.path", "model")
 
 

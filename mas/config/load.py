@@ -1,10 +1,10 @@
 """A configuration from the command line: presets by Hydra, values checked by the option models.
 
-Merged in this order, later wins: defaults of `mas.config.options`, scenario, algorithm and engine preset, what the
-algorithm's recipe sets of its scenario's options, command line.
-`scenario=NAME`, `algorithm=NAME` and `engine=NAME` choose presets; everything else is `dotted.key=value` in Hydra's
-grammar. Without `scenario=`, `scenario.name=NAME` chooses the preset of that name, or none where there is none; without
-`algorithm=`, `algorithm.name=NAME` chooses likewise, and beside it is a label of one's own.
+Merged in this order, later wins: defaults of `mas.config.options`, scenario, algorithm, engine and model preset, what
+the algorithm's recipe sets of its scenario's options, command line.
+`scenario=NAME`, `algorithm=NAME`, `engine=NAME` and `model=NAME` choose presets; everything else is `dotted.key=value`
+in Hydra's grammar. Without `scenario=`, `scenario.name=NAME` chooses the preset of that name, or none where there is
+none; without `algorithm=`, `algorithm.name=NAME` chooses likewise, and beside it is a label of one's own.
 Leaves out on purpose: sweeps, deletions and Hydra's own settings. A scenario's own options are checked by the scenario.
 """
 
@@ -34,7 +34,7 @@ from mas.config.trust import check_stored
 from mas.core.errors import ConfigError, RunDirectoryError
 from mas.core.naming import did_you_mean
 
-GROUPS = ("scenario", "algorithm", "engine")
+GROUPS = ("scenario", "algorithm", "engine", "model")
 _PRESETS = "mas.conf"
 
 
@@ -87,7 +87,7 @@ def load_run_config(run: Path, overrides: Sequence[str] = (), *, uses: Collectio
         if override.key_or_group in GROUPS:
             raise ConfigError(
                 f"{override.input_line!r}: a run keeps its {override.key_or_group}; "
-                f"change single values such as {override.key_or_group}.name=NAME, or train a new run"
+                f"change single values such as {_example(override.key_or_group)}, or train a new run"
             )
     values = {override.key_or_group: _plain_value(override) for override in parsed}
     for override in parsed:
@@ -99,6 +99,10 @@ def load_run_config(run: Path, overrides: Sequence[str] = (), *, uses: Collectio
         config = config.model_copy(update={"algorithm": config.algorithm.model_copy(update={"team": str(kept)})})
     check_stored(config, run, named, uses)
     return config
+
+
+def _example(group: str) -> str:
+    return "model.path=NAME" if group == "model" else f"{group}.name=NAME"
 
 
 def _plain_value(override: Override) -> Any:

@@ -75,17 +75,23 @@ class AdapterOptions(Options):
     targets: Targets | None = None
 
 
+TINY = "tiny"
+SMOLLM2 = "smollm2"
+BUILT_IN_MODELS = (TINY, SMOLLM2)
+"""Values of `model.path` that mas makes into a directory of its cache."""
+
+
 class ModelOptions(Options):
     """The one base model of all roles.
 
     `lora` is what every adapter is like, `adapters` what some are like instead, by the adapter's name.
-    `path` is `tiny`, a directory or a hub id. `prompts`: `compact` templates suit base models, `chat` uses the
-    model's chat template, `auto` chats where there is one. `max_batch` sequences decode together at most,
+    `path` is `tiny`, `smollm2`, a directory or a hub id. `prompts`: `compact` templates suit base models, `chat` uses
+    the model's chat template, `auto` chats where there is one. `max_batch` sequences decode together at most,
     and no more than are `max_batch_tokens` if each is as long as the longest: the key-value cache holds
     about twice that.
     """
 
-    path: str = "tiny"
+    path: str = TINY
     tiny: TinyOptions = TinyOptions()
     lora: LoraOptions = LoraOptions()
     adapters: dict[str, AdapterOptions] = Field(default_factory=dict)

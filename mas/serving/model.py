@@ -8,13 +8,14 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig, PreTrainedModel
 from transformers.utils.logging import disable_progress_bar
 
-from mas.config.options import ModelOptions
+from mas.config.options import SMOLLM2, ModelOptions
 from mas.core.errors import ModelError
 from mas.serving.attention import group_queries
 from mas.serving.check import Limits
 from mas.serving.lora import AdapterBank
 from mas.serving.norms import quicken_norms
 from mas.serving.slots import Attention
+from mas.serving.smollm import smollm2
 from mas.serving.tokenizer import HubTokenizer
 
 _NO_CODE = {"trust_remote_code": False}
@@ -75,10 +76,10 @@ def load_base(options: ModelOptions, path: str | Path | None = None) -> BaseMode
     """Load a causal language model; `path` overrides `options.path` (where the tiny base lies).
 
     Raises:
-        ModelError: the path is no model directory, or the hub id cannot be had.
+        ModelError: the path is no model directory, or the model cannot be downloaded.
     """
-    source = str(path or options.path)
-    text = load_text(options, path)
+    source = _source(options, path)
+    text = load_text(options, source)
     device = _device(options.device)
     try:
         dtype = getattr(torch, options.dtype)
@@ -102,9 +103,9 @@ def load_text(options: ModelOptions, path: str | Path | None = None) -> ModelTex
     """Load all of a model but its weights; `path` overrides `options.path`.
 
     Raises:
-        ModelError: the path is no model directory, or the hub id cannot be had.
+        ModelError: the path is no model directory, or the model cannot be downloaded.
     """
-    source = str(path or options.path)
+    source = _source(options, path)
     _check_source(source)
     disable_progress_bar()  # type: ignore[no-untyped-call]  # transformers annotates in part
     try:
@@ -149,6 +150,12 @@ def _device(name: str) -> torch.device:
     return torch.device(name)
 
 
+def _source(options: ModelOptions, path: str | Path | None) -> str:
+    """What transformers loads: a directory or a hub id."""
+    named = path or options.path
+    return str(smollm2() if named == SMOLLM2 else named)
+
+
 def _check_source(source: str) -> None:
     path = Path(source)
     looks_local = path.exists() or source.startswith((".", "/", "~")) or source.count("/") > 1
@@ -157,7 +164,7 @@ def _check_source(source: str) -> None:
     wanted = "a directory with config.json, the weights (*.safetensors) and the tokenizer files"
     if not path.is_dir():
         problem = "is a file" if path.exists() else "does not exist"
-        raise ModelError(f"model directory {source!r} {problem}; needed: {wanted}, or a hub id, or 'tiny'")
+        raise ModelError(f"model directory {source!r} {problem}; needed: {wanted}, a hub id, 'tiny' or 'smollm2'")
     if not (path / "config.json").is_file():
         held = sorted(child.name for child in path.iterdir())[:8]
         raise ModelError(f"model directory {source!r} has no config.json (it holds {held}); needed: {wanted}")

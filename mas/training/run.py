@@ -15,7 +15,7 @@ from rich.console import Console
 
 from mas.config.access import accesses_of, class_access
 from mas.config.load import load_run_config
-from mas.config.options import Config
+from mas.config.options import SMOLLM2, TINY, Config
 from mas.config.trust import remember, trusted_path
 from mas.core.blocking import run_blocking
 from mas.core.errors import MasError, RunDirectoryError
@@ -30,6 +30,7 @@ from mas.observe.metrics import MetricsLog
 from mas.observe.run_directory import RunDirectory
 from mas.serving.model import BaseModel, load_base
 from mas.serving.peft_files import to_files
+from mas.serving.smollm import smollm2
 from mas.training.checkpoint import checkpoint_steps, go_back, list_checkpoints
 from mas.training.compare import untrained
 from mas.training.crew import Opening, check_engine, check_trainable
@@ -197,8 +198,10 @@ def _train(trainer: Trainer, run: RunDirectory, step: int | None, console: Conso
 
 
 def open_base(config: Config, scenario: Scenario, note: Note) -> BaseModel:
-    """The base model that all roles share; the tiny one is made first if it is not in the cache."""
-    if config.model.path != "tiny":
+    """The base model that all roles share; a built-in one is made first if it is not in the cache."""
+    if config.model.path == SMOLLM2:
+        return load_base(config.model, smollm2(note))
+    if config.model.path != TINY:
         return load_base(config.model)
 
     def on_progress(step: int, total: int, loss: float) -> None:
