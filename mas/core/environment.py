@@ -128,6 +128,14 @@ class Measured(Protocol):
 
 
 @runtime_checkable
+class Varied(Protocol):
+    """What an environment has beside `Environment` whose tasks are of several games."""
+
+    def game_name(self) -> str:
+        """The game of this episode. Pure."""
+
+
+@runtime_checkable
 class Answered(Protocol):
     """What an environment has beside `Environment` where a task has one right answer."""
 
@@ -177,6 +185,11 @@ def anchor_of(environment: Environment) -> str:
     Source: GiGPO, arXiv 2505.10978, section 4.2: anchor states, which episodes of one task meet again and again.
     """
     return environment.anchor() if isinstance(environment, Anchored) else environment.state_key()
+
+
+def world_of(environment: Environment) -> str:
+    """The name of the game that is played: of this episode where an environment is `Varied`, else of all."""
+    return environment.game_name() if isinstance(environment, Varied) else environment.spec.name
 
 
 def measures_of(environment: Environment) -> dict[str, float]:

@@ -13,9 +13,11 @@ from mas.core.errors import ConfigError
 from mas.core.naming import did_you_mean
 from mas.scenarios import build_scenario, find_scenario
 from mas.scenarios.bridges import PREFIX, open_bridge
+from mas.scenarios.two_player.games import SEVERAL as SEVERAL
 
-STYLE, WORDS, GAME = "style", "words", "game"
-"""Options of scenarios that are known here: how views read, in words for people and external models, and which game."""
+STYLE, WORDS, GAME, MARKED = "style", "words", "game", "marked"
+"""Options of scenarios that are known here: how views read, in words for people and external models, which game, and
+whether views in letters say so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,10 +34,11 @@ class World:
     open: Callable[[], Environment]
     scenario: ScenarioOptions | None = None
 
-    def styled(self, style: object) -> ScenarioOptions:
-        """The scenario with views in another style."""
+    def seen_as(self, other: ScenarioOptions) -> ScenarioOptions:
+        """The scenario with views that read as those of another, whose options are full."""
         assert self.scenario is not None
-        return self.scenario.model_copy(update={"options": {**self.scenario.options, STYLE: style}})
+        views = {name: other.options[name] for name in (STYLE, MARKED) if name in other.options}
+        return self.scenario.model_copy(update={"options": {**self.scenario.options, **views}})
 
 
 def open_world(name: str) -> World:

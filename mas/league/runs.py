@@ -16,7 +16,7 @@ from mas.core.scenario import Scenario
 from mas.core.seeds import derive_seed, digest
 from mas.core.team import TeamSpec
 from mas.graph.find import find_team
-from mas.league.games import GAME, STYLE, World, full_options, translated
+from mas.league.games import GAME, SEVERAL, World, full_options, translated
 from mas.league.match import Chance
 from mas.league.sources import RunSource
 from mas.runtime.flow import Flow
@@ -173,13 +173,14 @@ def load_run(source: RunSource, world: World) -> LoadedRun:
     config = load_run_config(source.path)
     scenario = configured_scenario(config)
     spec, wanted = scenario.environment().spec, world.open().spec
-    if world.scenario is None or config.scenario.name != world.scenario.name or spec.name != wanted.name:
+    is_played = set(wanted.name.split(SEVERAL)) <= set(spec.name.split(SEVERAL))
+    if world.scenario is None or config.scenario.name != world.scenario.name or not is_played:
         raise ConfigError(f"run {source.path} plays {game_of(source.path)}, not {world.id}: take a run of that game")
     if config.algorithm.is_training_free:
         raise ConfigError(f"run {source.path} has learned as text, without adapters: it cannot be a player yet")
     _check_seats(source, find_team(scenario, config.algorithm.team), wanted.seats)
-    style = full_options(config.scenario).options.get(STYLE)
-    return LoadedRun(source, config, scenario, build_scenario(world.styled(style) if style else world.scenario))
+    own = build_scenario(world.seen_as(full_options(config.scenario)))
+    return LoadedRun(source, config, scenario, own)
 
 
 def _check_seats(source: RunSource, team: TeamSpec, seats: Sequence[str]) -> None:

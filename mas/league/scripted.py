@@ -5,7 +5,7 @@ from collections.abc import Callable
 from mas.core.environment import Task
 from mas.core.errors import ConfigError
 from mas.core.naming import did_you_mean
-from mas.league.games import World, translated
+from mas.league.games import SEVERAL, World, translated
 from mas.league.match import Chance
 from mas.scenarios.against import Policy
 from mas.scenarios.bridges.game import game_below
@@ -58,7 +58,10 @@ def scripted(source: str, world: World) -> AtRandom | Scripted:
     makers = _makers()
     if kind not in makers:
         raise ConfigError(f"no player {source!r}. {did_you_mean(kind, (*KINDS, 'run', 'greedy', 'openai'))}")
-    game = game_below(world.open())
+    opened = world.open()
+    if SEVERAL in opened.spec.name:
+        raise ConfigError(f"{kind} plays one game, and {world.id!r} are several: name one of them, or take random")
+    game = game_below(opened)
     if game is None or not game.rules.name.startswith(OPEN_SPIEL):
         raise ConfigError(f"{kind} plays OpenSpiel's games only, {world.id!r} is none: take random")
     try:

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping
 from random import Random
-from typing import Self
 
 import msgspec
 
@@ -10,6 +9,7 @@ from mas.core.environment import Environment, EnvironmentSpec, Observation, Step
 from mas.core.errors import EnvironmentFault
 from mas.core.naming import did_you_mean
 from mas.core.seeds import derive_seed, digest
+from mas.scenarios.wrapped import GameWrapper
 
 Policy = Callable[[Environment, str, Random], str]
 """What a seat of a game does; the generator is new at each move and the same for the same task, move and seat."""
@@ -24,13 +24,12 @@ def random_policy(environment: Environment, seat: str, random: Random) -> str:
 class _State(msgspec.Struct, frozen=True):
     """`moves`: steps of the game so far. `earned`: all rewards of the seat so far."""
 
-    seed: int
-    moves: int
-    earned: float
-    game: bytes
+    seed: int = 0
+    moves: int = 0
+    earned: float = 0.0
 
 
-class Against:
+class Against(GameWrapper[Environment, _State]):
     """A game as one of its seats knows it.
 
     The team has the one seat `team`, and each of its views shows what that player sees. Whatever the others do between
@@ -44,6 +43,8 @@ class Against:
         solved: whether an episode counts as a success, asked when it is over; by default when the seat earned anything
             above 0: of a zero-sum game, when it won.
     """
+
+    record_type = _State
 
     def __init__(
         self,
@@ -59,22 +60,22 @@ class Against:
         missing = sorted(set(seats) - {seat} - set(others))
         if missing:
             raise EnvironmentFault(f"{game.spec.name}: nobody plays {', '.join(missing)}")
-        self.game, self.seat = game, seat
-        self.spec = EnvironmentSpec(
+        spec = EnvironmentSpec(
             name=game.spec.name, seats=("team",), views=views, max_turns=game.spec.max_turns, terms=game.spec.terms
         )
+        super().__init__(spec, game, _State())
+        self.seat = seat
         self._others, self._solved = others, solved
-        self._seed, self._moves, self._earned = 0, 0, 0.0
 
     @property
     def earned(self) -> float:
         """All that the seat was paid so far."""
-        return self._earned
+        return self.record.earned
 
     def reset(self, task: Task) -> None:
         self.game.reset(task)
-        self._seed, self._moves = task.seed, 0
-        self._earned = sum(self._until_mine({}).values(), 0.0)
+        self.record = _State(task.seed)
+        self._earn(self._until_mine({}))
 
     def to_move(self) -> tuple[str, ...]:
         return ("team",) if self.seat in self.game.to_move() else ()
@@ -94,7 +95,7 @@ class Against:
             raise EnvironmentFault(f"{self.spec.name}: seats {sorted(actions)} acted, to move is 'team'")
         step = self._one(actions["team"])
         paid = self._until_mine(step.rewards.get(self.seat, {}))
-        self._earned += sum(paid.values())
+        self._earn(paid)
         return Step(rewards={"team": paid}, illegal=("team",) if self.seat in step.illegal else ())
 
     def success(self) -> bool:
@@ -106,29 +107,15 @@ class Against:
 
     def coming(self, seat: str) -> str:
         """What another seat does in this step. It looks ahead of the dice: for rewards and people, never for views."""
-        return self._others[seat](self.game, seat, Random(derive_seed("opponent", self._seed, self._moves, seat)))
-
-    def clone(self) -> Self:
-        twin = type(self).__new__(type(self))
-        twin.__dict__.update(self.__dict__, game=self.game.clone())
-        return twin
-
-    def snapshot(self) -> bytes:
-        return msgspec.msgpack.encode(_State(self._seed, self._moves, self._earned, self.game.snapshot()))
-
-    def restore(self, state: bytes) -> None:
-        try:
-            found = msgspec.msgpack.decode(state, type=_State)
-        except msgspec.MsgspecError as error:
-            raise EnvironmentFault(f"this is no snapshot of {self.spec.name}: {error}") from error
-        self.game.restore(found.game)
-        self._seed, self._moves, self._earned = found.seed, found.moves, found.earned
+        return self._others[seat](
+            self.game, seat, Random(derive_seed("opponent", self.record.seed, self.record.moves, seat))
+        )
 
     def state_key(self) -> str:
-        return digest(self.game.state_key(), self._seed, self._moves)
+        return digest(self.game.state_key(), self.record.seed, self.record.moves)
 
-    def render(self) -> str:
-        return self.game.render()
+    def _earn(self, paid: Mapping[str, float]) -> None:
+        self.record = msgspec.structs.replace(self.record, earned=self.record.earned + sum(paid.values()))
 
     def _one(self, mine: str | None) -> Step:
         """One step of the game; `mine` None: the seat does not move."""
@@ -136,7 +123,7 @@ class Against:
         actions = {seat: self.coming(seat) for seat in moving if seat != self.seat}
         if mine is not None:
             actions[self.seat] = mine
-        self._moves += 1
+        self.record = msgspec.structs.replace(self.record, moves=self.record.moves + 1)
         return self.game.step({seat: actions[seat] for seat in moving})
 
     def _until_mine(self, paid: Mapping[str, float]) -> dict[str, float]:

@@ -10,11 +10,12 @@ from parts import runtime_of
 from typer.testing import CliRunner
 
 from mas.cli import app
+from mas.config.load import load_config
 from mas.config.options import ScenarioOptions
 from mas.core.environment import Task
 from mas.core.errors import ConfigError, RunDirectoryError
 from mas.league import runs
-from mas.league.games import open_world, translated
+from mas.league.games import full_options, open_world, translated
 from mas.league.match import Chance, play
 from mas.league.pairing import Fixture
 from mas.league.records import Game
@@ -23,13 +24,18 @@ from mas.league.scripted import AtRandom, scripted
 from mas.league.sources import RunSource, open_players, pinned
 from mas.league.store import Store
 from mas.league.tournament import Terms, run_tournament
+from mas.runtime.team import TeamRuntime
 from mas.scenarios import build_scenario
 from mas.serving.decode import Batch
 from mas.serving.peft_files import from_directory
 from mas.testing.scripted import ScriptedEngine
+from mas.training.run import train_in_directory
 
 pytest.importorskip("pyspiel")
 KUHN = "two_player:kuhn_poker"
+MEASURES = ("draw", "forfeit", "success", "nash_conv")
+LETTERS = ScenarioOptions(name="two_player")
+"""Its views read as by default."""
 
 
 def quiet(text: Any) -> None:
@@ -174,7 +180,7 @@ async def test_a_game_with_more_tries_than_the_run_was_trained_with_is_played_by
     trained: Path, tmp_path: Path
 ) -> None:
     world = open_world("two_player:kuhn_poker,tries=3")
-    scenario = build_scenario(world.styled("letters"))
+    scenario = build_scenario(world.seen_as(full_options(LETTERS)))
     said = iter("xxb")
     async with runtime_of(scenario.teams["team"], ScriptedEngine(lambda *_: next(said), has_chat=False)) as runtime:
         players = {"slow": TeamPlayer(runtime, scenario), "luck": AtRandom()}
@@ -190,7 +196,7 @@ async def test_a_game_with_more_tries_than_the_run_was_trained_with_is_played_by
 async def test_seats_that_move_at_once_are_played_alone(team: str) -> None:
     """Each seat's own members speak, and no other: two requests for a game of one step."""
     world = open_world("two_player:rock_paper_scissors")
-    scenario = build_scenario(world.styled("letters"))
+    scenario = build_scenario(world.seen_as(full_options(LETTERS)))
     engine = ScriptedEngine(lambda prompt, *_: "p" if prompt[0] == "A" else "r", has_chat=False)
     async with runtime_of(scenario.teams[team], engine) as runtime:
         players = {"one": TeamPlayer(runtime, scenario), "two": TeamPlayer(runtime, scenario)}
@@ -298,3 +304,59 @@ def test_the_command_plays_runs_and_goes_on_with_them(trained: Path, tmp_path: P
     told = CliRunner().invoke(app, ["league", "match", "0/0/new/old", "--league", str(tmp_path / "x.db")])
     assert told.exit_code == 0, told.output
     assert "player_0: new\nplayer_1: old" in told.output
+
+
+@pytest.fixture(scope="module")
+def several(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of one step on two games, whose base was shown Leduc poker, too."""
+    path = tmp_path_factory.mktemp("runs") / "several"
+    games = ["scenario.options.game=kuhn_poker+simple_negotiation", "scenario.options.taught=leduc_poker"]
+    short = ["train.steps=1", "train.tasks_per_step=2", "train.eval_tasks=20", "model.lora.rank=4"]
+    tiny = ["model.tiny.steps=60", "model.tiny.habit_steps=0"]
+    config = load_config(["scenario=two_player", "algorithm=spiral", *games, *short, *tiny, f"run_dir='{path}'"])
+    train_in_directory(config, build_scenario(config.scenario))
+    return path
+
+
+async def test_a_run_of_several_games_plays_each_of_them_as_it_knows_it(
+    several: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prompts = []
+    ask = TeamRuntime.ask
+
+    async def seen(runtime: TeamRuntime, point: Any, *rest: Any, **named: Any) -> Any:
+        prompts.append(point.observations["player_0"].fields["game"])
+        return await ask(runtime, point, *rest, **named)
+
+    monkeypatch.setattr(TeamRuntime, "ask", seen)
+    for game, mark in (("kuhn_poker", "K"), ("simple_negotiation", "N")):
+        world = open_world(f"two_player:{game}")
+        async with open_players({"mine": f"run:{several}", "luck": "random"}, world, quiet) as players:
+            played = await play(world.open(), Fixture(("mine", "luck"), 3, 0, 0), players)
+        assert played.moves
+        assert set(prompts) == {mark}, "the run sees letters and the game's mark, though the league is in words"
+        prompts.clear()
+    with pytest.raises(
+        ConfigError, match=r"plays two_player:kuhn_poker\+simple_negotiation, not two_player:leduc_poker"
+    ):
+        async with open_players({"mine": f"run:{several}"}, open_world("two_player:leduc_poker"), quiet):
+            pass
+
+
+def test_a_run_of_several_games_is_evaluated_on_each_and_on_one_held_out_of_it(several: Path) -> None:
+    """The command of docs/algorithms/spiral.md: the game was taught to the base, and not trained."""
+
+    def told(*words: str) -> str:
+        ran = CliRunner().invoke(app, ["eval", str(several), "--tasks", "20", *words])
+        assert ran.exit_code == 0, ran.output
+        return ran.output
+
+    own = told()
+    assert "trained: draw" in own
+    assert all(f"{game}_{measure} " in own for game in ("kuhn_poker", "simple_negotiation") for measure in MEASURES)
+    held_out = told("--on", "two_player", "scenario.options.game=leduc_poker", "scenario.options.marked=true")
+    assert "untrained: draw" in held_out
+    assert "nash_conv" in held_out
+    assert "kuhn_poker" not in held_out
+    recorded = (several / "metrics.jsonl").read_text()
+    assert all(f'"simple_negotiation_{measure}":' in recorded for measure in MEASURES), "evaluations of the training"

@@ -40,7 +40,7 @@ def begun(game: str, seed: int = 0, **options: Any) -> TwoPlayerEnvironment:
 
 class TestLetters(EnvironmentContract):
     def make_environment(self) -> TwoPlayerEnvironment:
-        return TwoPlayerEnvironment(GAMES["leduc_poker"], "letters", 1)
+        return TwoPlayerEnvironment((GAMES["leduc_poker"],), "letters", 1)
 
     def task(self, number: int) -> Task:
         return Task(id=f"train-{number}", seed=number)
@@ -48,7 +48,7 @@ class TestLetters(EnvironmentContract):
 
 class TestAtOnce(EnvironmentContract):
     def make_environment(self) -> TwoPlayerEnvironment:
-        return TwoPlayerEnvironment(GAMES["rock_paper_scissors"], "letters", 2)
+        return TwoPlayerEnvironment((GAMES["rock_paper_scissors"],), "letters", 2)
 
     def task(self, number: int) -> Task:
         return Task(id=f"train-{number}", seed=number)
@@ -89,18 +89,19 @@ def test_a_draw_pays_nobody() -> None:
     assert environment.measures() == {"draw": 1, "forfeit": 0, "illegal": 0}
 
 
-@pytest.mark.parametrize("game", ["kuhn_poker", "leduc_poker"])
+@pytest.mark.parametrize("game", ["kuhn_poker", "leduc_poker", "simple_negotiation"])
 def test_no_seat_sees_the_others_card(game: str) -> None:
     """What a seat sees is the same whatever the other one holds: deals that differ in that card alone look alike."""
     shown: dict[str, set[str]] = {}
     for seed in range(300):
         environment = begun(game, seed)
-        own = environment.observe("player_0").fields["seen"]
-        shown.setdefault(own, set()).add(environment.observe("player_1").fields["seen"])
-    # Three (six) cards of one's own; every one of the others is seen across the table.
-    cards = {"kuhn_poker": 3, "leduc_poker": 6}[game]
-    assert len(shown) == cards
-    assert {len(others) for others in shown.values()} == {cards - 1}
+        seen = environment.observe("player_0").fields["seen"]
+        shown.setdefault(seen, set()).add(environment.observe("player_1").fields["seen"])
+    # Three (six) cards of one's own, and every one of the others is seen across the table; four pairs of values, and
+    # the other one may have the same.
+    own, others = {"kuhn_poker": (3, 2), "leduc_poker": (6, 5), "simple_negotiation": (4, 4)}[game]
+    assert len(shown) == own
+    assert {len(seen) for seen in shown.values()} == {others}
 
 
 @pytest.mark.parametrize("game", GAMES)
@@ -110,7 +111,9 @@ def test_letters_lose_nothing_and_every_decision_is_there_once(game: str) -> Non
     assert len(told) == len(letters) == len({one.key for one in words})
     assert all(set(one.legal) <= set(GAMES[game].letters) and len(set(one.legal)) == len(one.legal) for one in letters)
     # Kuhn: 3 cards x 2 decisions of each seat. Leduc: OpenSpiel's 936. Tic-tac-toe: 5478 boards less 958 final ones.
-    assert len(letters) == {"kuhn_poker": 12, "leduc_poker": 936, "tic_tac_toe": 4520, "rock_paper_scissors": 2}[game]
+    # Simple negotiation: 4 pairs of values x 148 public histories, counted by hand in test_simple_negotiation.py.
+    count = {"kuhn_poker": 12, "leduc_poker": 936, "tic_tac_toe": 4520, "rock_paper_scissors": 2}
+    assert len(letters) == (count | {"simple_negotiation": 592})[game]
 
 
 @pytest.mark.parametrize("game", GAMES)
@@ -208,7 +211,7 @@ def test_who_teaches_the_base_makes_as_many_of_the_best_moves_as_was_asked() -> 
 @cache
 def best_moves(prompt: str) -> set[str]:
     """All that perfect play draws among on the board of a prompt, which is set up move by move."""
-    world, perfect = TwoPlayerEnvironment(GAMES["tic_tac_toe"], "letters", tries=1), minimax("tic_tac_toe")
+    world, perfect = TwoPlayerEnvironment((GAMES["tic_tac_toe"],), "letters", tries=1), minimax("tic_tac_toe")
     world.reset(Task(id="t", seed=0))
     cells = prompt[1:10]
     marks = [[str(place) for place, mark in enumerate(cells) if mark == own] for own in "xo"]
@@ -219,7 +222,7 @@ def best_moves(prompt: str) -> set[str]:
 
 
 def test_without_best_moves_the_demonstrations_are_what_they_were() -> None:
-    random, world = Random(3), TwoPlayerEnvironment(GAMES["tic_tac_toe"], "letters", tries=1)
+    random, world = Random(3), TwoPlayerEnvironment((GAMES["tic_tac_toe"],), "letters", tries=1)
     world.reset(Task(id="shown", seed=random.getrandbits(48)))
     legal = world.legal("player_0")
     first = random.choice(legal) if random.random() < 0.5 else legal[0]

@@ -288,6 +288,27 @@ async def test_the_baselines_of_a_run_are_those_of_its_own_returns_in_order(kuhn
     assert means["kuhn_poker/player_0"] == pytest.approx(-means["kuhn_poker/player_1"])
 
 
+async def test_two_games_of_a_run_do_not_share_a_baseline(kuhn: BaseModel) -> None:
+    """One adapter, one environment for both games, and yet a baseline for each game and role, by hand as above."""
+    outcome, steps = await train(config_of("scenario.options.game=kuhn_poker+simple_negotiation"), kuhn)
+    means: dict[str, float] = {}
+    for episodes in steps.episodes:
+        rows = {(turn.group, turn.trajectory): turn for one in episodes for turn in one.turns}
+        for key in sorted(rows):
+            turn = rows[key]
+            name = f"{turn.world}/{turn.role}"
+            means[name] = 0.95 * means.get(name, 0.0) + 0.05 * turn.rewards["team.payoff"]
+    games = ("kuhn_poker", "simple_negotiation")
+    assert set(means) == {f"{game}/{role}" for game in games for role in ("player_0", "player_1")}
+    assert outcome.progress.update["running"] == {name: pytest.approx(mean) for name, mean in means.items()}
+    assert means["kuhn_poker/player_0"] != means["simple_negotiation/player_0"]
+    # All episodes of a task are of its own game, so no group compares two games.
+    worlds = defaultdict(set)
+    for episode in (one for episodes in steps.episodes for one in episodes):
+        worlds[episode.task] |= {turn.world for turn in episode.turns}
+    assert {len(found) for found in worlds.values()} == {1}
+
+
 async def test_an_adapter_per_seat_trains_both_and_a_seat_can_be_held_still(kuhn: BaseModel) -> None:
     both, _ = await train(config_of("algorithm.policy=per_role", steps=1), kuhn)
     one, _ = await train(config_of("algorithm.policy=per_role", "algorithm.roles=[player_0]", steps=1), kuhn)

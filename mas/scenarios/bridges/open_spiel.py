@@ -6,6 +6,7 @@ Chance is drawn from our own seed, so the game's own generators play no part; ga
 
 from collections.abc import Mapping
 from functools import lru_cache
+from importlib import import_module
 from random import Random
 from typing import Any, Literal, Self
 
@@ -18,6 +19,8 @@ from mas.scenarios.bridges.rules import Rules
 from mas.scenarios.bridges.words import named_actions
 
 EXTRA = "open-spiel"
+OWN = {"simple_negotiation": "mas.scenarios.bridges.open_spiel_negotiation"}
+"""Games that are written here: name -> the module that registers it with OpenSpiel when it is imported."""
 
 
 def open_environment(name: str) -> GameEnvironment:
@@ -39,8 +42,10 @@ def load_game(name: str) -> Any:
     """
     pyspiel = load_package("pyspiel", EXTRA)
     short = name.partition("(")[0]
-    if short not in GAMES:
-        raise ConfigError(f"open_spiel has no tested game {short!r}. {did_you_mean(short, GAMES)}")
+    if short in OWN:
+        import_module(OWN[short])
+    elif short not in GAMES:
+        raise ConfigError(f"open_spiel has no tested game {short!r}. {did_you_mean(short, (*GAMES, *OWN))}")
     try:
         return pyspiel.load_game(name)
     except pyspiel.SpielError as error:

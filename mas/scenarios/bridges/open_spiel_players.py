@@ -8,7 +8,7 @@ from mas.core.environment import Environment
 from mas.core.errors import ConfigError
 from mas.scenarios.against import Policy
 from mas.scenarios.bridges.game import game_below
-from mas.scenarios.bridges.open_spiel import EXTRA, OpenSpielPosition, load_game
+from mas.scenarios.bridges.open_spiel import EXTRA, OWN, OpenSpielPosition, load_game
 from mas.scenarios.bridges.packages import load_package
 from mas.scenarios.bridges.words import named_actions
 
@@ -99,7 +99,8 @@ def mcts(name: str, simulations: int = 200) -> Policy:
     2012) in deals that fit what the seat knows.
 
     Raises:
-        ConfigError: a game of moves at once, or fewer than one simulation.
+        ConfigError: a game of moves at once, one with hidden information that is written here, as only OpenSpiel's own
+            can draw deals, or fewer than one simulation.
     """
     if simulations < 1:
         raise ConfigError(f"mcts:{simulations}: at least one simulation is needed")
@@ -108,6 +109,8 @@ def mcts(name: str, simulations: int = 200) -> Policy:
     if kind.dynamics != pyspiel.GameType.Dynamics.SEQUENTIAL:
         raise ConfigError(f"mcts cannot play {name!r}: it needs seats that move in turn")
     is_perfect = kind.information == pyspiel.GameType.Information.PERFECT_INFORMATION
+    if kind.short_name in OWN and not is_perfect:
+        raise ConfigError(f"mcts cannot play {name!r}: the game cannot draw deals that fit what a seat knows; take cfr")
     exploration, any_number, most_visited = 2.0, -1, pyspiel.ISMCTSFinalPolicyType.MAX_VISIT_COUNT
 
     def play(environment: Environment, seat: str, random: Random) -> str:

@@ -5,8 +5,10 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from random import Random
-from typing import Annotated, Literal, Self
+from statistics import fmean
+from typing import Annotated, Any, Literal, Self
 
+from msgspec.structs import replace
 from pydantic import Field, model_validator
 
 from mas.config.options import Options
@@ -14,30 +16,57 @@ from mas.core.environment import Environment
 from mas.core.errors import ConfigError
 from mas.core.scenario import Decision
 from mas.scenarios.folder import FolderScenario
-from mas.scenarios.two_player.games import GAMES, Game
+from mas.scenarios.two_player.games import SEVERAL, Game, games_of
 
 
 class TwoPlayerOptions(Options):
-    """`game`: which one. `tries`: so many turns without a legal move at one decision lose the game.
+    """`game`: which one, or several joined by `+`, of which each task is of one. `tries`: so many turns without a legal
+    move at one decision lose the game.
 
     `style`: single characters, which the tiny base can learn, or words, for real models. `skill`: how often who teaches
     the tiny base last draws among all legal moves; else it makes the first. `best`: how often, before any of that, it
-    makes one of the best moves instead, where nothing is hidden: in `tic_tac_toe`. `exact`: evaluations score all
-    decisions of `tic_tac_toe`, too, which takes long.
+    makes one of the best moves instead, where nothing is hidden: in `tic_tac_toe`. `taught`: games, joined by `+`, that
+    the tiny base is taught, too, and that are not played: for transfer to them. `marked`: whether prompts in letters
+    begin with the game's mark; by default where several games are played or taught, and there always. `exact`:
+    evaluations score all decisions of `tic_tac_toe`, too, which takes long.
     """
 
-    game: Literal["kuhn_poker", "leduc_poker", "tic_tac_toe", "rock_paper_scissors"] = "kuhn_poker"
+    game: str = "kuhn_poker"
     style: Literal["letters", "words"] = "letters"
     tries: Annotated[int, Field(ge=1, le=9)] = 1
     skill: Annotated[float, Field(ge=0, le=0.9)] = 0.9
     best: Annotated[float, Field(ge=0, le=1)] = 0
+    taught: str = ""
+    marked: bool = False
     exact: bool = False
 
+    @model_validator(mode="before")
+    @classmethod
+    def _several_are_marked(cls, given: Any) -> Any:
+        if isinstance(given, dict) and (SEVERAL in str(given.get("game")) or given.get("taught")):
+            return {"marked": True} | given
+        return given
+
     @model_validator(mode="after")
-    def _best_is_known(self) -> Self:
-        if self.best and self.game != "tic_tac_toe":
+    def _games_are_known(self) -> Self:
+        taught = {game.name for game in games_of(self.taught)} if self.taught else set[str]()
+        if both := sorted(taught & {game.name for game in self.games}):
+            raise ValueError(f"taught={self.taught}: {', '.join(both)} is played, and taught anyway; leave it out")
+        if len(self.shown) > 1 and not self.marked:
+            raise ValueError("marked=false: where several games are played or taught, prompts must say which it is")
+        if self.best and "tic_tac_toe" not in (*self.game.split(SEVERAL), *self.taught.split(SEVERAL)):
             raise ValueError(f"best={self.best}: nobody knows the best moves of {self.game}; only of tic_tac_toe")
         return self
+
+    @property
+    def games(self) -> tuple[Game, ...]:
+        """Those that are played."""
+        return games_of(self.game)
+
+    @property
+    def shown(self) -> tuple[Game, ...]:
+        """Those that the tiny base is taught."""
+        return (*self.games, *(games_of(self.taught) if self.taught else ()))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +80,7 @@ class TwoPlayerScenario(FolderScenario):
     def __post_init__(self) -> None:
         FolderScenario.__post_init__(self)
         if self.options.style == "letters":
-            letters = GAMES[self.options.game].letters
+            letters = tuple(dict.fromkeys(letter for game in self.options.games for letter in game.letters))
             teams = {}
             for name, team in self.teams.items():
                 roles = {role: spec.model_copy(update={"choices": letters}) for role, spec in team.roles.items()}
@@ -59,18 +88,39 @@ class TwoPlayerScenario(FolderScenario):
             object.__setattr__(self, "teams", teams)
 
     def decisions(self) -> Sequence[Decision]:
-        """Every information state of both seats."""
+        """Every information state of both seats; of several games those of all that are small, their names before the
+        keys."""
         # Here, not above, as below: OpenSpiel may not be installed, and `mas --help` does without.
         from mas.scenarios.two_player.solve import all_decisions
 
-        game = GAMES[self.options.game]
-        return all_decisions(game, self.options.style) if game.is_small or self.options.exact else ()
+        options = self.options
+        found = {
+            game.name: all_decisions(game, options.style, is_marked=options.marked)
+            for game in options.games
+            if game.is_small or options.exact
+        }
+        if len(options.games) == 1:
+            return found.get(options.games[0].name, ())
+        return [replace(one, key=f"{name}:{one.key}") for name, decisions in found.items() for one in decisions]
 
     def solve(self, policy: Mapping[str, Mapping[str, float]]) -> Mapping[str, float]:
-        """`nash_conv` of a policy, by key of the decision and action."""
+        """`nash_conv` of a policy, by key of the decision and action; of several games that of each, and their mean."""
         from mas.scenarios.two_player.solve import measures
 
-        return measures(GAMES[self.options.game], self.options.style, policy)
+        options = self.options
+        if len(options.games) == 1:
+            return measures(options.games[0], options.style, policy)
+        by_game: dict[str, dict[str, Mapping[str, float]]] = {}
+        for key, chances in policy.items():
+            name, _, seen = key.partition(":")
+            by_game.setdefault(name, {})[seen] = chances
+        found = {
+            f"{game.name}_{measure}": value
+            for game in options.games
+            if game.name in by_game
+            for measure, value in measures(game, options.style, by_game[game.name]).items()
+        }
+        return {**found, "nash_conv": fmean(found.values())}
 
     def outcomes(self, policy: Mapping[str, Mapping[str, float]]) -> Sequence[tuple[tuple[float, ...], float]]:
         """See `mas.core.scenario.Mixable`; nobody makes an illegal move."""
@@ -87,7 +137,9 @@ class TwoPlayerScenario(FolderScenario):
         return mixed(self._mixable(), self.options.style, seat, policies, shares)
 
     def _mixable(self) -> Game:
-        game = GAMES[self.options.game]
+        if len(self.options.games) > 1:
+            raise ConfigError(f"policies of {self.options.game} cannot be mixed, only those of one game: name one")
+        (game,) = self.options.games
         if not game.is_small:
             raise ConfigError(
                 f"policies of {game.name} cannot be mixed exactly, as its boards do not say how they came about: leave "
@@ -101,9 +153,9 @@ def build(options: TwoPlayerOptions) -> TwoPlayerScenario:
     return TwoPlayerScenario(
         name="two_player",
         folder=Path(__file__).parent / options.style,
-        options_key=options.model_dump_json(exclude={"skill", "best", "exact"}),
+        options_key=options.model_dump_json(exclude={"skill", "best", "taught", "marked", "exact"}),
         make_environment=partial(_environment, options),
-        content=partial(_content, name=GAMES[options.game].name),
+        content=partial(_content, games=options.games),
         demonstrate=partial(_demonstrations, options=options),
         skill=options.skill,
         options=options,
@@ -113,18 +165,19 @@ def build(options: TwoPlayerOptions) -> TwoPlayerScenario:
 def _environment(options: TwoPlayerOptions) -> Environment:
     from mas.scenarios.two_player.environment import TwoPlayerEnvironment
 
-    return TwoPlayerEnvironment(GAMES[options.game], options.style, options.tries)
+    return TwoPlayerEnvironment(options.games, options.style, options.tries, is_marked=options.marked)
 
 
 def _demonstrations(random: Random, skill: float, options: TwoPlayerOptions) -> Iterator[tuple[str, str]]:
     from mas.scenarios.two_player.experts import demonstrations
 
-    return demonstrations(random, skill, GAMES[options.game], options.best)
+    return demonstrations(random, skill, options.shown, options.best, is_marked=options.marked)
 
 
-def _content(random: Random, name: str) -> str:
+def _content(random: Random, games: Sequence[Game]) -> str:
     """Every seed is a deal of its own, though equal cards come again: a game of few deals has none to hold out."""
     from mas.scenarios.bridges.open_spiel import load_game
 
-    load_game(name)
+    for game in games:
+        load_game(game.name)
     return str(random.getrandbits(48))

@@ -4,6 +4,13 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from mas.core.naming import did_you_mean
+from mas.scenarios.bridges.simple_negotiation import OFFERS
+
+SEVERAL = "+"
+"""What stands between names where several games are meant."""
+OFFER_LETTERS = {str(offer): letter for offer, letter in zip(OFFERS, "abcd", strict=True)}
+"""Offers of simple negotiation by their text."""
 _LEDUC = re.compile(r"\[Private: (\d)\].*?(?:\[Public: (\d)\])?\[Round1: ([\d ]*)\]\[Round2: ([\d ]*)\]")
 
 
@@ -13,18 +20,22 @@ class Game:
 
     Attributes:
         name: OpenSpiel's, with its parameters.
+        mark: the character that stands for the game.
         rules: in words, for models that read them.
         letter: the character that stands for an action's text; letters: all of them.
         short: what a seat sees in few characters; nothing is lost that matters.
         is_small: whether information states are few enough for all of them to be scored in every evaluation.
+        is_simultaneous: whether both seats move at once.
     """
 
     name: str
+    mark: str
     rules: str
     letter: Callable[[str], str]
     letters: tuple[str, ...]
     short: Callable[[str], str]
     is_small: bool = True
+    is_simultaneous: bool = False
 
 
 def initial(text: str) -> str:
@@ -56,9 +67,22 @@ def board(seen: str) -> str:
     return seen.replace("\n", "")
 
 
+def bargain_letter(text: str) -> str:
+    """An action of simple negotiation: y accepts, n denies or offers nothing, a to d are the offers."""
+    return OFFER_LETTERS.get(text) or ("y" if text == "Accept" else "n")
+
+
+def bargain(seen: str) -> str:
+    """The own values of wheat and ore, then what was said so far, by letters."""
+    own, _, said = seen.partition(" So far: ")
+    values: list[str] = re.findall(r"(?:wheat|ore) (\d)", own)
+    return "".join(values) + "".join(bargain_letter(one.partition(": ")[2]) for one in said.split("; ") if one != "-")
+
+
 GAMES: Mapping[str, Game] = {
     "kuhn_poker": Game(
         name="kuhn_poker",
+        mark="K",
         rules=(
             "Kuhn poker: three cards, 0 < 1 < 2; each player puts 1 into the pot and is dealt one, player_0 moves "
             "first. Pass or Bet 1 more. After a bet, Pass gives up the pot and Bet calls; after two passes, or a call, "
@@ -70,6 +94,7 @@ GAMES: Mapping[str, Game] = {
     ),
     "leduc_poker": Game(
         name="leduc_poker",
+        mark="L",
         rules=(
             "Leduc poker: six cards, two each of ranks 0/1, 2/3 and 4/5; each player puts in 1 and is dealt one. Two "
             "rounds of betting with raises of 2 and 4, two raises a round at most; before the second a public card is "
@@ -81,6 +106,7 @@ GAMES: Mapping[str, Game] = {
     ),
     "tic_tac_toe": Game(
         name="tic_tac_toe",
+        mark="T",
         rules="Tic-tac-toe on three rows and columns from 0: player_0 sets x, player_1 sets o; three in a line win.",
         letter=cell,
         letters=tuple("012345678"),
@@ -89,9 +115,44 @@ GAMES: Mapping[str, Game] = {
     ),
     "rock_paper_scissors": Game(
         name="matrix_rps",
+        mark="R",
         rules="Rock, paper, scissors: both choose at the same time. Paper beats Rock, Scissors Paper, Rock Scissors.",
         letter=initial,
         letters=("r", "p", "s"),
         short=lambda seen: "",
+        is_simultaneous=True,
+    ),
+    "simple_negotiation": Game(
+        name="simple_negotiation",
+        mark="N",
+        rules=(
+            "Simple negotiation: each player has 2 wheat and 2 ore. A wheat is worth 1 or 2 to a player, an ore 3 or 4;"
+            " you see your own values only. Four turns, player_0 first: offer a trade, or answer the other's offer by "
+            "Accept, Deny, or an offer of your own, which denies it; the last turn can only answer. Whose units have "
+            "gained more, each player's in its own values, wins; as much: a draw."
+        ),
+        letter=bargain_letter,
+        letters=("n", "y", *OFFER_LETTERS.values()),
+        short=bargain,
     ),
 }
+
+
+def games_of(names: str) -> tuple[Game, ...]:
+    """One game by its name, or several joined by `+`.
+
+    Raises:
+        ValueError: no such game, one twice, or some of several move at once and others in turn.
+    """
+    parts = names.split(SEVERAL)
+    for part in parts:
+        if part not in GAMES:
+            raise ValueError(f"no game {part!r} in {names!r}. {did_you_mean(part, GAMES)}")
+    if len(set(parts)) < len(parts):
+        raise ValueError(f"{names!r} has a game twice: name each once")
+    games = tuple(GAMES[part] for part in parts)
+    if len({game.is_simultaneous for game in games}) > 1:
+        raise ValueError(
+            f"{names!r}: in rock_paper_scissors both seats move at once, in the others in turn; not together"
+        )
+    return games

@@ -91,14 +91,14 @@ def legal_actions(state: Any, seat: int) -> dict[str, int]:
     return named_actions((action, state.action_to_string(seat, action)) for action in state.legal_actions(seat))
 
 
-def all_decisions(game: Game, style: Style) -> tuple[Decision, ...]:
+def all_decisions(game: Game, style: Style, *, is_marked: bool = False) -> tuple[Decision, ...]:
     """The same as the seats' views show them."""
     found = []
     for seat, seen, legal in decisions(game.name):
         fields = {"rules": game.rules, "seat": SEATS[seat], "seen": seen, "legal": "\n".join(legal), "note": ""}
         if style == "letters":
             legal = tuple(game.letter(text) for text in legal)
-            fields |= in_letters(game, seat, seen, legal)
+            fields |= in_letters(game, seat, seen, legal, is_marked=is_marked)
         found.append(Decision(key=seen, seat=SEATS[seat], observation=Observation(fields), legal=legal))
     return tuple(found)
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Self
 
-from mas.core.environment import Environment, Step, Task, Tooled, measures_of
+from mas.core.environment import Environment, Step, Task, Tooled, measures_of, world_of
 from mas.core.errors import MasError
 from mas.core.messages import Action, Failure, Payload
 from mas.core.naming import agent_of
@@ -235,7 +235,7 @@ def record_turn(
         chosen=chosen,
         failure=failure_cause(candidate.payload),
         choices=candidate.choices,
-        world=point.environment.spec.name,
+        world=world_of(point.environment),
         paid=dict(paid),
         tool_calls=calls,
         tool_errors=errors,
