@@ -4,6 +4,7 @@
 
     config = mas.load_config(["scenario=relay", "train.steps=20", "run_dir=runs/relay"])
     outcome = mas.train(config)  # in a script or in a notebook's cell
+    results = mas.evaluate("runs/relay")
 
 What is named in `__all__` is loaded when it is first used: importing mas loads no tensor library.
 """
@@ -11,13 +12,17 @@ What is named in `__all__` is loaded when it is first used: importing mas loads 
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from mas.api import evaluate as evaluate
     from mas.api import train as train
     from mas.config.load import load_config as load_config
     from mas.config.load import load_run_config as load_run_config
 
 __version__ = "0.1.0"
-__all__ = ["__version__", "load_config", "load_run_config", "train"]
-_HOMES = {"load_config": "mas.config.load", "load_run_config": "mas.config.load", "train": "mas.api"}
+__all__ = ["__version__", "evaluate", "load_config", "load_run_config", "train"]
+_HOMES = {
+    **dict.fromkeys(("load_config", "load_run_config"), "mas.config.load"),
+    **dict.fromkeys(("evaluate", "train"), "mas.api"),
+}
 
 
 def __getattr__(name: str) -> object:

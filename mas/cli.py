@@ -31,7 +31,7 @@ from mas.graph.find import find_team
 from mas.league.command import league
 from mas.observe.command import timeline
 from mas.observe.trust_option import Trust
-from mas.overrides import PLAYING, Overrides, RunDir, check_used, configured
+from mas.overrides import PLAYING, Overrides, RunDir, check_used, configured, tell_loading
 from mas.person.command import play
 from mas.playing import BUS_HELP, BusCa, BusStore, agent, on_bus, run, stop
 from mas.sandbox.command import sandbox
@@ -124,8 +124,8 @@ def train(
     check_fits(config, scenario)
     console = Console()
     team, steps, place = config.algorithm.team, config.train.steps, config.run_dir
-    said = f"training {scenario.name}, team {team}, {config.algorithm.name}, up to {steps} steps, in {place}; loading"
-    console.print(Text(f"{said} {config.model.path}"), style="dim", soft_wrap=True)
+    what = f"training {scenario.name}, team {team}, {config.algorithm.name}, up to {steps} steps, in {place}"
+    tell_loading(console, what, config)
     opening = on_bus(config, scenario, bus, ca, store, wait, console)
     from mas.training.run import train_in_directory
 
@@ -180,6 +180,7 @@ def serve(
     with bind(host, port, has_key=key is not None) as listener:
         place = None if journal is None else journal_at(journal)
         scenario, out = configured_scenario(config), Console()
+        tell_loading(out, f"serving {run_dir}", config)
         from mas.endpoint.command import serve_run
 
         serve_run(

@@ -1,8 +1,7 @@
 """The command `mas eval`: a trained team on held-out tasks of its own or another scenario, beside what costs less."""
 
-import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -14,31 +13,35 @@ from rich.text import Text
 
 from mas.config.options import Config
 from mas.config.peers import check_peers
+from mas.core.blocking import run_blocking
 from mas.core.errors import ConfigError
 from mas.core.scenario import Scenario
+from mas.core.script import random_script
 from mas.graph.find import find_team
 from mas.observe.progress import counting
 from mas.observe.trust_option import Trust
-from mas.overrides import PLAYING, Overrides, RunDir, Sampled, check_used, transferred
+from mas.overrides import PLAYING, Overrides, RunDir, Sampled, check_used, tell_loading, transferred
 from mas.scenarios.attempts import configured_scenario
-from mas.scenarios.policies import expert_of, random_policy
+from mas.scenarios.policies import expert_of
 
 if TYPE_CHECKING:
     from mas.training.evaluate import Evaluation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Asked:
-    """What the command was asked. `trained`: the run's own configuration; `config`: the one that is played."""
+class Asked:
+    """What is evaluated. `trained`: the run's own configuration; `config`: the one that is played."""
 
     run_dir: Path
     trained: Config
     config: Config
     scenario: Scenario
-    pair: tuple[str, ...]
-    take: str
-    on: str
-    matched: Literal["calls", "tokens"] | None
+    tasks: int
+    is_sampled: bool
+    pair: tuple[str, ...] = ()
+    take: str = ""
+    on: str = ""
+    matched: Literal["calls", "tokens"] | None = None
 
 
 def evaluate(
@@ -60,34 +63,54 @@ def evaluate(
     trust: Trust = False,
 ) -> None:
     """Evaluate a trained team on held-out tasks, next to the same team untrained."""
-    check_used("eval", overrides or [], (*PLAYING, "train.eval_tasks"))
-    trained, config = transferred(run_dir, overrides or [], on)
-    scenario = configured_scenario(config)
-    check_peers(config, find_team(scenario, config.algorithm.team))
-    count, console = tasks or config.train.eval_tasks, Console()
-    loading = f"evaluating {run_dir} on {count} held-out tasks of {scenario.name}; loading {config.model.path}"
-    console.print(Text(loading, style="dim"), soft_wrap=True)
-    asked = _Asked(
-        run_dir=run_dir,
-        trained=trained,
-        config=config,
-        scenario=scenario,
-        pair=tuple(swap.split(",")) if swap else (),
-        take=take,
-        on=on,
-        matched=matched if baselines else None,
-    )
-    playing = _playing(asked, console)
-    with counting() as counted:
-        results: dict[str, Evaluation] = asyncio.run(playing(tasks=count, is_sampled=sampled, counted=counted))
+    asked, console = asked_of(run_dir, overrides or [], tasks, is_sampled=sampled, on=on), Console()
+    pair = tuple(swap.split(",")) if swap else ()
+    asked = replace(asked, pair=pair, take=take, matched=matched if baselines else None)
+    results = play(asked, console)
     if baselines:
-        results |= _scripted(asked, count, console)
+        results |= _scripted(asked, console)
     kind = "sampled" if sampled else "greedy"
-    console.print(_table(results, f"{scenario.name}: {count} held-out tasks, {kind}"))
+    console.print(_table(results, f"{asked.scenario.name}: {asked.tasks} held-out tasks, {kind}"))
     _print_measures(results, console)
 
 
-def _playing(asked: _Asked, console: Console) -> Callable[..., Any]:
+def asked_of(
+    run_dir: Path, overrides: list[str], tasks: int | None, *, is_sampled: bool = False, on: str = ""
+) -> Asked:
+    """Read the run's configuration and open the scenario. `tasks` None: `train.eval_tasks`.
+
+    Raises:
+        ConfigError: overrides without effect, no such scenario, or a team that it has not. Otherwise as
+        `load_run_config`.
+    """
+    check_used("eval", overrides, (*PLAYING, "train.eval_tasks"))
+    trained, config = transferred(run_dir, overrides, on)
+    scenario = configured_scenario(config)
+    check_peers(config, find_team(scenario, config.algorithm.team))
+    count = tasks or config.train.eval_tasks
+    return Asked(
+        run_dir=run_dir, trained=trained, config=config, scenario=scenario, tasks=count, is_sampled=is_sampled, on=on
+    )
+
+
+def play(asked: Asked, console: Console) -> "dict[str, Evaluation]":
+    """Play the tasks and return the evaluations by name, as `mas.training.compare.compare` gives them. May be called
+    where an event loop runs.
+
+    Raises:
+        As `compare`, `compare_taught` and `evaluate_served`.
+    """
+    what = f"evaluating {asked.run_dir} on {asked.tasks} held-out tasks of {asked.scenario.name}"
+    tell_loading(console, what, asked.config)
+    playing = _playing(asked, console)
+    with counting() as counted:
+        results: dict[str, Evaluation] = run_blocking(
+            playing(tasks=asked.tasks, is_sampled=asked.is_sampled, counted=counted)
+        )
+    return results
+
+
+def _playing(asked: Asked, console: Console) -> Callable[..., Any]:
     """What plays the tasks, with all that it needs loaded."""
     from mas.training.compare import compare_taught, evaluate_served
     from mas.training.run import open_base
@@ -116,7 +139,7 @@ def _playing(asked: _Asked, console: Console) -> Callable[..., Any]:
     return _with_adapters(asked, console)
 
 
-def _with_adapters(asked: _Asked, console: Console) -> Callable[..., Any]:
+def _with_adapters(asked: Asked, console: Console) -> Callable[..., Any]:
     from mas.training.baselines import why_no_single
     from mas.training.compare import compare
     from mas.training.run import open_base
@@ -139,16 +162,16 @@ def _with_adapters(asked: _Asked, console: Console) -> Callable[..., Any]:
     return partial(compare, config, scenario, base, adapters, swap=asked.pair, taken=taken, matched=matched)
 
 
-def _scripted(asked: _Asked, tasks: int, console: Console) -> "dict[str, Evaluation]":
+def _scripted(asked: Asked, console: Console) -> "dict[str, Evaluation]":
     """Play at random and by the scenario's expert; which one there is not is told."""
     from mas.training.evaluate import scripted
 
     results = {}
     for name, policy, lacks in (
-        ("random", random_policy, "does not list its legal actions"),
+        ("random", random_script, "does not list its legal actions"),
         ("scripted", expert_of(asked.scenario), "has no expert"),
     ):
-        played = None if policy is None else scripted(asked.scenario, policy, tasks, asked.config.train.seed)
+        played = None if policy is None else scripted(asked.scenario, policy, asked.tasks, asked.config.train.seed)
         if played is None:
             console.print(Text(f"{name}: not measured, {asked.scenario.name} {lacks}"), soft_wrap=True)
         else:

@@ -4,11 +4,14 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.console import Console
+from rich.text import Text
 
 from mas.config.load import load_config, load_run_config, presets
 from mas.config.options import Config
 from mas.config.peers import check_peers
 from mas.core.errors import ConfigError
+from mas.core.printable import printable
 from mas.core.scenario import Scenario
 from mas.graph.find import find_team
 from mas.scenarios.attempts import configured_scenario
@@ -62,6 +65,13 @@ def transferred(run_dir: Path, overrides: list[str], on: str) -> tuple[Config, C
     trained = load_run_config(run_dir, [word for word in overrides if word not in options])
     chosen = f"scenario={on}" if on in presets("scenario") else f"scenario.name={on}"
     return trained, trained.model_copy(update={"scenario": load_config([chosen, *options]).scenario})
+
+
+def tell_loading(console: Console, what: str, config: Config) -> None:
+    """Print one line before what takes seconds and prints nothing: what a command does, and what it loads for that."""
+    remote = config.engine.remote.url if config.engine.name == "openai" else None
+    loads = f"loading {config.model.path}" if remote is None else f"asking {remote}"
+    console.print(Text(printable(f"{what}; {loads}"), style="dim"), soft_wrap=True)
 
 
 def check_named(command: str, overrides: list[str]) -> None:

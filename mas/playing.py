@@ -19,7 +19,7 @@ from mas.core.errors import ConfigError
 from mas.core.scenario import Scenario
 from mas.graph.find import find_team
 from mas.observe.trust_option import Trust
-from mas.overrides import OVERRIDES_HELP, PLAYING, Sampled, check_named, check_used, configured
+from mas.overrides import OVERRIDES_HELP, PLAYING, Sampled, check_named, check_used, configured, tell_loading
 from mas.scenarios.attempts import configured_scenario
 from mas.scenarios.fits import check_fits
 
@@ -71,6 +71,8 @@ def run(
         check_player(bus, find_team(scenario, config.algorithm.team), ca_file=ca)
         asyncio.run(try_connection(bus, ca_file=ca, store=store or None))  # before what takes long to load
         _teller(console)("the broker lets whoever plays in; reading how texts become tokens")
+    else:
+        tell_loading(console, f"playing held-out task {task} of {scenario.name} with {_whom(run_dir)}", config)
     from mas.bus.journal import Journal
     from mas.runtime.interrupt import drains_on_interrupt
     from mas.runtime.runlog import RunLog
@@ -214,6 +216,10 @@ def _played(command: str, words: list[str]) -> tuple[Path | None, Config, Scenar
     check_used(command, overrides, PLAYING)
     check_peers(config, find_team(scenario, config.algorithm.team))
     return run_dir, config, scenario
+
+
+def _whom(run_dir: Path | None) -> str:
+    return "an untrained team" if run_dir is None else f"the team of {run_dir}"
 
 
 @contextmanager

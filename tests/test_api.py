@@ -17,7 +17,7 @@ from mas.core.blocking import run_blocking
 def test_what_it_offers_is_there_and_nothing_else() -> None:
     for name in mas.__all__:
         assert getattr(mas, name) is not None
-    with pytest.raises(AttributeError, match="it has __version__, load_config"):
+    with pytest.raises(AttributeError, match="it has __version__, evaluate"):
         _ = mas.tran
 
 

@@ -61,7 +61,7 @@ def load_config(overrides: Sequence[str] = ()) -> Config:
     return config
 
 
-def load_run_config(run: Path, overrides: Sequence[str] = (), *, uses: Collection[Kind] = KINDS) -> Config:
+def load_run_config(run: Path | str, overrides: Sequence[str] = (), *, uses: Collection[Kind] = KINDS) -> Config:
     """The configuration stored in a run directory, with overrides put over it; a team from a file is the run's copy.
 
     What is stored is text: nothing in it is interpolated, and what it names outside of the run must be allowed
@@ -75,6 +75,7 @@ def load_run_config(run: Path, overrides: Sequence[str] = (), *, uses: Collectio
         ConfigError: as `load_config`; presets cannot be chosen here.
         TrustError: the run names a server, a model, code or a path outside that the user has not allowed.
     """
+    run = Path(run)
     path = run / CONFIG_FILE
     try:
         stored = read_stored(path)

@@ -64,7 +64,7 @@ def play_tournament(
         raise ConfigError("--game says what is played, as --game open_spiel:kuhn_poker")
     world = open_world(terms.game)
     terms = replace(terms, players=pinned(terms.players))
-    with closing(Store.open(league)) as store:
+    with _made(league) as store:
         found = run_blocking(played(name, terms, store, world, at_once))
     _print(standings(list(terms.players), found, order=order), f"{name}: {terms.game}, {len(found):,} games")
 
@@ -140,7 +140,7 @@ def write_tournament(
 def enter_member(league: str, keep: Path | None, candidate: Member, game: str, gate: GateTerms, at_once: int) -> bool:
     """Let a candidate play for its place, and print what came of it; whether it is a member now."""
     keep = keep or members_beside(league)
-    with closing(Store.open(league)) as store:
+    with _made(league) as store:
         check_sources({one.name: one.source for one in store.members()}, league)
         verdict = enter(store, keep, candidate, game, gate, at_once)
         if verdict.passes:
@@ -194,6 +194,20 @@ def print_response(
     )
     for line in response_lines(found, confidence):
         console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+@contextmanager
+def _made(league: str) -> Iterator[Store]:
+    """The league, made where there is none; the file of one that was made and got nothing is removed on an error."""
+    is_new = "://" not in league and not Path(league).exists()
+    with closing(Store.open(league)) as store:
+        try:
+            yield store
+        except BaseException:
+            if is_new and not store.tournaments() and not store.members():
+                store.close()
+                Path(league).unlink()
+            raise
 
 
 @contextmanager

@@ -25,6 +25,8 @@ COLUMNS = (
     *("payoff", "payoff_low", "payoff_high", "nash", "alpha_rank", "illegal"),
 )
 """Of `ladder.csv`."""
+_BEGINS_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
+"""The last four are the full-width forms of the first four."""
 
 
 def export_tournament(
@@ -73,7 +75,7 @@ def ladder_csv(table: Table) -> str:
             row.alpha_rank,
             row.illegal,
         )
-        writer.writerow((row.name, *rating, *counts, *rest))
+        writer.writerow((_text_cell(row.name), *rating, *counts, *rest))
     return text.getvalue()
 
 
@@ -86,8 +88,16 @@ def payoff_csv(payoff: Payoff) -> str:
         for j, other in enumerate(payoff.players):
             if payoff.games[i, j]:
                 cells = (int(payoff.games[i, j]), float(payoff.mean[i, j]), float(payoff.variance[i, j]))
-                writer.writerow((name, other, *cells))
+                writer.writerow((_text_cell(name), _text_cell(other), *cells))
     return text.getvalue()
+
+
+def _text_cell(text: str) -> str:
+    """A name that a spreadsheet shows as text: with an apostrophe before what begins a formula.
+
+    Source: OWASP, CSV Injection, https://owasp.org/www-community/attacks/CSV_Injection.
+    """
+    return f"'{text}" if text.startswith(_BEGINS_FORMULA) else text
 
 
 def tournament_page(

@@ -13,11 +13,11 @@ from mas.core.naming import did_you_mean, listed
 from mas.core.reward import Reward
 from mas.core.role import Role
 from mas.core.scenario import Scenario, Split
+from mas.core.script import Script
 from mas.core.seeds import derive_seed
 from mas.core.team import TeamSpec
 from mas.roles import build_roles
 from mas.roles.chance import random_answer
-from mas.scenarios.policies import Policy
 
 Others = Literal["model", "random", "expert"]
 
@@ -127,7 +127,7 @@ class Partners:
     """
 
     def __init__(
-        self, team: TeamSpec, roles: Collection[str], environment: Environment, seed: int, expert: Policy | None
+        self, team: TeamSpec, roles: Collection[str], environment: Environment, seed: int, expert: Script | None
     ) -> None:
         self.roles = frozenset(roles)
         self._seat = team.seat

@@ -18,6 +18,7 @@ from mas.core.environment import Environment, Task
 from mas.core.errors import ConfigError
 from mas.core.naming import listed
 from mas.core.scenario import Scenario
+from mas.core.script import Script, random_script
 from mas.core.seeds import derive_seed
 from mas.core.team import TeamSpec
 from mas.graph.find import find_team
@@ -27,7 +28,7 @@ from mas.scenarios import find_scenario
 from mas.scenarios.attempts import configured_scenario
 from mas.scenarios.catalogue import size_overrides
 from mas.scenarios.fits import check_fits
-from mas.scenarios.policies import Policy, expert_of, random_policy
+from mas.scenarios.policies import expert_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -122,7 +123,7 @@ def _configured(asked: Asked) -> tuple[Config, Scenario]:
     return config, configured_scenario(config)
 
 
-def _bridged(asked: Asked) -> tuple[Environment, Policy | None]:
+def _bridged(asked: Asked) -> tuple[Environment, Script | None]:
     """A game of another library, reset to the task, and its expert.
 
     Raises:
@@ -147,14 +148,14 @@ def _bridged(asked: Asked) -> tuple[Environment, Policy | None]:
     return environment, expert_of(opened)
 
 
-def _play_game(asked: Asked, environment: Environment, expert: Policy | None) -> None:
+def _play_game(asked: Asked, environment: Environment, expert: Script | None) -> None:
     from mas.person.seats import SeatPlay, seats_of
 
     if asked.others == "model" or asked.run_dir is not None or asked.is_sampled:
         raise ConfigError("no model takes a seat of a game: --others random or --others expert, without --run")
     people = seats_of(environment, asked.people)
     _check_needed(asked, are_others=len(people) < len(environment.spec.seats))
-    others = random_policy if asked.others != "expert" else _expert(environment.spec.name, expert)
+    others = random_script if asked.others != "expert" else _expert(environment.spec.name, expert)
     random = Random(derive_seed("others", asked.seed))
     with open(0, encoding="utf-8", errors="replace", closefd=False) as lines:
         playing = SeatPlay(environment, people, others, random, Console(), lines.readline)
@@ -162,7 +163,7 @@ def _play_game(asked: Asked, environment: Environment, expert: Policy | None) ->
     playing.tell_end(is_over=is_over, reveal=asked.reveal)
 
 
-def _expert(name: str, expert: Policy | None) -> Policy:
+def _expert(name: str, expert: Script | None) -> Script:
     if expert is None:
         raise ConfigError(f"{name} has no expert; --others random is possible")
     return expert

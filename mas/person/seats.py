@@ -13,10 +13,10 @@ from mas.core.environment import Environment, measures_of
 from mas.core.errors import ConfigError
 from mas.core.excerpt import quoted
 from mas.core.naming import did_you_mean
+from mas.core.script import Script
 from mas.person.score import measured, scored
 from mas.roles.chat import seen_text
 from mas.scenarios.bridges.game import game_below
-from mas.scenarios.policies import Policy
 
 _SHOWN = 100
 """Legal actions that are listed."""
@@ -72,7 +72,7 @@ class SeatPlay:
         self,
         environment: Environment,
         people: Sequence[str],
-        others: Policy,
+        others: Script,
         random: Random,
         console: Console,
         read_line: ReadLine,

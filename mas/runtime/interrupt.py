@@ -15,7 +15,8 @@ _FIRST = "stopping: the team turns that run are played to their end; Ctrl-C agai
 def drains_on_interrupt(runtime: TeamRuntime) -> Iterator[None]:
     """While this is entered, Ctrl-C drains the runtime and a second one cancels it.
 
-    To be entered in the main thread's event loop. Where a loop cannot catch signals (Windows), Ctrl-C stops at once.
+    Where a loop cannot catch signals, in a thread that is not the main one (`run_blocking` in a notebook) or on
+    Windows, this changes nothing: Ctrl-C stops at once.
     """
     loop = asyncio.get_running_loop()
     stopping: set[asyncio.Task[None]] = set()
@@ -29,7 +30,7 @@ def drains_on_interrupt(runtime: TeamRuntime) -> Iterator[None]:
 
     try:
         loop.add_signal_handler(signal.SIGINT, on_interrupt)
-    except NotImplementedError:
+    except (NotImplementedError, RuntimeError):
         yield
         return
     try:

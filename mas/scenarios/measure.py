@@ -9,8 +9,9 @@ import msgspec
 
 from mas.core.environment import Task, mean_measures, measures_of
 from mas.core.scenario import Scenario
+from mas.core.script import Script, random_script
 from mas.core.seeds import derive_seed
-from mas.scenarios.policies import Policy, expert_of, random_policy
+from mas.scenarios.policies import expert_of
 
 CONFIDENCE = 0.95
 """Of the interval around a success rate."""
@@ -41,7 +42,7 @@ class Baseline(msgspec.Struct, frozen=True, kw_only=True):
 def baselines(scenario: Scenario, episodes: int, seed: int) -> tuple[Baseline, ...]:
     """The random player, where legal actions can be listed, and the expert, where there is one; equal for equal
     arguments."""
-    players = {"random": random_policy, "expert": expert_of(scenario)}
+    players = {"random": random_script, "expert": expert_of(scenario)}
     found = (measure(scenario, name, policy, episodes, seed) for name, policy in players.items() if policy is not None)
     return tuple(baseline for baseline in found if baseline is not None)
 
@@ -54,11 +55,11 @@ def players(scenario: Scenario) -> tuple[str, ...]:
     """
     environment = scenario.environment()
     environment.reset(scenario.task("eval", 0))
-    is_listed = random_policy(environment, Random(0)) is not None
+    is_listed = random_script(environment, Random(0)) is not None
     return (*(["random"] if is_listed else []), *(["expert"] if expert_of(scenario) is not None else []))
 
 
-def measure(scenario: Scenario, player: str, policy: Policy, episodes: int, seed: int) -> Baseline | None:
+def measure(scenario: Scenario, player: str, policy: Script, episodes: int, seed: int) -> Baseline | None:
     """A policy over the first held-out tasks. None: it could not tell what to do."""
     plays = []
     for index in range(episodes):
@@ -103,7 +104,7 @@ class _Play(msgspec.Struct, frozen=True, kw_only=True):
     measures: Mapping[str, float]
 
 
-def _play(scenario: Scenario, task: Task, policy: Policy, random: Random) -> _Play | None:
+def _play(scenario: Scenario, task: Task, policy: Script, random: Random) -> _Play | None:
     environment = scenario.environment()
     environment.reset(task)
     rewards = dict.fromkeys(environment.spec.seats, 0.0)

@@ -12,12 +12,13 @@ from mas.core.blocking import run_blocking
 from mas.core.errors import ConfigError
 from mas.core.naming import did_you_mean
 from mas.core.scenario import Scenario
+from mas.core.script import random_script
 from mas.core.team import TeamSpec
 from mas.graph.find import find_team
 from mas.observe.results import SUCCESS
 from mas.scenarios.attempts import arm_builder, configured_scenario
 from mas.scenarios.attempts.environment import SOLO
-from mas.scenarios.policies import expert_of, random_policy
+from mas.scenarios.policies import expert_of
 from mas.serving.model import BaseModel
 from mas.serving.weights import AdapterWeights
 from mas.study.options import CaseOptions
@@ -146,7 +147,7 @@ class _Play:
     def untrained(self) -> None:
         """The arms that cost no training."""
         if self.chain.measure == SUCCESS:
-            for arm, policy in (("random", random_policy), ("scripted", expert_of(self.scenario))):
+            for arm, policy in (("random", random_script), ("scripted", expert_of(self.scenario))):
                 found = policy and scripted(self.scenario, policy, self.chain.eval_tasks, self.chain.seed)
                 if found is not None:
                     self._add(arm, found, found)

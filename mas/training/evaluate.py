@@ -9,10 +9,11 @@ from typing import Any
 
 import msgspec
 
-from mas.core.environment import Environment, Task, mean_measures, measures_of
+from mas.core.environment import Task, mean_measures, measures_of
 from mas.core.errors import Halted, RunError
 from mas.core.records import Episode
 from mas.core.scenario import Scenario, Split
+from mas.core.script import Script, random_script
 from mas.core.seeds import derive_seed
 from mas.core.together import together
 from mas.runtime.team import TeamRuntime
@@ -23,8 +24,6 @@ from mas.training.summary import pass_share
 
 Progress = Callable[[int, int], None]
 """(tasks played, tasks) -> nothing."""
-Script = Callable[[Environment, Random], Mapping[str, str] | None]
-"""What each seat that must move does, drawing from a generator; None: it cannot tell."""
 SHOWN_TASKS = 24
 """Held-out tasks whose greedy episodes are kept at every evaluation of a training: the same ones, before and after."""
 _TOGETHER = 1024
@@ -151,7 +150,7 @@ def random_success(scenario: Scenario, tasks: int, seed: int) -> float | None:
 
     None: the scenario cannot list its legal actions.
     """
-    found = scripted(scenario, _at_random, tasks, seed)
+    found = scripted(scenario, random_script, tasks, seed)
     return None if found is None else found.success
 
 
@@ -188,13 +187,3 @@ def _scripted(scenario: Scenario, policy: Script, task: Task, seed: int) -> Epis
         completion_tokens=0,
         calls=0,
     )
-
-
-def _at_random(environment: Environment, random: Random) -> Mapping[str, str] | None:
-    actions = {}
-    for seat in environment.to_move():
-        legal = environment.legal(seat)
-        if legal is None:
-            return None
-        actions[seat] = random.choice(legal) if legal else ""
-    return actions

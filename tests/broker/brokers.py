@@ -4,7 +4,6 @@ import os
 import shutil
 import socket
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,8 +12,8 @@ from typing import Any
 
 import aiomqtt
 import pytest
+from started import COMMAND, greeting_of
 
-MAIN = "import sys; from mas.cli import main; sys.argv = ['mas', *sys.argv[1:]]; main()"
 needs_mosquitto = pytest.mark.skipif(
     shutil.which("mosquitto", path=os.environ.get("PATH", "") + ":/usr/sbin") is None,
     reason="mosquitto is not installed (apt-get install mosquitto)",
@@ -80,19 +79,13 @@ class Broker:
 def broker(team: str, directory: Path, *words: str, port: int | None = None) -> Iterator[Broker]:
     """`mas broker TEAM` as soon as it has said that it listens; killed at the end unless it has ended."""
     port = port or free_port()
-    command = [sys.executable, "-W", "error", "-c", MAIN, "broker", team, "--dir", str(directory), "--port", str(port)]
+    command = [*COMMAND, "broker", team, "--dir", str(directory), "--port", str(port)]
     log = directory.parent / f"{directory.name}.log"
     with (
         log.open("w") as errors,
         subprocess.Popen([*command, *words], stdout=subprocess.PIPE, stderr=errors, text=True) as process,
     ):
-        assert process.stdout is not None
-        lines = []
-        for line in process.stdout:
-            lines.append(line)
-            if line.startswith("Ctrl-C"):
-                break
-        greeting = "".join(lines)
+        greeting = greeting_of(process)
         try:
             assert greeting.endswith("Ctrl-C ends it.\n"), greeting + log.read_text()
             yield Broker(process, directory, port, greeting)

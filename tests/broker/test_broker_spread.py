@@ -3,15 +3,15 @@
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
-from brokers import MAIN, Broker, broker, needs_mosquitto, read_env
+from brokers import Broker, broker, needs_mosquitto, read_env
 from spans import spans_in, tree_of
+from started import COMMAND
 
 pytestmark = needs_mosquitto
 Mas = Callable[..., Any]
@@ -21,7 +21,7 @@ Mas = Callable[..., Any]
 def agent(running: Broker, name: str, words: tuple[str, ...]) -> Iterator[subprocess.Popen[str]]:
     """`mas agent` as soon as it speaks; killed at the end."""
     variables = os.environ | read_env(running.directory / "passwords" / f"relay.{name}.env")
-    command = [sys.executable, "-c", MAIN, "agent", name, "scenario=relay", *words]
+    command = [*COMMAND, "agent", name, "scenario=relay", *words]
     with subprocess.Popen(command, env=variables, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None

@@ -1,5 +1,6 @@
 """The command `mas` as a user meets it: what it prints, its exit codes, and one clear line for every mistake."""
 
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -8,8 +9,9 @@ from typing import Any
 
 import pytest
 import yaml
+from started import COMMAND
 
-from mas.core.errors import Halted, MasError
+from mas.core.errors import Halted, MasError, ModelError
 from mas.scenarios import SCENARIOS
 
 Mas = Callable[..., Any]
@@ -26,8 +28,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory, small_overrides: tuple[st
     base_for("relay")
     run = tmp_path_factory.mktemp("runs") / "relay"
     words = ["train", "scenario=relay", *SHORT, *small_overrides, f"run_dir={run}"]
-    code = "import sys; from mas.cli import main; sys.argv = ['mas', *sys.argv[1:]]; main()"
-    done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, check=False)
+    done = subprocess.run([*COMMAND, *words], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "reward" in done.stdout
     assert "is finished: 2 steps done" in " ".join(done.stdout.split())
@@ -252,6 +253,23 @@ def test_a_role_that_cannot_be_taken_is_an_error(finished: Path, mas: Mas, take:
     assert text in ran.err
 
 
+def test_a_role_of_a_run_whose_files_lie_elsewhere_is_taken_only_with_trust(
+    finished: Path, mas: Mas, tmp_path: Path
+) -> None:
+    other = tmp_path / "other"
+    shutil.copytree(finished, other)
+    (adapter,) = other.glob("checkpoints/step-000002/adapters/planner")
+    shutil.rmtree(adapter)
+    adapter.symlink_to(finished / adapter.relative_to(other))
+    words = ("eval", str(finished), "--tasks", "1", "--take", f"planner={other}")
+    refused = mas(*words)
+    assert refused.code == 2
+    assert "You have not allowed this" in refused.err
+    assert str(finished) in refused.err
+    assert "untrained" not in refused.out
+    assert mas(*words, "--trust").code == 0
+
+
 def test_run_prints_the_world_and_what_every_member_reads_and_says(finished: Path, mas: Mas) -> None:
     for words in ((str(finished),), (str(finished), "--sampled", "--task", "3")):
         ran = mas("run", *words)
@@ -264,6 +282,29 @@ def test_run_without_a_run_directory_plays_an_untrained_team(mas: Mas, small_ove
     ran = mas("run", "scenario=relay", "algorithm=single_grpo", *small_overrides)
     assert ran.code == 0, ran.err
     assert "solo" in ran.out
+    assert ran.out.startswith("playing held-out task 0 of relay with an untrained team; loading tiny\n")
+
+
+def test_what_is_loaded_is_said_before_it_is(finished: Path, mas: Mas, monkeypatch: pytest.MonkeyPatch) -> None:
+    def load(*_: object, **__: object) -> None:
+        raise ModelError("not loaded")
+
+    for place in ("mas.training.run.open_base", "mas.training.players.open_base", "mas.endpoint.command.open_base"):
+        monkeypatch.setattr(place, load)
+    for words, what in (
+        (("eval", "--tasks", "2"), f"evaluating {finished} on 2 held-out tasks of relay"),
+        (("run", "--task", "3"), f"playing held-out task 3 of relay with the team of {finished}"),
+        (("serve", "--port", "0"), f"serving {finished}"),
+    ):
+        ran = mas(words[0], str(finished), *words[1:])
+        assert (ran.code, ran.out) == (2, f"{what}; loading tiny\n")
+        assert "not loaded" in ran.err
+
+
+def test_what_is_loaded_is_named_without_control_characters(mas: Mas) -> None:
+    ran = mas("run", "scenario=relay", "model.path='./no\x1bmodel'")
+    assert ran.code == 2
+    assert ran.out == "playing held-out task 0 of relay with an untrained team; loading ./no\\x1bmodel\n"
 
 
 def test_report_writes_one_page_with_curves_conversations_graph_and_command(finished: Path, mas: Mas) -> None:

@@ -3,20 +3,19 @@
 import os
 import re
 import subprocess
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
 from rich.console import Console
+from started import COMMAND, greeting_of
 
 from mas.config.load import load_config
 from mas.scenarios import build_scenario
 from mas.training.run import train_in_directory
 
 SHORT = ("train.steps=1", "train.tasks_per_step=2", "train.eval_tasks=2", "algorithm.sampler.candidates=2")
-MAIN = "import sys; from mas.cli import main; sys.argv = ['mas', *sys.argv[1:]]; main()"
 
 
 def trained(path: Path, overrides: Sequence[str]) -> Path:
@@ -37,16 +36,10 @@ class Serving(NamedTuple):
 @contextmanager
 def serving(*words: str, **environment: str) -> Iterator[Serving]:
     """`mas serve` in a process of its own, as soon as it answers."""
-    command = [sys.executable, "-W", "error", "-c", MAIN, "serve", *words]
+    command = [*COMMAND, "serve", *words]
     names = os.environ | {"COLUMNS": "80"} | environment
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=names) as process:
-        assert process.stdout is not None
-        lines = []
-        for line in process.stdout:
-            lines.append(line)
-            if line.startswith("Ctrl-C"):
-                break
-        greeting = "".join(lines)
+        greeting = greeting_of(process)
         found = re.search(r"http://[\d.]+:\d+", greeting)
         try:
             if found is None:

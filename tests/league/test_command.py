@@ -61,6 +61,7 @@ def test_random_is_refused_where_legal_actions_are_not_listed(tmp_path: Path) ->
     game = ("--game", "textarena:KuhnPoker-v0-short-raw")
     with pytest.raises(MasError, match=r"random cannot play .*does not list its legal actions.*openai:MODEL@URL"):
         mas("run", "--league", tmp_path / "x.db", *game, "--player", "a=random", "--player", "b=random")
+    assert not list(tmp_path.iterdir())
 
 
 def test_two_players_are_compared(tmp_path: Path) -> None:
@@ -180,6 +181,22 @@ def test_names_of_players_cannot_become_markup(tmp_path: Path) -> None:
     assert "<b>" not in (out / "index.html").read_text()
 
 
+def test_names_of_players_cannot_become_formulas(tmp_path: Path) -> None:
+    place, out = tmp_path / "x.db", tmp_path / "out"
+    names = ["=1+1", "+1", "-1", "@SUM(A1:A9)", "\t=1", "\uff1d1", "a=b", "'quoted"]
+    players = [word for name in names for word in ("--player", f"{name}=random")]
+    mas("run", "--league", place, *TIC_TAC_TOE, *players, "--games", "2")
+    mas("export", "--league", place, "--out", out)
+    wanted = {*(f"'{name}" for name in names[:6]), *names[6:]}
+    with (out / "ladder.csv").open(newline="") as file:
+        ladder = list(csv.DictReader(file))
+    assert {row["player"] for row in ladder} == wanted
+    assert min(float(row["payoff"]) for row in ladder) < 0, "a negative number stays one"
+    with (out / "payoff.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert {row["player"] for row in rows} == {row["opponent"] for row in rows} == wanted
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -199,7 +216,20 @@ def test_what_is_refused(words: tuple[str, ...], message: str, tmp_path: Path, m
     monkeypatch.chdir(tmp_path)
     with pytest.raises(MasError, match=message):
         mas(*words)
-    assert not list(tmp_path.glob("league.db*")) or words[0] == "run"
+    assert not list(tmp_path.glob("league.db*"))
+
+
+def test_a_refused_command_keeps_a_league_that_was_there(place: Path) -> None:
+    before = place.read_bytes()
+    with pytest.raises(MasError, match="has been begun with other terms"):
+        mas("run", "--league", place, *TIC_TAC_TOE, "--player", "a=random", "--player", "b=random")
+    assert place.read_bytes() == before
+
+
+def test_a_refused_candidate_leaves_no_league(tmp_path: Path) -> None:
+    with pytest.raises(MasError, match="Did you mean 'tic_tac_toe'"):
+        mas("enter", "random", "--league", tmp_path / "x.db", "--game", "open_spiel:tictactoe")
+    assert not list(tmp_path.iterdir())
 
 
 def test_unknown_names_are_told_what_there_is(place: Path) -> None:

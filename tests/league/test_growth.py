@@ -154,6 +154,19 @@ async def test_the_first_mixes_are_the_scored_policy_of_the_run(grown: Path) -> 
     assert read(grown)["iterations"][0]["nash_conv"] == pytest.approx(measured["nash_conv"], abs=1e-6)
 
 
+def test_the_command_prints_files_and_refuses_other_terms(grown: Path, mas: Callable[..., Any]) -> None:
+    ran = mas(*command(grown))
+    assert ran.code == 0, ran.err
+    assert ran.out.split()[-2:] == [str(grown / "psro.json"), str(grown / "psro.svg")]
+    assert "<svg" in (grown / "psro.svg").read_text()
+    before = read(grown)
+    for more, said in ((("--solver", "uniform"), "began with solver nash"), (("--game", "relay"), "psro needs two")):
+        refused = mas(*command(grown, *more))
+        assert (refused.code, refused.out) == (2, "")
+        assert said in refused.err
+    assert read(grown) == before
+
+
 def test_a_finished_one_is_told_again_without_training(grown: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = read(grown)
     monkeypatch.setattr(growth, "train_against", None)

@@ -2,27 +2,14 @@
 
 import pytest
 from conftest import BaseFor
+from watched import Sampled
 
 from mas.config.load import load_config
 from mas.config.options import ModelOptions
 from mas.scenarios import build_scenario
-from mas.training.evaluate import Evaluation
 from mas.training.trainer import Trainer
-from mas.training.watch import Silent
 
 LOOP = "feedback-conversation"
-
-
-class Sampled(Silent):
-    """Sampled evaluations by step."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.found: dict[int, Evaluation] = {}
-
-    def on_evaluation(self, step: int, name: str, evaluation: Evaluation) -> None:
-        if name == "sampled":
-            self.found[step] = evaluation
 
 
 @pytest.mark.slow

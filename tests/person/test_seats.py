@@ -10,15 +10,15 @@ from rich.console import Console
 
 from mas.core.environment import Task
 from mas.core.errors import ConfigError
+from mas.core.script import Script, random_script
 from mas.person.seats import SeatPlay, seats_of, view_of
 from mas.scenarios.bridges import open_bridge
-from mas.scenarios.policies import Policy, random_policy
 
 
 class Sitting:
     """A play with lines typed beforehand, and what was printed."""
 
-    def __init__(self, game: Any, people: tuple[str, ...], *lines: str, others: Policy = random_policy) -> None:
+    def __init__(self, game: Any, people: tuple[str, ...], *lines: str, others: Script = random_script) -> None:
         self.printed = io.StringIO()
         console = Console(file=self.printed, width=200)
         typed = io.StringIO("".join(f"{line}\n" for line in lines))

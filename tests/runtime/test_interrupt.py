@@ -20,12 +20,26 @@ def waits_for(gate: asyncio.Event, began: asyncio.Event) -> Behave:
     return behave
 
 
+async def waits_for_nothing(name: str, call: int) -> None:
+    pass
+
+
 async def draining(runtime: TeamRuntime) -> None:
     for _ in range(1000):
         if runtime.is_draining:
             return
         await asyncio.sleep(0)
     raise AssertionError("the signal was not noticed")
+
+
+async def test_in_a_thread_that_is_not_the_main_one_it_changes_nothing() -> None:
+    async def playing() -> bool:
+        async with table(waits_for_nothing, {}) as sitting:
+            with drains_on_interrupt(sitting.runtime):
+                await sitting.play()
+                return sitting.runtime.is_draining
+
+    assert await asyncio.to_thread(asyncio.run, playing()) is False
 
 
 async def test_the_first_ctrl_c_lets_the_turn_end(capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,12 +13,13 @@ from mas.core.errors import ConfigError, SandboxError
 from mas.core.joint import read_joint
 from mas.core.messages import Failure
 from mas.core.scenario import Scenario
+from mas.core.script import random_script
 from mas.graph.plan import compile_team
 from mas.roles import build_roles
 from mas.scenarios import build_scenario
 from mas.scenarios.catalogue import sized
 from mas.scenarios.measure import measure
-from mas.scenarios.policies import expert_of, random_policy
+from mas.scenarios.policies import expert_of
 
 SIZES = [(name, size) for name, entry in INSTALLED.items() for size in entry.sizes]
 SMALL = [(name, next(iter(entry.sizes))) for name, entry in INSTALLED.items()]
@@ -228,7 +229,7 @@ def test_an_expert_is_better_than_chance_and_always_legal(smallest: Scenario) ->
     best = measure(smallest, "expert", expert, 30, 0)
     assert best is not None
     assert best.illegal == 0
-    chance = measure(smallest, "random", random_policy, 30, 0)
+    chance = measure(smallest, "random", random_script, 30, 0)
     if chance is not None and len(best.rewards) == 1:
         assert (best.success, sum(best.rewards.values())) >= (chance.success, sum(chance.rewards.values()))
 

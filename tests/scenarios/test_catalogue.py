@@ -19,12 +19,13 @@ from mas.config.load import load_config
 from mas.config.options import Options, ScenarioOptions
 from mas.core.environment import Environment
 from mas.core.errors import ConfigError, MissingPackage
+from mas.core.script import random_script
 from mas.scenarios import SCENARIOS, build_scenario, relay
 from mas.scenarios.catalogue import first_paragraph, profile, scenario_names, size_overrides, sized
 from mas.scenarios.command import _print_profile
 from mas.scenarios.folder import FolderScenario
 from mas.scenarios.measure import baselines, measure, wilson
-from mas.scenarios.policies import expert_of, random_policy
+from mas.scenarios.policies import expert_of
 
 Mas = Callable[..., Any]
 
@@ -186,9 +187,9 @@ def test_the_random_player_cannot_tell_where_actions_are_not_listed(monkeypatch:
     environment = scenario.environment()
     environment.reset(scenario.task("eval", 0))
     monkeypatch.setattr(environment, "legal", lambda seat: None)
-    assert random_policy(environment, Random(0)) is None
+    assert random_script(environment, Random(0)) is None
     monkeypatch.setattr(environment, "legal", lambda seat: ())
-    assert random_policy(environment, Random(0)) == {"team": ""}
+    assert random_script(environment, Random(0)) == {"team": ""}
 
 
 def test_the_command_lists_all_and_tells_all_of_one(mas: Mas) -> None:

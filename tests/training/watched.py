@@ -1,12 +1,25 @@
-"""A watcher for tests that look at what was played and learned."""
+"""Watchers for tests that look at what was played and learned."""
 
 from collections.abc import Sequence
 from typing import Any
 
 from mas.core.records import Episode
+from mas.training.evaluate import Evaluation
 from mas.training.trainer import Trainer
 from mas.training.updates.update import Improved
 from mas.training.watch import Silent
+
+
+class Sampled(Silent):
+    """Keeps the sampled evaluations, `found`, by step."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: dict[int, Evaluation] = {}
+
+    def on_evaluation(self, step: int, name: str, evaluation: Evaluation) -> None:
+        if name == "sampled":
+            self.found[step] = evaluation
 
 
 class Seen(Silent):

@@ -24,9 +24,10 @@ from mas.bench.scenarios.rollout import Rollouts, open_rollouts
 from mas.bench.scenarios.worlds import STATES, Operation, Walk
 from mas.core.errors import MissingPackage
 from mas.core.scenario import Scenario
+from mas.core.script import random_script
 from mas.scenarios import build_scenario
 from mas.scenarios.catalogue import sized
-from mas.scenarios.policies import expert_of, random_policy
+from mas.scenarios.policies import expert_of
 
 Tell = Callable[[str], None]
 Timings = Mapping[str, Timing]
@@ -100,8 +101,8 @@ async def open_field(scenario: Scenario, options: ScenariosBench) -> AsyncIterat
     """What can be measured of a scenario."""
     environment = scenario.environment()
     environment.reset(scenario.task("train", 0))
-    is_listed = random_policy(environment, Random(0)) is not None
-    policy = random_policy if is_listed else expert_of(scenario)
+    is_listed = random_script(environment, Random(0)) is not None
+    policy = random_script if is_listed else expert_of(scenario)
     if policy is None:
         why = "its actions cannot be listed, and it has no expert"
         worlds = Field(absent=dict.fromkeys((STEP, CLONE, SNAPSHOT, RESTORE), why))

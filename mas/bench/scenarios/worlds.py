@@ -9,7 +9,7 @@ from mas.bench.scenarios.options import Amounts
 from mas.core.environment import Environment
 from mas.core.errors import RunError
 from mas.core.scenario import Scenario
-from mas.scenarios.policies import Policy
+from mas.core.script import Script
 
 STATES = 32
 """States that are cloned, taken down and restored."""
@@ -42,7 +42,7 @@ class Operation:
 class Walk:
     """One environment, stepped by a policy from task to task; the policy's own time and that of `reset` count."""
 
-    def __init__(self, scenario: Scenario, policy: Policy) -> None:
+    def __init__(self, scenario: Scenario, policy: Script) -> None:
         self._scenario, self._policy = scenario, policy
         self._environment = scenario.environment()
         self._random = Random(0)
