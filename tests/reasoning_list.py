@@ -67,7 +67,7 @@ def watched(limit_s: int) -> Iterator[list[str]]:
         raise TooSlow
 
     kept = socket.socket.connect, socket.getaddrinfo
-    socket.socket.connect = socket.getaddrinfo = refused  # type: ignore[method-assign, assignment]
+    socket.socket.connect = socket.getaddrinfo = refused
     signal.signal(signal.SIGPROF, rang)
     signal.setitimer(signal.ITIMER_PROF, limit_s)
     printed = io.StringIO()
@@ -76,7 +76,7 @@ def watched(limit_s: int) -> Iterator[list[str]]:
             yield seen
     finally:
         signal.setitimer(signal.ITIMER_PROF, 0)
-        socket.socket.connect, socket.getaddrinfo = kept  # type: ignore[method-assign]
+        socket.socket.connect, socket.getaddrinfo = kept
         if printed.getvalue():
             seen.append("prints to the terminal")
 

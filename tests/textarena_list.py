@@ -80,7 +80,7 @@ def watched(limit_s: int) -> Iterator[list[str]]:
 
     printed = io.StringIO()
     kept = socket.socket.connect, socket.getaddrinfo, builtins.input
-    socket.socket.connect = socket.getaddrinfo = builtins.input = refused  # type: ignore[method-assign, assignment]
+    socket.socket.connect = socket.getaddrinfo = builtins.input = refused
     signal.signal(signal.SIGPROF, rang)
     signal.setitimer(signal.ITIMER_PROF, limit_s)
     try:
@@ -88,7 +88,7 @@ def watched(limit_s: int) -> Iterator[list[str]]:
             yield seen
     finally:
         signal.setitimer(signal.ITIMER_PROF, 0)
-        socket.socket.connect, socket.getaddrinfo, builtins.input = kept  # type: ignore[method-assign]
+        socket.socket.connect, socket.getaddrinfo, builtins.input = kept
         if printed.getvalue():
             seen.append("prints to the terminal")
 

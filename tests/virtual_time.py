@@ -8,7 +8,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-class _NoWait(selectors.DefaultSelector):  # type: ignore[valid-type, misc]
+class _NoWait(selectors.DefaultSelector):
     """Never sleeps; tells the loop how long it would have."""
 
     slept_s = 0.0

@@ -45,7 +45,7 @@ class ServerOptions(Options):
         parts = urlsplit(url)
         if parts.username or parts.password or parts.query or parts.fragment:
             raise ValueError("a url with a user, a query or a fragment; give the address alone and the key by key_env")
-        if parts.scheme not in ("http", "https") or not parts.hostname:
+        if parts.scheme not in ("http", "https") or not parts.hostname or not url.isprintable():
             raise ValueError(f"{url!r} is no address; it is like http://127.0.0.1:8000/v1")
         return url.rstrip("/")
 

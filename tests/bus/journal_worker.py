@@ -45,4 +45,4 @@ async def live(path: str, messages: int, durability: Durability) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(live(sys.argv[1], int(sys.argv[2]), sys.argv[3]))  # type: ignore[arg-type]
+    asyncio.run(live(sys.argv[1], int(sys.argv[2]), sys.argv[3]))

@@ -195,25 +195,28 @@ async def test_a_key_keeps_its_order_over_several_processes(url):
 
 async def test_a_full_outbox_makes_senders_wait(url):
     one = MqttOptions(outbox=1)
-    async with processes(url, 1) as (receives,), MqttBus.connect(url, options=one) as sends:  # noqa: SIM117
-        async with receives.subscribe("b") as inbox:
-            await sends.publish(ASK.new("b", Note(text="1")))
-            second = start(sends.publish(ASK.new("b", Note(text="2"))))
-            assert await is_blocked(second, PATIENCE_S)
-            with pytest.raises(Dropped, match="outbox is full"):
-                await sends.publish(ASK.new("b", Note(text="3")), wait=False)
-            with pytest.raises(Expired, match="could not be sent in time"):
-                await sends.request(ASK.new("b", Note(text="4")), timeout_s=0.05)
-            assert await next_text(inbox) == "1"
-            await second
-            assert await next_text(inbox) == "2"
-            third = start(sends.publish(ASK.new("b", Note(text="5"))))
-            await third
-            last = start(sends.publish(ASK.new("b", Note(text="6"))))
-            assert await is_blocked(last, PATIENCE_S)
-            await sends.close()
-            with pytest.raises(Closed):
-                await last
+    async with (
+        processes(url, 1) as (receives,),
+        MqttBus.connect(url, options=one) as sends,
+        receives.subscribe("b") as inbox,
+    ):
+        await sends.publish(ASK.new("b", Note(text="1")))
+        second = start(sends.publish(ASK.new("b", Note(text="2"))))
+        assert await is_blocked(second, PATIENCE_S)
+        with pytest.raises(Dropped, match="outbox is full"):
+            await sends.publish(ASK.new("b", Note(text="3")), wait=False)
+        with pytest.raises(Expired, match="could not be sent in time"):
+            await sends.request(ASK.new("b", Note(text="4")), timeout_s=0.05)
+        assert await next_text(inbox) == "1"
+        await second
+        assert await next_text(inbox) == "2"
+        third = start(sends.publish(ASK.new("b", Note(text="5"))))
+        await third
+        last = start(sends.publish(ASK.new("b", Note(text="6"))))
+        assert await is_blocked(last, PATIENCE_S)
+        await sends.close()
+        with pytest.raises(Closed):
+            await last
 
 
 async def test_private_messages_never_leave_for_a_stranger(url):

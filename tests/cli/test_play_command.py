@@ -253,7 +253,7 @@ def test_a_mistake_is_one_line_and_exit_code_2(
 def bridges(monkeypatch: pytest.MonkeyPatch) -> None:
     """A library with one game."""
     module = ModuleType("mas.scenarios.bridges")
-    module.open_bridge = lambda name: {"two:seats": Bidding()}[name]  # type: ignore[attr-defined]
+    module.open_bridge = lambda name: {"two:seats": Bidding()}[name]
     monkeypatch.setitem(sys.modules, module.__name__, module)
 
 

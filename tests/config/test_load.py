@@ -172,6 +172,7 @@ BAD = [
     ("peers.judge={url: 'http://u/v1', tokenizer: x}", "peers.judge: tokenizer has no effect with api=chat"),
     ("peers.judge.url=localhost:8000", "peers.judge.url: 'localhost:8000' is no address; it is like http://"),
     ("peers.judge.url='ftp://host/v1'", "is no address"),
+    ("peers.judge.url='http://host/\x1b[2Jv1'", "is no address"),
     ("peers.judge={url: 'http://u/v1', extra: {messages: 1}}", "extra cannot set ['messages']"),
     ("peers.judge={url: 'http://u/v1', api: completions, extra: {a: 1}}", "only api=chat sends it"),
     ("scenario@here=relay", "scenario=NAME"),

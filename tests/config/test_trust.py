@@ -228,4 +228,4 @@ def test_a_configuration_that_is_made_to_hurt_is_one_error(tmp_path: Path, make:
 
 def test_keys_that_are_no_texts_are_an_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigError):
-        load_run_config(run_with(tmp_path / "run", {1: {2: 3}, "engine": {None: 1}}))  # type: ignore[dict-item]
+        load_run_config(run_with(tmp_path / "run", {1: {2: 3}, "engine": {None: 1}}))

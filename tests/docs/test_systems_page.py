@@ -44,7 +44,7 @@ def test_every_recipe_is_a_command_whose_configuration_loads() -> None:
             assert ablation(words[1:], 1).cases
         else:
             group = typer.main.get_command(app)
-            found = group.commands[command]  # type: ignore[attr-defined]
+            found = group.commands[command]
             if isinstance(found, TyperGroup):
                 found, words = found.commands[words[0]], words[1:]
             found.make_context(command, words)

@@ -25,7 +25,10 @@ HELLO = {"model": "a", "messages": [{"role": "user", "content": "hello"}]}
 
 def echo(has_chat: bool = True) -> ScriptedEngine:
     """Says who was asked with which seed, and the prompt backwards, with characters of several bytes."""
-    script = lambda prompt, adapter, seed: f"{adapter or 'base'}{seed % 10} «{prompt[::-1]}» ✓"  # noqa: E731
+
+    def script(prompt: str, adapter: str | None, seed: int) -> str:
+        return f"{adapter or 'base'}{seed % 10} «{prompt[::-1]}» ✓"
+
     return ScriptedEngine(script, ("a", "b"), has_chat=has_chat)
 
 
@@ -71,7 +74,7 @@ class Stuck(ScriptedEngine):
         await self._wait()
         return await super().generate(request)
 
-    async def stream(self, request: Request) -> AsyncIterator[Generation]:  # type: ignore[override]
+    async def stream(self, request: Request) -> AsyncIterator[Generation]:
         ref = self.adapters().get(request.adapter or "")
         yield Generation(token_ids=(ord("x") + 1,), logprobs=(0.0,), finish="", adapter=ref)
         self.asked.release()

@@ -42,7 +42,7 @@ async def test_the_role_speaks_under_its_own_system_message_unless_the_client_ha
 @pytest.mark.parametrize("speakers", [{}, {"a": Speaker(max_tokens=9)}])
 async def test_without_a_chat_template_the_contents_line_by_line_are_the_prompt(speakers: dict[str, Speaker]) -> None:
     engine = echo(has_chat=False)
-    engine.tokenizer.begin = (7,)  # type: ignore[misc]
+    engine.tokenizer.begin = (7,)
     async with client(build_app(offer(engine, speakers))) as asking:
         await asking.post("/v1/chat/completions", json={"model": "a", "messages": TALK})
     assert engine.requests[0].prompt_ids == (7, *engine.tokenizer.encode("one\ntwo\nthree"))
@@ -117,7 +117,7 @@ def test_messages_that_a_template_does_not_take_are_the_askers_mistake() -> None
 
 async def test_a_template_that_refuses_the_messages_is_a_400_with_its_reason() -> None:
     engine = echo()
-    engine.tokenizer = with_template("{{ raise_exception('roles must alternate') }}")  # type: ignore[assignment]
+    engine.tokenizer = with_template("{{ raise_exception('roles must alternate') }}")
     async with client(build_app(offer(engine))) as asking:
         error = problem(await asking.post("/v1/chat/completions", json=HELLO), 400)
     assert "roles must alternate" in error["message"]

@@ -216,7 +216,7 @@ async def test_defaults_come_from_the_role_that_speaks_and_give_way_to_the_clien
 
 async def test_a_text_begins_as_the_model_expects_unless_the_client_says_not() -> None:
     engine = echo()
-    engine.tokenizer.begin = (7, 8)  # type: ignore[misc]
+    engine.tokenizer.begin = (7, 8)
     async with client(build_app(offer(engine))) as asking:
         for more in ({}, {"add_special_tokens": False}, {"prompt": [5, 6]}):
             await asking.post("/v1/completions", json={"model": "a", "prompt": "h"} | more)

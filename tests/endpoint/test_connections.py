@@ -55,7 +55,7 @@ async def served(engine: Engine | None = None, **bounds: float) -> AsyncIterator
     usual = {"head_s": LONG, "rest_s": LONG, "read_s": LONG, "connections": 99, "per_address": 99} | bounds
     app = build_app(offer(engine or echo()))
     async with AsyncExitStack() as stack:
-        url = await stack.enter_async_context(running(app, bounds=Bounds(**usual), drain_s=0.01))  # type: ignore[arg-type]
+        url = await stack.enter_async_context(running(app, bounds=Bounds(**usual), drain_s=0.01))
         yield Address(int(url.rpartition(":")[2]), stack)
 
 

@@ -153,7 +153,7 @@ async def test_the_openai_client_sends_the_key_with_every_try(tmp_path: Path) ->
             done = await asking.chat.completions.create(
                 model="team:judged", messages=messages, seed=7, extra_headers=KEY
             )
-            assert done.choices[0].message.content.startswith("writer ")  # type: ignore[union-attr]
+            assert done.choices[0].message.content.startswith("writer ")
         with pytest.raises(openai.UnprocessableEntityError, match="another request"):
             await asking.chat.completions.create(model="team:judged", messages=messages, seed=8, extra_headers=KEY)
     assert len(engine.asked) == 2
@@ -174,7 +174,7 @@ async def test_a_journal_of_something_else_is_refused(tmp_path: Path) -> None:
         ({"team": longer}, "with another team of this name"),
     ):
         with pytest.raises(JournalError, match=text):
-            async with life(journal, **options):  # type: ignore[arg-type]
+            async with life(journal, **options):
                 pass
 
 

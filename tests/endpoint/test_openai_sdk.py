@@ -26,17 +26,17 @@ async def test_models_are_listed_and_found_by_name(asking: openai.AsyncOpenAI) -
     models = [model async for model in asking.models.list()]
     assert [model.id for model in models] == ["org/base:1", "a", "b", "team:plan_path"]
     assert (await asking.models.retrieve("org/base:1")).owned_by == "mas"
-    assert (await asking.models.retrieve("team:plan_path")).model_extra["kind"] == "team"  # type: ignore[index]
+    assert (await asking.models.retrieve("team:plan_path")).model_extra["kind"] == "team"
 
 
 async def test_a_chat_whole_and_streamed(asking: openai.AsyncOpenAI) -> None:
     talk = [{"role": "user", "content": "hi"}]
-    whole = await asking.chat.completions.create(model="a", messages=talk, seed=3, logprobs=True, user="eve")  # type: ignore[call-overload]
+    whole = await asking.chat.completions.create(model="a", messages=talk, seed=3, logprobs=True, user="eve")
     said = "a3 «\n\nih\n\n.a era uoY» ✓"
     assert whole.choices[0].message.content == said
     assert "".join(entry.token for entry in whole.choices[0].logprobs.content) == said
     assert whole.usage.total_tokens == whole.usage.prompt_tokens + len(said) + 1
-    stream = await asking.chat.completions.create(  # type: ignore[call-overload]
+    stream = await asking.chat.completions.create(
         model="a", messages=talk, seed=3, stream=True, stream_options={"include_usage": True}
     )
     chunks = [chunk async for chunk in stream]

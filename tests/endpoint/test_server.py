@@ -29,7 +29,7 @@ class Failing(ScriptedEngine):
             raise EngineError("decoding failed: out of memory")
         return await super().generate(request)
 
-    async def stream(self, request: Request) -> AsyncIterator[Generation]:  # type: ignore[override]
+    async def stream(self, request: Request) -> AsyncIterator[Generation]:
         yield Generation(token_ids=(ord("x") + 1,), logprobs=(0.0,), finish="")
         await self.generate(request)
 

@@ -83,9 +83,9 @@ def test_the_graph_is_a_frozen_multigraph_keyed_by_position() -> None:
 def test_a_plan_cannot_be_changed() -> None:
     plan = plan_of(["start -> a", "a -> done"])
     with pytest.raises(dataclasses.FrozenInstanceError):
-        plan.agents = ()  # type: ignore[misc]
+        plan.agents = ()
     with pytest.raises(TypeError):
-        plan.roles["a"] = plan.roles["a"]  # type: ignore[index]
+        plan.roles["a"] = plan.roles["a"]
 
 
 def test_the_digest_depends_on_the_specification_and_on_nothing_else() -> None:

@@ -17,7 +17,7 @@ TEAM = {
 
 
 def with_backup(policies: dict[str, object], **backup: object) -> dict[str, object]:
-    return TEAM | {"roles": {**TEAM["roles"], "backup": backup}, "policies": policies}  # type: ignore[dict-item]
+    return TEAM | {"roles": {**TEAM["roles"], "backup": backup}, "policies": policies}
 
 
 def problem(team: dict[str, object]) -> str:

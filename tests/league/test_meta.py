@@ -38,7 +38,7 @@ def test_one_replicator_step() -> None:
 
 @pytest.mark.parametrize("name", ["nash", "projected_replicator", "uniform", "alpha_rank"])
 def test_rock_paper_scissors_is_played_evenly(name: str) -> None:
-    found = solve(name, ROCK_PAPER_SCISSORS, ROCK_PAPER_SCISSORS.T)  # type: ignore[arg-type]
+    found = solve(name, ROCK_PAPER_SCISSORS, ROCK_PAPER_SCISSORS.T)
     for mix in found:
         assert [round(float(value), 2) for value in mix] == GOLDEN["nash_rps_fictitious_play_2dp"]
     assert exploitability(ROCK_PAPER_SCISSORS, ROCK_PAPER_SCISSORS.T, found) == pytest.approx(0, abs=1e-6)

@@ -54,7 +54,7 @@ def test_uniform_meta_strategies_are_fictitious_and_keep_weak_players() -> None:
     # Row 0 is beaten by everything: nash drops it, uniform goes on meeting it.
     first = np.array([[0.0, -1.0, -1.0], [1.0, 0.0, 0.5], [1.0, -0.5, 0.0]])
     game = MatrixGame(first, -first)
-    nash, even = (list(psro(0, 0, game.play, game.respond, solver=solver)) for solver in ("nash", "uniform"))  # type: ignore[arg-type]
+    nash, even = (list(psro(0, 0, game.play, game.respond, solver=solver)) for solver in ("nash", "uniform"))
     assert nash[-1].mixes.first[0] == pytest.approx(0.0, abs=1e-6)
     assert even[-1].mixes.first[0] > 0.3
     assert exploitability(first, -first, game.whole(nash[-1])) < 1e-6
@@ -100,7 +100,7 @@ def test_variances_are_of_single_games_and_risk_is_read() -> None:
     bold, careful = (
         list(psro(0, 0, play, respond, solver=solver, iterations=1, enough=-9.0))[-1]
         for solver in ("projected_replicator", "risk_averse")
-    )  # type: ignore[arg-type]
+    )
     assert bold.variances[0].tolist() == [[16.0], [0.0]]
     assert bold.mixes.first[0] > 0.9
     assert careful.mixes.first[1] > 0.9

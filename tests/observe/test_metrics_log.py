@@ -104,7 +104,7 @@ def test_a_metric_that_cannot_be_kept_is_refused_and_writes_nothing(
 ) -> None:
     with MetricsLog(tmp_path / "m") as log:
         with pytest.raises(error, match=text):
-            log.append(1, metrics)  # type: ignore[arg-type]
+            log.append(1, metrics)
         log.append(1, {"reward": 1.0})
     assert len(read_metrics(tmp_path / "m")) == 1
 

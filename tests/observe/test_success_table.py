@@ -19,7 +19,7 @@ RESULTS = {
 
 def shown(results: object) -> str:
     stream = io.StringIO()
-    Console(file=stream, width=100).print(success_table(results))  # type: ignore[arg-type]
+    Console(file=stream, width=100).print(success_table(results))
     return stream.getvalue()
 
 

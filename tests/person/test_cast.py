@@ -53,7 +53,7 @@ def test_a_recast_scenario_has_one_team_and_is_otherwise_the_same(scenario: Scen
 
 
 def test_a_team_may_itself_leave_a_role_to_people() -> None:
-    roles = {**FREE["roles"], "talker": {"type": "planner", "voice": "human", "trainable": False}}  # type: ignore[dict-item]
+    roles = {**FREE["roles"], "talker": {"type": "planner", "voice": "human", "trainable": False}}
     team = load_team({**FREE, "roles": roles})
     assert with_people(team, ()) == (team, ("talker",))
     assert with_people(team, ("doer",)) == (team, ("doer", "talker"))

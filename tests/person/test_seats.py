@@ -124,7 +124,7 @@ def test_others_may_be_an_expert() -> None:
 
 def test_a_long_list_of_actions_is_cut() -> None:
     game = Bidding()
-    game.legal = lambda seat: tuple(str(number) for number in range(500))  # type: ignore[method-assign]
+    game.legal = lambda seat: tuple(str(number) for number in range(500))
     sitting = Sitting(game, ("left",), "1", "1")
     sitting.playing.play()
     assert ", 99, ... (500 in all)" in " ".join(sitting.out().split())
@@ -156,7 +156,7 @@ def test_a_seat_without_a_view_of_its_own_sees_what_a_single_agent_sees() -> Non
 
 def test_what_a_game_measures_is_told_when_it_is_over() -> None:
     game = Bidding()
-    game.measures = lambda: {"spread": 0.5, "bids": float(len(game.state.bids))}  # type: ignore[attr-defined]
+    game.measures = lambda: {"spread": 0.5, "bids": float(len(game.state.bids))}
     sitting = Sitting(game, ("left", "right"), "0", "2", "0", "2")
     assert sitting.playing.play()
     sitting.playing.tell_end(is_over=False, reveal=False)

@@ -20,7 +20,7 @@ from mas.testing.scripted import ScriptedEngine
 from mas.training.terminal import TerminalDesk
 
 PERSON = SPEAKER | {"voice": "human", "trainable": False}
-WITH_A_PERSON = {"roles": {"first": PERSON | {"choices": ["left", "right"]}, "last": PAIR["roles"]["last"]}}  # type: ignore[index]
+WITH_A_PERSON = {"roles": {"first": PERSON | {"choices": ["left", "right"]}, "last": PAIR["roles"]["last"]}}
 TWO_PEOPLE = {
     "roles": {"a": PERSON, "b": PERSON, "last": SPEAKER | {"emits": "action"}},
     "edges": ["start -> a", "start -> b", "a -> last", "b -> last", "last -> done"],

@@ -227,7 +227,7 @@ def test_a_list_that_is_too_long_or_holds_what_is_not_legal_is_a_failure() -> No
 
 def test_a_role_is_told_how_to_write_a_list() -> None:
     role = build_role("planner", RoleSpec(emits="items", max_items=2, choices=("red", "green")))
-    rule = role.rule()  # type: ignore[attr-defined]
+    rule = role.rule()
     assert "one item per line, at most 2; 'none' if there is nothing" in rule
     assert "red\ngreen" in rule
 

@@ -193,7 +193,7 @@ def test_a_halt_is_no_failure_of_the_agent() -> None:
         raise Halted("stop")
 
     script = Script(seconds())
-    script.decide = decide  # type: ignore[method-assign]
+    script.decide = decide
     with pytest.raises(Halted, match="stop"):
         play(script.turn(with_policies(TWO_PATHS, {"quick": Policy(on_failure="isolate")})))
 

@@ -238,7 +238,7 @@ def test_silence_expires_although_the_answer_would_come() -> None:
                     return
                 await publish(envelope, wait=wait)
 
-            bus.publish = lossy  # type: ignore[method-assign]
+            bus.publish = lossy
             with pytest.raises(AgentFailed, match="no sign of life for 3 s"):
                 await sitting.play()
             assert asyncio.get_running_loop().time() == pytest.approx(9 * 1.0 + 3.0)
@@ -248,7 +248,7 @@ def test_silence_expires_although_the_answer_would_come() -> None:
     play(whole())
 
 
-BACKUP = {"roles": {**PAIR["roles"], "backup": SPEAKER}}  # type: ignore[dict-item]
+BACKUP = {"roles": {**PAIR["roles"], "backup": SPEAKER}}
 
 
 def test_a_fallback_answers_for_the_agent_and_is_known_by_its_role() -> None:
@@ -284,7 +284,7 @@ def test_a_fallback_that_fails_too_is_the_error_of_the_agent() -> None:
 
 
 def test_a_compensation_is_told_the_output_and_counted() -> None:
-    team = {"roles": {**PAIR["roles"], "undo": SPEAKER | {"template": "{from.first}>"}}}  # type: ignore[dict-item]
+    team = {"roles": {**PAIR["roles"], "undo": SPEAKER | {"template": "{from.first}>"}}}
     policies = {"first": {"compensation": "undo"}, "last": {"on_failure": "compensate"}}
     sitting, _, error = played(fails("last", 1, EngineError("cannot")), policies, **team)
     assert "agent 'last' failed in turn 0: EngineError: cannot. Compensated: ['first']" in str(error)
@@ -310,7 +310,7 @@ MOST, ACTUAL = 6, 5
 )
 def test_a_call_that_does_not_fit_is_not_made(budget: dict[str, float], says: str) -> None:
     price = {"price": {"prompt": 1.0, "completion": 1.0}}
-    roles = {name: role | price for name, role in PAIR["roles"].items()}  # type: ignore[attr-defined]
+    roles = {name: role | price for name, role in PAIR["roles"].items()}
     sitting, _, error = played(at_once, {}, budget={"turn": budget}, roles=roles)
     assert error is not None
     assert isinstance(error.__cause__, BudgetExceeded)
@@ -332,7 +332,7 @@ def test_what_fits_exactly_is_made_and_what_is_left_can_be_asked() -> None:
                 left.append((there["turn"].tokens, there["agent"].calls))
                 return payload
 
-            sitting.decide = decide_and_look  # type: ignore[method-assign]
+            sitting.decide = decide_and_look
             await sitting.play()
             turns = len(sitting.flows)
             assert left[:2] == [(MOST, 98), (MOST - ACTUAL, 98)]

@@ -179,7 +179,7 @@ def test_what_was_isolated_stays_a_failure() -> None:
     assert isinstance(killed.error, TimeoutError)
     life = Life(plan, plays, second, name).run()
     assert heard(life)[0] == "b"
-    assert life.turns[0][1]["a"].kind == "failure"  # type: ignore[index]
+    assert life.turns[0][1]["a"].kind == "failure"
 
 
 def test_what_was_undone_is_not_undone_again_and_the_play_is_over() -> None:
@@ -247,7 +247,7 @@ OTHERS = [
 
 
 @pytest.mark.parametrize(("go_on", "error", "text"), OTHERS, ids=["team", "setting", "no setting", "task"])
-def test_another_play_than_the_one_that_was_begun_does_not_go_on(go_on, error, text) -> None:  # type: ignore[no-untyped-def]
+def test_another_play_than_the_one_that_was_begun_does_not_go_on(go_on, error, text) -> None:
     killed = Life(plan_of(CHAIN), MemoryPlays(), second, name).run(until_s=2.5, number=3)
     before = len(killed.plays.frames)
     life = go_on(killed)

@@ -85,5 +85,5 @@ def test_observations_say_who_is_silent() -> None:
         return plan.roles[point.agent].parse("x")
 
     begin = Flow.start(plan, silent=silent_agents(seen))
-    asyncio.run(play_turn(begin, None, seen, 0, decide))  # type: ignore[arg-type]
+    asyncio.run(play_turn(begin, None, seen, 0, decide))
     assert asked == ["reflector"]

@@ -53,7 +53,7 @@ class Stuck(ScriptedEngine):
 
 
 def solo(**role: object) -> TeamSpec:
-    return load_team(SOLO | {"roles": {"solo": SOLO["roles"]["solo"] | role}})  # type: ignore[index]
+    return load_team(SOLO | {"roles": {"solo": SOLO["roles"]["solo"] | role}})
 
 
 @asynccontextmanager

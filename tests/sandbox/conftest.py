@@ -16,7 +16,7 @@ def walls() -> Mechanism:
     """The mechanism under test: what MAS_SANDBOX_WALLS names, or the one that is taken here."""
     wanted = os.environ.get("MAS_SANDBOX_WALLS")
     try:
-        return probe(wanted).mechanism  # type: ignore[arg-type]
+        return probe(wanted).mechanism
     except SandboxError as error:
         if wanted is not None:
             raise

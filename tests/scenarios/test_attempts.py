@@ -32,11 +32,11 @@ def attempts(options: ScenarioOptions = REFINE, **more: Any) -> Attempts:
 
 
 def wrong_answer(environment: Attempts) -> str:
-    return str((int(environment.world.state.question.answer) + 1) % 10)  # type: ignore[attr-defined]
+    return str((int(environment.world.state.question.answer) + 1) % 10)
 
 
 def right_answer(environment: Attempts) -> str:
-    return str(environment.world.state.question.answer)  # type: ignore[attr-defined]
+    return str(environment.world.state.question.answer)
 
 
 class OfAttempts(EnvironmentContract):

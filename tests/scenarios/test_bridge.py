@@ -47,7 +47,7 @@ def scenario_of(name: str, **options: object) -> BridgeScenario:
 
 class TestLetters(EnvironmentContract):
     def make_environment(self) -> BridgedGame:
-        return BridgedGame(GameEnvironment(open_bridge("open_spiel:leduc_poker").game), is_lettered=True)  # type: ignore[attr-defined]
+        return BridgedGame(GameEnvironment(open_bridge("open_spiel:leduc_poker").game), is_lettered=True)
 
     def task(self, number: int) -> Task:
         return Task(id=f"train-{number}", seed=number)
@@ -57,7 +57,7 @@ class TestAtOnce(EnvironmentContract):
     tasks_differ = True
 
     def make_environment(self) -> BridgedGame:
-        return BridgedGame(GameEnvironment(open_bridge("open_spiel:goofspiel").game), is_lettered=True)  # type: ignore[attr-defined]
+        return BridgedGame(GameEnvironment(open_bridge("open_spiel:goofspiel").game), is_lettered=True)
 
     def task(self, number: int) -> Task:
         return Task(id=f"train-{number}", seed=number)
@@ -170,7 +170,7 @@ def test_questions_of_the_two_splits_differ() -> None:
         environment = scenario.environment()
         found = set()
         for index in range(30):
-            environment.reset(scenario.task(split, index))  # type: ignore[arg-type]
+            environment.reset(scenario.task(split, index))
             found.add(environment.observe("solo").fields["question"])
         asked[split] = found
     assert not asked["train"] & asked["eval"]

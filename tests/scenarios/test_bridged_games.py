@@ -61,7 +61,7 @@ class Drawn:
 
     def __init__(self, **rules: object) -> None:
         common = {"name": "draw", "seats": SEATS, "payoff": "fixed", "floor": -4.0, "longest": 2}
-        self.rules = Rules(**{**common, "dynamics": "simultaneous", **rules})  # type: ignore[arg-type]
+        self.rules = Rules(**{**common, "dynamics": "simultaneous", **rules})
 
     def actions(self) -> int:
         return 10
@@ -134,7 +134,7 @@ def test_who_forfeits_has_the_floor_and_the_others_what_the_rules_leave(
     rules: Mapping[str, object], losers: str, paid: tuple[float, ...], policy: object
 ) -> None:
     environment = begun(**rules)
-    steps = play(environment, dict.fromkeys(losers, policy), Random(0))  # type: ignore[arg-type]
+    steps = play(environment, dict.fromkeys(losers, policy), Random(0))
     assert tuple(totals(environment, steps).values()) == paid
 
 

@@ -63,7 +63,7 @@ class TestDigits(EnvironmentContract):
     options: Mapping[str, Any] = {}
 
     @property
-    def privacy(self) -> Mapping[str, frozenset[str]]:  # type: ignore[override]
+    def privacy(self) -> Mapping[str, frozenset[str]]:
         boats = {name: frozenset({"stock"}) for name in ("east", "west")}
         return {"adviser": frozenset({"growth", "neighbours"}), **boats}
 
@@ -145,7 +145,7 @@ def test_rewards_are_the_efficiency_less_one(options: dict[str, Any]) -> None:
         environment = begun(scenario_of(**options).task("eval", index), **options)
         actions = environment.legal("team") or ("",)
         drawn = iter(Random(index).choices(actions, k=12))
-        earned = earn(environment, lambda _, drawn=drawn: next(drawn))  # type: ignore[misc]
+        earned = earn(environment, lambda _, drawn=drawn: next(drawn))
         measures = environment.measures()
         assert earned == pytest.approx(measures["efficiency"] - 1)
         assert environment.success() is (measures["efficiency"] >= 0.9)

@@ -104,7 +104,7 @@ class TestDebateReward(RewardContract):
         verdicts: tuple[Payload, ...] = (Action(text="a"), Action(text="x"), NONSENSE)
         for agent, *said in product(("first", "second", "judge"), statements, statements, verdicts):
             for judge, played in product(("role", "rule"), (True, False)):
-                yield move(agent, judge, *said, played=played)  # type: ignore[arg-type]
+                yield move(agent, judge, *said, played=played)
 
 
 def paid(judge: Judge, first: str, second: str, verdict: str = "") -> Iterator[Mapping[str, float]]:
@@ -305,7 +305,7 @@ def test_no_held_out_case_has_the_hands_of_a_training_case_in_any_order(options:
 def test_numbers_of_a_case_are_all_different_and_stand_in_the_evidence() -> None:
     for style, facts in (("letters", 5), ("words", 8)):
         for seed in range(100):
-            case = make(Random(seed), style, facts)  # type: ignore[arg-type]
+            case = make(Random(seed), style, facts)
             numbers = [number for side in case.sides for number in side.numbers]
             assert len(set(numbers)) == 2 * facts
             assert all(str(number) in side.evidence for side in case.sides for number in side.numbers)

@@ -74,7 +74,7 @@ def test_no_held_out_game_shows_what_a_game_of_training_shows(policy: Policy, op
 def test_there_are_hundreds_of_different_tasks(options: dict[str, Any], least: int) -> None:
     scenario = scenario_of(**options)
     tasks = [scenario.task(split, index) for split in ("train", "eval") for index in range(2500)]
-    assert len({scenario.content_of(task) for task in tasks}) >= least  # type: ignore[attr-defined]
+    assert len({scenario.content_of(task) for task in tasks}) >= least
 
 
 def played(policy: Policy, index: int, **options: Any) -> tuple[bool, float, float]:

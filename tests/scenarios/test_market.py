@@ -34,7 +34,7 @@ def scenario_of(**options: Any) -> Scenario:
 
 def proposal(place: int, claimed: int, gain: int) -> Proposal:
     kind = None if claimed == gain else "reviews"
-    return Proposal(name=str(place), claimed=claimed, gain=gain, manipulation=kind, text=f"{claimed}.", truth=str(gain))  # type: ignore[arg-type]
+    return Proposal(name=str(place), claimed=claimed, gain=gain, manipulation=kind, text=f"{claimed}.", truth=str(gain))
 
 
 def world() -> MarketEnvironment:

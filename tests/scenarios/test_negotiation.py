@@ -266,7 +266,7 @@ def test_the_last_line_of_a_text_is_the_offer(team: str, text: str, action: str 
 
 def test_an_expert_s_demonstrations_lead_to_the_best_deal_and_a_novice_gives_in() -> None:
     make = scenario_of().environment
-    stream = demonstrations(Random(0), 1.0, make=make)  # type: ignore[arg-type]
+    stream = demonstrations(Random(0), 1.0, make=make)
     for _ in range(300):
         (analyst, aim), (solo, action), (speaker, said) = next(stream), next(stream), next(stream)
         assert (analyst[0], solo[0], speaker[0]) == ("A", "N", "S")
@@ -274,7 +274,7 @@ def test_an_expert_s_demonstrations_lead_to_the_best_deal_and_a_novice_gives_in(
         assert action == ("y" if aim == offers[-1] else aim)
         rungs, standing, heard = speaker[1:-1].split(";")
         assert said == said_by_speaker(rungs, standing, heard)
-    stream = demonstrations(Random(0), 0.0, make=make)  # type: ignore[arg-type]
+    stream = demonstrations(Random(0), 0.0, make=make)
     said_by_novice = [next(stream)[1] for _ in range(900)][1::3]
     # A skill of 0 guesses in one case in ten, among nine: accepts in 0.91; four standard deviations are 0.07.
     assert said_by_novice.count("y") / 300 == pytest.approx(0.91, abs=0.07)

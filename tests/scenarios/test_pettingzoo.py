@@ -185,7 +185,7 @@ def rolls() -> Any:
     from gymnasium.utils import EzPickle
     from pettingzoo import AECEnv
 
-    class Rolls(AECEnv, EzPickle):  # type: ignore[misc]
+    class Rolls(AECEnv, EzPickle):
         metadata = {"name": "rolls"}  # noqa: RUF012 - PettingZoo's own way
         possible_agents = ["a", "b", "c"]  # noqa: RUF012 - the same
 

@@ -32,8 +32,8 @@ class TestAskedByTheWorld(TestProposed):
 
 
 def begun(seed: int = 0, split: str = "train", source: str = "proposer") -> ProposeEnvironment:
-    environment = ProposeEnvironment(source, 1)  # type: ignore[arg-type]
-    environment.reset(Task(id="t", seed=seed, split=split))  # type: ignore[arg-type]
+    environment = ProposeEnvironment(source, 1)
+    environment.reset(Task(id="t", seed=seed, split=split))
     return environment
 
 

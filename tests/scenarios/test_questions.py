@@ -183,7 +183,7 @@ def test_the_expert_is_always_right(tmp_path: Path) -> None:
         environment = scenario.environment()
         for index in range(min(50, scenario.size("eval"))):
             environment.reset(scenario.task("eval", index))
-            environment.step(expert(environment, Random(0)))  # type: ignore[arg-type]
+            environment.step(expert(environment, Random(0)))
             assert environment.success()
 
 

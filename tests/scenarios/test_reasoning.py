@@ -135,7 +135,7 @@ class TestWithThePackage:
         for split, count in (("train", 200), ("eval", 40)):
             for index in range(count):
                 environment = scenario.environment()
-                environment.reset(scenario.task(split, index))  # type: ignore[arg-type]
+                environment.reset(scenario.task(split, index))
                 asked[split].add(environment.observe("solo").fields["question"])
         assert len(asked["train"]) > 50
         assert not asked["train"] & asked["eval"]

@@ -37,7 +37,7 @@ class OfGame(EnvironmentContract):
     idle_fails = False
 
     @property
-    def privacy(self) -> Mapping[str, frozenset[str]]:  # type: ignore[override]
+    def privacy(self) -> Mapping[str, frozenset[str]]:
         return dict.fromkeys(self.make_environment().spec.views, FIELDS)
 
     def make_environment(self) -> Environment:
@@ -113,7 +113,7 @@ def test_no_player_of_kuhn_poker_sees_the_other_card() -> None:
     views: dict[str, set[str]] = {}
     for seed in range(30):
         environment = started("KuhnPoker-v0-raw", seed)
-        cards = environment._world._state.game_state["player_cards"]  # type: ignore[union-attr]
+        cards = environment._world._state.game_state["player_cards"]
         own = str(cards[0])
         held.setdefault(own, set()).add(str(cards[1]))
         views.setdefault(own, set()).add(digest(*environment.observe("player_0").fields.values()))

@@ -140,7 +140,7 @@ class TestRemoteVllmEngine(EngineContract):
         self.base, self.server = base, server
 
     @pytest.fixture
-    def engine(self, engine_of: RemoteVllmEngine) -> Engine:  # type: ignore[override]
+    def engine(self, engine_of: RemoteVllmEngine) -> Engine:
         return engine_of
 
     async def make_engine(self) -> Engine:

@@ -37,7 +37,7 @@ def forest(seed: int, trees: int = 5, longest: int = 12) -> Layout:
 def drawn(layout: Layout, queries: int = 4, heads: int = 4) -> tuple[Tensor, Tensor, Tensor]:
     generator = torch.Generator().manual_seed(0)
     tokens = len(layout.ends)
-    return tuple(  # type: ignore[return-value]
+    return tuple(
         torch.randn(tokens, count, SIZE, generator=generator).requires_grad_() for count in (queries, heads, heads)
     )
 

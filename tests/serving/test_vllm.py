@@ -74,7 +74,7 @@ class TestVllmEngine(EngineContract):
         self.base = base
 
     @pytest.fixture
-    def engine(self, served: VllmEngine) -> Engine:  # type: ignore[override]
+    def engine(self, served: VllmEngine) -> Engine:
         return served
 
     async def make_engine(self) -> Engine:

@@ -46,7 +46,7 @@ def speak(
         await until(let_in)
         return await enter(bus)
 
-    MqttBus.__aenter__ = late  # type: ignore[assignment, method-assign]
+    MqttBus.__aenter__ = late
     if fate is not None:
         doom(fate)
     sys.argv = ["mas", "agent", *words]
@@ -74,7 +74,7 @@ def doom(fate: Fate) -> None:
                 os.kill(os.getpid(), signal.SIGKILL)
         return await generate(self, request)
 
-    Follower.generate = doomed  # type: ignore[method-assign]
+    Follower.generate = doomed
 
 
 class Agents:

@@ -85,7 +85,7 @@ def test_an_anchor_does_not_tell_the_order_in_which_something_was_learned(name: 
 
 
 def reached(environment: Environment) -> int:
-    state = environment.state  # type: ignore[attr-defined]
+    state = environment.state
     return int(getattr(state, "done", 0) or getattr(state, "reached", 0))
 
 

@@ -68,7 +68,7 @@ async def trained(base: BaseModel, *words: str, checkpoints: Path | None = None)
         seen.improved.append(await improve(*given, **named))
         return seen.improved[-1]
 
-    trainer.trainable.improve = kept  # type: ignore[method-assign]
+    trainer.trainable.improve = kept
     trainer.resume()
     await trainer.run(seen)
     return seen

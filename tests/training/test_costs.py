@@ -38,7 +38,7 @@ def priced(config: Config) -> Scenario:
         def __getattr__(self, name: str) -> object:
             return teams if name == "teams" else getattr(scenario, name)
 
-    return Priced()  # type: ignore[return-value]
+    return Priced()
 
 
 async def played(base_for: BaseFor, *words: str) -> tuple[Config, Seen]:

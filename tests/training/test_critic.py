@@ -209,7 +209,7 @@ def test_the_value_loss_is_the_squared_error_and_the_greater_one_with_a_bound() 
     assert value_loss(value_J, before_J, target_J, None).tolist() == pytest.approx([0.81, 0.25, 2.25])
     loss_J = value_loss(value_J, before_J, target_J, 0.2)
     assert loss_J.tolist() == pytest.approx([0.81, 0.64, 2.25])
-    loss_J.sum().backward()  # type: ignore[no-untyped-call]
+    loss_J.sum().backward()
     assert value_J.grad is not None
     assert value_J.grad.tolist() == pytest.approx([-1.8, 0.0, -3.0])
 

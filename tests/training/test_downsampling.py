@@ -17,7 +17,7 @@ EAPO = ORACLES["35_eapo"]
 
 def run(name: str, rounds: int, reward: float) -> list[Turn]:
     same = {"group": "q", "trajectory": name, "episode": name, "rewards": {"team.right": reward}, "role": "planner"}
-    return [make_turn(**same, id=f"{name}{turn}", turn=turn) for turn in range(rounds)]  # type: ignore[arg-type]
+    return [make_turn(**same, id=f"{name}{turn}", turn=turn) for turn in range(rounds)]
 
 
 def test_early_rounds_of_long_runs_earn_least() -> None:

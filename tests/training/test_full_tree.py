@@ -53,7 +53,7 @@ def scenario() -> Scenario:
 def right_answer(scenario: Scenario) -> str:
     world = scenario.environment()
     world.reset(scenario.task("train", 0))
-    return str(world.state.question.answer)  # type: ignore[attr-defined]
+    return str(world.state.question.answer)
 
 
 def golden(scenario: Scenario) -> Script:

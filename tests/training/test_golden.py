@@ -71,7 +71,7 @@ def test_what_a_turn_pays_is_taken_off_its_trajectorys_reward_before_it_is_compa
 
 @pytest.mark.parametrize(("terms", "winner"), [(CODER, "coder_winner"), (TESTER, "tester_winner")])
 def test_at_grpo_commits_the_best(terms: list[dict[str, float]], winner: str) -> None:
-    sampler = TreeSampler(None, None, SamplerOptions(), RewardOptions())  # type: ignore[arg-type]
+    sampler = TreeSampler(None, None, SamplerOptions(), RewardOptions())
     play = _TreePlay(sampler, Ledger(id="e", task="t"), 0)
     assert play._winner(totals(terms), here=5) == AT_GRPO[winner]
 

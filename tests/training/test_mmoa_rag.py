@@ -92,7 +92,7 @@ async def trained(base: BaseModel, *words: str) -> tuple[Steps, list[Improved]]:
         improved.append(await improve(*given, **named))
         return improved[-1]
 
-    trainer.trainable.improve = kept  # type: ignore[method-assign]
+    trainer.trainable.improve = kept
     await trainer.run(steps)
     return steps, improved
 

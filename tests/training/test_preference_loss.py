@@ -125,7 +125,7 @@ def test_the_learners_gradient_is_that_of_the_plain_formulas(
     for tensor in parameters:
         tensor.grad = None
     plain = plain_loss(learner, rows)
-    plain.backward()  # type: ignore[no-untyped-call]
+    plain.backward()
     wanted = torch.cat([tensor.grad.flatten() for tensor in parameters if tensor.grad is not None])
     assert loss.loss == pytest.approx(plain.item(), rel=1e-6)
     assert near(found, wanted, 1e-6)

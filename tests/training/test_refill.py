@@ -78,7 +78,7 @@ def plan_of(config: Config) -> Heard:
 
 async def played(config: Config, plan: TaskPlan, steps: int, trained: set[str]) -> list[list[str]]:
     rollout = Rollout(config, plan)
-    found = [await rollout.sample(None, step, trained) for step in range(steps)]  # type: ignore[arg-type]
+    found = [await rollout.sample(None, step, trained) for step in range(steps)]
     return [[episode.task for episode in episodes] for episodes in found]
 
 

@@ -284,7 +284,7 @@ def test_model_and_policy_are_trained_in_turn_and_neither_touches_the_other(
     base: BaseModel, preset: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     update = rewarded(base, options_of(preset))
-    learner: Learner = update.update.learner  # type: ignore[attr-defined]
+    learner: Learner = update.update.learner
     frozen = [one.clone() for one in base.model.parameters()]
     policies, models = [policy_of(learner)], [{name: one.clone() for name, one in update.model.tensors().items()}]
     improve = update.update.improve

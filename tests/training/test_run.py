@@ -45,7 +45,7 @@ def train(config: Config, scenario: Scenario | None = None, *, resume: bool | No
     """Train in this process and return what was printed."""
     console = Console(file=io.StringIO(), width=200)
     train_in_directory(config, scenario or build_scenario(config.scenario), console=console, resume=resume)
-    text: str = console.file.getvalue()  # type: ignore[attr-defined]
+    text: str = console.file.getvalue()
     return text
 
 
@@ -80,7 +80,7 @@ def train_and_die(config: Config, what: str, number: int) -> None:
     if what == "sync":
         os.fsync = count(os.fsync)
     elif what == "line":
-        JsonLines.append = count(JsonLines.append)  # type: ignore[method-assign]
+        JsonLines.append = count(JsonLines.append)
     train(config)
 
 

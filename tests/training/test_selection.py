@@ -39,7 +39,7 @@ def test_groups_of_equal_rewards_are_dropped() -> None:
 def test_groups_are_filtered_by_mean_spread_or_equality(by: str, dropped: tuple[str, ...]) -> None:
     # Means 1, 0.5, 0, 0.25; deviations 0, 0.707, 0, 0.354. The filter drops floor(0.5 x 4).
     groups = GROUPS | {"d": [0.0, 0.5]}
-    found = filter_groups(groups, by)  # type: ignore[arg-type]
+    found = filter_groups(groups, by)
     assert found.dropped == dropped
     assert found.kept == tuple(key for key in groups if key not in dropped)
 
@@ -210,4 +210,4 @@ def test_uncertain_nodes_with_few_siblings_are_expanded_first() -> None:
 )
 def test_what_makes_no_sense_is_refused(call: object, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        call()  # type: ignore[operator]
+        call()

@@ -167,7 +167,7 @@ async def test_games_that_are_played_together_never_mix_and_no_seat_sees_the_oth
         def task(self, split: str, index: int) -> Task:
             return Task(id=f"game-{index}", seed=1000 + index)
 
-    episodes = await played(Vectorised(), any_of("pb"), tasks=50)  # type: ignore[arg-type]
+    episodes = await played(Vectorised(), any_of("pb"), tasks=50)
     assert len(episodes) == 200
     for episode in episodes:
         number = 1000 + int(episode.task.removeprefix("game-"))

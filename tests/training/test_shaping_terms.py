@@ -146,7 +146,7 @@ def test_log_ratios_are_step_rewards() -> None:
 
 def test_success_is_to_score_above_failure() -> None:
     for pooling, name in (("sum", "dpo_loss_sum"), ("mean", "dpo_loss_step_mean")):
-        scores = [trajectory_score(step_rewards(steps), pooling) for steps in (GOOD, BAD)]  # type: ignore[arg-type]
+        scores = [trajectory_score(step_rewards(steps), pooling) for steps in (GOOD, BAD)]
         assert preference_loss(scores[:1], scores[1:]) == near(OPRL[name])
 
 

@@ -237,7 +237,7 @@ def test_an_outcome_is_what_the_played_episodes_brought() -> None:
         )
         return Episode(
             id=f"{number}", task="t", success=success, turns=turns, lines=(), rewards={"right": reward},
-            prompt_tokens=0, completion_tokens=0, calls=0, status=status,  # type: ignore[arg-type]
+            prompt_tokens=0, completion_tokens=0, calls=0, status=status,
         )  # fmt: skip
 
     pick, rewards, roles = Pick("own", 1), RewardOptions(), {"executor"}

@@ -36,7 +36,7 @@ SOURCES: dict[str, dict[str, Any]] = {
 
 
 def make(tasks: dict[str, Any], *, seed: int = 3, size: int | None = None) -> TaskSource:
-    train = TrainOptions(seed=seed, tasks_per_step=8, tasks=tasks)  # type: ignore[arg-type]
+    train = TrainOptions(seed=seed, tasks_per_step=8, tasks=tasks)
     return build_source(train, dict.fromkeys(tasks.get("arms", {"own": {}}), size))
 
 
@@ -305,7 +305,7 @@ def test_the_state_of_other_arms_is_refused(name: str) -> None:
 
 def test_names_of_arms_are_plain_words() -> None:
     with pytest.raises(ValueError, match="should match pattern"):
-        TrainOptions(tasks={"source": "mixture", "arms": {"a b": {}, "c": {}}})  # type: ignore[arg-type]
+        TrainOptions(tasks={"source": "mixture", "arms": {"a b": {}, "c": {}}})
 
 
 FINITE: dict[str, dict[str, Any]] = {
@@ -321,7 +321,7 @@ FINITE: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("tasks", FINITE.values(), ids=FINITE.keys())
 def test_further_draws_of_a_step_have_other_tasks_while_there_are_any(tasks: dict[str, Any]) -> None:
-    train = TrainOptions(seed=3, tasks_per_step=3, tasks=tasks)  # type: ignore[arg-type]
+    train = TrainOptions(seed=3, tasks_per_step=3, tasks=tasks)
     sizes = dict.fromkeys(tasks.get("arms", {"own": {}}), 7)
     source, again = build_source(train, sizes), build_source(train, sizes)
     for step in range(12):

@@ -63,12 +63,12 @@ def test_a_world_tells_calls_from_failed_ones_and_from_answers(
 def solution_of(world: ToolEnvironment) -> list[str]:
     """What solves the task in the fewest turns: the expert's actions."""
     scenario = build_scenario(load_config(["scenario=tool_use"]).scenario)
-    assert scenario.expert is not None  # type: ignore[attr-defined]
+    assert scenario.expert is not None
     from random import Random
 
     own, actions = world.clone(), list[str]()
     while own.to_move():
-        action = scenario.expert(own, Random(0))["team"]  # type: ignore[attr-defined]
+        action = scenario.expert(own, Random(0))["team"]
         actions.append(action)
         own.step({"team": action})
     assert own.success()
@@ -144,11 +144,8 @@ def test_strata_are_episodes_with_as_many_calls_of_the_whole_team() -> None:
     turns = []
     for k, (calls, reward) in enumerate([(1, 1.0), (1, 0.0), (2, 1.0), (2, 0.5)]):
         same = {"episode": f"e{k}", "trajectory": f"e{k}", "rewards": {"team.right": reward}}
-        turns.append(make_turn(group="t/a", role="a", id=f"a{k}", **same))  # type: ignore[arg-type]
-        turns += [
-            make_turn(group="t/b", role="b", id=f"b{k}{n}", tool_calls=1, **same)  # type: ignore[arg-type]
-            for n in range(calls)
-        ]
+        turns.append(make_turn(group="t/a", role="a", id=f"a{k}", **same))
+        turns += [make_turn(group="t/b", role="b", id=f"b{k}{n}", tool_calls=1, **same) for n in range(calls)]
     chosen = load_config(["algorithm=stratified_grpo", "scenario=retrieval", "algorithm.advantage.strata.blend=1.0"])
     assert chosen.algorithm.advantage.strata is not None
     assert chosen.algorithm.advantage.strata.by == "calls"

@@ -43,4 +43,4 @@ class Seen(Silent):
             self.improved.append(await improve(*given, **named))
             return self.improved[-1]
 
-        trainer.trainable.improve = kept  # type: ignore[method-assign]
+        trainer.trainable.improve = kept
