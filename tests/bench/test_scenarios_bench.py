@@ -20,7 +20,7 @@ from mas.bench.scenarios.options import CLONE, RESTORE, ROLLOUT, SNAPSHOT, STEP,
 from mas.bench.scenarios.rollout import open_rollouts
 from mas.bench.scenarios.worlds import STATES, Operation, Walk
 from mas.core.environment import Environment, Task
-from mas.core.errors import ConfigError, RunError
+from mas.core.errors import ConfigError, MissingPackage, RunError
 from mas.scenarios import SCENARIOS, build_scenario
 from mas.scenarios.catalogue import sized
 from mas.scenarios.folder import FolderScenario
@@ -208,3 +208,15 @@ def test_nothing_of_it_loads_a_tensor_library() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert not {"torch", "transformers", "peft"} & set(done.stdout.split())
+
+
+def test_a_scenario_that_cannot_be_built_without_its_package_is_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(options: object) -> None:
+        raise MissingPackage("this needs the extra 'open-spiel'")
+
+    monkeypatch.setattr(run, "build_scenario", missing)
+    result = asyncio.run(run.bench_scenarios(ScenariosBench(scenarios=("two_player",)), lambda text: None))
+    assert {row.name for row in result.rows} == {STEP, CLONE, SNAPSHOT, RESTORE, ROLLOUT}
+    assert {row.note for row in result.rows} == {"this needs the extra 'open-spiel'"}
+    assert [target.met for target in result.targets] == [None, None, None]
+    assert result.exit_code == 0

@@ -68,9 +68,8 @@ async def bench_scenarios(options: ScenariosBench, tell: Tell) -> Result:
     rows: list[Row] = []
     targets: list[Target] = []
     for name in options.scenarios:
-        scenario = build_scenario(sized(name, options.size))
         tell(f"{name}:")
-        async with _open_known(scenario, options) as held:
+        async with _open_known(name, options) as held:
             timings = await take_turns(held.competitors, options.repeats, tell) if held.competitors else {}
             outside = _outside(held)
         rows += _rows(name, held, timings, outside)
@@ -85,9 +84,10 @@ async def bench_scenarios(options: ScenariosBench, tell: Tell) -> Result:
 
 
 @asynccontextmanager
-async def _open_known(scenario: Scenario, options: ScenariosBench) -> AsyncIterator[Field]:
+async def _open_known(name: str, options: ScenariosBench) -> AsyncIterator[Field]:
     """As `open_field`; nothing can be measured of a scenario whose package is not installed."""
     try:
+        scenario = build_scenario(sized(name, options.size))
         scenario.task("train", 0)
     except MissingPackage as error:
         yield Field(absent=dict.fromkeys((STEP, CLONE, SNAPSHOT, RESTORE, ROLLOUT), str(error)))
