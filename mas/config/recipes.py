@@ -261,8 +261,7 @@ RECIPES: dict[str, Recipe] = {
         title="MLPO (How to Train a Leader)",
         paper="2507.08960",
         does="A leader that hears frozen peers is trained on tasks that these do not solve anyway, by the mean alone.",
-        differs="one round of proposals, drawn anew for each task; no supervised stage before it; max_length 8 tokens; "
-        "the tiny base does not learn it",
+        differs="one round of proposals, drawn anew for each task; no supervised stage before it; max_length 8 tokens",
         scenario="refine",
     ),
     "aepo": Recipe(

@@ -1,9 +1,11 @@
 """`refine`: questions with one answer, and a team in which the last word is the refiner's."""
 
+from collections import defaultdict
 from collections.abc import Mapping
 from functools import cache
 from itertools import product
 from random import Random
+from statistics import fmean
 from typing import Any
 
 import msgspec
@@ -18,6 +20,7 @@ from mas.graph.plan import compile_team
 from mas.roles import build_roles
 from mas.runtime.flow import Flow
 from mas.scenarios import SCENARIOS, build_scenario
+from mas.scenarios.folder import FolderScenario
 from mas.scenarios.refine.environment import VIEWS, RefineEnvironment, RefineState
 from mas.scenarios.refine.experts import demonstrations, expert
 from mas.scenarios.refine.questions import Question, make
@@ -41,6 +44,10 @@ class TestDigit(EnvironmentContract):
         return scenario_of(**self.options).task("train", number)
 
 
+class TestExtreme(TestDigit):
+    options: Mapping[str, Any] = {"style": "extreme", "operands": 4}
+
+
 class TestNumber(TestDigit):
     options: Mapping[str, Any] = SCENARIOS["refine"].sizes["large"]
 
@@ -59,6 +66,50 @@ def test_digits_are_computed_modulo_ten() -> None:
         assert answers[f"{left}-{right}"] == str((left - right) % 10)
 
 
+def test_an_extreme_question_asks_for_the_largest_or_the_smallest_of_its_digits() -> None:
+    answers = {(q := make(Random(seed), "extreme", 2)).text: q.answer for seed in range(3000)}
+    assert len(answers) == 200
+    for left, right in product(range(10), range(10)):
+        assert answers[f"max{left}{right}"] == str(max(left, right))
+        assert answers[f"min{left}{right}"] == str(min(left, right))
+
+
+def test_no_extreme_question_that_is_held_out_is_demonstrated() -> None:
+    scenario = scenario_of(style="extreme", operands=4)
+    assert isinstance(scenario, FolderScenario)
+    for is_expert in (True, False):
+        stream = scenario.demonstrations(0, expert=is_expert)
+        shown = {next(stream)[0][1:].partition(";")[0].rstrip(">") for _ in range(4000)}
+        assert len(shown) > 800
+        assert not any(scenario.holds_out(text) for text in shown)
+    held_out = {scenario.content_of(scenario.task("eval", index)) for index in range(100)}
+    assert all(scenario.holds_out(text) for text in held_out)
+    assert len(held_out) > 95
+
+
+def test_a_peer_knows_its_subject_and_a_leader_repeats_either() -> None:
+    stream = scenario_of(style="extreme", operands=4, skill=0.8).demonstrations(0, expert=False)
+    right: dict[tuple[str, str], list[bool]] = defaultdict(list)
+    repeated = []
+    for _ in range(4000):
+        (ask, first), (_, second), (heard, leader), (_, alone) = (next(stream) for _ in range(4))
+        subject, digits = ask[1:4], ask[4:8]
+        assert heard == f"S{subject}{digits};{first}{second}>"
+        answer = (max if subject == "max" else min)(digits)
+        for name, said in (("first", first), ("second", second), ("alone", alone)):
+            right[name, subject].append(said == answer)
+        assert leader in (first, second)
+        if first != second:
+            repeated.append(leader == first)
+    # Any of four digits is as large as the largest with 0.1·(0.1^3 + 0.2^3 + ... + 1^3) = 0.3025: so often is right who
+    # guesses, and 0.8 + 0.2·0.3025 = 0.86 who knows. Of 2000 draws, 0.05 are four standard deviations.
+    knows, guesses = pytest.approx(0.86, abs=0.05), pytest.approx(0.3025, abs=0.05)
+    assert (fmean(right["first", "max"]), fmean(right["first", "min"])) == (knows, guesses)
+    assert (fmean(right["second", "max"]), fmean(right["second", "min"])) == (guesses, knows)
+    assert fmean(right["alone", "max"]) == guesses
+    assert fmean(repeated) == pytest.approx(0.5, abs=0.05)
+
+
 def test_numbers_are_computed_from_the_left() -> None:
     for seed in range(300):
         question = make(Random(seed), "number", 4)
@@ -73,7 +124,7 @@ def test_numbers_are_computed_from_the_left() -> None:
     assert make(Random(1), "number", 3).text.startswith("(")
 
 
-@pytest.mark.parametrize("options", SCENARIOS["refine"].sizes.values())
+@pytest.mark.parametrize("options", [*SCENARIOS["refine"].sizes.values(), {"style": "extreme", "operands": 4}])
 def test_the_expert_is_always_right(options: dict[str, Any]) -> None:
     scenario = scenario_of(**options)
     for index in range(50):
@@ -160,9 +211,18 @@ def test_of_a_pair_the_observer_hears_the_pioneer_and_its_answer_counts(style: s
 
 
 @pytest.mark.parametrize(
-    ("role", "said", "paid"), [("pioneer", "4", 1.0), ("observer", "3", 0.0), ("refiner", "4", None)]
+    ("role", "said", "paid"),
+    [
+        ("pioneer", "4", 1.0),
+        ("observer", "3", 0.0),
+        ("peer", "4", 1.0),
+        ("maximum", "4", 1.0),
+        ("minimum", "3", 0.0),
+        ("refiner", "4", None),
+        ("leader", "4", None),
+    ],
 )
-def test_in_a_pair_everybody_is_paid_for_its_own_answer(role: str, said: str, paid: float | None) -> None:
+def test_each_of_a_pair_and_each_peer_is_paid_for_its_own_answer(role: str, said: str, paid: float | None) -> None:
     move = Move(
         agent=role, role=role, environment=world(Question("2+2", "4"), "digit"), output=Action(text=said), before={},
         after={},

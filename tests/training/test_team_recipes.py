@@ -159,29 +159,52 @@ async def test_only_the_planner_learns_and_its_adapter_plays_with_workers_that_i
 
 # MLPO
 
+EXTREME = {"style": "extreme", "operands": 4, "skill": 0.8}
+of_both_styles = pytest.mark.parametrize(
+    ("options", "peers"),
+    [({}, {"first": "S{};>", "second": "S{};>"}), (EXTREME, {"first": "A{}>", "second": "B{}>"})],
+    ids=["digit", "extreme"],
+)
 
-async def test_a_leader_hears_its_frozen_peers_who_speak_once_for_all_of_its_candidates(base_for: BaseFor) -> None:
-    words = ("scenario=refine", "algorithm=mlpo", "train.steps=1", "train.tasks_per_step=12")
-    _, seen = await trained(base_for("refine", SKILLED), *words)
+
+def led_by(options: Mapping[str, Any], *words: str) -> tuple[str, ...]:
+    chosen = (f"scenario.options.{name}={value}" for name, value in options.items())
+    return ("scenario=refine", *chosen, "algorithm=mlpo", "train.steps=1", *words)
+
+
+@of_both_styles
+async def test_a_leader_hears_its_frozen_peers_who_speak_once_for_all_of_its_candidates(
+    base_for: BaseFor, options: Mapping[str, Any], peers: Mapping[str, str]
+) -> None:
+    base = base_for({"name": "refine", "options": options}, SKILLED)
+    trainer, seen = await trained(base, *led_by(options, "train.tasks_per_step=12"))
     assert learned(seen) == [["leader"]]
+    assert list(trainer.trainable.adapters) == ["leader"]
     for episode in seen.episodes[0]:
         said = {line.agent: line for line in episode.lines}
-        question = said["first"].prompt.removeprefix("S").removesuffix(";>")
-        heard = [said[peer].text if said[peer].failure is None else "?" for peer in ("first", "second")]
+        question = said["leader"].prompt.removeprefix("S").partition(";")[0]
+        assert {peer: said[peer].prompt for peer in peers} == {
+            peer: prompt.format(question) for peer, prompt in peers.items()
+        }
+        heard = [said[peer].text if said[peer].failure is None else "?" for peer in peers]
         assert said["leader"].prompt == f"S{question};{''.join(heard)}>"
     for group in groups_of(turns_of(seen.episodes[0])).values():
         assert len(group) == (8 if group[0].role == "leader" else 1)
         assert len({turn.prompt_ids for turn in group}) == 1
 
 
-async def test_a_leader_learns_nothing_from_tasks_that_its_peers_solve_anyway(base_for: BaseFor) -> None:
-    words = ("scenario=refine", "algorithm=mlpo", "train.steps=1", "train.tasks_per_step=24")
-    _, seen = await trained(base_for("refine", SKILLED), *words)
-    _, all_of_it = await trained(base_for("refine", SKILLED), *words, "algorithm.sampler.filter=null")
+@of_both_styles
+async def test_a_leader_learns_nothing_from_tasks_that_its_peers_solve_anyway(
+    base_for: BaseFor, options: Mapping[str, Any], peers: Mapping[str, str]
+) -> None:
+    base, words = base_for({"name": "refine", "options": options}, SKILLED), led_by(options, "train.tasks_per_step=24")
+    _, seen = await trained(base, *words)
+    _, all_of_it = await trained(base, *words, "algorithm.sampler.filter=null")
     answers = {
-        one.task: [turn.rewards["own.answer"] for turn in one.turns if turn.role == "peer"]
+        one.task: [turn.rewards["own.answer"] for turn in one.turns if turn.agent in peers]
         for one in all_of_it.episodes[0]
     }
+    assert all(len(values) == 2 for values in answers.values())
     kept = {one.task for one in seen.episodes[0] if one.turns}
     assert kept == {task for task, values in answers.items() if fmean(values) < 0.75}
     assert 0 < len(kept) < len(answers)

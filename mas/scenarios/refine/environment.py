@@ -46,7 +46,7 @@ class RefineEnvironment(RecordEnvironment[RefineState]):
         return {"question": state.question.text}
 
     def legal(self, seat: str) -> tuple[str, ...] | None:
-        return tuple(DIGITS) if self.style == "digit" else None
+        return tuple(DIGITS) if self.style != "number" else None
 
     def act(self, state: RefineState, action: str) -> tuple[RefineState, dict[str, float], bool]:
         pair = read_joint(action, (PIONEER, OBSERVER)) or {}
@@ -83,4 +83,4 @@ class RefineEnvironment(RecordEnvironment[RefineState]):
         return said if said is None or self._is_answer(said) else ""
 
     def _is_answer(self, action: str) -> bool:
-        return action in tuple(DIGITS) if self.style == "digit" else _NUMBER.fullmatch(action) is not None
+        return action in tuple(DIGITS) if self.style != "number" else _NUMBER.fullmatch(action) is not None

@@ -7,16 +7,18 @@ from typing import Literal
 
 import msgspec
 
-Style = Literal["digit", "number"]
+Style = Literal["digit", "number", "extreme"]
 
 DIGITS = "0123456789"
+SUBJECTS = ("max", "min")
+"""What a question of style `extreme` begins with."""
 _OPERATIONS: dict[str, Callable[[int, int], int]] = {"+": operator.add, "-": operator.sub, "*": operator.mul}
-_USED: dict[Style, tuple[str, int, int]] = {"digit": ("+-", 9, 3), "number": ("+-*", 99, 99)}
+_USED: dict[str, tuple[str, int, int]] = {"digit": ("+-", 9, 3), "number": ("+-*", 99, 99)}
 """Per style: operations, the largest first number, and the largest of those that follow."""
 
 
 class Question(msgspec.Struct, frozen=True):
-    """`text` is the expression, `answer` what it comes to (in digits: the last digit, as in arithmetic modulo 10)."""
+    """`text` is the expression, `answer` what it comes to (style `digit`: the last digit, as modulo 10)."""
 
     text: str
     answer: str
@@ -30,7 +32,9 @@ def direction(said: str, right: str) -> str:
 
 
 def make(random: Random, style: Style, operands: int) -> Question:
-    """An expression with so many numbers, computed from the left: ((3+4)-5)."""
+    """An expression with so many numbers, computed from the left: ((3+4)-5); in `extreme` so many digits: max4821."""
+    if style == "extreme":
+        return _extreme(random, operands)
     operations, first, most = _USED[style]
     value = random.randint(0, first)
     text = str(value)
@@ -39,3 +43,14 @@ def make(random: Random, style: Style, operands: int) -> Question:
         text = f"({text}){sign}{right}" if number else f"{text}{sign}{right}"
         value = _OPERATIONS[sign](value, right)
     return Question(text, str(value % 10 if style == "digit" else value))
+
+
+def digits_of(question: Question) -> str:
+    """The digits of which an `extreme` question asks for one."""
+    return question.text[len(SUBJECTS[0]) :]
+
+
+def _extreme(random: Random, operands: int) -> Question:
+    subject = random.choice(SUBJECTS)
+    digits = "".join(random.choice(DIGITS) for _ in range(operands))
+    return Question(subject + digits, max(digits) if subject == "max" else min(digits))

@@ -6,7 +6,8 @@ from mas.core.messages import Failure
 from mas.core.reward import Move
 from mas.scenarios.refine.environment import OBSERVER, PIONEER, RefineEnvironment
 
-PEER = "peer"
+PEERS = ("peer", "maximum", "minimum")
+"""Roles of a leader's peers."""
 
 
 class RefineReward:
@@ -21,7 +22,7 @@ class RefineReward:
     def own(self, move: Move) -> Mapping[str, float]:
         world = move.environment
         assert isinstance(world, RefineEnvironment)
-        if move.role not in (PIONEER, OBSERVER, PEER):
+        if move.role not in (PIONEER, OBSERVER, *PEERS):
             return {}
         said = "" if isinstance(move.output, Failure) else move.output.content
         return {"answer": float(world.is_right(world.state.question, said))}
