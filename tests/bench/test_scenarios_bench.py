@@ -21,10 +21,10 @@ from mas.bench.scenarios.rollout import open_rollouts
 from mas.bench.scenarios.worlds import STATES, Operation, Walk
 from mas.core.environment import Environment, Task
 from mas.core.errors import ConfigError, MissingPackage, RunError
+from mas.core.script import random_script
 from mas.scenarios import SCENARIOS, build_scenario
 from mas.scenarios.catalogue import sized
 from mas.scenarios.folder import FolderScenario
-from mas.scenarios.policies import random_policy
 
 Mas = Callable[..., Any]
 SMALL = Amounts(batch=3, seconds=0.0, tasks=1, call_s=0.001)
@@ -133,11 +133,11 @@ async def test_an_operation_goes_on_until_its_time_is_over() -> None:
 
 
 def test_a_walk_goes_from_task_to_task_and_its_states_differ() -> None:
-    states = Walk(build_scenario(sized("plan_path")), random_policy).states()
+    states = Walk(build_scenario(sized("plan_path")), random_script).states()
     assert len(states) == STATES
     assert len({state.state_key() for state in states}) == STATES
     with pytest.raises(RunError, match="the actions of relay cannot be listed"):
-        Walk(made(lambda: Bidding(is_listed=False)), random_policy).step(0)
+        Walk(made(lambda: Bidding(is_listed=False)), random_script).step(0)
 
 
 async def test_a_rollout_that_fails_voids_the_measurement(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -204,14 +204,14 @@ def test_no_trade_cannot_be_beaten_and_an_open_purse_can() -> None:
     """To offer and accept nothing gains nothing and loses nothing, from either seat: NashConv 0. Who accepts everything
     loses every game in which the other one offers an ore's price for a wheat: 1 from each seat, 2 together."""
     scenario = build_scenario(ScenarioOptions(name="two_player", options={"game": "simple_negotiation"}))
-    decisions = scenario.decisions()  # type: ignore[attr-defined]
+    decisions = scenario.decisions()
     never = {one.key: {action: float(action == "n") for action in one.legal} for one in decisions}
     open_purse = {
         one.key: {action: float(action == ("y" if "y" in one.legal else "n")) for action in one.legal}
         for one in decisions
     }
-    assert scenario.solve(never) == {"nash_conv": pytest.approx(0)}  # type: ignore[attr-defined]
-    assert scenario.solve(open_purse) == {"nash_conv": pytest.approx(2)}  # type: ignore[attr-defined]
+    assert scenario.solve(never) == {"nash_conv": pytest.approx(0)}
+    assert scenario.solve(open_purse) == {"nash_conv": pytest.approx(2)}
 
 
 def test_a_solved_game_plays_it_and_search_says_why_it_does_not() -> None:
