@@ -12,9 +12,15 @@ from mas.serving.lora import AdapterBank
 from mas.serving.weights import AdapterWeights
 
 TOLERANCE = {"float32": 1e-4, "bfloat16": 3e-2}
-"""Mean nats a token by which engine and trainer may differ, by the type that the model computes in."""
-_ROUNDING = {"float32": 2e-5, "bfloat16": 3e-2}
-"""Differences below this may be rounding: an update that moves less cannot be told from none by its scores."""
+"""Mean nats a token by which engine and trainer may differ at least, by the type that the model computes in.
+
+In bfloat16 it depends on the model; `mas.training.soundness` measures it.
+"""
+_ROUNDING = {"float32": 2e-5}
+"""Differences below this may be rounding: an update that moves less cannot be told from none by its scores.
+
+Of other types: the whole tolerance.
+"""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -80,7 +86,8 @@ class Probe:
 class Publication:
     """What publishing found: mean nats a token, None without probes (or without a version before).
 
-    `gap`: engine against trainer; `from_base`, `from_previous`: how far the new version is from these.
+    `gap`: engine against trainer, `allowed` how large it may be; `from_base`, `from_previous`: how far the new version
+    is from these.
     """
 
     ref: AdapterRef
@@ -88,37 +95,49 @@ class Publication:
     from_base: float | None
     from_previous: float | None
     seconds: float
+    allowed: float | None = None
 
     def metrics(self) -> dict[str, float]:
         """What the canary measured, by name."""
-        found = {"gap": self.gap, "from_base": self.from_base, "from_previous": self.from_previous}
+        found = {
+            "gap": self.gap,
+            "allowed": self.allowed,
+            "from_base": self.from_base,
+            "from_previous": self.from_previous,
+        }
         return {name: value for name, value in found.items() if value is not None}
 
 
 async def canary(
-    host: AdapterHost, made: AdapterVersion, before: AdapterVersion | None, probes: Sequence[Probe]
+    host: AdapterHost,
+    made: AdapterVersion,
+    before: AdapterVersion | None,
+    probes: Sequence[Probe],
+    allowed: float | None = None,
 ) -> tuple[float | None, float | None, float | None]:
     """Gap to the trainer, distance from the base and from the version before; None for all without probes.
 
-    An update that was not delivered scores like the version before, though the trainer has moved away from it: that
-    fails, too, where rounding cannot explain it.
+    Args:
+        allowed: the largest gap, mean nats a token; None: the least tolerance of the engine's type.
 
     Raises:
-        NotServed: the gap is too large.
+        NotServed: the gap is too large, or the new version scores like the version before though the trainer's does
+            not, and rounding cannot explain it.
     """
     if not probes:
         return None, None, None
+    tolerance = TOLERANCE[host.dtype] if allowed is None else allowed
     wanted = [value for probe in probes for value in probe.logprobs]
     scored = await _scores(host, made, probes)
     gap = _distance(scored, wanted)
     from_base = _distance(scored, await _scores(host, None, probes))
     from_previous = None if before is None else _distance(scored, await _scores(host, before, probes))
-    is_stale = from_previous is not None and gap > max(10 * from_previous, _ROUNDING[host.dtype])
-    if is_stale or not gap <= TOLERANCE[host.dtype]:
+    is_stale = from_previous is not None and gap > max(10 * from_previous, _ROUNDING.get(host.dtype, tolerance))
+    if is_stale or not gap <= tolerance:
         why = f"; it scores like the version before, to {from_previous:.2g}: not delivered" if is_stale else ""
         raise NotServed(
             f"adapter {made.ref} is not served as it was trained: the engine's log-probabilities differ from the "
-            f"trainer's by {gap:.2g} nats a token, at most {TOLERANCE[host.dtype]} is allowed{why}"
+            f"trainer's by {gap:.2g} nats a token, at most {tolerance:.2g} is allowed{why}"
         )
     return gap, from_base, from_previous
 

@@ -93,19 +93,33 @@ class AdapterStore:
         return self._entry(adapter).version.weights
 
     async def publish(
-        self, name: str, weights: AdapterWeights, *, version: int | None = None, probes: Sequence[Probe] = ()
+        self,
+        name: str,
+        weights: AdapterWeights,
+        *,
+        version: int | None = None,
+        probes: Sequence[Probe] = (),
+        allowed: float | None = None,
     ) -> Publication:
         """Serve a copy of the weights as the name's next version (or the given later one, when resuming).
+
+        Args:
+            probes: what the canary compares, `allowed` the largest gap, in mean nats a token (see `canary`).
 
         Raises:
             EngineError: the name is frozen, the version is not later than the latest, or loading failed.
             NotServed: the canary found that the engine computes something else. The old version keeps serving.
         """
         async with self._changing:
-            return await self._publish(name, weights, version, probes)
+            return await self._publish(name, weights, version, probes, allowed)
 
     async def _publish(
-        self, name: str, weights: AdapterWeights, version: int | None, probes: Sequence[Probe]
+        self,
+        name: str,
+        weights: AdapterWeights,
+        version: int | None,
+        probes: Sequence[Probe],
+        allowed: float | None = None,
     ) -> Publication:
         began = time.perf_counter()
         if not _NAME.fullmatch(name):
@@ -118,10 +132,11 @@ class AdapterStore:
             raise EngineError(f"version {ref.version} of adapter {name!r} is not later than {held.latest}, the latest")
         before = held.kept.get(held.current)
         async with self._made([(ref, weights)]) as (entry,):
-            found = await canary(self._host, entry.version, before.version if before is not None else None, probes)
+            previous = before.version if before is not None else None
+            found = await canary(self._host, entry.version, previous, probes, allowed)
         self._names[name] = held
         await self._serve(held, entry)
-        return Publication(ref, *found, seconds=time.perf_counter() - began)
+        return Publication(ref, *found, seconds=time.perf_counter() - began, allowed=allowed)
 
     @asynccontextmanager
     async def _made(self, wanted: Iterable[tuple[AdapterRef, AdapterWeights]]) -> AsyncIterator[list[_Entry]]:

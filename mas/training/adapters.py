@@ -68,7 +68,7 @@ class TrainableAdapters:
         self._copied = tuple(others) if backbone in improved.learned else ()
         self.learner.copy(backbone, self._copied)
         if self._has_canary:
-            check_sampled(improved.learned, self.base.options.dtype)
+            check_sampled(improved.learned, self.learner.tolerance)
         return improved
 
     async def publish(self, players: Players, improved: Improved) -> Mapping[str, Any]:
@@ -77,7 +77,8 @@ class TrainableAdapters:
         published = {}
         for name in improved.learned:
             probes = probes_of(self.learner, improved.rows, name) if self._has_canary else ()
-            published[name] = await store.publish(name, self.learner.adapters[name], probes=probes)
+            weights, allowed = self.learner.adapters[name], self.learner.tolerance
+            published[name] = await store.publish(name, weights, probes=probes, allowed=allowed)
         for name in self._copied:
             await store.publish(name, self.learner.adapters[name])
         check_held(store, self.learner, [*improved.learned, *self._copied])

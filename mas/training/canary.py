@@ -13,24 +13,24 @@ import torch
 
 from mas.core.errors import TrainingError
 from mas.serving.forward import Row, completion_logprobs
-from mas.serving.publication import TOLERANCE, Probe
+from mas.serving.publication import Probe
 from mas.serving.store import AdapterStore
 from mas.training.batch import TrainRow
 from mas.training.learner import Learner
 
 
-def check_sampled(learned: Mapping[str, Mapping[str, float]], dtype: str) -> None:
+def check_sampled(learned: Mapping[str, Mapping[str, float]], allowed: float) -> None:
     """Compare the samples of a step with the policy that the learner held before it; `learned` is its metrics.
 
     Raises:
-        TrainingError: a `behaviour_gap` is above the tolerance of the model's type.
+        TrainingError: a `behaviour_gap` is above what is `allowed`, in mean nats a token.
     """
     for name, metrics in learned.items():
         gap = metrics["behaviour_gap"]
-        if not gap <= TOLERANCE[dtype]:
+        if not gap <= allowed:
             raise TrainingError(
                 f"the samples of adapter {name!r} were not drawn from the policy in training: their log-probabilities "
-                f"differ by {gap:.2g} nats a token, at most {TOLERANCE[dtype]} is allowed; the engine served another "
+                f"differ by {gap:.2g} nats a token, at most {allowed:.2g} is allowed; the engine served another "
                 "version, or computes something else"
             )
 

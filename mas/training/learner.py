@@ -23,7 +23,7 @@ from mas.training.losses.correction import bias_correction, bias_norm
 from mas.training.losses.tokens import Signals, TokenLosses, token_losses
 from mas.training.optimiser import adamw, gradient_norms, optimiser_tensors, restore_optimiser, set_lr
 from mas.training.packing import Cost, MicroBatch, Sharing, build_trees, packed, padded
-from mas.training.soundness import check_packed, short_rows
+from mas.training.soundness import check_packed, short_rows, tolerance_of
 from mas.training.tally import Metrics, Tally
 
 Logprobs = Mapping[int, Sequence[float]]
@@ -39,6 +39,7 @@ class Learner:
     Attributes:
         references: with `loss.reference` the moving average of every adapter, which the KL is measured to; read before
             it follows the step that it was read in. Empty: the reference is the base.
+        tolerance: mean nats a token by which two right ways to compute a log-probability may differ with this model.
 
     Raises:
         ModelError: the model does not compute packed what it computes alone.
@@ -59,8 +60,9 @@ class Learner:
             name: adamw(weights.parameters(), options, options.lr) for name, weights in self.adapters.items()
         }
         self._taken: dict[str, dict[Tensor, Tensor]] = defaultdict(dict)
-        rows = short_rows(base.limits)
-        check_packed(base.model, base.bank, self.head, self.micro_batches(rows))
+        rows = short_rows(base)
+        self.tolerance = tolerance_of(base, rows)
+        check_packed(base.model, base.bank, self.head, self.micro_batches(rows), self.tolerance)
 
     def step(self, rows: Sequence[TrainRow], *, lr_scale: float = 1.0) -> dict[str, Metrics]:
         """Improve every adapter that has rows; returns metrics per adapter over all epochs and minibatches.

@@ -1,35 +1,117 @@
-"""The check, before anything is learned, that a model's packed forward pass is its own.
+"""The check, before anything is learned, that a model's packed forward pass is its own, and how exact it can be.
 
 Packing rests on what a model does not promise: that attention is all that connects tokens, that it obeys the layout,
 and that logits are the head's product. A model that breaks one of these would learn from other numbers than it plays
 with, and nothing would fail. So a few short texts with shared beginnings are scored both ways first.
+
+In float32 two right ways agree to 1e-4 nats a token, whatever the text. In bfloat16 they differ by the model's own
+rounding, so that is measured: by two ways without packing, on text that the model writes.
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from transformers import PreTrainedModel
 
 from mas.core.errors import ModelError
 from mas.core.records import Turn
-from mas.serving.check import Limits
+from mas.serving.forward import Row, completion_logprobs
 from mas.serving.head import Head
 from mas.serving.lora import AdapterBank
+from mas.serving.model import BaseModel
 from mas.serving.publication import TOLERANCE
 from mas.training.batch import TrainRow
 from mas.training.feed import Feed
 from mas.training.packing import MicroBatch
 
+_SPREAD = 3.0
+"""Tolerance over measured rounding: other kernels (vLLM's, flex attention) round otherwise than those measured."""
+_TEXT = (
+    "The shop on the corner opens at nine in the morning and closes at six in the evening. On Sundays it stays closed, "
+    "but the owner lives upstairs and answers the door when the bell rings. What should a customer do who comes at "
+    "seven? Write one sentence."
+)
+_SHORT = "What is the capital of France?"
 
-def short_rows(limits: Limits) -> list[TrainRow]:
+
+def short_rows(base: BaseModel) -> list[TrainRow]:
     """Two answers to one prompt, a turn that continues one of them, and a short prompt.
 
-    The first prompt is long enough to be attended to by itself, if the model's context has room for it.
+    The first prompt is long enough to be attended to by itself, if the model's context has room for it. In float32 the
+    ids are arbitrary; otherwise prompts are text and completions are sampled from the model.
     """
-    ids = tuple(7 * place % limits.vocabulary for place in range(1, 101))
-    first, answer, other = ids[: max(min(70, limits.context - 16), 1)], ids[70:74], ids[74:77]
+    if base.model.dtype != torch.float32:
+        return _written(base)
+    ids = tuple(7 * place % base.limits.vocabulary for place in range(1, 101))
+    first, answer, other = ids[: max(min(70, base.limits.context - 16), 1)], ids[70:74], ids[74:77]
     texts = ((first, answer), (first, other), (first + answer + ids[77:80], other), (ids[80:88], answer))
     return [TrainRow(_turn(prompt, completion), "", 0.0, 0.0) for prompt, completion in texts]
+
+
+def _written(base: BaseModel) -> list[TrainRow]:
+    new = max(min(8, base.limits.context // 4), 1)
+    room = max(base.limits.context - 3 * new, 1)
+    first, short = (_prompt(base, text)[-room:] for text in (_TEXT, _SHORT))
+    one, two = _sampled(base, first, new, 0), _sampled(base, first, new, 1)
+    longer = first + one + short[: max(room - len(first), 0)]
+    texts = (
+        (first, one),
+        (first, two),
+        (longer, _sampled(base, longer, new, 2)),
+        (short, _sampled(base, short, new, 3)),
+    )
+    return [TrainRow(_turn(prompt, completion), "", 0.0, 0.0) for prompt, completion in texts]
+
+
+def _prompt(base: BaseModel, text: str) -> tuple[int, ...]:
+    """Ids of a question, without those that the tokenizer has and the model does not."""
+    has_chat = base.tokenizer.has_chat
+    ids = base.tokenizer.chat_messages([("user", text)]) if has_chat else base.tokenizer.encode(text)
+    return tuple(one for one in ids if one < base.limits.vocabulary)
+
+
+def _sampled(base: BaseModel, prompt: tuple[int, ...], count: int, seed: int) -> tuple[int, ...]:
+    """`count` tokens at temperature 1, none of which ends the text."""
+    ids_1T = torch.tensor([prompt], device=base.model.device)
+    model: Any = base.model
+    with torch.random.fork_rng(), base.bank.routing([None]):
+        torch.manual_seed(seed)
+        made_1T = model.generate(
+            ids_1T,
+            attention_mask=torch.ones_like(ids_1T),
+            do_sample=True,
+            temperature=1.0,
+            top_k=0,
+            top_p=1.0,
+            min_new_tokens=count,
+            max_new_tokens=count,
+            pad_token_id=0,
+        )
+    return tuple(made_1T[0, len(prompt) :].tolist())
+
+
+def tolerance_of(base: BaseModel, rows: Sequence[TrainRow]) -> float:
+    """Mean nats a token by which right log-probabilities of this model may differ.
+
+    Constant in float32; otherwise three times the difference between rows alone and rows padded to a batch with the
+    plainest attention, and the constant of the type at least.
+    """
+    least = TOLERANCE[str(base.model.dtype).removeprefix("torch.")]
+    if base.model.dtype == torch.float32:
+        return least
+    with torch.no_grad(), base.bank.routing([None]):
+        alone = torch.cat([_alone(base.model, row.turn.prompt_ids, row.turn.completion_ids) for row in rows])
+    used = base.model.config.get_text_config()._attn_implementation
+    base.model.set_attn_implementation("eager")
+    try:
+        padded = completion_logprobs(
+            base.model, base.bank, [Row(row.turn.prompt_ids, row.turn.completion_ids) for row in rows]
+        )
+    finally:
+        base.model.set_attn_implementation(used)
+    together = torch.tensor([value for one in padded for value in one], device=alone.device)
+    return max(least, _SPREAD * float((alone - together).abs().mean()))
 
 
 def _turn(prompt_ids: tuple[int, ...], completion_ids: tuple[int, ...]) -> Turn:
@@ -59,7 +141,9 @@ def _turn(prompt_ids: tuple[int, ...], completion_ids: tuple[int, ...]) -> Turn:
     )
 
 
-def check_packed(model: PreTrainedModel, bank: AdapterBank, head: Head, batches: Sequence[MicroBatch]) -> None:
+def check_packed(
+    model: PreTrainedModel, bank: AdapterBank, head: Head, batches: Sequence[MicroBatch], allowed: float
+) -> None:
     """Score some rows as they are packed, and each alone by the model's own forward pass; without adapters.
 
     Raises:
@@ -74,11 +158,11 @@ def check_packed(model: PreTrainedModel, bank: AdapterBank, head: Head, batches:
             with bank.routing([None]):
                 alone = [_alone(model, row.turn.prompt_ids, row.turn.completion_ids) for row in batch.rows]
             gaps.append((packed_J - torch.cat(alone)).abs())
-    gap, allowed = float(torch.cat(gaps).mean()), TOLERANCE[str(model.dtype).removeprefix("torch.")]
+    gap = float(torch.cat(gaps).mean())
     if not gap <= allowed:
         raise ModelError(
             f"{type(model).__name__} computes other log-probabilities when it is packed than alone: {gap:.2g} nats a "
-            f"token, at most {allowed} is rounding. Use learner.pack=false learner.share_prompts=false "
+            f"token, at most {allowed:.2g} is rounding. Use learner.pack=false learner.share_prompts=false "
             "learner.join_turns=false; if that is refused, too, mas cannot train this model"
         )
 

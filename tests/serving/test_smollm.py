@@ -1,5 +1,6 @@
-"""SmolLM2-135M-Instruct: made from its package, and refused with one sentence where it cannot be."""
+"""SmolLM2-135M-Instruct: made from its package, or refused with one sentence; checked and trained in both types."""
 
+import json
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -8,13 +9,21 @@ from typing import Any
 import pytest
 import torch
 from conftest import Ran
+from loud import loud_adapter
+from torch import Tensor
 
 from mas.config.load import load_config
-from mas.config.options import ModelOptions
-from mas.core.errors import ModelError
-from mas.serving import smollm
-from mas.serving.model import load_base
+from mas.config.options import LearnerOptions, LoraOptions, LossOptions, ModelOptions
+from mas.core.errors import ModelError, NotServed
+from mas.serving import attention, smollm
+from mas.serving.model import BaseModel, load_base
+from mas.serving.publication import TOLERANCE
 from mas.serving.smollm import smollm2
+from mas.serving.transformers_engine import TransformersEngine
+from mas.training.batch import TrainRow
+from mas.training.canary import probes_of
+from mas.training.learner import Learner
+from mas.training.soundness import _turn
 
 
 @pytest.fixture(scope="module")
@@ -36,17 +45,80 @@ def rest(cache: Path) -> list[Path]:
     return [path for path in cache.rglob("*") if path.name != "bases"]
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_the_real_model_knows_its_capitals(directory: Path, dtype: Any) -> None:
-    base = load_base(ModelOptions(path="smollm2", dtype=dtype))
+@pytest.fixture(scope="module", params=["float32", "bfloat16"])
+def base(request: pytest.FixtureRequest, directory: Path) -> BaseModel:
+    lora = LoraOptions(targets=("q_proj", "v_proj"))
+    return load_base(ModelOptions(path="smollm2", dtype=request.param, lora=lora))
+
+
+@pytest.fixture(scope="module")
+def learner(base: BaseModel) -> Learner:
+    return Learner(base, {"a": loud_adapter(base, 0, 0.02)}, LearnerOptions(), LossOptions())
+
+
+def test_the_real_model_knows_its_capitals(directory: Path, base: BaseModel) -> None:
     assert base.name == str(directory)
     assert base.chats
-    assert base.model.dtype == getattr(torch, dtype)
+    assert base.model.dtype == getattr(torch, base.options.dtype)
     asked = [{"role": "user", "content": "What is the capital of France?"}]
     ids = base.tokenizer.inner.apply_chat_template(asked, add_generation_prompt=True, return_tensors="pt")
     said = base.model.generate(**ids, max_new_tokens=12, do_sample=False)[0, ids["input_ids"].shape[1] :]
     assert base.tokenizer.decode(said.tolist()).startswith("The capital of France is Paris.")
     assert int(said[-1]) in base.stop_ids
+
+
+def test_packing_is_as_exact_as_the_type_and_a_leak_is_noticed(
+    base: BaseModel, learner: Learner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if base.options.dtype == "float32":
+        assert learner.tolerance == TOLERANCE["float32"]
+    else:
+        assert TOLERANCE["bfloat16"] < learner.tolerance < 0.3
+
+    def leaking(query: Tensor, key: Tensor, value: Tensor, layout: Any, **options: Any) -> Tensor:
+        layout.ends[:] = [len(layout.ends)] * len(layout.ends)
+        layout.ends_M[:] = len(layout.ends)
+        return attend(query, key, value, layout, **options)
+
+    attend = attention.tree_attention
+    monkeypatch.setattr(attention, "tree_attention", leaking)
+    with pytest.raises(ModelError, match="computes other log-probabilities when it is packed"):
+        Learner(base, {}, LearnerOptions(), LossOptions())
+
+
+async def test_the_canary_passes_the_right_version_and_stops_another(base: BaseModel, learner: Learner) -> None:
+    engine = TransformersEngine(base)
+    prompt = base.tokenizer.chat_messages([("user", "What is the capital of France?")])
+    rows = [TrainRow(_turn(prompt, base.tokenizer.encode(said)), "a", 0.0, 0.0) for said in ("Paris.", "It is Rome.")]
+    probes = probes_of(learner, rows, "a")
+    published = await engine.store.publish("a", learner.adapters["a"], probes=probes, allowed=learner.tolerance)
+    assert published.gap is not None
+    assert published.gap < learner.tolerance == published.allowed
+    other = loud_adapter(base, 1, 0.02)
+    with pytest.raises(NotServed, match="not served as it was trained"):
+        await engine.store.publish("a", other, probes=probes, allowed=learner.tolerance)
+    assert engine.store.current()["a"].version == 0
+    await engine.close()
+
+
+@pytest.mark.matrix("dtype", ["float32", "bfloat16"], default=["bfloat16"])
+def test_the_line_for_a_hub_model_trains_it_behind_the_canary(
+    directory: Path, dtype: str, tmp_path: Path, mas: Callable[..., Ran]
+) -> None:
+    pairs = ["hot cold", "big small", "fast slow", "happy sad", "rich poor", "wet dry", "hard soft", "early late"]
+    rows = [dict(zip(("question", "answer"), pair.split(), strict=True)) for pair in pairs]
+    lines = [json.dumps(row | {"question": f"What is the opposite of {row['question']}?"}) for row in rows]
+    (tmp_path / "opposites.jsonl").write_text("\n".join(lines))
+    asked = [f"scenario.options.{word}" for word in (f"path={tmp_path}/opposites.jsonl", "scorer=contains")]
+    line = [f"model.path={directory}", f"model.dtype={dtype}", "learner.lr=2e-4", f"run_dir={tmp_path}/run"]
+    short = ["algorithm.team=solo", "algorithm.sampler.candidates=4", "train.target=null", "train.tasks_per_step=4"]
+    once = ["train.steps=1", "train.eval_tasks=1", "scenario.options.max_tokens=8"]
+    trained = mas("train", "scenario=questions", *asked, *line, *short, *once)
+    assert trained.code == 0, trained.err
+    steps = [json.loads(row) for row in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    (found,) = [step["canary"]["solo"] for step in steps if step.get("canary")]
+    assert found["gap"] <= found["allowed"]
+    assert found["allowed"] == TOLERANCE["float32"] if dtype == "float32" else found["allowed"] > TOLERANCE["bfloat16"]
 
 
 def test_the_command_says_where_it_lies(directory: Path, mas: Callable[..., Ran]) -> None:

@@ -21,7 +21,7 @@ from mas.core.engine import AdapterRef, Engine, Generation, Request, Sampling
 from mas.core.errors import ConfigError, EngineError, ModelError, NotServed, TrainingError
 from mas.scenarios import build_scenario
 from mas.serving.model import BaseModel
-from mas.serving.publication import AdapterVersion, Probe
+from mas.serving.publication import TOLERANCE, AdapterVersion, Probe
 from mas.serving.transformers_engine import TransformersEngine
 from mas.serving.vllm_engine import VllmEngine
 from mas.serving.vllm_options import CPU_LORA, vllm_arguments
@@ -220,9 +220,9 @@ async def test_a_stale_prefix_cache_is_noticed_before_anything_learns_from_it(
             gaps.append(fmean(abs(a - b) for a, b in pairs))
             await checker.close()
     right, stale = gaps
-    check_sampled({"stale": {"behaviour_gap": right}}, "float32")
+    check_sampled({"stale": {"behaviour_gap": right}}, TOLERANCE["float32"])
     with pytest.raises(TrainingError, match="not drawn from the policy in training"):
-        check_sampled({"stale": {"behaviour_gap": stale}}, "float32")
+        check_sampled({"stale": {"behaviour_gap": stale}}, TOLERANCE["float32"])
 
 
 def resident_mb() -> float:
