@@ -9,7 +9,7 @@ from statistics import fmean
 from typing import Annotated, Any, Literal, Self
 
 from msgspec.structs import replace
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from mas.config.options import Options
 from mas.core.environment import Environment
@@ -40,6 +40,13 @@ class TwoPlayerOptions(Options):
     marked: bool = False
     exact: bool = False
 
+    @field_validator("game", "taught")
+    @classmethod
+    def _is_known(cls, names: str, info: ValidationInfo) -> str:
+        if names or info.field_name == "game":
+            games_of(names)
+        return names
+
     @model_validator(mode="before")
     @classmethod
     def _several_are_marked(cls, given: Any) -> Any:
@@ -48,7 +55,7 @@ class TwoPlayerOptions(Options):
         return given
 
     @model_validator(mode="after")
-    def _games_are_known(self) -> Self:
+    def _games_go_together(self) -> Self:
         taught = {game.name for game in games_of(self.taught)} if self.taught else set[str]()
         if both := sorted(taught & {game.name for game in self.games}):
             raise ValueError(f"taught={self.taught}: {', '.join(both)} is played, and taught anyway; leave it out")

@@ -147,7 +147,7 @@ def games_of(names: str) -> tuple[Game, ...]:
     parts = names.split(SEVERAL)
     for part in parts:
         if part not in GAMES:
-            raise ValueError(f"no game {part!r} in {names!r}. {did_you_mean(part, GAMES)}")
+            raise ValueError(f"no game {part!r} in {names!r}. {did_you_mean(part, GAMES)}".rstrip("."))
     if len(set(parts)) < len(parts):
         raise ValueError(f"{names!r} has a game twice: name each once")
     games = tuple(GAMES[part] for part in parts)
