@@ -94,8 +94,10 @@ class Tokenizer(Protocol):
     def decode(self, token_ids: Sequence[int]) -> str:
         """Text of the ids, special tokens left out."""
 
-    def chat(self, system: str, user: str) -> tuple[int, ...]:
-        """Token ids of a two-message conversation ready to be continued by the assistant.
+    def chat(self, system: str, user: str, prefill: str = "") -> tuple[int, ...]:
+        """Token ids of a two-message conversation ready to be continued by the assistant, whose answer begins so.
+
+        An empty system message is left out: the model's template may then add its own.
 
         Raises:
             EngineError: the model has no chat template.

@@ -44,7 +44,10 @@ class Role(Protocol):
         """The compact prompt, for base models."""
 
     def chat(self, view: View) -> tuple[str, str]:
-        """System and user message, for models that follow instructions."""
+        """System and user message, for models that follow instructions; an empty system message is left out."""
+
+    def prefill(self, view: View) -> str:
+        """How the answer begins in a chat, often with nothing: part of the prompt, not of the answer."""
 
     def parse(self, text: str) -> Payload:
         """The typed result, or a `Failure` with its cause; never raises."""

@@ -43,6 +43,10 @@ class RoleSpec(_Frozen):
         template: a compact prompt in which `{name}` is an observation field, `{from.AGENT}` the last message of an
             agent, `{self}` the role's own last output (empty where there is none), and `{experiences}` its experiences,
             a line each (in front, where it does not say). Used with base models.
+        ask: the user message for models that follow instructions, with names as in `template`; the system message is
+            then `instructions` alone. None: all fields and messages, line by line, behind what the role is.
+        prefill: how its answer begins in a chat, with names as in `template`: part of the prompt, and the output is
+            what follows it.
         emits: kind of its output; accepts: kinds that it can read.
         max_items: the most items of a list that it emits; None: 8.
         pattern: regular expression that the whole output must match.
@@ -61,6 +65,8 @@ class RoleSpec(_Frozen):
     view: str | None = None
     instructions: str = ""
     template: str | None = None
+    ask: str | None = None
+    prefill: str = ""
     experiences: tuple[str, ...] = ()
     emits: str | None = None
     accepts: tuple[str, ...] | None = None
@@ -79,6 +85,12 @@ class RoleSpec(_Frozen):
     stop: tuple[str, ...] = ()
     price: Price | None = None
     voice: Literal["engine", "human"] = "engine"
+
+    @property
+    def templates(self) -> Mapping[str, str]:
+        """Its texts with names in braces, by field."""
+        texts = {"template": self.template, "ask": self.ask, "prefill": self.prefill}
+        return {field: text for field, text in texts.items() if text}
 
     @model_validator(mode="after")
     def _known(self) -> Self:

@@ -256,7 +256,7 @@ def check_one_seat(team: TeamSpec) -> None:
 
 def fields_read(plan: Plan) -> frozenset[str]:
     """Observation fields that the members' templates name."""
-    templates = [role.spec.template for role in plan.roles.values() if role.spec.template is not None]
+    templates = [text for role in plan.roles.values() for text in role.spec.templates.values()]
     return frozenset(field for template in templates for field in parse_template(template).fields)
 
 

@@ -127,10 +127,8 @@ def _template_problems(spec: TeamSpec) -> list[str]:
     members = spec.members()
     problems = []
     for name, role in spec.roles.items():
-        if role.template is None:
-            continue
         try:
-            senders = dict.fromkeys(parse_template(role.template).senders)
+            read = {field: dict.fromkeys(parse_template(text).senders) for field, text in role.templates.items()}
         except ConfigError as error:
             problems.append(f"role {name!r}: {error}")
             continue
@@ -138,8 +136,9 @@ def _template_problems(spec: TeamSpec) -> list[str]:
         heard = {local_name(sender) for agent in players for sender in senders_of(spec, agent)}
         heard |= told(spec, {name, *players})
         problems += [
-            f"the template of role {name!r} reads {{from.{sender}}}, but {sender!r} sends it nothing. "
+            f"the {field} of role {name!r} reads {{from.{sender}}}, but {sender!r} sends it nothing. "
             f"{did_you_mean(sender, heard)}"
+            for field, senders in read.items()
             for sender in senders
             if sender not in heard
         ]

@@ -1,6 +1,7 @@
 """A role that is a prompt and a parser: all built-in roles, and the base of users' own."""
 
 import re
+from collections.abc import Sequence
 from typing import ClassVar
 
 from mas.core.errors import ConfigError
@@ -8,7 +9,7 @@ from mas.core.messages import PAYLOADS, Failure, Items, Payload, Text
 from mas.core.naming import did_you_mean
 from mas.core.role import Message, View
 from mas.core.team import USUAL_ITEMS, RoleSpec
-from mas.graph.template import Template, parse_template
+from mas.graph.template import EXPERIENCES, Template, parse_template
 from mas.roles.chat import answer_rule, learned, list_rule, user_text
 from mas.roles.lists import listed
 
@@ -45,6 +46,8 @@ class PromptedRole:
         self.routes: tuple[str, ...] = self.default_routes
         self.failure_route: str | None = spec.failure_route or self.default_failure_route
         self._template: Template | None = None if spec.template is None else parse_template(spec.template)
+        self._ask: Template | None = None if spec.ask is None else parse_template(spec.ask)
+        self._prefill: Template = parse_template(spec.prefill)
         self._pattern = None if spec.pattern is None else re.compile(spec.pattern)
         self._check()
 
@@ -84,12 +87,22 @@ class PromptedRole:
             lines = [f"{name}: {value}" for name, value in fields.items()]
             lines += [f"{message.sender}: {message.payload.content}" for message in messages]
             return "\n".join([*self.spec.experiences, *lines, f"{self.name}:"])
-        contents = {message.sender: message.payload.content for message in messages}
-        own = view.own[-1].content if view.own else ""
-        return self._template.fill(fields, contents, own, self.spec.experiences)
+        return self._filled(self._template, view, self.spec.experiences)
 
     def chat(self, view: View) -> tuple[str, str]:
-        """System message: who it is, what to do, what it has learned, how to answer. User message: what it sees."""
+        """System and user message; with `ask` the system message may be empty.
+
+        Without `ask` the system message says who it is, what to do, what it has learned and how to answer, the user
+        message what it sees.
+
+        Raises:
+            ConfigError: `ask` reads a field that the observation does not have.
+        """
+        if self._ask is not None:
+            is_placed = EXPERIENCES in self._ask.names
+            told = [self.spec.instructions.strip(), *(() if is_placed else learned(self.spec.experiences))]
+            asked = self._filled(self._ask, view, self.spec.experiences if is_placed else ())
+            return "\n\n".join(text for text in told if text), asked
         system = [
             f"You are the {self.name} in a team of language-model agents.",
             self.spec.instructions.strip() or self.duty,
@@ -98,6 +111,19 @@ class PromptedRole:
         ]
         own = () if self.spec.context == "none" else view.own if self.spec.context == "turn" else view.own[-1:]
         return "\n\n".join(system), user_text(view.observation.fields, self.visible(view), own)
+
+    def prefill(self, view: View) -> str:
+        """How the answer begins in a chat; empty where the spec does not say.
+
+        Raises:
+            ConfigError: it reads a field that the observation does not have.
+        """
+        return self._filled(self._prefill, view, ())
+
+    def _filled(self, template: Template, view: View, experiences: Sequence[str]) -> str:
+        contents = {message.sender: message.payload.content for message in self.visible(view)}
+        own = view.own[-1].content if view.own else ""
+        return template.fill(view.observation.fields, contents, own, experiences)
 
     def rule(self) -> str:
         """How an answer must look, as a sentence for the model."""
@@ -161,10 +187,12 @@ class PromptedRole:
                 f"{where} has no route {self.failure_route!r} that a failure could take. "
                 f"{did_you_mean(self.failure_route, self.routes)}"
             )
-        if self._template is not None and self._template.senders and self.spec.context == "none":
-            raise ConfigError(
-                f"{where} reads {{from.{self._template.senders[0]}}} in its template, but its context is 'none', "
-                "which shows no messages; use 'inbox' or 'turn'"
-            )
+        for field, text in self.spec.templates.items():
+            senders = parse_template(text).senders
+            if senders and self.spec.context == "none":
+                raise ConfigError(
+                    f"{where} reads {{from.{senders[0]}}} in its {field}, but its context is 'none', "
+                    "which shows no messages; use 'inbox' or 'turn'"
+                )
         if "" in self.spec.choices:
             raise ConfigError(f"{where} lists an empty choice; every choice needs at least one character")

@@ -246,8 +246,9 @@ class RoleAgent:
         if not self.voice.chats:
             prompt = self.role.prompt(view)
             return prompt, self.engine.tokenizer.begin + self.engine.tokenizer.encode(prompt)
-        system, user = self.role.chat(view)
-        return f"{system}\n\n{user}", self.engine.tokenizer.chat(system, user)
+        (system, user), begun = self.role.chat(view), self.role.prefill(view)
+        shown = "\n\n".join(text for text in (system, user, begun) if text)
+        return shown, self.engine.tokenizer.chat(system, user, begun)
 
 
 def _stop_id(role: Role, text: str, ids: tuple[int, ...]) -> int:

@@ -36,6 +36,7 @@ from mas.scenarios import (
     relay,
     retrieval,
     safe_reply,
+    shop,
     sokoban,
     subagents,
     sudoku,
@@ -65,6 +66,13 @@ class Entry(NamedTuple):
 SCENARIOS: dict[str, Entry] = {
     "relay": Entry(relay.RelayOptions, relay.build, "communication"),
     "two_hop": Entry(two_hop.TwoHopOptions, two_hop.build, "communication"),
+    "shop": Entry(
+        shop.ShopOptions,
+        shop.build,
+        "communication",
+        {"small": {}, "medium": {"offered": 6}, "large": {"offered": 9}},
+        is_demonstrated=False,
+    ),
     "plan_path": Entry(
         plan_path.PathOptions,
         plan_path.build,

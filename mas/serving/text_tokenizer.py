@@ -29,8 +29,9 @@ class CharacterTokenizer:
     def decode(self, token_ids: Sequence[int]) -> str:
         return "".join([chr(token - 1) for token in token_ids if END < token < CHARACTERS])
 
-    def chat(self, system: str, user: str) -> tuple[int, ...]:
-        return self.chat_messages((("system", system), ("user", user)))
+    def chat(self, system: str, user: str, prefill: str = "") -> tuple[int, ...]:
+        told = (("system", system),) if system else ()
+        return self.chat_messages((*told, ("user", user))) + self.encode(prefill)
 
     def chat_messages(self, messages: Sequence[tuple[str, str]]) -> tuple[int, ...]:
         if not self.has_chat:
@@ -46,6 +47,10 @@ class MessageTokenizer(CharacterTokenizer):
 
     size = CHARACTERS + len(_ROLES)
     """How many ids there are."""
+
+    def chat(self, system: str, user: str, prefill: str = "") -> tuple[int, ...]:
+        begun = (("assistant", prefill),) if prefill else ()
+        return self.chat_messages((("system", system), ("user", user), *begun))
 
     def chat_messages(self, messages: Sequence[tuple[str, str]]) -> tuple[int, ...]:
         ids: list[int] = []

@@ -45,10 +45,14 @@ class HubTokenizer:
         """Whether the model was made for conversations."""
         return bool(getattr(self.inner, "chat_template", None))
 
-    def chat(self, system: str, user: str) -> tuple[int, ...]:
-        return self.chat_messages((("system", system), ("user", user)))
+    def chat(self, system: str, user: str, prefill: str = "") -> tuple[int, ...]:
+        told = (("system", system),) if system else ()
+        return self.encode(self._written((*told, ("user", user))) + prefill)
 
     def chat_messages(self, messages: Sequence[tuple[str, str]]) -> tuple[int, ...]:
+        return self.encode(self._written(messages))
+
+    def _written(self, messages: Sequence[tuple[str, str]]) -> str:
         if not self.has_chat:
             raise EngineError("this model has no chat template: use prompts=compact, or a model made for conversations")
         conversation = [{"role": role, "content": content} for role, content in messages]
@@ -59,7 +63,7 @@ class HubTokenizer:
         except TemplateError as error:
             roles = [role for role, _ in messages]
             raise RefusedRequest(f"the model's chat template does not take messages of {roles}: {error}") from error
-        return self.encode(text)
+        return str(text)
 
 
 def _begin(tokenizer: Any) -> tuple[int, ...]:

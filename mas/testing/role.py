@@ -97,13 +97,14 @@ class RoleContract:
         for view in self.views():
             system, user = role.chat(view)
             assert role.prompt(view)
-            assert system
+            assert isinstance(system, str)
             assert user
+            assert isinstance(role.prefill(view), str)
 
     def test_the_raw_output_of_a_failed_sender_stays_out_of_prompts(self) -> None:
         role = self.make_role()
         for view in self.views():
-            assert "raw output of a model" not in "\n".join((role.prompt(view), *role.chat(view)))
+            assert "raw output of a model" not in "\n".join((role.prompt(view), *role.chat(view), role.prefill(view)))
 
     @_SHARED
     @given(text=st.text())

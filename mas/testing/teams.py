@@ -42,6 +42,10 @@ class Speaker:
         """Its name, twice."""
         return self.name, self.name
 
+    def prefill(self, view: View) -> str:
+        """None."""
+        return ""
+
     def parse(self, text: str) -> Payload:
         """The note or list, or the failure that was asked for."""
         if text == "fail":

@@ -3,7 +3,7 @@
 from collections.abc import Set
 
 from mas.config.options import AlgorithmOptions, Config
-from mas.core.environment import Answered, Named, Tooled
+from mas.core.environment import Answered, Named, Observation, Tooled
 from mas.core.errors import ConfigError
 from mas.core.naming import agent_of, did_you_mean, local_name
 from mas.core.policy import Budget, Policy
@@ -121,12 +121,19 @@ def check_templates(scenario: Scenario, team: TeamSpec) -> None:
         role = roles[name]
         if isinstance(role, PromptedRole):
             observation = environment.observe(role.spec.view or local_name(agent))
-            role.prompt(View(observation=observation))
+            _fill(role, observation)
             policy = team.policies.get(agent, Policy())
             for other in (policy.fallback, policy.compensation):
                 stand_in = roles[team.members().get(other, other)] if other else None
                 if isinstance(stand_in, PromptedRole):
-                    stand_in.prompt(View(observation=observation))
+                    _fill(stand_in, observation)
+
+
+def _fill(role: PromptedRole, observation: Observation) -> None:
+    view = View(observation=observation)
+    role.prompt(view)
+    role.chat(view)
+    role.prefill(view)
 
 
 def check_fork(config: Config, adapters: Set[str]) -> None:

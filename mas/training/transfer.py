@@ -46,7 +46,9 @@ def check_prompts(config: Config, scenario: Scenario, base: BaseModel) -> None:
     for agent, name in team.members().items():
         role = roles[name]
         view = View(observation=environment.observe(role.spec.view or local_name(agent)))
-        ids = tokenizer.chat(*role.chat(view)) if base.chats else tokenizer.encode(role.prompt(view))
+        ids = (
+            tokenizer.chat(*role.chat(view), role.prefill(view)) if base.chats else tokenizer.encode(role.prompt(view))
+        )
         if not base.chats and unknown is not None and unknown in ids:
             raise ConfigError(
                 f"--on {scenario.name}: what role {name!r} is told has characters that the run's base does not know: "

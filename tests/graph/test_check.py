@@ -208,6 +208,15 @@ def test_a_template_that_reads_somebody_who_sends_nothing_is_refused() -> None:
     ]
 
 
+@pytest.mark.parametrize("field", ["ask", "prefill"])
+def test_an_ask_or_prefill_that_reads_an_agent_that_sends_nothing_is_refused(field: str) -> None:
+    roles = DPE["roles"] | {"executor": {"type": "executor", field: "{from.verifier}"}}
+    assert problems({"roles": roles}) == [
+        f"the {field} of role 'executor' reads {{from.verifier}}, but 'verifier' sends it nothing. "
+        "Possible: 'feedback', 'planner'."
+    ]
+
+
 def test_a_role_that_was_not_built_is_named() -> None:
     spec = load_team(DPE)
     roles = build_roles(spec)

@@ -138,3 +138,48 @@ def test_the_chat_prompt_says_which_answers_are_legal(spec: RoleSpec, rule: str)
 def test_a_role_without_instructions_is_told_the_duty_of_its_type() -> None:
     for kind, word in (("planner", "plan"), ("executor", "Carry out"), ("verifier", "Check"), ("feedback", "wrong")):
         assert word in build_role("r", RoleSpec(type=kind)).chat(view(("f", Feedback(text="x"))))[0]
+
+
+ASKS = {
+    "instructions": "You sell things.",
+    "ask": "Prices: {prices}. What is the price of {from.customer}?",
+    "prefill": "The {thing} costs",
+}
+ASKED = view(("customer", Plan(text="milk")), prices="milk 3, tea 4", thing="milk")
+
+
+def test_with_ask_the_user_message_is_that_question_and_the_system_message_the_instructions_alone() -> None:
+    role = build_role("seller", RoleSpec.model_validate(ASKS))
+    assert role.chat(ASKED) == ("You sell things.", "Prices: milk 3, tea 4. What is the price of milk?")
+    assert role.prefill(ASKED) == "The milk costs"
+    silent = build_role("seller", RoleSpec.model_validate(ASKS | {"instructions": ""}))
+    assert silent.chat(ASKED)[0] == ""
+
+
+def test_without_prefill_an_answer_begins_with_nothing() -> None:
+    assert build_role("seller", RoleSpec()).prefill(ASKED) == ""
+
+
+@pytest.mark.parametrize(
+    ("ask", "system", "user"),
+    [
+        (
+            "{thing}?",
+            "You sell things.\n\nWhat earlier attempts at such tasks have taught you:\n[G0] Be kind.",
+            "milk?",
+        ),
+        ("{experiences}{thing}?", "You sell things.", "Be kind.\nmilk?"),
+    ],
+)
+def test_experiences_stand_where_ask_has_them_or_behind_the_instructions(ask: str, system: str, user: str) -> None:
+    spec = RoleSpec.model_validate({"instructions": "You sell things.", "ask": ask, "experiences": ["Be kind."]})
+    assert build_role("seller", spec).chat(ASKED) == (system, user)
+
+
+@pytest.mark.parametrize("field", ["ask", "prefill"])
+def test_ask_and_prefill_are_checked_like_templates(field: str) -> None:
+    role = build_role("seller", RoleSpec.model_validate({field: "{pice}"}))
+    with pytest.raises(ConfigError, match=r"reads \{pice\}"):
+        role.chat(ASKED) if field == "ask" else role.prefill(ASKED)
+    with pytest.raises(ConfigError, match=rf"reads \{{from\.customer\}} in its {field}, but its context is 'none'"):
+        build_role("seller", RoleSpec.model_validate({field: "{from.customer}", "context": "none"}))

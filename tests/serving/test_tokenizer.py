@@ -3,6 +3,7 @@
 import pytest
 from tokenizers.processors import TemplateProcessing
 
+from mas.serving.text_tokenizer import CharacterTokenizer, MessageTokenizer
 from mas.serving.tiny import tiny_tokenizer
 from mas.serving.tokenizer import HubTokenizer
 
@@ -31,3 +32,33 @@ def test_long_texts_are_encoded_like_short_ones(length: int) -> None:
     ids = tokenizer.encode("a" * length)
     assert ids == tokenizer.encode("a") * length
     assert tokenizer.decode(ids) == "a" * length
+
+
+TEMPLATE = (
+    "{% for m in messages %}<{{ m.role }}>{{ m.content }}</>{% endfor %}{% if add_generation_prompt %}<me>{% endif %}"
+)
+
+
+def chatting() -> HubTokenizer:
+    inner = tiny_tokenizer()
+    inner.chat_template = TEMPLATE.replace("{{ m.role }}", "{{ m.role[0] }}")
+    return HubTokenizer(inner)
+
+
+def test_a_conversation_is_written_as_the_template_has_it_and_an_empty_system_message_is_left_out() -> None:
+    tokenizer = chatting()
+    assert tokenizer.chat("Be kind.", "Who?") == tokenizer.encode("<s>Be kind.</><u>Who?</><me>")
+    assert tokenizer.chat("", "Who?") == tokenizer.encode("<u>Who?</><me>")
+
+
+@pytest.mark.parametrize("tokenizer", [chatting(), CharacterTokenizer()], ids=["hub", "characters"])
+def test_a_prefill_is_the_end_of_the_prompt(tokenizer: HubTokenizer | CharacterTokenizer) -> None:
+    plain = tokenizer.chat("Be kind.", "Who?")
+    assert tokenizer.chat("Be kind.", "Who?", "It is") == plain + tokenizer.encode("It is")
+
+
+def test_servers_that_take_messages_are_sent_a_prefill_as_the_last_one() -> None:
+    tokenizer = MessageTokenizer()
+    asked = [{"role": "user", "content": "Who?"}, {"role": "assistant", "content": "It is"}]
+    assert tokenizer.messages(tokenizer.chat("", "Who?", "It is")) == asked
+    assert tokenizer.messages(tokenizer.chat("", "Who?")) == asked[:1]

@@ -121,10 +121,10 @@ class AttemptedScenario:
         """The team, what is told in front of the prompts of those who speak for it, and the reflector."""
         members = team.members()
         readers = {members[agent] for agent in (*team.outputs, *team.joint)}
-        told = {"template": "{tried}{guidance}"}
+        told = "{tried}{guidance}"
         roles = {
-            name: role.model_copy(update={"template": told["template"] + role.template})
-            if name in readers and role.template is not None
+            name: role.model_copy(update={field: told + text for field, text in _prompts(role).items()})
+            if name in readers
             else role
             for name, role in team.roles.items()
         }
@@ -153,9 +153,14 @@ class AttemptedScenario:
             own = {"instructions": told + _ADVISE, "pattern": None, "max_tokens": _ADVICE, **_SAYS}
         else:
             own = {"instructions": f"{told}\n{_REFLECT}", **_SAYS}
-        template = None if role.template is None else "?{tried}{guidance}" + role.template
+        own |= {field: "?{tried}{guidance}" + text for field, text in _prompts(role).items()}
         own["instructions"] = own["instructions"].strip()
-        return role.model_copy(update={"view": REFLECTOR, "template": template, "adapter": None, **own})
+        return role.model_copy(update={"view": REFLECTOR, "adapter": None, **own})
+
+
+def _prompts(role: RoleSpec) -> dict[str, str]:
+    """Its whole prompts with names in braces, by field."""
+    return {field: text for field, text in role.templates.items() if field != "prefill"}
 
 
 _REPAIR = "An attempt at this failed; you see what was tried, and what the environment says of it. Do it better."

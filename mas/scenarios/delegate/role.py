@@ -25,6 +25,9 @@ class Worker(PromptedRole):
     def chat(self, view: View) -> tuple[str, str]:
         return super().chat(self._searched(view))
 
+    def prefill(self, view: View) -> str:
+        return super().prefill(self._searched(view))
+
     def _searched(self, view: View) -> View:
         heard = self.visible(view)
         fields = dict(view.observation.fields)

@@ -54,6 +54,10 @@ class Member:
         """Its name, twice."""
         return self.name, self.name
 
+    def prefill(self, view: View) -> str:
+        """None."""
+        return ""
+
     def parse(self, text: str) -> Payload:
         """A note that takes the route, if the text is one."""
         return Says(text=text, takes=text if text in self.routes else None)
