@@ -67,6 +67,16 @@ def test_the_real_model_knows_its_capitals(directory: Path, base: BaseModel) -> 
     assert int(said[-1]) in base.stop_ids
 
 
+def test_the_head_reads_last_positions_without_copying_its_weights_per_row(base: BaseModel) -> None:
+    seen = []
+    watch = base.model.get_output_embeddings().register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
+    base.model(input_ids=torch.ones(2, 8, dtype=torch.long), logits_to_keep=1, use_cache=False)
+    watch.remove()
+    (hidden,) = seen
+    assert hidden.shape[:2] == (2, 1)
+    assert hidden.is_contiguous() or base.options.dtype == "float32"
+
+
 def test_packing_is_as_exact_as_the_type_and_a_leak_is_noticed(
     base: BaseModel, learner: Learner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
