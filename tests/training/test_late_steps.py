@@ -182,9 +182,11 @@ async def test_the_reward_stack_runs_by_name_with_all_kinds_of_terms(base_for: B
     seen.listen(trainer)
     await trainer.run(seen)
     turns = [row.turn for row in seen.improved[-1].rows]
-    kinds = {"team.goal", "team.progress", "own.valid", "own.failure", "own.model", "own.cost_tokens", "own.brief"}
+    kinds = {"team.goal", "team.progress", "own.valid", "own.failure", "own.model", "own.cost_tokens", "own.verbose"}
     assert {name for turn in turns for name in turn.rewards} >= kinds
-    assert all({"own.model", "own.cost_tokens", "own.brief"} <= turn.rewards.keys() for turn in turns)
+    assert all({"own.model", "own.cost_tokens", "own.verbose"} <= turn.rewards.keys() for turn in turns)
+    weights = config.algorithm.reward.weights  # what every turn would be paid makes longer episodes better
+    assert all(weights["verbose"] * turn.rewards["own.verbose"] <= 0 for turn in turns)
     late = seen.metrics[-1]["late"]
     assert late["taken"] == sum(role["turns"] for role in seen.metrics[-1]["roles"].values())
     assert (late["defaulted"], late["refused"]) == (0, 0)
