@@ -112,6 +112,14 @@ async def test_a_solved_task_is_not_attempted_again_in_any_sampler() -> None:
         assert all(episode.measures["solved_by_1"] == 1.0 for episode in episodes)
 
 
+async def test_rise_by_name_asks_again_after_an_answer_that_is_right() -> None:
+    def knows(prompt: str, adapter: str | None, seed: int) -> str:
+        return computed(prompt)
+
+    _, episodes = await played(preset("rise").algorithm, knows, tasks=1)
+    assert [(episode.success, episode.length, len(episode.lines)) for episode in episodes] == [(True, 3, 3)]
+
+
 async def test_attempts_of_one_number_are_compared_and_paid_by_what_was_paid_in_them() -> None:
     config = preset("agent_rlvr")
 

@@ -1,15 +1,18 @@
 """Arms that are only played: what they commit, what they cost, and when they cannot be."""
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Sequence
 
 import pytest
 from parts import runtime_of
 
 from mas.config.load import load_config
+from mas.core.environment import Task
 from mas.core.errors import ConfigError
 from mas.core.records import Episode
 from mas.scenarios import build_scenario
 from mas.scenarios.policies import expert_of
+from mas.scenarios.relay.environment import RelayEnvironment
 from mas.testing.scripted import ScriptedEngine
 from mas.training.baselines import attempts_for, best_verified, best_voted, leader_of, led, why_no_single
 from mas.training.evaluate import Evaluation, random_success, scripted, summarise
@@ -63,6 +66,19 @@ async def test_verified_is_solved_where_one_of_the_attempts_solved_it_and_costs_
     ]
     assert (two.calls, two.tokens) == (2 * one.calls, 2 * one.tokens)
     assert one.calls == TASKS
+
+
+@pytest.mark.parametrize("play", [best_voted, best_verified])
+async def test_the_n_answers_of_a_task_are_drawn_with_n_seeds(play: Callable[..., Awaitable[Evaluation]]) -> None:
+    seeds: dict[str, list[int]] = defaultdict(list)
+
+    def draws(prompt: str, adapter: str | None, seed: int) -> str:
+        seeds[prompt].append(seed)
+        return prompt[1]
+
+    async with runtime_of(RELAY.teams["solo"], ScriptedEngine(draws, has_chat=False)) as runtime:
+        await play(runtime, RELAY, TASKS, 4, seed=0)
+    assert [(len(drawn), len(set(drawn))) for drawn in seeds.values()] == [(4, 4)] * TASKS
 
 
 def spent(calls: Sequence[int], tokens: int) -> Evaluation:
@@ -126,3 +142,22 @@ def test_scripts_cost_nothing_and_the_expert_solves_what_chance_does_not() -> No
     # one of four digits is right: 0.25, standard deviation 0.03
     assert chance == pytest.approx(0.25, abs=0.1)
     assert scripted(RELAY, lambda environment, random: None, 2, seed=0) is None
+
+
+def test_scripts_and_chance_play_the_tasks_that_the_team_is_evaluated_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    played: list[str] = []
+
+    def watched(environment: RelayEnvironment, task: Task) -> None:
+        played.append(task.id)
+        reset(environment, task)
+
+    reset = RelayEnvironment.reset
+    monkeypatch.setattr(RelayEnvironment, "reset", watched)
+    held_out = [RELAY.task("eval", index).id for index in range(TASKS)]
+    assert random_success(RELAY, TASKS, seed=0) is not None
+    assert played == held_out
+    expert = expert_of(RELAY)
+    assert expert is not None
+    best = scripted(RELAY, expert, TASKS, seed=0)
+    assert best is not None
+    assert [episode.task for episode in best.episodes] == played[TASKS:] == held_out

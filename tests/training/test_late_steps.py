@@ -70,6 +70,23 @@ def test_what_is_overdue_is_learned_from_with_its_default_and_counted() -> None:
     play(main())
 
 
+def test_with_two_steps_an_answer_that_comes_two_steps_late_is_learned_from() -> None:
+    two_more = ONE_MORE.model_copy(update={"steps": 2})
+
+    async def main() -> None:
+        late = LateTerms(two_more, judge_of((1.0, "a/0", 3.0), (24.0, "a/1", 4.0)))
+        async with late.listening():
+            await late.join([[episode("a")]], 0)
+            assert late.arrived() == []
+            await late.join([[]], 1)
+            assert late.arrived() == []
+            await late.join([[]], 2)
+            assert terms([late.arrived()], "paid") == {"a/0": {"own.polite": 3.0}, "a/1": {"own.polite": 4.0}}
+            assert (late.metrics()["defaulted"], late.metrics()["learned_late"]) == (0, 2)
+
+    play(main())
+
+
 def test_a_checkpoint_of_something_else_is_refused() -> None:
     with pytest.raises(CheckpointError, match="no turns that wait"):
         LateTerms(ONE_MORE, judge_of()).restore(b"{}")
