@@ -23,7 +23,8 @@ from mas.testing.environment import EnvironmentContract
 from mas.testing.reward import RewardContract
 from mas.testing.scripted import ScriptedEngine
 from mas.training.credit import turn_advantages
-from mas.training.rewards import rewards_of
+from mas.training.rewards import rewards_of, total_reward
+from mas.training.sampling.modes import SAMPLERS
 
 PARALLEL = SamplerOptions.model_validate({"mode": "parallel", "candidates": 4})
 TASKS = range(6)
@@ -196,6 +197,19 @@ def test_the_search_agents_learn_by_what_they_find_before_the_planner_learns_by_
     assert (paid[0]["right"], paid[1]["found"]) == (0.0, 0.0)
     assert "found" not in paid[0]
     assert "right" not in paid[1]
+
+
+@pytest.mark.parametrize("name", ["owl", "hiersearch"])
+async def test_a_planner_whose_output_cannot_be_read_is_charged_for_it_once(name: str) -> None:
+    algorithm = load_config(["scenario=subagents", f"algorithm={name}"]).algorithm
+    spec = scenario().teams[algorithm.team]
+    engine = ScriptedEngine(lambda *_: "=", adapters=tuple(spec.roles))
+    async with runtime_of(spec, engine) as runtime:
+        sampler = SAMPLERS["parallel"](runtime, scenario().reward, PARALLEL, algorithm.reward)
+        episodes = await sampler.sample(scenario().task("train", 0), scenario().environment(), 0)
+    turns = [turn for turn in turns_of(episodes) if turn.role == "planner"]
+    assert all(turn.failure is not None for turn in turns)
+    assert [total_reward(turn.paid, rewards_of(algorithm, 8)) for turn in turns] == [-1.0] * len(turns)
 
 
 async def test_a_coordinator_assigns_each_call_to_the_clerk_who_has_the_entry() -> None:
