@@ -35,6 +35,8 @@ RECIPES: dict[str, Recipe] = {
         does="No weight changes: an editor writes down what better episodes did otherwise, a library of text per role.",
         differs="a library per role, which the editor fills from what that role saw; a batch of one group is not "
         "consolidated; roles sample at their own temperature",
+        needs="prompts in sentences, and a model that reads them",
+        beside="model=smollm2 scenario=shop",
     ),
     "at_grpo": Recipe(
         title="AT-GRPO",

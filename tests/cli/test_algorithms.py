@@ -35,6 +35,8 @@ def test_an_algorithm_without_a_measured_training_is_tested_and_no_more(
 def test_the_command_of_an_algorithm_has_what_it_cannot_run_without(mas: Callable[..., Any]) -> None:
     shown = mas("algorithms", "arpo").out
     assert "mas train algorithm=arpo train.tasks.source=epochs train.tasks.count=64" in shown
+    shown = mas("algorithms", "training_free").out
+    assert "mas train algorithm=training_free model=smollm2 scenario=shop" in shown
 
 
 def test_a_question_mark_lists_them_where_one_would_be_chosen(mas: Callable[..., Any]) -> None:
