@@ -33,6 +33,12 @@ def test_the_folder_at_the_top_is_a_link_into_the_package(name: str) -> None:
     assert listed.startswith("120000 ")
 
 
+def test_nothing_lies_at_the_top_that_was_not_put_there() -> None:
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    folders = {line.partition("/")[0] for line in listed.splitlines() if "/" in line}
+    assert folders == {".ci", "docs", "examples", "mas", "tests"}
+
+
 def test_the_layers_hold(tmp_path: Path) -> None:
     lint = Path(sys.executable).with_name("lint-imports")
     done = subprocess.run(

@@ -1,6 +1,6 @@
 """A configuration from the command line: presets by Hydra, values checked by the option models.
 
-Merged in this order, later wins: defaults of `mas.config.options`, scenario, algorithm, engine and model preset, what
+Merged in this order, later wins: defaults of `mas.config.options`, scenario, model, algorithm and engine preset, what
 the algorithm's recipe sets of its scenario's options, command line.
 `scenario=NAME`, `algorithm=NAME`, `engine=NAME` and `model=NAME` choose presets; everything else is `dotted.key=value`
 in Hydra's grammar. Without `scenario=`, `scenario.name=NAME` chooses the preset of that name, or none where there is

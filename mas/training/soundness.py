@@ -27,6 +27,8 @@ from mas.training.packing import MicroBatch
 
 _SPREAD = 3.0
 """Tolerance over measured rounding: other kernels (vLLM's, flex attention) round otherwise than those measured."""
+_COARSEST = 0.5
+"""Mean nats a token: a tolerance above it could not tell a right policy from a wrong one."""
 _TEXT = (
     "The shop on the corner opens at nine in the morning and closes at six in the evening. On Sundays it stays closed, "
     "but the owner lives upstairs and answers the door when the bell rings. What should a customer do who comes at "
@@ -96,6 +98,9 @@ def tolerance_of(base: BaseModel, rows: Sequence[TrainRow]) -> float:
 
     Constant in float32; otherwise three times the difference between rows alone and rows padded to a batch with the
     plainest attention, and the constant of the type at least.
+
+    Raises:
+        ModelError: they differ so much that nothing could be checked.
     """
     least = TOLERANCE[str(base.model.dtype).removeprefix("torch.")]
     if base.model.dtype == torch.float32:
@@ -111,7 +116,14 @@ def tolerance_of(base: BaseModel, rows: Sequence[TrainRow]) -> float:
     finally:
         base.model.set_attn_implementation(used)
     together = torch.tensor([value for one in padded for value in one], device=alone.device)
-    return max(least, _SPREAD * float((alone - together).abs().mean()))
+    rounding = float((alone - together).abs().mean())
+    if not rounding * _SPREAD <= _COARSEST:
+        raise ModelError(
+            f"{base.name!r} in {base.options.dtype}: log-probabilities of one text differ by {rounding:.2g} nats "
+            f"a token between two ways to compute them, more than {_COARSEST / _SPREAD:.2g}: what is learned could not "
+            "be checked. Use model.dtype=float32"
+        )
+    return max(least, rounding * _SPREAD)
 
 
 def _turn(prompt_ids: tuple[int, ...], completion_ids: tuple[int, ...]) -> Turn:

@@ -3,6 +3,7 @@
 import json
 import zipfile
 from collections.abc import Callable
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from conftest import Ran
 from loud import loud_adapter
 from torch import Tensor
 
-from mas.config.load import load_config
+from mas.config.load import load_config, presets
 from mas.config.options import LearnerOptions, LoraOptions, LossOptions, ModelOptions
 from mas.core.errors import ModelError, NotServed
 from mas.serving import attention, smollm
@@ -45,7 +46,7 @@ def rest(cache: Path) -> list[Path]:
     return [path for path in cache.rglob("*") if path.name != "bases"]
 
 
-@pytest.fixture(scope="module", params=["float32", "bfloat16"])
+@pytest.fixture(scope="module", params=[pytest.param("float32", marks=pytest.mark.nightly), "bfloat16"])
 def base(request: pytest.FixtureRequest, directory: Path) -> BaseModel:
     lora = LoraOptions(targets=("q_proj", "v_proj"))
     return load_base(ModelOptions(path="smollm2", dtype=request.param, lora=lora))
@@ -140,13 +141,21 @@ def test_the_command_says_where_it_lies(directory: Path, mas: Callable[..., Ran]
 
 def test_its_preset_names_it_and_learns_as_a_pretrained_model_does() -> None:
     config = load_config(["scenario=relay", "model=smollm2"])
-    assert (config.model.path, config.learner.lr, config.learner.minibatches) == ("smollm2", 0.001, 1)
+    assert (config.model.path, config.learner.lr) == ("smollm2", 0.001)
     assert config.algorithm.loss.entropy == 0
     assert config.train.target is None
     assert load_config(["scenario=relay", "model=smollm2", "learner.lr=0.01"]).learner.lr == 0.01
     usual = load_config(["scenario=relay"])
     assert (usual.model.path, usual.learner.lr) == ("tiny", 0.005)
     assert load_config(["scenario=relay", "engine=vllm", "model=tiny"]).model.tiny.head_size == 32
+
+
+@pytest.mark.matrix("model", presets("model"), default=["smollm2"])
+def test_every_algorithm_may_be_named_beside_every_model_and_keeps_its_own_entropy(model: str) -> None:
+    for name in presets("algorithm"):
+        config = load_config([f"algorithm={name}", f"model={model}"])
+        if "  entropy:" in (files("mas.conf") / "algorithm" / f"{name}.yaml").read_text():
+            assert config.algorithm.loss.entropy == load_config([f"algorithm={name}"]).algorithm.loss.entropy
 
 
 def test_without_a_package_index_it_says_so_and_leaves_nothing(

@@ -25,6 +25,7 @@ from mas.core.errors import ModelError
 from mas.serving import attention
 from mas.serving.model import BaseModel, load_base
 from mas.serving.tiny import tiny_tokenizer
+from mas.training import soundness
 from mas.training.learner import Learner, Tally
 
 APART = {"pack": False, "share_prompts": False, "join_turns": False}
@@ -84,17 +85,34 @@ def test_attention_that_computes_something_else_is_refused(tmp_path: Path) -> No
         learner_of(base)
 
 
-def test_a_leak_between_sequences_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("dtype", "allowed"), [("float32", r"0\.0001"), ("bfloat16", r"0\.\d+")])
+def test_a_leak_between_sequences_is_noticed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dtype: str, allowed: str
+) -> None:
     def leaking(query: Tensor, key: Tensor, value: Tensor, layout: Any, **options: Any) -> Tensor:
         layout.ends[:] = [len(layout.ends)] * len(layout.ends)
         layout.ends_M[:] = len(layout.ends)
         return attend(query, key, value, layout, **options)
 
-    base = base_of(Qwen3Config(**SHAPE), tmp_path)
+    base = base_of(Qwen3Config(**SHAPE | {"initializer_range": 0.3}), tmp_path, dtype=dtype)
     attend = attention.tree_attention
     monkeypatch.setattr(attention, "tree_attention", leaking)
-    with pytest.raises(ModelError, match=r"nats a token, at most 0\.0001 is rounding"):
+    with pytest.raises(ModelError, match=rf"nats a token, at most {allowed} is rounding"):
         learner_of(base)
+
+
+def test_in_bfloat16_the_tolerance_is_three_times_what_rounding_makes_of_the_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    base = base_of(Qwen3Config(**SHAPE | {"initializer_range": 0.3}), tmp_path, dtype="bfloat16")
+    seen: list[Tensor] = []
+    score = soundness._alone
+    monkeypatch.setattr(soundness, "_alone", lambda *words: seen.append(score(*words) + 0.05) or seen[-1])
+    found = soundness.tolerance_of(base, soundness.short_rows(base))
+    assert 0.12 < found < 0.35
+    monkeypatch.setattr(soundness, "_alone", lambda *words: score(*words) + 1.0)
+    with pytest.raises(ModelError, match=r"could not be checked\. Use model\.dtype=float32"):
+        soundness.tolerance_of(base, soundness.short_rows(base))
 
 
 def test_a_head_that_is_an_adapters_target_is_refused(tmp_path: Path) -> None:
