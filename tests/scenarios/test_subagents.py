@@ -167,6 +167,30 @@ async def test_the_final_reward_is_the_planners_and_all_its_workers_and_holds_no
     assert differed
 
 
+async def test_workers_of_matpo_have_the_planners_advantage_and_none_of_their_own() -> None:
+    def mumbles(prompt: str, adapter: str | None, seed: int) -> str:
+        """Of three reports one is 0 and one cannot be read, which the planner takes for a 0."""
+        is_bad = prompt[0] == "R" and seed % 3 < 2
+        return "0x"[seed % 3] if is_bad else script(prompt.replace("?", "0"), adapter, 0)
+
+    options = load_config(["scenario=subagents", "algorithm=matpo"]).algorithm
+    spec, alone = scenario().teams["team"], options.advantage.model_copy(update={"inherit": None})
+    compared = 0
+    for index in TASKS:
+        async with runtime_of(spec, ScriptedEngine(mumbles, adapters=tuple(spec.roles))) as runtime:
+            turns = turns_of(await sample(runtime, scenario(), [index], PARALLEL))
+        advantages = turn_advantages(turns, options.reward, options.advantage)
+        planners = {
+            turn.episode: value for turn, value in zip(turns, advantages, strict=True) if turn.agent == "planner"
+        }
+        readers = [number for number, turn in enumerate(turns) if turn.agent == "worker.reader"]
+        wanted = [planners[turns[number].episode] for number in readers]
+        assert [advantages[number] for number in readers] == wanted
+        own = turn_advantages(turns, options.reward, alone)
+        compared += [own[number] for number in readers] != pytest.approx(wanted)
+    assert compared, "by what readers are paid themselves, they would have had other advantages"
+
+
 def test_matpo_by_name_pays_the_papers_reward() -> None:
     reward = load_config(["scenario=subagents", "algorithm=matpo"]).algorithm.reward
     assert (reward.weights, reward.failure) == ({"right": 0.9, "format": 0.1}, 0.0)

@@ -28,6 +28,8 @@ from mas.testing.environment import EnvironmentContract
 from mas.testing.reward import RewardContract
 from mas.testing.scripted import ScriptedEngine
 from mas.training.credit import turn_advantages
+from mas.training.rewards import total_reward
+from mas.training.sampling.modes import SAMPLERS
 
 TABLE = (1, 2, 3, 4, 5, 6)
 """Price and weight of a, b and c."""
@@ -248,3 +250,19 @@ async def test_agentflow_planner_sees_every_result_so_far_and_its_turns_share_on
         assert all(len(values) == 1 for values in by_episode.values())
         assert len({value for values in by_episode.values() for value in values}) == 2
     assert several
+
+
+async def test_flow_grpo_by_name_pays_its_planner_the_outcome_and_nothing_else() -> None:
+    def careless(prompt: str, adapter: str | None, seed: int) -> str:
+        """The planner and the executor sometimes say what cannot be read or carried out; then the answer is wrong."""
+        return "???" if prompt[0] in "QX" and seed % 3 == 0 else answer(prompt, adapter, seed)
+
+    options, paid = load_config(["scenario=workflow", "algorithm=flow_grpo"]).algorithm, set[tuple[float, bool]]()
+    engine = ScriptedEngine(careless, adapters=("planner",))
+    async with runtime_of(scenario().teams[options.team], engine) as runtime:
+        sampler = SAMPLERS[options.sampler.mode](runtime, scenario().reward, options.sampler, options.reward)
+        for index in range(3):
+            for episode in await sampler.sample(scenario().task("train", index), scenario().environment(), index):
+                planner = [turn for turn in episode.turns if turn.role == "planner"]
+                paid |= {(total_reward(turn.rewards, options.reward), episode.success) for turn in planner}
+    assert paid == {(1.0, True), (0.0, False)}

@@ -14,7 +14,7 @@ from mas.core.scenario import Scenario
 from mas.core.seeds import derive_seed
 from mas.core.team import RoleSpec, TeamSpec
 from mas.scenarios import build_scenario
-from mas.testing.scripted import ScriptedEngine
+from mas.testing.scripted import Answer, ScriptedEngine
 from mas.training.credit import turn_advantages
 
 PATH = {"size": 3, "walls": 0, "max_turns": 8}
@@ -27,6 +27,17 @@ CELLS = TeamSpec(
     edges=("start -> executor", "executor -> done"),
     output="executor",
 )
+
+LED = TeamSpec(
+    name="led",
+    roles={
+        "planner": RoleSpec(type="planner", view="planner", template="P{goal}>", choices=("1", "2"), max_tokens=1),
+        "executor": CELLS.roles["executor"].model_copy(update={"template": "E{cell}{from.planner}>"}),
+    },
+    edges=("start -> planner", "planner -> executor", "executor -> done"),
+    output="executor",
+)
+"""The walker hears 1 or 2 from a planner before each step."""
 
 
 def scenario_of(name: str) -> Scenario:
@@ -94,9 +105,9 @@ def test_a_world_without_history_is_its_own_anchor() -> None:
     assert anchor_of(environment) == environment.state_key()
 
 
-async def walked() -> list[Turn]:
+async def walked(team: TeamSpec = CELLS, says: Answer = walks) -> list[Turn]:
     scenario = build_scenario(ScenarioOptions(name="plan_path", options=PATH))
-    async with runtime_of(CELLS, ScriptedEngine(walks)) as runtime:
+    async with runtime_of(team, ScriptedEngine(says)) as runtime:
         return turns_of(await sample(runtime, scenario, range(4), SamplerOptions(mode="parallel", candidates=8)))
 
 
@@ -110,6 +121,22 @@ async def test_turns_of_episodes_that_meet_in_one_cell_have_one_state() -> None:
     assert all(len(states) == 1 for states in cells.values()), "a cell of a task is one state, whatever came before"
     assert len({state for states in cells.values() for state in states}) == len(cells)
     assert sum(len(met) > 1 for met in times.values()) > len(times) / 2, "most cells are met at several times"
+
+
+async def test_turns_in_one_cell_that_heard_different_messages_have_different_states() -> None:
+    def says(prompt: str, adapter: str | None, seed: int) -> str:
+        return "12"[seed % 2] if prompt[0] == "P" else walks(prompt, adapter, seed)
+
+    heard: dict[tuple[str, str], dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
+    for turn in await walked(LED, says):
+        prompt = "".join(chr(token - 1) for token in turn.prompt_ids)
+        if turn.role == "executor":
+            heard[turn.task, prompt[:-2]][prompt[-2]].add(turn.state)
+    both = [messages for messages in heard.values() if len(messages) == 2]
+    assert len(both) >= 4, "the first cell of each task, at least"
+    for messages in both:
+        assert [len(states) for states in messages.values()] == [1, 1]
+        assert messages["1"] != messages["2"]
 
 
 async def test_gigpo_gives_almost_every_turn_of_a_walk_companions_to_be_compared_with() -> None:
