@@ -140,7 +140,7 @@ def _playing(asked: Asked, console: Console) -> Callable[..., Any]:
 
 
 def _with_adapters(asked: Asked, console: Console) -> Callable[..., Any]:
-    from mas.training.baselines import why_no_single
+    from mas.training.baselines import why_no_leader
     from mas.training.compare import compare
     from mas.training.run import open_base
     from mas.training.saved import saved_adapters
@@ -156,8 +156,8 @@ def _with_adapters(asked: Asked, console: Console) -> Callable[..., Any]:
     if asked.take and not other:
         raise ConfigError(f"--take {asked.take!r} names no run: write ROLE=RUN_DIR, such as --take planner=runs/owl")
     taken = {role: saved_adapters(Path(other), base.bank)} if asked.take else {}
-    if matched is not None and (why := why_no_single(config, scenario)):
-        console.print(Text(f"leader alone, best of N: not measured, {why}"), soft_wrap=True)
+    if matched is not None and (why := why_no_leader(config, scenario)):
+        console.print(Text(f"leader alone, best of N: not possible, {why}"), soft_wrap=True)
         matched = None
     return partial(compare, config, scenario, base, adapters, swap=asked.pair, taken=taken, matched=matched)
 
@@ -173,7 +173,7 @@ def _scripted(asked: Asked, console: Console) -> "dict[str, Evaluation]":
     ):
         played = None if policy is None else scripted(asked.scenario, policy, asked.tasks, asked.config.train.seed)
         if played is None:
-            console.print(Text(f"{name}: not measured, {asked.scenario.name} {lacks}"), soft_wrap=True)
+            console.print(Text(f"{name}: not possible, {asked.scenario.name} {lacks}"), soft_wrap=True)
         else:
             results[name] = played
     return results

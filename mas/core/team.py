@@ -155,6 +155,7 @@ class TeamSpec(_Frozen):
         joins: how agents (or `done`) with several incoming edges wait; one that is left out waits for `all`.
         output: the agent whose last action is the team's action when the run reaches `done`.
         else_output: agents whose last action it is in turns in which `output` did not speak: the first that spoke.
+        leader: the agent who leads, if it is not `output`: who plays where one agent of the team is tried alone.
         joint: agents whose last actions in a turn are the team's action together, a JSON object agent -> text
             (`mas.core.joint`), without those that did not speak or whose output did not parse; `output` is one of them.
         seat: the environment's seat that the team plays.
@@ -172,6 +173,7 @@ class TeamSpec(_Frozen):
     edges: tuple[Annotated[EdgeSpec, BeforeValidator(_parse_edge)], ...]
     output: str
     else_output: tuple[str, ...] = ()
+    leader: str | None = None
     joint: tuple[str, ...] = ()
     agents: dict[str, str] = {}
     joins: dict[str, Annotated[JoinSpec, BeforeValidator(parse_join)]] = {}
@@ -186,6 +188,11 @@ class TeamSpec(_Frozen):
     def outputs(self) -> tuple[str, ...]:
         """The agents that may speak for the team, the first that spoke in a turn does."""
         return (self.output, *self.else_output)
+
+    @property
+    def led_by(self) -> str:
+        """The agent who leads: `leader`, else `output`."""
+        return self.leader or self.output
 
     @property
     def plays(self) -> dict[str, str]:
@@ -229,7 +236,7 @@ class TeamSpec(_Frozen):
         return content
 
 
-_CARRIED = {"name", "roles", "edges", "output", "agents", "joins", "seat", "teams"}
+_CARRIED = {"name", "roles", "edges", "output", "leader", "agents", "joins", "seat", "teams"}
 
 
 def _inner(name: str, value: Mapping[str, Any]) -> TeamSpec:
@@ -278,6 +285,9 @@ def _laid_in(content: Mapping[str, Any], name: str, inner: TeamSpec) -> dict[str
         "joins": _both(content, "joins", {scoped(name, one): join for one, join in inner.joins.items()}),
         "teams": _both(content, "teams", teams),
     }
+    is_told = content.get("leader") is not None or inner.leader is not None
+    if is_told and (content.get("leader") or content.get("output")) == name:
+        flat["leader"] = scoped(name, inner.led_by)
     return flat | ({"output": last} if content.get("output") == name else {})
 
 

@@ -68,6 +68,7 @@ def _output_name_problems(spec: TeamSpec, members: Mapping[str, str]) -> list[st
     named = [
         ("output", spec.output),
         *(("else_output", agent) for agent in spec.else_output),
+        *([("leader", spec.leader)] if spec.leader is not None else []),
         *(("joint", agent) for agent in spec.joint),
     ]
     problems = [

@@ -90,8 +90,8 @@ BEST = {"verified": best_verified, "voted": best_voted}
 
 
 def leader_of(team: TeamSpec) -> str:
-    """The role that says what the team does."""
-    return team.members()[team.output]
+    """The role that leads the team: see `TeamSpec.leader`."""
+    return team.members()[team.led_by]
 
 
 def why_no_single(config: Config, scenario: Scenario) -> str | None:
@@ -101,8 +101,19 @@ def why_no_single(config: Config, scenario: Scenario) -> str | None:
         return f"team {team.name!r} plays every seat of {scenario.name!r}: one agent would play itself"
     if SOLO not in scenario.teams:
         return f"scenario {scenario.name!r} has no team {SOLO!r}"
-    if len(team.members()) == 1:
+    if len(team.members()) == 1 or config.algorithm.team == SOLO:
         return f"team {team.name!r} is a single agent itself"
+    return None
+
+
+def why_no_leader(config: Config, scenario: Scenario) -> str | None:
+    """Why the team's leader cannot play alone; None: it can."""
+    if why := why_no_single(config, scenario):
+        return why
+    try:
+        led(config, scenario)
+    except ConfigError as error:
+        return str(error)
     return None
 
 
@@ -112,7 +123,8 @@ def single_of(config: Config) -> Config:
 
 
 def led(config: Config, scenario: Scenario) -> dict[str, str]:
-    """Role of the single agent -> the adapter that the team's leader speaks through.
+    """Role of the single agent -> the adapter that the team's leader speaks through. Frozen roles beside the single
+    agent, such as a simulated user, keep their own.
 
     Raises:
         ConfigError: nobody trains it.
@@ -120,8 +132,11 @@ def led(config: Config, scenario: Scenario) -> dict[str, str]:
     team = find_team(scenario, config.algorithm.team)
     name = spoken(team, config.algorithm.policy)[leader_of(team)]
     if name is None or name not in trainable_adapters(team, config.algorithm.policy).values():
-        raise ConfigError(f"role {leader_of(team)!r}, which says what the team does, is not trained: it has no adapter")
-    return dict.fromkeys(find_team(scenario, SOLO).roles, name)
+        raise ConfigError(
+            f"role {leader_of(team)!r}, which leads team {team.name!r}, is not trained: it has no adapter. "
+            "Another agent leads if the team's file names it as 'leader'"
+        )
+    return {role: name for role, spec in find_team(scenario, SOLO).roles.items() if spec.trainable}
 
 
 async def beside_team(
@@ -144,7 +159,7 @@ async def beside_team(
     Raises:
         ConfigError: no single agent can play beside this team; says why.
     """
-    if why := why_no_single(config, scenario):
+    if why := why_no_leader(config, scenario):
         raise ConfigError(f"no baselines of a single agent: {why}")
     tasks, seed, found = len(team.episodes), config.train.seed, {}
     crew_of = open_crew(single_of(config), scenario, base, adapters, led(config, scenario), engine=engine)

@@ -4,6 +4,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -237,6 +238,23 @@ def test_eval_plays_baselines_at_the_teams_calls(finished: Path, mas: Mas) -> No
     assert calls["best of 2, verified"] == calls["best of 2, voted"] == 2
     assert calls["random"] == calls["scripted"] == 0
     assert rows["scripted"][0] == "1.000"
+
+
+def test_eval_plays_the_leader_that_the_team_names_and_says_why_it_cannot(
+    finished: Path, mas: Mas, tmp_path: Path
+) -> None:
+    """The executor is frozen: nobody trained it, so that it has no adapter. The other arms are played all the same."""
+    relay = yaml.safe_load(resources.files("mas.scenarios.relay").joinpath("team.yaml").read_text(encoding="utf-8"))
+    relay["roles"]["executor"]["trainable"] = False
+    file = tmp_path / "frozen.yaml"
+    words = ("eval", str(finished), f"algorithm.team={file}", "--tasks", "2", "--baselines")
+    file.write_text(yaml.safe_dump(relay))
+    ran = mas(*words)
+    assert ran.code == 0, ran.err
+    assert "leader alone, best of N: not possible, role 'executor', which leads team 'relay', is not trained" in ran.out
+    assert list(table(ran.out)) == ["untrained", "trained", "random", "scripted"]
+    file.write_text(yaml.safe_dump(relay | {"leader": "planner"}))
+    assert "leader alone" in table(mas(*words).out)
 
 
 @pytest.mark.parametrize(

@@ -249,6 +249,8 @@ def test_members_who_act_together_are_known_named_once_and_have_the_output_among
 
 
 def test_an_unknown_or_repeated_actor_is_a_problem() -> None:
+    (problem,) = problems({"leader": "plannr"})
+    assert problem.startswith("'leader' names the unknown agent 'plannr'. Did you mean 'planner'?")
     assert problems({"else_output": ["plannr"]}) == [
         "'else_output' names the unknown agent 'plannr'. "
         "Did you mean 'planner'? Possible: 'executor', 'feedback', 'planner', 'verifier'.",

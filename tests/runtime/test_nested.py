@@ -36,6 +36,16 @@ def test_only_the_output_agents_last_output_goes_out_and_under_the_name_of_the_t
     assert say(flow, "j").committed
 
 
+def test_the_leader_of_a_team_within_leads_where_the_outer_one_names_that_team() -> None:
+    outer = {"name": "o", "roles": {}, "edges": ["start -> solve", "solve -> done"], "output": "solve"}
+    led = REVISING.model_copy(update={"leader": "critic"})
+    assert TeamSpec.model_validate(outer | {"agents": {"solve": {"team": led}}}).led_by == "solve.critic"
+    plain = TeamSpec.model_validate(outer | {"agents": {"solve": {"team": REVISING}}})
+    assert (plain.leader, plain.led_by) == (None, "solve.writer")
+    named = outer | {"output": "j", "leader": "solve", "roles": {"j": {}}, "agents": {"solve": {"team": led}, "j": "j"}}
+    assert TeamSpec.model_validate(named).led_by == "solve.critic"
+
+
 def test_its_members_hear_what_the_edge_brings_and_each_other_under_their_own_names() -> None:
     edges = ("start -> p", "start -> secret", "p -> solve", "solve -> j", "secret -> j", "j -> done")
     flow = said_all(plan_of(edges, teams={"solve": REVISING}), ("secret", "s"), ("p", "plan"), ("solve.writer", "one"))

@@ -14,7 +14,7 @@ from mas.scenarios import build_scenario
 from mas.scenarios.policies import expert_of
 from mas.scenarios.relay.environment import RelayEnvironment
 from mas.testing.scripted import ScriptedEngine
-from mas.training.baselines import attempts_for, best_verified, best_voted, leader_of, led, why_no_single
+from mas.training.baselines import attempts_for, best_verified, best_voted, leader_of, led, why_no_leader, why_no_single
 from mas.training.evaluate import Evaluation, random_success, scripted, summarise
 
 RELAY = build_scenario(load_config(["scenario=relay"]).scenario)
@@ -128,8 +128,31 @@ def test_a_leader_without_an_adapter_is_refused() -> None:
     team = RELAY.teams["team"].model_copy(update={"roles": {**RELAY.teams["team"].roles, "executor": frozen}})
     scenario = build_scenario(load_config(["scenario=relay"]).scenario)
     object.__setattr__(scenario, "teams", {**scenario.teams, "team": team})
-    with pytest.raises(ConfigError, match="'executor', which says what the team does, is not trained"):
+    with pytest.raises(ConfigError, match="'executor', which leads team 'relay', is not trained"):
         led(load_config(["scenario=relay"]), scenario)
+    assert "'executor', which leads" in str(why_no_leader(load_config(["scenario=relay"]), scenario))
+    assert why_no_leader(load_config(["scenario=relay"]), RELAY) is None
+
+
+@pytest.mark.parametrize(
+    ("words", "leader"),
+    [
+        (("scenario=subagents", "algorithm.policy=per_role"), "planner"),
+        (("scenario=subagents", "algorithm=hiersearch"), "planner"),
+        (("scenario=subagents", "algorithm=owl"), "planner"),
+        (("scenario=workflow",), "planner"),
+        (("scenario=workflow", "algorithm=flow_grpo"), "planner"),
+        (("scenario=code_team",), "coder"),
+        (("scenario=help_desk", "scenario.options.user=talking"), "agent"),
+    ],
+)
+def test_the_leader_that_a_team_names_plays_alone_and_frozen_members_keep_their_own(
+    words: tuple[str, ...], leader: str
+) -> None:
+    config = load_config(list(words))
+    scenario = build_scenario(config.scenario)
+    assert why_no_leader(config, scenario) is None
+    assert led(config, scenario) == {"solo": leader}
 
 
 def test_scripts_cost_nothing_and_the_expert_solves_what_chance_does_not() -> None:
