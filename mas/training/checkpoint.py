@@ -149,21 +149,30 @@ def _is_whole(path: Path) -> bool:
     return True
 
 
+def checkpoint_at(directory: Path, step: int) -> Path:
+    """The complete checkpoint of a step.
+
+    Raises:
+        CheckpointError: there is none of that step.
+    """
+    checkpoints = {step_of(path): path for path in list_checkpoints(directory)}
+    if step not in checkpoints:
+        there = ", ".join(map(str, checkpoints)) or "none"
+        raise CheckpointError(f"{directory} has no checkpoint of step {step}; there are: {there}")
+    return checkpoints[step]
+
+
 def go_back(directory: Path, step: int) -> list[int]:
     """Delete the checkpoints after the one of a step, which must be whole; their steps.
 
     Raises:
         CheckpointError: there is none of that step, or it is corrupt.
     """
-    steps = checkpoint_steps(directory)
-    if step not in steps:
-        there = ", ".join(map(str, steps)) or "none"
-        raise CheckpointError(f"{directory} has no checkpoint of step {step}; there are: {there}")
-    found = list_checkpoints(directory)
-    verify_checkpoint(found[steps.index(step)])
-    for path in reversed(found[steps.index(step) + 1 :]):
+    verify_checkpoint(checkpoint_at(directory, step))
+    later = [path for path in list_checkpoints(directory) if step_of(path) > step]
+    for path in reversed(later):
         delete_directory(path)
-    return steps[steps.index(step) + 1 :]
+    return [step_of(path) for path in later]
 
 
 def load_checkpoint(path: Path, learner: Learner) -> Progress:

@@ -77,7 +77,7 @@ def train_in_directory(
         build: makes the scenarios of `train.tasks.arms`; None: there can be none.
         judges: those that `algorithm.reward.late` may name, beside those of installed packages.
         opponents: those that `algorithm.opponents` says, see `mas.league.opponents.open_pool`; None: there can be none.
-        from_step: go on from this checkpoint; later ones are deleted. None: from the latest.
+        from_step: go on from this checkpoint; later ones are deleted, once it is loaded. None: from the latest.
 
     Raises:
         ConfigError: the scenario has no such team, training it would change nothing, or the tasks that
@@ -118,15 +118,15 @@ def train_in_directory(
         _refusals(run),
     ):
         kept = run.checkpoints
-        if from_step is not None:
-            dropped = go_back(kept, from_step)
-            console.print(f"back at step {from_step}; deleted: {dropped or 'nothing'}", style="dim", highlight=False)
         _keep_team(run.path / "team.yaml", team, is_begun=bool(list_checkpoints(kept)))
         going = _unstarted(config) if list_checkpoints(kept) else config
         trainer = Trainer(
             going, scenario, base, checkpoints=kept, opening=opening, tasks=tasks, judges=judges, opponents=opponents
         )
-        has_checkpoint = trainer.resume()
+        has_checkpoint = trainer.resume(from_step)
+        if from_step is not None:  # after all that refuses
+            dropped = go_back(kept, from_step)
+            console.print(f"back at step {from_step}; deleted: {dropped or 'nothing'}", style="dim", highlight=False)
         step = trainer.progress.step if has_checkpoint else None
         outcome = _train(trainer, run, step, console)
         _export(run.path, outcome, base)

@@ -24,7 +24,7 @@ from mas.graph.find import find_team
 from mas.serving.model import BaseModel
 from mas.serving.weights import AdapterWeights
 from mas.training.adapters import TrainableAdapters
-from mas.training.checkpoint import Progress, list_checkpoints
+from mas.training.checkpoint import Progress, checkpoint_at, list_checkpoints
 from mas.training.crew import Crew, Opening, Players, check_trainable, open_crew
 from mas.training.evaluate import SHOWN_TASKS, Evaluation, evaluate
 from mas.training.experience.library import Library
@@ -116,13 +116,15 @@ class Trainer:
         self.rollout = Rollout(config, self.tasks, joining, opposed)
         self.progress = Progress(0, 0, 0, dict.fromkeys(self.trainable.trained.values(), 0))
 
-    def resume(self) -> bool:
-        """Go on from the latest checkpoint, if there is one.
+    def resume(self, step: int | None = None) -> bool:
+        """Go on from the checkpoint of a step, None: from the latest, if there is one. Deletes nothing.
 
         Raises:
-            CheckpointError: the latest checkpoint is corrupt, or is of a run with other tasks.
+            CheckpointError: there is no checkpoint of that step, it is corrupt, or it is of a run with other tasks.
         """
         found = list_checkpoints(self.checkpoints) if self.checkpoints is not None else []
+        if self.checkpoints is not None and step is not None:
+            found = [checkpoint_at(self.checkpoints, step)]
         if not found:
             return False
         self.progress = self.trainable.load(found[-1])

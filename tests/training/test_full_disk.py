@@ -1,6 +1,8 @@
 """A full disk while training, a corrupt checkpoint, a refused start: one sentence each, and nothing half written."""
 
 import errno
+import hashlib
+import json
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -148,6 +150,29 @@ def test_from_needs_a_run(train: Callable[..., Any], tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="there are: none"):
         train(from_step=1)
     assert not (tmp_path / "run").exists()
+
+
+def test_going_back_deletes_nothing_where_the_team_or_the_checkpoint_is_refused(
+    train: Callable[..., Any], tmp_path: Path
+) -> None:
+    train("train.steps=2")
+    kept = tmp_path / "run/checkpoints"
+    other = tmp_path / "other.yaml"
+    team = (tmp_path / "run/team.yaml").read_text()
+    other.write_text(team.replace("You see the goal", "You know the goal"))
+    with pytest.raises(RunDirectoryError, match="which is not the team now"):
+        train("train.steps=2", f"algorithm.team={other}", from_step=1)
+    assert checkpoint_steps(kept) == [1, 2]
+    state = kept / "step-000001/state.json"
+    content = json.loads(state.read_text())
+    for change, refusal in (({"versions": {"nobody": 1}}, r"holds adapters \['nobody'\]"), ({"tasks": {"x": 1}}, "tasks")):
+        state.write_text(json.dumps(content | change))
+        manifest = json.loads((state.parent / "manifest.json").read_text())
+        manifest["state.json"] = hashlib.sha256(state.read_bytes()).hexdigest()
+        (state.parent / "manifest.json").write_text(json.dumps(manifest))
+        with pytest.raises(CheckpointError, match=refusal):
+            train("train.steps=2", from_step=1)
+        assert checkpoint_steps(kept) == [1, 2]
 
 
 def test_discarding_keeps_what_it_did_not_make(tmp_path: Path) -> None:
