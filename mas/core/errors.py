@@ -108,7 +108,7 @@ class EnvironmentFault(MasError):
 
 
 class RewardError(MasError):
-    """A reward that is NaN or infinite: nothing can be compared with it, so its episode is a recorded failure."""
+    """A reward that is NaN, infinite or beyond 1e30: nothing compares with it, so its episode is a recorded failure."""
 
 
 class EngineError(MasError):

@@ -1,6 +1,5 @@
 """The contract of rewards: named terms, kept apart until the advantage."""
 
-import math
 from collections.abc import Mapping
 from typing import Protocol, runtime_checkable
 
@@ -9,6 +8,9 @@ import msgspec
 from mas.core.environment import Environment
 from mas.core.errors import RewardError
 from mas.core.messages import Payload
+
+LARGEST = 1e30
+"""The largest absolute value of a term that is paid: sums, weights and squares of such terms stay finite."""
 
 
 class Move(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,18 +46,23 @@ class Reward(Protocol):
         """Named terms of this move, a subset of `terms`; empty where the role has none. Pure."""
 
 
-def check_finite(terms: Mapping[str, float], source: str) -> None:
-    """Refuse rewards that compare with nothing, where they enter a record.
+def is_bounded(value: float, largest: float = LARGEST) -> bool:
+    """Whether |value| <= largest, which no NaN and no infinity is."""
+    return abs(value) <= largest
+
+
+def check_finite(terms: Mapping[str, float], source: str, largest: float = LARGEST) -> None:
+    """Refuse rewards that compare with nothing or whose squares overflow, where they enter a record.
 
     Args:
         source: who paid them, as the error names it.
 
     Raises:
-        RewardError: one of them is NaN or infinite.
+        RewardError: one of them is NaN, infinite, or larger than `largest` in absolute value.
     """
     for name, value in terms.items():
-        if not math.isfinite(value):
+        if not is_bounded(value, largest):
             raise RewardError(
-                f"{source} paid {name}={value}: a reward must be a finite number. Correct what computes {name}, or "
-                "bound it"
+                f"{source} paid {name}={value}: a reward must be a finite number between {-largest:g} and "
+                f"{largest:g}. Correct what computes {name}, or bound it"
             )

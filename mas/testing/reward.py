@@ -8,11 +8,10 @@ class TestMyReward(RewardContract):
         ...
 """
 
-import math
 from collections.abc import Iterable, Mapping
 
 from mas.core.messages import Payload
-from mas.core.reward import Move, Reward
+from mas.core.reward import Move, Reward, is_bounded
 
 
 class RewardContract:
@@ -31,12 +30,12 @@ class RewardContract:
         assert isinstance(reward, Reward)
         assert len(set(reward.terms)) == len(reward.terms)
 
-    def test_only_declared_finite_terms_are_paid(self) -> None:
+    def test_only_declared_bounded_terms_are_paid(self) -> None:
         reward = self.make_reward()
         for move in self.moves():
             terms = reward.own(move)
             assert set(terms) <= set(reward.terms)
-            assert all(math.isfinite(value) for value in terms.values())
+            assert all(is_bounded(value) for value in terms.values())
 
     def test_every_declared_term_is_paid_to_somebody(self) -> None:
         reward = self.make_reward()

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 
 from mas.config.algorithm import AlgorithmOptions
 from mas.config.options import RewardOptions
-from mas.core.reward import check_finite
+from mas.core.reward import LARGEST, check_finite
 from mas.training.schedules import stage_number
 
 TEAM, OWN = "team.", "own."
@@ -24,7 +24,8 @@ def total_reward(terms: Mapping[str, float], options: RewardOptions) -> float:
     Source: AT-GRPO, arXiv 2510.11062: r = alpha r_team + r_loc.
 
     Raises:
-        RewardError: R is NaN or infinite; terms are checked where they are recorded, so that the weights are too large.
+        RewardError: R is NaN, infinite or larger than 1e60 in absolute value; terms are checked where they are
+            recorded, so that the weights are too large.
     """
     team = own = 0.0
     if options.source == "outcome":
@@ -36,7 +37,7 @@ def total_reward(terms: Mapping[str, float], options: RewardOptions) -> float:
         elif name.startswith(OWN):
             own += options.weights.get(name.removeprefix(OWN), 1.0) * value
     total = options.alpha * team + own
-    check_finite({"R": total}, "the weighted sum of the terms")
+    check_finite({"R": total}, "the weighted sum of the terms", LARGEST**2)
     return total
 
 

@@ -165,7 +165,10 @@ def test_going_back_deletes_nothing_where_the_team_or_the_checkpoint_is_refused(
     assert checkpoint_steps(kept) == [1, 2]
     state = kept / "step-000001/state.json"
     content = json.loads(state.read_text())
-    for change, refusal in (({"versions": {"nobody": 1}}, r"holds adapters \['nobody'\]"), ({"tasks": {"x": 1}}, "tasks")):
+    for change, refusal in (
+        ({"versions": {"nobody": 1}}, r"holds adapters \['nobody'\]"),
+        ({"tasks": {"x": 1}}, "tasks"),
+    ):
         state.write_text(json.dumps(content | change))
         manifest = json.loads((state.parent / "manifest.json").read_text())
         manifest["state.json"] = hashlib.sha256(state.read_bytes()).hexdigest()

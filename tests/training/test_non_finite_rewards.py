@@ -1,4 +1,4 @@
-"""A reward that is NaN or infinite is a recorded failure of its episode: never equal to others, and never best."""
+"""A reward that is NaN, infinite or beyond 1e30 is a recorded failure of its episode: never equal, and never best."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -14,7 +14,7 @@ from mas.config.reward_model import RewardModelOptions
 from mas.core.errors import RewardError, TrainingError
 from mas.core.messages import Payload
 from mas.core.records import Episode
-from mas.core.reward import Move, check_finite
+from mas.core.reward import LARGEST, Move, check_finite
 from mas.core.scenario import Scenario
 from mas.core.seeds import derive_seed
 from mas.core.team import RoleSpec, TeamSpec
@@ -34,7 +34,7 @@ from mas.training.summary import step_metrics
 from mas.training.updates.rewarded import Rewarded
 from mas.training.updates.update import Improved
 
-BAD = (math.nan, math.inf, -math.inf)
+BAD = (math.nan, math.inf, -math.inf, 1.7e308)
 WALKER = TeamSpec(
     name="walker",
     roles={
@@ -167,7 +167,28 @@ def test_weights_that_make_no_number_of_finite_terms_are_an_error() -> None:
     options = RewardOptions(weights={"a": 1e300})
     with pytest.raises(RewardError, match="the weighted sum of the terms paid R=inf"):
         total_reward({"team.a": 1e300}, options)
-    check_finite({"a": 1e300}, "nobody")
+    with pytest.raises(RewardError, match="paid R=1e\\+61"):
+        total_reward({"team.a": 1e30}, RewardOptions(weights={"a": 1e31}))
+    assert total_reward({"team.a": 1e30, "own.b": 1e30}, RewardOptions()) == 2e30, "a sum may be larger than its terms"
+
+
+@pytest.mark.parametrize("sign", [-1, 1])
+def test_the_bound_itself_may_be_paid_and_nothing_beyond_it(sign: int) -> None:
+    check_finite({"a": sign * LARGEST}, "nobody")
+    with pytest.raises(RewardError, match=r"nobody paid a=-?1\.01e\+30: .* between -1e\+30 and 1e\+30"):
+        check_finite({"a": sign * 1.01 * LARGEST}, "nobody")
+
+
+@given(st.lists(st.sampled_from([-LARGEST, LARGEST, 0.0, 1.0]), min_size=2, max_size=9))
+def test_the_largest_rewards_compare_without_overflow(values: list[float]) -> None:
+    keys = ["g"] * len(values)
+    compared = [
+        group_advantages(values, keys, baseline="leave_one_out", scale="none"),
+        group_advantages(values, keys),
+        whiten(group_advantages(values, keys, scale="nonzero")),
+        standardised(values),
+    ]
+    assert all(math.isfinite(value) for one in compared for value in one)
 
 
 class Diverged:

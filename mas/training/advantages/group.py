@@ -41,8 +41,8 @@ def group_advantages(
         rewards: N scalars. keys: N group keys. lengths: N counts of trained tokens, only read by `length_weighted`.
 
     Raises:
-        ValueError: lengths of the lists differ; a reward is NaN or infinite; `length_weighted` without lengths of at
-            least 1; `none` with `std`.
+        ValueError: lengths of the lists differ; a reward is no number between -1e90 and 1e90; `length_weighted` without
+            lengths of at least 1; `none` with `std`.
     """
     check_lengths({"rewards": rewards, "group keys": keys})
     check_finite(rewards)
@@ -114,7 +114,7 @@ def groups_of(values: Sequence[float], keys: Sequence[Hashable]) -> dict[Hashabl
     """Size, variance and what becomes of every group, for any values and keys that are compared.
 
     Raises:
-        ValueError: the two lengths differ, or a value is NaN or infinite.
+        ValueError: the two lengths differ, or a value is no number between -1e90 and 1e90.
     """
     check_lengths({"rewards": values, "group keys": keys})
     check_finite(values)

@@ -5,8 +5,12 @@ from collections import defaultdict
 from collections.abc import Hashable, Mapping, Sequence, Sized
 from statistics import fmean
 
+from mas.core.reward import LARGEST, is_bounded
+
 EPS = 1e-6
 """Is added to a standard deviation before anything is divided by it."""
+MOST = LARGEST**3
+"""The largest absolute value that can be compared: advantages may be larger than rewards, and squares stay finite."""
 
 
 def members(keys: Sequence[Hashable]) -> dict[Hashable, list[int]]:
@@ -21,7 +25,7 @@ def std(values: Sequence[float], *, ddof: int = 1) -> float:
     """Standard deviation, the sample's by default. Exactly 0 for equal values; 0 for a single one.
 
     Raises:
-        ValueError: a value is NaN or infinite.
+        ValueError: a value is NaN, infinite or larger than 1e90 in absolute value.
     """
     check_finite(values, "values")
     if len(values) <= ddof or min(values) == max(values):
@@ -43,11 +47,14 @@ def check_finite(values: Sequence[float], what: str = "rewards") -> None:
     """Refuse values that compare with nothing: with a NaN among them minima and orders depend on its place.
 
     Raises:
-        ValueError: with the first NaN or infinite one and its place.
+        ValueError: with the first one that is NaN, infinite or larger than 1e90 in absolute value, and its place.
     """
     for place, value in enumerate(values):
-        if not math.isfinite(value):
-            raise ValueError(f"number {place} of {len(values)} {what} is {value}: only finite numbers can be compared")
+        if not is_bounded(value, MOST):
+            raise ValueError(
+                f"number {place} of {len(values)} {what} is {value}: only finite numbers can be compared, between "
+                f"{-MOST:g} and {MOST:g}"
+            )
 
 
 def check_lengths(lists: Mapping[str, Sized]) -> None:

@@ -35,7 +35,8 @@ class Running:
             order: N labels that can be compared with each other, e.g. episode ids; they say which reward comes first.
 
         Raises:
-            ValueError: lengths differ, a reward is NaN or infinite, or two rewards of one key have the same label.
+            ValueError: lengths differ, a reward is no number between -1e90 and 1e90, or two rewards of one key have the
+                same label.
         """
         check_finite(rewards)
         check_lengths({"rewards": rewards, "keys": keys, "labels of order": order})

@@ -29,7 +29,7 @@ def whiten(
         tokens: how many tokens have the value; mean and spread are then those over tokens. None: one each.
 
     Raises:
-        ValueError: lengths differ, a value is NaN or infinite, or a count of tokens is negative.
+        ValueError: lengths differ, a value is no number between -1e90 and 1e90, or a count of tokens is negative.
     """
     check_finite(values, "values")
     keys = keys if keys is not None else [None] * len(values)

@@ -31,7 +31,7 @@ def drop_equal(groups: Mapping[Group, Sequence[float]]) -> Selected[Group]:
     Source: DAPO, arXiv 2503.14476, section 3.2.
 
     Raises:
-        ValueError: a group has no rewards, or one that is NaN or infinite.
+        ValueError: a group has no rewards, or one that is no number between -1e90 and 1e90.
     """
     return _split(groups, {key for key, rewards in groups.items() if _checked(key, rewards) and _is_equal(rewards)})
 

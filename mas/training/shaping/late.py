@@ -4,7 +4,6 @@ A judge, an annotator or a person may answer steps after the turn was sampled. S
 was resumed waits as long as one that was not. Waiting in real time, and who is asked, is the caller's.
 """
 
-import math
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Literal
 
@@ -13,6 +12,7 @@ import msgspec
 from mas.core.errors import TrainingError
 from mas.core.naming import did_you_mean
 from mas.core.records import Turn
+from mas.core.reward import LARGEST, is_bounded
 
 Arrival = Literal["taken", "too_late"]
 
@@ -189,5 +189,5 @@ class LateRewards:
 
 
 def _finite(value: float, what: str) -> None:
-    if not math.isfinite(value):
-        raise TrainingError(f"{what} is {value}; a reward must be finite")
+    if not is_bounded(value):
+        raise TrainingError(f"{what} is {value}; a reward must be a finite number between {-LARGEST:g} and {LARGEST:g}")

@@ -10,6 +10,7 @@ from torch import Tensor
 from mas.config.reward_model import RewardModelOptions
 from mas.core.errors import TrainingError
 from mas.core.records import Episode
+from mas.core.reward import LARGEST, is_bounded
 from mas.training.learner import Learner
 from mas.training.reward_models.implicit import ImplicitModel
 from mas.training.reward_models.model import RewardModel, Trajectory, trajectories_of
@@ -78,10 +79,11 @@ class Rewarded:
 
 def _whole(own: Sequence[float], trajectory: Trajectory) -> float:
     """What a trajectory is paid by the model: the sum over its turns."""
-    wrong = next((place for place, value in enumerate(own) if not math.isfinite(value)), None)
+    wrong = next((place for place, value in enumerate(own) if not is_bounded(value)), None)
     if wrong is not None:
         raise TrainingError(
             f"the reward model of adapter {trajectory.adapter!r} pays turn {trajectory.rows[wrong].turn.id!r} "
-            f"{own[wrong]}: a reward must be finite; lower algorithm.reward.model.lr"
+            f"{own[wrong]}: a reward must be a finite number between {-LARGEST:g} and "
+            f"{LARGEST:g}; lower algorithm.reward.model.lr"
         )
     return math.fsum(own)
