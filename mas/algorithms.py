@@ -10,10 +10,9 @@ from rich.table import Table
 from rich.text import Text
 
 from mas.config.learned import LEARNED
-from mas.config.load import leaves, presets
+from mas.config.load import instead_of, leaves, presets
 from mas.config.recipes import RECIPES, Recipe
 from mas.core.errors import ConfigError
-from mas.core.naming import did_you_mean
 
 ASKED = "algorithm=?"
 
@@ -24,7 +23,7 @@ def algorithms(
     """List the algorithms, or say all about one: its paper, its parts, what it does otherwise."""
     console = Console()
     if name and name not in presets("algorithm"):
-        raise ConfigError(f"no algorithm {name!r}. {did_you_mean(name, presets('algorithm'))}")
+        raise ConfigError(f"no algorithm {name!r}. {instead_of(name)}")
     if not name:
         console.print(_table())
         console.print(

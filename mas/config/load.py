@@ -28,7 +28,7 @@ from mas.config.idle import why_idle
 from mas.config.literal import literal
 from mas.config.options import Config
 from mas.config.problems import bridged_id, describe, unknown_key
-from mas.config.recipes import RECIPES
+from mas.config.recipes import FORMER, RECIPES
 from mas.config.stored import read_stored
 from mas.config.trust import check_stored
 from mas.core.errors import ConfigError, RunDirectoryError
@@ -42,6 +42,13 @@ def presets(group: str) -> list[str]:
     """Names of the presets of a group."""
     folder = resources.files(_PRESETS).joinpath(group)
     return sorted(file.name.removesuffix(".yaml") for file in folder.iterdir() if file.name.endswith(".yaml"))
+
+
+def instead_of(algorithm: str) -> str:
+    """What to write instead of an algorithm that there is none of: what it is called now, else the nearest names."""
+    if algorithm in FORMER:
+        return f"{algorithm!r} is now called {FORMER[algorithm]!r}."
+    return did_you_mean(algorithm, presets("algorithm"))
 
 
 def load_config(overrides: Sequence[str] = ()) -> Config:
@@ -189,13 +196,14 @@ def _choices(parsed: Sequence[Override]) -> dict[str, str]:
         if group == "scenario" and ":" in value and value not in offered:
             raise ConfigError(bridged_id(value))
         if value not in possible and value not in offered:
-            raise ConfigError(f"{group}={value}: no such {group}. {did_you_mean(value, {*possible, *offered})}")
+            hint = instead_of(value) if group == "algorithm" else did_you_mean(value, {*possible, *offered})
+            raise ConfigError(f"{group}={value}: no such {group}. {hint}")
         choices[group] = value
     named = _named(parsed, "algorithm")
     if named is not None and "algorithm" not in choices:
         if named not in presets("algorithm"):
             raise ConfigError(
-                f"algorithm.name={named}: no such algorithm. {did_you_mean(named, presets('algorithm'))} "
+                f"algorithm.name={named}: no such algorithm. {instead_of(named)} "
                 "Beside algorithm=NAME it may be any label."
             )
         choices["algorithm"] = named

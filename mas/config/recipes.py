@@ -28,6 +28,8 @@ class Recipe:
     options: Mapping[str, str] = field(default_factory=dict)
 
 
+FORMER: dict[str, str] = {"hrpo": "action_grpo"}
+"""Presets by the names that they had before."""
 RECIPES: dict[str, Recipe] = {
     "training_free": Recipe(
         title="Training-Free GRPO",

@@ -7,6 +7,7 @@ import pytest
 
 from mas.config.learned import LEARNED
 from mas.config.load import presets
+from mas.config.recipes import FORMER
 
 
 def test_every_algorithm_is_listed_with_its_paper(mas: Callable[..., Any]) -> None:
@@ -47,3 +48,9 @@ def test_an_unknown_algorithm_is_one_error(mas: Callable[..., Any]) -> None:
     failed = mas("algorithms", "gigop")
     assert failed.code == 2
     assert "Did you mean 'gigpo'" in failed.err
+
+
+def test_an_algorithm_by_the_name_that_it_had_before_is_told_its_present_one(mas: Callable[..., Any]) -> None:
+    assert set(FORMER.values()) <= set(presets("algorithm"))
+    assert not set(FORMER) & set(presets("algorithm"))
+    assert "no algorithm 'hrpo'. 'hrpo' is now called 'action_grpo'." in mas("algorithms", "hrpo").err

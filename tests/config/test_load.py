@@ -143,6 +143,8 @@ BAD = [
         "'open_spiel:kuhn_poker' is the id of a bridge, an environment of another library",
     ),
     ("algorithm=grpo", "algorithm=grpo: no such algorithm. Did you mean"),
+    ("algorithm=hrpo", "algorithm=hrpo: no such algorithm. 'hrpo' is now called 'action_grpo'."),
+    ("algorithm.name=hrpo", "algorithm.name=hrpo: no such algorithm. 'hrpo' is now called 'action_grpo'."),
     ("train.stps=3", "no key 'train.stps' (value 3). Did you mean 'steps'?"),
     ("model.tiny.hiden=3", "no key 'model.tiny.hiden' (value 3). Did you mean 'hidden'?"),
     ("algorithm.rewrd.weights.x=1", "Did you mean 'reward'?"),

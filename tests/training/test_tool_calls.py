@@ -120,7 +120,7 @@ def transcript(calls: int, errors: int, unread: int = 0) -> Episode:
 
 
 def test_the_penalty_is_the_published_one() -> None:
-    assert _uncleanness(transcript(1, 1)) == transcript_penalty(calls=2, errors=1, answers=1, turns=3) == 0.5
+    assert _uncleanness(transcript(1, 1)) == transcript_penalty(calls=2, errors=1, has_form=True) == 0.5
     assert _uncleanness(transcript(0, 0)) == 0.5
     assert _uncleanness(transcript(3, 1)) == 0.25
     assert _uncleanness(transcript(2, 0, unread=1)) == 1.0

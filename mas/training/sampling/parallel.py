@@ -223,9 +223,7 @@ def _uncleanness(episode: Episode) -> float:
     return transcript_penalty(
         calls=errors + sum(turn.tool_calls for turn in episode.turns),
         errors=errors,
-        answers=1,
-        turns=max(episode.length, 1),
-        is_balanced=all(turn.failure is None for turn in episode.turns),
+        has_form=all(turn.failure is None for turn in episode.turns),
     )
 
 

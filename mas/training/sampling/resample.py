@@ -6,9 +6,6 @@ Source: rStar2-Agent, arXiv 2508.20722.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
-from typing import Literal
-
-Failures = Literal["uniform", "first"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,14 +49,13 @@ def resample_on_correct(
     *,
     keep: int,
     least: int = 0,
-    failures: Failures = "uniform",
     seed: int = 0,
 ) -> Resampled:
     """Keep `keep` samples of one group, successes and failures in proportion.
 
-    Successes are those with the lowest penalty, of equals the first. Failures are kept without selection: `uniform`
-    (the paper), or the `first` ones (the code), so that their diversity stays. A class below `least` is raised to it as
-    far as it has samples and the other can spare them (2 for 16 of 32 in the paper).
+    Successes are those with the lowest penalty, of equals the first. Failures are drawn uniformly, whatever their
+    penalty, so that their diversity stays. A class below `least` is raised to it as far as it has samples and the other
+    can spare them (2 for 16 of 32 in the paper).
 
     Raises:
         ValueError: the two lengths differ, `keep` is not from 0 to the size of the group, or 2 `least` exceeds `keep`.
@@ -73,20 +69,18 @@ def resample_on_correct(
     share, _ = largest_remainder([len(good), len(bad)], keep)
     of_good = min(max(share, min(least, len(good))), keep - min(least, len(bad)))
     of_bad = keep - of_good
-    chosen = bad[:of_bad] if failures == "first" else sorted(Random(seed).sample(bad, of_bad))
-    return Resampled(tuple(sorted(good, key=lambda number: penalties[number])[:of_good]), tuple(chosen))
+    chosen = tuple(sorted(Random(seed).sample(bad, of_bad)))
+    return Resampled(tuple(sorted(good, key=lambda number: penalties[number])[:of_good]), chosen)
 
 
-def transcript_penalty(*, calls: int, errors: int, answers: int, turns: int, is_balanced: bool = True) -> float:
-    """How unclean a transcript is, 0 to 2: the share of tool calls that failed, plus what its answers lack in form.
+def transcript_penalty(*, calls: int, errors: int, has_form: bool) -> float:
+    """How unclean a transcript is, 0 to 2: the share of tool calls that failed, plus 1 where an answer lacks its form.
 
-    The first is 0.5 where no tool was called. The second is 1 where there is no answer or its marks do not pair up
-    (`is_balanced`), else min((answers - 1) / turns, 1).
+    The share is 0.5 where no tool was called. The published penalty of further answers is left out.
 
     Raises:
-        ValueError: a number is negative, more calls failed than were made, or there are answers without a turn.
+        ValueError: a number is negative, or more calls failed than were made.
     """
-    if min(calls, errors, answers, turns) < 0 or errors > calls or (answers and not turns):
-        raise ValueError(f"no transcript has {errors} errors in {calls} calls and {answers} answers in {turns} turns")
-    failed = errors / calls if calls else 0.5
-    return failed + (min((answers - 1) / turns, 1.0) if answers and is_balanced else 1.0)
+    if not 0 <= errors <= calls:
+        raise ValueError(f"no transcript has {errors} errors in {calls} calls")
+    return (errors / calls if calls else 0.5) + float(not has_form)
