@@ -140,10 +140,14 @@ def train(
             config, scenario, console=console, opening=opening, build=build, opponents=opponents, from_step=from_step
         )
     except KeyboardInterrupt:
+        from mas.training.checkpoint import checkpoint_steps
+
         options = {"--bus": bus or None, "--ca": ca, "--store": store or None, "--wait": wait}
         given = [word for name, value in options.items() if value is not None for word in (name, str(value))]
         again = shlex.join(["mas", "train", *(overrides or []), *given])
-        Console(stderr=True).print(Text(f"stopped. Go on from the last checkpoint with: {again}"), soft_wrap=True)
+        saved = checkpoint_steps(Path(config.run_dir) / "checkpoints")
+        what = f"Resume from step {saved[-1]}" if saved else "Nothing was saved yet. Start again"
+        Console(stderr=True).print(Text(f"stopped. {what} with: {again}"), soft_wrap=True)
         raise typer.Exit(130) from None
     console.print(Text(f"next: mas eval {config.run_dir}   mas report {config.run_dir}", style="dim"), soft_wrap=True)
 

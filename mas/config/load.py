@@ -87,9 +87,14 @@ def load_run_config(run: Path | str, overrides: Sequence[str] = (), *, uses: Col
     try:
         stored = read_stored(path)
     except OSError as error:
+        within = [str(other.parent) for other in sorted(run.glob(f"*/{CONFIG_FILE}"))]
         near = [other.parent.name for other in run.parent.glob(f"*/{CONFIG_FILE}")]
-        hint = f" {did_you_mean(run.name, near)}" if near else " Train one first: mas train run_dir=" + str(run)
-        raise RunDirectoryError(f"Run directory {run} holds no run (no {CONFIG_FILE}).{hint}") from error
+        hint = f"Train one first: mas train scenario=NAME run_dir={run}"
+        if within:
+            hint = f"There are runs in it: {', '.join(within)}"
+        elif near:
+            hint = did_you_mean(run.name, near)
+        raise RunDirectoryError(f"Run directory {run} holds no run (no {CONFIG_FILE}). {hint}") from error
     parsed = [_parse(override) for override in overrides]
     for override in parsed:
         if override.key_or_group in GROUPS:

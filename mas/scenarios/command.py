@@ -2,7 +2,7 @@
 
 import re
 import shlex
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -50,7 +50,8 @@ def scenarios(
         raise RunDirectoryError(f"{json} cannot be written: {json.parent} is no directory")
     broken = {} if name else _broken()
     names = [name] if name else _with_size(size, broken)
-    found = [_found(one, size, measure, EPISODES if episodes is None else episodes, seed or 0) for one in names]
+    count = EPISODES if episodes is None else episodes
+    found = _all_found(names, None if name else broken, size, measure, count, seed or 0)
     console = Console()
     if name:
         _print_profile(console, found[0].profile)
@@ -96,6 +97,21 @@ def _with_size(size: str | None, broken: Collection[str]) -> list[str]:
         known = dict.fromkeys(size for name in names for size in find_scenario(name).sizes)
         raise ConfigError(f"no scenario has the size {size!r}; there are: {', '.join(known)}")
     return chosen
+
+
+def _all_found(
+    names: Sequence[str], broken: dict[str, str] | None, size: str | None, is_measured: bool, episodes: int, seed: int
+) -> list[Found]:
+    """What is known of each; one whose package is missing goes to `broken`, or is the error where that is None."""
+    found = []
+    for name in names:
+        try:
+            found.append(_found(name, size, is_measured, episodes, seed))
+        except MissingPackage as error:
+            if broken is None:
+                raise
+            broken[name] = f"{name}: {error}"
+    return found
 
 
 def _found(name: str, size: str | None, is_measured: bool, episodes: int, seed: int) -> Found:

@@ -440,3 +440,21 @@ def test_a_team_file_with_a_typo_leaves_nothing_behind_and_a_runs_own_copy_is_th
     other = mas(*command, f"algorithm.team={team}")
     assert other.code == 2
     assert "which is not the team now" in other.err
+
+
+def test_a_directory_of_runs_names_the_runs_in_it(tmp_path: Path, mas: Mas) -> None:
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.yaml").write_text("{}")
+    ended = mas("eval", str(tmp_path))
+    assert ended.code == 2
+    assert f"holds no run (no config.yaml). There are runs in it: {tmp_path / 'one'}, {tmp_path / 'two'}" in ended.err
+
+
+def test_scenarios_are_listed_without_the_packages_of_some(monkeypatch: pytest.MonkeyPatch, mas: Mas) -> None:
+    monkeypatch.setitem(sys.modules, "pyspiel", None)
+    listed = mas("scenarios")
+    assert listed.code == 0
+    assert "plan_path" in listed.out
+    assert "two_player: this needs the extra 'open-spiel'" in listed.out
+    assert mas("scenarios", "two_player").code == 2
