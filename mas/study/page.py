@@ -17,7 +17,7 @@ NOTES = (
     "success on held-out tasks, greedy; every trained arm of a seed had the tokens that the first one took (in presets "
     "team_at_grpo), play-outs that score candidates included; random draws among the legal actions, "
     "scripted is the scenario's expert",
-    "leader_alone: the role that says what the team does, with what it learned in the team, sees all and acts alone; "
+    "leader_alone: the role that leads the team, with what it learned in the team, sees all and acts alone; "
     "best_of_n: N of its attempts, N the least that spends no fewer calls for a task than the team (tokens with "
     "matched: tokens); verified: the environment says which one is best, voted: the most frequent output of each turn",
     "no shortest-path oracle enters a reward unless an arm's overrides say scenario.options.oracle=true",

@@ -17,7 +17,7 @@ from mas.training.late_terms import LateTerms
 from mas.training.opponents import Facing, Opponents
 from mas.training.rewards import OWN, rewards_of, total_reward
 from mas.training.sampling.modes import SAMPLERS
-from mas.training.sampling.selection import GroupFilter, filter_groups, solvable_tasks
+from mas.training.sampling.selection import GroupFilter, Selected, filter_groups, solvable_tasks
 from mas.training.sampling.success_replay import SuccessReplay
 from mas.training.schedules import Horizon
 from mas.training.shaping.proposing import paid_proposers
@@ -29,6 +29,9 @@ class Rollout:
 
     Args:
         late: what joins terms that come later, if any do. opponents: who plays other seats, if the team does not.
+
+    Attributes:
+        solved: tasks of the last step that `sampler.filter.by=solved` kept and dropped; None: it is not set.
     """
 
     def __init__(
@@ -39,6 +42,7 @@ class Rollout:
         self._algorithm: AlgorithmOptions = config.algorithm
         self._train = config.train
         self._tasks = tasks
+        self.solved: Selected[str] | None = None
         horizon = config.algorithm.sampler.horizon
         replay = config.algorithm.sampler.replay
         self.replay = SuccessReplay(replay.size, config.train.seed) if replay is not None else None
@@ -131,7 +135,8 @@ class Rollout:
         if options is None:
             return episodes
         if options.by == "solved":
-            return unsolved(episodes, trained, options)
+            self.solved = unsolved(episodes, trained, options)
+            return [_only(one, one.task in self.solved.kept) for one in episodes]
         by: GroupFilter = "dapo" if options.by == "equal" else options.by
         by_role: dict[str, dict[str, dict[str, float]]] = {}
         for turn in (turn for episode in episodes for turn in episode.turns):
@@ -145,8 +150,8 @@ class Rollout:
         return [msgspec.structs.replace(episode, turns=_of(episode.turns, kept)) for episode in episodes]
 
 
-def unsolved(episodes: Sequence[Episode], trained: Container[str], options: FilterOptions) -> list[Episode]:
-    """Without the turns of tasks that the members who are not trained solve by `share` or more; all, where all do.
+def unsolved(episodes: Sequence[Episode], trained: Container[str], options: FilterOptions) -> Selected[str]:
+    """Tasks by id that the members who are not trained solve by less than `share`; the others are dropped, be it all.
 
     Raises:
         TrainingError: nobody beside the trained roles is paid the term.
@@ -160,9 +165,11 @@ def unsolved(episodes: Sequence[Episode], trained: Container[str], options: Filt
             f"sampler.filter.by=solved reads the own term {options.term!r} of roles that are not trained, and none has "
             "it: set sampler.filter.term to one that the scenario pays them, or leave the filter out"
         )
-    solvable = solvable_tasks({task: fmean(values) for task, values in answers.items()}, below=options.share)
-    kept = solvable.kept or solvable.dropped
-    return [one if one.task in kept else msgspec.structs.replace(one, turns=()) for one in episodes]
+    return solvable_tasks({task: fmean(values) for task, values in answers.items()}, below=options.share)
+
+
+def _only(episode: Episode, is_kept: bool) -> Episode:
+    return episode if is_kept else msgspec.structs.replace(episode, turns=())
 
 
 def _of(turns: Sequence[Turn], groups: set[str]) -> tuple[Turn, ...]:

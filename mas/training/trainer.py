@@ -235,6 +235,9 @@ class Trainer:
             metrics["tasks"] = told
         if self.rollout.late is not None:
             metrics["late"] = self.rollout.late.metrics()
+        if (filtered := self.rollout.solved) is not None:
+            kept, dropped = len(filtered.kept), len(filtered.dropped)
+            metrics["filter"] = {"kept": kept, "dropped": dropped, "skipped": float(not kept)}
         if self.rollout.replay is not None:
             metrics["replay"] = self.rollout.replay.metrics()
         if self.rollout.opponents is not None:

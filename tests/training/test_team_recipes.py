@@ -210,6 +210,20 @@ async def test_a_leader_learns_nothing_from_tasks_that_its_peers_solve_anyway(
     assert 0 < len(kept) < len(answers)
 
 
+async def test_a_step_whose_tasks_are_all_solved_by_the_peers_trains_nothing_and_is_counted(base_for: BaseFor) -> None:
+    """Every task reaches a share of 0: nothing is left, and the leader stays as it is."""
+    base, words = base_for({"name": "refine", "options": {}}, SKILLED), led_by({}, "train.tasks_per_step=4")
+    trainer, seen = await trained(base, *words, "algorithm.sampler.filter.share=0", "train.steps=2")
+    solved = [
+        {one.task for one in episodes} - {one.task for one in episodes if one.turns} for episodes in seen.episodes
+    ]
+    told = [metrics["filter"] for metrics in seen.metrics]
+    assert [one["dropped"] for one in told] == [len(tasks) for tasks in solved]
+    assert [one["skipped"] for one in told] == [1.0, 1.0]
+    assert learned(seen) == [[], []]
+    assert not any(_has_learned(weights) for weights in trainer.trainable.adapters.values())
+
+
 async def test_a_task_filter_without_frozen_members_who_answer_says_so(base_for: BaseFor) -> None:
     words = ("scenario=relay", "algorithm.sampler.filter.by=solved", "train.steps=1", "train.tasks_per_step=2")
     with pytest.raises(
