@@ -10,7 +10,7 @@ from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from mas.core.seeds import derive_seed
 from mas.observe.atomic import write_directory_atomic
-from mas.serving.model import BaseModel
+from mas.serving.model import WEIGHTS, BaseModel
 from mas.serving.peft_files import to_files
 from mas.serving.weights import AdapterWeights
 
@@ -49,7 +49,7 @@ def write_adapters(base: BaseModel, adapters: Mapping[str, AdapterWeights], dire
 
 def plain_model(base: BaseModel) -> PreTrainedModel:
     """The base once more, without our adapters; nothing ends a completion early."""
-    model: Any = AutoModelForCausalLM.from_pretrained(base.name, dtype=getattr(torch, base.options.dtype))
+    model: Any = AutoModelForCausalLM.from_pretrained(base.name, dtype=getattr(torch, base.options.dtype), **WEIGHTS)
     model.generation_config.eos_token_id = None
     model.to(base.bank.device).eval()
     found: PreTrainedModel = model

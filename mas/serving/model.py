@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig, PreTrainedModel
 from transformers.utils.logging import disable_progress_bar
+from transformers.utils.peft_utils import find_adapter_config_file
 
 from mas.config.options import SMOLLM2, ModelOptions
 from mas.core.errors import ModelError
@@ -20,6 +21,10 @@ from mas.serving.tokenizer import HubTokenizer
 
 _NO_CODE = {"trust_remote_code": False}
 """A model is weights and text: code that comes with it is never run, and weights are never unpickled."""
+WEIGHTS = _NO_CODE | {"use_safetensors": True, "attn_implementation": None}
+"""A `config.json` may name code of a hub as its attention. None leaves that out: torch's attention, where the
+architecture has it, else the model's own (`eager`)."""
+_FAILURES = (OSError, ValueError, KeyError, ImportError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,15 +81,15 @@ def load_base(options: ModelOptions, path: str | Path | None = None) -> BaseMode
     """Load a causal language model; `path` overrides `options.path` (where the tiny base lies).
 
     Raises:
-        ModelError: the path is no model directory, or the model cannot be downloaded.
+        ModelError: the path is no model directory, the model holds an adapter, or it cannot be loaded or downloaded.
     """
     source = _source(options, path)
     text = load_text(options, source)
     device = _device(options.device)
     try:
         dtype = getattr(torch, options.dtype)
-        model: Any = AutoModelForCausalLM.from_pretrained(source, dtype=dtype, **_NO_CODE, use_safetensors=True)
-    except (OSError, ValueError, KeyError) as error:
+        model: Any = AutoModelForCausalLM.from_pretrained(source, dtype=dtype, **WEIGHTS)
+    except _FAILURES as error:
         raise _unloadable(source, error) from error
     model.to(device)
     group_queries(model)
@@ -105,7 +110,7 @@ def load_text(options: ModelOptions, path: str | Path | None = None) -> ModelTex
     """Load all of a model but its weights; `path` overrides `options.path`.
 
     Raises:
-        ModelError: the path is no model directory, or the model cannot be downloaded.
+        ModelError: the path is no model directory, the model holds an adapter, or it cannot be loaded or downloaded.
     """
     source = _source(options, path)
     _check_source(source)
@@ -113,8 +118,14 @@ def load_text(options: ModelOptions, path: str | Path | None = None) -> ModelTex
     try:
         tokenizer = AutoTokenizer.from_pretrained(source, **_NO_CODE)
         config = AutoConfig.from_pretrained(source, **_NO_CODE)
-    except (OSError, ValueError, KeyError) as error:
+        adapter = find_adapter_config_file(source)
+    except _FAILURES as error:
         raise _unloadable(source, error) from error
+    if adapter is not None:  # transformers would put it on the base, and all adapters of mas on top
+        raise ModelError(
+            f"model {source!r} holds an adapter (adapter_config.json), and mas trains its own on a base without one: "
+            "merge the adapter into the weights (merge_and_unload of PEFT), or name a copy without the adapter's files"
+        )
     try:
         generation = GenerationConfig.from_pretrained(source)
     except OSError:  # many models have none
@@ -137,7 +148,7 @@ def _make_head_input_contiguous(model: Any) -> None:
 
 
 def _unloadable(source: str, error: Exception) -> ModelError:
-    first = str(error).strip().splitlines()[0]
+    first = (str(error).strip() or type(error).__name__).splitlines()[0]
     return ModelError(f"model {source!r} cannot be loaded as a causal language model: {first}")
 
 

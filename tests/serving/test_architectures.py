@@ -1,6 +1,7 @@
 """Models of several architectures: what is decoded in a running batch is what one forward pass computes."""
 
 import asyncio
+import json
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -132,6 +133,38 @@ def test_layers_that_attend_in_chunks_are_refused() -> None:
     config.layer_types, config.attention_chunk_size = ["chunked_attention"] * 3, 4
     with pytest.raises(ModelError, match=r"'llama' model has chunked_attention; use engine=vllm"):
         Attention.of(SimpleNamespace(config=config))
+
+
+@pytest.fixture
+def llama(tmp_path: Path) -> Path:
+    """A model directory."""
+    tokenizer = tiny_tokenizer()
+    AutoModelForCausalLM.from_config(LlamaConfig(vocab_size=len(tokenizer), **SMALL)).save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    return tmp_path
+
+
+def change(file: Path, **values: object) -> None:
+    file.write_text(json.dumps(json.loads(file.read_text()) | values))
+
+
+@pytest.mark.parametrize("word", ["evil-org/evil-kernel", "flash_attention_2", "paged|flex_attention", "eager"])
+def test_a_model_does_not_choose_the_code_of_its_attention(llama: Path, word: str) -> None:
+    usual = load_base(ModelOptions(path=str(llama))).model.config._attn_implementation
+    change(llama / "config.json", attn_implementation=word)
+    assert load_base(ModelOptions(path=str(llama))).model.config._attn_implementation == usual == "mas_grouped"
+
+
+def test_a_package_that_a_model_needs_and_is_not_there_is_one_error(llama: Path) -> None:
+    change(llama / "config.json", quantization_config={"quant_method": "bitsandbytes", "load_in_8bit": True})
+    with pytest.raises(ModelError, match=r"cannot be loaded as a causal language model: .*bitsandbytes"):
+        load_base(ModelOptions(path=str(llama)))
+
+
+def test_a_model_directory_with_an_adapter_is_refused(llama: Path) -> None:
+    (llama / "adapter_config.json").write_text('{"base_model_name_or_path": "evil-org/evil-base", "peft_type": "LORA"}')
+    with pytest.raises(ModelError, match=r"holds an adapter \(adapter_config.json\).* merge the adapter"):
+        load_base(ModelOptions(path=str(llama)))
 
 
 @pytest.mark.parametrize(("kind", "longest"), [("longrope", 64), ("llama3", 256)])

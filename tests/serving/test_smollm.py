@@ -1,6 +1,9 @@
 """SmolLM2-135M-Instruct: made from its package, or refused with one sentence; checked and trained in both types."""
 
+import errno
+import hashlib
 import json
+import os
 import zipfile
 from collections.abc import Callable
 from importlib.resources import files
@@ -11,6 +14,7 @@ import pytest
 import torch
 from conftest import Ran
 from loud import loud_adapter
+from safetensors import SafetensorError
 from torch import Tensor
 
 from mas.config.load import load_config, presets
@@ -173,6 +177,53 @@ def test_without_its_extra_it_names_the_extra(monkeypatch: pytest.MonkeyPatch, e
     monkeypatch.setattr(smollm, "find_spec", lambda name: None)
     with pytest.raises(ModelError, match=r"gguf and accelerate .* pip install 'mas\[smollm\]'"):
         load_base(ModelOptions(path="smollm2"))
+
+
+def wheel_of(content: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A package that needs no download and whose file has the hash that is expected."""
+
+    def downloaded(folder: Path) -> Path:
+        with zipfile.ZipFile(folder / "other.whl", "w") as archive:
+            archive.writestr(smollm._FILE, content)
+        return folder / "other.whl"
+
+    monkeypatch.setattr(smollm, "_downloaded", downloaded)
+    monkeypatch.setattr(smollm, "_GGUF", hashlib.sha256(content).hexdigest())
+
+
+@pytest.mark.parametrize("place", ["mkdir", "extraction", "conversion", "rename"])
+def test_a_cache_that_cannot_be_written_is_one_sentence_that_names_it(
+    monkeypatch: pytest.MonkeyPatch, empty_cache: Path, place: str
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def torn(*_: object) -> None:
+        raise SafetensorError("I/O error: No space left on device (os error 28)")
+
+    wheel_of(b"weights", monkeypatch)
+    monkeypatch.setattr(smollm, "_convert", torn if place == "conversion" else lambda file, made: made.mkdir())
+    if place == "mkdir":
+        empty_cache.write_text("a file")
+    if place == "extraction":
+        monkeypatch.setattr(smollm.shutil, "copyfileobj", full)
+    if place == "rename":
+        monkeypatch.setattr(Path, "rename", full)
+    problem = "Not a directory" if place == "mkdir" else "No space left on device"
+    with pytest.raises(ModelError, match=rf"cannot be written to {empty_cache}/bases: .*{problem}.* set MAS_CACHE"):
+        smollm2()
+    assert rest(empty_cache) == []
+
+
+def test_a_model_that_another_process_made_first_is_taken(monkeypatch: pytest.MonkeyPatch, empty_cache: Path) -> None:
+    def convert(file: Path, made: Path) -> None:
+        for folder in (made, empty_cache / "bases" / f"smollm2-{smollm._GGUF[:12]}-{smollm._RECIPE}"):
+            folder.mkdir()
+            (folder / "config.json").write_text("{}")
+
+    wheel_of(b"weights", monkeypatch)
+    monkeypatch.setattr(smollm, "_convert", convert)
+    assert (smollm2() / "config.json").is_file()
 
 
 def test_another_file_in_the_package_is_refused(monkeypatch: pytest.MonkeyPatch, empty_cache: Path) -> None:
