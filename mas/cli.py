@@ -8,6 +8,7 @@ import os
 import shlex
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,6 +19,7 @@ from rich.text import Text
 
 from mas import __version__
 from mas.algorithms import ASKED, algorithms
+from mas.api import train_scenario
 from mas.bench.command import bench
 from mas.broker.command import broker
 from mas.bus.command import deadletters
@@ -38,7 +40,6 @@ from mas.sandbox.command import sandbox
 from mas.scenarios import SCENARIOS
 from mas.scenarios.attempts import arm_builder, configured_scenario
 from mas.scenarios.command import scenarios
-from mas.scenarios.fits import check_fits
 from mas.scenarios.named import named_team
 from mas.study.command import curves, demo, study
 
@@ -121,23 +122,14 @@ def train(
     keys = {override.lstrip("+").partition("=")[0] for override in overrides or []}
     if not keys & {"scenario", "scenario.name"}:
         raise ConfigError(f"say what is trained: mas train scenario=NAME, where NAME is one of {', '.join(SCENARIOS)}")
-    check_fits(config, scenario)
     console = Console()
-    team, steps, place = config.algorithm.team, config.train.steps, config.run_dir
-    what = f"training {scenario.name}, team {team}, {config.algorithm.name}, up to {steps} steps, in {place}"
-    tell_loading(console, what, config)
-    opening = on_bus(config, scenario, bus, ca, store, wait, console)
-    from mas.training.run import train_in_directory
-
-    opponents = None
-    if config.algorithm.opponents is not None:
-        from mas.league.opponents import open_pool
-
-        opponents = open_pool(config, scenario, from_step)
-    build = arm_builder(config)
     try:
-        train_in_directory(
-            config, scenario, console=console, opening=opening, build=build, opponents=opponents, from_step=from_step
+        train_scenario(
+            config,
+            scenario,
+            console,
+            from_step=from_step,
+            open_bus=partial(on_bus, config, scenario, bus, ca, store, wait, console),
         )
     except KeyboardInterrupt:
         from mas.training.checkpoint import checkpoint_steps

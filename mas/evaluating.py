@@ -12,15 +12,13 @@ from rich.table import Table
 from rich.text import Text
 
 from mas.config.options import Config
-from mas.config.peers import check_peers
 from mas.core.blocking import run_blocking
 from mas.core.errors import ConfigError
 from mas.core.scenario import Scenario
 from mas.core.script import random_script
-from mas.graph.find import find_team
 from mas.observe.progress import counting
 from mas.observe.trust_option import Trust
-from mas.overrides import PLAYING, Overrides, RunDir, Sampled, check_used, tell_loading, transferred
+from mas.overrides import PLAYING, Overrides, RunDir, Sampled, check_used, checked_scenario, tell_loading, transferred
 from mas.scenarios.attempts import configured_scenario
 from mas.scenarios.policies import expert_of
 
@@ -85,8 +83,7 @@ def asked_of(
     """
     check_used("eval", overrides, (*PLAYING, "train.eval_tasks"))
     trained, config = transferred(run_dir, overrides, on)
-    scenario = configured_scenario(config)
-    check_peers(config, find_team(scenario, config.algorithm.team))
+    scenario = checked_scenario(config)
     count = tasks or config.train.eval_tasks
     return Asked(
         run_dir=run_dir, trained=trained, config=config, scenario=scenario, tasks=count, is_sampled=is_sampled, on=on
@@ -103,7 +100,7 @@ def play(asked: Asked, console: Console) -> "dict[str, Evaluation]":
     what = f"evaluating {asked.run_dir} on {asked.tasks} held-out tasks of {asked.scenario.name}"
     tell_loading(console, what, asked.config)
     playing = _playing(asked, console)
-    with counting() as counted:
+    with counting(Console(stderr=True, quiet=console.quiet)) as counted:
         results: dict[str, Evaluation] = run_blocking(
             playing(tasks=asked.tasks, is_sampled=asked.is_sampled, counted=counted)
         )

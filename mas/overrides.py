@@ -41,9 +41,18 @@ PLAYING = (
 def configured(overrides: list[str]) -> tuple[Config, Scenario]:
     """The configuration and its scenario, with its team and its peers found."""
     config = load_config(overrides)
+    return config, checked_scenario(config)
+
+
+def checked_scenario(config: Config) -> Scenario:
+    """The scenario of a configuration, with its team and its peers found.
+
+    Raises:
+        ConfigError: there is no such scenario or team, or peers are not as the team needs them.
+    """
     scenario = configured_scenario(config)
     check_peers(config, find_team(scenario, config.algorithm.team))
-    return config, scenario
+    return scenario
 
 
 def transferred(run_dir: Path, overrides: list[str], on: str) -> tuple[Config, Config]:

@@ -1,6 +1,7 @@
 """`import mas` as a script and a notebook use it, and the command's first words."""
 
 import asyncio
+import io
 import subprocess
 import sys
 import threading
@@ -9,9 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 import mas
+from mas import evaluate, load_config, train
 from mas.core.blocking import run_blocking
+from mas.core.errors import ConfigError
 
 
 def test_what_it_offers_is_there_and_nothing_else() -> None:
@@ -46,6 +50,35 @@ def test_training_works_in_a_notebooks_cell(tmp_path: Path, small_overrides: tup
         return mas.train(config).progress.step
 
     assert asyncio.run(cell()) == 1
+
+
+def test_training_refuses_at_once_what_the_tiny_base_cannot_read(
+    tmp_path: Path, mas: Callable[..., Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["scenario=two_player", "scenario.options.style=words", f"run_dir={tmp_path / 'run'}"]
+    with pytest.raises(ConfigError, match="reads and writes") as refused:
+        train(load_config(words))
+    assert not (tmp_path / "run").exists()
+    assert capsys.readouterr().out == ""
+    assert f"error: {refused.value}" in mas("train", *words).err
+
+
+def test_printing_can_be_turned_off_or_goes_to_a_console(
+    tmp_path: Path, small_overrides: tuple[str, ...], base_for: Any, capfd: pytest.CaptureFixture[str]
+) -> None:
+    base_for("relay")
+    short = ("train.tasks_per_step=2", "train.eval_tasks=2", "algorithm.sampler.candidates=2")
+    words = ["scenario=relay", *short, *small_overrides, f"run_dir={tmp_path / 'run'}"]
+    capfd.readouterr()
+    train(load_config([*words, "train.steps=1"]), quiet=True)
+    evaluate(tmp_path / "run", tasks=1, quiet=True)
+    printed, out = io.StringIO(), Console(file=io.StringIO())
+    train(load_config([*words, "train.steps=2"]), console=Console(file=printed, width=300))
+    evaluate(tmp_path / "run", tasks=1, console=out)
+    assert capfd.readouterr().out == ""
+    assert f"training relay, team team, at_grpo, up to 2 steps, in {tmp_path / 'run'}" in printed.getvalue()
+    assert "is finished" in printed.getvalue()
+    assert "evaluating" in out.file.getvalue()
 
 
 def test_python_m_mas_prints_the_version() -> None:
