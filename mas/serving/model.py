@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig, PreTrainedModel
 from transformers.utils.logging import disable_progress_bar
 from transformers.utils.peft_utils import find_adapter_config_file
@@ -24,7 +25,7 @@ _NO_CODE = {"trust_remote_code": False}
 WEIGHTS = _NO_CODE | {"use_safetensors": True, "attn_implementation": None}
 """A `config.json` may name code of a hub as its attention. None leaves that out: torch's attention, where the
 architecture has it, else the model's own (`eager`)."""
-_FAILURES = (OSError, ValueError, KeyError, ImportError)
+_FAILURES = (OSError, ValueError, KeyError, ImportError, SafetensorError)
 
 
 @dataclass(frozen=True, slots=True)

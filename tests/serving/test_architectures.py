@@ -161,6 +161,13 @@ def test_a_package_that_a_model_needs_and_is_not_there_is_one_error(llama: Path)
         load_base(ModelOptions(path=str(llama)))
 
 
+def test_weights_that_are_cut_off_are_one_error(llama: Path) -> None:
+    weights = llama / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1])
+    with pytest.raises(ModelError, match=r"cannot be loaded as a causal language model: .*not fully covered"):
+        load_base(ModelOptions(path=str(llama)))
+
+
 def test_a_model_directory_with_an_adapter_is_refused(llama: Path) -> None:
     (llama / "adapter_config.json").write_text('{"base_model_name_or_path": "evil-org/evil-base", "peft_type": "LORA"}')
     with pytest.raises(ModelError, match=r"holds an adapter \(adapter_config.json\).* merge the adapter"):

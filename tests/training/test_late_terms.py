@@ -163,7 +163,7 @@ def test_a_judge_that_never_ends_is_closed_a_step_later_and_at_the_end() -> None
     [
         ((2.0, "a/0", 9.0), "does not wait for 'own.polite': it came before"),
         ((2.0, "?nobody", 9.0), "no turn '?nobody' is held"),
-        ((2.0, "a/1", math.nan), "is nan; a reward must be finite"),
+        ((2.0, "a/1", math.nan), "is nan; a reward must be a finite number"),
     ],
 )
 def test_answers_that_cannot_be_joined_are_refused_alone_with_their_cause(
