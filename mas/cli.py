@@ -24,8 +24,10 @@ from mas.bench.command import bench
 from mas.broker.command import broker
 from mas.bus.command import deadletters
 from mas.bus.record import JOURNAL_NAME, journal_at
+from mas.config.access import PLAYS
 from mas.config.load import load_run_config
 from mas.config.options import SMOLLM2
+from mas.config.trust import trusting
 from mas.core.errors import ConfigError, Halted, MasError, RunDirectoryError
 from mas.core.printable import printable
 from mas.evaluating import evaluate
@@ -87,7 +89,8 @@ def _options(
 def main() -> None:
     """Run the command; an error made on purpose is one message and exit code 2, a stop 130, never a traceback."""
     try:
-        app()
+        with trusting(everything=False):  # `--trust` ends with the command
+            app()
     except Halted as stopped:
         Console(stderr=True).print(Text(f"stopped: {stopped}"), soft_wrap=True)
         sys.exit(130)
@@ -170,7 +173,7 @@ def serve(
     from mas.endpoint.address import bind
     from mas.endpoint.hosts import known_hosts
 
-    config = load_run_config(run_dir, overrides or [])
+    config = load_run_config(run_dir, overrides or [], uses=PLAYS)
     check_used("serve", overrides or [], tuple(name for name in PLAYING if name != "train.seed"))
     key, hosts = os.environ.get("MAS_API_KEY") or None, known_hosts(host, allow_host or [])
     with bind(host, port, has_key=key is not None) as listener:
@@ -188,6 +191,7 @@ def serve(
 def graph(
     team: Annotated[str, typer.Argument(metavar="TEAM", help="a team's YAML file, or SCENARIO or SCENARIO/TEAM")],
     out: Annotated[Path, typer.Option(help="directory for the SVG drawing")] = Path(),
+    trust: Trust = False,
 ) -> None:
     """Check a team's graph and draw it: Mermaid text here, an SVG file in a directory."""
     spec = named_team(team)
@@ -254,7 +258,7 @@ def export(
     trust: Trust = False,
 ) -> None:
     """Write completions to imitate and pairs to prefer, role by role, from trees of a trained team."""
-    config = load_run_config(run_dir, overrides or [])
+    config = load_run_config(run_dir, overrides or [], uses=PLAYS)
     used = ("algorithm.update", "algorithm.sampler", "algorithm.preference", "algorithm.reward")
     check_used("export", overrides or [], (*PLAYING, *used))
     scenario = configured_scenario(config)

@@ -13,7 +13,8 @@ from rich.text import Text
 
 from mas.config.options import Config
 from mas.core.blocking import run_blocking
-from mas.core.errors import ConfigError
+from mas.core.errors import ConfigError, RunDirectoryError
+from mas.core.printable import printable
 from mas.core.scenario import Scenario
 from mas.core.script import random_script
 from mas.observe.progress import counting
@@ -143,7 +144,7 @@ def _with_adapters(asked: Asked, console: Console) -> Callable[..., Any]:
     from mas.training.saved import saved_adapters
     from mas.training.transfer import check_adapters, check_prompts
 
-    config, scenario, matched = asked.config, asked.scenario, asked.matched
+    config, scenario, matched = _beginning(asked.config, console), asked.scenario, asked.matched
     base = open_base(asked.trained, configured_scenario(asked.trained), console.print)
     adapters = saved_adapters(asked.run_dir, base.bank)
     check_adapters(config, scenario, adapters)
@@ -157,6 +158,21 @@ def _with_adapters(asked: Asked, console: Console) -> Callable[..., Any]:
         console.print(Text(f"leader alone, best of N: not possible, {why}"), soft_wrap=True)
         matched = None
     return partial(compare, config, scenario, base, adapters, swap=asked.pair, taken=taken, matched=matched)
+
+
+def _beginning(config: Config, console: Console) -> Config:
+    """Without `train.start` where it is not here any more: the untrained team then has adapters that change nothing."""
+    from mas.training.saved import start_directories
+
+    if config.train.start is None:
+        return config
+    try:
+        start_directories(config.train.start)
+    except RunDirectoryError as error:
+        note = f"untrained: with adapters that change nothing, not those of train.start={config.train.start}: {error}"
+        console.print(Text(printable(note)), soft_wrap=True)
+        return config.model_copy(update={"train": config.train.model_copy(update={"start": None})})
+    return config
 
 
 def _scripted(asked: Asked, console: Console) -> "dict[str, Evaluation]":

@@ -7,6 +7,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from mas.config.access import PLAYS
 from mas.config.load import load_config, load_run_config, presets
 from mas.config.options import Config
 from mas.config.peers import check_peers
@@ -24,6 +25,8 @@ Overrides = Annotated[list[str] | None, typer.Argument(metavar="[OVERRIDES]...",
 RunDir = Annotated[Path, typer.Argument(metavar="RUN_DIR", help="directory of a run, made by `mas train`")]
 Sampled = Annotated[bool, typer.Option("--sampled", help="sample as in training instead of greedily")]
 
+_EVALUATING = (*PLAYS, "start")
+"""Beside the trained team the one is played that training began with."""
 PLAYING = (
     "scenario",
     "algorithm=",
@@ -65,13 +68,13 @@ def transferred(run_dir: Path, overrides: list[str], on: str) -> tuple[Config, C
         ConfigError: no such scenario, or overrides that contradict `on`.
     """
     if not on:
-        config = load_run_config(run_dir, overrides)
+        config = load_run_config(run_dir, overrides, uses=_EVALUATING)
         return config, config
     options = [word for word in overrides if word.lstrip("+").startswith("scenario")]
     for word in options:
         if not word.lstrip("+").startswith("scenario.options"):
             raise ConfigError(f"{word!r}: --on {on} names the scenario; with it write scenario.options.KEY=VALUE only")
-    trained = load_run_config(run_dir, [word for word in overrides if word not in options])
+    trained = load_run_config(run_dir, [word for word in overrides if word not in options], uses=_EVALUATING)
     chosen = f"scenario={on}" if on in presets("scenario") else f"scenario.name={on}"
     return trained, trained.model_copy(update={"scenario": load_config([chosen, *options]).scenario})
 

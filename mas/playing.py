@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.text import Text
 
 from mas.bus.record import JOURNAL_NAME, journal_at
+from mas.config.access import PLAYS
 from mas.config.load import load_run_config
 from mas.config.options import Config, TraceOptions
 from mas.config.peers import check_peers
@@ -211,7 +212,7 @@ def _played(command: str, words: list[str]) -> tuple[Path | None, Config, Scenar
         config, scenario = configured(overrides)
         check_fits(config, scenario)
     else:
-        config = load_run_config(run_dir, overrides)
+        config = load_run_config(run_dir, overrides, uses=PLAYS)
         scenario = configured_scenario(config)
     check_used(command, overrides, PLAYING)
     check_peers(config, find_team(scenario, config.algorithm.team))

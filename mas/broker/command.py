@@ -13,6 +13,7 @@ from mas.broker.options import BrokerOptions
 from mas.broker.process import check_port, find_mosquitto, run_mosquitto
 from mas.broker.rights import OPERATOR
 from mas.core.team import COORDINATOR, TeamSpec
+from mas.observe.trust_option import Trust
 from mas.scenarios.named import named_team
 
 _MAX_PACKET_BYTES = 268_435_455
@@ -61,6 +62,7 @@ def broker(
     persistence: Persistence = False,
     write_only: WriteOnly = False,
     overwrite: Overwrite = False,
+    trust: Trust = False,
 ) -> None:
     """Write a mosquitto configuration for a team, with rights from its graph, and run it until Ctrl-C."""
     spec = named_team(team)

@@ -8,17 +8,21 @@ import json
 import os
 import stat
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from mas.config.options import BUILT_IN_MODELS, Config
+from mas.config.options import TINY, Config
 from mas.config.servers import ServerOptions
+from mas.config.sources import CHAT, STEP, RunSource, chat_options
 from mas.config.stored import read_stored
 from mas.core.errors import RunDirectoryError
 
-Kind = Literal["server", "model", "code", "file"]
-KINDS: tuple[Kind, ...] = ("server", "model", "code", "file")
+Kind = Literal["server", "model", "code", "file", "start", "opponent"]
+PLAYS: tuple[Kind, ...] = ("server", "model", "code", "file")
+"""What a team needs to play as it was trained."""
+KINDS: tuple[Kind, ...] = (*PLAYS, "start", "opponent")
+"""All: training begins with the adapters of `train.start`, and meets `algorithm.opponents`."""
 TEAM_FILE = "team.yaml"
 CONFIG_FILE = "config.yaml"
 _SUFFIXES = (".yaml", ".yml")
@@ -31,7 +35,8 @@ class Access:
     Attributes:
         what: a sentence without a subject, as `load the model Qwen/Qwen3-0.6B`; equal sentences are equal accesses.
         where: the place that names it, as `engine.remote` or `team.yaml, roles.planner.type`.
-        named_by: dotted keys with their values; a command line that sets them all allows the access. Empty: none can.
+        named_by: dotted keys with their values; a command line that sets them all, to these values, allows the access.
+            Empty: none can.
     """
 
     kind: Kind
@@ -45,13 +50,17 @@ def accesses_of(config: Config, run: Path | None = None) -> list[Access]:
 
     Args:
         run: paths inside this directory are no accesses; None: all are.
+
+    Raises:
+        ConfigError: an opponent's source that cannot be read.
     """
     found = [*_servers(config), *_model(config.model.path, run), *_vllm(config)]
+    found += [*_start(config.train.start, run), *_opponents(config, run)]
     options: dict[str, object] = {"scenario.options": config.scenario.options}
     options |= {f"train.tasks.arms.{name}.options": arm.options for name, arm in config.train.tasks.arms.items()}
     for prefix, values in options.items():
-        for key, text in _texts(values, prefix):
-            if _is_path(text) and not is_inside(text, run):
+        for key, text in scalars(values, prefix):
+            if isinstance(text, str) and _is_path(text) and not is_inside(text, run):
                 found.append(Access("file", f"read {_path(text)}", key, {key: text}))
     team = config.algorithm.team
     if team.endswith(_SUFFIXES) and not is_inside(team, run):
@@ -67,6 +76,24 @@ def server_access(options: ServerOptions, where: str) -> Access:
         named[f"{where}.key_env"] = options.key_env
         what += f" with the key in the environment variable {options.key_env}"
     return Access("server", what, where, named)
+
+
+def player_accesses(source: str, where: str, kept: Path | None) -> list[Access]:
+    """What a player uses that is named as `mas league run` takes it.
+
+    Args:
+        kept: runs inside this directory are no accesses; None: all are.
+
+    Raises:
+        ConfigError: a source that cannot be read.
+    """
+    run = RunSource.parse(source)
+    if run is not None:
+        what = f"play with the run {_path(str(run.path))}"
+        return [] if is_inside(run.path, kept) else [Access("opponent", what, where, {where: source})]
+    if not source.startswith(CHAT):
+        return []
+    return [replace(server_access(chat_options(source), where), kind="opponent", named_by={where: source})]
 
 
 def class_access(path: str, where: str) -> Access:
@@ -120,7 +147,7 @@ def links_of(run: Path) -> list[Access]:
 
 def is_inside(path: str | Path, run: Path | None) -> bool:
     """Whether a path, all links followed, lies in a run directory."""
-    return run is not None and Path(path).resolve().is_relative_to(run.resolve())
+    return run is not None and "\0" not in str(path) and Path(path).resolve().is_relative_to(run.resolve())
 
 
 def _servers(config: Config) -> Iterator[Access]:
@@ -139,13 +166,33 @@ def _servers(config: Config) -> Iterator[Access]:
 
 
 def _model(path: str, run: Path | None) -> Iterator[Access]:
-    if path not in BUILT_IN_MODELS and not is_inside(path, run):
+    if path != TINY and not is_inside(path, run):
         yield _loading(path, "model.path", "model")
 
 
 def _loading(source: str, key: str, noun: str) -> Access:
-    where = _path(source) if _is_path(source) and Path(source).exists() else _plain(source)
+    where = _path(source) if _is_path(source) and "\0" not in source and Path(source).exists() else _plain(source)
     return Access("model", f"load the {noun} {where}", key, {key: source})
+
+
+def _start(start: str | None, run: Path | None) -> Iterator[Access]:
+    if start is None:
+        return
+    found = STEP.fullmatch(start)
+    path = found["path"] if found else start
+    if not is_inside(path, run):
+        yield Access("start", f"begin with the adapters of {_path(path)}", "train.start", {"train.start": start})
+
+
+def _opponents(config: Config, run: Path | None) -> Iterator[Access]:
+    options, key = config.algorithm.opponents, "algorithm.opponents"
+    if options is None:
+        return
+    for name, source in options.players.items():
+        yield from player_accesses(source, f"{key}.players.{name}", run)
+    if options.league is not None and ("://" in options.league or not is_inside(options.league, run)):
+        what = f"play with the members of {_path(options.league)}"
+        yield Access("opponent", what, f"{key}.league", {f"{key}.league": options.league})
 
 
 def _vllm(config: Config) -> Iterator[Access]:
@@ -155,23 +202,22 @@ def _vllm(config: Config) -> Iterator[Access]:
         yield Access("code", f"start vLLM with {said}", "engine.vllm", named)
 
 
-def _mapping(content: Mapping[Any, Any], key: str) -> Mapping[Any, Any]:
-    value = content.get(key)
-    return value if isinstance(value, Mapping) else {}
-
-
-def _texts(value: object, key: str) -> Iterator[tuple[str, str]]:
-    """All texts in plain values, with their dotted keys."""
-    if isinstance(value, str):
-        yield key, value
-        return
+def scalars(value: object, key: str) -> Iterator[tuple[str, object]]:
+    """All plain values inside mappings and lists, with their dotted keys; what is empty has none."""
     children: Mapping[Any, object] = {}
     if isinstance(value, Mapping):
         children = value
     elif isinstance(value, list | tuple):
         children = dict(enumerate(value))
+    else:
+        yield key, value
     for name, child in children.items():
-        yield from _texts(child, f"{key}.{name}" if key else str(name))
+        yield from scalars(child, f"{key}.{name}")
+
+
+def _mapping(content: Mapping[Any, Any], key: str) -> Mapping[Any, Any]:
+    value = content.get(key)
+    return value if isinstance(value, Mapping) else {}
 
 
 def _is_path(text: str) -> bool:
@@ -184,7 +230,7 @@ def _is_path(text: str) -> bool:
 
 
 def _path(text: str) -> str:
-    return _plain(text if "://" in text else str(Path(text).resolve()))
+    return _plain(text if "://" in text or "\0" in text else str(Path(text).resolve()))
 
 
 def _plain(text: str) -> str:

@@ -69,7 +69,9 @@ def load_config(overrides: Sequence[str] = ()) -> Config:
 
 
 def load_run_config(run: Path | str, overrides: Sequence[str] = (), *, uses: Collection[Kind] = KINDS) -> Config:
-    """The configuration stored in a run directory, with overrides put over it; a team from a file is the run's copy.
+    """The configuration stored in a run directory, with overrides put over it.
+
+    A team from a file is the run's copy, and `run_dir` is the directory that is given.
 
     What is stored is text: nothing in it is interpolated, and what it names outside of the run must be allowed
     (`mas.config.trust`).
@@ -102,11 +104,13 @@ def load_run_config(run: Path | str, overrides: Sequence[str] = (), *, uses: Col
                 f"{override.input_line!r}: a run keeps its {override.key_or_group}; "
                 f"change single values such as {_example(override.key_or_group)}, or train a new run"
             )
-    values = {override.key_or_group: _plain_value(override) for override in parsed}
+    stored["run_dir"] = str(run)
+    named = dict[str, Any]()
     for override in parsed:
-        _put(stored, override, values[override.key_or_group])
-    config = _checked(stored)
-    named = {key for override in parsed for key, _ in leaves(values[override.key_or_group], override.key_or_group)}
+        value = _plain_value(override)
+        _put(stored, override, value)
+        named |= leaves(value, override.key_or_group)
+    config = _checked(stored).as_stored()
     kept = run / TEAM_FILE
     if config.algorithm.team.endswith((".yaml", ".yml")) and kept.is_file() and "algorithm.team" not in named:
         config = config.model_copy(update={"algorithm": config.algorithm.model_copy(update={"team": str(kept)})})
@@ -129,7 +133,7 @@ def _plain_value(override: Override) -> Any:
 
 
 def _put(stored: dict[Any, Any], override: Override, value: Any) -> None:
-    """Set a dotted key; a mapping is merged into the one that is there."""
+    """Set a dotted key; a mapping is merged into the one that is there, an empty one takes its place."""
     *parents, last = override.key_or_group.split(".")
     node: Any = stored
     for part in parents:
@@ -150,7 +154,7 @@ def _put(stored: dict[Any, Any], override: Override, value: Any) -> None:
 
 
 def _merged(old: Any, new: Any) -> Any:
-    if not (isinstance(old, dict) and isinstance(new, dict)):
+    if not (isinstance(old, dict) and isinstance(new, dict) and new):
         return new
     return old | {key: _merged(old.get(key), value) for key, value in new.items()}
 

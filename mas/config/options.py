@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, PrivateAttr, model_validator
 
 from mas.config.algorithm import AdvantageOptions as AdvantageOptions
 from mas.config.algorithm import AlgorithmOptions as AlgorithmOptions
@@ -77,8 +77,7 @@ class AdapterOptions(Options):
 
 TINY = "tiny"
 SMOLLM2 = "smollm2"
-BUILT_IN_MODELS = (TINY, SMOLLM2)
-"""Values of `model.path` that mas makes into a directory of its cache."""
+"""Values of `model.path` that mas makes into a directory of its cache; the second is downloaded."""
 
 
 class ModelOptions(Options):
@@ -217,7 +216,10 @@ class TraceOptions(Options):
 
 
 class Config(Options):
-    """The whole configuration of one run. `peers`: name -> server, for roles that name one as their `peer`."""
+    """The whole configuration of one run. `peers`: name -> server, for roles that name one as their `peer`.
+
+    `is_stored`: it was read from a run directory, which may be somebody else's; copies are, too.
+    """
 
     scenario: ScenarioOptions = ScenarioOptions()
     algorithm: AlgorithmOptions = AlgorithmOptions()
@@ -228,3 +230,15 @@ class Config(Options):
     train: TrainOptions = TrainOptions()
     trace: TraceOptions = TraceOptions()
     run_dir: Annotated[str, Field(min_length=1)] = "runs/latest"
+    _is_stored: bool = PrivateAttr(default=False)
+
+    @property
+    def is_stored(self) -> bool:
+        """See the class."""
+        return self._is_stored
+
+    def as_stored(self) -> Self:
+        """A copy with `is_stored`."""
+        copy = self.model_copy()
+        copy._is_stored = True
+        return copy

@@ -2,7 +2,7 @@
 
 import shlex
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,6 +10,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from mas.config.access import accesses_of
 from mas.config.trust import remember
 from mas.core.blocking import run_blocking
 from mas.core.errors import ConfigError, RunDirectoryError
@@ -181,6 +182,8 @@ def print_response(
     if any(word.lstrip("+").startswith(("run_dir=", "algorithm.opponents")) for word in overrides):
         raise ConfigError("run_dir and algorithm.opponents are said by --out and --to: leave them out")
     config, console = response_config(to, game, overrides), Console()
+    with suppress(OSError):  # the answer's run begins with adapters that the command line named
+        remember([one for one in accesses_of(config) if one.kind == "start"])
     found = respond(
         to,
         config,

@@ -5,16 +5,12 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-from pydantic import ValidationError
-
-from mas.config.servers import ServerOptions
+from mas.config.sources import chat_options
 from mas.core.engine import Engine, Request, Sampling
-from mas.core.errors import ConfigError
 from mas.league.match import Chance
 from mas.scenarios.bridges.words import LONGEST_ACTION
 from mas.serving.remote_chat import ChatEngine
 
-_SOURCE = re.compile(r"openai:(?P<model>.+)@(?P<url>https?://[^#\s]+)(?:#(?P<key>\w+))?")
 _MOVE = re.compile(r"^[\s*`>]*MOVE[\s:*`]+(?P<move>.+?)[\s*`]*$", re.MULTILINE)
 _TOLD = (
     "You play a game against somebody, in the seat that you are told. You see what it knows and its legal moves. "
@@ -71,18 +67,3 @@ async def open_chat(source: str) -> AsyncIterator[ChatPlayer]:
         yield ChatPlayer(engine)
     finally:
         await engine.close()
-
-
-def chat_options(source: str) -> ServerOptions:
-    """The server of a source. Asks nobody.
-
-    Raises:
-        ConfigError: it reads otherwise.
-    """
-    found = _SOURCE.fullmatch(source)
-    if found is None:
-        raise ConfigError(f"{source!r}: write openai:MODEL@URL, as openai:qwen@http://127.0.0.1:8000/v1")
-    try:
-        return ServerOptions(url=found["url"], model=found["model"], key_env=found["key"], api="chat")
-    except ValidationError as error:
-        raise ConfigError(f"{source!r}: {error.errors()[0]['msg'].removeprefix('Value error, ')}") from error

@@ -13,6 +13,7 @@ import msgspec
 from rich.console import Console
 
 from mas.config.options import Config
+from mas.config.sources import RunSource
 from mas.core.blocking import run_blocking
 from mas.core.errors import ConfigError
 from mas.core.scenario import Mixable
@@ -26,7 +27,6 @@ from mas.league.pairing import Fixture
 from mas.league.psro import Expected, Iteration, expected_of, psro
 from mas.league.respond import train_against
 from mas.league.runs import open_runs
-from mas.league.sources import RunSource
 from mas.league.tell import growth_line
 from mas.observe.atomic import write_text_atomic
 from mas.scenarios.attempts import configured_scenario

@@ -18,17 +18,18 @@ from random import Random
 
 from mas.config.opponents import SELF, OpponentsOptions
 from mas.config.options import Config
+from mas.config.sources import CHAT, RunSource, chat_options
 from mas.core.environment import Environment
 from mas.core.errors import ConfigError
 from mas.core.naming import did_you_mean
 from mas.core.scenario import Scenario
-from mas.league.chat import chat_options, open_chat
+from mas.league.chat import open_chat
 from mas.league.games import World, full_options
 from mas.league.match import Player, asked
 from mas.league.matchmaking import Distribution, draw, matched
 from mas.league.runs import LoadedRun, base_parts, game_id, load_run, seated
 from mas.league.scripted import AtRandom, Scripted, scripted
-from mas.league.sources import CHAT, RunSource, pinned
+from mas.league.sources import pinned
 from mas.league.store import Store
 from mas.league.stored import check_sources
 from mas.serving.model import BaseModel

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import msgspec
 
+from mas.config.sources import RunSource
 from mas.core.blocking import run_blocking
 from mas.core.errors import ConfigError
 from mas.core.seeds import derive_seed, digest
@@ -17,7 +18,7 @@ from mas.league.games import open_world
 from mas.league.gate import Measure, Verdict, ancestors, best_of, judge
 from mas.league.playing import played
 from mas.league.records import Game, Member
-from mas.league.sources import RunSource, pinned
+from mas.league.sources import pinned
 from mas.league.store import Store
 from mas.league.tournament import Terms
 from mas.observe.atomic import write_directory_atomic

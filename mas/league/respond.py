@@ -10,9 +10,11 @@ from pathlib import Path
 
 from rich.console import Console
 
+from mas.config.access import PLAYS
 from mas.config.load import load_config, load_run_config
 from mas.config.opponents import OpponentsOptions
 from mas.config.options import Config
+from mas.config.sources import RunSource
 from mas.core.blocking import run_blocking
 from mas.core.errors import ConfigError
 from mas.graph.find import find_team
@@ -21,7 +23,7 @@ from mas.league.opponents import LeaguePool, open_pool
 from mas.league.playing import played
 from mas.league.response import ANSWER, TARGET, Response, response_of
 from mas.league.runs import game_id
-from mas.league.sources import RunSource, pinned
+from mas.league.sources import pinned
 from mas.league.store import Store
 from mas.league.tournament import Terms
 from mas.scenarios.attempts import configured_scenario
@@ -131,7 +133,7 @@ def response_config(source: str, game: str, overrides: Sequence[str]) -> Config:
         return load_config([*chosen, *usual, *overrides])
     stored = load_run_config(run.path, uses=())
     more = _GROUPS if stored.algorithm.advantage.baseline == "running" else ()
-    config = load_run_config(run.path, [*_ITS_OWN, *more, *overrides])
+    config = load_run_config(run.path, [*_ITS_OWN, *more, *overrides], uses=(*PLAYS, "start"))
     if game not in ("", known := game_id(config.scenario)):
         raise ConfigError(f"--game {game}: run {run.path} plays {known}; leave --game out")
     return config

@@ -8,8 +8,10 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from mas.config.access import PLAYS
 from mas.config.load import leaves, load_run_config
 from mas.config.options import Config, ScenarioOptions
+from mas.config.sources import RunSource
 from mas.core.errors import ConfigError
 from mas.core.messages import Payload
 from mas.core.scenario import Scenario
@@ -18,7 +20,6 @@ from mas.core.team import TeamSpec
 from mas.graph.find import find_team
 from mas.league.games import GAME, SEVERAL, World, full_options, translated
 from mas.league.match import Chance
-from mas.league.sources import RunSource
 from mas.runtime.flow import Flow
 from mas.runtime.play import play_turn, seat_actions
 from mas.runtime.point import Point, look, silent_agents
@@ -170,7 +171,8 @@ def load_run(source: RunSource, world: World) -> LoadedRun:
     Raises:
         RunDirectoryError: no such run. ConfigError: it plays another game, or not every seat of it.
     """
-    config = load_run_config(source.path)
+    uses = (*PLAYS, "start") if source.step == 0 else PLAYS
+    config = load_run_config(source.path, uses=uses)
     scenario = configured_scenario(config)
     spec, wanted = scenario.environment().spec, world.open().spec
     is_played = set(wanted.name.split(SEVERAL)) <= set(spec.name.split(SEVERAL))

@@ -1,49 +1,13 @@
 """How players are asked for, and opened: `random`, `cfr:500`, `run:DIR@STEP`, `greedy:DIR`, `openai:MODEL@URL`."""
 
-import re
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
-from mas.core.errors import ConfigError
+from mas.config.sources import CHAT, RUNS, RunSource
 from mas.league.games import World
 from mas.league.match import Player
 from mas.league.scripted import KINDS, scripted
-
-CHAT = "openai:"
-"""What sources begin with that are models of a server."""
-RUNS = ("run", "greedy")
-"""Sources that are runs; the second plays the likeliest instead of drawing as it was trained."""
-_STEP = re.compile(r"(?P<path>.+)@(?P<step>\d+)")
-
-
-@dataclass(frozen=True, slots=True)
-class RunSource:
-    """`run:DIR@STEP`; `step` None: the latest, 0: the team as its training began; `is_greedy`: `greedy:` instead."""
-
-    path: Path
-    step: int | None = None
-    is_greedy: bool = False
-
-    @classmethod
-    def parse(cls, source: str) -> "RunSource | None":
-        """None: a source of another kind.
-
-        Raises:
-            ConfigError: no directory is named.
-        """
-        kind, _, rest = source.partition(":")
-        if kind not in RUNS:
-            return None
-        if not rest:
-            raise ConfigError(f"{source!r}: write {kind}:DIR or {kind}:DIR@STEP, as {kind}:runs/kuhn@20")
-        found = _STEP.fullmatch(rest)
-        path, step = (found["path"], int(found["step"])) if found else (rest, None)
-        return cls(Path(path), step, kind == "greedy")
-
-    def __str__(self) -> str:
-        return f"{RUNS[self.is_greedy]}:{self.path}" + ("" if self.step is None else f"@{self.step}")
 
 
 def pinned(sources: Mapping[str, str]) -> dict[str, str]:

@@ -4,10 +4,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from mas.config.access import Access, is_inside, server_access
+from mas.config.access import Access, player_accesses
 from mas.config.trust import check_accesses
 from mas.core.errors import ConfigError
-from mas.league.sources import CHAT, RunSource
 
 
 def check_sources(players: Mapping[str, str], league: str) -> None:
@@ -31,16 +30,8 @@ def accesses_of_player(name: str, source: str, league: str) -> list[Access]:
     Raises:
         ConfigError: a source that cannot be read.
     """
-    where, run = f"player {name}", RunSource.parse(source)
-    if run is not None:
-        kept = None if "://" in league else members_beside(league)
-        is_kept = is_inside(run.path, kept)
-        return [] if is_kept else [Access("file", f"play with the run {run.path.resolve()}", where, {})]
-    if not source.startswith(CHAT):
-        return []
-    from mas.league.chat import chat_options
-
-    return [replace(server_access(chat_options(source), where), named_by={})]
+    kept = None if "://" in league else members_beside(league)
+    return [replace(one, named_by={}) for one in player_accesses(source, f"player {name}", kept)]
 
 
 def members_beside(league: str) -> Path:

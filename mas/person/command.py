@@ -11,6 +11,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from mas.config.access import PLAYS
 from mas.config.load import load_config, load_run_config
 from mas.config.options import Config
 from mas.config.peers import check_peers
@@ -115,7 +116,7 @@ def _configured(asked: Asked) -> tuple[Config, Scenario]:
     else:
         if asked.size is not None:
             raise ConfigError(f"--size {asked.size}: run {asked.run_dir} keeps the size that it was trained at")
-        config = load_run_config(asked.run_dir, asked.words)
+        config = load_run_config(asked.run_dir, asked.words, uses=PLAYS)
         trained = f"{config.scenario.name}/{config.algorithm.team}"
         if config.scenario.name != name or (team and team != config.algorithm.team):
             raise ConfigError(f"run {asked.run_dir} trained {trained}, not {asked.name}")

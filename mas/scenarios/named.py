@@ -2,7 +2,9 @@
 
 from pathlib import Path
 
+from mas.config.access import class_access
 from mas.config.load import load_config
+from mas.config.trust import check_accesses
 from mas.core.team import TeamSpec
 from mas.graph.find import find_team
 from mas.graph.load import load_team
@@ -14,9 +16,13 @@ def named_team(name: str) -> TeamSpec:
 
     Raises:
         ConfigError: no such scenario or team. GraphError: the file cannot be read as a team.
+        TrustError: the file names classes that the user has not allowed; whoever imports one runs its code.
     """
     path = Path(name)
     if path.suffix in (".yaml", ".yml") or path.is_file():
-        return load_team(path)
+        spec = load_team(path)
+        types = {name: role.type for name, role in spec.roles.items() if ":" in role.type}
+        check_accesses([class_access(one, f"roles.{name}.type") for name, one in types.items()], f"team file {path}")
+        return spec
     scenario, _, team = name.partition("/")
     return find_team(build_scenario(load_config([f"scenario.name={scenario}"]).scenario), team or "team")

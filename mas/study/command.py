@@ -9,6 +9,7 @@ from rich.console import Console
 
 from mas.core.errors import ConfigError, RunDirectoryError
 from mas.observe.atomic import write_text_atomic
+from mas.observe.trust_option import Trust
 from mas.study.ablation import ABLATION, ablation
 from mas.study.options import StudyOptions, load_study
 
@@ -32,6 +33,7 @@ def curves(
         str, typer.Option(help="what is drawn: a name of metrics.jsonl with / between its parts")
     ] = "eval/greedy/success",
     columns: Annotated[int, typer.Option(min=1, help="panels side by side at most")] = _COLUMNS,
+    trust: Trust = False,
 ) -> None:
     """Draw what runs learned: a panel per scenario, a line per team, with its seeds."""
     from mas.observe.curves_svg import curves_svg

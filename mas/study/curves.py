@@ -11,13 +11,14 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from mas.config.access import is_inside
 from mas.config.idle import why_idle
 from mas.config.load import leaves, load_run_config
 from mas.config.options import Config
+from mas.config.stored import read_stored
 from mas.core.errors import ConfigError, RunDirectoryError
 from mas.core.naming import did_you_mean
 from mas.core.seeds import digest
-from mas.graph.load import load_team
 from mas.observe.curves import joined_curve
 from mas.observe.metrics import read_metrics
 from mas.observe.report_records import Chart, Series
@@ -53,7 +54,7 @@ def read_run(path: Path) -> Run:
     Raises:
         RunDirectoryError: it is none, it has no metrics yet, or its files are damaged.
     """
-    config = load_run_config(path, uses=["file"])
+    config = load_run_config(path, uses=())
     lines = read_metrics(path / "metrics.jsonl")
     if not lines:
         raise RunDirectoryError(f"Run directory {path} holds no metrics yet. Train on: mas train run_dir={path}")
@@ -64,9 +65,9 @@ def read_run(path: Path) -> Run:
     }
     options = {key: settings.pop(key) for key in list(settings) if key.startswith("scenario.")}
     team = settings.pop(_TEAM, config.algorithm.team)
-    if team.endswith((".yaml", ".yml")):
+    if team.endswith((".yaml", ".yml")) and is_inside(team, path):  # another file is the user's, or anybody's
         settings["team"] = digest(Path(team).read_text(encoding="utf-8"))[:6]
-        team = load_team(team).name
+        team = str(read_stored(Path(team)).get("name", team))
     return Run(
         path=path,
         seed=config.train.seed,

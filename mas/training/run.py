@@ -157,7 +157,9 @@ def _refusals(run: RunDirectory) -> Iterator[None]:
 
 
 def _remember(config: Config, team: TeamSpec, console: Console) -> None:
-    """Let later commands use what this run was started with, without naming it again."""
+    """Let later commands use what this run was started with, without naming it again, if the user has named it."""
+    if config.is_stored:
+        return
     types = {role.type for role in team.roles.values() if ":" in role.type}
     try:
         remember([*accesses_of(config, Path(config.run_dir)), *(class_access(one, "a role") for one in sorted(types))])

@@ -1,13 +1,13 @@
 """What a run left behind: its adapters, or what its roles have learned as text."""
 
 import json
-import re
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
 
 from mas.config.load import load_run_config, overrides_of
 from mas.config.options import AlgorithmOptions
+from mas.config.sources import STEP
 from mas.config.trust import check_links
 from mas.core.errors import ConfigError, RunDirectoryError
 from mas.core.naming import did_you_mean
@@ -18,8 +18,6 @@ from mas.serving.weights import AdapterWeights
 from mas.training.checkpoint import checkpoint_steps, list_checkpoints, step_of, verify_checkpoint
 from mas.training.experience.library import Library
 from mas.training.libraries import FOLDER, read_libraries
-
-_STEP = re.compile(r"(?P<run>.+)@(?P<step>\d+)")
 
 
 def saved_adapters(run: Path, bank: AdapterBank, step: int | None = None) -> dict[str, AdapterWeights]:
@@ -56,6 +54,13 @@ def adapter_directories(run: Path, step: int | None = None) -> list[Path]:
     return found
 
 
+def start_directories(start: str) -> list[Path]:
+    """Where the adapters of `train.start` lie, by name: DIR or DIR@STEP. Errors as `saved_adapters`."""
+    found = STEP.fullmatch(start)
+    run, step = (Path(found["path"]), int(found["step"])) if found else (Path(start), None)
+    return adapter_directories(run, step)
+
+
 def started(fresh: Mapping[str, AdapterWeights], start: str, base: BaseModel) -> dict[str, AdapterWeights]:
     """Adapters that begin as those of another run.
 
@@ -66,9 +71,7 @@ def started(fresh: Mapping[str, AdapterWeights], start: str, base: BaseModel) ->
         ConfigError: the run has no adapter of a name, or one of another shape or base.
         RunDirectoryError, CheckpointError: as `saved_adapters`.
     """
-    found = _STEP.fullmatch(start)
-    run, step = (Path(found["run"]), int(found["step"])) if found else (Path(start), None)
-    paths = {path.name: path for path in adapter_directories(run, step)}
+    paths = {path.name: path for path in start_directories(start)}
     for name, mine in fresh.items():
         if name not in paths:
             raise ConfigError(f"train.start={start}: it has no adapter {name!r}. {did_you_mean(name, paths)}")
@@ -92,7 +95,7 @@ def started(fresh: Mapping[str, AdapterWeights], start: str, base: BaseModel) ->
 
 def pinned_start(start: str) -> str:
     """`train.start` with the step of the run's latest checkpoint, if it says none and there is one."""
-    steps = [] if _STEP.fullmatch(start) else checkpoint_steps(Path(start) / "checkpoints")
+    steps = [] if STEP.fullmatch(start) else checkpoint_steps(Path(start) / "checkpoints")
     return f"{start}@{steps[-1]}" if steps else start
 
 

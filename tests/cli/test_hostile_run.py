@@ -12,6 +12,9 @@ from typing import Any
 import pytest
 import yaml
 
+from mas.api import train
+from mas.config.load import load_config, load_run_config
+from mas.config.trust import trusted_path
 from mas.core.errors import ModelError, TrustError
 from mas.core.printable import printable
 from mas.league.records import Member
@@ -67,6 +70,8 @@ COMMANDS = [
     ("play", "relay", "--run", "RUN", "--as", "solver"),
     ("league", "run", "--game", "two_player:kuhn_poker", "--player", "random", "--player", "x=run:RUN"),
     ("league", "respond", "--to", "run:RUN", "--out", "OUT"),
+    ("graph", "RUN/team.yaml", "--out", "OUT"),
+    ("broker", "RUN/team.yaml", "--dir", "OUT", "--write-only"),
     ("train", "scenario=two_player", "algorithm=spiral", "algorithm.opponents.players.x=run:RUN", "run_dir=OUT"),
 ]
 
@@ -78,7 +83,8 @@ def test_no_command_lets_it_reach_the_network_the_environment_or_code(
     monkeypatch.chdir(tmp_path)
     ran = mas(*(word.replace("RUN", str(evil)).replace("OUT", str(tmp_path / "out")) for word in words))
     assert ran.code == 2, ran
-    assert f"run directory {evil} wants to:" in ran.err
+    source = f"team file {evil}/team.yaml" if "RUN/team.yaml" in words else f"run directory {evil}"
+    assert f"{source} wants to:" in ran.err
     assert "import evil_module:Role" in ran.err
     assert "a-secret-of-the-user" not in ran.out + ran.err
     assert "evil_module" not in sys.modules
@@ -90,14 +96,53 @@ def test_no_command_lets_it_reach_the_network_the_environment_or_code(
 
 def test_what_only_reads_numbers_works_and_says_the_stored_text(mas: Mas, evil: Path, tmp_path: Path) -> None:
     (evil / "metrics.jsonl").write_text('{"step": 0, "eval": {"greedy": {"success": 0.5}}}\n')
-    ran = mas("curves", str(evil), "--out", str(tmp_path / "curves.svg"))
-    assert (ran.code, "evil_module" in sys.modules) == (0, False), ran
+    words = ("curves", str(evil), "--out", str(tmp_path / "curves.svg"))
+    assert (mas(*words).code, "evil_module" in sys.modules) == (0, False)
+    assert ">evil</text>" in (tmp_path / "curves.svg").read_text(), "the name of the team"
+    (evil / "team.yaml").unlink()
+    (tmp_path / "private.yaml").write_text("name: private\n")
+    config = {"algorithm": {"team": str(tmp_path / "private.yaml")}, "train": {"start": "/srv"}}
+    (evil / "config.yaml").write_text(yaml.safe_dump(config | {"scenario": {"options": {"path": "/etc/passwd"}}}))
+    assert mas(*words).code == 0, "it reads none of them"
+    assert ">private</text>" not in (tmp_path / "curves.svg").read_text()
+    (evil / "spans.jsonl").symlink_to(tmp_path / "private.yaml")
+    assert "in place of spans.jsonl" in mas(*words).err
+    assert mas(*words, "--trust").code == 0
+
+
+@pytest.mark.parametrize(
+    "words", [("graph", "TEAM", "--out", "OUT"), ("broker", "TEAM", "--dir", "OUT", "--write-only")]
+)
+def test_a_team_with_a_class_is_read_once_the_class_is_allowed(
+    mas: Mas, evil: Path, tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    team = tmp_path / "mine.yaml"
+    team.write_text((evil / "team.yaml").read_text().replace("evil_module:Role", "mas.scenarios.debate.role:Missing"))
+    given = [word.replace("TEAM", str(team)).replace("OUT", str(tmp_path / "out")) for word in words]
+    assert "wants to:" in mas(*given).err
+    assert "wants to:" not in mas(*given, "--trust").err
 
 
 def test_trust_allows_it_for_one_command_alone(mas: Mas, evil: Path) -> None:
     (evil / "evil_module.py").write_text("")
     assert "has no class 'Role'" in mas("report", str(evil), "--trust").err
     assert "wants to:" in mas("report", str(evil)).err
+
+
+@pytest.mark.parametrize("is_stored", [False, True])
+def test_training_remembers_what_the_user_named_and_nothing_of_a_stored_run(
+    tmp_path: Path, base_for: Any, monkeypatch: Any, is_stored: bool
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "settings"))
+    words = [f"model.path={base_for('relay').name}", "model.lora.rank=4", "train.steps=0", "train.eval_tasks=1"]
+    words.append(f"run_dir={tmp_path / 'mine'}")
+    config = load_config(["scenario=relay", *words])
+    if is_stored:
+        (tmp_path / "theirs").mkdir()
+        (tmp_path / "theirs" / "config.yaml").write_text(yaml.safe_dump(config.model_dump(mode="json")))
+        config = load_run_config(tmp_path / "theirs", words)
+    train(config)
+    assert trusted_path().exists() is not is_stored
 
 
 @pytest.mark.parametrize("command", ["eval", "report", "timeline"])

@@ -1,6 +1,8 @@
 """What a run directory from somebody else can reach: nothing that the user has not named."""
 
+import json
 import os
+import shlex
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,7 @@ from mas.config.literal import literal
 from mas.config.load import load_config, load_run_config, overrides_of
 from mas.config.options import Config
 from mas.config.stored import MOST_BYTES
-from mas.config.trust import check_links, remember, trusted_path, trusting
+from mas.config.trust import check_accesses, check_links, remember, trusted_path, trusting
 from mas.core.errors import ConfigError, RunDirectoryError, TrustError
 
 SECRET = "a-secret-of-the-user"
@@ -42,6 +44,12 @@ TEAM: dict[str, Any] = {
     "edges": ["start -> solver", "solver -> done"],
     "output": "solver",
 }
+
+
+def opponents(**options: object) -> dict[str, Any]:
+    return {"algorithm": {"opponents": options}}
+
+
 OPENAI = {"engine": {"name": "openai", "remote": {"url": EVIL, "key_env": "MAS_TEST_SECRET", "api": "chat"}}}
 
 
@@ -49,7 +57,13 @@ OPENAI = {"engine": {"name": "openai", "remote": {"url": EVIL, "key_env": "MAS_T
 def test_stored_text_is_never_interpolated(tmp_path: Path, text: str) -> None:
     run = run_with(tmp_path / "run", {"scenario": {"name": "relay"}, "run_dir": text, "algorithm": {"name": text}})
     config = load_run_config(run, ["train.eval_tasks=5"])
-    assert (config.run_dir, config.algorithm.name, config.train.eval_tasks) == (text, text, 5)
+    assert (config.algorithm.name, config.train.eval_tasks) == (text, 5)
+
+
+def test_a_run_is_where_it_was_found_and_not_where_it_says(tmp_path: Path) -> None:
+    run = run_with(tmp_path / "run", {"run_dir": str(tmp_path / "elsewhere")})
+    assert load_run_config(run).run_dir == str(run)
+    assert load_run_config(run, ["run_dir=mine"]).run_dir == "mine"
 
 
 @pytest.mark.parametrize("text", ["${oc.env:MAS_TEST_SECRET}", "\\${a}", "a\\\\${b}'", "it's\\", "$", "\\$ b\\"])
@@ -79,6 +93,12 @@ def test_an_override_may_read_the_environment_and_cannot_read_stored_values(tmp_
         ({"peers": {"helper": {"url": EVIL, "api": "completions", "tokenizer": "x/y"}}}, "load the tokenizer x/y"),
         ({"model": {"path": "somebody/model"}}, "load the model somebody/model   (model.path)"),
         ({"model": {"path": "/etc"}}, "load the model /etc"),
+        ({"model": {"path": "smollm2"}}, "load the model smollm2   (model.path)"),
+        ({"train": {"start": "/srv/run@3"}}, "begin with the adapters of /srv/run   (train.start)"),
+        (opponents(players={"a": f"openai:m@{EVIL}#PATH"}), f"{EVIL} with the key in the environment variable PATH"),
+        (opponents(players={"a": "run:/srv/run@3"}), "play with the run /srv/run   (algorithm.opponents.players.a)"),
+        (opponents(league="/srv/league.db"), "play with the members of /srv/league.db   (algorithm.opponents.league)"),
+        (opponents(league="postgresql://evil/x"), "play with the members of postgresql://evil/x"),
         (
             {"engine": {"name": "vllm", "vllm": {"gguf": {"a": 1}}}},
             'start vLLM with {"gguf": {"a": 1}}',
@@ -121,6 +141,7 @@ def test_values_that_the_command_line_names_are_used(tmp_path: Path) -> None:
     for part in named:  # the other half would still be the run's
         with pytest.raises(TrustError, match=r"\(engine.remote\)"):
             load_run_config(run, [part])
+    assert load_run_config(run, [f"engine.remote.url={EVIL}/", named[1]]).engine.remote.url == EVIL
     run_with(run, {"model": {"path": "x/y"}})
     assert load_run_config(run, ["model.path=z/w"]).model.path == "z/w"
 
@@ -128,7 +149,87 @@ def test_values_that_the_command_line_names_are_used(tmp_path: Path) -> None:
 def test_the_error_says_the_overrides_that_allow_it(tmp_path: Path) -> None:
     with pytest.raises(TrustError) as refused:
         load_run_config(run_with(tmp_path / "run", OPENAI))
-    assert f"(engine.remote.url='{EVIL}' engine.remote.key_env=MAS_TEST_SECRET)" in str(refused.value)
+    assert f"(engine.remote.url={EVIL} engine.remote.key_env=MAS_TEST_SECRET)" in str(refused.value)
+
+
+PEER = {"peers": {"helper": {"url": EVIL, "key_env": "MAS_TEST_SECRET"}}}
+VLLM = {"engine": {"name": "vllm", "vllm": {"worker_cls": "evil.Worker"}}}
+PATHS = {"scenario": {"name": "questions", "options": {"files": ["/etc/passwd"]}}}
+
+
+@pytest.mark.parametrize(
+    ("config", "override"),
+    [(PEER, "peers={}"), (OPENAI, "engine.remote={}"), (VLLM, "engine.vllm={}"), (PATHS, "scenario.options={}")],
+)
+def test_an_empty_mapping_takes_the_place_of_what_is_stored(
+    tmp_path: Path, config: dict[str, Any], override: str
+) -> None:
+    found = load_run_config(run_with(tmp_path / "run", config), [override])
+    assert accesses_of(found, tmp_path / "run") == []
+
+
+@pytest.mark.parametrize("named", [{}, {"url": EVIL}, {"url": EVIL, "key_env": "OTHER"}, {"url": EVIL, "key_env": {}}])
+def test_an_access_is_named_by_each_of_its_values_and_not_by_a_key_above_them(named: dict[str, Any]) -> None:
+    wanted = accesses_of(Config.model_validate(PEER))
+    both = {"url": EVIL, "key_env": "MAS_TEST_SECRET"}
+    check_accesses(wanted, "a run", {"peers": {"helper": both}})
+    check_accesses(wanted, "a run", {f"peers.helper.{key}": value for key, value in both.items()})
+    for said in ({"peers": {"helper": named}}, {"peers.helper": named}):
+        with pytest.raises(TrustError):
+            check_accesses(wanted, "a run", said)
+
+
+def test_values_inside_of_lists_and_mappings_are_named_by_the_whole(tmp_path: Path) -> None:
+    run = run_with(tmp_path / "run", PATHS)
+    for override in ("scenario.options.files=['/etc/passwd']", "scenario.options.files.0='/etc/passwd'"):
+        assert load_run_config(run, [override]).scenario.options == {"files": ["/etc/passwd"]}
+    with pytest.raises(TrustError):
+        load_run_config(run, ["scenario.options.other=1"])
+    run_with(run, VLLM)
+    assert load_run_config(run, ["engine.vllm={worker_cls: evil.Worker}"]).engine.vllm
+    with pytest.raises(TrustError):
+        load_run_config(run, ["engine.vllm.max_num_seqs=4"])
+
+
+@pytest.mark.parametrize("path", ["$(touch x)/y';id;'", "a b/c", "x;id/y"])
+def test_the_overrides_that_the_error_says_can_be_given_to_a_shell(tmp_path: Path, path: str) -> None:
+    run = run_with(tmp_path / "run", {"model": {"path": path}})
+    with pytest.raises(TrustError) as refused:
+        load_run_config(run)
+    said = str(refused.value).partition("command line (")[2].partition("), add --trust")[0]
+    assert load_run_config(run, shlex.split(said)).model.path == path
+
+
+def test_what_is_stored_makes_no_lines_of_the_error_and_steers_no_terminal(tmp_path: Path) -> None:
+    peer = {"url": "https://evil.example/v1"}
+    config = {"peers": {"\x1b[2Jy\n  import mine": peer, "x; id #": {**peer}}, "model": {"path": "a\nb\u202e"}}
+    with pytest.raises(TrustError) as refused:
+        load_run_config(run_with(tmp_path / "run", config))
+    lines = str(refused.value).splitlines()
+    assert len(lines) == 5
+    assert all(line.isprintable() for line in lines)
+    assert r"(peers.\x1b[2Jy\n  import mine)" in lines[1]
+    assert "'peers.x; id #.url=https://evil.example/v1'" in lines[-1]
+
+
+@pytest.mark.parametrize("config", [{"train": {"start": "a\0b"}}, opponents(players={"a": "run:a\0b"})])
+def test_a_path_with_a_zero_byte_is_refused_as_others(tmp_path: Path, config: dict[str, Any]) -> None:
+    run = run_with(tmp_path / "run", {})
+    (run / "config.yaml").write_text(json.dumps(config))
+    with pytest.raises(TrustError, match="u0000"):
+        load_run_config(run)
+
+
+def test_nothing_is_remembered_while_all_is_trusted() -> None:
+    with trusting():
+        remember(accesses_of(Config.model_validate(OPENAI)))
+    assert not trusted_path().exists()
+
+
+def test_a_copy_of_a_stored_configuration_is_stored(tmp_path: Path) -> None:
+    stored = load_run_config(run_with(tmp_path / "run", {}))
+    assert stored.model_copy(update={"run_dir": "mine"}).is_stored
+    assert not load_config([]).is_stored
 
 
 def test_what_the_user_trained_with_is_trusted_later_and_nothing_near_it(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 
 from mas.cli import app
 from mas.config.load import load_run_config
+from mas.config.sources import RunSource
 from mas.core.errors import ConfigError, EngineError, EnvironmentFault, RunDirectoryError
 from mas.core.scenario import Mixable
 from mas.league import growth
@@ -27,7 +28,6 @@ from mas.league.match import play
 from mas.league.maximin import Mix
 from mas.league.pairing import Fixture
 from mas.league.runs import open_runs
-from mas.league.sources import RunSource
 from mas.runtime.team import TeamRuntime
 from mas.training.exact import exact_measures
 

@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 from mas.cli import app
 from mas.config.load import load_config
 from mas.config.options import ScenarioOptions
+from mas.config.sources import RunSource
 from mas.core.environment import Task
 from mas.core.errors import ConfigError, RunDirectoryError
 from mas.league import runs
@@ -21,7 +22,7 @@ from mas.league.pairing import Fixture
 from mas.league.records import Game
 from mas.league.runs import TeamPlayer, open_runs
 from mas.league.scripted import AtRandom, scripted
-from mas.league.sources import RunSource, open_players, pinned
+from mas.league.sources import open_players, pinned
 from mas.league.store import Store
 from mas.league.tournament import Terms, run_tournament
 from mas.runtime.team import TeamRuntime

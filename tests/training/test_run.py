@@ -136,7 +136,7 @@ def test_the_report_of_a_run_shows_the_world_and_reproduces_it_in_a_new_director
     assert report.roles == {"planner": "planner", "executor": "executor"}
     again = load_config(shlex.split(report.command)[2:])
     assert again.run_dir == f"{uninterrupted}-again"
-    assert again.model_copy(update={"run_dir": config.run_dir}) == config
+    assert again.model_copy(update={"run_dir": config.run_dir}).as_stored() == config
 
 
 def test_exported_adapters_are_those_of_the_last_checkpoint(uninterrupted: Path) -> None:
