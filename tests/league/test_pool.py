@@ -213,6 +213,8 @@ def test_an_empty_league_says_what_to_do(tmp_path: Path) -> None:
         mas("members", "--league", tmp_path / "x.db")
     with pytest.raises(MasError, match="--game is needed: random plays any"):
         mas("enter", "random", "--league", tmp_path / "x.db")
+    assert not (tmp_path / "x.db").exists()
+    Store.open(tmp_path / "x.db").close()
     with pytest.raises(MasError, match="has no members"):
         mas("forgetting", "--league", tmp_path / "x.db")
     with pytest.raises(MasError, match="--game says what is played"):
