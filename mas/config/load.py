@@ -45,7 +45,7 @@ def presets(group: str) -> list[str]:
 
 
 def instead_of(algorithm: str) -> str:
-    """What to write instead of an algorithm that there is none of: what it is called now, else the nearest names."""
+    """A hint for an unknown algorithm: its present name if it was renamed, else the nearest names."""
     if algorithm in FORMER:
         return f"{algorithm!r} is now called {FORMER[algorithm]!r}."
     return did_you_mean(algorithm, presets("algorithm"))

@@ -218,7 +218,7 @@ class TraceOptions(Options):
 class Config(Options):
     """The whole configuration of one run. `peers`: name -> server, for roles that name one as their `peer`.
 
-    `is_stored`: it was read from a run directory, which may be somebody else's; copies are, too.
+    `is_stored`: it was read from a run directory, so it may come from another person; copies keep this.
     """
 
     scenario: ScenarioOptions = ScenarioOptions()

@@ -30,7 +30,7 @@ def drains_on_interrupt(runtime: TeamRuntime) -> Iterator[None]:
 
     try:
         loop.add_signal_handler(signal.SIGINT, on_interrupt)
-    except (NotImplementedError, RuntimeError):
+    except (NotImplementedError, RuntimeError):  # on Windows; outside the main thread
         yield
         return
     try:

