@@ -263,3 +263,23 @@ def test_the_average_of_the_dynamics_is_returned() -> None:
     first = np.array([[2.0, 0.0], [0.0, 1.0]])
     found = projected_replicator(lambda _, y: first @ y, lambda _, x: -first.T @ x, (2, 2), dt=1e-2, iterations=20_000)
     assert list(found.first) == pytest.approx([1 / 3, 2 / 3], abs=0.02)
+
+
+def test_a_replicator_step_measures_worth_from_the_mix_s_mean() -> None:
+    # Mean 2: 0.5 + 0.1 x 0.5 x (3 - 2). Without the mean it would be 0.65 and 0.55, 0.5417 after rounding to sum 1.
+    found = replicator_step(np.array([0.5, 0.5]), np.array([3.0, 1.0]), 0.1, 1e-6)
+    assert list(found) == pytest.approx([0.55, 0.45], abs=1e-12)
+
+
+def test_both_sides_take_a_replicator_step_from_the_same_mixes() -> None:
+    # Two steps of matching pennies with a bias, both sides from the mixes before: the first step from (1/2, 1/2) both.
+    first = np.array([[2.0, 0.0], [0.0, 1.0]])
+    found = projected_replicator(
+        lambda _, y: first @ y, lambda _, x: -first.T @ x, (2, 2), dt=0.1, iterations=2, skip=1
+    )
+    x, y = np.array([0.5, 0.5]), np.array([0.5, 0.5])
+    for _ in range(2):
+        ours, theirs = first @ y, -first.T @ x
+        x, y = x + 0.1 * x * (ours - x @ ours), y + 0.1 * y * (theirs - y @ theirs)
+    assert list(found.first) == pytest.approx(list(x), abs=1e-12)
+    assert list(found.second) == pytest.approx(list(y), abs=1e-12)

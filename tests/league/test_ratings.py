@@ -73,3 +73,16 @@ def test_the_test_of_circles_by_hand() -> None:
 def test_games_and_payoffs_have_to_be_as_many() -> None:
     with pytest.raises(ConfigError, match="a game of 2 players with 1 payoffs"):
         payoff_matrix(["a"], [(("a", "b"), (1.0,))])
+
+
+def test_of_three_seats_each_is_rated_by_its_own_place() -> None:
+    names, got = ("best", "middle", "last"), (5.0, 1.0, -2.0)
+    found = rate(names, [(names, got)] * 4)
+    assert found["best"].mu > found["middle"].mu > found["last"].mu
+    # Seats do not matter, nor does by how much one got more.
+    turned = rate(names, [(("last", "best", "middle"), (0.0, 9.0, 8.5))] * 4)
+    assert {name: rating.mu for name, rating in turned.items()} == pytest.approx(
+        {name: rating.mu for name, rating in found.items()}
+    )
+    shared = rate(names, [(names, (5.0, -2.0, -2.0))] * 4)
+    assert shared["middle"].mu == pytest.approx(shared["last"].mu)

@@ -325,3 +325,70 @@ def test_components_weigh_rows_and_not_their_tokens() -> None:
         for k, (x, y, length) in enumerate([(1.0, 1.0, 2), (0.0, 1.0, 4), (1.0, 0.0, 40), (0.0, 1.0, 2)])
     ]
     assert advantages(turns, {"components": True}) == near(BASELINES["gdpo_sum_then_whiten"])
+
+
+def test_a_discount_takes_nothing_off_what_a_turn_loses() -> None:
+    turns = [
+        make_turn(group="q", trajectory="t", turn=number, id=f"{number}", rewards={"team.right": 1.0})
+        for number in range(2)
+    ]
+    # The first of two turns: 1 x 0.5 - 0.25 and not (1 - 0.25) x 0.5; the last one: 1 - 0.25.
+    plain = AdvantageOptions(baseline="none", scale="none")
+    found = turn_advantages(turns, RewardOptions(discount=0.5), plain, Known(penalties=[0.25, 0.25]))
+    assert found == pytest.approx([0.25, 0.75])
+
+
+@pytest.mark.parametrize("key", ["group", "state", "index"])
+def test_step_terms_of_two_agents_in_one_state_are_compared_apart(key: str) -> None:
+    def of(agent: str, size: float) -> list[Turn]:
+        return [
+            make_turn(
+                role=agent,
+                group=f"q/{agent}",
+                trajectory=f"{k}",
+                id=f"{agent}{k}",
+                state="same",
+                rewards={"team.right": 0.0},
+                paid={"own.form": k * size},
+            )
+            for k in range(2)
+        ]
+
+    options = {"scale": "none", "step": {"key": key, "value": "reward", "scale": "none"}}
+    # Each agent's own mean is taken off: 0.5 of the first, 50 of the second.
+    assert advantages(of("a", 1.0) + of("b", 100.0), options) == pytest.approx([-0.5, 0.5, -50.0, 50.0])
+
+
+def test_the_place_of_a_tool_is_that_of_its_first_call() -> None:
+    def episode(name: str, calls: Sequence[int], right: float) -> list[Turn]:
+        """Three turns of 10 tokens each, some of which call a tool."""
+        return [
+            make_turn(
+                group="q",
+                trajectory=name,
+                episode=name,
+                id=f"{name}{number}",
+                turn=number,
+                rewards={"team.right": right},
+                completion_ids=(7,) * 10,
+                tool_calls=int(number in calls),
+            )
+            for number in range(3)
+        ]
+
+    turns = episode("a", (0, 2), 1.0) + episode("b", (1,), 1.0) + episode("c", (), 0.0)
+    options = {"scale": "none", "early": {"delta": -0.3, "bound": 0.9}}
+    found = advantages(turns, options, Known(won={"a", "b"}))
+    # Rewards less 2/3. Places 0 and 10, mean 5; lengths 30: -0.3 x (0 - 5) / 30 = 0.05 for the first, -0.05 for the
+    # second, nothing for the one that lost. By the last call a would stand at 20 and lose 0.05.
+    assert found[::3] == pytest.approx([1 / 3 + 0.05, 1 / 3 - 0.05, -2 / 3])
+
+
+def test_workers_of_an_episode_without_a_word_of_the_planner_learn_nothing() -> None:
+    planned = walk("a", [1.0], agent="planner", role="planner") + walk("b", [0.0], agent="planner", role="planner")
+    workers = [
+        make_turn(group="q/worker", trajectory=name, episode=name, id=name, agent="worker", rewards={"own.x": paid})
+        for name, paid in (("a", 0.0), ("c", 3.0), ("d", -3.0))
+    ]
+    # By what workers were paid themselves the last two would have +-1.
+    assert advantages([*planned, *workers], {"inherit": "planner"}) == near([0.707106, -0.707106, 0.707106, 0.0, 0.0])

@@ -152,6 +152,13 @@ async def test_where_nothing_can_branch_the_rest_are_whole_episodes() -> None:
     assert all(turn.parent is None for turn in turns_of(episodes))
 
 
+async def test_a_turn_that_its_episode_ended_with_is_not_drawn_again_however_uncertain() -> None:
+    # `m.` and `w!` end their episodes; of the others `n` scores 1 - 1 and `a` 0.5.
+    uncertain = UNCERTAIN | {"m.": 9.0, "w!": 9.0}
+    turns = turns_of(await grown(GOLDEN, uncertain, chains=2, expand=1, penalty=1.0))
+    assert [path_of(turn, turns) for turn in turns] == [["n"], ["n", "a"], ["n", "a", "w!"], ["m."], ["n", "b."]]
+
+
 async def test_no_more_turns_are_played_than_the_horizon_has() -> None:
     def script(prompt: str, number: int) -> str:
         return "abc"[number % 3]

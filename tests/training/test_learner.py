@@ -211,3 +211,16 @@ def test_a_token_costs_the_weights_it_passes_and_a_pair_of_tokens_both_products_
 def test_the_optimiser_is_fused_as_the_options_say(base: BaseModel, fused: bool) -> None:
     learner = learner_of(base, LearnerOptions(fused=fused))
     assert {optimiser.defaults["fused"] for optimiser in learner.optimisers.values()} == {fused}
+
+
+def test_the_reference_keeps_the_share_ema_of_itself_and_follows_who_learns_alone(base: BaseModel) -> None:
+    learner = learner_of(base, kl=0.1, reference={"ema": 0.75})
+    before = copy_of(learner.references["planner"])
+    still = copy_of(learner.references["executor"])
+    learner.step(rows_of("planner"))
+    for mine, then, now in zip(
+        learner.references["planner"].parameters(), before, learner.adapters["planner"].parameters(), strict=True
+    ):
+        assert not torch.equal(then, now)
+        assert torch.allclose(mine, 0.75 * then + 0.25 * now, atol=1e-8)
+    assert is_same(learner.references["executor"], still)

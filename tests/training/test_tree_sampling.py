@@ -3,18 +3,22 @@
 from collections import Counter
 from collections.abc import AsyncIterator
 from itertools import pairwise
+from typing import Self
 
 import msgspec
 import pytest
 from conftest import BaseFor
-from parts import SKILLED, advantages_of, crew_of, groups_of, sample, turns_of
+from parts import SKILLED, advantages_of, crew_of, groups_of, runtime_of, sample, turns_of
+from words import SOLO, Free, UncertainEngine, WordWorld
 
 from mas.config.options import RewardOptions, SamplerOptions, ScenarioOptions
+from mas.core.environment import Task
 from mas.core.records import Episode
 from mas.core.reward import Move
 from mas.scenarios import build_scenario
 from mas.training.crew import Crew
 from mas.training.rewards import total_reward
+from mas.training.sampling.tree import TreeSampler
 
 K = 5
 TASKS = tuple(range(8))
@@ -214,3 +218,23 @@ async def test_commit_best_zero_commits_any(crew: Crew) -> None:
     episodes = await sample(crew.runtime, crew.scenario, TASKS, SamplerOptions(candidates=K, commit_best=0.0))
     places = Counter(turn.candidate for turn in turns_of(episodes) if turn.chosen)
     assert len(places) == K
+
+
+async def test_candidates_share_a_score_if_all_they_say_is_equal_and_not_its_beginning() -> None:
+    # `ab`, `a!` and `a.` begin equally; only `a!` wins. Two of each are drawn.
+    said = ("ab", "a!", "a.", "ab", "a!", "a.")
+    worlds = list[WordWorld]()
+
+    class Counted(WordWorld):
+        def clone(self) -> Self:
+            worlds.append(self)
+            return super().clone()
+
+    engine = UncertainEngine(lambda prompt, number: said[number] if prompt == "S>" else "z.", {})
+    async with runtime_of(SOLO, engine) as runtime:
+        sampler = TreeSampler(runtime, Free(), SamplerOptions(candidates=6, lookahead="turn"), RewardOptions())
+        (episode,) = await sampler.sample(Task(id="t", seed=0), Counted(), 0)
+    first = [turn for turn in episode.turns if turn.turn == 0]
+    assert [(turn.text, turn.rewards["team.won"]) for turn in first] == [(text, float(text == "a!")) for text in said]
+    assert [turn.text for turn in first if turn.chosen] == ["a!"]
+    assert len(worlds) == 3, "one clone for each different output"

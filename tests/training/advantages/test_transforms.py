@@ -137,3 +137,9 @@ def test_lists_of_different_lengths_are_refused() -> None:
         entropy_scaled([1.0], [1.0, 2.0])
     with pytest.raises(ValueError, match="1 advantages of trajectories but 2 trajectories with entropies"):
         modulated([1.0], [[1.0], [2.0]])
+
+
+def test_an_early_bonus_reads_no_place_and_no_length_of_an_answer_that_is_not_eligible() -> None:
+    # Places 10 and 30, lengths 100 and 300: 1 -+ 2 x 10 / 200. The long wrong answer would move the mean length to 400.
+    early, late, other = shaped([("q", 1.0, 10, 100), ("q", 1.0, 30, 300), ("q", -1.0, None, 800)])
+    assert (early, late, other) == near((1.1, 0.9, -1.0))
