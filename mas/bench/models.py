@@ -43,7 +43,7 @@ def write_adapters(base: BaseModel, adapters: Mapping[str, AdapterWeights], dire
     """A PEFT directory for each adapter, by name."""
     paths = {name: directory / name for name in adapters}
     for name, weights in adapters.items():
-        write_directory_atomic(paths[name], to_files(weights, base.name))
+        write_directory_atomic(paths[name], to_files(weights, base.origin))
     return paths
 
 

@@ -23,11 +23,17 @@ class _ServesModel(Protocol):
     model: str
 
 
+class _Named(Protocol):
+    @property
+    def name(self) -> str:
+        """A hub id or a directory."""
+
+
 @runtime_checkable
 class _HasBase(Protocol):
-    """An engine that holds a base: a hub id or a directory."""
+    """An engine that holds a base, and says where it comes from."""
 
-    base_name: str
+    origin: _Named
 
 
 class TracedEngine:
@@ -142,8 +148,8 @@ def model_name(engine: Engine) -> str | None:
         return engine.model
     if not isinstance(engine, _HasBase):
         return None
-    path = Path(engine.base_name)
-    return path.name if path.is_dir() else engine.base_name
+    path = Path(engine.origin.name)
+    return path.name if path.is_dir() else engine.origin.name
 
 
 def _joined(pieces: Sequence[Generation]) -> tuple[Generation, ...]:

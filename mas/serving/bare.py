@@ -23,7 +23,7 @@ def bare_version(base: BaseModel, files: VersionFiles) -> AdapterVersion:
     """
     weights = base.bank.create(base.options.lora.model_copy(update={"rank": 1}), 0)
     try:
-        path = files.write("base", to_files(weights, base.name))
+        path = files.write("base", to_files(weights, base.origin))
     except OSError as error:
         raise EngineError(f"the files of an adapter cannot be written: {error}") from error
     return AdapterVersion(AdapterRef("base", 0), _NUMBER, weights, path)

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from safetensors import SafetensorError
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig, PreTrainedModel
+from transformers.utils.hub import cached_file, extract_commit_hash
 from transformers.utils.logging import disable_progress_bar
 from transformers.utils.peft_utils import find_adapter_config_file
 
@@ -16,8 +17,9 @@ from mas.serving.attention import group_queries
 from mas.serving.check import Limits
 from mas.serving.lora import AdapterBank
 from mas.serving.norms import quicken_norms
+from mas.serving.origin import Origin
 from mas.serving.slots import Attention
-from mas.serving.smollm import smollm2
+from mas.serving.smollm import PUBLISHED, smollm2
 from mas.serving.tokenizer import HubTokenizer
 
 _NO_CODE = {"trust_remote_code": False}
@@ -48,9 +50,11 @@ class ModelText:
 
 @dataclass(frozen=True, slots=True)
 class BaseModel:
-    """A frozen base with its adapter bank. `name` is where it came from."""
+    """A frozen base with its adapter bank. `name` is what was loaded, a directory or a hub id; `origin` where others
+    find it."""
 
     name: str
+    origin: Origin
     model: PreTrainedModel
     bank: AdapterBank
     text: ModelText
@@ -99,6 +103,7 @@ def load_base(options: ModelOptions, path: str | Path | None = None) -> BaseMode
         _make_head_input_contiguous(model)
     return BaseModel(
         name=source,
+        origin=_origin(options, source),
         model=model,
         bank=AdapterBank(model, options.targets),
         text=text,
@@ -174,6 +179,15 @@ def _source(options: ModelOptions, path: str | Path | None) -> str:
     """What transformers loads: a directory or a hub id."""
     named = path or options.path
     return str(smollm2() if named == SMOLLM2 else named)
+
+
+def _origin(options: ModelOptions, source: str) -> Origin:
+    """Of a model that was loaded: its files are in the hub's cache, below their commit."""
+    if options.path == SMOLLM2:
+        return PUBLISHED
+    if Path(source).is_dir():
+        return Origin(source)
+    return Origin(source, extract_commit_hash(cached_file(source, "config.json", local_files_only=True), None))
 
 
 def _check_source(source: str) -> None:

@@ -1,4 +1,7 @@
-"""Adapters as PEFT directories: `adapter_config.json` and `adapter_model.safetensors`, readable by PEFT and vLLM."""
+"""Adapters as PEFT directories: `adapter_config.json` and `adapter_model.safetensors`, readable by PEFT and vLLM.
+
+The configuration names the base as others find it; what is exported has a `README.md` that says how to load it.
+"""
 
 import hashlib
 import json
@@ -12,6 +15,7 @@ import torch
 from mas.config.options import LoraOptions
 from mas.core.errors import CheckpointError
 from mas.serving.lora import AdapterBank
+from mas.serving.origin import Origin
 from mas.serving.weights import AdapterWeights
 
 _CONFIG, _TENSORS = "adapter_config.json", "adapter_model.safetensors"
@@ -20,12 +24,13 @@ _BEYOND = ("use_rslora", "use_dora", "rank_pattern", "alpha_pattern", "bias", "l
 """PEFT options that change the product; an adapter that uses one is refused, not served wrongly."""
 
 
-def to_files(weights: AdapterWeights, base_name: str) -> dict[str, bytes]:
+def to_files(weights: AdapterWeights, base: Origin) -> dict[str, bytes]:
     """File name -> content of a PEFT LoRA directory."""
     config = {
         "peft_type": "LORA",
         "task_type": "CAUSAL_LM",
-        "base_model_name_or_path": base_name,
+        "base_model_name_or_path": base.name,
+        "revision": base.revision,
         "r": weights.options.rank,
         "lora_alpha": weights.options.alpha,
         "lora_dropout": 0.0,
@@ -41,6 +46,21 @@ def to_files(weights: AdapterWeights, base_name: str) -> dict[str, bytes]:
         _CONFIG: json.dumps(config, indent=1, sort_keys=True).encode(),
         _TENSORS: safetensors.torch.save(tensors),
     }
+
+
+def exported_files(weights: AdapterWeights, base: Origin) -> dict[str, bytes]:
+    """The same with a `README.md` for people: the base, how its weights differ, how PEFT loads both."""
+    at = "" if base.revision is None else f", revision={json.dumps(base.revision)}"
+    lines = [
+        *("---", f"base_model: {json.dumps(base.name)}", "library_name: peft", "---", ""),
+        f"A LoRA adapter of rank {weights.options.rank} (alpha {weights.options.alpha:g}), trained with mas on",
+        f"`{base.name}`{'' if base.revision is None else f' at commit `{base.revision}`'}.",
+        *(["", base.note] if base.note else []),
+        *("", "```python", "from peft import PeftModel", "from transformers import AutoModelForCausalLM", ""),
+        f"base = AutoModelForCausalLM.from_pretrained({json.dumps(base.name)}{at})",
+        *('model = PeftModel.from_pretrained(base, "path/to/this/directory")', "```", ""),
+    ]
+    return to_files(weights, base) | {"README.md": "\n".join(lines).encode()}
 
 
 def digest_of(files: Mapping[str, bytes]) -> str:

@@ -9,6 +9,7 @@ from typing import Protocol
 from mas.core.engine import AdapterRef
 from mas.core.errors import EngineError, ModelError, NotServed
 from mas.serving.lora import AdapterBank
+from mas.serving.origin import Origin
 from mas.serving.weights import AdapterWeights
 
 TOLERANCE = {"float32": 1e-4, "bfloat16": 3e-2}
@@ -48,8 +49,8 @@ def check_version(bank: AdapterBank, version: AdapterVersion) -> None:
 class AdapterHost(Protocol):
     """What the store needs of an engine.
 
-    `reads_files`: versions are handed over as PEFT directories; `dtype`: what the model computes in; `base_name`:
-    where the base came from.
+    `reads_files`: versions are handed over as PEFT directories; `dtype`: what the model computes in; `origin`:
+    where the base comes from, which the files name.
     """
 
     @property
@@ -59,7 +60,7 @@ class AdapterHost(Protocol):
     def dtype(self) -> str: ...
 
     @property
-    def base_name(self) -> str: ...
+    def origin(self) -> Origin: ...
 
     async def load(self, version: AdapterVersion) -> None:
         """Make a version ready beside those that are."""

@@ -49,7 +49,7 @@ class RemoteVllmEngine:
         self.base = base
         self.tokenizer = base.tokenizer
         self.stop_ids = base.stop_ids
-        self.base_name = base.name
+        self.origin = base.origin
         self.dtype: str = base.options.dtype
         self.store = AdapterStore(self, files=shared)
         self._files = VersionFiles(shared)

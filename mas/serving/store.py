@@ -23,7 +23,7 @@ from mas.core.errors import EngineError, UnknownAdapter
 from mas.core.naming import did_you_mean
 from mas.observe.atomic import write_directory_atomic
 from mas.serving.lora import AdapterBank
-from mas.serving.peft_files import from_directory, to_files
+from mas.serving.peft_files import exported_files, from_directory, to_files
 from mas.serving.publication import AdapterHost, AdapterVersion, Probe, Publication, canary
 from mas.serving.version_files import VersionFiles
 from mas.serving.weights import AdapterWeights
@@ -229,7 +229,7 @@ class AdapterStore:
 
     def export(self, adapter: str, directory: Path) -> None:
         """Write `NAME` or `NAME@VERSION` as a PEFT directory; it must not exist."""
-        write_directory_atomic(directory, to_files(self.weights(adapter), self._host.base_name))
+        write_directory_atomic(directory, exported_files(self.weights(adapter), self._host.origin))
 
     async def import_(self, name: str, directory: Path, bank: AdapterBank) -> AdapterRef:
         """Publish a PEFT LoRA directory of any rank, scale and targets that fit the base.
@@ -253,7 +253,7 @@ class AdapterStore:
         if not self._host.reads_files:
             return AdapterVersion(ref, number, weights, None)
         try:
-            path = self._files.write(f"{ref.name}-{ref.version}-{number}", to_files(weights, self._host.base_name))
+            path = self._files.write(f"{ref.name}-{ref.version}-{number}", to_files(weights, self._host.origin))
         except OSError as error:
             raise EngineError(f"adapter {ref} cannot be written: {error}") from error
         return AdapterVersion(ref, number, weights, path)

@@ -46,7 +46,7 @@ class TransformersEngine:
         self.tokenizer = base.tokenizer
         self.stop_ids = base.stop_ids
         self.dtype = base.options.dtype
-        self.base_name = base.name
+        self.origin = base.origin
         self.store = AdapterStore(self)
         self.steps = 0
         self.longest_pause = 0

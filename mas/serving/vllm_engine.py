@@ -44,7 +44,7 @@ class VllmEngine:
         self.options = options
         self.tokenizer = base.tokenizer
         self.stop_ids = base.stop_ids
-        self.base_name = base.name
+        self.origin = base.origin
         self.dtype: str = base.options.dtype
         self.store = AdapterStore(self)
         self._files = VersionFiles()

@@ -48,7 +48,7 @@ class AgentsEngine(Elsewhere):
     ) -> None:
         super().__init__(base)
         self.dtype = base.options.dtype
-        self.base_name = base.name
+        self.origin = base.origin
         self.store = AdapterStore(self)
         self._bus, self._envelopes, self._principal = bus, envelopes, principal
         self._speakers, self._until_there = speakers, until_there
@@ -69,7 +69,7 @@ class AgentsEngine(Elsewhere):
         Raises:
             EngineError: no message can hold it.
         """
-        files = to_files(version.weights, self.base_name)
+        files = to_files(version.weights, self.origin)
         size = sum(len(content) for content in files.values())
         if size > self._max_bytes:
             raise EngineError(

@@ -87,12 +87,12 @@ def save_checkpoint(
 def _learner_files(learner: Learner) -> dict[str, bytes]:
     files = {}
     for name, weights in learner.adapters.items():
-        for file, content in to_files(weights, learner.base.name).items():
+        for file, content in to_files(weights, learner.base.origin).items():
             files[f"adapters/{name}/{file}"] = content
         state_of = optimiser_tensors(learner.optimisers[name], weights.parameters())
         files[f"optimisers/{name}.safetensors"] = safetensors.torch.save(state_of)
     for name, weights in learner.references.items():
-        for file, content in to_files(weights, learner.base.name).items():
+        for file, content in to_files(weights, learner.base.origin).items():
             files[f"references/{name}/{file}"] = content
     return files
 

@@ -29,7 +29,7 @@ from mas.observe.jsonl import JsonLines
 from mas.observe.metrics import MetricsLog
 from mas.observe.run_directory import RunDirectory
 from mas.serving.model import BaseModel, load_base
-from mas.serving.peft_files import to_files
+from mas.serving.peft_files import exported_files
 from mas.serving.smollm import smollm2
 from mas.training.checkpoint import checkpoint_steps, go_back, list_checkpoints
 from mas.training.compare import untrained
@@ -230,6 +230,6 @@ def _export(run: Path, outcome: Outcome, base: BaseModel | None) -> None:
     remove_leftovers(directory)
     for name, weights in outcome.adapters.items():
         assert base is not None
-        write_directory_atomic(directory / name, to_files(weights, base.name))
+        write_directory_atomic(directory / name, exported_files(weights, base.origin))
     for name, content in library_files(outcome.libraries).items():
         write_bytes_atomic(run / name, content)

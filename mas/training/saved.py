@@ -78,9 +78,9 @@ def started(fresh: Mapping[str, AdapterWeights], start: str, base: BaseModel) ->
         its = from_directory(paths[name], base.bank)
         config = json.loads((paths[name] / "adapter_config.json").read_text())
         made_for = str(config.get("base_model_name_or_path"))
-        if Path(made_for).name != Path(base.name).name:
+        if Path(made_for).name not in (Path(base.name).name, Path(base.origin.name).name):
             raise ConfigError(
-                f"train.start={start}: adapter {name!r} was trained on {made_for}, this base is {base.name}"
+                f"train.start={start}: adapter {name!r} was trained on {made_for}, this base is {base.origin.name}"
             )
         shapes = [(weights.options.rank, weights.options.alpha, sorted(weights.pairs)) for weights in (its, mine)]
         if shapes[0] != shapes[1]:

@@ -23,6 +23,7 @@ from mas.runtime.spans import TeamSpans
 from mas.runtime.team import TeamRuntime
 from mas.runtime.traced_engine import TracedEngine, model_name
 from mas.scenarios import build_scenario
+from mas.serving.origin import Origin
 from mas.testing.engine import EngineContract
 from mas.testing.scripted import Answer, ScriptedEngine
 
@@ -238,9 +239,9 @@ async def test_without_a_tracer_a_runtime_wraps_nothing() -> None:
 def test_a_model_is_named_as_its_server_or_its_base_is(tmp_path: Path) -> None:
     engine = ScriptedEngine(said)
     assert model_name(engine) is None
-    engine.base_name = "Qwen/Qwen3-0.6B"
+    engine.origin = Origin("Qwen/Qwen3-0.6B")
     assert model_name(engine) == "Qwen/Qwen3-0.6B"
-    engine.base_name = str(tmp_path)
+    engine.origin = Origin(str(tmp_path))
     assert model_name(engine) == tmp_path.name
     engine.model = "gpt"
     assert model_name(engine) == "gpt"

@@ -13,6 +13,7 @@ from loud import loud_adapter
 from mas.core.engine import AdapterRef, Request, Sampling
 from mas.core.errors import CheckpointError, EngineError, NotServed, UnknownAdapter
 from mas.serving.model import BaseModel
+from mas.serving.origin import Origin
 from mas.serving.peft_files import from_directory
 from mas.serving.publication import AdapterVersion, Probe
 from mas.serving.store import AdapterStore
@@ -26,7 +27,7 @@ class Host:
     """A host of files that scores by the first tensor of a version, and can be told to fail."""
 
     dtype = "float32"
-    base_name = "base"
+    origin = Origin("base")
 
     def __init__(self, *, reads_files: bool = True) -> None:
         self.reads_files = reads_files

@@ -38,7 +38,7 @@ class Trainer:
         self.asked: list[str] = []
 
     def publish(self, base: BaseModel, weights: AdapterWeights, version: int) -> PinnedAdapter:
-        files = to_files(weights, base.name)
+        files = to_files(weights, base.origin)
         self.files[digest_of(files)] = files
         return PinnedAdapter(AdapterRef("planner", version), digest_of(files))
 
@@ -114,8 +114,8 @@ async def test_a_version_that_was_dropped_is_fetched_again(base: BaseModel) -> N
 async def test_what_came_damaged_or_cannot_be_read_is_not_served(base: BaseModel) -> None:
     trainer, weights = Trainer(), loud_adapter(base, 1)
     damaged = trainer.publish(base, weights, 0)
-    trainer.files[damaged.digest] = to_files(loud_adapter(base, 2), base.name)
-    files = {name: content[:-8] for name, content in to_files(weights, base.name).items()}
+    trainer.files[damaged.digest] = to_files(loud_adapter(base, 2), base.origin)
+    files = {name: content[:-8] for name, content in to_files(weights, base.origin).items()}
     trainer.files[digest_of(files)] = files
     async with followed(base, trainer) as follower:
         with pytest.raises(EngineError, match="adapter planner@0 was not fetched as it was published: its digest"):
@@ -170,7 +170,7 @@ async def test_the_trainer_gives_out_what_is_published_and_nothing_else(base: Ba
 
 
 async def test_an_adapter_that_no_message_holds_is_an_error_at_once(base: BaseModel) -> None:
-    size = sum(len(content) for content in to_files(loud_adapter(base, 1), base.name).values())
+    size = sum(len(content) for content in to_files(loud_adapter(base, 1), base.origin).values())
     with pytest.raises(
         EngineError,
         match=rf"planner@7 has {size:,} bytes, and .* holds {size - 1:,}: give all processes the same --store",

@@ -21,6 +21,7 @@ from mas.core.errors import CheckpointError
 from mas.observe.atomic import write_directory_atomic
 from mas.serving.forward import Row, completion_logits
 from mas.serving.model import BaseModel
+from mas.serving.origin import Origin
 from mas.serving.peft_files import from_directory, to_files
 from mas.training.batch import TrainRow, train_rows
 from mas.training.learner import Learner, Tally
@@ -38,7 +39,7 @@ def base(base_for: BaseFor) -> BaseModel:
 def peft_model(base: BaseModel, tmp_path: Path) -> Iterator[Any]:
     """PEFT on the same base with both adapters loaded from our files, in training mode."""
     for seed, name in enumerate(NAMES):
-        write_directory_atomic(tmp_path / name, to_files(loud_adapter(base, seed), base.name))
+        write_directory_atomic(tmp_path / name, to_files(loud_adapter(base, seed), base.origin))
     plain = AutoModelForCausalLM.from_pretrained(base.name, dtype=torch.float32)
     model = PeftModel.from_pretrained(plain, tmp_path / NAMES[0], adapter_name=NAMES[0], is_trainable=True)
     model.load_adapter(tmp_path / NAMES[1], adapter_name=NAMES[1], is_trainable=True)
@@ -155,7 +156,7 @@ def test_we_read_directories_of_peft(base: BaseModel, tmp_path: Path) -> None:
 
 def test_our_files_are_read_back_bit_equal(base: BaseModel, tmp_path: Path) -> None:
     weights = loud_adapter(base, 4)
-    write_directory_atomic(tmp_path / "a", to_files(weights, base.name))
+    write_directory_atomic(tmp_path / "a", to_files(weights, base.origin))
     loaded = from_directory(tmp_path / "a", base.bank)
     assert list(loaded.pairs) == list(weights.pairs)
     assert loaded.scale == weights.scale
@@ -179,7 +180,7 @@ def test_an_adapter_that_we_cannot_serve_exactly_is_refused(
     base: BaseModel, tmp_path: Path, change: dict[str, Any], message: str
 ) -> None:
 
-    files = to_files(loud_adapter(base, 1), base.name)
+    files = to_files(loud_adapter(base, 1), base.origin)
     config = json.loads(files["adapter_config.json"]) | change
     write_directory_atomic(tmp_path / "a", files | {"adapter_config.json": json.dumps(config).encode()})
     with pytest.raises(CheckpointError, match=message):
@@ -188,6 +189,6 @@ def test_an_adapter_that_we_cannot_serve_exactly_is_refused(
 
 def test_an_adapter_of_another_base_is_refused(base: BaseModel, base_for: BaseFor, tmp_path: Path) -> None:
     deeper = SKILLED.model_copy(update={"tiny": SKILLED.tiny.model_copy(update={"layers": 2, "steps": 1})})
-    write_directory_atomic(tmp_path / "a", to_files(loud_adapter(base_for("relay", deeper), 1), "other"))
+    write_directory_atomic(tmp_path / "a", to_files(loud_adapter(base_for("relay", deeper), 1), Origin("other")))
     with pytest.raises(CheckpointError, match="made for another base"):
         from_directory(tmp_path / "a", base.bank)
