@@ -180,7 +180,8 @@ class TrainOptions(Options):
 
     `token_budget`: stop once sampling has cost so many tokens; None: only `steps` ends training.
     `target`: stop once the greedy evaluation reaches this success; None: never.
-    `eval_every`, `checkpoint_every`: in steps, 0 never (the end is always evaluated and saved).
+    `eval_every`, `checkpoint_every`: in steps, 0 never (the end is always evaluated and saved). `eval_first`: evaluate
+    before step 1, too.
     `answer_timeout_s`: how long one agent may take to answer before its episode is given up; None: for ever.
     `tasks`: which tasks a step plays. `start`: adapters begin as those of another run of the same base and roles,
     DIR or DIR@STEP; None: as ones that change nothing.
@@ -191,6 +192,7 @@ class TrainOptions(Options):
     token_budget: Positive | None = None
     target: Annotated[float, Field(gt=0, le=1)] | None = None
     seed: int = 0
+    eval_first: bool = True
     eval_every: Count = 10
     eval_tasks: Positive = 100
     checkpoint_every: Count = 10

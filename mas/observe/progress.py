@@ -2,8 +2,10 @@
 
 Shown first are `reward` (of the team, mean over the step's episodes) with its recent course, `success` of the last
 evaluation and `tokens` so far; every other metric is listed below them. A metric keeps its last value until a new one.
+The phase of the step is shown, too: in a terminal always, elsewhere whenever nothing was printed for a while.
 """
 
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -16,8 +18,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
+from mas.observe.remaining import clock_time
+
 Counted = Callable[[str, int, int], None]
-"""(what, so many done, of so many) -> nothing."""
+"""(what, so many done, of so many) -> nothing. 0 of 0: it cannot be counted."""
 _BARS = "▁▂▃▄▅▆▇█"
 _RECENT = 40
 _FIRST = ("reward", "success", "tokens")
@@ -29,9 +33,10 @@ class TrainingProgress:
     Args:
         total: number of the last step.
         title: what is trained.
-        start: step that a resumed run goes on from; it counts as done, and the time left ignores it.
+        start: step that a resumed run goes on from; it counts as done.
         console: where to; standard output by default.
         interval_s: least time between two lines when the console is no terminal.
+        silence_s: longest time without a line there, while a phase goes on.
         clock: seconds, monotonic.
     """
 
@@ -43,70 +48,110 @@ class TrainingProgress:
         start: int = 0,
         console: Console | None = None,
         interval_s: float = 5.0,
+        silence_s: float = 20.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._total, self._title, self._start = total, title, start
+        self._left_s: float | None = None
         self._console = Console() if console is None else console
-        self._interval_s, self._clock = interval_s, clock
+        self._interval_s, self._silence_s, self._clock = interval_s, silence_s, clock
+        self._phase: tuple[str, int, int, float] | None = None
+        self._heartbeat: threading.Thread | None = None
+        self._stopped = threading.Event()
         self._step = start
         self._metrics: dict[str, float] = {}
         self._rewards: tuple[float, ...] = ()
-        self._began_s = clock()
         self._printed_s: float | None = None
+        self._spoke_s = clock()
         self._is_told = True
         self._bar = Progress(
             TextColumn("step"), MofNCompleteColumn(), BarColumn(bar_width=None), TextColumn("{task.percentage:>3.0f}%"),
-            TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn(), console=self._console, expand=True,
+            TimeElapsedColumn(), TextColumn("left {task.fields[left]}"), console=self._console, expand=True,
         )  # fmt: skip
-        self._task = self._bar.add_task(title, total=total, completed=start)
+        self._task = self._bar.add_task(title, total=total, completed=start, left=clock_time(None))
         self._live = Live(get_renderable=self._panel, console=self._console, refresh_per_second=4)
 
-    def update(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Show that `step` is done, with what was measured in it; the module says which names come first."""
+    def update(self, step: int, metrics: Mapping[str, float], left_s: float | None = None) -> None:
+        """Show that `step` is done, with what was measured in it; the module says which names come first.
+
+        Args:
+            left_s: seconds to the end; None: unknown.
+        """
+        self._left_s = left_s
         self._step = step
         self._metrics = {**self._metrics, **metrics}  # a new mapping: the display's thread reads the old one
         if "reward" in metrics:
             self._rewards = (*self._rewards, metrics["reward"])[-_RECENT:]
-        self._bar.update(self._task, completed=step)
+        self._bar.update(self._task, completed=step, left=clock_time(left_s))
         self._is_told = False
         if not self._console.is_terminal and step < self._total and self._is_due():
             self._print_line()
 
+    def expect(self, left_s: float) -> None:
+        """Show an estimate of the seconds to the end."""
+        self._left_s = left_s
+        self._bar.update(self._task, left=clock_time(left_s))
+
     def note(self, text: str) -> None:
         """Print one line that stays, such as where a checkpoint is."""
-        self._console.print(Text(text))
+        self._console.print(Text(text), soft_wrap=True)
+        self._spoke_s = self._clock()
+
+    def phase(self, what: str, done: int, of: int) -> None:
+        """Show what goes on now, as `Counted`."""
+        before = self._phase
+        began_s = before[3] if before is not None and before[0] == what else self._clock()
+        self._phase = (what, done, of, began_s)
+
+    def beat(self) -> None:
+        """Print the phase, where nothing was printed for a while."""
+        if self._phase is not None and self._clock() - self._spoke_s >= self._silence_s:
+            self.note(f"{self._step} of {self._total} steps done; {self._phase_text()}")
 
     def __enter__(self) -> "TrainingProgress":
-        self._began_s = self._clock()
         if self._console.is_terminal:
             self._live.start(refresh=True)
         else:
             self.note(f"{self._title}: steps {self._start} to {self._total}")
+            self._heartbeat = threading.Thread(target=self._beat_often, name="progress", daemon=True)
+            self._heartbeat.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._stopped.set()
+        if self._heartbeat is not None:
+            self._heartbeat.join()
         if self._console.is_terminal:
             self._live.stop()
         elif not self._is_told:
             self._print_line()
 
+    def _beat_often(self) -> None:
+        """In a thread: a step of the learner holds up the event loop."""
+        while not self._stopped.wait(1.0):
+            try:
+                self.beat()
+            except OSError:  # the reader of the output has gone; the trainer's own next line says so
+                return
+
+    def _phase_text(self) -> str:
+        if self._phase is None:
+            return ""
+        what, done, of, began_s = self._phase
+        count = f" {done}/{of}" if of else ""
+        return f"{what}{count}, {clock_time(self._clock() - began_s)}"
+
     def _is_due(self) -> bool:
         return self._printed_s is None or self._clock() - self._printed_s >= self._interval_s
 
     def _print_line(self) -> None:
-        self._printed_s, self._is_told = self._clock(), True
+        self._printed_s = self._spoke_s = self._clock()
+        self._is_told = True
         numbers = [f"{name} {format_number(self._metrics[name])}" for name in self._ordered()]
-        parts = [f"step {self._step}/{self._total}", *numbers, f"left {self._time_left()}"]
+        parts = [f"step {self._step}/{self._total}", *numbers, f"left {clock_time(self._left_s)}"]
         self._console.print(Text("  ".join(parts)), soft_wrap=True)
-
-    def _time_left(self) -> str:
-        done = self._step - self._start
-        if done <= 0:
-            return "unknown"
-        seconds = (self._clock() - self._began_s) / done * (self._total - self._step)
-        return f"{int(seconds) // 3600}:{int(seconds) // 60 % 60:02d}:{int(seconds) % 60:02d}"
 
     def _ordered(self) -> list[str]:
         return [n for n in _FIRST if n in self._metrics] + sorted(n for n in self._metrics if n not in _FIRST)
@@ -119,6 +164,8 @@ class TrainingProgress:
         if others:
             text = "  ".join(f"{name} {format_number(self._metrics[name])}" for name in others)
             rows.append(Text(text, style="dim"))
+        if self._phase is not None:
+            rows.append(Text(self._phase_text(), style="dim"))
         return Panel(Group(*rows), title=Text(self._title), border_style="cyan")
 
     def _first_numbers(self) -> Table:
@@ -132,6 +179,10 @@ class TrainingProgress:
                 cells.append(Text.assemble(f"{name} ", (format_number(self._metrics[name]), "bold")))
         table.add_row(*cells)
         return table
+
+
+def uncounted(what: str, done: int, of: int) -> None:
+    """Nobody looks."""
 
 
 @contextmanager

@@ -16,6 +16,7 @@ from mas.core.environment import Environment, Observation, Step
 from mas.core.errors import ConfigError, RunError
 from mas.core.messages import PAYLOADS, Beat, Envelope, Payload
 from mas.core.role import Role, View
+from mas.core.stopwatch import in_environment
 from mas.core.together import together
 from mas.runtime.aloud import Piece, Tell, generate_aloud
 
@@ -307,9 +308,14 @@ class EnvironmentAgent:
         payload = envelope.payload
         if isinstance(payload, Look):
             environment = self._find(payload.episode)
-            return Seen.model_construct(observations={view: environment.observe(view) for view in payload.views})
+            with in_environment():
+                seen = {view: environment.observe(view) for view in payload.views}
+            return Seen.model_construct(observations=seen)
         if isinstance(payload, Act):
-            return Stepped.model_construct(step=self._find(payload.episode).step(payload.actions))
+            environment = self._find(payload.episode)
+            with in_environment():
+                step = environment.step(payload.actions)
+            return Stepped.model_construct(step=step)
         raise RunError(f"the environment was sent {envelope.kind!r}, it answers 'look' and 'act'")
 
     def _find(self, episode: str) -> Environment:

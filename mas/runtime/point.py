@@ -8,6 +8,7 @@ from mas.core.environment import Environment, Observation
 from mas.core.messages import Payload
 from mas.core.naming import agent_of, local_name
 from mas.core.role import View
+from mas.core.stopwatch import in_environment
 from mas.graph.plan import Plan
 from mas.runtime.flow import Flow
 
@@ -58,4 +59,5 @@ def silent_agents(observations: Mapping[str, Observation]) -> tuple[str, ...]:
 
 def look(plan: Plan, environment: Environment) -> dict[str, Observation]:
     """What every agent of the team sees now."""
-    return {agent: environment.observe(view) for agent, view in view_names(plan).items()}
+    with in_environment():
+        return {agent: environment.observe(view) for agent, view in view_names(plan).items()}

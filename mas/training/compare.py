@@ -9,7 +9,7 @@ from mas.core.errors import ConfigError
 from mas.core.naming import did_you_mean
 from mas.core.scenario import Scenario
 from mas.graph.find import find_team
-from mas.observe.progress import Counted
+from mas.observe.progress import Counted, uncounted
 from mas.runtime.interrupt import drains_on_interrupt
 from mas.runtime.team import TeamRuntime
 from mas.serving.model import BaseModel
@@ -20,10 +20,6 @@ from mas.training.evaluate import Evaluation, check_played, evaluate
 from mas.training.libraries import open_taught
 from mas.training.saved import started
 from mas.training.served import open_served
-
-
-def uncounted(what: str, done: int, of: int) -> None:
-    """Nobody looks."""
 
 
 def untrained(config: Config, scenario: Scenario, base: BaseModel) -> dict[str, AdapterWeights]:

@@ -26,16 +26,19 @@ from mas.graph.find import find_team
 from mas.graph.load import load_team
 from mas.observe.atomic import remove_leftovers, write_bytes_atomic, write_directory_atomic, write_text_atomic
 from mas.observe.jsonl import JsonLines
-from mas.observe.metrics import MetricsLog
+from mas.observe.metrics import MetricsLog, read_metrics
 from mas.observe.run_directory import RunDirectory
+from mas.observe.shares import shares_text
 from mas.serving.model import BaseModel, load_base
 from mas.serving.peft_files import exported_files
 from mas.serving.smollm import smollm2
+from mas.serving.speed import measure_speed
 from mas.training.checkpoint import checkpoint_steps, go_back, list_checkpoints
 from mas.training.compare import untrained
 from mas.training.crew import Opening, check_engine, check_trainable
 from mas.training.libraries import FOLDER, library_files
 from mas.training.opponents import Pool, open_opponents
+from mas.training.planned import Work, rows_of
 from mas.training.saved import pinned_start
 from mas.training.tasks.arms import Builder
 from mas.training.tasks.plan import plan_tasks
@@ -46,7 +49,7 @@ from mas.training.watch import RunWatcher
 
 MAY_DIFFER = (
     *("run_dir", "algorithm.team", "engine.remote", "trace"),
-    *("train.steps", "train.token_budget", "train.target"),
+    *("train.steps", "train.token_budget", "train.target", "train.eval_first"),
 )
 """What a resumed run may change: where it, its team file and its server are, what is traced, and when it ends. Teams
 are compared by content."""
@@ -128,10 +131,12 @@ def train_in_directory(
             dropped = go_back(kept, from_step)
             console.print(f"back at step {from_step}; deleted: {dropped or 'nothing'}", style="dim", highlight=False)
         step = trainer.progress.step if has_checkpoint else None
-        outcome = _train(trainer, run, step, console)
+        outcome = _train(trainer, run, step, console, is_here=opening is None)
         _export(run.path, outcome, base)
     began = "was finished already" if step is not None and not outcome.history else "is finished"
     console.print(f"The run in {path} {began}: {outcome.reason}.", highlight=False)
+    if spent := shares_text(read_metrics(path / "metrics.jsonl")):
+        console.print(f"time {spent}", style="dim", highlight=False, soft_wrap=True)
     return outcome
 
 
@@ -186,17 +191,29 @@ def _unstarted(config: Config) -> Config:
     return config.model_copy(update={"train": config.train.model_copy(update={"start": None})})
 
 
-def _train(trainer: Trainer, run: RunDirectory, step: int | None, console: Console) -> Outcome:
-    """Train from a checkpoint's step, None for the beginning, with the files cut back to it."""
+def _train(trainer: Trainer, run: RunDirectory, step: int | None, console: Console, *, is_here: bool) -> Outcome:
+    """Train from a checkpoint's step, None for the beginning, with the files cut back to it. `is_here`: in this process
+    alone."""
     kept = -1 if step is None else step
     with MetricsLog(run.metrics_path, run.tensorboard) as metrics, closing(JsonLines(run.samples_path)) as samples:
         metrics.truncate_after(kept)
         samples.truncate_after(kept)
         if run.is_resumed:
             console.print(f"resuming {run.path} at step {step or 0}", style="dim", highlight=False)
-        watching = RunWatcher(trainer.config, trainer.scenario.name, metrics, samples, console)
+        config, scenario, base = trainer.config, trainer.scenario, trainer.base
+        is_embedded = base is not None and config.engine.name == "transformers" and is_here
+        watching = RunWatcher(
+            config,
+            scenario.name,
+            metrics,
+            samples,
+            console,
+            work=None if base is None else Work.bound(config, scenario, base.text),
+            speed=measure_speed(base, rows_of(config)) if base is not None and is_embedded else None,
+            earlier=read_metrics(run.metrics_path),
+        )
         with watching as watcher, traced_run(trainer.config.trace, run.path):
-            return run_blocking(trainer.run(watcher))
+            return run_blocking(trainer.run(watcher, watcher.on_phase))
 
 
 def open_base(config: Config, scenario: Scenario, note: Note) -> BaseModel:

@@ -19,6 +19,7 @@ from mas.observe.jsonl import read_lines
 from mas.observe.metrics import flatten, read_metrics
 from mas.observe.progress import format_number
 from mas.observe.report_records import Chart, Comparison, Conversation, KeyNumber, Report
+from mas.observe.shares import shares_text
 
 _SHOWN = 4
 _Lines = Sequence[Mapping[str, Any]]
@@ -71,6 +72,9 @@ def _numbers(lines: _Lines, config: Config) -> tuple[KeyNumber, ...]:
     tokens = _values(lines, "tokens")
     if tokens:
         numbers.append(KeyNumber(label="tokens sampled", after=format_number(tokens[-1])))
+    whole, _, shares = shares_text(lines).partition(": ")
+    if whole:
+        numbers.append(KeyNumber(label="time", after=whole, note=shares))
     return tuple(numbers)
 
 
@@ -88,8 +92,10 @@ def _headline(lines: _Lines, config: Config) -> tuple[str, ...]:
     values = _values(lines, "eval/greedy/success")
     if not values:
         return ()
+    first = next(line["step"] for line in lines if "greedy" in line.get("eval", {}))
+    since = f" (step {first}, the first that was evaluated)" if first else ""
     return (
-        f"Success on {config.train.eval_tasks} held-out tasks went from {values[0]:.2f} to {values[-1]:.2f} "
+        f"Success on {config.train.eval_tasks} held-out tasks went from {values[0]:.2f}{since} to {values[-1]:.2f} "
         f"in {lines[-1]['step']} steps of {config.train.tasks_per_step} tasks.",
     )
 
@@ -133,7 +139,7 @@ def _comparisons(samples: _Lines) -> tuple[Comparison, ...]:
     return tuple(
         Comparison(
             title=f"task {task}",
-            before=_conversation(before[task], f"before training (step {steps[0]})"),
+            before=_conversation(before[task], f"{'early in' if steps[0] else 'before'} training (step {steps[0]})"),
             after=_conversation(after[task], f"after training (step {steps[-1]})"),
         )
         for task in shared[:_SHOWN]

@@ -18,9 +18,11 @@ from mas.core.errors import CheckpointError, TrainingError
 from mas.core.late import Judge
 from mas.core.records import Episode
 from mas.core.scenario import Scenario
+from mas.core.stopwatch import Stopwatch, measuring
 from mas.core.team import TeamSpec
 from mas.core.tracing import phase
 from mas.graph.find import find_team
+from mas.observe.progress import Counted, uncounted
 from mas.serving.model import BaseModel
 from mas.serving.weights import AdapterWeights
 from mas.training.adapters import TrainableAdapters
@@ -137,8 +139,12 @@ class Trainer:
             self.rollout.late.restore(_read(found[-1] / LATE))
         return True
 
-    async def run(self, watcher: Watcher) -> Outcome:
+    async def run(self, watcher: Watcher, counted: Counted = uncounted) -> Outcome:
         """Train to the configured end.
+
+        Args:
+            counted: told each phase as it begins: `sampling`, `learning`, `publishing`, `saving`, all 0 of 0, and
+                `greedy evaluation` and `sampled evaluation` with the tasks played, of all.
 
         Raises:
             TrainingError: a step broke a rule of learning, or no episode of a step could be played.
@@ -147,6 +153,7 @@ class Trainer:
         history: list[Metrics] = []
         train = self.config.train
         async with AsyncExitStack() as stack:
+            environments = stack.enter_context(measuring())
             crew = await stack.enter_async_context(self._open())
             await stack.enter_async_context(self.trainable.serving(crew, self.progress.versions))
             if self.rollout.late is not None:
@@ -155,16 +162,17 @@ class Trainer:
                 assert isinstance(crew, Crew)
                 assert self.base is not None
                 await stack.enter_async_context(self.rollout.opponents.playing(crew.engine, self.base))
-            if self.progress.step == 0:
-                await self._evaluate(crew, watcher)
+            if self.progress.step == 0 and train.eval_first:
+                await self._evaluate(crew, watcher, counted)
             while not self._end():
                 with traced_step(self.progress.step + 1, self.config.trace):
-                    history.append(await self._step(crew, watcher))
+                    history.append(await self._step(crew, watcher, counted, environments))
                 ended = bool(self._end())
                 if ended or _is_due(self.progress.step, train.eval_every):
-                    await self._evaluate(crew, watcher)
+                    await self._evaluate(crew, watcher, counted)
                     ended = bool(self._end())
                 if self.checkpoints is not None and (ended or _is_due(self.progress.step, train.checkpoint_every)):
+                    counted("saving", 0, 0)
                     self.trainable.save(self.checkpoints, self.progress, train.keep_checkpoints, self._more())
         adapters = {name: weights.snapshot() for name, weights in self.trainable.adapters.items()}
         return Outcome(self.progress, adapters, tuple(history), self._end(), self.trainable.libraries)
@@ -195,26 +203,33 @@ class Trainer:
             return f"target success {train.target} reached"
         return ""
 
-    async def _evaluate(self, crew: Players, watcher: Watcher) -> None:
+    async def _evaluate(self, crew: Players, watcher: Watcher, counted: Counted) -> None:
         self.trainable.cast(crew, None)
         tasks, seed = self.config.train.eval_tasks, self.config.train.seed
-        greedy = await evaluate(crew.runtime, self.scenario, tasks, temperature=0.0, seed=seed, scenes=SHOWN_TASKS)
-        watcher.on_evaluation(self.progress.step, "greedy", greedy)
-        sampled = await evaluate(crew.runtime, self.scenario, tasks, temperature=None, seed=seed)
-        watcher.on_evaluation(self.progress.step, "sampled", sampled)
-        self.progress = replace(self.progress, success=greedy.success)
+        for name, temperature, scenes in (("greedy", 0.0, SHOWN_TASKS), ("sampled", None, 0)):
+            told = partial(counted, f"{name} evaluation")
+            told(0, tasks)
+            found = await evaluate(
+                crew.runtime, self.scenario, tasks, temperature=temperature, seed=seed, scenes=scenes, progress=told
+            )
+            watcher.on_evaluation(self.progress.step, name, found)
+            if name == "greedy":
+                self.progress = replace(self.progress, success=found.success)
 
-    async def _step(self, crew: Players, watcher: Watcher) -> Metrics:
-        began = time.perf_counter()
+    async def _step(self, crew: Players, watcher: Watcher, counted: Counted, environments: Stopwatch) -> Metrics:
+        began, in_environments = time.perf_counter(), environments.seconds
+        counted("sampling", 0, 0)
         trained = self.trainable.cast(crew, self.progress.step)
         with traced_rollout(self.config.trace):
             episodes = await self.rollout.sample(crew.runtime, self.progress.step, trained)
-        sampled = time.perf_counter()
+        sampled, in_environments = time.perf_counter(), environments.seconds - in_environments
+        counted("learning", 0, 0)
         step = self.progress.step + 1
         with phase("update"):
             learned = [*episodes, *self.rollout.arrived()]
             improved = await self.trainable.improve(crew, learned, trained, step=step, lr_scale=self._lr_scale())
         taught = time.perf_counter()
+        counted("publishing", 0, 0)
         judged = (0, 0) if self.rollout.late is None else self.rollout.late.spent()
         with phase("publish"):
             published = await self.trainable.publish(crew, improved)
@@ -244,7 +259,12 @@ class Trainer:
             metrics["opponents"] = self.rollout.opponents.metrics()
         metrics |= published
         ended = time.perf_counter()
-        metrics["seconds"] = {"sample": sampled - began, "learn": taught - sampled, "publish": ended - taught}
+        metrics["seconds"] = {
+            "sample": sampled - began,
+            "environment": in_environments,
+            "learn": taught - sampled,
+            "publish": ended - taught,
+        }
         watcher.on_step(step, metrics, episodes)
         for note in improved.notes:
             watcher.on_note(step, note)

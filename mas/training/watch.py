@@ -1,5 +1,6 @@
 """What is written down and shown while a team trains: metrics, sampled conversations, the progress display."""
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any
@@ -11,8 +12,11 @@ from mas.core.records import Episode
 from mas.observe.jsonl import JsonLines
 from mas.observe.metrics import MetricsLog
 from mas.observe.progress import TrainingProgress
+from mas.observe.remaining import TimeLeft, rough_time
+from mas.serving.speed import Speed
 from mas.training.collapse import CollapseWatch
 from mas.training.evaluate import SHOWN_TASKS, Evaluation
+from mas.training.planned import Work, rows_of
 
 _SHOWN_EPISODES = 2
 
@@ -22,10 +26,34 @@ class RunWatcher:
 
     `samples` gets `{"step", "source", "task", "success", "status", "cause", "rewards", "lines", "scenes", "attempts"}`
     each. `source` is `training`, `greedy` or `sampled`; or `editor`, which tells what was learned as text.
+
+    Args:
+        work: what a task takes at most; None: unknown, so that there is no estimate before the first step.
+        speed: of the base on this machine; None: likewise.
+        earlier: metrics of the steps before a run was resumed.
+        clock: seconds, monotonic.
     """
 
-    def __init__(self, config: Config, title: str, metrics: MetricsLog, samples: JsonLines, console: Console) -> None:
-        self._train = config.train
+    def __init__(
+        self,
+        config: Config,
+        title: str,
+        metrics: MetricsLog,
+        samples: JsonLines,
+        console: Console,
+        *,
+        work: Work | None = None,
+        speed: Speed | None = None,
+        earlier: Sequence[Mapping[str, Any]] = (),
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._config, self._train = config, config.train
+        self._work, self._speed, self._clock = work, speed, clock
+        self._left = TimeLeft(self._train.steps, self._train.eval_every, self._train.token_budget)
+        self._evaluating: dict[str, float] = {}
+        self._evaluated_s: dict[str, float] = {}
+        for line in earlier:
+            self._take_time(line)
         self._title = f"{title}, {config.algorithm.name}"
         self._metrics, self._samples, self._console = metrics, samples, console
         self._progress: TrainingProgress | None = None
@@ -47,23 +75,38 @@ class RunWatcher:
             return
         self._progress = TrainingProgress(self._train.steps, self._title, start=step, console=self._console)
         self._progress.__enter__()
+        if step == 0 and self._train.eval_first:
+            self._tell_evaluation()
+        else:
+            self._tell_training(step)
+
+    def on_phase(self, what: str, done: int, of: int) -> None:
+        """Show what goes on; see `Trainer.run`."""
+        if of and not done:
+            self._evaluating[what] = self._clock()
+        if self._progress is not None:
+            self._progress.phase(what, done, of)
 
     def on_step(self, step: int, metrics: Mapping[str, Any], episodes: Sequence[Episode]) -> None:
         """Write the step's metrics, every episode that failed, and now and then some conversations."""
         self._metrics.append(step, metrics)
+        self._take_time(metrics)
         is_due = self._train.sample_every and step % self._train.sample_every == 0
         for number, episode in enumerate(episodes):
             if episode.status == "failed" or (is_due and number < _SHOWN_EPISODES):
                 self._keep(step, "training", episode)
         told = self._collapse.told(metrics) if self._collapse is not None else None
         if self._progress is not None:
-            self._progress.update(step, _shown(metrics))
+            self._progress.update(step, _shown(metrics), self._left.seconds(step))
             if told is not None:
                 self._progress.note(f"step {step}: {told}")
 
     def on_evaluation(self, step: int, name: str, evaluation: Evaluation) -> None:
         """Write success on held-out tasks under `eval.NAME`, with conversations when greedy."""
-        self._metrics.append(step, {"eval": {name: evaluation.metrics()}})
+        now = self._clock()
+        took = {"seconds": {"evaluate": {name: now - self._evaluating.pop(f"{name} evaluation", now)}}}
+        self._take_time(took)
+        self._metrics.append(step, {"eval": {name: evaluation.metrics()}, **took})
         shown = SHOWN_TASKS if name == "greedy" else _SHOWN_EPISODES
         for number, episode in enumerate(evaluation.episodes):
             if episode.status == "failed" or number < shown:
@@ -72,14 +115,56 @@ class RunWatcher:
         if self._progress is None:
             return
         if name == "greedy":
-            self._progress.update(step, {"success": evaluation.success})
+            self._progress.update(step, {"success": evaluation.success}, self._left.seconds(step))
         else:
             text = ", ".join(f"{value:.3f} {kind}" for kind, value in self._held_out.items())
             self._progress.note(f"step {step}: success on held-out tasks {text}")
+            if step == 0:
+                self._work = None if self._work is None else Work.measured(evaluation, self._work.width)
+                self._tell_training(step, is_bound=False)
 
     def on_note(self, step: int, note: Mapping[str, Any]) -> None:
         """Write what an editor made of a library, or which answers of a judge were refused and why."""
         self._samples.append(step, {"source": "editor", **note})
+
+    def _take_time(self, metrics: Mapping[str, Any]) -> None:
+        """Let the time left follow what a step or an evaluation took."""
+        seconds = metrics.get("seconds", {})
+        if "sample" in seconds:
+            self._left.on_step(sum(seconds[name] for name in ("sample", "learn", "publish")), metrics["tokens"])
+            # until an evaluation is measured it counts as sampling of as many episodes
+            evaluated = 2 * self._train.eval_tasks / rows_of(self._config)
+            self._left.expect(evaluation_s=seconds["sample"] * evaluated)
+        self._evaluated_s |= seconds.get("evaluate", {})
+        if "sampled" in seconds.get("evaluate", {}):
+            self._left.on_evaluation(sum(self._evaluated_s.values()))
+
+    def _tell_evaluation(self) -> None:
+        """What the evaluation before step 1 will take, before it begins."""
+        assert self._progress is not None
+        tasks, most = self._train.eval_tasks, ""
+        if self._work is not None and self._speed is not None:
+            most = f", at most about {rough_time(self._work.evaluation_s(self._speed, tasks))}"
+        self._progress.note(
+            f"evaluation before step 1: {tasks} held-out tasks, greedy and sampled{most} (fewer: train.eval_tasks=N; "
+            "none: train.eval_first=false)"
+        )
+
+    def _tell_training(self, step: int, *, is_bound: bool = True) -> None:
+        """How long all steps will take, before the next one begins."""
+        assert self._progress is not None
+        if self._work is not None and self._speed is not None:
+            evaluation_s = self._work.evaluation_s(self._speed, self._train.eval_tasks)
+            self._left.expect(step_s=self._work.step_s(self._speed, self._config), evaluation_s=evaluation_s)
+        left_s = self._left.seconds(step)
+        if left_s is None:
+            return
+        most = "at most about" if is_bound and not self._left.has_steps else "about"
+        counts = {"step": self._train.steps - step, "evaluation": self._left.evaluations(step)}
+        what = " and ".join(f"{count} {name}{'s' * (count != 1)}" for name, count in counts.items())
+        how = "" if self._speed is None or self._left.has_steps else f", estimated from {self._speed.text()}"
+        self._progress.expect(left_s)
+        self._progress.note(f"{what}: {most} {rough_time(left_s)}{how}; measured steps correct this")
 
     def _keep(self, step: int, source: str, episode: Episode) -> None:
         fields = ("task", "success", "status", "cause", "rewards", "lines", "scenes", "attempts")

@@ -1,4 +1,5 @@
 import io
+import time
 
 import pytest
 from rich.console import Console
@@ -31,7 +32,7 @@ def test_without_a_terminal_lines_are_at_least_the_interval_apart_and_the_last_s
     with TrainingProgress(10, "Grid", console=target, interval_s=5.0, clock=clock) as progress:
         for step in range(1, 11):
             clock.now_s += 2.0
-            progress.update(step, {"reward": step / 10, "success": 0.5, "tokens": 20_000 * step})
+            progress.update(step, {"reward": step / 10, "success": 0.5, "tokens": 20_000 * step}, 2.0 * (10 - step))
     lines = stream.getvalue().splitlines()
     # Due at 2 s (first), then 5 s later or more on a 2 s raster: 8 s, 14 s, and the last step at 20 s.
     assert lines == [
@@ -48,8 +49,8 @@ def test_the_last_step_is_one_line_with_what_was_measured_after_it(clock: Clock)
     with TrainingProgress(2, "Grid", console=target, clock=clock) as progress:
         for step in (1, 2):
             clock.now_s += 10.0
-            progress.update(step, {"reward": 0.5})
-        progress.update(2, {"success": 1.0})
+            progress.update(step, {"reward": 0.5}, 10.0)
+        progress.update(2, {"success": 1.0}, 0.0)
     assert [line for line in stream.getvalue().splitlines() if line.startswith("step 2")] == [
         "step 2/2  reward 0.500  success 1.000  left 0:00:00"
     ]
@@ -69,13 +70,50 @@ def test_a_run_that_stops_early_shows_its_last_step_and_the_error_goes_on(clock:
     assert stream.getvalue().splitlines()[-1].startswith("step 2/10  reward 0.500")
 
 
-def test_the_time_left_of_a_resumed_run_ignores_the_steps_done_before(clock: Clock) -> None:
+def test_a_resumed_run_names_its_steps_and_a_time_left_that_nobody_knows(clock: Clock) -> None:
     target, stream = console(terminal=False)
     with TrainingProgress(100, "Grid", start=90, console=target, clock=clock) as progress:
-        clock.now_s = 3.0
         progress.update(91, {})
-    # One step took 3 s, nine are left.
-    assert stream.getvalue().splitlines() == ["Grid: steps 90 to 100", "step 91/100  left 0:00:27"]
+    assert stream.getvalue().splitlines() == ["Grid: steps 90 to 100", "step 91/100  left unknown"]
+
+
+def test_a_phase_is_printed_only_after_a_silence_and_says_for_how_long_it_goes_on(clock: Clock) -> None:
+    target, stream = console(terminal=False)
+    with TrainingProgress(10, "Grid", console=target, silence_s=20.0, clock=clock) as progress:
+        progress.phase("greedy evaluation", 0, 40)
+        clock.now_s = 19.0
+        progress.beat()
+        progress.phase("greedy evaluation", 12, 40)
+        clock.now_s = 21.0
+        progress.beat()
+        clock.now_s = 40.0
+        progress.beat()  # 19 s after the line before
+        progress.phase("learning", 0, 0)
+        clock.now_s = 65.0
+        progress.beat()
+    assert stream.getvalue().splitlines() == [
+        "Grid: steps 0 to 10",
+        "0 of 10 steps done; greedy evaluation 12/40, 0:00:21",
+        "0 of 10 steps done; learning, 0:00:25",
+    ]
+
+
+def test_silence_is_broken_while_the_event_loop_is_held_up() -> None:
+    target, stream = console(terminal=False)
+    with TrainingProgress(10, "Grid", console=target, silence_s=0.0) as progress:
+        progress.phase("learning", 0, 0)
+        limit = time.monotonic() + 30
+        while "learning" not in stream.getvalue():  # as a backward pass: this thread does not give way
+            assert time.monotonic() < limit
+
+
+def test_a_terminal_shows_the_phase_and_an_estimate_before_the_first_step() -> None:
+    target, stream = console(terminal=True)
+    with TrainingProgress(10, "Grid", console=target) as progress:
+        progress.expect(75.0)
+        progress.phase("sampled evaluation", 3, 40)
+    assert "left 0:01:15" in stream.getvalue()
+    assert "sampled evaluation 3/40, 0:00:00" in stream.getvalue()
 
 
 def test_a_terminal_shows_steps_reward_with_its_course_success_tokens_and_the_rest() -> None:

@@ -12,6 +12,7 @@ from mas.core.environment import Environment, Step, Task
 from mas.core.errors import MasError, RunError
 from mas.core.messages import Payload
 from mas.core.seeds import derive_seed, digest
+from mas.core.stopwatch import in_environment
 from mas.runtime.agents import Candidate
 from mas.runtime.flow import Flow
 from mas.runtime.play import play_turn, team_action
@@ -108,8 +109,8 @@ class ChainPlay:
         ledger = Ledger.open(task, own)
         chain, single = Chain(number=number, ledger=ledger), SingleDecision(sampler.runtime, ledger, own)
         if other is None or at is None:
-            return cls(sampler, chain, single, root.clone())
-        play = cls(sampler, chain, single, at.point.environment.clone())
+            return cls(sampler, chain, single, _cloned(root))
+        play = cls(sampler, chain, single, _cloned(at.point.environment))
         for decision in at.before():
             if decision.point.turn == at.point.turn:
                 play.again[_place(decision.point)] = decision
@@ -138,11 +139,13 @@ class ChainPlay:
         seat, seats = plan.spec.seat, self.world.to_move()
         if seats != (seat,):
             raise RunError(f"team {plan.spec.name!r} plays seat {seat!r}, to move: {seats}")
-        before = self.world.clone()
+        before = _cloned(self.world)
         views = look(plan, before)
         begin = Flow.start(plan, silent=silent_agents(views))
         flow = await play_turn(begin, before, views, turn, self._decide, in_step=True)
-        self._done(turn, flow, self.world.step({seat: team_action(flow)}))
+        with in_environment():
+            step = self.world.step({seat: team_action(flow)})
+        self._done(turn, flow, step)
         for decision in chain.path:
             if decision.point.turn == turn and decision.candidate is not None:
                 payload, failure = decision.candidate.payload, sampler.rewards.failure
@@ -181,3 +184,8 @@ class ChainPlay:
 
 def _place(point: Point) -> tuple[int, str, int]:
     return point.turn, point.agent, point.flow.visits(point.agent)
+
+
+def _cloned(environment: Environment) -> Environment:
+    with in_environment():
+        return environment.clone()

@@ -16,6 +16,7 @@ from mas.core.environment import Environment, Task
 from mas.core.errors import MasError
 from mas.core.records import Episode, Turn
 from mas.core.seeds import derive_seed
+from mas.core.stopwatch import in_environment
 from mas.core.together import together
 from mas.training.rewards import TEAM
 from mas.training.sampling.chains import Chain, ChainPlay, Decision
@@ -37,7 +38,8 @@ class EntropyTreeSampler(Sampler):
         """
         count, branch = self.options.candidates, self.options.branch
         try:
-            environment.reset(task)
+            with in_environment():
+                environment.reset(task)
         except MasError as error:
             seeds = (derive_seed("episode", seed, k) for k in range(count))
             return tuple(Ledger.open(task, one).failed(error) for one in seeds)

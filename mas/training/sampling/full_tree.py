@@ -21,6 +21,7 @@ from mas.core.messages import Payload
 from mas.core.policy import policy_of
 from mas.core.records import Episode, Turn
 from mas.core.seeds import derive_seed, digest
+from mas.core.stopwatch import in_environment
 from mas.core.together import together
 from mas.runtime.agents import Candidate
 from mas.runtime.flow import Flow
@@ -44,7 +45,8 @@ class FullTreeSampler(Sampler):
         ledger = Ledger.open(task, seed)
         tree = _Tree(self, ledger, seed)
         try:
-            environment.reset(task)
+            with in_environment():
+                environment.reset(task)
             with self.runtime.noting(ledger.id, ledger.on_attempt):
                 grown = await tree.enter(_Path(world=environment, is_committed=True))
         except MasError as error:
@@ -131,7 +133,9 @@ class _Tree:
         ledger.count(candidates)
         if path.is_committed:
             ledger.say(point, candidates[0])
-        state = digest(point.environment.state_key(), point.flow.key())
+        with in_environment():
+            key = point.environment.state_key()
+        state = digest(key, point.flow.key())
         turns = [self._record(path, candidate, k, state) for k, candidate in enumerate(candidates)]
         first: dict[str, int] = {}
         for k, candidate in enumerate(candidates):
@@ -178,8 +182,10 @@ class _Tree:
 
     async def _commit(self, path: _Path, flow: Flow) -> _Grown:
         """The team turn is over: the environment takes a step, and who spoke is judged by what became of it."""
-        sampler, seat, world = self.sampler, flow.plan.spec.seat, path.world.clone()
-        step = world.step({seat: team_action(flow)})
+        sampler, seat = self.sampler, flow.plan.spec.seat
+        with in_environment():
+            world = path.world.clone()
+            step = world.step({seat: team_action(flow)})
         check_paid(step, seat, path.turn)
         if path.is_committed:
             self.ledger.on_turn(path.turn, flow, step)

@@ -16,6 +16,7 @@ from mas.core.messages import Failure, Payload
 from mas.core.naming import agent_of
 from mas.core.records import Episode, Turn
 from mas.core.seeds import derive_seed, digest
+from mas.core.stopwatch import in_environment
 from mas.core.together import together
 from mas.runtime.agents import Candidate
 from mas.runtime.flow import Flow
@@ -44,10 +45,12 @@ class ParallelSampler(Sampler):
         count = self.options.candidates * (resample.factor if resample else 1)
         seeds = [derive_seed("episode", seed, k) for k in range(count)]
         try:
-            environment.reset(task)
+            with in_environment():
+                environment.reset(task)
         except MasError as error:
             return tuple(Ledger.open(task, one).failed(error) for one in seeds)
-        worlds = [environment.clone() for _ in seeds]
+        with in_environment():
+            worlds = [environment.clone() for _ in seeds]
         plays = zip(worlds, seeds, strict=True)
         watches = [None if self.rewards.gain is None else AnswerWatch(self.runtime) for _ in seeds]
         calls = [self._play(task, world, k, s, watches[k]) for k, (world, s) in enumerate(plays)]
@@ -119,7 +122,9 @@ class _ParallelPlay:
     attempts: list[int] = field(default_factory=list)
 
     async def decide(self, point: Point) -> Payload:
-        before, wave = point.environment.clone(), self.watch.wave(point) if self.watch is not None else 0
+        with in_environment():
+            before = point.environment.clone()
+        wave = self.watch.wave(point) if self.watch is not None else 0
         candidate = await self.single.draw(point)
         self.waiting.append((point, before, candidate, wave))
         return candidate.payload

@@ -7,6 +7,7 @@ from mas.core.errors import MasError
 from mas.core.messages import Payload
 from mas.core.records import Episode
 from mas.core.seeds import derive_seed
+from mas.core.stopwatch import in_environment
 from mas.runtime.agents import Candidate
 from mas.runtime.flow import Flow
 from mas.runtime.point import Point
@@ -71,7 +72,8 @@ async def play_decided(
             ledger.look(environment, turn, turn_text(turn, flow, step))
 
     try:
-        environment.reset(task)
+        with in_environment():
+            environment.reset(task)
         if has_scenes:
             ledger.look(environment)
         await runtime.play(ledger.id, environment, decide, on_turn, on_attempt=ledger.on_attempt, in_step=True)

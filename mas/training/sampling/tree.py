@@ -13,6 +13,7 @@ from mas.core.messages import Payload
 from mas.core.naming import agent_of
 from mas.core.records import Episode
 from mas.core.seeds import derive_seed, digest
+from mas.core.stopwatch import in_environment
 from mas.core.together import together
 from mas.runtime.agents import Candidate
 from mas.runtime.flow import Flow
@@ -38,7 +39,8 @@ class TreeSampler(Sampler):
         ledger = Ledger.open(task, seed)
         play = _TreePlay(self, ledger, seed)
         try:
-            environment.reset(task)
+            with in_environment():
+                environment.reset(task)
             await self.runtime.play(
                 ledger.id,
                 environment,
@@ -65,7 +67,9 @@ class _TreePlay:
         options, ledger = self.sampler.options, self.ledger
         is_frozen = not point.flow.plan.roles[agent_of(point.agent)].spec.trainable
         parent = ledger.parent
-        state = digest(point.environment.state_key(), point.flow.key())
+        with in_environment():
+            key = point.environment.state_key()
+        state = digest(key, point.flow.key())
         visit = point.flow.visits(point.agent)
         here = derive_seed("decision", self.seed, point.turn, point.agent, visit)
         seeds = tuple(derive_seed("candidate", here, k) for k in range(1 if is_frozen else options.candidates))
@@ -141,14 +145,18 @@ class _TreePlay:
         if sampler.options.lookahead == "action" and not flow.finished:
             return self._own(point, candidate)
         seat = flow.plan.seat_of[agent_of(point.agent)]
-        world, paid, turn = point.environment.clone(), Ledger(id="", task=""), point.turn
+        with in_environment():
+            world = point.environment.clone()
+        paid, turn = Ledger(id="", task=""), point.turn
         decide, guests = _PlayOut(sampler.runtime, self.ledger, seed).decide, sampler.guests(seed)
         theirs = await guest_actions(guests, world.to_move(), world, turn)
         flow = await play_turn(flow, world, point.observations, turn, decide, in_step=True)
         after = flow
         while True:
             own_seats = [one for one in world.to_move() if one not in guests]
-            paid.on_turn(turn, flow, world.step(seat_actions(flow, own_seats) | theirs))
+            with in_environment():
+                step = world.step(seat_actions(flow, own_seats) | theirs)
+            paid.on_turn(turn, flow, step)
             turn += 1
             if sampler.options.lookahead != "episode" or turn == sampler.turns or not world.to_move():
                 break

@@ -1,0 +1,198 @@
+"""What a user sees and waits for before the first step: the first evaluation, estimates, where the time goes."""
+
+import io
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from conftest import BaseFor
+from parts import SKILLED
+from rich.console import Console
+from watched import Seen
+
+from mas.config.load import load_config
+from mas.config.options import Config
+from mas.core import stopwatch
+from mas.core.scenario import Scenario
+from mas.graph.find import find_team
+from mas.graph.plan import compile_team
+from mas.observe.metrics import read_metrics
+from mas.roles import build_roles
+from mas.scenarios import build_scenario
+from mas.serving.model import BaseModel
+from mas.serving.speed import Speed, measure_speed
+from mas.training.planned import Work, rows_of
+from mas.training.run import train_in_directory
+from mas.training.run_report import build_report
+from mas.training.trainer import Outcome, Trainer
+
+
+def config_of(**train: Any) -> Config:
+    return Config.model_validate(
+        {
+            "scenario": {"name": "relay"},
+            "model": SKILLED.model_dump(),
+            "algorithm": {"sampler": {"candidates": 4}},
+            "train": {"steps": 2, "tasks_per_step": 4, "eval_tasks": 5, "eval_every": 0} | train,
+        }
+    )
+
+
+@pytest.fixture(scope="module")
+def base(base_for: BaseFor) -> BaseModel:
+    return base_for("relay", SKILLED)
+
+
+@pytest.fixture
+def scenario() -> Scenario:
+    return build_scenario(config_of().scenario)
+
+
+Phases = list[tuple[str, int, int]]
+
+
+async def train(config: Config, scenario: Scenario, base: BaseModel) -> tuple[Outcome, Seen, Phases]:
+    seen, phases = Seen(), Phases()
+    outcome = await Trainer(config, scenario, base).run(seen, lambda *told: phases.append(told))
+    return outcome, seen, phases
+
+
+async def test_training_without_the_first_evaluation_ends_with_the_same_weights(
+    base: BaseModel, scenario: Scenario
+) -> None:
+    (whole, with_first, _), (less, without, _) = [
+        await train(config_of(eval_first=first), scenario, base) for first in (True, False)
+    ]
+    assert len(with_first.curve) == 2
+    assert len(without.curve) == 1, "only the one at the end"
+    for name, weights in whole.adapters.items():
+        pairs = zip(weights.parameters(), less.adapters[name].parameters(), strict=True)
+        assert all(torch.equal(a, b) for a, b in pairs)
+
+
+async def test_every_phase_is_told_as_it_begins_and_evaluations_task_by_task(
+    base: BaseModel, scenario: Scenario
+) -> None:
+    _, _, phases = await train(config_of(steps=1, eval_tasks=2), scenario, base)
+    evaluation = [(f"{kind} evaluation", done, 2) for kind in ("greedy", "sampled") for done in (0, 1, 2)]
+    step = [(name, 0, 0) for name in ("sampling", "learning", "publishing")]
+    assert phases == [*evaluation, *step, *evaluation]
+
+
+async def test_the_seconds_of_environments_are_measured_within_those_of_sampling(
+    base: BaseModel, scenario: Scenario, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kind, taken = type(scenario.environment()), list[float]()
+    for name in ("reset", "step", "observe", "clone", "state_key"):
+        call = getattr(kind, name)
+
+        def slow(*given: Any, call: Callable[..., Any] = call) -> Any:
+            began = time.perf_counter()
+            while time.perf_counter() - began < 1e-3:
+                pass
+            try:
+                return call(*given)
+            finally:
+                taken.append(time.perf_counter() - began)
+
+        monkeypatch.setattr(kind, name, slow)
+    trainer = Trainer(config_of(steps=1, eval_first=False, eval_tasks=1), scenario, base)
+    seen = Seen()
+    marks = dict[str, int]()
+    await trainer.run(seen, lambda what, done, of: marks.setdefault(what, len(taken)))
+    (metrics,) = seen.metrics
+    spent = sum(taken[marks["sampling"] : marks["learning"]])
+    assert spent > 0.02, "four tasks are reset, observed, cloned and stepped"
+    # What is called around sampling (rendering a record, say) may miss in the count; calls themselves may not.
+    assert metrics["seconds"]["environment"] == pytest.approx(spent, rel=0.1)
+    assert metrics["seconds"]["environment"] < metrics["seconds"]["sample"]
+
+
+def test_a_stopwatch_adds_up_what_tasks_of_its_block_measure_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = iter([10.0, 13.0, 20.0, 24.0])
+    monkeypatch.setattr(stopwatch.time, "perf_counter", lambda: next(now))
+    with stopwatch.in_environment():  # nobody measures: the clock is not read
+        pass
+    with stopwatch.measuring() as measured:
+        with stopwatch.in_environment():
+            pass
+        with pytest.raises(ValueError, match="broken"), stopwatch.in_environment():
+            raise ValueError("broken")
+    assert measured.seconds == 3.0 + 4.0
+
+
+def test_the_bound_of_a_task_is_its_turns_with_the_longest_answers(base: BaseModel, scenario: Scenario) -> None:
+    config = config_of()
+    team, world = scenario.teams["team"], scenario.environment()
+    world.reset(scenario.task("eval", 0))
+    turns, work = world.spec.max_turns, Work.bound(config, scenario, base.text)
+    assert work.calls == 2 * turns
+    assert work.new_tokens == turns * sum(role.max_tokens for role in team.roles.values())
+    assert work.width <= base.limits.context
+
+
+def test_estimates_follow_from_work_and_speed() -> None:
+    work, speed = Work(2.0, prompt_tokens=100.0, new_tokens=10.0, width=60), Speed(1000.0, 50.0, 32)
+    # A task: 100 / 1000 s of prompts and 10 / 50 s of new tokens. Five tasks, greedy and sampled:
+    assert work.evaluation_s(speed, 5) == pytest.approx(2 * 5 * (0.1 + 0.2))
+    # A step of four tasks x four candidates: 4 prompts, 16 answers; learning: three forward passes of all of it.
+    config = config_of()
+    assert rows_of(config) == 16
+    assert work.step_s(speed, config) == pytest.approx(4 * 0.1 + 16 * 0.2 + 3 * (400 + 160) / 1000)
+
+
+def test_the_speed_is_measured_with_as_many_rows_as_are_decoded_together(base: BaseModel) -> None:
+    for wanted, measured in ((1, 1), (4, 4), (100, 32)):
+        speed = measure_speed(base, wanted)
+        assert speed.rows == measured
+        assert speed.prompt_tps > 0
+        assert speed.new_tps > 0
+
+
+def printed(run: Path, *overrides: str) -> tuple[str, Config]:
+    short = ["scenario=relay", "train.steps=2", "train.tasks_per_step=2", "train.eval_tasks=3", "train.eval_every=0"]
+    config = load_config([*short, *overrides, "algorithm.sampler.candidates=3", f"run_dir='{run}'"])
+    console = Console(file=io.StringIO(), width=300)
+    train_in_directory(config, build_scenario(config.scenario), console=console)
+    return console.file.getvalue(), config
+
+
+def test_a_run_says_what_the_first_evaluation_and_all_steps_will_take_and_where_the_time_went(
+    tmp_path: Path, small_overrides: tuple[str, ...], base_for: BaseFor
+) -> None:
+    base_for("relay")
+    text, config = printed(tmp_path / "run", *small_overrides)
+    lines = text.splitlines()
+    first = next(n for n, line in enumerate(lines) if line.startswith("evaluation before step 1: 3 held-out tasks, "))
+    then = next(n for n, line in enumerate(lines) if line.startswith("2 steps and 1 evaluation: about "))
+    assert "at most about" in lines[first]
+    assert "new tokens/s with 6 rows at once" in lines[then]
+    assert first < then < next(n for n, line in enumerate(lines) if line.startswith("step 2/2 "))
+    assert lines[-1].startswith("time 0:0")
+    assert "environment" in lines[-1]
+    rows = read_metrics(tmp_path / "run" / "metrics.jsonl")
+    assert [row["seconds"]["evaluate"].keys() for row in rows if "eval" in row] == [{"greedy"}, {"sampled"}] * 2
+    spec = find_team(build_scenario(config.scenario), "team")
+    report = build_report(tmp_path / "run", config, compile_team(spec, build_roles(spec)))
+    (spent,) = (number for number in report.numbers if number.label == "time")
+    assert spent.note.startswith("sampling ")
+
+
+def test_a_run_may_leave_the_first_evaluation_out_from_one_start_to_the_next(
+    tmp_path: Path, small_overrides: tuple[str, ...], base_for: BaseFor
+) -> None:
+    base_for("relay")
+    text, config = printed(tmp_path / "run", *small_overrides, "train.eval_first=false")
+    assert "evaluation before step 1" not in text
+    assert "2 steps and 1 evaluation: at most about " in text
+    rows = read_metrics(tmp_path / "run" / "metrics.jsonl")
+    assert [row["step"] for row in rows if "eval" in row] == [2, 2]
+    spec = find_team(build_scenario(config.scenario), "team")
+    report = build_report(tmp_path / "run", config, compile_team(spec, build_roles(spec)))
+    assert "(step 2, the first that was evaluated)" in report.headline[0]
+    text, _ = printed(tmp_path / "run", *small_overrides, "train.steps=3", "train.eval_first=true")
+    assert "1 step and 1 evaluation: about " in text, "as long as the steps that were measured before"
+    assert "estimated" not in text
