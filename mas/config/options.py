@@ -87,7 +87,7 @@ class ModelOptions(Options):
     `path` is `tiny`, `smollm2`, a directory or a hub id. `prompts`: `compact` templates suit base models, `chat` uses
     the model's chat template, `auto` chats where there is one. `max_batch` sequences decode together at most,
     and no more than are `max_batch_tokens` if each is as long as the longest: the key-value cache holds
-    about twice that.
+    about twice that. `check_memory`: a base that does not fit into what is free is refused before it is loaded.
     """
 
     path: str = TINY
@@ -101,6 +101,7 @@ class ModelOptions(Options):
     max_batch_tokens: Positive = 262_144
     max_context: Positive = 4096
     threads: Positive = 1
+    check_memory: bool = True
 
     def lora_of(self, adapter: str) -> LoraOptions:
         """What the adapter of this name is like."""

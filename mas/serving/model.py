@@ -22,12 +22,13 @@ from mas.serving.slots import Attention
 from mas.serving.smollm import PUBLISHED, smollm2
 from mas.serving.tokenizer import HubTokenizer
 
-_NO_CODE = {"trust_remote_code": False}
+NO_CODE = {"trust_remote_code": False}
 """A model is weights and text: code that comes with it is never run, and weights are never unpickled."""
-WEIGHTS = _NO_CODE | {"use_safetensors": True, "attn_implementation": None}
+WEIGHTS = NO_CODE | {"use_safetensors": True, "attn_implementation": None}
 """A `config.json` may name code of a hub as its attention. None leaves that out: torch's attention, where the
 architecture has it, else the model's own (`eager`)."""
-_FAILURES = (OSError, ValueError, KeyError, ImportError, SafetensorError)
+FAILURES = (OSError, ValueError, KeyError, ImportError, SafetensorError)
+"""What transformers raises for models that it cannot load."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,20 +83,23 @@ class BaseModel:
         return self.text.chats
 
 
-def load_base(options: ModelOptions, path: str | Path | None = None) -> BaseModel:
+def load_base(options: ModelOptions, path: str | Path | None = None, text: ModelText | None = None) -> BaseModel:
     """Load a causal language model; `path` overrides `options.path` (where the tiny base lies).
+
+    Args:
+        text: what `load_text` gave for it; None: it is loaded, too.
 
     Raises:
         ModelError: the path is no model directory, the model holds an adapter, or it cannot be loaded or downloaded.
     """
     source = _source(options, path)
-    text = load_text(options, source)
-    device = _device(options.device)
+    text = text or load_text(options, source)
+    device = device_of(options.device)
     try:
         dtype = getattr(torch, options.dtype)
         model: Any = AutoModelForCausalLM.from_pretrained(source, dtype=dtype, **WEIGHTS)
-    except _FAILURES as error:
-        raise _unloadable(source, error) from error
+    except FAILURES as error:
+        raise unloadable(source, error) from error
     model.to(device)
     group_queries(model)
     quicken_norms(model)
@@ -122,11 +126,11 @@ def load_text(options: ModelOptions, path: str | Path | None = None) -> ModelTex
     _check_source(source)
     disable_progress_bar()  # type: ignore[no-untyped-call]  # transformers annotates in part
     try:
-        tokenizer = AutoTokenizer.from_pretrained(source, **_NO_CODE)
-        config = AutoConfig.from_pretrained(source, **_NO_CODE)
+        tokenizer = AutoTokenizer.from_pretrained(source, **NO_CODE)
+        config = AutoConfig.from_pretrained(source, **NO_CODE)
         adapter = find_adapter_config_file(source)
-    except _FAILURES as error:
-        raise _unloadable(source, error) from error
+    except FAILURES as error:
+        raise unloadable(source, error) from error
     if adapter is not None:  # transformers would put it on the base, and all adapters of mas on top
         raise ModelError(
             f"model {source!r} holds an adapter (adapter_config.json), and mas trains its own on a base without one: "
@@ -153,7 +157,8 @@ def _make_head_input_contiguous(model: Any) -> None:
     model.get_output_embeddings().register_forward_pre_hook(lambda _, inputs: (inputs[0].contiguous(), *inputs[1:]))
 
 
-def _unloadable(source: str, error: Exception) -> ModelError:
+def unloadable(source: str, error: Exception) -> ModelError:
+    """The error of a model that transformers does not load."""
     first = (str(error).strip() or type(error).__name__).splitlines()[0]
     return ModelError(f"model {source!r} cannot be loaded as a causal language model: {first}")
 
@@ -167,7 +172,12 @@ def _positions(config: Any) -> int | None:
     return longest
 
 
-def _device(name: str) -> torch.device:
+def device_of(name: str) -> torch.device:
+    """The device that `model.device` names.
+
+    Raises:
+        ModelError: there is none.
+    """
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     if name == "cuda" and not torch.cuda.is_available():

@@ -18,7 +18,7 @@ from mas.config.load import load_run_config
 from mas.config.options import SMOLLM2, TINY, Config
 from mas.config.trust import remember, trusted_path
 from mas.core.blocking import run_blocking
-from mas.core.errors import MasError, RunDirectoryError
+from mas.core.errors import RunDirectoryError, TrainingError
 from mas.core.late import Judge
 from mas.core.scenario import Scenario
 from mas.core.team import TeamSpec
@@ -29,14 +29,16 @@ from mas.observe.jsonl import JsonLines
 from mas.observe.metrics import MetricsLog, read_metrics
 from mas.observe.run_directory import RunDirectory
 from mas.observe.shares import shares_text
-from mas.serving.model import BaseModel, load_base
+from mas.serving.footprint import Footprint
+from mas.serving.model import BaseModel, load_base, load_text
 from mas.serving.peft_files import exported_files
 from mas.serving.smollm import smollm2
 from mas.serving.speed import measure_speed
 from mas.training.checkpoint import checkpoint_steps, go_back, list_checkpoints
 from mas.training.compare import untrained
-from mas.training.crew import Opening, check_engine, check_trainable
+from mas.training.crew import Opening, check_engine, check_trainable, trainable_adapters
 from mas.training.libraries import FOLDER, library_files
+from mas.training.memory import LESS_MEMORY, check_memory, is_out_of_memory, needs_of
 from mas.training.opponents import Pool, open_opponents
 from mas.training.planned import Work, rows_of
 from mas.training.saved import pinned_start
@@ -49,7 +51,7 @@ from mas.training.watch import RunWatcher
 
 MAY_DIFFER = (
     *("run_dir", "algorithm.team", "engine.remote", "trace"),
-    *("train.steps", "train.token_budget", "train.target", "train.eval_first"),
+    *("train.steps", "train.token_budget", "train.target", "train.eval_first", "model.check_memory"),
 )
 """What a resumed run may change: where it, its team file and its server are, what is traced, and when it ends. Teams
 are compared by content."""
@@ -105,7 +107,12 @@ def train_in_directory(
         resume = (path / "config.yaml").is_file()
     base = None  # no adapter is trained where a server elsewhere plays
     if config.engine.name != "openai":
-        base = open_base(config, scenario, lambda text: console.print(text, style="dim", highlight=False))
+        base = open_base(
+            config,
+            scenario,
+            lambda text: console.print(text, style="dim", highlight=False, soft_wrap=True),
+            is_trained=True,
+        )
     config = _with_start(config, path, resume=resume)
     is_begun = bool(list_checkpoints(path / "checkpoints"))
     if base is not None and config.train.start is not None and not is_begun:
@@ -145,20 +152,27 @@ _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO)
 
 @contextmanager
 def _refusals(run: RunDirectory) -> Iterator[None]:
-    """A disk that takes nothing more is one sentence, and a start that was refused leaves no directory."""
+    """A disk or memory that is full is one sentence, and a start that was refused, failed or was interrupted before
+    anything was measured leaves no directory."""
     try:
         yield
-    except (MasError, OSError) as error:
+    except BaseException as error:
         steps = checkpoint_steps(run.checkpoints)
         if not steps and not run.is_resumed and not run.has_metrics:
             run.discard()
-        if isinstance(error, MasError) or error.errno not in _NO_ROOM:
-            raise
         at = f"from its checkpoint of step {steps[-1]}" if steps else "anew, as there is no checkpoint yet"
-        raise RunDirectoryError(
-            f"Run directory {run.path} cannot be written any more: {error.strerror}. Make room, then give the same "
-            f"command again: it goes on {at}"
-        ) from error
+        if isinstance(error, OSError) and error.errno in _NO_ROOM:
+            raise RunDirectoryError(
+                f"Run directory {run.path} cannot be written any more: {error.strerror}. Make room, then give the same "
+                f"command again: it goes on {at}"
+            ) from error
+        if is_out_of_memory(error):
+            first = (str(error).strip() or type(error).__name__).splitlines()[0]
+            raise TrainingError(
+                f"memory ran out: {first}. {LESS_MEMORY}, in a new run_dir; with more memory the same command goes on "
+                f"{at}"
+            ) from error
+        raise
 
 
 def _remember(config: Config, team: TeamSpec, console: Console) -> None:
@@ -216,17 +230,35 @@ def _train(trainer: Trainer, run: RunDirectory, step: int | None, console: Conso
             return run_blocking(trainer.run(watcher, watcher.on_phase))
 
 
-def open_base(config: Config, scenario: Scenario, note: Note) -> BaseModel:
-    """The base model that all roles share; a built-in one is made first if it is not in the cache."""
-    if config.model.path == SMOLLM2:
-        return load_base(config.model, smollm2(note))
+def open_base(config: Config, scenario: Scenario, note: Note, *, is_trained: bool = False) -> BaseModel:
+    """The base model that all roles share; a built-in one is made first if it is not in the cache. What memory it and
+    its use take is estimated before it is loaded, but for the tiny base.
+
+    Raises:
+        ModelError: it cannot be made or loaded, or does not fit; see `check_memory`.
+    """
+    path = base_path(config, scenario, note)
+    text = load_text(config.model, path)
     if config.model.path != TINY:
-        return load_base(config.model)
+        algorithm = config.algorithm
+        trained = trainable_adapters(find_team(scenario, algorithm.team), algorithm.policy)
+        adapters = 0 if algorithm.is_training_free else len(set(trained.values()))
+        work, footprint = Work.bound(config, scenario, text), Footprint.of(config.model, path)
+        check_memory(config, needs_of(config, footprint, work, adapters, is_trained=is_trained and adapters > 0), note)
+    return load_base(config.model, path, text)
+
+
+def base_path(config: Config, scenario: Scenario, note: Note) -> str:
+    """The directory or hub id of the base; a built-in one is made now, unless it is in the cache."""
+    if config.model.path == SMOLLM2:
+        return str(smollm2(note))
+    if config.model.path != TINY:
+        return config.model.path
 
     def on_progress(step: int, total: int, loss: float) -> None:
         note(f"tiny base for {scenario.name}: step {step}/{total}, loss {loss:.3f}")
 
-    return load_base(config.model, tiny_base(scenario, config.model.tiny, on_progress))
+    return str(tiny_base(scenario, config.model.tiny, on_progress))
 
 
 def _keep_team(path: Path, team: TeamSpec, *, is_begun: bool) -> None:

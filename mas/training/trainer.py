@@ -147,7 +147,8 @@ class Trainer:
                 `greedy evaluation` and `sampled evaluation` with the tasks played, of all.
 
         Raises:
-            TrainingError: a step broke a rule of learning, or no episode of a step could be played.
+            TrainingError: a step broke a rule of learning, or no episode of a step or of the first evaluation could
+                be played.
         """
         watcher.on_resume(self.progress.step)
         history: list[Metrics] = []
@@ -212,6 +213,9 @@ class Trainer:
             found = await evaluate(
                 crew.runtime, self.scenario, tasks, temperature=temperature, seed=seed, scenes=scenes, progress=told
             )
+            if self.progress.step == 0 and found.unplayed == len(found.episodes):  # nor could any in step 1
+                cause = found.episodes[0].cause
+                raise TrainingError(f"none of the {found.unplayed} held-out tasks could be played: {cause}")
             watcher.on_evaluation(self.progress.step, name, found)
             if name == "greedy":
                 self.progress = replace(self.progress, success=found.success)
