@@ -21,6 +21,8 @@ def why_idle(key: str, config: Config) -> str | None:
         return reason
     if key.startswith("trace.") and key != "trace.every" and config.trace.every == 0:
         return "trace.every=0 traces no step"
+    if key == "train.budget_prompts" and config.train.token_budget is None:
+        return "train.token_budget=null is no budget"
     if key == "train.start" and algorithm.is_training_free:
         return "algorithm.update=training_free trains no adapter"
     if key.startswith("model.tiny.") and config.model.path != "tiny":

@@ -16,6 +16,7 @@ from mas.config.losses import LossOptions as LossOptions
 from mas.config.preference import PreferenceOptions as PreferenceOptions
 from mas.config.servers import PeerOptions, RemoteOptions
 from mas.config.tasks import TaskOptions as TaskOptions
+from mas.core.cost import Prompts
 
 
 class ScenarioOptions(Options):
@@ -180,6 +181,8 @@ class TrainOptions(Options):
     """How long, how much at a time, and what is written when.
 
     `token_budget`: stop once sampling has cost so many tokens; None: only `steps` ends training.
+    `budget_prompts`: how it counts prompts, for every sampler in the same way: with each call (`per_call`), equal
+    prompts of a step once (`shared`), or not at all (`none`).
     `target`: stop once the greedy evaluation reaches this success; None: never.
     `eval_every`, `checkpoint_every`: in steps, 0 never (the end is always evaluated and saved). `eval_first`: evaluate
     before step 1, too.
@@ -191,6 +194,7 @@ class TrainOptions(Options):
     steps: Count = 100
     tasks_per_step: Positive = 16
     token_budget: Positive | None = None
+    budget_prompts: Prompts = "per_call"
     target: Annotated[float, Field(gt=0, le=1)] | None = None
     seed: int = 0
     eval_first: bool = True

@@ -132,8 +132,10 @@ class Episode(msgspec.Struct, frozen=True, kw_only=True):
         length: team turns played; passes: those of them in which no action was committed.
         attempts: tries at agents that did not answer at the first one, and compensations.
         status: `done`, or `failed` with `cause` when it could not be played to its end.
-        prompt_tokens, completion_tokens: all tokens that playing it cost, scoring play-outs included; the prompt of a
-            request for several candidates counts once.
+        prompt_tokens, completion_tokens, calls: all that playing it cost, scoring play-outs included; a request for K
+            candidates is K calls, each with its prompt.
+        prompts: key of a prompt and its adapter -> its tokens, of all that were asked; what episodes have in common is
+            in `mas.core.cost.cost_of` counted once.
         answer_logprobs: of the right answer's tokens, their mean (nats) if the team's last member gave it then: before
             the agents that spoke first, before those that spoke when they had, and so on. Empty: not asked.
         entity_rate: share of the task's entities that stand in what was said; None: not asked.
@@ -150,6 +152,7 @@ class Episode(msgspec.Struct, frozen=True, kw_only=True):
     prompt_tokens: int
     completion_tokens: int
     calls: int
+    prompts: Mapping[str, int] = {}
     length: int = 0
     passes: int = 0
     status: Literal["done", "failed"] = "done"

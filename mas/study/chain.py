@@ -9,6 +9,7 @@ import msgspec
 from mas.config.load import load_config
 from mas.config.options import Config
 from mas.core.blocking import run_blocking
+from mas.core.cost import FREE, Cost
 from mas.core.errors import ConfigError
 from mas.core.naming import did_you_mean
 from mas.core.scenario import Scenario
@@ -29,21 +30,21 @@ from mas.training.evaluate import Evaluation, evaluate, scripted
 from mas.training.run import open_base
 from mas.training.tasks.plan import plan_tasks
 from mas.training.trainer import Outcome, Trainer
-from mas.training.watch import Silent
+from mas.training.watch import Point, Silent
 
 _MANY_STEPS = 100_000
 """For arms that end by their token budget."""
 
 
 Note = Callable[[str], None]
-Curve = tuple[tuple[int, float], ...]
+Curve = tuple[Point, ...]
 Train = Callable[[Config, Scenario], tuple[Outcome, Curve]]
 
 
 class ArmRun(msgspec.Struct, frozen=True, kw_only=True):
-    """One seed of one arm. `greedy`, `sampled`: success, or what the case measures. `curve`: (tokens, greedy success)
-    while it trained, of another measure the sampled value; `seconds`: of training; `calls`, `test_tokens`: what a task
-    costs when it is played, sampled; `attempts`: N of best of N.
+    """One seed of one arm. `greedy`, `sampled`: success, or what the case measures. `cost`, `optimiser_steps`, `steps`,
+    `seconds`: of training. `curve`: greedy success while it trained, of another measure the sampled value; `calls`,
+    `test_tokens`: what a task costs when it is played, sampled; `attempts`: N of best of N.
     """
 
     case: str
@@ -51,10 +52,11 @@ class ArmRun(msgspec.Struct, frozen=True, kw_only=True):
     seed: int
     greedy: float
     sampled: float
-    tokens: int
-    steps: int
+    cost: Cost = FREE
+    optimiser_steps: int = 0
+    steps: int = 0
     seconds: float = 0.0
-    curve: tuple[tuple[int, float], ...] = ()
+    curve: tuple[Point, ...] = ()
     measure: str = SUCCESS
     calls: float = 0.0
     test_tokens: float = 0.0
@@ -73,7 +75,12 @@ class Chain(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         """The configuration of one arm; with a budget it trains until that is spent."""
         limits: tuple[str, ...] = ()
         if budget is not None:
-            limits = (f"train.token_budget={budget}", f"train.steps={_MANY_STEPS}", "train.target=null")
+            limits = (
+                f"train.token_budget={budget}",
+                f"train.budget_prompts={self.options.budget_prompts}",
+                f"train.steps={_MANY_STEPS}",
+                "train.target=null",
+            )
         chosen = (f"scenario={self.options.scenario}", *self.options.overrides_of(arm), f"train.seed={self.seed}")
         config = load_config([*chosen, *limits])
         if config.algorithm.is_training_free:
@@ -129,7 +136,7 @@ def run_chain(chain: Chain, note: Note | None = None, train_reference: Train | N
             outcome = run_blocking(Trainer(config, play.scenario, play.base, tasks=tasks).run(watcher))
             curve = tuple(watcher.curve)
         play.trained(arm, config, outcome, curve, time.perf_counter() - began)
-        budget = outcome.progress.tokens if is_reference else budget
+        budget = outcome.progress.cost.tokens(chain.options.budget_prompts) if is_reference else budget
     return play.runs
 
 
@@ -161,7 +168,13 @@ class _Play:
     def trained(self, arm: str, config: Config, outcome: Outcome, curve: Curve, seconds: float) -> None:
         """One trained arm, and the reference with two roles' adapters exchanged."""
         spent = outcome.progress
-        cost: dict[str, Any] = {"tokens": spent.tokens, "steps": spent.step, "seconds": seconds, "curve": curve}
+        cost: dict[str, Any] = {
+            "cost": spent.cost,
+            "optimiser_steps": spent.optimiser_steps,
+            "steps": spent.step,
+            "seconds": seconds,
+            "curve": curve,
+        }
         found = self._evaluated(arm, config, outcome.adapters, cost=cost)
         if arm == self.chain.options.reference and self.has_leader:
             self._beside(config, outcome.adapters, found)
@@ -169,7 +182,7 @@ class _Play:
             speakers = trainable_adapters(self._team(config), config.algorithm.policy)
             exchanged = swapped(speakers, self.chain.options.swap)
             name = f"{arm}, {' and '.join(self.chain.options.swap)} swapped"
-            self._evaluated(name, config, outcome.adapters, exchanged, cost={"tokens": cost["tokens"]})
+            self._evaluated(name, config, outcome.adapters, exchanged, cost={"cost": cost["cost"]})
 
     @property
     def has_leader(self) -> bool:
@@ -233,7 +246,7 @@ class _Play:
             measure=self.chain.measure,
             calls=sampled.calls / tasks,
             test_tokens=sampled.tokens / tasks,
-            **{"tokens": 0, "steps": 0, **cost},
+            **cost,
         )
         self.runs.append(run)
         self.note(describe(run))
@@ -241,5 +254,5 @@ class _Play:
 
 def describe(run: ArmRun) -> str:
     """One line for the terminal."""
-    cost = f", {run.tokens / 1e3:.0f}k tokens" if run.tokens else ""
+    cost = f", {run.cost.tokens() / 1e3:.0f}k tokens" if run.cost.calls else ""
     return f"{run.case} seed {run.seed}: {run.arm}: greedy {run.greedy:.2f}, sampled {run.sampled:.2f}{cost}"

@@ -28,7 +28,9 @@ def curves(
         list[Path], typer.Argument(metavar="RUN_DIR...", help="run directories, seeds of one training too")
     ],
     out: Annotated[Path, typer.Option(metavar="FILE", help="the SVG file that is written")],
-    x: Annotated[str, typer.Option(help="what the x axis counts: step or tokens")] = "step",
+    x: Annotated[
+        str, typer.Option(help="what the x axis counts: step, tokens, completion_tokens, calls or optimiser_steps")
+    ] = "step",
     metric: Annotated[
         str, typer.Option(help="what is drawn: a name of metrics.jsonl with / between its parts")
     ] = "eval/greedy/success",

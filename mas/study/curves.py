@@ -16,6 +16,7 @@ from mas.config.idle import why_idle
 from mas.config.load import leaves, load_run_config
 from mas.config.options import Config
 from mas.config.stored import read_stored
+from mas.core.cost import Cost
 from mas.core.errors import ConfigError, RunDirectoryError
 from mas.core.naming import did_you_mean
 from mas.core.seeds import digest
@@ -24,7 +25,13 @@ from mas.observe.metrics import read_metrics
 from mas.observe.report_records import Chart, Series
 
 SUCCESS = "eval/greedy/success"
-X_LABELS = {"step": "training step", "tokens": "tokens spent on sampling"}
+X_LABELS = {
+    "step": "training step",
+    "tokens": "tokens, the prompt of every call",
+    "completion_tokens": "tokens of completions",
+    "calls": "calls",
+    "optimiser_steps": "optimiser steps",
+}
 
 _OF_THE_RUN = ("run_dir", "train.seed", "train.checkpoint_every", "train.keep_checkpoints", "train.sample_every")
 _OF_THE_LOOK = ("train.eval_every", "trace.")
@@ -85,7 +92,7 @@ def learning_curves(runs: Sequence[Run], *, metric: str = SUCCESS, x: str = "ste
 
     Args:
         metric: flat name, such as `roles/planner/reward`.
-        x: `step` or `tokens`.
+        x: a name of `X_LABELS`.
 
     Raises:
         ConfigError: another x, a series with the same seed twice, or a metric that a run does not have.
@@ -175,8 +182,13 @@ def _short(key: str, among: Sequence[str]) -> str:
 def _is_over(config: Config, lines: Sequence[Mapping[str, Any]]) -> bool:
     """Whether the run ended as its configuration says: all steps, the token budget, or the target."""
     train, last = config.train, lines[-1]["step"]
-    tokens = max((line.get("tokens", 0) for line in lines), default=0)
+    spent = max((_spent(line).tokens(train.budget_prompts) for line in lines), default=0)
     greedy = [found["success"] for line in lines if (found := line.get("eval", {}).get("greedy")) is not None]
-    is_spent = train.token_budget is not None and tokens >= train.token_budget
+    is_spent = train.token_budget is not None and spent >= train.token_budget
     is_reached = train.target is not None and bool(greedy) and greedy[-1] >= train.target
     return last >= train.steps or is_spent or is_reached
+
+
+def _spent(line: Mapping[str, Any]) -> Cost:
+    """Of the steps up to a line of metrics; nothing where it is one of an evaluation."""
+    return Cost(**{name: line.get(name, 0) for name in Cost.__struct_fields__})

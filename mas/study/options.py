@@ -8,6 +8,7 @@ from pydantic import Field, ValidationError
 
 from mas.config.load import presets
 from mas.config.options import Options, Positive
+from mas.core.cost import Prompts
 from mas.core.errors import ConfigError
 from mas.core.naming import did_you_mean
 from mas.observe.results import SUCCESS
@@ -39,6 +40,7 @@ class CaseOptions(Options):
     `overrides` are those of the command line, `arm_overrides` more of them for some arms (an arm that needs another
     batch size to do its best); `own_arms` are arms of this case alone, name -> overrides. The first arm is the
     reference: what it cost is every other arm's token budget. `swap`: two roles whose adapters are exchanged after it.
+    `budget_prompts`: how the budget counts prompts, for all arms alike; see `train.budget_prompts`.
     `measure`: what is told in place of success, a name among the measures of an evaluation such as `nash_conv`; nobody
     is played at random for it. `matched`: what best of N spends no less of, for a task, than the reference's team does.
     """
@@ -51,6 +53,7 @@ class CaseOptions(Options):
     seeds: Positive = 3
     measure: str = SUCCESS
     swap: tuple[str, str] | None = None
+    budget_prompts: Prompts = "per_call"
     matched: Literal["calls", "tokens"] = "calls"
 
     @property

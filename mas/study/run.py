@@ -5,7 +5,7 @@ Every finished chain is kept in `chains/`; the same command again works through 
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -36,6 +36,7 @@ from mas.study.summary import BASELINES, arm_charts, learning_charts, preset_of
 from mas.training.run import train_in_directory
 from mas.training.run_report import build_report
 from mas.training.trainer import Outcome
+from mas.training.watch import points_of
 
 _PLAYED = ",".join(PLAYED)
 """Part of what a chain was asked: chains without the arms of today are worked through again."""
@@ -106,14 +107,14 @@ class _MainRun:
     def train(self, chain: Chain, config: Config, scenario: Scenario) -> tuple[Outcome, Curve]:
         """Train in the run directory, with its progress shown; the curve is read from its metrics."""
         outcome = train_in_directory(self._placed(config), scenario, console=self.console, build=arm_builder(config))
-        tokens, curve = 0, []
-        for record in read_metrics(self.path / "metrics.jsonl"):
-            tokens = record.get("tokens", tokens)
-            if evaluation := record.get("eval", {}).get(chain.watched):
-                curve.append(
-                    (tokens, {**evaluation.get("measures", {}), SUCCESS: evaluation["success"]}[chain.measure])
-                )
-        return outcome, tuple(curve)
+
+        def value(line: Mapping[str, Any]) -> float | None:
+            evaluation = line.get("eval", {}).get(chain.watched)
+            if not evaluation:
+                return None
+            return float({**evaluation.get("measures", {}), SUCCESS: evaluation["success"]}[chain.measure])
+
+        return outcome, tuple(points_of(read_metrics(self.path / "metrics.jsonl"), value))
 
     def report(self, chain: Chain) -> Report:
         """The run's own report."""

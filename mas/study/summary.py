@@ -4,22 +4,25 @@ from collections.abc import Sequence
 from statistics import fmean, stdev
 from typing import Any
 
+from mas.core.cost import Cost
 from mas.observe.curves import joined_curve
 from mas.observe.report_records import Chart, Series
 from mas.observe.results import SUCCESS
 from mas.study.chain import ArmRun
 from mas.study.options import ARMS, REFERENCE
+from mas.training.watch import Axis, Point
 
 BASELINES = (REFERENCE, "team_parallel_grpo")
 """Arms that stand beside every other one in its drawing."""
 
 
 def by_arm(runs: Sequence[ArmRun], measure: str = SUCCESS) -> dict[str, dict[str, dict[str, Any]]]:
-    """`{case: {arm: {"mean", "std", "seeds", "tokens", "seconds", "sampled": {"mean", "std"}, "greedy": [...], "calls",
-    "test_tokens"}}}`.
+    """`{case: {arm: {"mean", "std", "seeds", "tokens", "cost": {...}, "optimiser_steps", "seconds", "sampled":
+    {"mean", "std"}, "greedy": [...], "calls", "test_tokens"}}}`.
 
     Of the cases that tell this measure. `mean` and `std` (ddof 1, 0 for one seed) are of greedy play on held-out tasks;
-    `tokens` and `seconds` are the mean cost of training, `calls` and `test_tokens` that of a task, sampled.
+    `cost` (see `mas.core.cost.Cost`), `tokens` of it with the prompt of every call, `optimiser_steps` and `seconds` are
+    means of training, `calls` and `test_tokens` those of a task, sampled.
     """
     table: dict[str, dict[str, dict[str, Any]]] = {}
     for case in dict.fromkeys(run.case for run in runs if run.measure == measure):
@@ -31,7 +34,9 @@ def by_arm(runs: Sequence[ArmRun], measure: str = SUCCESS) -> dict[str, dict[str
                 "mean": round(fmean(greedy), 4),
                 "std": round(_spread(greedy), 4),
                 "seeds": [run.seed for run in own],
-                "tokens": round(fmean(run.tokens for run in own)),
+                "tokens": round(fmean(run.cost.tokens() for run in own)),
+                "cost": {name: round(fmean(getattr(run.cost, name) for run in own)) for name in Cost.__struct_fields__},
+                "optimiser_steps": round(fmean(run.optimiser_steps for run in own)),
                 "seconds": round(fmean(run.seconds for run in own), 1),
                 "greedy": greedy,
                 "sampled": {"mean": round(fmean(sampled), 4), "std": round(_spread(sampled), 4)},
@@ -60,7 +65,7 @@ def learning_charts(runs: Sequence[ArmRun]) -> tuple[Chart, ...]:
             charts.append(
                 Chart(
                     title=f"{case}: {measure} over tokens",
-                    x_label="tokens spent on sampling",
+                    x_label="tokens, the prompt of every call",
                     y_label=_label(measure),
                     series=series,
                     y_range=(0.0, 1.0) if measure == SUCCESS else None,
@@ -85,7 +90,7 @@ def arm_charts(runs: Sequence[ArmRun]) -> dict[str, Chart]:
         arms = [arm for arm in dict.fromkeys((*BASELINES, run.arm)) if any(one.arm == arm for one in own)]
         charts[name] = Chart(
             title=run.case,
-            x_label="tokens spent on sampling",
+            x_label="tokens, the prompt of every call",
             y_label=_label(run.measure),
             series=tuple(_joined(arm, [one for one in own if one.arm == arm]) for arm in arms),
             y_range=(-0.02, 1.02) if run.measure == SUCCESS else None,
@@ -104,16 +109,16 @@ def preset_of(arm: str) -> str:
 
 
 def _joined(arm: str, runs: Sequence[ArmRun]) -> Series:
-    lines = [[{"tokens": spent, "success": success} for spent, success in run.curve] for run in runs]
+    lines = [[{"tokens": one.cost.tokens(), "success": one.value} for one in run.curve] for run in runs]
     return joined_curve(preset_of(arm), lines, "success", ended=[True] * len(lines), x="tokens")
 
 
-def _series(arm: str, runs: Sequence[ArmRun], points: int = 25) -> Series:
+def _series(arm: str, runs: Sequence[ArmRun], axis: Axis = "tokens", points: int = 25) -> Series:
     """Curves of different seeds on one axis: the last value known at each point."""
     curves = [run.curve for run in runs if run.curve]
-    end = max(curve[-1][0] for curve in curves)
+    end = max(curve[-1].at(axis) for curve in curves)
     xs = tuple(end * n / points for n in range(points + 1))
-    columns = [[_at(curve, x) for curve in curves] for x in xs]
+    columns = [[_at(curve, x, axis) for curve in curves] for x in xs]
     return Series(
         name=arm,
         xs=xs,
@@ -123,8 +128,8 @@ def _series(arm: str, runs: Sequence[ArmRun], points: int = 25) -> Series:
     )
 
 
-def _at(curve: Sequence[tuple[int, float]], tokens: float) -> float:
-    return [success for spent, success in curve if spent <= tokens][-1]
+def _at(curve: Sequence[Point], x: float, axis: Axis) -> float:
+    return [point.value for point in curve if point.at(axis) <= x][-1]
 
 
 def _spread(values: Sequence[float]) -> float:

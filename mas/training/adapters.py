@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -63,7 +64,9 @@ class TrainableAdapters:
         """
         if self.is_shared:
             episodes = paid_together(episodes)
+        before = self.learner.updates
         improved = self.update.improve(episodes, trained, step=step, lr_scale=lr_scale)
+        improved = replace(improved, optimiser_steps=self.learner.updates - before)
         backbone, *others = self.casting.copies(step - 1) or ("",)
         self._copied = tuple(others) if backbone in improved.learned else ()
         self.learner.copy(backbone, self._copied)

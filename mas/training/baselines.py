@@ -178,9 +178,11 @@ async def beside_team(
 def _joined(episodes: tuple[Episode, ...]) -> Episode:
     """The first solved episode of a task, else its first one, with what all of them cost."""
     best = next((episode for episode in episodes if episode.success), episodes[0])
+    prompts = {key: tokens for episode in episodes for key, tokens in episode.prompts.items()}
     return msgspec.structs.replace(
         best,
         prompt_tokens=sum(episode.prompt_tokens for episode in episodes),
         completion_tokens=sum(episode.completion_tokens for episode in episodes),
         calls=sum(episode.calls for episode in episodes),
+        prompts=prompts,
     )

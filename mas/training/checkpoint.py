@@ -13,10 +13,12 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+import msgspec
 import safetensors
 import safetensors.torch
 from torch import Tensor
 
+from mas.core.cost import Cost
 from mas.core.errors import CheckpointError
 from mas.observe.atomic import delete_directory, is_relative, write_directory_atomic
 from mas.serving.lora import AdapterBank
@@ -32,17 +34,22 @@ NO_FILES: Mapping[str, bytes] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Where a run stands: steps done, tokens and calls spent on sampling, each adapter's served version, the success of
-    the last greedy evaluation (None before the first), and the states of its task source and of its update (empty: it
-    has none)."""
+    """Where a run stands: steps done, what sampling has cost, how often adapters were updated, each adapter's served
+    version, the success of the last greedy evaluation (None before the first), and the states of its task source and of
+    its update (empty: it has none)."""
 
     step: int
-    tokens: int
-    calls: int
+    cost: Cost
+    optimiser_steps: int
     versions: Mapping[str, int]
     success: float | None = None
     tasks: Mapping[str, Any] = field(default_factory=dict)
     update: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def tokens(self) -> int:
+        """Spent on sampling, with the prompt of every call."""
+        return self.cost.tokens()
 
 
 def save_checkpoint(
@@ -67,8 +74,8 @@ def save_checkpoint(
         files[_UPDATE] = safetensors.torch.save(dict(tensors))
     state = {
         "step": progress.step,
-        "tokens": progress.tokens,
-        "calls": progress.calls,
+        "cost": msgspec.structs.asdict(progress.cost),
+        "optimiser_steps": progress.optimiser_steps,
         "versions": dict(progress.versions),
         "success": progress.success,
         "tasks": dict(progress.tasks),
@@ -126,7 +133,8 @@ def verify_checkpoint(path: Path) -> Progress:
             if hashlib.sha256((path / name).read_bytes()).hexdigest() != wanted:
                 raise CheckpointError(f"checkpoint {path} is corrupt: {name} is not what was written; {_advice(path)}")
         state = json.loads((path / "state.json").read_text())
-        where = (state["step"], state["tokens"], state["calls"], state["versions"], state["success"])
+        cost = msgspec.convert(state["cost"], Cost)
+        where = (state["step"], cost, state["optimiser_steps"], state["versions"], state["success"])
         return Progress(*where, state.get("tasks", {}), state.get("update", {}))
     except (OSError, ValueError, KeyError, AttributeError) as error:
         raise CheckpointError(f"checkpoint {path} is corrupt: {error}; {_advice(path)}") from error

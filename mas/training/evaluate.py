@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from mas.core.cost import Cost, cost_of, total
 from mas.core.environment import Task, mean_measures, measures_of
 from mas.core.errors import Halted, RunError
 from mas.core.records import Episode
@@ -47,6 +48,11 @@ class Evaluation(msgspec.Struct, frozen=True, kw_only=True):
     episodes: tuple[Episode, ...]
     measures: Mapping[str, float] = {}
     loops: Mapping[str, Gate] = {}
+
+    @property
+    def cost(self) -> Cost:
+        """Of all tasks, each for itself: prompts that only different tasks have in common count for each."""
+        return total(cost_of([episode]) for episode in self.episodes)
 
     @property
     def calls(self) -> int:

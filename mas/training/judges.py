@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 
 from mas.config.late import LateOptions
 from mas.config.options import Config
+from mas.core.cost import Cost, asked
 from mas.core.engine import Request, Sampling
 from mas.core.errors import ConfigError, RefusedRequest
 from mas.core.late import Answer
@@ -77,7 +78,7 @@ class ModelJudge:
             )
         self._options, self._config = options, config
         self._voice: Voice | None = None
-        self._tokens = self._calls = 0
+        self._cost = Cost()
 
     @asynccontextmanager
     async def opened(self, base: Voice) -> AsyncIterator[None]:
@@ -107,9 +108,9 @@ class ModelJudge:
                     assert mark is not None
                     yield Answer(name, one[0], mark)
 
-    def spent(self) -> tuple[int, int]:
-        """Tokens and calls since this was asked before."""
-        spent, self._tokens, self._calls = (self._tokens, self._calls), 0, 0
+    def spent(self) -> Cost:
+        """What judging has cost since this was asked before."""
+        spent, self._cost = self._cost, Cost()
         return spent
 
     async def _mark(self, term: str, prompt_ids: tuple[int, ...], text: str) -> float | None:
@@ -127,8 +128,7 @@ class ModelJudge:
             )
         except RefusedRequest:
             return None
-        self._calls += 1
-        self._tokens += len(ids) + len(said.token_ids)
+        self._cost += asked(len(ids), len(said.token_ids))
         return read_mark(tokenizer.decode(said.token_ids))
 
 

@@ -16,6 +16,7 @@ import msgspec
 
 from mas.config.late import LateOptions
 from mas.config.options import Config
+from mas.core.cost import Cost
 from mas.core.errors import CheckpointError, ConfigError, TrainingError
 from mas.core.late import Answer, Judge
 from mas.core.naming import did_you_mean
@@ -139,9 +140,9 @@ class LateTerms:
             found["learned_late"] = sum(len(episode.turns) for episode in self._arrived)
         return found
 
-    def spent(self) -> tuple[int, int]:
-        """Tokens and calls that judging has cost since this was asked before, where a model of ours judges."""
-        return self._judge.spent() if isinstance(self._judge, ModelJudge) else (0, 0)
+    def spent(self) -> Cost:
+        """What judging has cost since this was asked before, where a model of ours judges."""
+        return self._judge.spent() if isinstance(self._judge, ModelJudge) else Cost()
 
     def causes(self) -> list[str]:
         """Why answers were refused, since this was asked before."""

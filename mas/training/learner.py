@@ -39,6 +39,7 @@ class Learner:
     Attributes:
         references: with `loss.reference` the moving average of every adapter, which the KL is measured to; read before
             it follows the step that it was read in. Empty: the reference is the base.
+        updates: how often adapters were updated; an update of several adapters at once is one.
         tolerance: mean nats a token by which two right ways to compute a log-probability may differ with this model.
 
     Raises:
@@ -59,6 +60,7 @@ class Learner:
         self.optimisers = {
             name: adamw(weights.parameters(), options, options.lr) for name, weights in self.adapters.items()
         }
+        self.updates = 0
         self._taken: dict[str, dict[Tensor, Tensor]] = defaultdict(dict)
         rows = short_rows(base)
         self.tolerance = tolerance_of(base, rows)
@@ -164,6 +166,7 @@ class Learner:
         norms = gradient_norms(trained, {row.adapter for row in rows}, self.options.clip_norm)
         for name in norms:
             self.optimisers[name].step()
+        self.updates += 1
         return norms
 
     def accumulate(

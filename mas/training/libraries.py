@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import Any
 
 from mas.config.options import Config
+from mas.core.cost import total
 from mas.core.errors import CheckpointError
 from mas.core.naming import local_name
 from mas.core.records import Episode
@@ -113,8 +114,7 @@ class TrainableLibraries:
             advantages=[0.0] * sum(len(episode.turns) for episode in episodes),
             learned={},
             metrics={"experiences": {role: metrics for role, (_, metrics, _) in told.items()}},
-            tokens=sum(spent.tokens for _, _, spent in edits),
-            calls=sum(spent.calls for _, _, spent in edits),
+            cost=total(spent.cost for _, _, spent in edits),
             notes=[_note(role, edited) for role, (edited, _, _) in told.items()],
         )
 
@@ -180,7 +180,7 @@ class TrainableLibraries:
         edited = apply_operations(library, last.operations, self._limits)
         said = [*proposals, last]
         refused = (*(refusal for one in said for refusal in one.refused), *edited.refused)
-        spent = Proposal(last.operations, refused, sum(one.tokens for one in said), sum(one.calls for one in said))
+        spent = Proposal(last.operations, refused, total(one.cost for one in said))
         edited = Edited(edited.library, edited.done, refused)
         return edited, _counted(edited, len(groups), played, spent), spent
 
@@ -243,8 +243,8 @@ def _counted(edited: Edited, telling: int, played: int, spent: Proposal) -> dict
         "updated": done["UPDATE"],
         "deleted": done["DELETE"],
         "refused": len(edited.refused),
-        "editor_tokens": spent.tokens,
-        "editor_calls": spent.calls,
+        "editor_tokens": spent.cost.tokens(),
+        "editor_calls": spent.cost.calls,
     }
 
 

@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import Any, Protocol
 
 from mas.config.options import Config
+from mas.core.cost import Cost, cost_of, metrics_of
 from mas.core.errors import CheckpointError, TrainingError
 from mas.core.late import Judge
 from mas.core.records import Episode
@@ -116,7 +117,7 @@ class Trainer:
         joining = None if late is None else LateTerms(late, find_judge(late, config, judges))
         opposed = open_opponents(config, self.team, opponents, is_spread=opening is not None)
         self.rollout = Rollout(config, self.tasks, joining, opposed)
-        self.progress = Progress(0, 0, 0, dict.fromkeys(self.trainable.trained.values(), 0))
+        self.progress = Progress(0, Cost(), 0, dict.fromkeys(self.trainable.trained.values(), 0))
 
     def resume(self, step: int | None = None) -> bool:
         """Go on from the checkpoint of a step, None: from the latest, if there is one. Deletes nothing.
@@ -190,7 +191,7 @@ class Trainer:
         """Share of the learning rate that is due now. A pure function of progress and configuration."""
         train, done = self.config.train, self.progress.step / max(self.config.train.steps, 1)
         if train.token_budget is not None:
-            done = max(done, self.progress.tokens / train.token_budget)
+            done = max(done, self.progress.cost.tokens(train.budget_prompts) / train.token_budget)
         return 1 - (1 - self.config.learner.final_lr) * min(done, 1.0)
 
     def _end(self) -> str:
@@ -198,8 +199,8 @@ class Trainer:
         train, progress = self.config.train, self.progress
         if progress.step >= train.steps:
             return f"{train.steps} steps done"
-        if train.token_budget is not None and progress.tokens >= train.token_budget:
-            return f"token budget of {train.token_budget} spent"
+        if train.token_budget is not None and progress.cost.tokens(train.budget_prompts) >= train.token_budget:
+            return f"token budget of {train.token_budget} spent (prompts: {train.budget_prompts})"
         if train.target is not None and progress.success is not None and progress.success >= train.target:
             return f"target success {train.target} reached"
         return ""
@@ -234,14 +235,14 @@ class Trainer:
             improved = await self.trainable.improve(crew, learned, trained, step=step, lr_scale=self._lr_scale())
         taught = time.perf_counter()
         counted("publishing", 0, 0)
-        judged = (0, 0) if self.rollout.late is None else self.rollout.late.spent()
+        judged = Cost() if self.rollout.late is None else self.rollout.late.spent()
         with phase("publish"):
             published = await self.trainable.publish(crew, improved)
         self.progress = replace(
             self.progress,
             step=step,
-            tokens=self.progress.tokens + improved.tokens + judged[0] + sum(episode.tokens for episode in episodes),
-            calls=self.progress.calls + improved.calls + judged[1] + sum(episode.calls for episode in episodes),
+            cost=self.progress.cost + improved.cost + judged + cost_of(episodes),
+            optimiser_steps=self.progress.optimiser_steps + improved.optimiser_steps,
             versions=self.trainable.versions(crew),
             tasks=self.tasks.state(),
             update=self.trainable.state(),
@@ -249,7 +250,7 @@ class Trainer:
         sampled_now = sum(len(episode.turns) for episode in episodes)
         improved = replace(improved, advantages=improved.advantages[:sampled_now])
         metrics = step_metrics(episodes, improved, rewards_of(self.config.algorithm, step - 1), trained)
-        metrics |= {"tokens": self.progress.tokens, "calls": self.progress.calls}
+        metrics |= {**metrics_of(self.progress.cost), "optimiser_steps": self.progress.optimiser_steps}
         if told := self.tasks.metrics():
             metrics["tasks"] = told
         if self.rollout.late is not None:

@@ -1,13 +1,15 @@
 """What is written down and shown while a team trains: metrics, sampled conversations, the progress display."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Any
+from typing import Any, Literal
 
+import msgspec
 from rich.console import Console
 
 from mas.config.options import Config
+from mas.core.cost import FREE, Cost, Prompts
 from mas.core.records import Episode
 from mas.observe.jsonl import JsonLines
 from mas.observe.metrics import MetricsLog
@@ -19,6 +21,9 @@ from mas.training.evaluate import SHOWN_TASKS, Evaluation
 from mas.training.planned import Work, rows_of
 
 _SHOWN_EPISODES = 2
+
+Axis = Literal["tokens", "shared_tokens", "completion_tokens", "calls", "optimiser_steps", "seconds"]
+"""What a learning curve is over: `tokens` have the prompt of every call, `shared_tokens` those of a step once."""
 
 
 class RunWatcher:
@@ -183,8 +188,46 @@ def _shown(metrics: Mapping[str, Any]) -> dict[str, float]:
     return shown
 
 
+class Point(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a learning curve is: what training has cost until then, `seconds` without evaluations, and the value."""
+
+    cost: Cost
+    optimiser_steps: int
+    seconds: float
+    value: float
+
+    def at(self, axis: Axis) -> float:
+        """Its place on an axis."""
+        if axis == "seconds" or axis == "optimiser_steps":
+            return float(getattr(self, axis))
+        prompts: Mapping[str, Prompts] = {"tokens": "per_call", "shared_tokens": "shared", "completion_tokens": "none"}
+        return self.cost.calls if axis == "calls" else self.cost.tokens(prompts[axis])
+
+
+def points_of(lines: Iterable[Mapping[str, Any]], value: Callable[[Mapping[str, Any]], float | None]) -> list[Point]:
+    """The learning curve in lines of `metrics.jsonl`.
+
+    Args:
+        value: of a line; None: it has none.
+    """
+    found: list[Point] = []
+    cost, steps, seconds = FREE, 0, 0.0
+    for line in lines:
+        if "optimiser_steps" in line:
+            cost = Cost(**{name: int(line[name]) for name in Cost.__struct_fields__})
+            steps, seconds = int(line["optimiser_steps"]), seconds + _step_seconds(line)
+        if (here := value(line)) is not None:
+            found.append(Point(cost=cost, optimiser_steps=steps, seconds=seconds, value=here))
+    return found
+
+
+def _step_seconds(metrics: Mapping[str, Any]) -> float:
+    """Of a whole step; those in environments are a part of sampling."""
+    return float(sum(metrics["seconds"][part] for part in ("sample", "learn", "publish")))
+
+
 class Silent:
-    """A watcher that only remembers the learning curve: (tokens, value) at every evaluation.
+    """A watcher that only remembers the learning curve: a point at every evaluation.
 
     Args:
         name: of the evaluations that count, `greedy` or `sampled`.
@@ -194,16 +237,21 @@ class Silent:
     def __init__(
         self, name: str = "greedy", value: Callable[[Evaluation], float] = lambda evaluation: evaluation.success
     ) -> None:
-        self.curve: list[tuple[int, float]] = []
+        self.curve: list[Point] = []
         self._name, self._value = name, value
-        self._tokens = 0
+        self._at = Point(cost=FREE, optimiser_steps=0, seconds=0.0, value=0.0)
 
     def on_resume(self, step: int) -> None:
         """Nothing to show."""
 
     def on_step(self, step: int, metrics: Mapping[str, Any], episodes: Sequence[Episode]) -> None:
         """Remember what sampling has cost."""
-        self._tokens = int(metrics["tokens"])
+        self._at = Point(
+            cost=Cost(**{name: int(metrics[name]) for name in Cost.__struct_fields__}),
+            optimiser_steps=int(metrics["optimiser_steps"]),
+            seconds=self._at.seconds + _step_seconds(metrics),
+            value=0.0,
+        )
 
     def on_note(self, step: int, note: Mapping[str, Any]) -> None:
         """Nothing to show."""
@@ -211,4 +259,4 @@ class Silent:
     def on_evaluation(self, step: int, name: str, evaluation: Evaluation) -> None:
         """Remember a point of the curve."""
         if name == self._name:
-            self.curve.append((self._tokens, self._value(evaluation)))
+            self.curve.append(msgspec.structs.replace(self._at, value=self._value(evaluation)))

@@ -28,7 +28,15 @@ def make_run(path: Path, *overrides: str, seed: int = 0, points: Evaluated = LEA
     lines: list[dict[str, Any]] = []
     for step, tokens, success in points:
         if step:
-            lines.append({"step": step, "reward": success / 2, "tokens": tokens, "roles": {"planner": {"reward": 1.0}}})
+            lines.append(
+                {
+                    "step": step,
+                    "reward": success / 2,
+                    "tokens": tokens,
+                    "prompt_tokens": tokens,
+                    "roles": {"planner": {"reward": 1.0}},
+                }
+            )
         lines.append({"step": step, "eval": {"greedy": {"success": success}}})
     path.mkdir(parents=True)
     (path / "config.yaml").write_text(yaml.safe_dump(config.model_dump(mode="json")))
@@ -69,7 +77,7 @@ def test_over_tokens_every_point_of_every_seed_counts_and_a_run_that_ended_stays
     assert team.seeds == ((0.0, 0.5, 1.0, 1.0, 1.0), (0.5,) * 5)
     # (0.0 + 0.5) / 2, (0.5 + 0.5) / 2, then three times (1.0 + 0.5) / 2
     assert team.ys == (0.25, 0.5, 0.75, 0.75, 0.75)
-    assert chart.x_label == "tokens spent on sampling"
+    assert chart.x_label == "tokens, the prompt of every call"
 
 
 def test_a_run_that_goes_on_ends_its_series_where_it_is(tmp_path: Path) -> None:
@@ -148,7 +156,9 @@ def test_the_command_writes_the_same_bytes_again_and_in_another_process(tmp_path
     assert (ran.code, ran.out) == (0, f"{out}\n")
     assert "c has not ended: step 20" in ran.err
     drawn = out.read_bytes()
-    assert {"relay", "team", "solo", "tokens spent on sampling", "success, greedy"} <= set(texts(drawn.decode()))
+    assert {"relay", "team", "solo", "tokens, the prompt of every call", "success, greedy"} <= set(
+        texts(drawn.decode())
+    )
     code = "import sys; sys.argv[0] = 'mas'; from mas.cli import main; main()"
     words = ["curves", *runs, "--out", str(tmp_path / "again.svg"), "--x", "tokens"]
     subprocess.run([sys.executable, "-c", code, *words], check=True, capture_output=True)

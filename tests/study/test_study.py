@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from mas.core.cost import Cost
 from mas.core.errors import ConfigError
 from mas.observe.curves_svg import curves_svg
 from mas.study.chain import ArmRun, Chain
@@ -18,10 +19,18 @@ from mas.study.options import REFERENCE, CaseOptions, StudyOptions, load_study
 from mas.study.plot import markdown_table
 from mas.study.run import _Kept, run_study
 from mas.study.summary import arm_charts, by_arm, learning_charts
+from mas.training.watch import Point
 
 
 def run_of(arm: str, seed: int, greedy: float, curve: tuple[tuple[int, float], ...] = ()) -> ArmRun:
-    return ArmRun(case="relay", arm=arm, seed=seed, greedy=greedy, sampled=greedy / 2, tokens=100, steps=1, curve=curve)
+    points = tuple(
+        Point(cost=Cost(calls=spent, completion_tokens=spent), optimiser_steps=1, seconds=spent / 10, value=value)
+        for spent, value in curve
+    )
+    cost = Cost(calls=5, prompt_tokens=4200, shared_prompt_tokens=900, completion_tokens=300)
+    return ArmRun(
+        case="relay", arm=arm, seed=seed, greedy=greedy, sampled=greedy / 2, cost=cost, optimiser_steps=7, curve=points
+    )
 
 
 def small(overrides: Sequence[str], seeds: int = 1) -> StudyOptions:
@@ -66,7 +75,8 @@ def test_the_mean_is_greedy_success_and_the_spread_is_over_seeds() -> None:
     assert result["std"] == 0.1414
     assert result["seeds"] == [0, 1]
     assert result["sampled"] == {"mean": 0.45, "std": 0.0707}
-    assert "| `relay` | `team_at_grpo` | 0.900 ± 0.141 | 0.450 ± 0.071 | 2 | 0k |" in markdown_table(by_arm(runs))
+    told = markdown_table(by_arm(runs))
+    assert "| `relay` | `team_at_grpo` | 0.900 ± 0.141 | 0.450 ± 0.071 | 2 | 5 | 4.2 | 0.9 | 0.3 | 7 |" in told
 
 
 def test_a_curve_holds_the_last_known_success_and_the_spread_over_seeds() -> None:
@@ -134,7 +144,7 @@ def test_a_case_of_self_play_tells_its_measure_and_stays_out_of_success(
     # The first chain's reference is trained in a run directory, and its curve read from its metrics.
     for run in summary["runs"]:
         if run["arm"] in (REFERENCE, "plain"):
-            assert run["curve"][0][1] == pytest.approx(arms["untrained_team"]["sampled"]["mean"], abs=1e-4)
+            assert run["curve"][0]["value"] == pytest.approx(arms["untrained_team"]["sampled"]["mean"], abs=1e-4)
     told = (tmp_path / "study/summary.md").read_text()
     assert told.startswith("| case | arm | nash_conv, greedy | nash_conv, sampled |")
     assert "nash_conv" in (tmp_path / "study/report.html").read_text()
@@ -185,7 +195,9 @@ def test_a_study_leaves_summary_table_plot_and_page_and_is_not_done_twice(
     assert arms["best_of_n_verified"]["sampled"]["mean"] >= arms["leader_alone"]["sampled"]["mean"]
     assert arms["single_agent_grpo"]["tokens"] >= arms[REFERENCE]["tokens"] > 0
     (watched,) = (run for run in summary["runs"] if run["arm"] == REFERENCE)
-    assert [tokens for tokens, _ in watched["curve"]][-1] == watched["tokens"]
+    assert watched["curve"][-1]["cost"] == watched["cost"]
+    assert watched["optimiser_steps"] == watched["curve"][-1]["optimiser_steps"] > 0
+    assert watched["cost"]["prompt_tokens"] > watched["cost"]["shared_prompt_tokens"] > 0
     assert json.loads((tmp_path / "study/summary.json").read_text())["success"] == summary["success"]
     for name in ("report.html", "summary.md", "curves.svg", "curves/single_grpo.svg", "train/metrics.jsonl"):
         assert (tmp_path / "study" / name).is_file(), name

@@ -10,6 +10,7 @@ from loud import loud_adapter
 from parts import SKILLED, make_turn
 
 from mas.config.options import LearnerOptions, LoraOptions, LossOptions
+from mas.core.cost import Cost
 from mas.core.errors import CheckpointError
 from mas.observe.atomic import remove_leftovers
 from mas.serving.model import BaseModel
@@ -44,8 +45,11 @@ def rows_of(number: int, roles: tuple[str, ...] = NAMES) -> list[TrainRow]:
     return train_rows(turns, advantages, names, aggregation="seq_mean_token_mean", max_length=8)
 
 
+SPENT = Cost(calls=50, prompt_tokens=900, shared_prompt_tokens=300, completion_tokens=100)
+
+
 def progress(step: int = 2) -> Progress:
-    return Progress(step, 1000, 50, {"planner": 2, "executor": 1}, 0.25)
+    return Progress(step, SPENT, 3, {"planner": 2, "executor": 1}, 0.25)
 
 
 @pytest.fixture

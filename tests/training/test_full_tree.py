@@ -136,7 +136,8 @@ async def test_a_tree_is_complete_and_its_records_say_how_it_hangs_together(scen
         assert len({member.seed for member in members}) == 3
     assert [request.prompt_ids for request in engine.requests].count(episode.turns[0].prompt_ids) == 1
     assert episode.calls == 3 + 9 + 27
-    assert episode.prompt_tokens == sum(len(request.prompt_ids) for request in engine.requests)
+    read = [len(request.prompt_ids) for request in engine.requests]
+    assert (episode.prompt_tokens, sum(episode.prompts.values())) == (3 * sum(read), sum(read))
 
 
 async def test_committed_is_the_path_of_first_candidates(scenario: Scenario) -> None:

@@ -9,6 +9,7 @@ from parts import make_turn
 
 from mas.config.load import load_config
 from mas.config.options import Config
+from mas.core.cost import Cost
 from mas.core.errors import ConfigError
 from mas.core.late import Answer, Judge
 from mas.core.records import Turn
@@ -84,10 +85,11 @@ async def test_a_peer_is_asked_about_prompt_and_text_and_the_number_it_says_is_p
     assert len(peer.requests) == 3  # Equal ones are asked once.
     asked = peer.tokenizer.decode(peer.requests[0].prompt_ids)
     assert all(part in asked for part in ("What do you say?", "good", "Is it polite?"))
-    tokens, calls = judge.spent()
-    assert calls == 3
-    assert tokens > sum(len(request.prompt_ids) for request in peer.requests)
-    assert judge.spent() == (0, 0)
+    read = sum(len(request.prompt_ids) for request in peer.requests)
+    spent = judge.spent()
+    assert (spent.calls, spent.prompt_tokens, spent.shared_prompt_tokens) == (3, read, read)
+    assert spent.tokens() > read
+    assert judge.spent() == Cost()
 
 
 async def test_more_questions_than_go_at_once_are_all_asked(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,7 @@ from conftest import BaseFor
 from parts import SKILLED, make_turn
 
 from mas.config.options import Config, LearnerOptions
+from mas.core.cost import Cost, Prompts, cost_of, total
 from mas.core.errors import ConfigError, EngineError, NotServed, TrainingError
 from mas.core.records import Episode
 from mas.core.scenario import Scenario
@@ -205,11 +206,30 @@ async def test_the_learning_rate_falls_with_steps_or_budget(
     assert scales == pytest.approx([1 - 0.8 * max(n / 500, count / 1500) for n, count in enumerate(tokens)])
 
 
-async def test_the_token_budget_ends_training(base: BaseModel, scenario: Scenario) -> None:
-    outcome, notes = await train(config_of(steps=50, token_budget=1500), scenario, base)
-    assert outcome.reason == "token budget of 1500 spent"
-    assert len(notes.steps) < 50
-    assert outcome.progress.tokens >= 1500 > outcome.progress.tokens - sum(e.tokens for e in notes.steps[-1][2])
+@pytest.mark.parametrize("prompts", ["per_call", "shared", "none"])
+async def test_the_token_budget_ends_training_by_the_column_that_it_names(
+    base: BaseModel, scenario: Scenario, prompts: Prompts
+) -> None:
+    outcome, notes = await train(config_of(steps=50, token_budget=400, budget_prompts=prompts), scenario, base)
+    assert outcome.reason == f"token budget of 400 spent (prompts: {prompts})"
+    before = total(cost_of(episodes) for _, _, episodes in notes.steps[:-1])
+    assert outcome.progress.cost == before + cost_of(notes.steps[-1][2])
+    assert outcome.progress.cost.tokens(prompts) >= 400 > before.tokens(prompts)
+    spent = {one: outcome.progress.cost.tokens(one) for one in ("per_call", "shared", "none")}
+    assert spent["per_call"] > spent["shared"] > spent["none"] > 0
+
+
+async def test_metrics_have_every_column_and_how_often_weights_were_changed(
+    base: BaseModel, scenario: Scenario
+) -> None:
+    config = config_of(steps=2).model_copy(update={"learner": LearnerOptions(epochs=2, minibatches=2)})
+    outcome, notes = await train(config, scenario, base)
+    last, cost = notes.steps[-1][1], outcome.progress.cost
+    assert {name: last[name] for name in (*Cost.__struct_fields__, "tokens")} == {
+        **msgspec.structs.asdict(cost), "tokens": cost.prompt_tokens + cost.completion_tokens
+    }  # fmt: skip
+    # Two steps of two passes over two minibatches each.
+    assert outcome.progress.optimiser_steps == last["optimiser_steps"] == 8
 
 
 async def test_a_task_that_cannot_be_played_is_counted_and_a_step_without_any_is_an_error(

@@ -12,6 +12,7 @@ from parts import SKILLED, advantages_of, crew_of, groups_of, runtime_of, sample
 from words import SOLO, Free, UncertainEngine, WordWorld
 
 from mas.config.options import RewardOptions, SamplerOptions, ScenarioOptions
+from mas.core.cost import cost_of
 from mas.core.environment import Task
 from mas.core.records import Episode
 from mas.core.reward import Move
@@ -148,12 +149,13 @@ async def test_the_same_seed_gives_the_same_episodes_and_another_one_others(
 
 
 async def test_every_token_is_counted_play_outs_included(crew: Crew, monkeypatch: pytest.MonkeyPatch) -> None:
-    generate, spent = crew.engine.generate, Counter()
+    generate, spent, prompts = crew.engine.generate, Counter(), set()
 
     async def counting(request):
         generations = await generate(request)
         spent["calls"] += len(generations)
-        spent["prompt"] += len(request.prompt_ids)
+        spent["prompt"] += len(request.prompt_ids) * len(generations)
+        prompts.add((request.adapter, request.prompt_ids))
         spent["completion"] += sum(len(generation.token_ids) for generation in generations)
         return generations
 
@@ -162,6 +164,8 @@ async def test_every_token_is_counted_play_outs_included(crew: Crew, monkeypatch
     assert sum(episode.calls for episode in episodes) == spent["calls"] > len(turns_of(episodes))
     assert sum(episode.prompt_tokens for episode in episodes) == spent["prompt"]
     assert sum(episode.completion_tokens for episode in episodes) == spent["completion"]
+    shared = sum(len(ids) for _, ids in prompts)
+    assert cost_of(episodes).shared_prompt_tokens == shared < spent["prompt"]
 
 
 async def test_nothing_is_committed_before_all_were_scored(crew: Crew, monkeypatch: pytest.MonkeyPatch) -> None:

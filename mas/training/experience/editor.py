@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from mas.core.cost import FREE, Cost
 from mas.training.experience.library import Library
 from mas.training.experience.operations import Operation, Refusal
 from mas.training.experience.rollouts import Group
@@ -15,8 +16,7 @@ class Proposal:
 
     operations: tuple[Operation, ...] = ()
     refused: tuple[Refusal, ...] = ()
-    tokens: int = 0
-    calls: int = 0
+    cost: Cost = FREE
 
 
 class Editor(Protocol):

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from mas.config.experience import ExperienceOptions
+from mas.core.cost import FREE, Cost, asked
 from mas.core.engine import Request, Sampling
 from mas.core.errors import RefusedRequest
 from mas.core.seeds import derive_seed
@@ -26,13 +27,12 @@ from mas.training.experience.wording import COACH, ask_consolidation, ask_experi
 class _Spent:
     """What one proposal has cost so far, and what of its answers could not be read."""
 
-    tokens: int = 0
-    calls: int = 0
+    cost: Cost = FREE
     refused: list[Refusal] = field(default_factory=list)
 
     def proposal(self, operations: Sequence[Operation] = ()) -> Proposal:
         """The operations with all that they cost."""
-        return Proposal(tuple(operations), tuple(self.refused), self.tokens, self.calls)
+        return Proposal(tuple(operations), tuple(self.refused), self.cost)
 
 
 class LanguageEditor:
@@ -94,6 +94,5 @@ class LanguageEditor:
         request = Request(prompt_ids=prompt_ids, sampling=self._sampling, seeds=(seed,), adapter=self._voice.adapter)
         (generation,) = await engine.generate(request)
         ids = generation.token_ids
-        spent.calls += 1
-        spent.tokens += len(prompt_ids) + len(ids)
+        spent.cost += asked(len(prompt_ids), len(ids))
         return tokenizer.decode(ids[:-1] if generation.finish == "stop" else ids).strip()

@@ -76,6 +76,7 @@ def _with(episode: Episode, asked: Sequence[tuple[float, int]]) -> Episode:
         answer_logprobs=tuple(logprob for logprob, _ in asked),
         prompt_tokens=episode.prompt_tokens + sum(tokens for _, tokens in asked),
         calls=episode.calls + sum(tokens > 0 for _, tokens in asked),
+        prompts={**episode.prompts, f"{episode.id}/scored": sum(tokens for _, tokens in asked)},
     )
 
 

@@ -11,6 +11,7 @@ from mas.core.messages import Action, Failure, Payload
 from mas.core.naming import agent_of
 from mas.core.records import Attempt, Episode, Line, Scene, Turn
 from mas.core.reward import Move, Reward, check_finite
+from mas.core.seeds import digest
 from mas.runtime.agents import Candidate
 from mas.runtime.flow import Flow
 from mas.runtime.play import team_action
@@ -34,6 +35,7 @@ class Ledger:
     prompt_tokens: int = 0
     completion_tokens: int = 0
     calls: int = 0
+    prompts: dict[str, int] = field(default_factory=dict)
     length: int = 0
     passes: int = 0
     parent: str | None = None
@@ -48,14 +50,18 @@ class Ledger:
         return cls(id=f"{task.id}#{seed:016x}", task=task.id)
 
     def count(self, candidates: tuple[Candidate, ...]) -> None:
-        """What one request cost, play-outs included: its prompt once, every completion."""
+        """What one request cost, play-outs included: each candidate is a call with a prompt and a completion."""
         self.calls += len(candidates)
-        self.prompt_tokens += len(candidates[0].prompt_ids)
+        self.prompt_tokens += sum(len(candidate.prompt_ids) for candidate in candidates)
         self.completion_tokens += sum(len(candidate.generation.token_ids) for candidate in candidates)
+        for adapter, ids in dict.fromkeys((one.generation.adapter, one.prompt_ids) for one in candidates):
+            self.prompts[digest(adapter.name if adapter is not None else "", str(ids))] = len(ids)
 
     def on_attempt(self, attempt: Attempt) -> None:
         """An agent did not answer at the first try, or was compensated."""
         self.attempts.append(attempt)
+        if attempt.prompt_tokens:
+            self.prompts[f"{self.id}/attempt/{len(self.attempts)}"] = attempt.prompt_tokens
         self.calls += attempt.purpose == "compensation" and attempt.cause is None
         self.prompt_tokens += attempt.prompt_tokens
         self.completion_tokens += attempt.completion_tokens
@@ -123,6 +129,7 @@ class Ledger:
             prompt_tokens=self.prompt_tokens,
             completion_tokens=self.completion_tokens,
             calls=self.calls,
+            prompts=dict(self.prompts),
             length=self.length,
             passes=self.passes,
             attempts=tuple(self.attempts),

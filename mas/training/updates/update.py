@@ -6,6 +6,7 @@ from typing import Any, Protocol
 
 from torch import Tensor
 
+from mas.core.cost import FREE, Cost
 from mas.core.records import Episode
 from mas.training.batch import TrainRow
 
@@ -19,7 +20,8 @@ class Improved:
         advantages: of every turn of the episodes, in order; metrics show their spread.
         learned: adapter -> metrics, of the adapters that changed.
         metrics: what else there is to tell, at the top of the step's metrics.
-        tokens, calls: what improving cost of an engine; budgets count it as they count sampling.
+        cost: of what improving asked an engine; budgets count it as they count sampling.
+        optimiser_steps: how often weights were changed.
         notes: what people may want to read of it, as JSON.
     """
 
@@ -27,8 +29,8 @@ class Improved:
     advantages: Sequence[float]
     learned: Mapping[str, Mapping[str, float]]
     metrics: Mapping[str, Any]
-    tokens: int = 0
-    calls: int = 0
+    cost: Cost = FREE
+    optimiser_steps: int = 0
     notes: Sequence[Mapping[str, Any]] = ()
 
 
