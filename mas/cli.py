@@ -30,6 +30,7 @@ from mas.config.options import SMOLLM2
 from mas.config.trust import trusting
 from mas.core.errors import ConfigError, Halted, MasError, RunDirectoryError
 from mas.core.printable import printable
+from mas.doctor import doctor
 from mas.evaluating import evaluate
 from mas.graph.find import find_team
 from mas.league.command import league
@@ -59,6 +60,7 @@ app.command()(deadletters)
 app.command()(broker)
 app.command()(run)
 app.command("eval")(evaluate)
+app.command()(doctor)
 app.command()(agent)
 app.command()(timeline)
 app.command()(curves)
@@ -282,7 +284,7 @@ def show_config(overrides: Overrides = None) -> None:
 
 
 _PANELS = {
-    "Look": ("scenarios", "algorithms", "graph", "config", "play"),
+    "Look": ("scenarios", "algorithms", "graph", "config", "doctor", "play"),
     "Train and measure": ("train", "eval", "run", "report", "curves", "timeline", "export", "base"),
     "Compare": ("demo", "study", "league", "bench"),
     "Serve and spread": ("serve", "agent", "stop", "broker", "deadletters", "sandbox"),

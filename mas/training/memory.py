@@ -8,7 +8,10 @@ import torch
 from mas.config.options import Config
 from mas.core.errors import ModelError
 from mas.core.free_memory import gib
+from mas.core.scenario import Scenario
+from mas.graph.find import find_team
 from mas.serving.footprint import Footprint, free_on
+from mas.training.crew import trainable_adapters
 from mas.training.planned import Work, rows_of
 
 _COPIES = 6
@@ -55,6 +58,14 @@ class Needs:
         }  # fmt: skip
         named = ", ".join(f"{name} {gib(size)}" for name, size in parts.items() if size)
         return f"about {gib(self.all)} ({named})"
+
+
+def adapters_of(config: Config, scenario: Scenario) -> set[str]:
+    """Names of the adapters that the team trains; none without gradients."""
+    algorithm = config.algorithm
+    if algorithm.is_training_free:
+        return set()
+    return set(trainable_adapters(find_team(scenario, algorithm.team), algorithm.policy).values())
 
 
 def needs_of(config: Config, footprint: Footprint, work: Work, adapters: int, *, is_trained: bool) -> Needs:

@@ -51,7 +51,7 @@ class Work:
             length = len(chat or tokenizer.encode(role.prompt(view)))
             prompts, answers = prompts + length, answers + role.spec.max_tokens
             width = max(width, length + role.spec.max_tokens)
-        return cls(len(team.members()) * turns, prompts * turns, answers * turns, min(width, text.limits.context))
+        return cls(len(team.members()) * turns, prompts * turns, answers * turns, width)
 
     @classmethod
     def measured(cls, evaluation: Evaluation, width: int) -> "Work":

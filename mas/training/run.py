@@ -36,9 +36,9 @@ from mas.serving.smollm import smollm2
 from mas.serving.speed import measure_speed
 from mas.training.checkpoint import checkpoint_steps, go_back, list_checkpoints
 from mas.training.compare import untrained
-from mas.training.crew import Opening, check_engine, check_trainable, trainable_adapters
+from mas.training.crew import Opening, check_engine, check_trainable
 from mas.training.libraries import FOLDER, library_files
-from mas.training.memory import LESS_MEMORY, check_memory, is_out_of_memory, needs_of
+from mas.training.memory import LESS_MEMORY, adapters_of, check_memory, is_out_of_memory, needs_of
 from mas.training.opponents import Pool, open_opponents
 from mas.training.planned import Work, rows_of
 from mas.training.saved import pinned_start
@@ -240,10 +240,8 @@ def open_base(config: Config, scenario: Scenario, note: Note, *, is_trained: boo
     path = base_path(config, scenario, note)
     text = load_text(config.model, path)
     if config.model.path != TINY:
-        algorithm = config.algorithm
-        trained = trainable_adapters(find_team(scenario, algorithm.team), algorithm.policy)
-        adapters = 0 if algorithm.is_training_free else len(set(trained.values()))
         work, footprint = Work.bound(config, scenario, text), Footprint.of(config.model, path)
+        adapters = len(adapters_of(config, scenario))
         check_memory(config, needs_of(config, footprint, work, adapters, is_trained=is_trained and adapters > 0), note)
     return load_base(config.model, path, text)
 

@@ -1,0 +1,141 @@
+"""Whether a model works here, and how well: what `mas doctor` prints, from its configuration to its speed.
+
+Leaves out on purpose: whether it learns, and how fast another engine is; of vLLM it is only asked whether it is there.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from mas.config.options import SMOLLM2, Config
+from mas.core.errors import ConfigError, MasError, RefusedRequest
+from mas.core.scenario import Scenario
+from mas.observe.remaining import rough_time
+from mas.serving.decode_check import check_decoding
+from mas.serving.footprint import Footprint
+from mas.serving.model import BaseModel, ModelText, load_base, load_text
+from mas.serving.smollm import is_cached, missing_packages
+from mas.serving.speed import measure_speed
+from mas.serving.tokenizer import HubTokenizer
+from mas.serving.vllm_options import vllm_arguments
+from mas.training.crew import new_adapters
+from mas.training.learner import Learner
+from mas.training.memory import adapters_of, check_memory, needs_of
+from mas.training.planned import Work, rows_of
+from mas.training.run import base_path
+from mas.training.updates.kinds import loss_of
+
+_SYSTEM, _USER, _ANSWER = "0system0", "0user0", "0answer0"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One line of a diagnosis; `is_fatal`: with this the model does not work."""
+
+    name: str
+    text: str
+    is_fatal: bool = False
+
+
+def diagnose(config: Config, scenario: Scenario, note: Callable[[str], None]) -> Iterator[Finding]:
+    """Findings as they are made. An error that later ones would need solved is the last of them.
+
+    Args:
+        scenario: whose team's prompts and adapters are measured.
+        note: called with a line of text before slow steps.
+
+    Raises:
+        ConfigError: a server elsewhere plays, so that there is no model here.
+    """
+    if config.engine.name == "openai":
+        raise ConfigError("engine=openai plays what a server elsewhere has: there is no model here to look at")
+    try:
+        yield from _findings(config, scenario, note)
+    except MasError as error:
+        yield Finding("error", str(error), is_fatal=True)
+
+
+def _findings(config: Config, scenario: Scenario, note: Callable[[str], None]) -> Iterator[Finding]:
+    if config.model.path == SMOLLM2:
+        missing = missing_packages()
+        told = "those of mas[smollm] are installed" if not missing else f"without {' and '.join(missing)} (mas[smollm])"
+        yield Finding("packages", f"{told}; the model is {'in the cache' if is_cached() else 'made now'}")
+    path = base_path(config, scenario, note)
+    text, footprint = load_text(config.model, path), Footprint.of(config.model, path)
+    yield Finding("model", f"{path}, {footprint.parameters:,} parameters in {config.model.dtype}")
+    yield from _text(text)
+    work = Work.bound(config, scenario, text)
+    longest = f"{work.width} tokens, the longest prompt of {scenario.name} with its answer"
+    yield Finding("prompts", longest, is_fatal=work.width > text.limits.context)
+    adapters, said = adapters_of(config, scenario), list[str]()
+    check_memory(config, needs_of(config, footprint, work, len(adapters), is_trained=bool(adapters)), said.append)
+    yield Finding("memory", "; ".join(line.removeprefix("memory: ") for line in said))
+    base = load_base(config.model, path, text)
+    yield from _computed(config, base, adapters)
+    speed = measure_speed(base, rows_of(config))
+    yield Finding("speed", speed.text())
+    tasks = config.train.eval_tasks
+    step, evaluation = (rough_time(one) for one in (work.step_s(speed, config), work.evaluation_s(speed, tasks)))
+    yield Finding(
+        "time", f"at most about {step} for a step of {scenario.name}, {evaluation} for an evaluation of {tasks} tasks"
+    )
+
+
+def _text(text: ModelText) -> Iterator[Finding]:
+    """How the model reads text, and what ends one."""
+    tokenizer = text.tokenizer
+    if tokenizer.has_chat:
+        told, is_fatal = system_of(tokenizer)
+        yield Finding("chat template", f"the model's own; {told}", is_fatal=is_fatal and text.chats)
+    else:
+        yield Finding("chat template", "none: roles use their compact templates", is_fatal=text.chats)
+    names = ", ".join(f"{_name(tokenizer, one)} ({one})" for one in text.stop_ids) or "none"
+    end = turn_end(tokenizer) if text.chats else None
+    if end is not None and end not in text.stop_ids:
+        names += f"; the template ends answers with {_name(tokenizer, end)} ({end}), so none stops there"
+    yield Finding("stop tokens", names)
+    yield Finding("context", f"{text.limits.context} tokens (at most model.max_context), {text.limits.vocabulary} ids")
+
+
+def system_of(tokenizer: HubTokenizer) -> tuple[str, bool]:
+    """What a chat template does with system messages, for people, and whether roles cannot be used with it."""
+    bare = tokenizer.written([("user", _USER)]).partition(_USER)[0]
+    try:
+        before, is_there, rest = tokenizer.written([("system", _SYSTEM), ("user", _USER)]).partition(_SYSTEM)
+    except RefusedRequest:
+        return "it takes no system message, and roles have one", True
+    if not is_there:
+        return "it drops system messages, and roles have one", True
+    between = rest.partition(_USER)[0]
+    if len(bare) <= len(before) + len(between):
+        return "it adds no system message", False
+    added = bare
+    if bare.startswith(before) and bare.endswith(between):
+        added = bare[len(before) : len(bare) - len(between)]
+    return f"where a role has no system message it adds {added!r}", False
+
+
+def turn_end(tokenizer: HubTokenizer) -> int | None:
+    """The token that the template puts behind an answer; None: it takes no further turns."""
+    try:
+        talk = tokenizer.written([("user", _USER), ("assistant", _ANSWER), ("user", _USER)])
+    except RefusedRequest:
+        return None
+    ids = tokenizer.encode(talk.partition(_ANSWER)[2])
+    return ids[0] if ids else None
+
+
+def _name(tokenizer: HubTokenizer, token: int) -> str:
+    return str(tokenizer.inner.convert_ids_to_tokens(token))
+
+
+def _computed(config: Config, base: BaseModel, adapters: set[str]) -> Iterator[Finding]:
+    """Whether engines and the learner compute what the model does."""
+    if config.engine.name == "vllm":
+        vllm_arguments(base, config.engine, base.options.highest_rank)
+        yield Finding("engine", "vllm is installed and has these options")
+    check_decoding(base)
+    yield Finding("decoding", "the embedded engine computes what the model's own forward pass does")
+    if adapters:
+        learner = Learner(base, new_adapters(base, adapters, 0), config.learner, loss_of(config.algorithm))
+        allowed = f"{learner.tolerance:.2g} nats a token are taken for rounding"
+        yield Finding("learning", f"packed rows have the log-probabilities of rows alone; {allowed}")
