@@ -15,6 +15,7 @@ from mas.config.opponents import OpponentsOptions
 from mas.config.preference import PreferenceOptions
 from mas.config.proposer import ProposerOptions
 from mas.config.reward_model import RewardModelOptions
+from mas.config.warm_start import WarmStartOptions
 
 Share = Annotated[float, Field(ge=0, le=1)]
 
@@ -338,7 +339,7 @@ class AlgorithmOptions(Options):
     `roles`: those that are trained, of the trainable ones; empty: all. `stages`: only some of them at a time, each with
     weights of its own; the last stage never ends. `swap`: roles whose adapters change places. `fork`: adapters that
     begin as copies of one.
-    `opponents`: others play some of the seats of a game.
+    `opponents`: others play some of the seats of a game. `warm_start`: adapters first imitate what succeeded.
     `update`: adapters follow the policy gradient (`advantage`, `loss`), or imitate and prefer (`preference`); or no
     weight changes (`training_free`), and roles learn by `experience`.
     """
@@ -351,6 +352,7 @@ class AlgorithmOptions(Options):
     swap: SwapOptions | None = None
     fork: ForkOptions | None = None
     opponents: OpponentsOptions | None = None
+    warm_start: WarmStartOptions | None = None
     sampler: SamplerOptions = SamplerOptions()
     reward: RewardOptions = RewardOptions()
     advantage: AdvantageOptions = AdvantageOptions()

@@ -214,6 +214,11 @@ def _of_updates(algorithm: "AlgorithmOptions") -> dict[str, bool]:
         "algorithm.swap exchanges adapters, and policy=shared has only one: write policy=per_role": (
             algorithm.swap is not None and algorithm.policy == "shared"
         ),
+        "algorithm.warm_start trains adapters, and update=training_free has none: leave it out": (
+            algorithm.is_training_free and algorithm.warm_start is not None
+        ),
+        "algorithm.warm_start imitates games in which the team plays all seats, and algorithm.opponents plays some of "
+        "them: leave one of them out": algorithm.warm_start is not None and algorithm.opponents is not None,
         "algorithm.opponents plays against adapters in training, and update=training_free trains none: leave it out": (
             algorithm.is_training_free and algorithm.opponents is not None
         ),

@@ -32,6 +32,10 @@ class TimeLeft:
         if not self._is_evaluated and evaluation_s is not None:
             self._evaluation_s = evaluation_s
 
+    def begin(self, tokens: int) -> None:
+        """So many tokens were spent before the first step."""
+        self._tokens = tokens
+
     def on_step(self, seconds: float, tokens: int) -> None:
         """A step took so long, and so many tokens are spent by now, in all steps."""
         self._steps.append((seconds, tokens - self._tokens))

@@ -1,16 +1,22 @@
 """Training that changes adapters: a learner on the base, and an update that says what it learns from."""
 
+import math
+from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import replace as replace_turn
+
 from mas.config.options import Config
-from mas.core.records import Episode
+from mas.config.warm_start import WarmStartOptions
+from mas.core.records import Episode, Turn
 from mas.core.team import TeamSpec
 from mas.serving.model import BaseModel
 from mas.serving.weights import AdapterWeights
+from mas.training.batch import TrainRow, train_rows
 from mas.training.canary import check_held, check_sampled, probes_of
 from mas.training.casting import Casting
 from mas.training.checkpoint import NO_FILES, Progress, load_checkpoint, save_checkpoint, update_tensors
@@ -20,6 +26,7 @@ from mas.training.learner import Learner
 from mas.training.saved import started
 from mas.training.shaping.sharing import paid_together
 from mas.training.updates.kinds import build_update, loss_of
+from mas.training.updates.preference import IMITATION
 from mas.training.updates.update import Improved
 
 
@@ -29,6 +36,7 @@ class TrainableAdapters:
     def __init__(self, config: Config, team: TeamSpec, base: BaseModel) -> None:
         self.trained: Mapping[str, str] = trainable_adapters(team, config.algorithm.policy)
         self.base = base
+        self._team = team
         self._has_canary = config.train.canary
         first = new_adapters(base, set(self.trained.values()), config.train.seed)
         if config.train.start is not None:
@@ -67,12 +75,47 @@ class TrainableAdapters:
         before = self.learner.updates
         improved = self.update.improve(episodes, trained, step=step, lr_scale=lr_scale)
         improved = replace(improved, optimiser_steps=self.learner.updates - before)
-        backbone, *others = self.casting.copies(step - 1) or ("",)
+        self._follow(improved, step - 1)
+        return improved
+
+    def imitate(self, kept: Sequence[Turn], sampled: Sequence[Turn], options: WarmStartOptions) -> Improved:
+        """The warm start: cross-entropy on what was kept of the turns that were sampled from the adapters as they are.
+
+        Roles learn it at their own temperature, also where it was sampled at another. What the KL is measured to, if it
+        is an average of the adapters, begins with what was learned.
+
+        Raises:
+            TrainingError: the turns were not drawn from the policy in training.
+        """
+        adapter_of, learner, loss = self.casting.imitating(), self.learner, IMITATION
+        most = max(Counter(adapter_of[turn.role] for turn in kept).values())
+        passes = {"epochs": options.epochs, "minibatches": math.ceil(most / options.batch)}
+        imitating = learner.minimising(loss, learner.options.model_copy(update=passes))
+        turns = list(kept) if options.temperature is None else self._at_own_temperature(kept, adapter_of)
+        advantages = [1.0] * len(turns)
+        rows = train_rows(turns, advantages, adapter_of, aggregation=loss.aggregation, max_length=loss.max_length)
+        learned = imitating.step(rows)
+        for name in learned if learner.references else ():
+            learner.references[name].approach(learner.adapters[name], 1)
+        chosen = {turn.id for turn in kept}
+        signs = [float(turn.id in chosen) for turn in sampled]
+        improved = Improved(rows=rows, advantages=signs, learned=learned, metrics={}, optimiser_steps=imitating.updates)
+        self._follow(improved, 0)
+        return improved
+
+    def _at_own_temperature(self, turns: Sequence[Turn], adapter_of: Mapping[str, str]) -> list[Turn]:
+        """With the log-probabilities that the learner gives them at their role's temperature."""
+        own = [replace_turn(turn, temperature=self._team.roles[turn.role].temperature) for turn in turns]
+        known = self.learner.logprobs([TrainRow(turn, adapter_of[turn.role], 0.0, 1.0) for turn in own])
+        return [replace_turn(turn, logprobs=tuple(known[id(turn)])) for turn in own]
+
+    def _follow(self, improved: Improved, done: int) -> None:
+        """Copy a backbone to those that follow it after so many steps, and check what was sampled."""
+        backbone, *others = self.casting.copies(done) or ("",)
         self._copied = tuple(others) if backbone in improved.learned else ()
         self.learner.copy(backbone, self._copied)
         if self._has_canary:
             check_sampled(improved.learned, self.learner.tolerance)
-        return improved
 
     async def publish(self, players: Players, improved: Improved) -> Mapping[str, Any]:
         """Serve what was learned, each adapter behind the canary, which tells what it found."""

@@ -23,9 +23,10 @@ class Casting:
         self._roles = frozenset(algorithm.roles or speakers)
         stages = [Stage(roles=frozenset(one.roles), steps=one.steps) for one in algorithm.stages]
         self._stages = Stages(stages=tuple(stages)) if stages else None
+        self._staged = frozenset[str]().union(*(stage.roles for stage in stages))
         swap = algorithm.swap
         self._swapped = swap.roles if swap is not None else ()
-        for role in {*self._roles, *self._swapped}.union(*(stage.roles for stage in stages)):
+        for role in self._roles | self._staged | set(self._swapped):
             if role not in speakers:
                 raise ConfigError(
                     f"algorithm.roles, .stages or .swap name {role!r}, which the team does not train. "
@@ -67,6 +68,11 @@ class Casting:
         if self._swap is None:
             return self._speakers
         return self._speakers | dict(zip(self._swapped, self._swap(step), strict=True))
+
+    def imitating(self) -> Mapping[str, str]:
+        """Role -> the adapter that it imitates with before the first step, of all roles that are ever trained."""
+        roles = self._roles if self._stages is None else self._staged
+        return {role: adapter for role, adapter in self.speaking(0).items() if role in roles}
 
     def trained(self, step: int) -> Mapping[str, str]:
         """The same of the roles that are trained in it."""

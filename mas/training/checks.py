@@ -9,6 +9,7 @@ from mas.core.naming import agent_of, did_you_mean, local_name
 from mas.core.policy import Budget, Policy
 from mas.core.role import View
 from mas.core.scenario import Scenario
+from mas.core.tasks import Finite
 from mas.core.team import DONE, TeamSpec
 from mas.roles import PromptedRole, build_roles
 
@@ -71,6 +72,9 @@ def check_seats(algorithm: AlgorithmOptions, scenario: Scenario, team: TeamSpec)
         "experience.score=success reads who won, and seats win and lose apart: write experience.score=reward": (
             update == "training_free" and algorithm.experience.score == "success"
         ),
+        "warm_start keeps what succeeded, and seats win and lose apart: write warm_start.threshold": (
+            algorithm.warm_start is not None and algorithm.warm_start.threshold is None
+        ),
         "advantage.inherit gives one seat the advantage of another, which lost where it won: leave it out": (
             advantage.inherit is not None
         ),
@@ -82,6 +86,20 @@ def check_seats(algorithm: AlgorithmOptions, scenario: Scenario, team: TeamSpec)
     for reason, is_wrong in wrong.items():
         if is_wrong:
             raise ConfigError(f"team {team.name!r} plays {', '.join(team.seats)}, and algorithm.{reason}")
+
+
+def check_warm_start(algorithm: AlgorithmOptions, scenario: Scenario) -> None:
+    """Refuse a warm start on more tasks than there are.
+
+    Raises:
+        ConfigError: says how many there are.
+    """
+    options = algorithm.warm_start
+    if options is not None and isinstance(scenario, Finite) and options.tasks > scenario.size("train"):
+        raise ConfigError(
+            f"algorithm.warm_start.tasks is {options.tasks}, but scenario {scenario.name!r} has "
+            f"{scenario.size('train')} training tasks: set it to that at most"
+        )
 
 
 def check_spending(algorithm: AlgorithmOptions, team: TeamSpec) -> None:

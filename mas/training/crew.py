@@ -44,6 +44,7 @@ from mas.training.checks import (
     check_spending,
     check_templates,
     check_turns,
+    check_warm_start,
 )
 from mas.training.costs import check_costs
 from mas.training.experience.readers import check_editor, check_readers
@@ -141,6 +142,7 @@ def check_trainable(config: Config, scenario: Scenario) -> None:
     check_fork(config, adapters)
     check_turns(config.algorithm, scenario, team)
     check_seats(algorithm, scenario, team)
+    check_warm_start(algorithm, scenario)
     check_proposer(algorithm, scenario, team)
     check_spending(algorithm, team)
     check_inherit(algorithm, team)

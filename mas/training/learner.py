@@ -7,6 +7,7 @@ Shape legend: J loss tokens of a micro-batch.
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from dataclasses import replace
 from statistics import fmean
 
@@ -95,6 +96,15 @@ class Learner:
         """A step begins, in which the learning rate is multiplied by `lr_scale`."""
         torch.set_num_threads(self.base.options.threads)
         set_lr(self.optimisers, self.options.lr * lr_scale)
+
+    def minimising(self, loss: LossOptions, options: LearnerOptions) -> "Learner":
+        """A learner of the same adapters with another loss and other options, and with optimisers that begin anew;
+        what it learns is in the adapters of both."""
+        other = copy(self)
+        other.loss, other.options, other.references, other._taken = loss, options, {}, defaultdict(dict)
+        other.updates = 0
+        other.optimisers = {name: adamw(own.parameters(), options, options.lr) for name, own in self.adapters.items()}
+        return other
 
     def copy(self, source: str, names: Sequence[str]) -> None:
         """Make adapters equal to another one, with the state of its optimiser and what the KL is measured to."""

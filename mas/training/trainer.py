@@ -31,6 +31,7 @@ from mas.training.checkpoint import Progress, checkpoint_at, list_checkpoints
 from mas.training.crew import Crew, Opening, Players, check_trainable, open_crew
 from mas.training.evaluate import SHOWN_TASKS, Evaluation, evaluate
 from mas.training.experience.library import Library
+from mas.training.imitation import warm_start
 from mas.training.late_terms import FILE as LATE
 from mas.training.late_terms import LateTerms, find_judge
 from mas.training.libraries import TrainableLibraries, open_taught
@@ -46,6 +47,11 @@ Metrics = dict[str, Any]
 _REPLAY = "replay.json"
 """The file of a checkpoint that holds what `algorithm.sampler.replay` has in store."""
 
+_Kind = tuple[str, float | None, int]
+_USUAL: Sequence[_Kind] = (("greedy", 0.0, SHOWN_TASKS), ("sampled", None, 0))
+_WARMED: Sequence[_Kind] = (("warm_start", 0.0, 0),)
+"""Evaluations: name, temperature (None: each role's own), and the tasks whose worlds are kept."""
+
 
 class Watcher(Protocol):
     """Who is told what happens: a run directory, a progress display, a test."""
@@ -54,13 +60,13 @@ class Watcher(Protocol):
         """Training begins, after so many steps already done."""
 
     def on_step(self, step: int, metrics: Metrics, episodes: Sequence[Episode]) -> None:
-        """A step is done."""
+        """A step is done; step 0 is the warm start."""
 
     def on_note(self, step: int, note: Mapping[str, Any]) -> None:
         """A step left something that people may want to read, as JSON."""
 
     def on_evaluation(self, step: int, name: str, evaluation: Evaluation) -> None:
-        """The team was evaluated, `greedy` or `sampled`."""
+        """The team was evaluated, `greedy`, `sampled`, or greedy behind a `warm_start`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +124,7 @@ class Trainer:
         opposed = open_opponents(config, self.team, opponents, is_spread=opening is not None)
         self.rollout = Rollout(config, self.tasks, joining, opposed)
         self.progress = Progress(0, Cost(), 0, dict.fromkeys(self.trainable.trained.values(), 0))
+        self._is_resumed = False
 
     def resume(self, step: int | None = None) -> bool:
         """Go on from the checkpoint of a step, None: from the latest, if there is one. Deletes nothing.
@@ -131,6 +138,7 @@ class Trainer:
         if not found:
             return False
         self.progress = self.trainable.load(found[-1])
+        self._is_resumed = True
         self.tasks.restore(self.progress.tasks)
         if self.rollout.replay is not None and (found[-1] / _REPLAY).is_file():
             self.rollout.replay.restore((found[-1] / _REPLAY).read_bytes())
@@ -145,7 +153,8 @@ class Trainer:
 
         Args:
             counted: told each phase as it begins: `sampling`, `learning`, `publishing`, `saving`, all 0 of 0, and
-                `greedy evaluation` and `sampled evaluation` with the tasks played, of all.
+                `warm start`, `greedy evaluation`, `sampled evaluation` and `warm_start evaluation` with the tasks
+                played, of all.
 
         Raises:
             TrainingError: a step broke a rule of learning, or no episode of a step or of the first evaluation could
@@ -164,8 +173,11 @@ class Trainer:
                 assert isinstance(crew, Crew)
                 assert self.base is not None
                 await stack.enter_async_context(self.rollout.opponents.playing(crew.engine, self.base))
-            if self.progress.step == 0 and train.eval_first:
-                await self._evaluate(crew, watcher, counted)
+            if self.progress.step == 0 and not self._is_resumed:
+                if train.eval_first:
+                    await self._evaluate(crew, watcher, counted)
+                if self.config.algorithm.warm_start is not None:
+                    await self._warm_start(crew, watcher, counted, environments)
             while not self._end():
                 with traced_step(self.progress.step + 1, self.config.trace):
                     history.append(await self._step(crew, watcher, counted, environments))
@@ -173,11 +185,18 @@ class Trainer:
                 if ended or _is_due(self.progress.step, train.eval_every):
                     await self._evaluate(crew, watcher, counted)
                     ended = bool(self._end())
-                if self.checkpoints is not None and (ended or _is_due(self.progress.step, train.checkpoint_every)):
-                    counted("saving", 0, 0)
-                    self.trainable.save(self.checkpoints, self.progress, train.keep_checkpoints, self._more())
+                if ended or _is_due(self.progress.step, train.checkpoint_every):
+                    self._save(counted)
         adapters = {name: weights.snapshot() for name, weights in self.trainable.adapters.items()}
         return Outcome(self.progress, adapters, tuple(history), self._end(), self.trainable.libraries)
+
+    def _spent(self) -> Metrics:
+        return {**metrics_of(self.progress.cost), "optimiser_steps": self.progress.optimiser_steps}
+
+    def _save(self, counted: Counted) -> None:
+        if self.checkpoints is not None:
+            counted("saving", 0, 0)
+            self.trainable.save(self.checkpoints, self.progress, self.config.train.keep_checkpoints, self._more())
 
     def _more(self) -> dict[str, bytes]:
         """What a checkpoint holds of the rollout."""
@@ -205,10 +224,12 @@ class Trainer:
             return f"target success {train.target} reached"
         return ""
 
-    async def _evaluate(self, crew: Players, watcher: Watcher, counted: Counted) -> None:
+    async def _evaluate(
+        self, crew: Players, watcher: Watcher, counted: Counted, kinds: Sequence[_Kind] = _USUAL
+    ) -> None:
         self.trainable.cast(crew, None)
         tasks, seed = self.config.train.eval_tasks, self.config.train.seed
-        for name, temperature, scenes in (("greedy", 0.0, SHOWN_TASKS), ("sampled", None, 0)):
+        for name, temperature, scenes in kinds:
             told = partial(counted, f"{name} evaluation")
             told(0, tasks)
             found = await evaluate(
@@ -218,8 +239,26 @@ class Trainer:
                 cause = found.episodes[0].cause
                 raise TrainingError(f"none of the {found.unplayed} held-out tasks could be played: {cause}")
             watcher.on_evaluation(self.progress.step, name, found)
-            if name == "greedy":
+            if temperature == 0:
                 self.progress = replace(self.progress, success=found.success)
+
+    async def _warm_start(self, crew: Players, watcher: Watcher, counted: Counted, environments: Stopwatch) -> None:
+        """Imitate what succeeds, evaluate, and save that as the checkpoint of step 0."""
+        assert isinstance(crew, Crew)
+        assert isinstance(self.trainable, TrainableAdapters)
+        warmed = await warm_start(self.config, self.tasks.scenarios, crew, self.trainable, counted, environments)
+        self.progress = replace(
+            self.progress,
+            cost=cost_of(warmed.episodes),
+            optimiser_steps=warmed.optimiser_steps,
+            versions=self.trainable.versions(crew),
+            tasks=self.tasks.state(),
+            update=self.trainable.state(),
+        )
+        watcher.on_step(0, {**warmed.metrics, **self._spent()}, warmed.episodes)
+        if self.config.train.eval_first:
+            await self._evaluate(crew, watcher, counted, _WARMED)
+        self._save(counted)
 
     async def _step(self, crew: Players, watcher: Watcher, counted: Counted, environments: Stopwatch) -> Metrics:
         began, in_environments = time.perf_counter(), environments.seconds
@@ -250,7 +289,7 @@ class Trainer:
         sampled_now = sum(len(episode.turns) for episode in episodes)
         improved = replace(improved, advantages=improved.advantages[:sampled_now])
         metrics = step_metrics(episodes, improved, rewards_of(self.config.algorithm, step - 1), trained)
-        metrics |= {**metrics_of(self.progress.cost), "optimiser_steps": self.progress.optimiser_steps}
+        metrics |= self._spent()
         if told := self.tasks.metrics():
             metrics["tasks"] = told
         if self.rollout.late is not None:

@@ -57,6 +57,7 @@ class RunWatcher:
         self._left = TimeLeft(self._train.steps, self._train.eval_every, self._train.token_budget)
         self._evaluating: dict[str, float] = {}
         self._evaluated_s: dict[str, float] = {}
+        self._is_warm = any("warm_start" in line for line in earlier)
         for line in earlier:
             self._take_time(line)
         self._title = f"{title}, {config.algorithm.name}"
@@ -80,7 +81,7 @@ class RunWatcher:
             return
         self._progress = TrainingProgress(self._train.steps, self._title, start=step, console=self._console)
         self._progress.__enter__()
-        if step == 0 and self._train.eval_first:
+        if step == 0 and self._train.eval_first and not self._is_warm:
             self._tell_evaluation()
         else:
             self._tell_training(step)
@@ -105,6 +106,8 @@ class RunWatcher:
             self._progress.update(step, _shown(metrics), self._left.seconds(step))
             if told is not None:
                 self._progress.note(f"step {step}: {told}")
+            if (warm := metrics.get("warm_start")) is not None:
+                self._progress.note(f"warm start: {warm['kept']} of {warm['episodes']} episodes imitated")
 
     def on_evaluation(self, step: int, name: str, evaluation: Evaluation) -> None:
         """Write success on held-out tasks under `eval.NAME`, with conversations when greedy."""
@@ -124,7 +127,7 @@ class RunWatcher:
         else:
             text = ", ".join(f"{value:.3f} {kind}" for kind, value in self._held_out.items())
             self._progress.note(f"step {step}: success on held-out tasks {text}")
-            if step == 0:
+            if step == 0 and name == "sampled":
                 self._work = None if self._work is None else Work.measured(evaluation, self._work.width)
                 self._tell_training(step, is_bound=False)
 
@@ -135,13 +138,16 @@ class RunWatcher:
     def _take_time(self, metrics: Mapping[str, Any]) -> None:
         """Let the time left follow what a step or an evaluation took."""
         seconds = metrics.get("seconds", {})
-        if "sample" in seconds:
+        if "warm_start" in metrics:
+            self._left.begin(metrics["tokens"])
+        elif "sample" in seconds:
             self._left.on_step(sum(seconds[name] for name in ("sample", "learn", "publish")), metrics["tokens"])
             # until an evaluation is measured it counts as sampling of as many episodes
             evaluated = 2 * self._train.eval_tasks / rows_of(self._config)
             self._left.expect(evaluation_s=seconds["sample"] * evaluated)
-        self._evaluated_s |= seconds.get("evaluate", {})
-        if "sampled" in seconds.get("evaluate", {}):
+        evaluated_s = seconds.get("evaluate", {})
+        self._evaluated_s |= {name: evaluated_s[name] for name in ("greedy", "sampled") if name in evaluated_s}
+        if "sampled" in evaluated_s:
             self._left.on_evaluation(sum(self._evaluated_s.values()))
 
     def _tell_evaluation(self) -> None:

@@ -43,6 +43,14 @@ def test_a_token_budget_ends_training_where_steps_do_not() -> None:
     assert left.seconds(2) == 0.0
 
 
+def test_tokens_of_a_warm_start_are_spent_but_no_step_costs_them() -> None:
+    left = TimeLeft(10, 0, token_budget=1300)
+    left.begin(1000)
+    left.on_step(2.0, 1100)
+    # 200 tokens are left at 100 a step, 2 s each.
+    assert left.seconds(1) == 4.0
+
+
 def test_only_the_last_twenty_steps_count() -> None:
     left = TimeLeft(30, eval_every=0)
     for step in range(1, 6):

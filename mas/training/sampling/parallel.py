@@ -36,8 +36,10 @@ from mas.training.sampling.single import SingleDecision
 class ParallelSampler(Sampler):
     """Plays K episodes per task and records T x N x K turns in N groups of K trajectories.
 
-    With `options.resample` more are played, and K are kept.
+    With `options.resample` more are played, and K are kept. `temperature`: of all roles; None: each role's own.
     """
+
+    temperature: float | None = None
 
     async def sample(self, task: Task, environment: Environment, seed: int) -> tuple[Episode, ...]:
         """Play the task K times; an episode that cannot be played to its end is a record with status `failed`."""
@@ -91,7 +93,7 @@ class ParallelSampler(Sampler):
         self, task: Task, environment: Environment, index: int, seed: int, watch: AnswerWatch | None
     ) -> Episode:
         ledger = Ledger.open(task, seed)
-        play = _ParallelPlay(self, ledger, SingleDecision(self.runtime, ledger, seed), index, watch)
+        play = _ParallelPlay(self, ledger, SingleDecision(self.runtime, ledger, seed, self.temperature), index, watch)
         try:
             await self.runtime.play(
                 ledger.id,

@@ -30,6 +30,9 @@ from mas.training.updates.update import Improved
 LIKELIHOOD = LossOptions(surrogate="reinforce", importance_cap=None, entropy=0.0)
 """A token's loss is -A log pi, with A the weight that `preference_loss` gives its completion."""
 
+IMITATION = LIKELIHOOD.model_copy(update={"aggregation": "token_mean"})
+"""Cross-entropy, where every completion has the advantage 1."""
+
 
 @dataclass(frozen=True, slots=True)
 class Preferred:
