@@ -115,7 +115,7 @@ def train(
     ] = None,
     from_step: Annotated[
         int | None,
-        typer.Option("--from", min=1, metavar="STEP", help="go on from this checkpoint; later ones are deleted"),
+        typer.Option("--from", min=0, metavar="STEP", help="go on from this checkpoint; later ones are deleted"),
     ] = None,
     trust: Trust = False,
 ) -> None:

@@ -3,14 +3,15 @@
 import math
 import multiprocessing
 import os
+import shutil
 import signal
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from conftest import BaseFor
+from conftest import BaseFor, Ran
 from parts import SKILLED, make_turn
 from test_run import adapters, measured
 from test_run import train as train_in
@@ -301,3 +302,12 @@ def test_a_run_killed_in_or_after_it_ends_like_one_never_killed(whole: Path, pla
     told = [line for line in read_metrics(run / "metrics.jsonl") if "warm_start" in line]
     assert [line["step"] for line in told] == [0]
     assert checkpoint_steps(run / "checkpoints") == [0, 1, 2]
+
+
+def test_the_steps_can_be_made_again_from_it(whole: Path, tmp_path: Path, mas: Callable[..., Ran]) -> None:
+    shutil.copytree(whole, tmp_path / "run")
+    back = mas("train", *SHORT, f"run_dir={tmp_path}/run", "--from", "0")
+    assert back.code == 0, back.err
+    assert "back at step 0; deleted: [1, 2]" in back.out
+    assert adapters(tmp_path / "run") == adapters(whole)
+    assert measured(tmp_path / "run") == measured(whole)
