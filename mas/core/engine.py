@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from typing import Protocol, runtime_checkable
+from typing import Literal, Protocol, runtime_checkable
 
 import msgspec
 
@@ -36,19 +36,51 @@ class PinnedAdapter(msgspec.Struct, frozen=True):
 _PINNED = re.compile(r"([^@:]+)@([0-9]{1,18}):([0-9a-f]{64})")
 
 
+class Grammar(msgspec.Struct, frozen=True):
+    """The texts that a completion may be: those that a regular expression matches as a whole, or the JSON of a schema.
+
+    Attributes:
+        text: a regular expression (no look-around, no back references), or a JSON Schema as JSON.
+    """
+
+    kind: Literal["regex", "schema"]
+    text: str
+
+
 class Sampling(msgspec.Struct, frozen=True, kw_only=True):
-    """How tokens are drawn. Only what the loss can account for: no top-k, top-p or penalties.
+    """How tokens are drawn. Only what the loss can account for: no penalties.
+
+    The limits below leave a part of the vocabulary, the token's support, each of what the one before it left: the
+    grammar, then, of probabilities at `temperature` that add up to 1 over what is left, `min_p`, `top_k`, `top_p`.
 
     Attributes:
         temperature: 0 is greedy; the log-probabilities returned are those of the distribution sampled from
-            (for greedy, of temperature 1).
+            (for greedy, of temperature 1, over what the grammar allows).
         max_tokens: completion length limit, at least 1.
         stop: token ids that end a completion; the stop token is part of it.
+        top_k: only the so many most likely tokens; 0: no limit.
+        top_p: only the most likely tokens, as few as have this probability together; 1: no limit.
+        min_p: only tokens at least so many times as likely as the most likely one; 0: no limit.
+        grammar: the completion is one of its texts, as far as `max_tokens` goes, and then ends; None: any text.
     """
 
     temperature: float = 1.0
     max_tokens: int = 16
     stop: tuple[int, ...] = ()
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+    grammar: Grammar | None = None
+
+    @property
+    def is_truncated(self) -> bool:
+        """Whether unlikely tokens are left out; greedy decoding never draws one."""
+        return self.temperature > 0 and (self.top_k > 0 or self.top_p < 1 or self.min_p > 0)
+
+    @property
+    def is_restricted(self) -> bool:
+        """Whether a token's support may be less than the vocabulary."""
+        return self.is_truncated or self.grammar is not None
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,12 +101,14 @@ class Generation(msgspec.Struct, frozen=True, kw_only=True):
             them, as of models that exchange text: such an engine cannot be trained on.
         finish: `stop` (a stop token came) or `length`; empty for a piece that is not the last.
         adapter: the exact version that made it, None for the bare base.
+        supports: L supports (`mas.core.support`) of restricted sampling; empty where every token could be any.
     """
 
     token_ids: tuple[int, ...]
     logprobs: tuple[float, ...]
     finish: str
     adapter: AdapterRef | None = None
+    supports: tuple[bytes, ...] = ()
 
 
 @runtime_checkable

@@ -25,6 +25,8 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
             (`mas.core.environment.anchor_of`), whatever the time and the way there.
         prompt_ids: P token ids; completion_ids: L token ids; logprobs: L behaviour log-probabilities.
         temperature: of the sampling; the learner divides logits by it.
+        supports: L supports of restricted sampling (`mas.core.support`), empty where every token could be any; the
+            learner's log-probabilities are over the same tokens.
         rewards: named, unweighted terms, of what a trajectory is one of (in parallel sampling the whole episode).
         paid: those of this turn alone, where a trajectory has several; the team's are all that the world paid from this
             turn to before the agent's next one. They add up to `rewards`.
@@ -74,6 +76,7 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
     grounded: bool | None = None
     is_replayed: bool = False
     wave: int = 0
+    supports: tuple[bytes, ...] = ()
 
 
 class Line(msgspec.Struct, frozen=True, kw_only=True):

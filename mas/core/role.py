@@ -5,6 +5,7 @@ from typing import Protocol, runtime_checkable
 
 import msgspec
 
+from mas.core.engine import Grammar
 from mas.core.environment import Observation
 from mas.core.messages import Payload
 from mas.core.team import RoleSpec
@@ -51,6 +52,18 @@ class Role(Protocol):
 
     def parse(self, text: str) -> Payload:
         """The typed result, or a `Failure` with its cause; never raises."""
+
+
+@runtime_checkable
+class ConstrainedRole(Protocol):
+    """A role that says which texts its answer may be."""
+
+    def grammar(self, view: View) -> Grammar | None:
+        """Of the text behind the prompt (and behind `prefill`); None: any text.
+
+        Raises:
+            ConfigError: it reads a field that the observation does not have.
+        """
 
 
 Roles = Mapping[str, Role]

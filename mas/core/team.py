@@ -33,6 +33,30 @@ class _Frozen(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
+class Constraint(_Frozen):
+    """The texts that a role's output may be; decoding draws no token that leads out of them. One of the three.
+
+    Attributes:
+        one_of: a list of texts; or one text with names as in a template, split at commas and line ends when it is
+            filled, such as `"{names}"`.
+        regex: what the whole output matches, without look-around and back references.
+        json_schema: a JSON Schema, as a mapping.
+    """
+
+    one_of: tuple[str, ...] | str | None = None
+    regex: str | None = None
+    json_schema: dict[str, Any] | None = None
+
+    @model_validator(mode="after")
+    def _one(self) -> Self:
+        named = [key for key in type(self).model_fields if getattr(self, key) is not None]
+        if len(named) != 1:
+            raise ValueError(f"a constraint has one of one_of, regex and json_schema; this has {named or 'none'}")
+        if self.one_of is not None and not all([self.one_of, *self.one_of]):
+            raise ValueError(f"one_of is {self.one_of!r}; it needs at least one text, and none of them empty")
+        return self
+
+
 class RoleSpec(_Frozen):
     """One role: what it is told, what its output means, which adapter speaks, and how it is sampled.
 
@@ -54,6 +78,8 @@ class RoleSpec(_Frozen):
         choices: the legal outputs or, with `max_tokens` above 1, the legal tokens; shown in instructions.
         accept_text, reject_text: a verifier's two answers.
         failure_route: the route that output which does not parse takes, for roles that choose one.
+        constraint: the texts that its output may be, for engines that can hold it to them; None: any.
+        top_k, top_p, min_p: which tokens are drawn, see `mas.core.engine.Sampling`; as they are, any.
         context: messages shown: the last of each sender in this turn (`inbox`), all of this turn (`turn`), or none.
         adapter: name of its adapter; None: named like the role. `trainable` False freezes it.
         peer: name of a model from elsewhere that plays the role, described in the configuration; never trained.
@@ -81,6 +107,10 @@ class RoleSpec(_Frozen):
     trainable: bool = True
     peer: str | None = None
     temperature: Annotated[float, Field(ge=0)] = 1.0
+    top_k: Annotated[int, Field(ge=0)] = 0
+    top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
+    min_p: Annotated[float, Field(ge=0, le=1)] = 0.0
+    constraint: Constraint | None = None
     max_tokens: Annotated[int, Field(ge=1)] = 16
     stop: tuple[str, ...] = ()
     price: Price | None = None
@@ -89,7 +119,9 @@ class RoleSpec(_Frozen):
     @property
     def templates(self) -> Mapping[str, str]:
         """Its texts with names in braces, by field."""
-        texts = {"template": self.template, "ask": self.ask, "prefill": self.prefill}
+        listed = None if self.constraint is None else self.constraint.one_of
+        one_of = listed if isinstance(listed, str) else None
+        texts = {"template": self.template, "ask": self.ask, "prefill": self.prefill, "constraint.one_of": one_of}
         return {field: text for field, text in texts.items() if text}
 
     @model_validator(mode="after")

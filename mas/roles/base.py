@@ -1,10 +1,14 @@
 """A role that is a prompt and a parser: all built-in roles, and the base of users' own."""
 
+import json
 import re
 from collections.abc import Sequence
 from typing import ClassVar
 
+from mas.core.engine import Grammar
+from mas.core.environment import Observation
 from mas.core.errors import ConfigError
+from mas.core.grammar import invalid_reason
 from mas.core.messages import PAYLOADS, Failure, Items, Payload, Text
 from mas.core.naming import did_you_mean
 from mas.core.role import Message, View
@@ -120,6 +124,29 @@ class PromptedRole:
         """
         return self._filled(self._prefill, view, ())
 
+    def grammar(self, view: View) -> Grammar | None:
+        """The texts that the output may be; behind a `prefill` one space may stand before them.
+
+        Raises:
+            ConfigError: `one_of` reads a field that the observation does not have, or lists nothing there.
+        """
+        constraint = self.spec.constraint
+        if constraint is None:
+            return None
+        if constraint.json_schema is not None:
+            return Grammar("schema", json.dumps(constraint.json_schema))
+        regex = constraint.regex or "|".join(re.escape(text) for text in self._possible(constraint.one_of or (), view))
+        return Grammar("regex", f"( )?({regex})" if self.spec.prefill else regex)
+
+    def _possible(self, one_of: str | tuple[str, ...], view: View) -> Sequence[str]:
+        if not isinstance(one_of, str):
+            return one_of
+        filled = self._filled(parse_template(one_of), view, ())
+        texts = [text.strip() for text in re.split("[,\n]", filled) if text.strip()]
+        if not texts:
+            raise ConfigError(f"role {self.name!r}: constraint.one_of {one_of!r} lists nothing where it is asked now")
+        return texts
+
     def _filled(self, template: Template, view: View, experiences: Sequence[str]) -> str:
         contents = {message.sender: message.payload.content for message in self.visible(view)}
         own = view.own[-1].content if view.own else ""
@@ -193,6 +220,13 @@ class PromptedRole:
                 raise ConfigError(
                     f"{where} reads {{from.{senders[0]}}} in its {field}, but its context is 'none', "
                     "which shows no messages; use 'inbox' or 'turn'"
+                )
+        constraint = self.spec.constraint
+        if constraint is not None and not isinstance(constraint.one_of, str):
+            grammar = self.grammar(View(observation=Observation({})))
+            if grammar is not None and (cause := invalid_reason(grammar)):
+                raise ConfigError(
+                    f"{where} has constraint {grammar.kind} {grammar.text!r}, which cannot be used: {cause}"
                 )
         if "" in self.spec.choices:
             raise ConfigError(f"{where} lists an empty choice; every choice needs at least one character")

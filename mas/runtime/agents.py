@@ -15,7 +15,7 @@ from mas.core.engine import Engine, Generation, PinnedAdapter, Request, Sampling
 from mas.core.environment import Environment, Observation, Step
 from mas.core.errors import ConfigError, RunError
 from mas.core.messages import PAYLOADS, Beat, Envelope, Payload
-from mas.core.role import Role, View
+from mas.core.role import ConstrainedRole, Role, View
 from mas.core.stopwatch import in_environment
 from mas.core.together import together
 from mas.runtime.aloud import Piece, Tell, generate_aloud
@@ -140,7 +140,8 @@ class RoleAgent:
         part: sends a part of the answer to a request, as `Bus.part`; None: answers come whole.
 
     Raises:
-        ConfigError: a stop text of the role is not one token of the model.
+        ConfigError: a stop text of the role is not one token of the model, or the role restricts what is drawn and the
+            engine cannot.
     """
 
     def __init__(self, role: Role, voice: Voice, part: Callable[[Envelope, Payload], object] | None = None) -> None:
@@ -149,9 +150,15 @@ class RoleAgent:
         self.voice = voice
         self.engine = engine = voice.engine
         tokenizer, spec = engine.tokenizer, role.spec
+        _check_restrictions(role, engine)
         stops = [_stop_id(role, text, tokenizer.encode(text)) for text in spec.stop]
         self._sampling = Sampling(
-            temperature=spec.temperature, max_tokens=spec.max_tokens, stop=(*engine.stop_ids, *stops)
+            temperature=spec.temperature,
+            max_tokens=spec.max_tokens,
+            stop=(*engine.stop_ids, *stops),
+            top_k=spec.top_k,
+            top_p=spec.top_p,
+            min_p=spec.min_p,
         )
         encoded = [tokenizer.encode(choice) for choice in spec.choices]
         single = bool(encoded) and all(len(ids) == 1 for ids in encoded)
@@ -189,7 +196,8 @@ class RoleAgent:
         """One candidate per seed; `temperature` None: the role's own, `adapter` None: the agent's own. `tell` is given
         the text while it is drawn."""
         prompt, prompt_ids = self.prompted(view)
-        sampling = self._sampling
+        grammar = self.role.grammar(view) if isinstance(self.role, ConstrainedRole) else None
+        sampling = msgspec.structs.replace(self._sampling, grammar=grammar)
         if temperature is not None:
             sampling = msgspec.structs.replace(sampling, temperature=temperature)
         speaking = self.voice.adapter if adapter is None else str(adapter)
@@ -250,6 +258,17 @@ class RoleAgent:
         (system, user), begun = self.role.chat(view), self.role.prefill(view)
         shown = "\n\n".join(text for text in (system, user, begun) if text)
         return shown, self.engine.tokenizer.chat(system, user, begun)
+
+
+def _check_restrictions(role: Role, engine: Engine) -> None:
+    spec = role.spec
+    limits = {"top_k": spec.top_k > 0, "top_p": spec.top_p < 1, "min_p": spec.min_p > 0}
+    named = [name for name, is_set in (limits | {"constraint": spec.constraint is not None}).items() if is_set]
+    if named and not getattr(engine, "restricts", False):
+        raise ConfigError(
+            f"role {role.name!r} has {', '.join(named)}, and its engine cannot say which tokens were possible, which "
+            "training needs to know: use engine=transformers or engine=vllm, or take this out of the team"
+        )
 
 
 def _stop_id(role: Role, text: str, ids: tuple[int, ...]) -> int:

@@ -126,4 +126,5 @@ async def _generate_one(engine: Engine, request: Request, tell: Callable[[str], 
         logprobs=tuple(logprob for piece in pieces for logprob in piece.logprobs),
         finish=pieces[-1].finish,
         adapter=pieces[-1].adapter,
+        supports=tuple(support for piece in pieces for support in piece.supports),
     )

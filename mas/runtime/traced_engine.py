@@ -53,6 +53,10 @@ class TracedEngine:
     def stop_ids(self) -> tuple[int, ...]:
         return self._engine.stop_ids
 
+    @property
+    def restricts(self) -> bool:
+        return bool(getattr(self._engine, "restricts", False))
+
     async def generate(self, request: Request) -> tuple[Generation, ...]:
         with self._tracer.span(self._name, self._asked(request), kind="client") as span:
             made = await self._engine.generate(request)

@@ -4,11 +4,24 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from mas.core.engine import Request
+from mas.core.engine import Request, Sampling
 from mas.core.errors import RefusedRequest
 
 COLDEST = 1e-4
 """Below this temperature but for 0, logits divided by it leave the numbers that a computer has."""
+
+
+def check_unrestricted(sampling: Sampling) -> None:
+    """Refuse restricted sampling, for engines that cannot say which tokens were possible.
+
+    Raises:
+        RefusedRequest: the request limits tokens or has a grammar.
+    """
+    if sampling.is_restricted:
+        raise RefusedRequest(
+            f"top_k={sampling.top_k}, top_p={sampling.top_p}, min_p={sampling.min_p}, grammar={sampling.grammar}: this "
+            "engine cannot say which tokens were possible; engine=transformers and engine=vllm can"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +53,12 @@ class Limits:
             raise RefusedRequest(f"temperature {sampling.temperature} is impossible: it must be finite and at least 0")
         if 0 < sampling.temperature < COLDEST:
             raise RefusedRequest(f"temperature {sampling.temperature} is neither 0 (greedy) nor at least {COLDEST}")
+        if sampling.top_k < 0:
+            raise RefusedRequest(f"top_k is {sampling.top_k}; it must be 0 (no limit) or more")
+        if not 0 < sampling.top_p <= 1:
+            raise RefusedRequest(f"top_p is {sampling.top_p}; it must be above 0 and at most 1 (no limit)")
+        if not 0 <= sampling.min_p <= 1:
+            raise RefusedRequest(f"min_p is {sampling.min_p}; it must be from 0 (no limit) to 1")
         self.check_tokens(request.prompt_ids, sampling.max_tokens)
 
     def check_stream(self, request: Request) -> None:

@@ -17,10 +17,13 @@ from torch import Tensor
 from transformers import DynamicCache
 
 from mas.core.engine import AdapterRef, Generation, Request
+from mas.core.support import WHOLE, pack_support
 from mas.serving.draw import draw_tokens
 from mas.serving.forward import pad_left
+from mas.serving.grammar import Grammars, Matcher
 from mas.serving.model import BaseModel
 from mas.serving.slots import SlotCache
+from mas.serving.truncate import supports_of
 from mas.serving.weights import AdapterWeights
 
 _PREFILL_TOKENS = 16_384
@@ -39,6 +42,8 @@ class Job:
     weights: AdapterWeights | None
     token_ids: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
+    supports: list[bytes] = field(default_factory=list)
+    matcher: Matcher | None = None
     is_cancelled: bool = False
     error: Exception | None = None
 
@@ -56,9 +61,25 @@ class Job:
         sampling = self.request.sampling
         if not self.token_ids:
             return ""
-        if self.token_ids[-1] in sampling.stop:
+        if self.token_ids[-1] in sampling.stop or (self.matcher and self.token_ids[-1] == self.matcher.end):
             return "stop"
         return "length" if len(self.token_ids) >= sampling.max_tokens else ""
+
+    def add(self, token: int, logprob: float, support: bytes) -> None:
+        """One more token; and the end behind it, where a grammar leaves nothing else."""
+        self.token_ids.append(token)
+        self.logprobs.append(logprob)
+        if not self.request.sampling.is_restricted:
+            return
+        self.supports.append(support)
+        matcher = self.matcher
+        if matcher is None or self._finish():
+            return
+        matcher.follow(token)
+        if matcher.is_over:
+            self.token_ids.append(matcher.end)
+            self.logprobs.append(0.0)
+            self.supports.append(pack_support(matcher.mask()))
 
     def piece(self, start: int = 0) -> Generation:
         """What was drawn from the `start`-th token on; the whole completion when it is done."""
@@ -67,14 +88,16 @@ class Job:
             logprobs=tuple(self.logprobs[start:]),
             finish=self._finish(),
             adapter=self.ref,
+            supports=tuple(self.supports[start:]),
         )
 
 
 class Batch:
     """The rows that are decoded together. Used by one thread at a time."""
 
-    def __init__(self, base: BaseModel) -> None:
+    def __init__(self, base: BaseModel, grammars: Grammars) -> None:
         self._base = base
+        self._grammars = grammars
         self._cache = SlotCache(base.model.config.get_text_config().num_hidden_layers)
         self.jobs: list[Job] = []
 
@@ -86,6 +109,9 @@ class Batch:
             new = [job for same in prompts for job in same]
             rows = [row for row, same in enumerate(prompts) for _ in same]
             try:
+                for job in new:
+                    if (grammar := job.request.sampling.grammar) is not None:
+                        job.matcher = self._grammars.matcher(grammar)
                 prefilled, logits_UV = _prefill(self._base, [same[0] for same in prompts])
                 _draw(new, logits_UV[rows])
             except Exception as error:  # noqa: BLE001 - the boundary: what fails is new, those that decode go on
@@ -141,13 +167,14 @@ class Batch:
 def _draw(jobs: Sequence[Job], logits_NV: Tensor) -> None:
     """One more token for each; a row whose model computes no numbers any more has an error instead."""
     temperatures = [job.request.sampling.temperature for job in jobs]
+    support_NV = supports_of(logits_NV, [job.request.sampling for job in jobs], [job.matcher for job in jobs])
     tokens_N, logprobs_N = draw_tokens(
-        logits_NV, temperatures, [job.seed for job in jobs], [len(job.token_ids) for job in jobs]
+        logits_NV, temperatures, [job.seed for job in jobs], [len(job.token_ids) for job in jobs], support_NV
     )
-    for job, token, logprob in zip(jobs, tokens_N.tolist(), logprobs_N.tolist(), strict=True):
+    masks_NV = None if support_NV is None else support_NV.cpu().numpy()
+    for row, (job, token, logprob) in enumerate(zip(jobs, tokens_N.tolist(), logprobs_N.tolist(), strict=True)):
         if math.isfinite(logprob):
-            job.token_ids.append(token)
-            job.logprobs.append(logprob)
+            job.add(token, logprob, WHOLE if masks_NV is None else pack_support(masks_NV[row]))
         else:
             job.error = ArithmeticError(f"adapter {job.ref} gives a log-probability of {logprob}")
 

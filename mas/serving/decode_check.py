@@ -15,6 +15,7 @@ from transformers import PreTrainedModel
 from mas.core.engine import Request, Sampling
 from mas.core.errors import ModelError
 from mas.serving.decode import Batch, Job
+from mas.serving.grammar import Grammars
 from mas.serving.model import BaseModel
 
 _TOLERANCE = 1e-4
@@ -57,7 +58,7 @@ def _gap(base: BaseModel) -> float:
                for start, length in ((3, 11), (5, 6)) if length + _NEW <= base.limits.context]  # fmt: skip
     sampling = Sampling(temperature=0.0, max_tokens=_NEW)
     jobs = [Job(Request(prompt_ids=ids, sampling=sampling, seeds=(0,)), 0, None, None) for ids in prompts]
-    batch = Batch(base)
+    batch = Batch(base, Grammars(base.text))
     batch.admit(jobs)
     while batch.jobs:
         batch.step()

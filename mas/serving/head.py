@@ -14,11 +14,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
 from mas.core.errors import ModelError
+from mas.core.support import unpack_support
+
+_IMPOSSIBLE = -1e30
+"""The logit of a token outside the support: its probability is 0, and 0 times it is 0, unlike with infinity."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +62,7 @@ class Head:
 
     def slope(self, heated: Tensor, heat: Tensor) -> Tensor | None:
         """The slope of the cap where logits over `heat` are these; None: it is 1, as there is no cap."""
-        return None if self.cap is None else 1 - (heated * (heat / self.cap)).square()
+        return None if self.cap is None else 1 - (heated * (heat / self.cap)).square().clamp(max=1)
 
     def back(self, slope_CV: Tensor, cap_slope_CV: Tensor | None) -> Tensor:
         """From slopes towards logits to slopes towards hidden states, [C, D], but for factor and heat."""
@@ -75,6 +80,7 @@ class Picks:
         reading_P, token_P: pick p is the logit of token `token_P[p]` at reading `reading_P[p]`; sorted by reading.
         first_P: 1 for the first pick of a token at its reading, 0 for others of the same.
         starts: the first pick of each reading, and P.
+        supports: of each reading the tokens that its distribution is over (`mas.core.support`); empty: all of them.
     """
 
     heat_R1: Tensor
@@ -83,6 +89,15 @@ class Picks:
     token_P: Tensor
     first_P: Tensor
     starts: list[int]
+    supports: tuple[bytes, ...] = ()
+
+    def impossible(self, rows: slice, vocabulary: int) -> Tensor | None:
+        """[C, V], true for tokens outside the supports of these readings; None: there are none."""
+        own = self.supports[rows]
+        if not any(own):
+            return None
+        masks_CV = np.stack([unpack_support(support, vocabulary) for support in own])
+        return torch.from_numpy(~masks_CV).to(self.heat_R1.device)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,8 +135,10 @@ class _Pick(torch.autograd.Function):
             logits_CV = head.logits(hidden_RD[rows])
             if picks.is_heated:
                 logits_CV /= picks.heat_R1[rows]
-            found_P[first:last] = logits_CV[picks.reading_P[first:last] - start, picks.token_P[first:last]]
             slope_CV = head.slope(logits_CV, picks.heat_R1[rows]) if slopes else None
+            if (impossible_CV := picks.impossible(rows, logits_CV.shape[-1])) is not None:
+                logits_CV.masked_fill_(impossible_CV, _IMPOSSIBLE)
+            found_P[first:last] = logits_CV[picks.reading_P[first:last] - start, picks.token_P[first:last]]
             top_C1 = logits_CV.amax(-1, keepdim=True)
             share_CV = logits_CV.sub_(top_C1).exp()
             total_C1 = share_CV.sum(-1, keepdim=True)

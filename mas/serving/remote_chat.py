@@ -17,7 +17,7 @@ from mas.core.engine import AdapterRef, Generation, Request
 from mas.core.errors import EngineError, UnknownAdapter
 from mas.core.naming import did_you_mean
 from mas.core.together import together
-from mas.serving.check import Limits
+from mas.serving.check import Limits, check_unrestricted
 from mas.serving.in_flight import InFlight
 from mas.serving.remote_completions import SEEDS, read
 from mas.serving.remote_models import ServedModel, adapters_of, choose_model, list_models
@@ -124,6 +124,7 @@ class ChatEngine:
 
     def _body(self, model: str, request: Request, seed: int) -> dict[str, Any]:
         sampling = request.sampling
+        check_unrestricted(sampling)
         stop = [self.tokenizer.decode((token,)) for token in sampling.stop if token != END]
         body = {
             "model": model,

@@ -14,7 +14,7 @@ import msgspec
 from mas.core.engine import AdapterRef, Generation, Request
 from mas.core.errors import EngineError
 from mas.core.together import together
-from mas.serving.check import Limits
+from mas.serving.check import Limits, check_unrestricted
 from mas.serving.remote_server import RemoteServer
 
 _PATH = "/completions"
@@ -111,6 +111,7 @@ class Completions:
 
     def _body(self, model: str, request: Request, seed: int) -> dict[str, Any]:
         sampling = request.sampling
+        check_unrestricted(sampling)
         return {
             **self.always,
             "model": model,

@@ -17,6 +17,7 @@ from mas.core.errors import EngineError
 from mas.serving.decode import Batch, Job
 from mas.serving.decode_check import check_decoding
 from mas.serving.forward import Row, completion_logprobs
+from mas.serving.grammar import Grammars
 from mas.serving.model import BaseModel
 from mas.serving.publication import AdapterVersion, check_version
 from mas.serving.store import AdapterStore
@@ -39,6 +40,7 @@ class TransformersEngine:
     """
 
     reads_files = False
+    restricts = True
 
     def __init__(self, base: BaseModel) -> None:
         check_decoding(base)
@@ -52,7 +54,8 @@ class TransformersEngine:
         self.longest_pause = 0
         self._waiting: deque[_Place] = deque()
         self._places: dict[Job, _Place] = {}
-        self._batch = Batch(base)
+        self._grammars = Grammars(base.text)
+        self._batch = Batch(base, self._grammars)
         self._scoring: dict[asyncio.Future[tuple[float, ...]], Row] = {}
         self._scorer: asyncio.Task[None] | None = None
         self._pump: asyncio.Task[None] | None = None
@@ -75,6 +78,7 @@ class TransformersEngine:
     async def generate(self, request: Request) -> tuple[Generation, ...]:
         self._check_open()
         self.base.limits.check_request(request)
+        self._check_grammar(request)
         async with self.store.lease(request.adapter) as version:
             places = [self._place(request, seed, version) for seed in request.seeds]
             try:
@@ -86,6 +90,7 @@ class TransformersEngine:
     async def stream(self, request: Request) -> AsyncGenerator[Generation]:
         self._check_open()
         self.base.limits.check_stream(request)
+        self._check_grammar(request)
         async with self.store.lease(request.adapter) as version:
             place = self._place(request, request.seeds[0], version, asyncio.Queue())
             assert place.pieces is not None
@@ -173,6 +178,10 @@ class TransformersEngine:
         if self._closed:
             raise EngineError("the engine is closed")
 
+    def _check_grammar(self, request: Request) -> None:
+        if request.sampling.grammar is not None:
+            self._grammars.matcher(request.sampling.grammar)
+
     def _place(
         self,
         request: Request,
@@ -194,7 +203,7 @@ class TransformersEngine:
                 await self._settle()
                 await self._advance(self._take())
         finally:
-            self._batch = Batch(self.base)  # an idle engine holds no cache
+            self._batch = Batch(self.base, self._grammars)  # an idle engine holds no cache
             self._fail([*self._places.values(), *self._waiting], RuntimeError("the engine was stopped"))
             self._waiting.clear()
 
@@ -204,7 +213,7 @@ class TransformersEngine:
             done = await loop.run_in_executor(self._worker, self._run, [place.job for place in new])
         except Exception as error:  # noqa: BLE001 - the boundary: what fails with the batch is its rows, not the pump
             _log.info("a decoding step failed", exc_info=error)
-            self._batch = Batch(self.base)
+            self._batch = Batch(self.base, self._grammars)
             self._fail([*self._places.values()], error)
             return
         for place in self._places.values():

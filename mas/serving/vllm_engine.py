@@ -14,10 +14,11 @@ from contextlib import aclosing
 from typing import Any, TypeVar
 
 from mas.config.options import EngineOptions
-from mas.core.engine import AdapterRef, Generation, Request
+from mas.core.engine import AdapterRef, Generation, Request, Sampling
 from mas.core.errors import EngineError, ModelError
 from mas.core.together import together
 from mas.serving.bare import bare_version
+from mas.serving.grammar import Grammars
 from mas.serving.in_flight import InFlight
 from mas.serving.model import BaseModel
 from mas.serving.publication import AdapterVersion, check_version
@@ -25,6 +26,7 @@ from mas.serving.store import AdapterStore
 from mas.serving.version_files import VersionFiles
 from mas.serving.vllm_cpu_lora import CpuLora
 from mas.serving.vllm_options import CPU_LORA, needs_bare, vllm_arguments
+from mas.serving.vllm_supports import Supports, check_known, restricted_options
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
@@ -38,6 +40,7 @@ class VllmEngine:
     """
 
     reads_files = True
+    restricts = True
 
     def __init__(self, base: BaseModel, options: EngineOptions, arguments: Any, llm: Any) -> None:
         self.base = base
@@ -55,6 +58,7 @@ class VllmEngine:
         self._requests = 0
         self._restarting = asyncio.Lock()
         self._flights = InFlight()
+        self._grammars = Grammars(base.text)
 
     @classmethod
     async def start(cls, base: BaseModel, options: EngineOptions, *, rank: int) -> "VllmEngine":
@@ -97,6 +101,7 @@ class VllmEngine:
     async def generate(self, request: Request) -> tuple[Generation, ...]:
         with self._flights.accepted():
             self.base.limits.check_request(request)
+            self._check_restricted(request.sampling)
             async with self.store.lease(request.adapter) as version:
                 return await self._generate(request, version)
 
@@ -105,6 +110,7 @@ class VllmEngine:
         already; what comes after it meets a vLLM that was started again."""
         with self._flights.accepted():
             self.base.limits.check_stream(request)
+            self._check_restricted(request.sampling)
             async with (
                 self.store.lease(request.adapter) as version,
                 aclosing(self._pieces(request, version)) as pieces,
@@ -144,6 +150,15 @@ class VllmEngine:
                 self.store.close()
                 self._files.close()
 
+    def _check_restricted(self, sampling: Sampling) -> None:
+        check_known(sampling)
+        if sampling.grammar is not None:
+            self._grammars.check_vllm()
+            self._grammars.matcher(sampling.grammar)
+
+    def _supports(self, request: Request) -> Supports:
+        return Supports(request.sampling, self._grammars, self.base.limits.vocabulary)
+
     async def _generate(self, request: Request, version: AdapterVersion | None) -> tuple[Generation, ...]:
         calls = [self._complete(request, seed, version) for seed in request.seeds]
         return tuple(await together(calls, "vllm-completion"))
@@ -151,17 +166,18 @@ class VllmEngine:
     async def _complete(self, request: Request, seed: int, version: AdapterVersion | None) -> Generation:
         options = _sampling(request, seed)
         output = await self._guarded(lambda llm: self._last(llm, request.prompt_ids, options, version))
-        return _generation(request, output.outputs[0], version)
+        return _generation(request, output.outputs[0], version, self._supports(request))
 
     async def _pieces(self, request: Request, version: AdapterVersion | None) -> AsyncGenerator[Generation]:
         from vllm.sampling_params import RequestOutputKind
         from vllm.v1.engine.exceptions import EngineDeadError, EngineGenerateError
 
         options = _sampling(request, request.seeds[0]) | {"output_kind": RequestOutputKind.DELTA}
+        supports = self._supports(request)
         try:
             async with aclosing(self._outputs(self._llm, request.prompt_ids, options, version)) as outputs:
                 async for output in outputs:
-                    yield _generation(request, output.outputs[0], version)
+                    yield _generation(request, output.outputs[0], version, supports)
         except (EngineDeadError, EngineGenerateError, ValueError) as error:
             raise EngineError(f"vLLM could not serve the stream to its end: {error}") from error
 
@@ -234,7 +250,7 @@ def _lora(version: AdapterVersion) -> Any:
     return LoRARequest(f"{version.ref}-{version.number}", version.number, str(version.path))
 
 
-def _generation(request: Request, completion: Any, version: AdapterVersion | None) -> Generation:
+def _generation(request: Request, completion: Any, version: AdapterVersion | None, supports: Supports) -> Generation:
     ids = tuple(completion.token_ids)
     is_stopped = bool(ids) and ids[-1] in request.sampling.stop
     return Generation(
@@ -242,6 +258,7 @@ def _generation(request: Request, completion: Any, version: AdapterVersion | Non
         logprobs=tuple(min(entry[token].logprob, 0.0) for entry, token in zip(completion.logprobs, ids, strict=True)),
         finish="" if completion.finish_reason is None else "stop" if is_stopped else "length",
         adapter=None if version is None else version.ref,
+        supports=supports.of(ids, completion.logprobs),
     )
 
 
@@ -254,7 +271,7 @@ def _sampling(request: Request, seed: int) -> dict[str, Any]:
         "ignore_eos": True,
         "seed": seed % 2**63,
         "logprobs": 0,
-    }
+    } | restricted_options(sampling)
 
 
 async def _start(base: BaseModel, arguments: Any) -> Any:

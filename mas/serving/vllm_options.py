@@ -10,6 +10,7 @@ from mas.core.errors import ConfigError, ModelError
 from mas.core.naming import did_you_mean
 from mas.serving.model import BaseModel
 from mas.serving.vllm_cpu_lora import VERSIONS, CpuLora
+from mas.serving.vllm_supports import MOST_LOGPROBS
 
 _RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 """What vLLM's LoRA kernels can be built for; the next one above the adapters' rank is taken."""
@@ -19,6 +20,7 @@ _OURS = (
     *("model", "tokenizer", "skip_tokenizer_init", "dtype", "max_model_len"),
     *("enable_lora", "max_loras", "max_lora_rank", "max_cpu_loras", "lora_dtype", "lora_target_modules"),
     *("logprobs_mode", "max_logprobs", "generation_config", "return_sampling_mask", "speculative_config"),
+    "structured_outputs_config",
 )
 """What the store and the learner rely on."""
 _ENVIRONMENT = {
@@ -74,6 +76,8 @@ def vllm_arguments(base: BaseModel, options: EngineOptions, rank: int) -> Any:
         # Without it vLLM wraps the head, too, and dies where prompts are scored beside other requests.
         lora_target_modules=sorted(base.options.targets),
         logprobs_mode="processed_logprobs",
+        max_logprobs=MOST_LOGPROBS,
+        structured_outputs_config={"backend": "guidance"},
         generation_config="vllm",
         **(usual | options.vllm | {"worker_extension_cls": worker}),
     )

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, partial
-from itertools import chain, islice
+from itertools import chain, islice, repeat
 from typing import Any
 
 import torch
@@ -17,6 +17,7 @@ from transformers import PreTrainedModel
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from mas.core.errors import ModelError, TrainingError
+from mas.core.support import WHOLE
 from mas.serving.grouped import Segment, segments_of
 from mas.serving.head import Head, Picks, pick
 from mas.serving.layout import Layout
@@ -171,19 +172,19 @@ class _Reading:
 
     @classmethod
     def of(cls, batch: MicroBatch, device: torch.device) -> "_Reading":
-        """Loss tokens that read one place at one temperature among the same choices share a reading."""
-        found: dict[tuple[int, float, tuple[int, ...]], int] = {}
+        """Loss tokens that read one place at one temperature among the same choices and tokens share a reading."""
+        found: dict[tuple[int, float, tuple[int, ...], bytes], int] = {}
         reading_J: list[int] = []
         tokens_J: list[int] = []
         for start, tree in zip(batch.starts, batch.trees, strict=True):
             for row, reads in zip(tree.rows, tree.reads, strict=True):
                 turn = row.turn
-                for place in reads:
-                    key = start + place, turn.temperature, turn.choices
+                for place, support in zip(reads, turn.supports or repeat(WHOLE, len(reads)), strict=True):
+                    key = start + place, turn.temperature, turn.choices, support
                     reading_J.append(found.setdefault(key, len(found)))
                 tokens_J += turn.completion_ids
         wanted = [*zip(reading_J, tokens_J, strict=True)]
-        chosen = [(reading, choices) for (_, _, choices), reading in found.items() if choices]
+        chosen = [(reading, choices) for (_, _, choices, _), reading in found.items() if choices]
         wanted += [(reading, token) for reading, choices in chosen for token in choices]
         order = sorted(range(len(wanted)), key=lambda n: wanted[n][0])
         at = [0] * len(order)
@@ -195,15 +196,16 @@ class _Reading:
         for reading in range(len(found)):
             starts[reading + 1] += starts[reading]
         picks = Picks(
-            torch.tensor([heat for _, heat, _ in found], device=device)[:, None],
-            any(heat != 1 for _, heat, _ in found),
+            torch.tensor([heat for _, heat, _, _ in found], device=device)[:, None],
+            any(heat != 1 for _, heat, _, _ in found),
             torch.tensor([wanted[n][0] for n in order], device=device),
             torch.tensor([wanted[n][1] for n in order], device=device),
             torch.tensor(_is_first([wanted[n] for n in order]), dtype=torch.float32, device=device),
             starts,
+            tuple(support for *_, support in found) if any(support for *_, support in found) else (),
         )
         return cls(
-            torch.tensor([place for place, _, _ in found], device=device),
+            torch.tensor([place for place, *_ in found], device=device),
             picks,
             torch.tensor(reading_J, device=device),
             torch.tensor(at[: len(reading_J)], device=device),

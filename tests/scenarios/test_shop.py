@@ -46,7 +46,7 @@ def test_the_order_of_the_goods_makes_no_new_task_and_held_out_tasks_are_others(
 
 
 def test_the_seller_is_asked_for_the_price_of_what_the_customer_named() -> None:
-    roles = build_roles(SHOP.teams["team"])
+    roles = build_roles(SHOP.teams["free"])
     named = roles["customer"].parse(" sheep that gives")
     assert isinstance(named, Plan)
     assert named.text == "sheep"

@@ -16,6 +16,7 @@ from mas.core.engine import Generation, Request, Sampling
 from mas.core.errors import EngineError
 from mas.serving import decode
 from mas.serving.decode import Batch, Job
+from mas.serving.grammar import Grammars
 from mas.serving.model import BaseModel
 from mas.serving.transformers_engine import TransformersEngine
 from mas.serving.weights import AdapterWeights
@@ -234,7 +235,7 @@ class Fickle(Job):
 @pytest.mark.parametrize("first", [True, False])
 def test_a_row_that_is_cancelled_while_it_is_looked_at_is_either_done_or_goes_on(base: BaseModel, first: bool) -> None:
     Fickle.looks = cycle((first, not first))
-    batch, job = decode.Batch(base), Fickle(asking(1), 0, None, None)
+    batch, job = decode.Batch(base, Grammars(base.text)), Fickle(asking(1), 0, None, None)
     done = batch.admit([job])
     assert [*done, *batch.jobs] == [job]
     for _ in range(3):

@@ -11,7 +11,7 @@ from parts import SKILLED, make_turn
 from rows import CHOICES, ROLES, batch_of, gradients, learner_of, loss_of, near, on_policy, rows_of
 
 from mas.config.options import LearnerOptions
-from mas.core.engine import Request, Sampling
+from mas.core.engine import Grammar, Request, Sampling
 from mas.serving.model import BaseModel
 from mas.serving.transformers_engine import TransformersEngine
 from mas.training.batch import train_rows
@@ -22,17 +22,21 @@ def base(base_for: BaseFor) -> BaseModel:
     return base_for("relay", SKILLED)
 
 
-async def test_what_was_sampled_is_what_is_trained_at_any_temperature(base: BaseModel) -> None:
+@pytest.mark.parametrize(
+    "limits",
+    [{}, {"top_k": 4}, {"top_p": 0.7}, {"min_p": 0.1}, {"grammar": Grammar("regex", "[a-c0-9]{2,4}"), "top_p": 0.9}],
+)
+async def test_what_was_sampled_is_what_is_trained_at_any_temperature(base: BaseModel, limits: dict[str, Any]) -> None:
     learner = learner_of(base)
     engine = TransformersEngine(base)
     turns = []
     for role, temperature in zip(ROLES, (1.0, 0.5, 2.0), strict=True):
         await engine.store.publish(role, learner.adapters[role])
-        sampling = Sampling(temperature=temperature, max_tokens=5)
+        sampling = Sampling(temperature=temperature, max_tokens=5, **limits)
         request = Request(prompt_ids=(5, 6, 7), sampling=sampling, seeds=tuple(range(6)), adapter=role)
         for g in await engine.generate(request):
             made = {"completion_ids": g.token_ids, "logprobs": g.logprobs, "temperature": temperature}
-            turns.append(make_turn(role=role, **made))
+            turns.append(make_turn(role=role, supports=g.supports, **made))
     await engine.close()
     metrics = learner.step(batch_of(turns, [(-1.0) ** n for n in range(len(turns))]))
     for role in ROLES:

@@ -233,6 +233,7 @@ def record_turn(
         prompt_ids=candidate.prompt_ids,
         completion_ids=generation.token_ids,
         logprobs=generation.logprobs,
+        supports=generation.supports,
         temperature=candidate.temperature,
         adapter=generation.adapter,
         seed=candidate.seed,

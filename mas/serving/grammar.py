@@ -1,0 +1,149 @@
+"""Constrained decoding with llguidance: which tokens a grammar allows next.
+
+A grammar is compiled once per engine and text; every completion follows it with a matcher of its own. A completion that
+is a whole text of the grammar may end with the model's end token, and with no other.
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mas.core.engine import Grammar
+from mas.core.errors import ModelError, RefusedRequest
+from mas.core.grammar import as_llguidance, first_cause
+from mas.serving.model import ModelText
+
+_REMEMBERED = 1024
+"""Compiled grammars of one engine; those of choices that differ from state to state are many."""
+
+
+class Matcher:
+    """Follows one completion through its grammar.
+
+    Attributes:
+        end: the token that ends it, where it may end.
+    """
+
+    def __init__(self, inner: Any, vocabulary: int, end: int) -> None:
+        self._inner = inner
+        self._words_1W: NDArray[np.int32] = np.zeros((1, -(-vocabulary // 32)), dtype=np.int32)
+        self._vocabulary = vocabulary
+        self.end = end
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing but the end can follow."""
+        return bool(self._inner.is_stopped())
+
+    def mask(self) -> NDArray[np.bool_]:
+        """Which tokens may come next, [vocabulary]."""
+        from llguidance.numpy import fill_next_token_bitmask
+
+        if self.is_over:
+            mask_V = np.zeros(self._vocabulary, dtype=np.bool_)
+            mask_V[self.end] = True
+            return mask_V
+        fill_next_token_bitmask(self._inner, self._words_1W, 0)
+        words = self._words_1W.view(np.uint8)[0]
+        return np.unpackbits(words, count=self._vocabulary, bitorder="little").view(np.bool_)
+
+    def follow(self, token: int) -> None:
+        """The token that came.
+
+        Raises:
+            ValueError: the grammar does not allow it.
+        """
+        if not self._inner.consume_token(token):
+            raise ValueError(self._inner.get_error() or f"token {token} is not possible there")
+
+
+class Grammars:
+    """The compiled grammars of one model. Nothing is loaded before the first."""
+
+    def __init__(self, text: ModelText) -> None:
+        self._text = text
+        self._tokenizer: Any = None
+        self._compiled: dict[Grammar, Any] = {}
+
+    @property
+    def end(self) -> int:
+        """The token that ends a constrained completion: the tokenizer's own, if it is among the model's stop ids."""
+        ends, own = self._text.stop_ids, self._text.tokenizer.inner.eos_token_id
+        if not ends:
+            raise ModelError("constrained decoding needs a token that ends a text, and this model names none")
+        return own if own in ends else ends[0]
+
+    def check_vllm(self) -> None:
+        """Refuse what vLLM cannot constrain.
+
+        Raises:
+            RefusedRequest: the tiny base's tokenizer.
+        """
+        if _is_plain(self._text.tokenizer.inner):
+            raise RefusedRequest(
+                "vLLM cannot constrain a tokenizer of single characters, as the tiny base has: use engine=transformers"
+            )
+
+    def matcher(self, grammar: Grammar) -> Matcher:
+        """At the beginning of a completion.
+
+        Raises:
+            RefusedRequest: it is no grammar. ModelError: the model's tokenizer cannot be constrained.
+        """
+        if grammar not in self._compiled:
+            if len(self._compiled) >= _REMEMBERED:
+                self._compiled.pop(next(iter(self._compiled)))
+            self._compiled[grammar] = self._compile(grammar)
+        return Matcher(self._compiled[grammar].deep_copy(), self._text.limits.vocabulary, self.end)
+
+    def _compile(self, grammar: Grammar) -> Any:
+        from llguidance import LLMatcher
+
+        if self._tokenizer is None:
+            self._tokenizer = _tokenizer(self._text, self.end)
+        found = LLMatcher(self._tokenizer, as_llguidance(grammar), log_level=0)
+        if found.is_error():
+            raise RefusedRequest(
+                f"{grammar.kind} {grammar.text!r} cannot be a grammar: {first_cause(found.get_error())}"
+            )
+        return found
+
+
+def _tokenizer(text: ModelText, end: int) -> Any:
+    from llguidance import LLTokenizer, TokenizerWrapper
+    from llguidance.hf import from_tokenizer
+
+    inner, vocabulary = text.tokenizer.inner, text.limits.vocabulary
+    try:
+        if _is_plain(inner):
+            return LLTokenizer(TokenizerWrapper(_Plain(inner, end)), n_vocab=vocabulary)
+        return from_tokenizer(inner, n_vocab=vocabulary, eos_token=end)
+    except ValueError as error:
+        raise ModelError(
+            f"a {type(inner).__name__} cannot be constrained to a grammar: {error}. Take the constraint out of the "
+            "roles, or use a model with a byte-level tokenizer"
+        ) from error
+
+
+def _is_plain(tokenizer: Any) -> bool:
+    """Whether a token stands for its own characters, as in the tiny base."""
+    backend: Mapping[str, Any] = json.loads(tokenizer.backend_tokenizer.to_str())
+    return (backend.get("decoder") or {}).get("type") == "Fuse" and backend["model"]["type"] == "WordLevel"
+
+
+class _Plain:
+    """A tokenizer whose tokens are their own characters, as llguidance wants to see it."""
+
+    def __init__(self, tokenizer: Any, end: int) -> None:
+        self.eos_token_id = end
+        self.bos_token_id = None
+        self.special_token_ids = sorted(tokenizer.all_special_ids)
+        by_id = sorted((number, token) for token, number in tokenizer.get_vocab().items())
+        self.tokens = [token.encode() for _, token in by_id]
+        self._encode = tokenizer.encode
+
+    def __call__(self, text: str) -> list[int]:
+        return [*self._encode(text, add_special_tokens=False)]

@@ -1,0 +1,153 @@
+"""Decoding that is held to a grammar, in the embedded engine."""
+
+import asyncio
+import json
+import re
+from collections.abc import AsyncIterator
+from dataclasses import replace
+
+import pytest
+import torch
+from conftest import BaseFor
+from loud import loud_adapter
+
+from mas.core.engine import Generation, Grammar, Request, Sampling
+from mas.core.errors import ModelError, RefusedRequest
+from mas.core.support import unpack_support
+from mas.serving.forward import Row, completion_logits
+from mas.serving.grammar import Grammars
+from mas.serving.model import BaseModel
+from mas.serving.transformers_engine import TransformersEngine
+
+SEEDS = tuple(range(24))
+PROMPT = (5, 6, 7)
+
+
+@pytest.fixture(scope="module")
+def base(base_for: BaseFor) -> BaseModel:
+    return base_for("relay")
+
+
+@pytest.fixture
+async def engine(base: BaseModel) -> AsyncIterator[TransformersEngine]:
+    engine = TransformersEngine(base)
+    await engine.store.publish("a", loud_adapter(base, 3, 0.2))
+    yield engine
+    await engine.close()
+
+
+def asking(grammar: Grammar | None, **sampling: float) -> Request:
+    options = {"max_tokens": 12, "stop": (1,)} | sampling
+    return Request(prompt_ids=PROMPT, sampling=Sampling(grammar=grammar, **options), seeds=SEEDS, adapter="a")
+
+
+def said(engine: TransformersEngine, generation: Generation) -> str:
+    return engine.tokenizer.decode(generation.token_ids)
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.7, 1.0])
+@pytest.mark.parametrize("regex", ["dog|cat|horse", "( )?(dog|do)", "[0-9]{1,3}", "a[b-d]{0,4}e"])
+async def test_every_completion_is_a_text_of_its_regular_expression(
+    engine: TransformersEngine, regex: str, temperature: float
+) -> None:
+    made = await engine.generate(asking(Grammar("regex", regex), temperature=temperature))
+    ended = [one for one in made if one.finish == "stop"]
+    assert ended
+    for one in ended:
+        assert re.fullmatch(regex, said(engine, one)), said(engine, one)
+        assert one.token_ids[-1] == 1
+    for one in made:
+        assert len(one.token_ids) == len(one.logprobs) == len(one.supports) <= 12
+
+
+async def test_a_completion_ends_where_nothing_else_can_follow(engine: TransformersEngine) -> None:
+    steps = engine.steps
+    made = await engine.generate(asking(Grammar("regex", "dog")))
+    assert {said(engine, one) for one in made} == {"dog"}
+    for one in made:
+        assert one.finish == "stop"
+        assert one.logprobs == pytest.approx((0.0,) * 4)  # all that is possible is certain
+    assert engine.steps - steps == 2  # the first letter comes with the prompt, the end without the model
+
+
+async def test_what_is_cut_off_is_said_to_be(engine: TransformersEngine) -> None:
+    made = await engine.generate(asking(Grammar("regex", "[a-z]{9}"), max_tokens=4))
+    assert {(one.finish, len(one.token_ids)) for one in made} == {("length", 4)}
+
+
+async def test_json_is_what_its_schema_says(engine: TransformersEngine) -> None:
+    schema = {"type": "array", "items": {"enum": [1, 2]}, "minItems": 2, "maxItems": 2}
+    made = await engine.generate(asking(Grammar("schema", json.dumps(schema)), max_tokens=40))
+    read = [json.loads(said(engine, one)) for one in made if one.finish == "stop"]
+    assert read
+    assert all(len(one) == 2 and set(one) <= {1, 2} for one in read)
+
+
+@pytest.mark.parametrize("limits", [{}, {"top_p": 0.6}, {"top_k": 3}, {"min_p": 0.3}])
+@pytest.mark.parametrize("grammar", [None, Grammar("regex", "( )?[a-z0-9]{1,6}")])
+async def test_log_probabilities_are_those_over_the_support(
+    engine: TransformersEngine, base: BaseModel, grammar: Grammar | None, limits: dict[str, float]
+) -> None:
+    request = asking(grammar, temperature=0.8, **limits)
+    adapter = engine.store.weights("a")
+    for one in await engine.generate(request):
+        assert bool(one.supports) == request.sampling.is_restricted
+        logits_LV = completion_logits(base.model, base.bank, [Row(PROMPT, one.token_ids, adapter)])[0] / 0.8
+        for place, support in enumerate(one.supports):
+            possible_V = torch.from_numpy(unpack_support(support, logits_LV.shape[-1]).copy())
+            logits_LV[place].masked_fill_(~possible_V, -torch.inf)
+        right_LV = logits_LV.log_softmax(-1)
+        right = [float(right_LV[place, token]) for place, token in enumerate(one.token_ids)]
+        assert one.logprobs == pytest.approx(right, abs=1e-4)
+
+
+async def test_a_stream_is_held_to_its_grammar_and_has_its_supports(engine: TransformersEngine) -> None:
+    request = asking(Grammar("regex", "dog|cat"))
+    request = Request(prompt_ids=PROMPT, sampling=request.sampling, seeds=(4,), adapter="a")
+    (whole,) = await engine.generate(request)
+    pieces = [piece async for piece in engine.stream(request)]
+    assert tuple(token for piece in pieces for token in piece.token_ids) == whole.token_ids
+    assert tuple(support for piece in pieces for support in piece.supports) == whole.supports
+    assert pieces[-1].finish == "stop"
+
+
+async def test_rows_with_and_without_a_grammar_share_a_batch(engine: TransformersEngine) -> None:
+    free, held = asking(None), asking(Grammar("regex", "dog|cat"))
+    alone = await engine.generate(free)
+    together = await asyncio.gather(engine.generate(free), engine.generate(held), engine.generate(free))
+    for one, other in zip(alone, together[0], strict=True):
+        assert one.token_ids == other.token_ids
+        assert one.supports == ()
+    assert all(re.fullmatch("dog|cat", said(engine, one)) for one in together[1])
+
+
+@pytest.mark.parametrize(
+    ("grammar", "cause"),
+    [
+        (Grammar("regex", "a(b"), "unclosed group"),
+        (Grammar("regex", "(?<!x)a"), "look-around"),
+        (Grammar("schema", "[1]"), "schema"),
+        (Grammar("schema", '{"type": "strin"}'), "strin"),
+    ],
+)
+async def test_what_is_no_grammar_is_refused_before_anything_is_drawn(
+    engine: TransformersEngine, grammar: Grammar, cause: str
+) -> None:
+    with pytest.raises(RefusedRequest, match=cause):
+        await engine.generate(asking(grammar))
+    with pytest.raises(RefusedRequest, match=cause):
+        async for _ in engine.stream(Request(prompt_ids=PROMPT, sampling=Sampling(grammar=grammar), seeds=(1,))):
+            pass
+
+
+@pytest.mark.parametrize(
+    ("limits", "cause"), [({"top_k": -1}, "top_k"), ({"top_p": 0.0}, "top_p"), ({"min_p": 2}, "min_p")]
+)
+async def test_impossible_limits_are_refused(engine: TransformersEngine, limits: dict[str, float], cause: str) -> None:
+    with pytest.raises(RefusedRequest, match=cause):
+        await engine.generate(asking(None, **limits))
+
+
+def test_a_model_that_never_ends_a_text_cannot_be_constrained(base: BaseModel) -> None:
+    with pytest.raises(ModelError, match="token that ends a text"):
+        Grammars(replace(base.text, stop_ids=())).matcher(Grammar("regex", "a"))
