@@ -99,8 +99,9 @@ def test_shards_take_everything_once_beside_what_every_run_takes(suite: Path) ->
         "    print('shard', shard, flush=True)\n"
         "    pytest.main(['--collect-only', '-q', f'--shard={shard}'])\n"
     )
+    environment = {name: value for name, value in os.environ.items() if name != "PYTEST_ADDOPTS"}
     printed = subprocess.run(
-        [sys.executable, "-c", script], cwd=suite, capture_output=True, text=True, check=True
+        [sys.executable, "-c", script], cwd=suite, capture_output=True, text=True, check=True, env=environment
     ).stdout
     runs = [
         {line.partition("::")[2] for line in run.splitlines() if "::" in line} for run in printed.split("shard ") if run

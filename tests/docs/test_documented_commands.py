@@ -5,6 +5,7 @@ import shlex
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
+from shutil import copytree
 from typing import Any
 
 import pytest
@@ -79,6 +80,8 @@ def write_files(page: str, folder: Path) -> None:
             path = folder / block.file
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(block.text)
+    if not (folder / "examples").exists():
+        copytree(ROOT / "examples", folder / "examples")
 
 
 def test_every_command_of_every_page_is_one_and_its_configuration_loads(
