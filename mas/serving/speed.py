@@ -7,6 +7,7 @@ import torch
 
 from mas.core.engine import Request, Sampling
 from mas.serving.decode import Batch, Job
+from mas.serving.grammar import Grammars
 from mas.serving.model import BaseModel
 
 _PROMPT, _NEW = 16, 5
@@ -49,7 +50,7 @@ def _measured(base: BaseModel, rows: int) -> Speed:
     for row in range(rows):
         ids = tuple((7 * place + row) % base.limits.vocabulary for place in range(1, 1 + length))
         jobs.append(Job(Request(prompt_ids=ids, sampling=sampling, seeds=(row,)), row, None, None))
-    batch = Batch(base)
+    batch = Batch(base, Grammars(base.text))
     began = time.perf_counter()
     batch.admit(jobs)  # reads the prompts and draws the first tokens
     admitted = time.perf_counter()
