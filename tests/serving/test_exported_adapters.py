@@ -1,9 +1,13 @@
-"""Exported adapters name their base as others find it, and PEFT computes with them what we do."""
+"""Exported adapters name their base as others find it, and the peft and vLLM of others compute with them what we do."""
 
 import gc
 import json
+import os
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
@@ -152,3 +156,41 @@ def test_peft_computes_with_an_exported_adapter_of_the_real_model_what_we_do(
             assert (ours - theirs).abs().max() < 1e-3
     del model, plain
     gc.collect()
+
+
+_VLLM = """
+import json, sys
+from vllm import LLM, SamplingParams
+from vllm.lora.request import LoRARequest
+
+directory, adapter, texts = sys.argv[1], sys.argv[2], json.loads(sys.argv[3])
+llm = LLM(directory, dtype="float32", max_model_len=256, enforce_eager=True, enable_lora=True, max_loras=1,
+          max_lora_rank=8, max_num_seqs=4)
+asked = SamplingParams(max_tokens=1, temperature=0, prompt_logprobs=0)
+found = llm.generate([{"prompt_token_ids": ids} for ids in texts], asked, lora_request=LoRARequest("a", 1, adapter))
+rows = [[place[token].logprob for token, place in zip(ids[1:], one.prompt_logprobs[1:])]
+        for ids, one in zip(texts, found)]
+print("rows", json.dumps(rows))
+"""
+
+
+@pytest.mark.skipif(find_spec("vllm") is None, reason="vLLM is not installed")
+@pytest.mark.vllm
+@pytest.mark.slow
+@pytest.mark.nightly
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("exported", ["float32"], indirect=True)
+def test_vllm_by_itself_computes_with_an_exported_adapter_of_the_real_model_what_we_do(
+    exported: Exported, directory: Path
+) -> None:
+    texts = [[*exported.prompt, *said] for said in exported.said]
+    words = [sys.executable, "-c", _VLLM, str(directory), str(exported.path), json.dumps(texts)]
+    environment = os.environ | {"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_NO_USAGE_STATS": "1"}
+    ran = subprocess.run(words, capture_output=True, text=True, check=False, env=environment)
+    assert ran.returncode == 0, ran.stderr[-3000:]
+    (line,) = [line for line in ran.stdout.splitlines() if line.startswith("rows ")]
+    for said, row in zip(exported.said, json.loads(line.removeprefix("rows ")), strict=True):
+        theirs = torch.tensor(row[-len(said) :])
+        assert (scored(exported.logits(said), said) - theirs).abs().mean() < exported.learner.tolerance
+        bare = scored(exported.logits(said, is_bare=True), said)
+        assert (bare - theirs).abs().mean() > 5 * exported.learner.tolerance
