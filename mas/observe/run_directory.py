@@ -43,8 +43,9 @@ class RunDirectory:
         is_resumed: whether it held a run before.
     """
 
-    def __init__(self, path: Path, lock: int, *, is_resumed: bool) -> None:
+    def __init__(self, path: Path, lock: int, *, is_resumed: bool, parents: Collection[Path] = ()) -> None:
         self.path = path
+        self._made_parents = tuple(parents)
         self.is_resumed = is_resumed
         self.config_path = path / "config.yaml"
         self.metrics_path = path / "metrics.jsonl"
@@ -83,10 +84,11 @@ class RunDirectory:
         _check_content(path, resume=resume)
         if resume:
             check_links(path)
+        parents = [one for one in path.parents if not one.exists()]  # the nearest first
         lock = _locked(path)
         try:
             _check_content(path, resume=resume)
-            run = cls(path, lock, is_resumed=resume)
+            run = cls(path, lock, is_resumed=resume, parents=parents)
             if resume:
                 _check_config(run.config_path, yaml.safe_load(text), may_differ, usual)
             run._create(text)
@@ -111,14 +113,16 @@ class RunDirectory:
         return self.metrics_path.is_file() and self.metrics_path.stat().st_size > 0
 
     def discard(self) -> None:
-        """Remove what a new run has made, and the directory where nothing else is in it; what cannot be stays."""
+        """Remove what a new run has made, also its directory and new parents where nothing else is in them; what cannot
+        be removed stays."""
         for folder in (self.checkpoints, self.tensorboard):
             shutil.rmtree(folder, ignore_errors=True)
         for name in ("config.yaml", "team.yaml", "metrics.jsonl", "samples.jsonl", "spans.jsonl", ".lock"):
             with suppress(OSError):
                 (self.path / name).unlink()
         with suppress(OSError):
-            self.path.rmdir()
+            for folder in (self.path, *self._made_parents):
+                folder.rmdir()
 
     def __enter__(self) -> "RunDirectory":
         return self

@@ -105,9 +105,16 @@ def test_a_start_that_fails_or_is_interrupted_leaves_nothing(
 
     monkeypatch.setattr(Learner, "__init__", broken)
     expected = TrainingError if isinstance(error, MemoryError) else type(error)
+    parent = Path(config.run_dir).with_name("new")
+    for run_dir in (Path(config.run_dir), parent / "folder" / "run"):
+        with pytest.raises(expected):
+            train(config.model_copy(update={"run_dir": str(run_dir)}))
+        assert not run_dir.exists()
+    assert not parent.exists()
+    (parent / "other").mkdir(parents=True)
     with pytest.raises(expected):
-        train(config)
-    assert not Path(config.run_dir).exists()
+        train(config.model_copy(update={"run_dir": str(parent / "run")}))
+    assert list(parent.iterdir()) == [parent / "other"], "what was there before stays"
 
 
 @pytest.mark.parametrize(
