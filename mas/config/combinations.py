@@ -115,9 +115,9 @@ def _why_not_by_groups(algorithm: "AlgorithmOptions") -> str | None:
 def _of_comparing(algorithm: "AlgorithmOptions") -> dict[str, bool]:
     advantage, has_critic = algorithm.advantage, algorithm.advantage.baseline == "critic"
     return {
-        "advantage.key=episode compares agents of one role in whole episodes: write sampler.mode=parallel; in tree "
-        "sampling the candidates of one decision are compared": (
-            advantage.key == "episode" and algorithm.sampler.mode != "parallel"
+        "advantage.key=episode compares agents of one role in one episode, or all candidates of a role in one tree: "
+        "write sampler.mode=parallel or sampler.mode=tree": (
+            advantage.key == "episode" and algorithm.sampler.mode not in ("parallel", "tree")
         ),
         "advantage.baseline=none compares nothing, so advantage.scale=std has no meaning: choose scale=none": (
             advantage.baseline == "none" and advantage.scale == "std"

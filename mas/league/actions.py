@@ -25,7 +25,6 @@ from mas.league.pool import FORGETTING, GATE, GateTerms, enter, member_source, p
 from mas.league.records import Member
 from mas.league.sources import pinned
 from mas.league.standings import Order, Table, standings
-from mas.league.statistics import bonferroni, games_needed, holm
 from mas.league.store import PLAY_AGAIN, Store
 from mas.league.stored import accesses_of_player, check_sources, members_beside
 from mas.league.tell import (
@@ -42,6 +41,7 @@ from mas.league.tell import (
 from mas.league.tournament import Terms
 from mas.observe.atomic import write_text_atomic
 from mas.observe.curves_svg import curves_svg
+from mas.observe.significance import bonferroni, games_needed, holm
 
 
 def play_tournament(

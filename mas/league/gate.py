@@ -8,8 +8,8 @@ from typing import Literal
 from mas.core.errors import ConfigError
 from mas.core.naming import did_you_mean
 from mas.league.records import Game, Member
-from mas.league.statistics import Interval, mean_interval, wilson
 from mas.league.tournament import points_of
+from mas.observe.significance import Interval, mean_interval, wilson
 
 Measure = Literal["points", "payoff"]
 EVEN: Mapping[Measure, float] = {"points": 0.5, "payoff": 0.0}

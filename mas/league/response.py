@@ -6,7 +6,7 @@ from math import isclose
 from statistics import fmean
 
 from mas.league.records import Game
-from mas.league.statistics import Interval, mean_interval
+from mas.observe.significance import Interval, mean_interval
 
 ANSWER, TARGET = "answer", "it"
 """Names of the two in their games."""

@@ -12,7 +12,7 @@ from mas.league.meta import alpha_rank, is_zero_sum, solve
 from mas.league.payoff import Payoff, circles_p, cyclic_share, payoff_matrix
 from mas.league.ratings import Rating, rate
 from mas.league.records import Game
-from mas.league.statistics import Difference, Interval, holm, mean_interval, paired, welch, wilson
+from mas.observe.significance import Difference, Interval, holm, mean_interval, paired, welch, wilson
 
 CYCLIC = 0.5
 """Above this share ratings say less than they hide."""

@@ -14,8 +14,8 @@ from mas.league.match import replay
 from mas.league.records import Game, Member
 from mas.league.response import Response
 from mas.league.standings import Comparison, Order, Standing, Table
-from mas.league.statistics import Interval
 from mas.observe.report_records import Chart, Series
+from mas.observe.significance import Interval
 
 
 def ladder(table: Table, title: str) -> Grid:

@@ -1,5 +1,6 @@
 """The commands `mas demo` and `mas study`, and `mas curves`: learning curves of several runs as one drawing."""
 
+import os
 import shlex
 from pathlib import Path
 from typing import Annotated
@@ -12,6 +13,7 @@ from mas.observe.atomic import write_text_atomic
 from mas.observe.trust_option import Trust
 from mas.study.ablation import ABLATION, ablation
 from mas.study.options import StudyOptions, load_study
+from mas.study.protocol import is_protocol, load_protocol
 
 _COLUMNS = 3
 
@@ -19,7 +21,9 @@ Overrides = Annotated[
     list[str] | None,
     typer.Argument(metavar="[OVERRIDES]...", help="of an ablation: scenario=NAME, and what else every arm has"),
 ]
-StudyName = Annotated[str, typer.Argument(metavar="STUDY", help="a preset: demo, full or algorithms; or ablation")]
+StudyName = Annotated[
+    str, typer.Argument(metavar="STUDY", help="a preset: demo, full, algorithms, fair or fair_llm; or ablation")
+]
 StudyDir = Annotated[Path, typer.Option("--out", help="directory of the study")]
 
 
@@ -66,13 +70,40 @@ def study(
     overrides: Overrides = None,
     out: StudyDir = Path("runs/study"),
     seeds: Annotated[int | None, typer.Option(min=1, help="of an ablation; default: 3")] = None,
+    plan: Annotated[
+        bool, typer.Option("--plan", help="of fair, fair_llm: print runs, tokens and hours, run nothing")
+    ] = False,
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="of fair, fair_llm: runs at a time; default: cores")
+    ] = None,
 ) -> None:
     """Compare arms over scenarios and seeds at equal token budgets. The same command again does what is missing."""
+    if is_protocol(name):
+        _protocol(name, overrides or [], seeds, out, is_plan=plan, workers=workers)
+        return
+    if plan or workers is not None:
+        raise ConfigError(f"--plan and --workers belong to the studies fair and fair_llm, and {name!r} is none of them")
     if name != ABLATION and (overrides or seeds is not None):
         raise ConfigError(f"study {name!r} is a preset: only `mas study {ABLATION}` takes overrides and --seeds")
     options = ablation(overrides or [], seeds or 3) if name == ABLATION else load_study(name)
     given = [*(overrides or []), *([] if seeds is None else ["--seeds", str(seeds)])]
     _study(options, out, ["mas", "study", name, *given])
+
+
+def _protocol(
+    name: str, overrides: list[str], seeds: int | None, out: Path, *, is_plan: bool, workers: int | None
+) -> None:
+    """Run a protocol, or print its plan."""
+    from mas.study.protocol_run import printed_plan, run_protocol
+
+    if overrides or seeds is not None:
+        raise ConfigError(f"study {name!r} is a preset: only `mas study {ABLATION}` takes overrides and --seeds")
+    options, lanes = load_protocol(name), workers or os.cpu_count() or 1
+    if is_plan:
+        typer.echo(printed_plan(out, options, lanes), nl=False)
+        return
+    command = shlex.join(["mas", "study", name, "--out", str(out)])
+    run_protocol(out, options, command=command, console=Console(), workers=lanes if lanes > 1 else 0)
 
 
 def _study(options: StudyOptions, out: Path, words: list[str]) -> None:

@@ -27,7 +27,7 @@ def run_chains(
     if not workers:
         yield from ((chain, work(chain, note)) for chain in chains)
         return
-    with ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=_end_with_parent) as pool:
+    with ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=end_with_parent) as pool:
         asked = {pool.submit(run_chain, chain): chain for chain in chains[1:]}
         own: Chain | None = chains[0]
         while own is not None or asked:
@@ -40,7 +40,7 @@ def run_chains(
                 wait(asked, return_when=FIRST_COMPLETED)
 
 
-def _end_with_parent() -> None:
+def end_with_parent() -> None:
     """End this worker as soon as the process that started it is gone, however it went."""
     parent = parent_process()
     assert parent is not None

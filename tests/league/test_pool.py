@@ -14,9 +14,9 @@ from mas.core.errors import ConfigError, MasError
 from mas.league.gate import ancestors, best_of, judge, points_at_gate
 from mas.league.pairing import gauntlet
 from mas.league.records import Game, Member
-from mas.league.statistics import mean_interval, wilson
 from mas.league.store import Store
 from mas.league.stored import accesses_of_player
+from mas.observe.significance import mean_interval, wilson
 
 TIC_TAC_TOE = ("--game", "open_spiel:tic_tac_toe")
 

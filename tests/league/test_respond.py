@@ -14,8 +14,8 @@ from mas.core.errors import ConfigError
 from mas.league.records import Game
 from mas.league.respond import respond, response_config, train_against
 from mas.league.response import response_of
-from mas.league.statistics import mean_interval
 from mas.league.tell import response_lines
+from mas.observe.significance import mean_interval
 from mas.scenarios.two_player.solve import conv
 
 pytest.importorskip("pyspiel")

@@ -8,7 +8,7 @@ import pytest
 
 from mas.league.records import Game
 from mas.league.standings import Table, standings
-from mas.league.statistics import bonferroni
+from mas.observe.significance import bonferroni
 
 Paid = Callable[[str, str], float]
 """(first, second) -> what the first one gets."""

@@ -238,7 +238,10 @@ async def test_a_run_pays_its_proposer_by_its_own_solvers(base_for: BaseFor) -> 
     ("words", "reason"),
     [
         (["algorithm=at_grpo", "algorithm.reward.proposer.mode=failure"], "candidates of one decision share none"),
-        (["algorithm=at_grpo", "algorithm.advantage.key=episode"], "write sampler.mode=parallel; in tree sampling"),
+        (
+            ["algorithm=at_grpo", "algorithm.sampler.mode=full_tree", "algorithm.advantage.key=episode"],
+            "write sampler.mode=parallel or sampler.mode=tree",
+        ),
         (["algorithm.reward.proposer.left=1"], "mode=failure pays 1 - p"),
         (["algorithm.reward.proposer.invalid=1"], "less than or equal to 0"),
         (["algorithm.reward.proposer.invalid=-inf"], "finite number"),

@@ -11,12 +11,13 @@ from conftest import BaseFor
 from parts import SKILLED, advantages_of, crew_of, groups_of, runtime_of, sample, turns_of
 from words import SOLO, Free, UncertainEngine, WordWorld
 
-from mas.config.options import RewardOptions, SamplerOptions, ScenarioOptions
+from mas.config.options import AdvantageOptions, RewardOptions, SamplerOptions, ScenarioOptions
 from mas.core.cost import cost_of
 from mas.core.environment import Task
 from mas.core.records import Episode
 from mas.core.reward import Move
 from mas.scenarios import build_scenario
+from mas.training.credit import turn_advantages
 from mas.training.crew import Crew
 from mas.training.rewards import total_reward
 from mas.training.sampling.tree import TreeSampler
@@ -222,6 +223,17 @@ async def test_commit_best_zero_commits_any(crew: Crew) -> None:
     episodes = await sample(crew.runtime, crew.scenario, TASKS, SamplerOptions(candidates=K, commit_best=0.0))
     places = Counter(turn.candidate for turn in turns_of(episodes) if turn.chosen)
     assert len(places) == K
+
+
+async def test_candidates_of_all_decisions_of_a_role_may_be_compared_together(episodes: list[Episode]) -> None:
+    turns = turns_of(episodes)
+    found = turn_advantages(turns, RewardOptions(), AdvantageOptions(key="episode", scale="none"))
+    for own in {(turn.episode, turn.role) for turn in turns}:
+        indices = [i for i, turn in enumerate(turns) if (turn.episode, turn.role) == own]
+        rewards = [total_reward(turns[i].rewards, RewardOptions()) for i in indices]
+        wanted = [reward - sum(rewards) / len(rewards) for reward in rewards]
+        assert [found[i] for i in indices] == pytest.approx(wanted)
+    assert found != pytest.approx(turn_advantages(turns, RewardOptions(), AdvantageOptions(scale="none")))
 
 
 async def test_candidates_share_a_score_if_all_they_say_is_equal_and_not_its_beginning() -> None:

@@ -43,7 +43,7 @@ def check_proposer(algorithm: AlgorithmOptions, scenario: Scenario, team: TeamSp
             "attempts could be read: choose a team in which others attempt what it poses"
         )
     is_alone = len(set(roles)) == len(roles) and not any(edge.map for edge in team.edges)
-    if algorithm.advantage.key == "episode" and is_alone:
+    if algorithm.advantage.key == "episode" and is_alone and algorithm.sampler.mode != "tree":
         raise ConfigError(
             f"algorithm.advantage.key=episode compares the agents of one role in an episode, and team {team.name!r} "
             "has one of each: leave it out, or choose a team in which several agents have one role"

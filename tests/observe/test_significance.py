@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from mas.core.errors import ConfigError
-from mas.league.statistics import bonferroni, games_needed, holm, paired, welch, wilson
+from mas.observe.significance import bonferroni, games_needed, holm, paired, welch, wilson
 
 
 @given(games=st.integers(1, 500), data=st.data(), confidence=st.sampled_from([0.8, 0.95, 0.99]))

@@ -1,0 +1,187 @@
+"""Working through a protocol in a directory: every finished run is kept, and the same command does what is missing."""
+
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from multiprocessing import get_context
+from pathlib import Path
+
+import msgspec
+from rich.console import Console
+
+from mas.core.blocking import run_blocking
+from mas.core.cost import FREE, Cost
+from mas.core.errors import RunDirectoryError, TrainingError
+from mas.core.scenario import Scenario
+from mas.observe.atomic import write_bytes_atomic, write_text_atomic
+from mas.scenarios.attempts import arm_builder, configured_scenario
+from mas.serving.weights import AdapterWeights
+from mas.study.held_out import HeldOutPart
+from mas.study.lanes import end_with_parent
+from mas.study.protocol import UNTRAINED, Job, ProtocolOptions, final_jobs, plan_text, sweep_jobs
+from mas.study.protocol_results import JobResult, best_points, write_results
+from mas.training.compare import untrained
+from mas.training.crew import open_crew
+from mas.training.evaluate import Evaluation, evaluate
+from mas.training.run import open_base
+from mas.training.tasks.plan import plan_tasks
+from mas.training.trainer import Trainer
+from mas.training.watch import Point, Silent
+
+Work = Callable[[ProtocolOptions, Job], JobResult]
+
+
+def run_job(options: ProtocolOptions, job: Job) -> JobResult:
+    """Train as the job says until the budget is spent, and measure what there is then, once.
+
+    A run that ends by a `TrainingError`, such as one whose gradient is no longer finite, counts as success 0.
+    """
+    began = time.perf_counter()
+    config = job.configure(options)
+    scenario: Scenario = HeldOutPart(configured_scenario(config), job.part)
+    tasks = options.test_tasks if job.stage == "test" else options.validation_tasks
+    base = open_base(config, scenario, lambda text: None, is_trained=job.arm != UNTRAINED)
+    cost, optimiser_steps, watcher = FREE, 0, Silent()
+    adapters: Mapping[str, AdapterWeights]
+    if job.arm == UNTRAINED:
+        adapters = untrained(config, scenario, base)
+    else:
+        plan = plan_tasks(config, scenario, arm_builder(config))
+        try:
+            outcome = run_blocking(Trainer(config, scenario, base, tasks=plan).run(watcher))
+        except TrainingError as error:
+            return _failed(job, f"{error}", time.perf_counter() - began, tuple(watcher.curve))
+        adapters, cost = outcome.adapters, outcome.progress.cost
+        optimiser_steps = outcome.progress.optimiser_steps
+
+    async def play() -> tuple[Evaluation, Evaluation]:
+        async with open_crew(config, scenario, base, adapters) as crew:
+            greedy = await evaluate(crew.runtime, scenario, tasks, temperature=0.0, seed=job.seed)
+            return greedy, await evaluate(crew.runtime, scenario, tasks, temperature=None, seed=job.seed)
+
+    greedy, sampled = run_blocking(play())
+    return JobResult(
+        job=job,
+        greedy=greedy.success,
+        sampled=sampled.success,
+        cost=cost,
+        task_cost=_per_task(sampled),
+        optimiser_steps=optimiser_steps,
+        seconds=time.perf_counter() - began,
+        curve=tuple(watcher.curve),
+    )
+
+
+def _failed(job: Job, cause: str, seconds: float, curve: tuple[Point, ...]) -> JobResult:
+    spent = curve[-1] if curve else Point(cost=FREE, optimiser_steps=0, seconds=0.0, value=0.0)
+    return JobResult(
+        job=job,
+        greedy=0.0,
+        sampled=0.0,
+        cost=spent.cost,
+        task_cost=dict.fromkeys(Cost.__struct_fields__, 0.0),
+        optimiser_steps=spent.optimiser_steps,
+        seconds=seconds,
+        curve=(*curve, msgspec.structs.replace(spent, value=0.0)),
+        failure=cause,
+    )
+
+
+def _per_task(evaluation: Evaluation) -> dict[str, float]:
+    """Mean cost of a task when it is played, by column."""
+    return {name: getattr(evaluation.cost, name) / len(evaluation.episodes) for name in Cost.__struct_fields__}
+
+
+def run_protocol(
+    directory: Path, options: ProtocolOptions, *, command: str, console: Console, workers: int, work: Work = run_job
+) -> None:
+    """Sweep, choose, test, and write `plan.md`, `results.json`, `results.md` and `curves-*.svg` to a directory.
+
+    Args:
+        workers: processes; 0 works through everything in this one.
+        work: does one job, in this process or in another.
+
+    Raises:
+        RunDirectoryError: the directory cannot be written.
+    """
+    kept = _Kept(directory, options)
+    sweep = sweep_jobs(options)
+    plan = plan_text(options, kept.seconds(), max(workers, 1))
+    write_text_atomic(directory / "plan.md", plan)
+    console.print(plan, highlight=False, markup=False)
+    swept = kept.all(sweep, work, workers, console)
+    best = best_points(swept)
+    tested = kept.all(final_jobs(options, best), work, workers, console)
+    write_results(directory, options, swept, tested, command)
+    console.print(str(directory / "results.md"), style="bold", highlight=False)
+
+
+def printed_plan(directory: Path, options: ProtocolOptions, workers: int) -> str:
+    """The plan with what the directory already holds; nothing is written."""
+    return plan_text(options, _Kept(directory, options, is_new=False).seconds(), max(workers, 1))
+
+
+class _Kept:
+    """Finished jobs on disk, one file each, named by what their results depend on."""
+
+    def __init__(self, directory: Path, options: ProtocolOptions, *, is_new: bool = True) -> None:
+        self.folder, self.options = directory / "jobs", options
+        if is_new:
+            try:
+                self.folder.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise RunDirectoryError(
+                    f"study directory {directory} cannot be made: {error.strerror}; choose another --out"
+                ) from error
+
+    def all(self, jobs: Sequence[Job], work: Work, workers: int, console: Console) -> list[JobResult]:
+        """Every job's result, those that are missing worked out now; order is the jobs', whatever was done first."""
+        found = {job: result for job in jobs if (result := self._load(job)) is not None}
+        missing = [job for job in jobs if job not in found]
+        for result in _worked(self.options, missing, work, workers):
+            found[result.job] = result
+            write_bytes_atomic(self._path(result.job), msgspec.json.encode(result))
+            told = f"{len(found)} of {len(jobs)} {result.job.stage} runs: {_described(result)}"
+            console.print(told, style="dim", highlight=False, markup=False)
+        return [found[job] for job in jobs]
+
+    def seconds(self) -> dict[tuple[str, str], list[float]]:
+        """Of trained runs that are kept and belong to this protocol's cases, by case and base."""
+        spent = defaultdict[tuple[str, str], list[float]](list)
+        for path in sorted(self.folder.glob("*.json")):
+            result = msgspec.json.decode(path.read_bytes(), type=JobResult)
+            job = result.job
+            is_known = (job.case, job.base) in set(self.options.places()) and job.arm in self.options.arms
+            if is_known and self._path(job) == path:
+                spent[job.case, job.base].append(result.seconds)
+        return dict(spent)
+
+    def _load(self, job: Job) -> JobResult | None:
+        path = self._path(job)
+        return msgspec.json.decode(path.read_bytes(), type=JobResult) if path.is_file() else None
+
+    def _path(self, job: Job) -> Path:
+        return self.folder / f"{job.stage}-{job.case}-{job.base}-{job.arm}-{job.seed}-{job.key(self.options)}.json"
+
+
+def _worked(options: ProtocolOptions, jobs: Sequence[Job], work: Work, workers: int) -> Iterator[JobResult]:
+    if not workers:
+        yield from (work(options, job) for job in jobs)
+        return
+    with ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=end_with_parent) as pool:
+        futures = [pool.submit(work, options, job) for job in jobs]
+        try:
+            for future in as_completed(futures):
+                yield future.result()
+        finally:
+            for future in futures:  # where one has raised, the others must not be worked through for nothing
+                future.cancel()
+
+
+def _described(result: JobResult) -> str:
+    job = result.job
+    return (
+        f"{job.case}/{job.base} {job.arm} seed {job.seed} {' '.join(job.point)}: greedy {result.greedy:.2f}, sampled "
+        f"{result.sampled:.2f}, {result.cost.tokens() / 1e3:.0f}k tokens, {result.seconds:.0f} s"
+    )
