@@ -1,8 +1,8 @@
 """Decoding one batch whose rows speak with different adapters and come and go on their own.
 
 A row leaves at its last token and another may take its place before the next step: nothing waits for the longest, and
-no step computes a token that nobody wants. Prompts are prefilled in parts of about one length; equal prompts of one
-adapter version once.
+no step computes a token that nobody wants. Prompts are read in parts of about one length; equal prompts of one adapter
+version once, and what prompts of one begin with in common (`mas.serving.prefill`).
 
 Shape legend: N rows, U distinct prompts, V vocabulary.
 """
@@ -10,18 +10,16 @@ Shape legend: N rows, U distinct prompts, V vocabulary.
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import DynamicCache
 
 from mas.core.engine import AdapterRef, Generation, Request
 from mas.core.support import WHOLE, pack_support
 from mas.serving.draw import draw_tokens
-from mas.serving.forward import pad_left
 from mas.serving.grammar import Grammars, Matcher
 from mas.serving.model import BaseModel
+from mas.serving.prefill import Prompt, prefill
 from mas.serving.slots import SlotCache
 from mas.serving.truncate import supports_of
 from mas.serving.weights import AdapterWeights
@@ -112,7 +110,10 @@ class Batch:
                 for job in new:
                     if (grammar := job.request.sampling.grammar) is not None:
                         job.matcher = self._grammars.matcher(grammar)
-                prefilled, logits_UV = _prefill(self._base, [same[0] for same in prompts])
+                firsts = (same[0] for same in prompts)
+                prefilled, logits_UV = prefill(
+                    self._base, [Prompt(job.request.prompt_ids, job.weights) for job in firsts]
+                )
                 _draw(new, logits_UV[rows])
             except Exception as error:  # noqa: BLE001 - the boundary: what fails is new, those that decode go on
                 for job in new:
@@ -193,19 +194,3 @@ def _parts(jobs: Iterable[Job]) -> Iterator[list[list[Job]]]:
         part.append(key)
     if part:
         yield [distinct[one] for one in sorted(part)]
-
-
-def _prefill(base: BaseModel, prompts: Sequence[Job]) -> tuple[list[tuple[Tensor, Tensor]], Tensor]:
-    """Run U distinct prompts: keys and values per layer, and the logits [U, V] behind them."""
-    padded = pad_left([job.request.prompt_ids for job in prompts], base.bank.device)
-    cache: Any = DynamicCache()
-    with base.bank.routing([job.weights for job in prompts]):
-        output = base.model(
-            input_ids=padded.ids_NT,
-            attention_mask=padded.mask_NT,
-            position_ids=padded.positions_NT,
-            past_key_values=cache,
-            use_cache=True,
-            logits_to_keep=1,
-        )
-    return [(layer.keys, layer.values) for layer in cache.layers], output.logits[:, -1]

@@ -8,6 +8,7 @@ from typing import Protocol
 
 from mas.core.engine import AdapterRef
 from mas.core.errors import EngineError, ModelError, NotServed
+from mas.core.together import together
 from mas.serving.lora import AdapterBank
 from mas.serving.origin import Origin
 from mas.serving.weights import AdapterWeights
@@ -129,10 +130,12 @@ async def canary(
         return None, None, None
     tolerance = TOLERANCE[host.dtype] if allowed is None else allowed
     wanted = [value for probe in probes for value in probe.logprobs]
-    scored = await _scores(host, made, probes)
+    versions = (made, None) if before is None else (made, None, before)
+    # asked for at once, so that an engine can score them in one pass
+    scored, base, *previous = await together((_scores(host, one, probes) for one in versions), "canary")
     gap = _distance(scored, wanted)
-    from_base = _distance(scored, await _scores(host, None, probes))
-    from_previous = None if before is None else _distance(scored, await _scores(host, before, probes))
+    from_base = _distance(scored, base)
+    from_previous = _distance(scored, previous[0]) if previous else None
     is_stale = from_previous is not None and gap > max(10 * from_previous, _ROUNDING.get(host.dtype, tolerance))
     if is_stale or not gap <= tolerance:
         why = f"; it scores like the version before, to {from_previous:.2g}: not delivered" if is_stale else ""
@@ -144,10 +147,8 @@ async def canary(
 
 
 async def _scores(host: AdapterHost, version: AdapterVersion | None, probes: Sequence[Probe]) -> list[float]:
-    scores: list[float] = []
-    for probe in probes:
-        scores += await host.score_version(version, probe.prompt_ids, probe.completion_ids)
-    return scores
+    calls = (host.score_version(version, probe.prompt_ids, probe.completion_ids) for probe in probes)
+    return [value for scores in await together(calls, "canary-probe") for value in scores]
 
 
 def _distance(first: Sequence[float], second: Sequence[float]) -> float:

@@ -1,6 +1,7 @@
 """The embedded engine: one transformers model, one LoRA adapter per role, every request in one running batch.
 
-Leaves out on purpose: a cache of prefixes over requests; equal prompts that are waiting together are prefilled once.
+Leaves out on purpose: a cache of prefixes over time; of prompts that wait together, what they begin with in common is
+read once.
 """
 
 import asyncio

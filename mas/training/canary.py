@@ -18,6 +18,9 @@ from mas.serving.store import AdapterStore
 from mas.training.batch import TrainRow
 from mas.training.learner import Learner
 
+_PROMPT_TOKENS = 24
+"""Of a probe's prompt, its last ones."""
+
 
 def check_sampled(learned: Mapping[str, Mapping[str, float]], allowed: float) -> None:
     """Compare the samples of a step with the policy that the learner held before it; `learned` is its metrics.
@@ -49,17 +52,18 @@ def check_held(store: AdapterStore, learner: Learner, names: Iterable[str]) -> N
 
 
 def probes_of(learner: Learner, rows: Sequence[TrainRow], name: str, count: int = 2) -> tuple[Probe, ...]:
-    """The first `count` completions of an adapter with the log-probabilities that its weights give them now.
+    """The first `count` completions of an adapter with the log-probabilities that its weights give them now, behind
+    the last tokens of their prompts.
 
-    None fills the context, since an engine may have to draw one token behind what it scores.
+    Any text tells two sets of weights apart, and a long one costs more. None fills the context, since an engine may
+    have to draw one token behind what it scores.
     """
     room = learner.base.limits.context
-    fitting = (row for row in rows if len(row.turn.prompt_ids) + len(row.turn.completion_ids) < room)
-    own = list(islice((row for row in fitting if row.adapter == name), count))
-    return tuple(Probe(row.turn.prompt_ids, row.turn.completion_ids, _scores(learner, row)) for row in own)
-
-
-def _scores(learner: Learner, row: TrainRow) -> tuple[float, ...]:
-    turn = row.turn
-    inputs = Row(turn.prompt_ids, turn.completion_ids, learner.adapters[row.adapter])
-    return completion_logprobs(learner.base.model, learner.base.bank, [inputs])[0]
+    own = (row.turn for row in rows if row.adapter == name)
+    texts = ((turn.prompt_ids[-_PROMPT_TOKENS:], turn.completion_ids) for turn in own)
+    taken = list(islice((text for text in texts if sum(map(len, text)) < room), count))
+    if not taken:
+        return ()
+    inputs = [Row(prompt, completion, learner.adapters[name]) for prompt, completion in taken]
+    scores = completion_logprobs(learner.base.model, learner.base.bank, inputs)
+    return tuple(Probe(*text, found) for text, found in zip(taken, scores, strict=True))

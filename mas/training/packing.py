@@ -12,9 +12,8 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from mas.serving.trees import Ids, common, tree_of
 from mas.training.batch import TrainRow
-
-Ids = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,35 +55,9 @@ def fed(row: TrainRow) -> Ids:
 def build_tree(rows: Sequence[TrainRow]) -> Tree:
     """One tree of rows of one adapter; rows that share nothing hang from no common root."""
     rows = sorted(rows, key=fed)
-    ids: list[int] = []
-    positions: list[int] = []
-    ends: list[int] = []
-    path: list[int] = []
-    before: Ids = ()
-    reads = []
-    for row in rows:
-        line = fed(row)
-        shared = _shared(before, line)
-        for place in path[shared:]:
-            ends[place] = len(ids)
-        new = range(len(ids), len(ids) + len(line) - shared)
-        path[shared:] = new
-        ids += line[shared:]
-        positions += range(shared, len(line))
-        ends += [0] * len(new)
-        reads.append(tuple(path[len(row.turn.prompt_ids) - 1 :]))
-        before = line
-    for place in path:
-        ends[place] = len(ids)
-    return Tree(rows[0].adapter, tuple(ids), tuple(positions), tuple(ends), tuple(rows), tuple(reads))
-
-
-def _shared(first: Ids, second: Ids) -> int:
-    """How many tokens two sequences begin with in common."""
-    longest = min(len(first), len(second))
-    if first[:longest] == second[:longest]:
-        return longest
-    return next(place for place in range(longest) if first[place] != second[place])
+    tree = tree_of([fed(row) for row in rows])
+    reads = (path[len(row.turn.prompt_ids) - 1 :] for row, path in zip(rows, tree.paths, strict=True))
+    return Tree(rows[0].adapter, tree.ids, tree.positions, tree.ends, tuple(rows), tuple(reads))
 
 
 def build_trees(
@@ -148,12 +121,12 @@ def _parts(rows: Sequence[TrainRow], budget: int) -> Iterator[list[TrainRow]]:
     part: list[TrainRow] = []
     size = 0
     for unit in _units(rows):
-        shared = _shared(fed(part[-1]), fed(unit[0])) if part else 0
+        shared = common(fed(part[-1]), fed(unit[0])) if part else 0
         if part and (shared == 0 or size - shared + _tokens(unit) > budget):
             yield part
             part, size = [], 0
         for row in unit:
-            new = len(fed(row)) - (_shared(fed(part[-1]), fed(row)) if part else 0)
+            new = len(fed(row)) - (common(fed(part[-1]), fed(row)) if part else 0)
             if part and size + new > budget:
                 yield part
                 part, size, new = [], 0, len(fed(row))
@@ -178,7 +151,7 @@ def _units(rows: Sequence[TrainRow]) -> Iterator[list[TrainRow]]:
 def _tokens(rows: Sequence[TrainRow]) -> int:
     """Of the tree of these rows."""
     lines = [fed(row) for row in rows]
-    return len(lines[0]) + sum(len(after) - _shared(before, after) for before, after in pairwise(lines))
+    return len(lines[0]) + sum(len(after) - common(before, after) for before, after in pairwise(lines))
 
 
 @dataclass(frozen=True, slots=True)

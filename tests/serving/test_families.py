@@ -10,6 +10,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from mas.config.options import LearnerOptions, LoraOptions, LossOptions, ModelOptions
 from mas.core.errors import ModelError
 from mas.serving.model import BaseModel, load_base
+from mas.serving.prefill import _shares
 from mas.serving.tiny import tiny_tokenizer
 from mas.serving.transformers_engine import TransformersEngine
 from mas.training.learner import Learner
@@ -87,6 +88,11 @@ def start(name: str, folder: Path) -> None:
 @pytest.mark.parametrize("name", WORKS)
 def test_a_family_that_works_decodes_and_learns_as_the_model_itself(name: str, tmp_path: Path) -> None:
     start(name, tmp_path)
+
+
+@pytest.mark.parametrize("name", WORKS)
+def test_a_family_that_works_reads_what_prompts_begin_with_once(name: str, tmp_path: Path) -> None:
+    assert _shares(made(name, tmp_path))
 
 
 @pytest.mark.parametrize("name", REFUSED)

@@ -18,6 +18,7 @@ from mas.serving import decode
 from mas.serving.decode import Batch, Job
 from mas.serving.grammar import Grammars
 from mas.serving.model import BaseModel
+from mas.serving.prefill import Prompt
 from mas.serving.transformers_engine import TransformersEngine
 from mas.serving.weights import AdapterWeights
 
@@ -145,16 +146,16 @@ async def steps_of(engine: TransformersEngine, count: int) -> None:
 async def test_rows_that_decode_go_on_when_a_newcomer_cannot_be_read(
     base: BaseModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    prefill = decode._prefill
+    prefill = decode.prefill
 
-    def fail_at_four(base: BaseModel, prompts: list[Job]) -> Any:
-        if len(prompts[0].request.prompt_ids) == 4:
+    def fail_at_four(base: BaseModel, prompts: list[Prompt]) -> Any:
+        if len(prompts[0].ids) == 4:
             raise MemoryError("no room")
         return prefill(base, prompts)
 
     engine = TransformersEngine(base)
     wanted = await engine.generate(asking(2, max_tokens=60))
-    monkeypatch.setattr(decode, "_prefill", fail_at_four)
+    monkeypatch.setattr(decode, "prefill", fail_at_four)
     long = asyncio.create_task(engine.generate(asking(2, max_tokens=60)), name="long")
     await steps_of(engine, engine.steps + 3)
     with pytest.raises(EngineError, match="decoding failed: MemoryError: no room") as failed:

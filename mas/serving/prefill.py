@@ -1,0 +1,144 @@
+"""Reading the prompts of a batch: keys and values of every layer, and the logits behind each prompt.
+
+Prompts of one adapter version that begin alike share a tree, so that the frame of a role is computed once for all its
+requests, where that saves enough; else they are padded to one length.
+
+Shape legend: U distinct prompts, P padded length, M tokens of the trees, H key-value heads, D head size, V vocabulary.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor, nn
+from transformers import DynamicCache
+
+from mas.core.errors import ModelError
+from mas.serving.forward import pad_left
+from mas.serving.grouped import segments_of
+from mas.serving.head import Head
+from mas.serving.layout import Layout
+from mas.serving.model import BaseModel
+from mas.serving.trees import Ids, tree_of
+from mas.serving.weights import AdapterWeights
+
+_WORTH = 2e9
+"""Multiplications that a tree must save: fewer take less time than to lay it out."""
+_TOLERANCE = {"float32": 1e-4, "bfloat16": 0.5}
+"""Mean nats a token between a tree and padded prompts, at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """One distinct prompt, and the adapter version that reads it."""
+
+    ids: Ids
+    weights: AdapterWeights | None
+
+
+Prefilled = tuple[list[tuple[Tensor, Tensor]], Tensor]
+"""Keys and values of each layer [U, H, P, D], the prompts at their right ends, and logits [U, V]."""
+
+
+def prefill(base: BaseModel, prompts: Sequence[Prompt]) -> Prefilled:
+    """Read distinct prompts, those of one adapter version side by side."""
+    lengths = [len(prompt.ids) for prompt in prompts]
+    padded = len(prompts) * max(lengths)
+    if len(prompts) == 1 or padded * _weights(base.model) < _WORTH or not _shares(base):
+        return _padded(base, prompts)
+    forest = _Forest.of(prompts)
+    if (padded - len(forest.ids)) * _weights(base.model) < _WORTH:
+        return _padded(base, prompts)
+    return _shared(base, prompts, forest)
+
+
+def _padded(base: BaseModel, prompts: Sequence[Prompt]) -> Prefilled:
+    padded = pad_left([prompt.ids for prompt in prompts], base.bank.device)
+    cache: Any = DynamicCache()
+    with base.bank.routing([prompt.weights for prompt in prompts]):
+        output = base.model(
+            input_ids=padded.ids_NT,
+            attention_mask=padded.mask_NT,
+            position_ids=padded.positions_NT,
+            past_key_values=cache,
+            use_cache=True,
+            logits_to_keep=1,
+        )
+    return [(layer.keys, layer.values) for layer in cache.layers], output.logits[:, -1]
+
+
+@dataclass(frozen=True, slots=True)
+class _Forest:
+    """One tree per adapter version, one behind the other. `paths`: of each prompt, in the order of the prompts."""
+
+    ids: list[int]
+    positions: list[int]
+    ends: list[int]
+    paths: list[Ids]
+    speakers: list[tuple[AdapterWeights | None, int]]
+
+    @classmethod
+    def of(cls, prompts: Sequence[Prompt]) -> "_Forest":
+        found = cls([], [], [], [()] * len(prompts), [])
+        for _, own in groupby(range(len(prompts)), key=lambda n: id(prompts[n].weights)):
+            order, start = sorted(own, key=lambda n: prompts[n].ids), len(found.ids)
+            tree = tree_of([prompts[n].ids for n in order])
+            found.ids.extend(tree.ids)
+            found.positions.extend(tree.positions)
+            found.ends.extend(start + end for end in tree.ends)
+            found.speakers.append((prompts[order[0]].weights, len(tree.ids)))
+            for n, path in zip(order, tree.paths, strict=True):
+                found.paths[n] = tuple(start + place for place in path)
+        return found
+
+
+def _shared(base: BaseModel, prompts: Sequence[Prompt], forest: _Forest) -> Prefilled:
+    device, cache = base.bank.device, DynamicCache()
+    model: Any = base.model
+    with base.bank.training(segments_of(forest.speakers)):
+        output = model.base_model(
+            input_ids=torch.tensor([forest.ids], device=device),
+            position_ids=torch.tensor([forest.positions], device=device),
+            attention_mask=torch.ones(1, 1, 1, 1, dtype=torch.bool, device=device),
+            past_key_values=cache,
+            use_cache=True,
+            packing=Layout(forest.positions, forest.ends, device),
+        )
+    longest = max(len(prompt.ids) for prompt in prompts)
+    places_UP = torch.tensor([[0] * (longest - len(path)) + list(path) for path in forest.paths], device=device)
+    layers: Any = cache.layers
+    kept = [tuple(x[0, :, places_UP].transpose(0, 1) for x in (layer.keys, layer.values)) for layer in layers]
+    hidden_UD = output.last_hidden_state[0].index_select(0, places_UP[:, -1])
+    return [(keys, values) for keys, values in kept], Head.of(base.model).logits(hidden_UD)
+
+
+_sharing: "WeakKeyDictionary[nn.Module, bool]" = WeakKeyDictionary()
+_sizes: "WeakKeyDictionary[nn.Module, int]" = WeakKeyDictionary()
+
+
+def _weights(model: nn.Module) -> int:
+    """Parameters: multiplications of one token, about."""
+    if model not in _sizes:
+        _sizes[model] = sum(parameter.numel() for parameter in model.parameters())
+    return _sizes[model]
+
+
+def _shares(base: BaseModel) -> bool:
+    """Whether the model computes the same of prompts in a tree as of padded ones; a model is tried once."""
+    if base.model not in _sharing:
+        beginning = tuple(7 * place % base.limits.vocabulary for place in range(1, 12))
+        prompts = [Prompt((*beginning, 1, 2, 3), None), Prompt((*beginning, 3), None), Prompt((2, 1), None)]
+        try:
+            gap = _gap(_padded(base, prompts), _shared(base, prompts, _Forest.of(prompts)))
+        except (ModelError, TypeError, ValueError, RuntimeError):  # an architecture that takes no layout
+            gap = float("inf")
+        _sharing[base.model] = gap <= _TOLERANCE[base.options.dtype]
+    return _sharing[base.model]
+
+
+def _gap(first: Prefilled, second: Prefilled) -> float:
+    logprobs = [logits_UV.float().log_softmax(-1) for _, logits_UV in (first, second)]
+    return float((logprobs[0] - logprobs[1]).abs().mean(-1).max())
