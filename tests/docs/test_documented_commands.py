@@ -19,6 +19,7 @@ from mas.config.load import load_config
 from mas.core.errors import MasError
 from mas.study.ablation import ABLATION, ablation
 from mas.study.options import load_study
+from mas.study.protocol import is_protocol, load_protocol
 
 Mas = Callable[..., Any]
 SHORT = (
@@ -121,7 +122,7 @@ def test_every_command_of_a_page_works(
             if name == ABLATION:
                 ablation([word for word in words if "=" in word], seeds=1)
             else:
-                load_study(name)
+                (load_protocol if is_protocol(name) else load_study)(name)
             continue
         if words[0] in RUN_ELSEWHERE or words[:2] in (["league", "demo"], ["base", "smollm2"]) or "--bus" in words:
             continue
