@@ -22,6 +22,8 @@ from mas.bench.rounds import Timing
 from mas.core.errors import RunError
 from mas.core.messages import Action
 
+pytestmark = pytest.mark.nightly
+
 SMALL = Amounts(
     requests=8, in_flight=4, messages=8, receivers=2, payload_bytes=16, runs=3, agents=(2, 4), tasks=2, call_s=0.001
 )

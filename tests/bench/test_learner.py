@@ -32,6 +32,8 @@ from mas.serving.model import BaseModel
 from mas.training.batch import TrainRow
 from mas.training.learner import Learner
 
+pytestmark = pytest.mark.nightly
+
 OPTIONS = learner_options(64)
 SWEEP = mini(
     name="more",

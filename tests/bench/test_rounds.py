@@ -17,6 +17,7 @@ class Counting:
         return 10 + number
 
 
+@pytest.mark.nightly
 async def test_everybody_runs_once_a_round_in_an_order_that_moves_on() -> None:
     seen: list[tuple[int, str]] = []
     told: list[str] = []

@@ -26,6 +26,8 @@ from mas.scenarios import SCENARIOS, build_scenario
 from mas.scenarios.catalogue import sized
 from mas.scenarios.folder import FolderScenario
 
+pytestmark = pytest.mark.nightly
+
 Mas = Callable[..., Any]
 SMALL = Amounts(batch=3, seconds=0.0, tasks=1, call_s=0.001)
 WORLDS = (STEP, CLONE, SNAPSHOT, RESTORE)

@@ -23,6 +23,8 @@ from mas.core.engine import Generation
 from mas.core.errors import EngineError
 from mas.serving.vllm_options import _CPU_HEADS
 
+pytestmark = pytest.mark.nightly
+
 SMALL = partial(Workload, prompt_tokens=(4, 12), completion_tokens=(3, 9))
 
 

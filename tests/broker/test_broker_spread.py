@@ -43,6 +43,7 @@ def check_trace(run: Path, planner: Path, executor: Path) -> None:
         assert {span.name.split()[0] for span in spans_in(place)} == {"process", "text_completion"}
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_agents_in_processes_of_their_own_play_as_in_one(
     tmp_path: Path, mas: Mas, small_overrides: tuple[str, ...], monkeypatch: pytest.MonkeyPatch

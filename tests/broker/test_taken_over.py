@@ -61,6 +61,7 @@ async def test_a_flood_of_retained_cards_does_not_grow_the_broker_beyond_its_lim
         assert (await anext(aiter(reader.messages))).payload == b"still"
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_one_role_that_claims_the_addresses_of_the_others_does_not_stop_the_team(
     tmp_path: Path, mas: Mas, small_overrides: tuple[str, ...], monkeypatch: pytest.MonkeyPatch

@@ -155,6 +155,7 @@ async def test_a_serving_process_that_is_killed_and_replaced_loses_nothing(
         assert all(worker.handled() for worker in (first, *survivors)), "each had a share"
 
 
+@pytest.mark.nightly
 @every_seed
 async def test_a_broker_that_stands_still_for_ten_seconds_loses_nothing(
     broker: Mosquitto, tmp_path: Path, seed: int

@@ -395,6 +395,7 @@ def test_base_makes_the_base_of_the_chosen_scenario_once(mas: Mas, small_overrid
     assert again.out.split("\t")[1] == path
 
 
+@pytest.mark.nightly
 def test_base_without_a_scenario_makes_all_that_have_demonstrations(mas: Mas, small_overrides: tuple[str, ...]) -> None:
     ran = mas("base", *small_overrides)
     assert [line.split("\t")[0] for line in ran.out.splitlines()] == [

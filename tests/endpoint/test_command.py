@@ -64,6 +64,7 @@ def test_the_curl_line_that_is_printed_works_as_it_stands_and_ctrl_c_ends_the_se
         check_end(served, signal.SIGINT)
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_a_server_that_was_killed_has_the_result_when_it_is_started_again(run: Path, tmp_path: Path) -> None:
     team = {"model": "team:relay", "messages": [{"role": "user", "content": '{"goal": "A", "table": "0123"}'}]}

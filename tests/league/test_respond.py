@@ -24,6 +24,7 @@ TINY = [f"model.tiny.{name}={value}" for name, value in SKILLED.tiny.model_dump(
 FEW = [*TINY, "model.lora.rank=4", "train.eval_tasks=1", "train.eval_every=0", "train.checkpoint_every=0"]
 
 
+@pytest.mark.nightly
 def test_an_answer_gets_less_than_the_best_response_and_more_than_the_untrained(tmp_path: Path, base_for: Any) -> None:
     """Against random play, whose exploitability is known exactly; both draw, as the likeliest moves of the untrained
     are good ones by chance."""

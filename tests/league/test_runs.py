@@ -319,6 +319,7 @@ def several(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.mark.nightly
 async def test_a_run_of_several_games_plays_each_of_them_as_it_knows_it(
     several: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -344,6 +345,7 @@ async def test_a_run_of_several_games_plays_each_of_them_as_it_knows_it(
             pass
 
 
+@pytest.mark.nightly
 def test_a_run_of_several_games_is_evaluated_on_each_and_on_one_held_out_of_it(several: Path) -> None:
     """The command of docs/algorithms/spiral.md: the game was taught to the base, and not trained."""
 

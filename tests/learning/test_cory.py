@@ -11,7 +11,7 @@ from mas.training.trainer import Trainer
 
 
 @pytest.mark.slow
-@pytest.mark.nightly
+@pytest.mark.nightly(shard=False)
 @pytest.mark.parametrize("seed", range(3))
 async def test_pioneer_and_observer_both_learn(base_for: BaseFor, seed: int) -> None:
     words = [f"train.seed={seed}", "train.steps=80", "train.eval_every=80", "learner.final_lr=0.1"]

@@ -17,7 +17,7 @@ TASKS = 200
 
 
 @pytest.mark.slow
-@pytest.mark.nightly
+@pytest.mark.nightly(shard=False)
 @pytest.mark.parametrize("seed", range(3))
 async def test_a_leader_is_right_more_often_than_any_choice_among_its_peers_and_alone_too(
     base_for: BaseFor, seed: int

@@ -16,7 +16,7 @@ LABELS_TO_THE_END = "algorithm.stages=[{roles: [feedback], steps: 5}, {roles: [c
 
 
 @pytest.mark.slow
-@pytest.mark.nightly
+@pytest.mark.nightly(shard=False)
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("words", [(), (LABELS_TO_THE_END,)], ids=["preset", "labels"])
 async def test_answers_get_better_and_feedback_falls_silent_if_labels_pay_to_the_end(

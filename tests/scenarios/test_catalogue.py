@@ -99,6 +99,7 @@ def test_a_scenario_of_another_package_that_breaks_spoils_no_list(monkeypatch: p
     assert (ran.code, ran.err.count("\n")) == (2, 1)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_every_size_can_be_said_as_overrides(name: str) -> None:
     for size in SCENARIOS[name].sizes:

@@ -135,7 +135,7 @@ def exported(request: pytest.FixtureRequest, directory: Path, tmp_path: Path) ->
     return Exported(base, learner, tmp_path / "a", prompt, said)
 
 
-@pytest.mark.nightly  # half a minute
+@pytest.mark.nightly(shard=False)  # half a minute
 def test_peft_computes_with_an_exported_adapter_of_the_real_model_what_we_do(
     exported: Exported, directory: Path
 ) -> None:
@@ -177,7 +177,7 @@ print("rows", json.dumps(rows))
 @pytest.mark.skipif(find_spec("vllm") is None, reason="vLLM is not installed")
 @pytest.mark.vllm
 @pytest.mark.slow
-@pytest.mark.nightly
+@pytest.mark.nightly(shard=False)
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("exported", ["float32"], indirect=True)
 def test_vllm_by_itself_computes_with_an_exported_adapter_of_the_real_model_what_we_do(

@@ -36,7 +36,7 @@ pytestmark = [
     pytest.mark.skipif(find_spec("vllm") is None, reason="vLLM is not installed"),
     pytest.mark.vllm,
     pytest.mark.slow,
-    pytest.mark.nightly,  # a default run starts vLLM once, in test_vllm.py
+    pytest.mark.nightly(shard=False),  # a default run starts vLLM once, in test_vllm.py
     pytest.mark.timeout(600),
     pytest.mark.asyncio(loop_scope="module"),
 ]

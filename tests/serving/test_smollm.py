@@ -154,6 +154,7 @@ def test_its_preset_names_it_and_learns_as_a_pretrained_model_does() -> None:
     assert load_config(["scenario=relay", "engine=vllm", "model=tiny"]).model.tiny.head_size == 32
 
 
+@pytest.mark.nightly
 @pytest.mark.matrix("model", presets("model"), default=["smollm2"])
 def test_every_algorithm_may_be_named_beside_every_model_and_keeps_its_own_entropy(model: str) -> None:
     for name in presets("algorithm"):

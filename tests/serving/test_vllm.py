@@ -84,6 +84,10 @@ class TestVllmEngine(EngineContract):
         assert isinstance(engine, VllmEngine)
         return (await engine.store.publish("a", loud_adapter(self.base, 3))).ref
 
+    @pytest.mark.nightly(shard=False)  # another start
+    async def test_closing_finishes_what_is_in_flight_and_is_safe_twice(self) -> None:
+        await super().test_closing_finishes_what_is_in_flight_and_is_safe_twice()
+
 
 def request(number: int, adapter: str | None) -> Request:
     prompt_ids = (5, 6, 7 + number % 9)
@@ -233,6 +237,7 @@ def resident_mb() -> float:
     return sum(process.memory_info().rss for process in (me, *me.children(recursive=True))) / 2**20
 
 
+@pytest.mark.nightly(shard=False)  # half a minute of waiting
 async def test_a_hundred_publishes_under_load_keep_every_completion_true_to_its_version_and_memory_flat(
     served: VllmEngine, base: BaseModel
 ) -> None:
@@ -323,7 +328,7 @@ async def test_heads_that_vllm_cannot_serve_are_refused_with_what_to_do(base_for
         await VllmEngine.start(narrow, EngineOptions(name="vllm"), rank=8)
 
 
-@pytest.mark.nightly  # another start
+@pytest.mark.nightly(shard=False)  # another start
 async def test_an_engine_that_dies_is_started_again_with_its_adapters(served: VllmEngine) -> None:
     import psutil  # comes with vLLM
 
@@ -335,7 +340,7 @@ async def test_an_engine_that_dies_is_started_again_with_its_adapters(served: Vl
     assert served.restarts == 1
 
 
-@pytest.mark.nightly  # another start
+@pytest.mark.nightly(shard=False)  # another start
 async def test_a_team_served_by_vllm_learns_relay() -> None:
     config = load_config(
         ["scenario=relay", "engine=vllm", "train.target=0.95", "train.eval_every=10", "train.eval_tasks=40"]

@@ -207,6 +207,7 @@ def test_a_study_leaves_summary_table_plot_and_page_and_is_not_done_twice(
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "study/chains").iterdir()} == kept
 
 
+@pytest.mark.nightly
 def test_workers_end_with_a_study_that_is_killed(tmp_path: Path) -> None:
     script = """
 import os, time

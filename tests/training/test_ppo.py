@@ -152,6 +152,7 @@ def test_a_kl_in_the_loss_is_not_in_the_reward(base: BaseModel) -> None:
     assert advantages(improved(ppo, episode(*said("planner", "a", [(8, 9)], 2.0)))) == {"planner/a/0": [2.0, 2.0]}
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("level", ["token", "bad", "turn"])
 def test_the_critic_learns_so_that_advantages_shrink(base: BaseModel, level: str) -> None:
     ppo = ppo_of(base, {"level": level, "epochs": 20, "lr": 1e-2})

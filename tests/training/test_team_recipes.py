@@ -85,6 +85,7 @@ async def test_a_subgoal_is_worth_the_mean_of_its_executions(
 # PilotRL and HierSearch
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("words", "stages"),
     [
