@@ -18,7 +18,7 @@ from mas.serving.store import AdapterStore
 from mas.training.batch import TrainRow
 from mas.training.learner import Learner
 
-_PROMPT_TOKENS = 24
+_PROMPT_TOKENS = 8
 """Of a probe's prompt, its last ones."""
 
 
