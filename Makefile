@@ -11,7 +11,7 @@ BENCH := .venv-bench
 PYTEST := PYTHONDONTWRITEBYTECODE= $(TEST)/bin/pytest -q
 SIDE_BY_SIDE := -n 2 --dist loadfile --no-loadscope-reorder
 
-.PHONY: help install install-dev mosquitto demo demo-league study test test-all games lint chaos mutants bench clean
+.PHONY: help install install-dev mosquitto demo demo-tiny demo-league study test test-all games lint chaos mutants bench clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -27,8 +27,11 @@ mosquitto: ## The MQTT broker that tests of the bus use; needs root on Debian an
 	  echo "mosquitto could not be installed: tests of the bus over MQTT are skipped"; \
 	else echo "mosquitto is missing: tests of the bus over MQTT are skipped. Install it with your system's packages"; fi
 
-demo: $(VENV)/installed ## Train the four-role team with a small study beside it; report in runs/demo/report.html
+demo: $(VENV)/installed-smollm ## Train a team of SmolLM2-135M, and show what it says before and after; report in runs/demo
 	$(VENV)/bin/mas demo --out runs/demo
+
+demo-tiny: $(VENV)/installed ## Train a four-role team of the tiny base with a small study beside it; report in runs/demo-tiny
+	$(VENV)/bin/mas demo --tiny --out runs/demo-tiny
 
 demo-league: $(VENV)/installed-open-spiel ## Train by self-play, rank snapshots in a league; page in runs/demo-league/index.html
 	$(VENV)/bin/mas league demo --out runs/demo-league
@@ -98,6 +101,11 @@ $(VENV)/installed-open-spiel: $(VENV)/installed
 	$(call begin,$(VENV))
 	@$(call pip,$(VENV)) --editable '.[open-spiel]'
 	$(call finish,$(VENV),installed installed-open-spiel)
+
+$(VENV)/installed-smollm: $(VENV)/installed
+	$(call begin,$(VENV))
+	@$(call pip,$(VENV)) --editable '.[smollm]'
+	$(call finish,$(VENV),installed installed-smollm)
 
 # The tests meet a real vLLM: its CPU build, where there is one. It brings a torchvision for CUDA, which breaks transformers
 # beside a torch for CPUs; neither vLLM's nor our use of it needs the four that go. The bridges' packages come one by one, as

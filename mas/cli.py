@@ -30,6 +30,7 @@ from mas.config.options import SMOLLM2
 from mas.config.trust import trusting
 from mas.core.errors import ConfigError, Halted, MasError, RunDirectoryError
 from mas.core.printable import printable
+from mas.demo import demo
 from mas.doctor import doctor
 from mas.evaluating import evaluate
 from mas.graph.find import find_team
@@ -44,7 +45,7 @@ from mas.scenarios import SCENARIOS
 from mas.scenarios.attempts import arm_builder, configured_scenario
 from mas.scenarios.command import scenarios
 from mas.scenarios.named import named_team
-from mas.study.command import curves, demo, study
+from mas.study.command import curves, study
 
 app = typer.Typer(
     name="mas",

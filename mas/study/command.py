@@ -60,9 +60,13 @@ def curves(
     typer.echo(str(out))
 
 
-def demo(out: StudyDir = Path("runs/demo")) -> None:
-    """Train the four-role team on plan_path, with a small study beside it: minutes on two cores, no network."""
-    _study(load_study("demo"), out, ["mas", "demo"])
+def tiny_demo(out: Path) -> None:
+    """Train the four-role team on plan_path, with a small study beside it."""
+    typer.echo(
+        "The tiny base has 80 thousand weights and reads characters. It was made with part of each role's skill and\n"
+        "with bad habits, so that training has something to repair: a test of the machinery, not of language models."
+    )
+    _study(load_study("demo"), out, ["mas", "demo", "--tiny"])
 
 
 def study(

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 
-@pytest.mark.parametrize("words", [("demo",), ("study", "demo")], ids=" ".join)
+@pytest.mark.parametrize("words", [("demo", "--tiny"), ("study", "demo")], ids=" ".join)
 def test_the_page_of_a_study_names_a_new_directory_and_its_summary_the_one_that_was_used(
     mas: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
 ) -> None:

@@ -1,0 +1,70 @@
+"""The command `mas demo`: a team of a pretrained model, before and after training."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from mas.api import train_scenario
+from mas.config.load import load_config
+from mas.core.printable import printable
+from mas.graph.find import find_team
+from mas.observe.report_records import Comparison, Conversation
+from mas.scenarios.attempts import configured_scenario
+from mas.study.command import tiny_demo
+
+OVERRIDES = (
+    *("scenario=shop", "model=smollm2", "model.threads=2"),
+    *("algorithm.sampler.candidates=8", "train.steps=24", "train.eval_every=12"),
+)
+"""What is trained: a customer and a seller of SmolLM2-135M, one adapter each."""
+_SHOWN = 3
+
+Tiny = Annotated[bool, typer.Option("--tiny", help="the study of the tiny base instead, which mas makes itself")]
+
+
+def demo(
+    out: Annotated[Path, typer.Option(help="run directory, or directory of the study")] = Path("runs/demo"),
+    tiny: Tiny = False,
+) -> None:
+    """Train a customer and a seller of SmolLM2-135M in minutes on two cores; show what they say before and after.
+
+    The same command again goes on where it was interrupted.
+    """
+    if tiny:
+        tiny_demo(out)
+        return
+    console = Console()
+    config = load_config([*OVERRIDES, f"run_dir={out}"])
+    scenario = configured_scenario(config)
+    train_scenario(config, scenario, console)
+    from mas.graph.plan import compile_team
+    from mas.observe.report import write_report
+    from mas.roles import build_roles
+    from mas.training.run_report import build_report
+
+    spec = find_team(scenario, config.algorithm.team)
+    report = build_report(out, config, compile_team(spec, build_roles(spec)))
+    write_report(out / "report.html", report)
+    show(console, report.conversations)
+    console.print(Text(" ".join(report.headline), style="bold"))
+    console.print(f"Curves and whole conversations: {out / 'report.html'}", soft_wrap=True)
+
+
+def show(console: Console, comparisons: Sequence[Comparison]) -> None:
+    """What the team said of the same held-out tasks before and after. Model text is never read as markup."""
+    for comparison in comparisons[:_SHOWN]:
+        world = next((scene.world for scene in comparison.before.scenes), comparison.title)
+        console.print(Text(f"\n{printable(world)}", style="bold"))
+        for label, conversation in (("before", comparison.before), ("after", comparison.after)):
+            console.print(_said(label, conversation), soft_wrap=True)
+    console.print()
+
+
+def _said(label: str, conversation: Conversation) -> Text:
+    said = ", ".join(f"{line.agent} says '{printable(line.text).strip()}'" for line in conversation.lines)
+    outcome = ("right", "green") if conversation.is_success else ("wrong", "red")
+    return Text.assemble((f"  {label:<7}", "dim"), said, ": ", outcome)
