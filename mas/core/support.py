@@ -20,8 +20,18 @@ def pack_support(mask_V: NDArray[np.bool_]) -> bytes:
 
 
 def unpack_support(support: bytes, vocabulary: int) -> NDArray[np.bool_]:
-    """The mask of `vocabulary` tokens that was packed."""
+    """The mask of `vocabulary` tokens that was packed.
+
+    Raises:
+        ValueError: the bytes are no mask of so many tokens. They may come from another process: no more is unpacked.
+    """
     if support == WHOLE:
         return np.ones(vocabulary, dtype=np.bool_)
-    bits = np.frombuffer(zlib.decompress(support), dtype=np.uint8)
-    return np.unpackbits(bits, count=vocabulary, bitorder="little").view(np.bool_)
+    size = -(-vocabulary // 8)
+    try:
+        unpacked = zlib.decompressobj().decompress(support, size + 1)
+    except zlib.error as error:
+        raise ValueError(f"a support of {len(support)} bytes cannot be read: {error}") from error
+    if len(unpacked) != size:
+        raise ValueError(f"a support is not of {vocabulary} tokens, but of another number")
+    return np.unpackbits(np.frombuffer(unpacked, dtype=np.uint8), count=vocabulary, bitorder="little").view(np.bool_)

@@ -73,7 +73,8 @@ def check_answer(
         seeds: one candidate was asked for each.
 
     Raises:
-        RunError: not one for each seed, or from another role. NotServed: of another version than was wanted.
+        RunError: not one for each seed, from another role, or with another number of supports than of tokens.
+        NotServed: of another version than was wanted.
     """
     spoken = [(candidate.role, candidate.seed) for candidate in candidates]
     if spoken != [(role, seed) for seed in seeds]:
@@ -82,6 +83,11 @@ def check_answer(
             "must be given the same team"
         )
     for candidate in candidates:
+        supports, tokens = len(candidate.generation.supports), len(candidate.generation.token_ids)
+        if supports not in (0, tokens):
+            raise RunError(
+                f"role {role!r} answered {tokens} tokens with {supports} supports; each token has one, or none"
+            )
         if wanted is not None and candidate.generation.adapter != wanted.ref:
             raise NotServed(
                 f"role {role!r} was asked to speak through adapter {wanted.ref} and spoke through "

@@ -163,3 +163,16 @@ async def test_an_answer_of_another_role_or_to_another_question_is_refused(
     monkeypatch.setattr(RoleAgent, "answer", other)
     with pytest.raises(AgentFailed, match="RunError: role 'planner' was asked for 1 candidates and answered, as"):
         await play(Named(PINNED.ref), [])
+
+
+async def test_an_answer_with_fewer_supports_than_tokens_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    answer = RoleAgent.answer
+
+    async def other(self: RoleAgent, *args: Any, **named: Any) -> tuple[Candidate, ...]:
+        found = await answer(self, *args, **named)
+        replace = msgspec.structs.replace
+        return tuple(replace(one, generation=replace(one.generation, supports=(b"",) * 9)) for one in found)
+
+    monkeypatch.setattr(RoleAgent, "answer", other)
+    with pytest.raises(AgentFailed, match=r"RunError: role 'planner' answered [0-8] tokens with 9 supports"):
+        await play(Named(PINNED.ref), [])

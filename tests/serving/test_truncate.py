@@ -1,5 +1,8 @@
 """Which tokens top-k, top-p and min-p leave, against the plain rule; and what the head makes of a support."""
 
+import tracemalloc
+import zlib
+
 import numpy as np
 import pytest
 import torch
@@ -93,6 +96,15 @@ def test_a_support_is_what_was_packed() -> None:
     few_V = np.zeros(49_152, dtype=np.bool_)
     few_V[[17, 40_000]] = True
     assert len(pack_support(few_V)) < 100
+
+
+@pytest.mark.parametrize("support", [b"no zlib", pack_support(np.arange(99) < 9), zlib.compress(bytes(10**8))])
+def test_bytes_that_are_no_support_of_the_model_are_refused_without_unpacking_them(support: bytes) -> None:
+    tracemalloc.start()
+    with pytest.raises(ValueError, match="support"):
+        unpack_support(support, 49_152)
+    assert tracemalloc.get_traced_memory()[1] < 10**6
+    tracemalloc.stop()
 
 
 READINGS, SIZE, VOCABULARY = 5, 6, 20

@@ -276,6 +276,12 @@ def test_a_repair_of_a_repair_is_one_of_the_first_answer() -> None:
     assert repaired([make_turn(role="reflector", id="d")]) == []
 
 
+def test_a_repair_is_imitated_over_the_whole_vocabulary() -> None:
+    first = make_turn(role="solo", id="a")
+    repair = make_turn(role="reflector", id="b", parent="a", supports=(b"of the reflector's own constraint",))
+    assert [copy.supports for copy in repaired([first, repair])] == [()]
+
+
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(-4, 4)), min_size=1, max_size=12))
 def test_improvements_of_an_episode_add_up_to_its_last_attempt(steps: Sequence[tuple[int, int]]) -> None:
     numbers = sorted(number for number, _ in steps)

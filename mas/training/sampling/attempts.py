@@ -85,6 +85,7 @@ def repaired(turns: Sequence[Turn]) -> list[Turn]:
                     prompt_ids=failed.prompt_ids,
                     temperature=failed.temperature,
                     choices=failed.choices,
+                    supports=(),  # the answer is imitated, not drawn
                 )
             )
     return found
