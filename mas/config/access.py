@@ -6,6 +6,7 @@ is an `Access`; `mas.config.trust` decides which of them are allowed.
 
 import json
 import os
+import re
 import stat
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -60,8 +61,9 @@ def accesses_of(config: Config, run: Path | None = None) -> list[Access]:
     options |= {f"train.tasks.arms.{name}.options": arm.options for name, arm in config.train.tasks.arms.items()}
     for prefix, values in options.items():
         for key, text in scalars(values, prefix):
-            if isinstance(text, str) and _is_path(text) and not is_inside(text, run):
-                found.append(Access("file", f"read {_path(text)}", key, {key: text}))
+            for path in _paths(text) if isinstance(text, str) else ():
+                if not is_inside(path, run):
+                    found.append(Access("file", f"read {_path(path)}", key, {key: text}))
     team = config.algorithm.team
     if team.endswith(_SUFFIXES) and not is_inside(team, run):
         found.append(Access("file", f"read {_path(team)}", "algorithm.team", {"algorithm.team": team}))
@@ -218,6 +220,11 @@ def scalars(value: object, key: str) -> Iterator[tuple[str, object]]:
 def _mapping(content: Mapping[Any, Any], key: str) -> Mapping[Any, Any]:
     value = content.get(key)
     return value if isinstance(value, Mapping) else {}
+
+
+def _paths(text: str) -> list[str]:
+    """The text itself, where it can be a path; of an OpenSpiel id those that its games would read."""
+    return [text] if _is_path(text) else re.findall(r"filename=([^,()]+)", text)
 
 
 def _is_path(text: str) -> bool:

@@ -108,6 +108,10 @@ def test_an_override_may_read_the_environment_and_cannot_read_stored_values(tmp_
             {"scenario": {"name": "questions", "options": {"path": "../../x.jsonl"}}},
             "/x.jsonl   (scenario.options.path)",
         ),
+        (
+            {"scenario": {"name": "bridge", "options": {"id": "open_spiel:efg_game(filename=secret.efg)"}}},
+            "/secret.efg   (scenario.options.id)",
+        ),
         ({"algorithm": {"team": "/srv/team.yaml"}}, "read /srv/team.yaml   (algorithm.team)"),
         (
             {"engine": {"name": "openai", "remote": {"shared_dir": "/srv"}}},
