@@ -27,13 +27,16 @@ Tiny = Annotated[bool, typer.Option("--tiny", help="the study of the tiny base i
 
 
 def demo(
-    out: Annotated[Path, typer.Option(help="run directory, or directory of the study")] = Path("runs/demo"),
+    out: Annotated[
+        Path | None, typer.Option(help="run directory; default: runs/demo, with --tiny runs/demo-tiny")
+    ] = None,
     tiny: Tiny = False,
 ) -> None:
     """Train a customer and a seller of SmolLM2-135M in minutes on two cores; show what they say before and after.
 
     The same command again goes on where it was interrupted.
     """
+    out = out or Path("runs/demo-tiny" if tiny else "runs/demo")
     if tiny:
         tiny_demo(out)
         return

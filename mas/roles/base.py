@@ -136,14 +136,17 @@ class PromptedRole:
         if constraint.json_schema is not None:
             return Grammar("schema", json.dumps(constraint.json_schema))
         regex = constraint.regex or "|".join(re.escape(text) for text in self._possible(constraint.one_of or (), view))
+        if not regex:  # what a member of the team said lists nothing: any answer, which is then parsed as usual
+            return None
         return Grammar("regex", f"( )?({regex})" if self.spec.prefill else regex)
 
     def _possible(self, one_of: str | tuple[str, ...], view: View) -> Sequence[str]:
         if not isinstance(one_of, str):
             return one_of
-        filled = self._filled(parse_template(one_of), view, ())
+        template = parse_template(one_of)
+        filled = self._filled(template, view, ())
         texts = [text.strip() for text in re.split("[,\n]", filled) if text.strip()]
-        if not texts:
+        if not texts and not template.senders:
             raise ConfigError(f"role {self.name!r}: constraint.one_of {one_of!r} lists nothing where it is asked now")
         return texts
 

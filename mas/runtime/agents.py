@@ -266,8 +266,8 @@ def _check_restrictions(role: Role, engine: Engine) -> None:
     named = [name for name, is_set in (limits | {"constraint": spec.constraint is not None}).items() if is_set]
     if named and not getattr(engine, "restricts", False):
         raise ConfigError(
-            f"role {role.name!r} has {', '.join(named)}, and its engine cannot say which tokens were possible, which "
-            "training needs to know: use engine=transformers or engine=vllm, or take this out of the team"
+            f"role {role.name!r} has {', '.join(named)}, and its engine cannot restrict what is drawn: use "
+            "engine=transformers or engine=vllm, or a team without this"
         )
 
 

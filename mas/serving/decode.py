@@ -11,13 +11,15 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from mas.core.engine import AdapterRef, Generation, Request
 from mas.core.support import WHOLE, pack_support
 from mas.serving.draw import draw_tokens
-from mas.serving.grammar import Grammars, Matcher
+from mas.serving.grammar import GrammarFailed, Grammars, Matcher
 from mas.serving.model import BaseModel
 from mas.serving.prefill import Prompt, prefill
 from mas.serving.slots import SlotCache
@@ -73,8 +75,13 @@ class Job:
         matcher = self.matcher
         if matcher is None or self._finish():
             return
-        matcher.follow(token)
-        if matcher.is_over:
+        try:
+            matcher.follow(token)
+            is_over = matcher.is_over
+        except GrammarFailed as error:
+            self.error = error
+            return
+        if is_over:
             self.token_ids.append(matcher.end)
             self.logprobs.append(0.0)
             self.supports.append(pack_support(matcher.mask()))
@@ -168,16 +175,29 @@ class Batch:
 def _draw(jobs: Sequence[Job], logits_NV: Tensor) -> None:
     """One more token for each; a row whose model computes no numbers any more has an error instead."""
     temperatures = [job.request.sampling.temperature for job in jobs]
-    support_NV = supports_of(logits_NV, [job.request.sampling for job in jobs], [job.matcher for job in jobs])
+    support_NV = _supports(jobs, logits_NV)
     tokens_N, logprobs_N = draw_tokens(
         logits_NV, temperatures, [job.seed for job in jobs], [len(job.token_ids) for job in jobs], support_NV
     )
     masks_NV = None if support_NV is None else support_NV.cpu().numpy()
     for row, (job, token, logprob) in enumerate(zip(jobs, tokens_N.tolist(), logprobs_N.tolist(), strict=True)):
+        if job.error is not None:
+            continue
         if math.isfinite(logprob):
             job.add(token, logprob, WHOLE if masks_NV is None else pack_support(masks_NV[row]))
         else:
             job.error = ArithmeticError(f"adapter {job.ref} gives a log-probability of {logprob}")
+
+
+def _supports(jobs: Sequence[Job], logits_NV: Tensor) -> Tensor | None:
+    """As `supports_of`; a row whose grammar fails has an error instead, and the others go on."""
+    masks: list[NDArray[np.bool_] | None] = [None] * len(jobs)
+    for row, job in enumerate(jobs):
+        try:
+            masks[row] = None if job.matcher is None else job.matcher.mask()
+        except GrammarFailed as error:
+            job.error = error
+    return supports_of(logits_NV, [job.request.sampling for job in jobs], masks)
 
 
 def _parts(jobs: Iterable[Job]) -> Iterator[list[list[Job]]]:

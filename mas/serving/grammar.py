@@ -5,7 +5,9 @@ is a whole text of the grammar may end with the model's end token, and with no o
 """
 
 import json
-from collections.abc import Mapping
+import threading
+from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -20,6 +22,10 @@ _REMEMBERED = 1024
 """Compiled grammars of one engine; those of choices that differ from state to state are many."""
 
 
+class GrammarFailed(ValueError):
+    """A completion cannot go on in its grammar."""
+
+
 class Matcher:
     """Follows one completion through its grammar.
 
@@ -27,19 +33,29 @@ class Matcher:
         end: the token that ends it, where it may end.
     """
 
-    def __init__(self, inner: Any, vocabulary: int, end: int) -> None:
+    def __init__(self, inner: Any, vocabulary: int, end: int, special: Sequence[int]) -> None:
         self._inner = inner
+        self._unsaid = [token for token in special if token != end and token < vocabulary]
         self._words_1W: NDArray[np.int32] = np.zeros((1, -(-vocabulary // 32)), dtype=np.int32)
         self._vocabulary = vocabulary
         self.end = end
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing but the end can follow."""
+        """Whether nothing but the end can follow.
+
+        Raises:
+            GrammarFailed: llguidance gave up, as at a text that is too complex.
+        """
+        self._check()
         return bool(self._inner.is_stopped())
 
     def mask(self) -> NDArray[np.bool_]:
-        """Which tokens may come next, [vocabulary]."""
+        """Which tokens may come next, [vocabulary].
+
+        Raises:
+            GrammarFailed: llguidance gave up, or no token of the model can spell what must follow.
+        """
         from llguidance.numpy import fill_next_token_bitmask
 
         if self.is_over:
@@ -47,17 +63,26 @@ class Matcher:
             mask_V[self.end] = True
             return mask_V
         fill_next_token_bitmask(self._inner, self._words_1W, 0)
+        self._check()
         words = self._words_1W.view(np.uint8)[0]
-        return np.unpackbits(words, count=self._vocabulary, bitorder="little").view(np.bool_)
+        mask_V = np.unpackbits(words, count=self._vocabulary, bitorder="little").view(np.bool_)
+        mask_V[self._unsaid] = False
+        if not mask_V.any():
+            raise GrammarFailed("no token of this model can spell what has to follow here")
+        return mask_V
 
     def follow(self, token: int) -> None:
         """The token that came.
 
         Raises:
-            ValueError: the grammar does not allow it.
+            GrammarFailed: the grammar does not allow it.
         """
         if not self._inner.consume_token(token):
-            raise ValueError(self._inner.get_error() or f"token {token} is not possible there")
+            raise GrammarFailed(first_cause(self._inner.get_error()) or f"token {token} is not possible there")
+
+    def _check(self) -> None:
+        if self._inner.is_error():
+            raise GrammarFailed(first_cause(self._inner.get_error()))
 
 
 class Grammars:
@@ -66,6 +91,7 @@ class Grammars:
     def __init__(self, text: ModelText) -> None:
         self._text = text
         self._tokenizer: Any = None
+        self._lock = threading.Lock()
         self._compiled: dict[Grammar, Any] = {}
 
     @property
@@ -76,13 +102,17 @@ class Grammars:
             raise ModelError("constrained decoding needs a token that ends a text, and this model names none")
         return own if own in ends else ends[0]
 
+    @cached_property
+    def _is_plain(self) -> bool:
+        return _is_plain(self._text.tokenizer.inner)
+
     def check_vllm(self) -> None:
         """Refuse what vLLM cannot constrain.
 
         Raises:
             RefusedRequest: the tiny base's tokenizer.
         """
-        if _is_plain(self._text.tokenizer.inner):
+        if self._is_plain:
             raise RefusedRequest(
                 "vLLM cannot constrain a tokenizer of single characters, as the tiny base has: use engine=transformers"
             )
@@ -93,11 +123,16 @@ class Grammars:
         Raises:
             RefusedRequest: it is no grammar. ModelError: the model's tokenizer cannot be constrained.
         """
-        if grammar not in self._compiled:
-            if len(self._compiled) >= _REMEMBERED:
-                self._compiled.pop(next(iter(self._compiled)))
-            self._compiled[grammar] = self._compile(grammar)
-        return Matcher(self._compiled[grammar].deep_copy(), self._text.limits.vocabulary, self.end)
+        with self._lock:  # requests are checked in the event loop and begun in the engine's worker
+            compiled = self._compiled.pop(grammar, None) or self._compile(grammar)
+            self._compiled[grammar] = compiled  # the one used last is last
+            if len(self._compiled) > _REMEMBERED:
+                del self._compiled[next(iter(self._compiled))]
+            return self._begun(compiled)
+
+    def _begun(self, compiled: Any) -> Matcher:
+        special = self._text.tokenizer.inner.all_special_ids
+        return Matcher(compiled.deep_copy(), self._text.limits.vocabulary, self.end, special)
 
     def _compile(self, grammar: Grammar) -> Any:
         from llguidance import LLMatcher
@@ -109,6 +144,10 @@ class Grammars:
             raise RefusedRequest(
                 f"{grammar.kind} {grammar.text!r} cannot be a grammar: {first_cause(found.get_error())}"
             )
+        try:
+            self._begun(found).mask()
+        except GrammarFailed as error:
+            raise RefusedRequest(f"{grammar.kind} {grammar.text!r} cannot begin: {error}") from error
         return found
 
 

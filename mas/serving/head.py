@@ -22,7 +22,7 @@ from transformers import PreTrainedModel
 from mas.core.errors import ModelError
 from mas.core.support import unpack_support
 
-_IMPOSSIBLE = -1e30
+IMPOSSIBLE = -1e30
 """The logit of a token outside the support: its probability is 0, and 0 times it is 0, unlike with infinity."""
 
 
@@ -137,7 +137,7 @@ class _Pick(torch.autograd.Function):
                 logits_CV /= picks.heat_R1[rows]
             slope_CV = head.slope(logits_CV, picks.heat_R1[rows]) if slopes else None
             if (impossible_CV := picks.impossible(rows, logits_CV.shape[-1])) is not None:
-                logits_CV.masked_fill_(impossible_CV, _IMPOSSIBLE)
+                logits_CV.masked_fill_(impossible_CV, IMPOSSIBLE)
             found_P[first:last] = logits_CV[picks.reading_P[first:last] - start, picks.token_P[first:last]]
             top_C1 = logits_CV.amax(-1, keepdim=True)
             share_CV = logits_CV.sub_(top_C1).exp()

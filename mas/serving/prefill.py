@@ -133,7 +133,14 @@ def _shares(base: BaseModel) -> bool:
         prompts = [Prompt((*beginning, 1, 2, 3), None), Prompt((*beginning, 3), None), Prompt((2, 1), None)]
         try:
             gap = _gap(_padded(base, prompts), _shared(base, prompts, _Forest.of(prompts)))
-        except (ModelError, TypeError, ValueError, RuntimeError):  # an architecture that takes no layout
+        except (
+            ModelError,
+            TypeError,
+            ValueError,
+            AttributeError,
+            KeyError,
+            RuntimeError,
+        ):  # an architecture that takes no layout
             gap = float("inf")
         _sharing[base.model] = gap <= _TOLERANCE[base.options.dtype]
     return _sharing[base.model]

@@ -5,27 +5,28 @@ Shape legend: N rows, V vocabulary.
 
 from collections.abc import Sequence
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from mas.core.engine import Sampling
-from mas.serving.grammar import Matcher
 
 
-def supports_of(logits_NV: Tensor, samplings: Sequence[Sampling], matchers: Sequence[Matcher | None]) -> Tensor | None:
+def supports_of(
+    logits_NV: Tensor, samplings: Sequence[Sampling], masks: Sequence[NDArray[np.bool_] | None]
+) -> Tensor | None:
     """[N, V], true where a row may draw; None: every row may draw any token.
 
-    Raises:
-        ArithmeticError: a grammar allows a row no token.
+    Args:
+        masks: what a row's grammar allows, [V]; None: any token.
     """
     if not any(sampling.is_restricted for sampling in samplings):
         return None
     support_NV = torch.ones_like(logits_NV, dtype=torch.bool)
-    for row, matcher in enumerate(matchers):
-        if matcher is not None:
-            support_NV[row] = torch.from_numpy(matcher.mask()).to(logits_NV.device)
-    if not bool(support_NV.any(-1).all()):
-        raise ArithmeticError("a grammar allows no token of this model where its completion stands")
+    for row, mask_V in enumerate(masks):
+        if mask_V is not None:
+            support_NV[row] = torch.from_numpy(mask_V).to(logits_NV.device)
     rows = [row for row, sampling in enumerate(samplings) if sampling.is_truncated]
     if rows:
         taken = [samplings[row] for row in rows]

@@ -258,8 +258,15 @@ def _generation(request: Request, completion: Any, version: AdapterVersion | Non
         logprobs=tuple(min(entry[token].logprob, 0.0) for entry, token in zip(completion.logprobs, ids, strict=True)),
         finish="" if completion.finish_reason is None else "stop" if is_stopped else "length",
         adapter=None if version is None else version.ref,
-        supports=supports.of(ids, completion.logprobs),
+        supports=_followed(supports, ids, completion.logprobs),
     )
+
+
+def _followed(supports: Supports, ids: Sequence[int], logprobs: Any) -> tuple[bytes, ...]:
+    try:
+        return supports.of(ids, logprobs)
+    except ValueError as error:
+        raise EngineError(f"vLLM drew what its grammar does not allow here: {error}") from error
 
 
 def _sampling(request: Request, seed: int) -> dict[str, Any]:

@@ -96,7 +96,7 @@ class ProtocolOptions(Options):
     curve_tasks: Positive = 50
     eval_every: Positive = 10
     sweep_seeds: Positive = 2
-    test_seeds: Positive = 10
+    test_seeds: Positive = 12
     first_test_seed: Positive = 1000
 
     @model_validator(mode="after")

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from msgspec.structs import replace as replace_turn
@@ -105,9 +106,20 @@ class TrainableAdapters:
 
     def _at_own_temperature(self, turns: Sequence[Turn], adapter_of: Mapping[str, str]) -> list[Turn]:
         """With the log-probabilities that the learner gives them at their role's temperature."""
+        if self._has_canary:
+            self._check_kept(turns, adapter_of)
         own = [replace_turn(turn, temperature=self._team.roles[turn.role].temperature) for turn in turns]
         known = self.learner.logprobs([TrainRow(turn, adapter_of[turn.role], 0.0, 1.0) for turn in own])
         return [replace_turn(turn, logprobs=tuple(known[id(turn)])) for turn in own]
+
+    def _check_kept(self, turns: Sequence[Turn], adapter_of: Mapping[str, str]) -> None:
+        """Raise TrainingError if the turns were not drawn from the policy in training, at their own temperature."""
+        known = self.learner.logprobs([TrainRow(turn, adapter_of[turn.role], 0.0, 1.0) for turn in turns])
+        gaps: dict[str, list[float]] = {}
+        for turn in turns:
+            pairs = zip(known[id(turn)], turn.logprobs, strict=True)
+            gaps.setdefault(adapter_of[turn.role], []).extend(abs(own - drawn) for own, drawn in pairs)
+        check_sampled({name: {"behaviour_gap": fmean(own)} for name, own in gaps.items()}, self.learner.tolerance)
 
     def _follow(self, improved: Improved, done: int) -> None:
         """Copy a backbone to those that follow it after so many steps, and check what was sampled."""

@@ -18,8 +18,8 @@ from mas.serving.store import AdapterStore
 from mas.training.batch import TrainRow
 from mas.training.learner import Learner
 
-_PROMPT_TOKENS = 8
-"""Of a probe's prompt, its last ones."""
+_PROMPT_TOKENS = 16
+"""Of a probe's prompt, its last ones, in float32. What rounding may do in bfloat16 was measured on whole texts."""
 
 
 def check_sampled(learned: Mapping[str, Mapping[str, float]], allowed: float) -> None:
@@ -52,15 +52,16 @@ def check_held(store: AdapterStore, learner: Learner, names: Iterable[str]) -> N
 
 
 def probes_of(learner: Learner, rows: Sequence[TrainRow], name: str, count: int = 2) -> tuple[Probe, ...]:
-    """The first `count` completions of an adapter with the log-probabilities that its weights give them now, behind
-    the last tokens of their prompts.
+    """The first `count` completions of an adapter with the log-probabilities that its weights give them now, in
+    float32 behind the last tokens of their prompts.
 
-    Any text tells two sets of weights apart, and a long one costs more. None fills the context, since an engine may
+    A short text tells two sets of weights apart, and a long one costs more. None fills the context, since an engine may
     have to draw one token behind what it scores.
     """
     room = learner.base.limits.context
     own = (row.turn for row in rows if row.adapter == name)
-    texts = ((turn.prompt_ids[-_PROMPT_TOKENS:], turn.completion_ids) for turn in own)
+    most = _PROMPT_TOKENS if learner.base.model.dtype == torch.float32 else room
+    texts = ((turn.prompt_ids[-most:], turn.completion_ids) for turn in own)
     taken = list(islice((text for text in texts if sum(map(len, text)) < room), count))
     if not taken:
         return ()

@@ -15,6 +15,7 @@ from typing import NamedTuple
 from mas.core.errors import EngineError
 from mas.core.role import View
 from mas.core.scenario import Decision, Scenario, Solvable
+from mas.core.team import RoleSpec
 from mas.graph.plan import Plan
 from mas.roles import PromptedRole
 from mas.runtime.team import TeamRuntime
@@ -54,6 +55,8 @@ async def scored_policy(runtime: TeamRuntime, scenario: Scenario, temperature: f
     decisions = scenario.decisions() if isinstance(scenario, Solvable) else ()
     speakers = _speakers(runtime.plan)
     if not decisions or any(not _is_scored(runtime.plan, speakers.get(one.seat), one) for one in decisions):
+        return None
+    if any(_is_restricted(runtime.plan.roles[agent].spec) for agent in speakers.values()):
         return None
     policy, legal = {}, {}
     for one in decisions:
@@ -125,3 +128,8 @@ def _is_scored(plan: Plan, agent: str | None, decision: Decision) -> bool:
     if isinstance(role, PromptedRole) and role.is_spelled:
         said = set("".join(said)) if max(map(len, said)) <= spec.max_tokens else said
     return spec.pattern is None and said <= set(spec.choices)
+
+
+def _is_restricted(spec: RoleSpec) -> bool:
+    """Whether texts are drawn from less than the whole vocabulary, which scores know nothing of."""
+    return spec.constraint is not None or spec.top_k > 0 or spec.top_p < 1 or spec.min_p > 0

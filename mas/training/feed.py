@@ -19,7 +19,7 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 from mas.core.errors import ModelError, TrainingError
 from mas.core.support import WHOLE
 from mas.serving.grouped import Segment, segments_of
-from mas.serving.head import Head, Picks, pick
+from mas.serving.head import IMPOSSIBLE, Head, Picks, pick
 from mas.serving.layout import Layout
 from mas.serving.weights import AdapterWeights
 from mas.training.batch import trajectory_of
@@ -101,7 +101,10 @@ class Feed:
         entropy_R = picked.entropy_R
         if reading.chosen is not None:
             readings_E, picks_EC, real_EC = reading.chosen
-            legal_EC = picked.logits_P[picks_EC].masked_fill(~real_EC, -torch.inf).log_softmax(-1)
+            logits_EC = picked.logits_P[picks_EC]
+            real_EC = real_EC & (logits_EC > IMPOSSIBLE / 2)
+            has_any_E = real_EC.any(-1)  # of a token that could not be a choice, such as an end, the entropy is 0
+            legal_EC = logits_EC.masked_fill(~real_EC & has_any_E[:, None], -torch.inf).log_softmax(-1)
             entropy_E = -(legal_EC.exp() * legal_EC.masked_fill(~real_EC, 0.0)).sum(-1)
             entropy_R = entropy_R.index_copy(0, readings_E, entropy_E)
         return Scores(logprobs_J, entropy_R[reading.reading_J])

@@ -54,6 +54,11 @@ class Follower:
         """The engine's."""
         return self._engine.stop_ids
 
+    @property
+    def restricts(self) -> bool:
+        """Whether the engine can restrict what is drawn."""
+        return bool(getattr(self._engine, "restricts", False))
+
     async def generate(self, request: Request) -> tuple[Generation, ...]:
         """As the engine; each completion names the version as the request did.
 

@@ -77,7 +77,7 @@ def needs_of(config: Config, footprint: Footprint, work: Work, adapters: int, *,
     """
     model, learner = config.model, config.learner
     rows = max(rows_of(config) if is_trained else 0, config.train.eval_tasks)
-    rows = max(min(rows, model.max_batch, model.max_batch_tokens // work.width), 1)
+    rows = max(min(rows, model.max_batch, model.max_batch_tokens // max(work.width, 1)), 1)
     tokens = logits = 0
     if is_trained:
         step = config.train.tasks_per_step * work.prompt_tokens + rows_of(config) * work.new_tokens

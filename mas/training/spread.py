@@ -45,7 +45,12 @@ _LOOK_S = 0.1
 
 
 class Elsewhere:
-    """Stands for the engines of other processes: it knows how texts become tokens, and generates nothing."""
+    """Stands for the engines of other processes: it knows how texts become tokens, and generates nothing.
+
+    `restricts`: whether they can restrict what is drawn is checked where they are.
+    """
+
+    restricts = True
 
     def __init__(self, text: Reading) -> None:
         self._text = text

@@ -12,7 +12,7 @@ from conftest import BaseFor
 from loud import loud_adapter
 
 from mas.core.engine import Generation, Grammar, Request, Sampling
-from mas.core.errors import ModelError, RefusedRequest
+from mas.core.errors import EngineError, ModelError, RefusedRequest
 from mas.core.support import unpack_support
 from mas.serving.forward import Row, completion_logits
 from mas.serving.grammar import Grammars
@@ -151,3 +151,26 @@ async def test_impossible_limits_are_refused(engine: TransformersEngine, limits:
 def test_a_model_that_never_ends_a_text_cannot_be_constrained(base: BaseModel) -> None:
     with pytest.raises(ModelError, match="token that ends a text"):
         Grammars(replace(base.text, stop_ids=())).matcher(Grammar("regex", "a"))
+
+
+async def test_a_grammar_that_no_token_can_go_on_with_harms_its_own_request_alone(engine: TransformersEngine) -> None:
+    # The tiny base has no `%` and no quotation mark: it would have to say `<unk>`.
+    free = asking(None)
+    wanted = await engine.generate(free)
+    failing = engine.generate(asking(Grammar("regex", "50%")))
+    found, failed = await asyncio.gather(engine.generate(free), failing, return_exceptions=True)
+    assert isinstance(failed, EngineError)
+    assert "no token of this model can spell" in str(failed)
+    assert isinstance(found, tuple)
+    assert [one.token_ids for one in found] == [one.token_ids for one in wanted]
+
+
+@pytest.mark.parametrize("grammar", [Grammar("regex", "%"), Grammar("schema", '{"type": "object"}')])
+async def test_a_grammar_that_cannot_begin_is_refused(engine: TransformersEngine, grammar: Grammar) -> None:
+    with pytest.raises(RefusedRequest, match="cannot begin"):
+        await engine.generate(asking(grammar))
+
+
+async def test_a_grammar_too_large_to_follow_is_an_error_and_no_end(engine: TransformersEngine) -> None:
+    with pytest.raises(EngineError, match=r"too many|too complex|large"):
+        await engine.generate(asking(Grammar("regex", "a{1000000}")))

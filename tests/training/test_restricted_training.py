@@ -2,18 +2,33 @@
 
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
 from conftest import BaseFor
-from parts import SKILLED
+from parts import SKILLED, make_turn
+from rows import CHOICES, batch_of
 from test_trainer import Notes, config_of, with_role
 
+from mas.bus.envelopes import EnvelopeFactory
+from mas.bus.memory import MemoryBus
+from mas.core.environment import Observation
 from mas.core.errors import ConfigError
+from mas.core.role import View
+from mas.core.support import pack_support
 from mas.core.team import Constraint
 from mas.graph.plan import compile_team
 from mas.roles import build_roles
 from mas.runtime.agents import RoleAgent, Voice
 from mas.scenarios import build_scenario
+from mas.serving.head import Head
+from mas.serving.transformers_engine import TransformersEngine
 from mas.testing.scripted import ScriptedEngine
+from mas.training.agents_engine import AgentsEngine
+from mas.training.feed import Feed
+from mas.training.following import Follower
+from mas.training.packing import MicroBatch, build_tree
+from mas.training.spread import Elsewhere
 from mas.training.trainer import Trainer
 
 DIGIT = Constraint(regex="[0-9]")
@@ -65,3 +80,44 @@ def test_an_engine_that_cannot_restrict_is_refused_before_anything_is_asked(rest
     plan = compile_team(scenario.teams["team"], build_roles(scenario.teams["team"]))
     with pytest.raises(ConfigError, match=f"'executor' has {next(iter(restriction))}"):
         RoleAgent(plan.roles["executor"], Voice(engine=ScriptedEngine(lambda _: "0")))
+
+
+@pytest.mark.parametrize("engine", [Elsewhere, AgentsEngine])
+def test_processes_that_do_not_generate_leave_the_check_to_those_that_do(engine: type[Any], base_for: BaseFor) -> None:
+    scenario = with_role(build_scenario(config_of().scenario), "executor", constraint=DIGIT)
+    plan = compile_team(scenario.teams["team"], build_roles(scenario.teams["team"]))
+    made = engine.__new__(engine)
+    made._text = base_for("relay", SKILLED)
+    RoleAgent(plan.roles["executor"], Voice(engine=made))
+
+
+async def test_an_agents_process_restricts_if_its_engine_does(base_for: BaseFor) -> None:
+    base = base_for("relay", SKILLED)
+    scenario = with_role(build_scenario(config_of().scenario), "executor", constraint=DIGIT)
+    plan = compile_team(scenario.teams["team"], build_roles(scenario.teams["team"]))
+    inner, bus = TransformersEngine(base), MemoryBus()
+    follower = Follower(inner, base.bank, bus, trainer="t", envelopes=EnvelopeFactory("executor"))
+    agent = RoleAgent(plan.roles["executor"], Voice(engine=follower))
+    view = View(observation=Observation({"table": "1234"}))
+    answers = await agent.answer(view, tuple(range(6)), 3.0)
+    assert all(answer.text.strip() in set("0123456789") for answer in answers)
+    assert all(answer.generation.supports for answer in answers)
+    await inner.close()
+    await bus.close()
+
+
+def test_a_token_that_could_be_no_choice_has_no_entropy(base_for: BaseFor) -> None:
+    base = base_for("relay", SKILLED)
+    end_V = np.zeros(base.limits.vocabulary, dtype=np.bool_)
+    end_V[1] = True
+    digits_V = np.zeros(base.limits.vocabulary, dtype=np.bool_)
+    digits_V[list(CHOICES[:2])] = True
+    supports = (pack_support(digits_V), pack_support(end_V))
+    turn = make_turn(completion_ids=(CHOICES[0], 1), choices=CHOICES, supports=supports)
+    feed = Feed(MicroBatch((build_tree(batch_of([turn], [1.0])),)), base.bank.device)
+    with torch.no_grad(), base.bank.training(feed.segments({})):
+        scores = feed.scores(Head.of(base.model), feed.hidden(base.model), 0)
+    two = torch.distributions.Bernoulli(logits=torch.tensor(0.0)).entropy()
+    assert 0 < float(scores.entropy_J[0]) <= float(two) + 1e-6  # of the two that are possible, not of all four
+    assert float(scores.entropy_J[1]) == 0
+    assert float(scores.logprobs_J[1]) == pytest.approx(0, abs=1e-6)

@@ -233,7 +233,8 @@ async def test_candidates_of_all_decisions_of_a_role_may_be_compared_together(ep
         rewards = [total_reward(turns[i].rewards, RewardOptions()) for i in indices]
         wanted = [reward - sum(rewards) / len(rewards) for reward in rewards]
         assert [found[i] for i in indices] == pytest.approx(wanted)
-    assert found != pytest.approx(turn_advantages(turns, RewardOptions(), AdvantageOptions(scale="none")))
+    if len({turn.group for turn in turns}) > len({(turn.episode, turn.role) for turn in turns}):  # several decisions
+        assert found != pytest.approx(turn_advantages(turns, RewardOptions(), AdvantageOptions(scale="none")))
 
 
 async def test_candidates_share_a_score_if_all_they_say_is_equal_and_not_its_beginning() -> None:
