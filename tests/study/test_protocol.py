@@ -191,7 +191,7 @@ def test_the_plan_counts_runs_tokens_and_hours_and_what_is_done() -> None:
 def test_the_command_prints_the_plan_and_writes_nothing(mas: Callable[..., Ran], tmp_path: Path) -> None:
     ran = mas("study", "fair", "--plan", "--workers", "3", "--out", str(tmp_path / "fair"))
     assert ran.code == 0
-    assert "| `relay` | `no_habits` | 5 x 12 x 2 | 5 x 10 | 0 of 170 |" in ran.out
+    assert "| `relay` | `no_habits` | 5 x 12 x 2 | 5 x 12 | 0 of 180 |" in ran.out
     assert "with 3 runs at a time" in ran.out
     assert not (tmp_path / "fair").exists()
     refused = mas("study", "demo", "--plan", "--out", str(tmp_path / "demo"))
