@@ -37,8 +37,8 @@ class Constraint(_Frozen):
     """The texts that a role's output may be; decoding draws no token that leads out of them. One of the three.
 
     Attributes:
-        one_of: a list of texts; or one text with names as in a template, split at commas and line ends when it is
-            filled, such as `"{names}"`.
+        one_of: a list of texts; or one text with names as in a template, split at line ends and at commas
+            before a space when it is filled, such as `"{names}"`.
         regex: what the whole output matches, without look-around and back references.
         json_schema: a JSON Schema, as a mapping.
     """
@@ -68,7 +68,9 @@ class RoleSpec(_Frozen):
             agent, `{self}` the role's own last output (empty where there is none), and `{experiences}` its experiences,
             a line each (in front, where it does not say). Used with base models.
         ask: the user message for models that follow instructions, with names as in `template`; the system message is
-            then `instructions` alone. None: all fields and messages, line by line, behind what the role is.
+            then `instructions` alone. None: all fields and messages, line by line.
+        format: what an answer looks like, a sentence or an example, for models that follow instructions: the end of the
+            user message. Empty: without `ask` the choices, a verifier's two answers or the form of a list, if any.
         prefill: how its answer begins in a chat, with names as in `template`: part of the prompt, and the output is
             what follows it.
         emits: kind of its output; accepts: kinds that it can read.
@@ -92,6 +94,7 @@ class RoleSpec(_Frozen):
     instructions: str = ""
     template: str | None = None
     ask: str | None = None
+    format: str = ""
     prefill: str = ""
     experiences: tuple[str, ...] = ()
     emits: str | None = None

@@ -14,7 +14,7 @@ from mas.core.naming import did_you_mean
 from mas.core.role import Message, View
 from mas.core.team import USUAL_ITEMS, RoleSpec
 from mas.graph.template import EXPERIENCES, Template, parse_template
-from mas.roles.chat import answer_rule, learned, list_rule, user_text
+from mas.roles.chat import NOTHING_SEEN, choices_rule, kind_rule, learned, list_rule, seen_text
 from mas.roles.lists import listed
 
 
@@ -94,27 +94,26 @@ class PromptedRole:
         return self._filled(self._template, view, self.spec.experiences)
 
     def chat(self, view: View) -> tuple[str, str]:
-        """System and user message; with `ask` the system message may be empty.
+        """System and user message.
 
-        Without `ask` the system message says who it is, what to do, what it has learned and how to answer, the user
-        message what it sees.
+        The system message, which may be empty, is `instructions` and what it has learned; without instructions who it
+        is and its duty. The user message is `ask`, filled, or what it sees, and then how an answer must look: with
+        `ask` what `format` says.
 
         Raises:
             ConfigError: `ask` reads a field that the observation does not have.
         """
+        instructions, experiences = self.spec.instructions.strip(), self.spec.experiences
         if self._ask is not None:
             is_placed = EXPERIENCES in self._ask.names
-            told = [self.spec.instructions.strip(), *(() if is_placed else learned(self.spec.experiences))]
-            asked = self._filled(self._ask, view, self.spec.experiences if is_placed else ())
-            return "\n\n".join(text for text in told if text), asked
-        system = [
-            f"You are the {self.name} in a team of language-model agents.",
-            self.spec.instructions.strip() or self.duty,
-            *learned(self.spec.experiences),
-            self.rule(),
-        ]
-        own = () if self.spec.context == "none" else view.own if self.spec.context == "turn" else view.own[-1:]
-        return "\n\n".join(system), user_text(view.observation.fields, self.visible(view), own)
+            system = [instructions, *(() if is_placed else learned(experiences))]
+            user = [self._filled(self._ask, view, experiences if is_placed else ()), self.spec.format]
+        else:
+            own = () if self.spec.context == "none" else view.own if self.spec.context == "turn" else view.own[-1:]
+            system = [instructions or f"You are the {self.name}. {self.duty}", *learned(experiences)]
+            user = [seen_text(view.observation.fields, self.visible(view), own), self.rule()]
+        told, asked = ("\n\n".join(text for text in texts if text) for texts in (system, user))
+        return told, asked or NOTHING_SEEN
 
     def prefill(self, view: View) -> str:
         """How the answer begins in a chat; empty where the spec does not say.
@@ -145,7 +144,7 @@ class PromptedRole:
             return one_of
         template = parse_template(one_of)
         filled = self._filled(template, view, ())
-        texts = [text.strip() for text in re.split("[,\n]", filled) if text.strip()]
+        texts = [text.strip() for text in re.split(r",\s|\n", filled) if text.strip()]
         if not texts and not template.senders:
             raise ConfigError(f"role {self.name!r}: constraint.one_of {one_of!r} lists nothing where it is asked now")
         return texts
@@ -156,10 +155,15 @@ class PromptedRole:
         return template.fill(view.observation.fields, contents, own, experiences)
 
     def rule(self) -> str:
-        """How an answer must look, as a sentence for the model."""
+        """How an answer must look, as a sentence for the model: `format`, else what follows from the spec; empty where
+        the instructions alone say it."""
+        if self.spec.format:
+            return self.spec.format
         if self.emits == Items.kind:
-            return list_rule(self.max_items, self.choices, self.spec.pattern)
-        return answer_rule(self.emits, self.choices, self.is_spelled, self.spec.pattern)
+            return list_rule(self.max_items, self.choices)
+        if self.choices:
+            return choices_rule(self.choices, self.is_spelled)
+        return "" if self.spec.instructions.strip() or self._pattern else kind_rule(self.emits)
 
     def parse(self, text: str) -> Payload:
         """The typed result of a model's text, surrounding white space removed; a `Failure` where it is not legal."""

@@ -1,5 +1,6 @@
 """The verifier: accepts or rejects an action, and so chooses the way on."""
 
+import re
 from typing import ClassVar
 
 from mas.core.errors import ConfigError
@@ -43,10 +44,13 @@ class Verifier(PromptedRole):
         return self.spec.choices or (self.spec.accept_text, self.spec.reject_text)
 
     def rule(self) -> str:
-        """Which word an answer must begin with."""
+        """Which word an answer must begin with; empty where the instructions name both words."""
         accept, reject = self.spec.accept_text, self.spec.reject_text
-        rule = f"Answer {accept!r} if it is right and {reject!r} if it is not. Begin with that word."
-        return f"{rule}\n{super().rule()}" if self.spec.choices or self.spec.pattern else rule
+        if self.spec.format:
+            return self.spec.format
+        if all(re.search(rf"(?<!\w){re.escape(word)}(?!\w)", self.spec.instructions) for word in (accept, reject)):
+            return ""
+        return f"Begin your answer with {accept!r} if it is right, or with {reject!r} if it is not."
 
     def answer(self, text: str) -> Payload:
         """The verdict that the first word says; the whole text stays readable for others."""

@@ -8,7 +8,6 @@ from rich.console import Console
 from rich.text import Text
 
 from mas.core.errors import RefusedRequest, RunError
-from mas.roles.chat import ASKED
 from mas.runtime.human import HumanDesk, Question
 from mas.runtime.runlog import RunLog
 
@@ -68,8 +67,8 @@ class TerminalDesk(HumanDesk):
         if question.instructions not in self._told:
             self._told.add(question.instructions)
             self._console.print(Text(f"{question.instructions}\n", style="dim"))
-        self._console.print(Text(question.text.removesuffix(ASKED).rstrip()))
-        self._console.print(Text(ASKED, style="bold"))
+        self._console.print(Text(question.text))
+        self._console.print(Text("Your answer:", style="bold"))
         self._listen()
 
     def _listen(self) -> None:

@@ -136,7 +136,7 @@ async def test_adapters_are_asked_as_the_roles_that_speak_through_them(
     assert (served.base, served.context) == ("tiny", base.limits.context)
     assert served.speakers == expected
     for name, speaker in chatting.items():
-        begins = "" if name == "shared" else f"You are the {name} in a team of language-model agents."
+        begins = "" if name == "shared" else "You see "
         assert speaker.chats
         assert speaker.system[: len(begins)] == begins
         assert bool(speaker.system) == bool(begins), "roles that share an adapter have no system message in common"

@@ -163,4 +163,4 @@ def test_what_a_game_measures_is_told_when_it_is_over() -> None:
     assert "measured" not in sitting.out()
     sitting.playing.tell_end(is_over=True, reveal=False)
     assert "measured: bids 4, spread 0.5\n" in sitting.out()
-    assert "Your answer:" not in sitting.out()
+    assert "Answer with" not in sitting.out()

@@ -16,7 +16,8 @@ from mas.core.team import RoleSpec
 from mas.roles import build_role
 
 VIEW = View(
-    observation=Observation({"names": "dog, key (old)\ncar"}), messages=(Message("planner", Plan(text="a, b")),)
+    observation=Observation({"names": "dog, key (old)\ncar", "legal": "x(0,1)\nx(2,2)"}),
+    messages=(Message("planner", Plan(text="a, b")),),
 )
 
 
@@ -46,6 +47,13 @@ def test_one_of_is_exactly_these_texts(one_of: Any, texts: list[str]) -> None:
     assert grammar.kind == "regex"
     assert all(re.fullmatch(grammar.text, text) for text in texts)
     assert not any(re.fullmatch(grammar.text, text) for text in ("", "do", " dog", "key old", "sell all", "dogcar"))
+
+
+def test_a_comma_within_a_text_does_not_part_it() -> None:
+    grammar = grammar_of({"one_of": "{legal}"})
+    assert grammar is not None
+    assert all(re.fullmatch(grammar.text, text) for text in ("x(0,1)", "x(2,2)"))
+    assert not re.fullmatch(grammar.text, "x(0")
 
 
 def test_behind_a_prefill_a_space_may_stand() -> None:

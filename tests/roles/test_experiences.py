@@ -39,10 +39,7 @@ def test_a_compact_prompt_has_a_line_for_each(template: str | None, bare: str, t
 def test_a_chat_prompt_has_them_in_the_instructions_and_nowhere_else() -> None:
     system, user = role(instructions="Be good.").chat(SEEN)
     assert role(instructions="Be good.", experiences=LEARNED).chat(SEEN) == (
-        system.replace(
-            "Be good.\n\n",
-            "Be good.\n\nWhat earlier attempts at such tasks have taught you:\n[G0] Look first.\n[G1] Then act.\n\n",
-        ),
+        f"{system}\n\nWhat earlier attempts at such tasks have taught you:\n[G0] Look first.\n[G1] Then act.",
         user,
     )
 

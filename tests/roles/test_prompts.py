@@ -84,29 +84,34 @@ def test_a_template_that_reads_messages_its_context_hides_is_refused() -> None:
         prompt_of("{from.planner}", view(), context="none")
 
 
-def test_the_chat_prompt_holds_duty_situation_messages_and_how_to_answer() -> None:
+def test_the_chat_prompt_holds_instructions_how_to_answer_and_what_is_seen() -> None:
     role = build_role(
         "executor", RoleSpec(type="executor", instructions="Walk to B.", choices=("N", "S"), max_tokens=4)
     )
     seen = view(("planner", Plan(text="go\nnorth")), own=(Action(text="S"),), grid="A.\n.B", goal="B")
-    system, user = role.chat(seen)
-    assert system == (
-        "You are the executor in a team of language-model agents.\n\nWalk to B.\n\n"
-        "Answer with these characters only, one or more in a row: N S"
-    )
-    assert user == (
-        "Situation:\ngrid:\nA.\n.B\ngoal: B\n\nMessages from your team:\nplanner (plan):\ngo\nnorth\n\n"
-        "Your earlier answer:\nS\n\nYour answer:"
+    assert role.chat(seen) == (
+        "Walk to B.",
+        "grid:\nA.\n.B\ngoal: B\nplanner says:\ngo\nnorth\nYou said before: S\n\n"
+        "Answer with these characters only, one or more in a row: N S",
     )
 
 
-def test_sections_without_content_are_left_out_of_the_chat_prompt() -> None:
-    assert build_role("agent", RoleSpec()).chat(view())[1] == "Your answer:"
+def test_what_is_empty_is_left_out_of_the_chat_prompt() -> None:
+    seen = view(("planner", Plan(text=" ")), history="", x="1")
+    assert build_role("agent", RoleSpec(instructions="Do it.")).chat(seen)[1] == "x: 1"
+    assert build_role("agent", RoleSpec(instructions="Do it.")).chat(view(history=""))[1] == "What is your answer?"
+
+
+def test_answers_that_did_not_parse_are_named_in_the_chat_prompt_without_their_text() -> None:
+    failure = Failure(text="rubbish", cause="empty")
+    assert build_role("agent", RoleSpec(instructions="Do it.")).chat(view(("planner", failure), own=(failure,)))[1] == (
+        "The answer of planner could not be read.\nYour earlier answer could not be read."
+    )
 
 
 def test_context_none_hides_messages_and_own_outputs_from_the_chat_prompt() -> None:
     seen = view(("planner", Plan(text="p")), own=(Action(text="S"),), x="1")
-    assert build_role("r", RoleSpec(context="none")).chat(seen)[1] == "Situation:\nx: 1\n\nYour answer:"
+    assert build_role("r", RoleSpec(instructions="Do it.", context="none")).chat(seen)[1] == "x: 1"
 
 
 def test_context_turn_shows_all_own_outputs_and_inbox_the_last() -> None:
@@ -118,21 +123,43 @@ def test_context_turn_shows_all_own_outputs_and_inbox_the_last() -> None:
 @pytest.mark.parametrize(
     ("spec", "rule"),
     [
-        (RoleSpec(type="executor", choices=("N", "S"), max_tokens=1), "exactly one of these and nothing else:\nN\nS"),
+        ({"choices": ("N", "S"), "max_tokens": 1}, "Answer with exactly one of these and nothing else:\nN\nS"),
+        ({"choices": ("ab",), "pattern": "ab"}, "Answer with exactly one of these and nothing else:\nab"),
+        ({"choices": ("a",), "format": "Example: a"}, "Example: a"),
+        ({"pattern": "[0-9]+", "format": "Answer with a number."}, "Answer with a number."),
+        ({"type": "planner", "emits": "items", "format": "A row of digits."}, "A row of digits."),
+        ({"type": "verifier"}, "Begin your answer with 'accept' if it is right, or with 'reject' if it is not."),
         (
-            RoleSpec(type="executor", choices=("up", "down"), max_tokens=9),
-            "exactly one of these and nothing else:\nup\ndown",
+            {"type": "verifier", "choices": ("accept", "reject")},
+            "Begin your answer with 'accept' if it is right, or with 'reject' if it is not.",
         ),
-        (RoleSpec(type="executor", pattern="[0-9]+"), "regular expression: [0-9]+"),
-        (RoleSpec(type="planner"), "the plan only"),
-        (
-            RoleSpec(type="verifier", accept_text="y", reject_text="n"),
-            "Answer 'y' if it is right and 'n' if it is not.",
-        ),
+        ({"type": "verifier", "format": "Yes or no."}, "Yes or no."),
     ],
 )
-def test_the_chat_prompt_says_which_answers_are_legal(spec: RoleSpec, rule: str) -> None:
-    assert rule in build_role("r", spec).chat(view())[0]
+def test_the_user_message_ends_with_which_answers_are_legal(spec: dict[str, object], rule: str) -> None:
+    role = build_role("r", RoleSpec.model_validate({"instructions": "Do it."} | spec))
+    assert role.chat(view(x="1")) == ("Do it.", f"x: 1\n\n{rule}")
+
+
+@pytest.mark.parametrize("spec", [{"instructions": "Think step by step."}, {"pattern": "(?s).*[0-9]+"}])
+def test_where_instructions_or_a_pattern_say_the_form_nothing_contradicts_them(spec: dict[str, object]) -> None:
+    system, user = build_role("r", RoleSpec.model_validate({"type": "executor"} | spec)).chat(view(x="1"))
+    assert "only" not in system
+    assert user == "x: 1"
+
+
+def test_a_verifier_whose_instructions_name_both_words_is_told_them_once() -> None:
+    spec = RoleSpec(type="verifier", instructions="Say y if it is open, else n.", accept_text="y", reject_text="n")
+    assert build_role("r", spec).chat(view(x="1")) == ("Say y if it is open, else n.", "x: 1")
+    half = spec.model_copy(update={"instructions": "Say y if it is open, else nothing."})
+    assert "'n' if it is not" in build_role("r", half).chat(view())[1]
+
+
+def test_without_instructions_the_model_is_told_its_name_duty_and_kind_of_answer() -> None:
+    assert build_role("walker", RoleSpec(type="executor")).chat(view(x="1")) == (
+        "You are the walker. Carry out the plan. If an earlier action of yours was criticised, correct it.",
+        "x: 1\n\nAnswer with the action only.",
+    )
 
 
 def test_a_role_without_instructions_is_told_the_duty_of_its_type() -> None:
@@ -154,6 +181,8 @@ def test_with_ask_the_user_message_is_that_question_and_the_system_message_the_i
     assert role.prefill(ASKED) == "The milk costs"
     silent = build_role("seller", RoleSpec.model_validate(ASKS | {"instructions": ""}))
     assert silent.chat(ASKED)[0] == ""
+    formal = build_role("seller", RoleSpec.model_validate(ASKS | {"format": "One digit.", "choices": ["1", "2"]}))
+    assert formal.chat(ASKED)[1] == "Prices: milk 3, tea 4. What is the price of milk?\n\nOne digit."
 
 
 def test_without_prefill_an_answer_begins_with_nothing() -> None:

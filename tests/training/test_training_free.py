@@ -150,9 +150,10 @@ async def test_what_a_chat_prompt_says_in_general_is_not_quoted(relay: Scenario)
     outcome = await trainer_of(config, relay, guess, chats=True).run(Notes())
     planner, executor = (outcome.libraries[role] for role in ("planner", "executor"))
     assert planner.version > 1, "libraries were read when later ones were written"
-    form = r"Situation: goal: [A-D] Your answer: -> [a-d]"
+    rule = "Answer with exactly one of these and nothing else:"
+    form = rf"goal: [A-D] {rule} a b c d -> [a-d]"
     assert all(re.fullmatch(form, text) for text in planner.experiences)
-    form = r"Situation: table: \d{4} Messages from your team: planner \(plan\): [a-d] Your answer: -> \d"
+    form = rf"table: \d{{4}} planner says: [a-d] {rule} {' '.join('0123456789')} -> \d"
     assert all(re.fullmatch(form, text) for text in executor.experiences)
 
 

@@ -1,5 +1,6 @@
 """The smallest team task: a key is known to one, a table to the other."""
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -11,18 +12,22 @@ from mas.scenarios.relay import environment
 
 
 class RelayOptions(Options):
-    """`skill`: share of right answers of the novice that the tiny base learns from last."""
+    """`style`: keys and messages are letters, which the tiny base can learn, or colours, for models that chat. `skill`:
+    share of right answers of the novice that the tiny base learns from last.
+    """
 
+    style: environment.Style = "letters"
     skill: Annotated[float, Field(ge=0, le=0.9)] = 0.4
 
 
 def build(options: RelayOptions) -> FolderScenario:
     """The scenario with these options."""
+    folder = Path(__file__).parent
     return FolderScenario(
         name="relay",
-        folder=Path(__file__).parent,
-        options_key=options.model_dump_json(),
-        make_environment=environment.RelayEnvironment,
+        folder=folder / "words" if options.style == "words" else folder,
+        options_key=options.model_dump_json(exclude={"style"}),
+        make_environment=partial(environment.RelayEnvironment, options.style),
         content=environment.content,
         demonstrate=environment.demonstrations,
         skill=options.skill,

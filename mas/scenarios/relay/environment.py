@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from random import Random
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import msgspec
 
@@ -12,6 +12,9 @@ from mas.scenarios.world import RecordEnvironment
 
 KEYS = "ABCD"
 SIGNALS = "abcd"
+COLOURS = ("red", "blue", "green", "white")
+"""What the keys are called in words."""
+Style = Literal["letters", "words"]
 
 
 class RelayState(msgspec.Struct, frozen=True):
@@ -38,7 +41,8 @@ class RelayEnvironment(RecordEnvironment[RelayState]):
 
     state_type: ClassVar[type[msgspec.Struct]] = RelayState
 
-    def __init__(self) -> None:
+    def __init__(self, style: Style = "letters") -> None:
+        self._style = style
         super().__init__(
             EnvironmentSpec(
                 name="relay", seats=("team",), views=("planner", "executor", "solo"), max_turns=1, terms=("right",)
@@ -50,6 +54,9 @@ class RelayEnvironment(RecordEnvironment[RelayState]):
 
     def fields(self, state: RelayState, view: str) -> Mapping[str, str]:
         goal, table = {"goal": KEYS[state.goal]}, {"table": state.table}
+        if self._style == "words":
+            row = ", ".join(f"{name} {digit}" for name, digit in zip(COLOURS, state.table, strict=True))
+            goal, table = {"goal": COLOURS[state.goal]}, {"table": row}
         return {"planner": goal, "executor": table, "solo": goal | table}[view]
 
     def legal(self, seat: str) -> tuple[str, ...] | None:

@@ -27,7 +27,7 @@ class Critic(PromptedRole):
 
     def rule(self) -> str:
         """Letters where they are the choices, else the JSON object."""
-        if self.choices:
+        if self.choices or self.spec.format:
             return super().rule()
         return (
             "Answer with one JSON object and nothing else: "
