@@ -34,7 +34,7 @@ def demo(
 ) -> None:
     """Train a customer and a seller of SmolLM2-135M in minutes on two cores; show what they say before and after.
 
-    The same command again goes on where it was interrupted.
+    Run the same command again to resume an interrupted training.
     """
     out = out or Path("runs/demo-tiny" if tiny else "runs/demo")
     if tiny:

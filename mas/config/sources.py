@@ -46,7 +46,7 @@ class RunSource:
 
 
 def chat_options(source: str) -> ServerOptions:
-    """The server of a source. Asks nobody.
+    """The server of a source, read from its text; no request is sent.
 
     Raises:
         ConfigError: it reads otherwise.

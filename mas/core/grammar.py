@@ -31,7 +31,7 @@ def invalid_reason(grammar: Grammar) -> str:
 
 
 def first_cause(text: str) -> str:
-    """The line of llguidance's error that says what is wrong; empty: there is none."""
+    """The line of llguidance's error message that names the cause; empty if the message is empty."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     causes = [line.removeprefix("error: ") for line in lines if line.startswith("error: ")]
     return (causes or lines or [""])[0]
