@@ -6,10 +6,11 @@ VENV := .venv
 TEST := .venv-test
 BENCH := .venv-bench
 
-# Files of tests go to two processes, each file as a whole: what it makes for all its tests is made once. The processes
-# that tests start find compiled modules, whatever the environment says.
+# Files of tests go to three processes, each file as a whole: what it makes for all its tests is made once. Two cores have
+# work then while a test waits for a broker or a server. The processes that tests start find compiled modules, whatever
+# the environment says.
 PYTEST := PYTHONDONTWRITEBYTECODE= $(TEST)/bin/pytest -q
-SIDE_BY_SIDE := -n 2 --dist loadfile --no-loadscope-reorder
+SIDE_BY_SIDE := -n 3 --dist loadfile --no-loadscope-reorder
 
 .PHONY: help install install-dev mosquitto demo demo-tiny demo-league study test test-all games lint chaos mutants bench clean
 

@@ -9,6 +9,8 @@ Leaves out on purpose: sweeps, deletions and Hydra's own settings. A scenario's 
 """
 
 from collections.abc import Collection, Iterable, Sequence
+from copy import deepcopy
+from functools import cache
 from importlib import resources
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -201,7 +203,8 @@ def _choices(parsed: Sequence[Override]) -> dict[str, str]:
         if group not in GROUPS:
             continue
         value, possible = str(override.value()), presets(group)
-        offered = {point.name for point in entry_points(group="mas.scenarios")} if group == "scenario" else set()
+        is_other = group == "scenario" and value not in possible
+        offered = {point.name for point in entry_points(group="mas.scenarios")} if is_other else set()
         if group == "scenario" and ":" in value and value not in offered:
             raise ConfigError(bridged_id(value))
         if value not in possible and value not in offered:
@@ -236,22 +239,29 @@ def _composed(choices: dict[str, str], name: str | None) -> DictConfig:
         groups["scenario"] = scenario
     known = scenario is None or scenario in presets("scenario")
     lines = [f"{group}={preset}" for group, preset in groups.items() if known or group != "scenario"]
-    before = GlobalHydra.get_state()
-    GlobalHydra.instance().clear()
-    try:
-        with initialize_config_module(_PRESETS, version_base="1.3"):
-            composed = compose("config", lines if known else [*lines, "~scenario"])
-    except (HydraException, OmegaConfBaseException) as error:
-        raise ConfigError(f"the presets {groups} cannot be merged: {error}") from error
-    finally:
-        GlobalHydra.set_state(before)
-    OmegaConf.set_struct(composed, False)
+    composed = deepcopy(_merged_presets(_PRESETS, *lines, *(() if known else ("~scenario",))))
     if not known:
         OmegaConf.update(composed, "scenario.name", scenario, force_add=True)
     recipe = RECIPES.get(choices.get("algorithm", ""))
     if recipe is not None and recipe.scenario == scenario:
         for key, value in recipe.options.items():
             OmegaConf.update(composed, f"scenario.options.{key}", value, force_add=True)
+    return composed
+
+
+@cache
+def _merged_presets(package: str, *lines: str) -> DictConfig:
+    """What a package's files say under Hydra's overrides such as `scenario=relay`: kept, so copy before a change."""
+    before = GlobalHydra.get_state()
+    GlobalHydra.instance().clear()
+    try:
+        with initialize_config_module(package, version_base="1.3"):
+            composed = compose("config", list(lines))
+    except (HydraException, OmegaConfBaseException) as error:
+        raise ConfigError(f"the presets {', '.join(lines)} cannot be merged: {error}") from error
+    finally:
+        GlobalHydra.set_state(before)
+    OmegaConf.set_struct(composed, False)
     return composed
 
 

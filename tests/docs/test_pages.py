@@ -201,6 +201,7 @@ async def ask_as_shown(examples: list[str], curls: list[str], address: str) -> N
 SMALLER = """"model": {"tiny": {"steps": 5, "habit_steps": 5, "hidden": 32}}, "train": {"steps": 1, "eval_tasks": 2}"""
 
 
+@pytest.mark.nightly
 def test_the_example_scenario_passes_its_contract_and_trains(tmp_path: Path) -> None:
     for block in (*blocks("docs/scenarios.md", "python"), *blocks("docs/scenarios.md", "yaml")):
         assert block.file is not None

@@ -247,7 +247,7 @@ def test_a_league_may_be_opened_by_many_at_once(tmp_path: Path) -> None:
 
 
 KILLED = """
-import asyncio, sys
+import asyncio, sys, time
 from mas.league.scripted import AtRandom
 from mas.league.store import Store
 from mas.league.tournament import Terms, run_tournament
@@ -255,14 +255,15 @@ from mas.scenarios.bridges import open_bridge
 names = {name: "random" for name in "abcde"}
 terms = Terms(game="open_spiel:tic_tac_toe", players=names, games=100, seed=1)
 players = {name: AtRandom() for name in names}
-asyncio.run(run_tournament("cup", terms, Store.open(sys.argv[1]), lambda: open_bridge(terms.game), players))
+store, slowly = Store.open(sys.argv[1]), lambda done, of: time.sleep(0.005)
+asyncio.run(run_tournament("cup", terms, store, lambda: open_bridge(terms.game), players, progress=slowly))
 """
 
 
 def test_a_thousand_games_survive_being_killed(tmp_path: Path) -> None:
     """SIGKILL in the middle, twice; then the same table as of a tournament that nobody disturbed."""
     place = tmp_path / "league.db"
-    for wanted in (100, 500):
+    for wanted in (100, 400):
         process = subprocess.Popen([sys.executable, "-c", KILLED, str(place)])
         deadline = time.monotonic() + 120
         while _kept(place) < wanted and process.poll() is None:

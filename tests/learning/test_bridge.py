@@ -42,7 +42,7 @@ class Payoffs:
         ("open_spiel:tiny_hanabi", ("algorithm=parallel_grpo",), 0.5),
     ],
 )
-@pytest.mark.nightly
+@pytest.mark.nightly(shard=False)
 @pytest.mark.parametrize("seed", range(3))
 async def test_a_bridged_id_is_learned(
     base_for: BaseFor, name: str, words: tuple[str, ...], gain: float, seed: int

@@ -61,6 +61,7 @@ async def test_a_team_learns_a_code_of_its_own(base: BaseModel, seed: int) -> No
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("frozen", ["planner"])
 async def test_an_executor_cannot_learn_what_nobody_tells_it(base: BaseModel, frozen: str) -> None:
     scenario = build_scenario(Config().scenario.model_copy(update={"name": "relay"}))

@@ -82,6 +82,7 @@ def test_the_head_reads_last_positions_without_copying_its_weights_per_row(base:
     assert hidden.is_contiguous() or base.options.dtype == "float32"
 
 
+@pytest.mark.nightly
 def test_packing_is_as_exact_as_the_type_and_a_leak_is_noticed(
     base: BaseModel, learner: Learner, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,8 +13,8 @@ from mas.training.watch import Silent
 pytest.importorskip("pyspiel")
 
 
-@pytest.mark.parametrize(
-    ("name", "words"),
+@pytest.mark.matrix(
+    "name,words",
     [
         ("open_spiel:tic_tac_toe", ("algorithm=spiral", "algorithm.policy=per_role")),
         ("open_spiel:matrix_coordination", ("algorithm=parallel_grpo",)),
@@ -22,6 +22,11 @@ pytest.importorskip("pyspiel")
         ("pettingzoo:classic/leduc_holdem_v4", ("algorithm=spiral", "algorithm.policy=per_role")),
         ("jaxmarl:switch_riddle", ("algorithm=parallel_grpo",)),
     ],
+    default=[
+        ("open_spiel:tic_tac_toe", ("algorithm=spiral", "algorithm.policy=per_role")),
+        ("jaxmarl:switch_riddle", ("algorithm=parallel_grpo",)),
+    ],
+    ids=lambda case: case[0],
 )
 async def test_a_bridged_id_is_trained_by_name(base_for: BaseFor, name: str, words: tuple[str, ...]) -> None:
     if (package := name.partition(":")[0]) != "open_spiel" and find_spec(package) is None:
