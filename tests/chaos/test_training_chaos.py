@@ -17,7 +17,9 @@ import pytest
 import torch
 
 from mas.cli import main
+from mas.observe.atomic import delete_directory
 from mas.observe.metrics import read_metrics
+from mas.training import checkpoint
 
 pytestmark = pytest.mark.slow
 KEPT = 2
@@ -40,14 +42,22 @@ RUNS = {
 adapters that changed places, how games against others went."""
 ANY_TIME = ("checkpoint", "step", "deleting", "line", "start")
 """Where a run is killed: at three of these, each of them in three runs, and in its export at the end."""
-WITHIN_S = {"start": 0.3, "step": 0.2, "line": 0.0005, "checkpoint": 0.02, "deleting": 0.001, "export": 0.003}
+PAUSE_S = 0.02
+"""How long each run waits before it deletes a checkpoint, so that the test sees one more than it keeps."""
+WITHIN_S = {"start": 0.3, "step": 0.2, "line": 0.0005, "checkpoint": 0.02, "deleting": 2 * PAUSE_S, "export": 0.003}
 """What a kill waits for, and the most seconds that it comes after it: the life has the directory; it has written lines
 of metrics, or one just now; it writes a checkpoint; there is one more than it keeps; it exports."""
+
+
+def slowly_deleted(folder: Path) -> None:
+    time.sleep(PAUSE_S)
+    delete_directory(folder)
 
 
 def train(words: tuple[str, ...], log: Path) -> None:
     """`mas train WORDS`."""
     torch.set_num_threads(1)
+    setattr(checkpoint, "delete_directory", slowly_deleted)  # noqa: B010 - in this process alone
     sys.argv = ["mas", "train", *words]
     with log.open("w") as output, redirect_stdout(output), redirect_stderr(output):
         main()

@@ -104,7 +104,9 @@ async def test_after_a_kill_what_was_under_way_is_joined_and_nobody_is_asked_twi
             await asyncio.wait_for(held.is_stuck.wait(), 60)
             first.kill()
             lines = await said(first)
-            assert lines == LINES[: len(lines)]
+            # b and c are asked side by side, and d after both.
+            assert len(lines) == len(set(lines))
+            assert {*LINES[:5]} <= {*lines} <= {*LINES[:5], "1 c"}
             if is_answered_meanwhile:
                 held.may_go_on.set()
             second = await life(broker, tmp_path / "bus.sqlite")
