@@ -25,20 +25,20 @@ Seed = Annotated[int, typer.Option(help="of weights, prompts and draws")]
 @bench.command()
 def serving(
     json: JsonFile = None,
-    size: Annotated[list[str] | None, typer.Option(help="of the model: 1M, 10M; may be repeated")] = None,
+    size: Annotated[list[str] | None, typer.Option(help="of the model: 1M, 10M, smollm2; may be repeated")] = None,
     repeats: Repeats = 5,
-    requests: Annotated[int, typer.Option(min=4, help="completions of one round")] = 64,
+    requests: Annotated[int, typer.Option(min=4, help="completions of one round; smollm2 has its own")] = 64,
     seed: Seed = 0,
     without: Annotated[list[str] | None, typer.Option(metavar="NAME", help="leave out: generate, peft, vllm")] = None,
     threads: Threads = 2,
 ) -> None:
     """Tokens per second of the engines, with and without adapters, against transformers, PEFT and vLLM."""
     from mas.bench.result import check_writable, write_result
-    from mas.bench.serving.options import REFERENCE, ServingBench
+    from mas.bench.serving.options import PRETRAINED, REFERENCE, SIZES, ServingBench
     from mas.bench.table import print_result
 
     options = ServingBench(
-        sizes=tuple(size or ("1M", "10M")),
+        sizes=tuple(size or (*SIZES, *PRETRAINED)),
         repeats=repeats,
         requests=requests,
         seed=seed,

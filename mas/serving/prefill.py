@@ -3,13 +3,14 @@
 Prompts of one adapter version that begin alike share a tree, so that the frame of a role is computed once for all its
 requests, where that saves enough; else they are padded to one length.
 
-Shape legend: U distinct prompts, P padded length, M tokens of the trees, H key-value heads, D head size, V vocabulary.
+Shape legend: U distinct prompts, P padded length, M tokens of the trees, H key-value heads, D head or hidden size,
+V vocabulary.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Any
+from typing import Any, cast
 from weakref import WeakKeyDictionary
 
 import torch
@@ -45,14 +46,17 @@ Prefilled = tuple[list[tuple[Tensor, Tensor]], Tensor]
 
 def prefill(base: BaseModel, prompts: Sequence[Prompt]) -> Prefilled:
     """Read distinct prompts, those of one adapter version side by side."""
-    lengths = [len(prompt.ids) for prompt in prompts]
-    padded = len(prompts) * max(lengths)
+    forest = forest_of(base, prompts)
+    return _padded(base, prompts) if forest is None else _shared(base, prompts, forest)
+
+
+def forest_of(base: BaseModel, prompts: Sequence[Prompt]) -> "Forest | None":
+    """The prompts as trees; None: that saves too little, or the model cannot read them so."""
+    padded = len(prompts) * max(len(prompt.ids) for prompt in prompts)
     if len(prompts) == 1 or padded * _weights(base.model) < _WORTH or not _shares(base):
-        return _padded(base, prompts)
-    forest = _Forest.of(prompts)
-    if (padded - len(forest.ids)) * _weights(base.model) < _WORTH:
-        return _padded(base, prompts)
-    return _shared(base, prompts, forest)
+        return None
+    forest = Forest.of(prompts)
+    return forest if (padded - len(forest.ids)) * _weights(base.model) >= _WORTH else None
 
 
 def _padded(base: BaseModel, prompts: Sequence[Prompt]) -> Prefilled:
@@ -71,7 +75,7 @@ def _padded(base: BaseModel, prompts: Sequence[Prompt]) -> Prefilled:
 
 
 @dataclass(frozen=True, slots=True)
-class _Forest:
+class Forest:
     """One tree per adapter version, one behind the other. `paths`: of each prompt, in the order of the prompts."""
 
     ids: list[int]
@@ -81,7 +85,7 @@ class _Forest:
     speakers: list[tuple[AdapterWeights | None, int]]
 
     @classmethod
-    def of(cls, prompts: Sequence[Prompt]) -> "_Forest":
+    def of(cls, prompts: Sequence[Prompt]) -> "Forest":
         found = cls([], [], [], [()] * len(prompts), [])
         for _, own in groupby(range(len(prompts)), key=lambda n: id(prompts[n].weights)):
             order, start = sorted(own, key=lambda n: prompts[n].ids), len(found.ids)
@@ -95,23 +99,35 @@ class _Forest:
         return found
 
 
-def _shared(base: BaseModel, prompts: Sequence[Prompt], forest: _Forest) -> Prefilled:
-    device, cache = base.bank.device, DynamicCache()
-    model: Any = base.model
+def read(base: BaseModel, forest: Forest, cache: DynamicCache | None = None) -> Tensor:
+    """The model's last hidden state at all tokens, [M, D]. Without gradients.
+
+    Args:
+        cache: takes keys and values of all tokens, [1, H, M, D] in each layer.
+    """
+    device, model = base.bank.device, cast(Any, base.model)
     with base.bank.training(segments_of(forest.speakers)):
         output = model.base_model(
             input_ids=torch.tensor([forest.ids], device=device),
             position_ids=torch.tensor([forest.positions], device=device),
             attention_mask=torch.ones(1, 1, 1, 1, dtype=torch.bool, device=device),
             past_key_values=cache,
-            use_cache=True,
+            use_cache=cache is not None,
             packing=Layout(forest.positions, forest.ends, device),
         )
+    hidden_MD: Tensor = output.last_hidden_state[0]
+    return hidden_MD
+
+
+def _shared(base: BaseModel, prompts: Sequence[Prompt], forest: Forest) -> Prefilled:
+    cache = DynamicCache()
+    hidden_MD = read(base, forest, cache)
     longest = max(len(prompt.ids) for prompt in prompts)
-    places_UP = torch.tensor([[0] * (longest - len(path)) + list(path) for path in forest.paths], device=device)
+    places_UP = torch.tensor([[0] * (longest - len(path)) + list(path) for path in forest.paths])
+    places_UP = places_UP.to(base.bank.device)
     layers: Any = cache.layers
     kept = [tuple(x[0, :, places_UP].transpose(0, 1) for x in (layer.keys, layer.values)) for layer in layers]
-    hidden_UD = output.last_hidden_state[0].index_select(0, places_UP[:, -1])
+    hidden_UD = hidden_MD.index_select(0, places_UP[:, -1])
     return [(keys, values) for keys, values in kept], Head.of(base.model).logits(hidden_UD)
 
 
@@ -132,7 +148,7 @@ def _shares(base: BaseModel) -> bool:
         beginning = tuple(7 * place % base.limits.vocabulary for place in range(1, 12))
         prompts = [Prompt((*beginning, 1, 2, 3), None), Prompt((*beginning, 3), None), Prompt((2, 1), None)]
         try:
-            gap = _gap(_padded(base, prompts), _shared(base, prompts, _Forest.of(prompts)))
+            gap = _gap(_padded(base, prompts), _shared(base, prompts, Forest.of(prompts)))
         except (
             ModelError,
             TypeError,

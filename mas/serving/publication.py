@@ -88,25 +88,19 @@ class Probe:
 class Publication:
     """What publishing found: mean nats a token, None without probes (or without a version before).
 
-    `gap`: engine against trainer, `allowed` how large it may be; `from_base`, `from_previous`: how far the new version
-    is from these.
+    `gap`: engine against trainer, `allowed` how large it may be; `from_previous`: how far the new version is from the
+    one before; `seconds`: of all that was published at once.
     """
 
     ref: AdapterRef
     gap: float | None
-    from_base: float | None
     from_previous: float | None
     seconds: float
     allowed: float | None = None
 
     def metrics(self) -> dict[str, float]:
         """What the canary measured, by name."""
-        found = {
-            "gap": self.gap,
-            "allowed": self.allowed,
-            "from_base": self.from_base,
-            "from_previous": self.from_previous,
-        }
+        found = {"gap": self.gap, "allowed": self.allowed, "from_previous": self.from_previous}
         return {name: value for name, value in found.items() if value is not None}
 
 
@@ -116,8 +110,8 @@ async def canary(
     before: AdapterVersion | None,
     probes: Sequence[Probe],
     allowed: float | None = None,
-) -> tuple[float | None, float | None, float | None]:
-    """Gap to the trainer, distance from the base and from the version before; None for all without probes.
+) -> tuple[float | None, float | None]:
+    """Gap to the trainer, and distance from the version before; None for both without probes.
 
     Args:
         allowed: the largest gap, mean nats a token; None: the least tolerance of the engine's type.
@@ -127,14 +121,13 @@ async def canary(
             not, and rounding cannot explain it.
     """
     if not probes:
-        return None, None, None
+        return None, None
     tolerance = TOLERANCE[host.dtype] if allowed is None else allowed
     wanted = [value for probe in probes for value in probe.logprobs]
-    versions = (made, None) if before is None else (made, None, before)
+    versions = (made,) if before is None else (made, before)
     # asked for at once, so that an engine can score them in one pass
-    scored, base, *previous = await together((_scores(host, one, probes) for one in versions), "canary")
+    scored, *previous = await together((_scores(host, one, probes) for one in versions), "canary")
     gap = _distance(scored, wanted)
-    from_base = _distance(scored, base)
     from_previous = _distance(scored, previous[0]) if previous else None
     is_stale = from_previous is not None and gap > max(10 * from_previous, _ROUNDING.get(host.dtype, tolerance))
     if is_stale or not gap <= tolerance:
@@ -143,7 +136,7 @@ async def canary(
             f"adapter {made.ref} is not served as it was trained: the engine's log-probabilities differ from the "
             f"trainer's by {gap:.2g} nats a token, at most {tolerance:.2g} is allowed{why}"
         )
-    return gap, from_base, from_previous
+    return gap, from_previous
 
 
 async def _scores(host: AdapterHost, version: AdapterVersion | None, probes: Sequence[Probe]) -> list[float]:

@@ -78,6 +78,11 @@ def is_cached() -> bool:
     return _is_made(_target())
 
 
+def why_not_cached() -> str:
+    """Why it cannot be used without a download; empty: it is there."""
+    return "" if is_cached() else f"the model is not in the cache; `mas base {SMOLLM2}` puts it there"
+
+
 def missing_packages() -> list[str]:
     """What is not installed of the packages that make the directory."""
     return [name for name in ("gguf", "accelerate") if find_spec(name) is None]

@@ -21,6 +21,7 @@ from typing import Protocol
 from mas.core.engine import AdapterRef, Engine
 from mas.core.errors import EngineError, UnknownAdapter
 from mas.core.naming import did_you_mean
+from mas.core.together import together
 from mas.observe.atomic import write_directory_atomic
 from mas.serving.lora import AdapterBank
 from mas.serving.peft_files import exported_files, from_directory, to_files
@@ -57,6 +58,16 @@ class _Name:
     current: int = -1
     latest: int = -1
     is_frozen: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """What one name is to serve. `probes`: what the canary compares. `version`: a later one than the next, as when a
+    run resumes; None: the next."""
+
+    weights: AdapterWeights
+    probes: Sequence[Probe] = ()
+    version: int | None = None
 
 
 class AdapterStore:
@@ -101,27 +112,43 @@ class AdapterStore:
         probes: Sequence[Probe] = (),
         allowed: float | None = None,
     ) -> Publication:
-        """Serve a copy of the weights as the name's next version (or the given later one, when resuming).
+        """As `publish_all`, for one adapter."""
+        return (await self.publish_all({name: Update(weights, probes, version)}, allowed=allowed))[name]
+
+    async def publish_all(
+        self, updates: Mapping[str, Update], *, allowed: float | None = None
+    ) -> Mapping[str, Publication]:
+        """Serve copies of adapters' weights as their names' next versions: all of them, or none.
 
         Args:
-            probes: what the canary compares, `allowed` the largest gap, in mean nats a token (see `canary`).
+            allowed: the largest gap that the canary lets pass, in mean nats a token (see `canary`).
 
         Raises:
-            EngineError: the name is frozen, the version is not later than the latest, or loading failed.
-            NotServed: the canary found that the engine computes something else. The old version keeps serving.
+            EngineError: a name is frozen, a version is not later than the latest, or loading failed.
+            NotServed: the canary found that the engine computes something else. The old versions keep serving.
         """
         async with self._changing:
-            return await self._publish(name, weights, version, probes, allowed)
+            return await self._publish(updates, allowed)
 
-    async def _publish(
-        self,
-        name: str,
-        weights: AdapterWeights,
-        version: int | None,
-        probes: Sequence[Probe],
-        allowed: float | None = None,
-    ) -> Publication:
+    async def _publish(self, updates: Mapping[str, Update], allowed: float | None = None) -> dict[str, Publication]:
         began = time.perf_counter()
+        refs = {name: self._next(name, update.version) for name, update in updates.items()}
+        async with self._made((ref, updates[name].weights) for name, ref in refs.items()) as entries:
+            checks = [
+                canary(self._host, entry.version, self._served(name), update.probes, allowed)
+                for entry, (name, update) in zip(entries, updates.items(), strict=True)
+            ]
+            found = await together(checks, "canary-adapter")  # asked for at once: one pass can score them all
+        for name, entry in zip(updates, entries, strict=True):
+            await self._serve(self._names.setdefault(name, _Name()), entry)
+        took = time.perf_counter() - began
+        return {
+            name: Publication(ref, *gaps, seconds=took, allowed=allowed)
+            for (name, ref), gaps in zip(refs.items(), found, strict=True)
+        }
+
+    def _next(self, name: str, version: int | None) -> AdapterRef:
+        """The next version of a name, or the given one."""
         if not _NAME.fullmatch(name):
             raise EngineError(f"{name!r} is no name for an adapter: use letters, digits, '_', '-' and '.'")
         held = self._names.get(name, _Name())
@@ -130,13 +157,12 @@ class AdapterStore:
         ref = AdapterRef(name, held.latest + 1 if version is None else version)
         if ref.version <= held.latest:
             raise EngineError(f"version {ref.version} of adapter {name!r} is not later than {held.latest}, the latest")
-        before = held.kept.get(held.current)
-        async with self._made([(ref, weights)]) as (entry,):
-            previous = before.version if before is not None else None
-            found = await canary(self._host, entry.version, previous, probes, allowed)
-        self._names[name] = held
-        await self._serve(held, entry)
-        return Publication(ref, *found, seconds=time.perf_counter() - began, allowed=allowed)
+        return ref
+
+    def _served(self, name: str) -> AdapterVersion | None:
+        """The version that a name points to; None: there is none yet."""
+        held = self._names.get(name)
+        return None if held is None else held.kept[held.current].version
 
     @asynccontextmanager
     async def _made(self, wanted: Iterable[tuple[AdapterRef, AdapterWeights]]) -> AsyncIterator[list[_Entry]]:
@@ -205,7 +231,7 @@ class AdapterStore:
         async with self._changing:
             if name in self._names:
                 raise EngineError(f"adapter {name!r} exists already; fork to a name that is free")
-            return (await self._publish(name, self.weights(source), None, ())).ref
+            return (await self._publish({name: Update(self.weights(source))}))[name].ref
 
     async def swap(self, first: str, second: str) -> None:
         """Exchange what two names speak with, each as a new version. Nothing changes if either cannot be loaded."""

@@ -17,10 +17,11 @@ from mas.core.engine import AdapterRef, Generation, Request
 from mas.core.errors import EngineError
 from mas.serving.decode import Batch, Job
 from mas.serving.decode_check import check_decoding
-from mas.serving.forward import Row, completion_logprobs
+from mas.serving.forward import Row
 from mas.serving.grammar import Grammars
 from mas.serving.model import BaseModel
 from mas.serving.publication import AdapterVersion, check_version
+from mas.serving.score import score_rows
 from mas.serving.store import AdapterStore
 
 SETTLE_ROUNDS = 64
@@ -139,9 +140,7 @@ class TransformersEngine:
                 break
             found: list[tuple[float, ...]] | Exception
             try:
-                found = await asyncio.get_running_loop().run_in_executor(
-                    self._worker, completion_logprobs, self.base.model, self.base.bank, rows
-                )
+                found = await asyncio.get_running_loop().run_in_executor(self._worker, score_rows, self.base, rows)
             except Exception as error:  # noqa: BLE001 - the boundary: it is the error of those who wait for these rows
                 found = error
             for number, scored in enumerate(taken):

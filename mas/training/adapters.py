@@ -16,6 +16,7 @@ from mas.config.warm_start import WarmStartOptions
 from mas.core.records import Episode, Turn
 from mas.core.team import TeamSpec
 from mas.serving.model import BaseModel
+from mas.serving.store import Update
 from mas.serving.weights import AdapterWeights
 from mas.training.batch import TrainRow, train_rows
 from mas.training.canary import check_held, check_sampled, probes_of
@@ -130,13 +131,11 @@ class TrainableAdapters:
             check_sampled(improved.learned, self.learner.tolerance)
 
     async def publish(self, players: Players, improved: Improved) -> Mapping[str, Any]:
-        """Serve what was learned, each adapter behind the canary, which tells what it found."""
+        """Serve what was learned, all of it or nothing, behind the canary, which tells what it found."""
         store = _crew(players).engine.store
-        published = {}
-        for name in improved.learned:
-            probes = probes_of(self.learner, improved.rows, name) if self._has_canary else ()
-            weights, allowed = self.learner.adapters[name], self.learner.tolerance
-            published[name] = await store.publish(name, weights, probes=probes, allowed=allowed)
+        probes = probes_of(self.learner, improved.rows, improved.learned) if self._has_canary else {}
+        updates = {name: Update(self.learner.adapters[name], probes.get(name, ())) for name in improved.learned}
+        published = await store.publish_all(updates, allowed=self.learner.tolerance)
         for name in self._copied:
             await store.publish(name, self.learner.adapters[name])
         check_held(store, self.learner, [*improved.learned, *self._copied])

@@ -7,19 +7,22 @@ the learner says what it should find.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import islice
 
 import torch
 
 from mas.core.errors import TrainingError
-from mas.serving.forward import Row, completion_logprobs
+from mas.serving.forward import Row
 from mas.serving.publication import Probe
+from mas.serving.score import score_rows
 from mas.serving.store import AdapterStore
 from mas.training.batch import TrainRow
 from mas.training.learner import Learner
 
 _PROMPT_TOKENS = 16
 """Of a probe's prompt, its last ones, in float32. What rounding may do in bfloat16 was measured on whole texts."""
+
+_Text = tuple[tuple[int, ...], tuple[int, ...]]
+"""A prompt and a completion."""
 
 
 def check_sampled(learned: Mapping[str, Mapping[str, float]], allowed: float) -> None:
@@ -51,20 +54,31 @@ def check_held(store: AdapterStore, learner: Learner, names: Iterable[str]) -> N
             raise TrainingError(f"adapter {ref} holds other weights than the learner; its update was not delivered")
 
 
-def probes_of(learner: Learner, rows: Sequence[TrainRow], name: str, count: int = 2) -> tuple[Probe, ...]:
-    """The first `count` completions of an adapter with the log-probabilities that its weights give them now, in
-    float32 behind the last tokens of their prompts.
+def probes_of(
+    learner: Learner, rows: Sequence[TrainRow], names: Iterable[str], count: int = 2
+) -> dict[str, tuple[Probe, ...]]:
+    """Up to `count` different completions of each adapter with the log-probabilities that its weights give them now, in
+    float32 behind the last tokens of their prompts; all in one pass.
 
-    A short text tells two sets of weights apart, and a long one costs more. None fills the context, since an engine may
+    The first, and others to the same prompt if there are any: what they begin with in common is then computed once. A
+    short text tells two sets of weights apart, and a long one costs more. None fills the context, since an engine may
     have to draw one token behind what it scores.
     """
+    texts = [(name, text) for name in names for text in _texts(learner, rows, name)[:count]]
+    if not texts:
+        return {}
+    scores = score_rows(learner.base, [Row(*text, learner.adapters[name]) for name, text in texts])
+    probes: dict[str, tuple[Probe, ...]] = {}
+    for (name, text), found in zip(texts, scores, strict=True):
+        probes[name] = (*probes.get(name, ()), Probe(*text, found))
+    return probes
+
+
+def _texts(learner: Learner, rows: Sequence[TrainRow], name: str) -> list[_Text]:
+    """What an adapter may be probed with, the best first."""
     room = learner.base.limits.context
-    own = (row.turn for row in rows if row.adapter == name)
     most = _PROMPT_TOKENS if learner.base.model.dtype == torch.float32 else room
-    texts = ((turn.prompt_ids[-most:], turn.completion_ids) for turn in own)
-    taken = list(islice((text for text in texts if sum(map(len, text)) < room), count))
-    if not taken:
-        return ()
-    inputs = [Row(prompt, completion, learner.adapters[name]) for prompt, completion in taken]
-    scores = completion_logprobs(learner.base.model, learner.base.bank, inputs)
-    return tuple(Probe(*text, found) for text, found in zip(taken, scores, strict=True))
+    turns = [row.turn for row in rows if row.adapter == name]
+    texts = dict.fromkeys((turn.prompt_ids[-most:], turn.completion_ids) for turn in turns)
+    fitting = [text for text in texts if sum(map(len, text)) < room]
+    return sorted(fitting, key=lambda text: text[0] != fitting[0][0])

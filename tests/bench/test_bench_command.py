@@ -46,7 +46,7 @@ def test_options_arrive(asked: list[ServingBench], mas: Mas) -> None:
     mas("bench", "serving")
     words = ("--size", "10M", "--repeats", "2", "--requests", "8", "--without", "vllm", "--without", "generate")
     mas("bench", "serving", *words, "--threads", "1", "--seed", "3")
-    assert asked[0] == ServingBench(sizes=("1M", "10M"), repeats=5, requests=64, seed=0, threads=2)
+    assert asked[0] == ServingBench(sizes=("1M", "10M", "smollm2"), repeats=5, requests=64, seed=0, threads=2)
     assert asked[1] == ServingBench(
         sizes=("10M",), repeats=2, requests=8, seed=3, without=frozenset({"vllm", "generate"}), threads=1
     )
@@ -80,6 +80,25 @@ def test_without_peft_the_line_that_installs_it_is_named(
     assert ran.code == 2
     assert "pip install 'mas[bench]', or add --without peft" in ran.err
     assert mas("bench", "serving", "--without", "peft").code == 0
+
+
+def test_a_pretrained_model_that_is_not_there_is_not_measured_and_says_why(
+    mas: Mas, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("MAS_CACHE", str(tmp_path))
+    ran = mas("bench", "serving", "--size", "smollm2", "--json", str(tmp_path / "found.json"))
+    assert ran.code == 0
+    found = json.loads((tmp_path / "found.json").read_text())
+    sizes = [f"smollm2 {dtype}, {batch}" for dtype in ("float32", "bfloat16") for batch in ("static", "uneven")]
+    assert [(row["size"], row["name"]) for row in found["rows"]] == [
+        (size, name) for size in sizes for name in (GENERATE, OURS_BASE)
+    ]
+    why = "the model is not in the cache; `mas base smollm2` puts it there"
+    assert {row["note"] for row in found["rows"]} == {f"not measured: {why}"}
+    assert [(target["name"], target["value"], target["note"]) for target in found["targets"]] == [
+        (f"{size}: {OURS_BASE} / {GENERATE}", None, why) for size in sizes
+    ]
+    assert [target["goal"] for target in found["targets"]] == [0.9, 1.5, 0.9, 1.5]
 
 
 def test_impossible_numbers_are_usage_errors(mas: Mas) -> None:

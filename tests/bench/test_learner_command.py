@@ -10,7 +10,7 @@ import yaml
 from mini import MINI, mini
 
 from mas.bench.learner.names import OURS, PADDED, ROWS, TRL
-from mas.bench.learner.options import LearnerBench
+from mas.bench.learner.options import DEFAULT_WORKLOADS, LearnerBench
 from mas.bench.learner.workload import load_workload
 from mas.bench.machine import describe
 from mas.bench.plot import write_plot
@@ -79,7 +79,7 @@ def test_options_arrive(asked: list[LearnerBench], mas: Mas, tmp_path: Path) -> 
     words = ("--workload", "cpu_1m", "--workload", str(tmp_path / "own.yaml"), "--repeats", "2", "--threads", "1")
     mas("bench", "learner", *words, "--without", "trl", "--without", "floor", "--seed", "3")
     assert asked[0] == LearnerBench(
-        workloads=tuple(load_workload(name) for name in ("cpu_10m", "tokens", "adapters")), repeats=5, seed=0, threads=2
+        workloads=tuple(load_workload(name) for name in DEFAULT_WORKLOADS), repeats=5, seed=0, threads=2
     )
     assert asked[1] == LearnerBench(
         workloads=(load_workload("cpu_1m"), mini()),
@@ -127,6 +127,18 @@ def test_without_peft_the_line_that_installs_it_is_named_unless_only_sweeps_run(
     assert ran.code == 2
     assert "pip install 'mas[bench]'" in ran.err
     assert mas("bench", "learner", "--workload", "tokens").code == 0
+
+
+def test_a_pretrained_model_that_is_not_there_is_not_measured_and_says_why(
+    mas: Mas, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("MAS_CACHE", str(tmp_path))
+    files = ("--json", str(tmp_path / "found.json"), "--plot", str(tmp_path / "found.svg"))
+    assert mas("bench", "learner", "--workload", "smollm2", *files).code == 0
+    rows = json.loads((tmp_path / "found.json").read_text())["rows"]
+    assert [row["name"] for row in rows] == list(ROWS.values())
+    why = "not measured: the model is not in the cache; `mas base smollm2` puts it there"
+    assert {(row["median"], row["note"]) for row in rows} == {(None, why)}
 
 
 def test_impossible_numbers_are_usage_errors(mas: Mas) -> None:

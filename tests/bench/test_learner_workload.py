@@ -9,6 +9,7 @@ from mini import MINI, mini
 
 from mas.bench.learner.rows import Drawn, draw
 from mas.bench.learner.workload import load_workload, workload_names
+from mas.config.load import load_config
 from mas.core.errors import ConfigError
 
 
@@ -36,8 +37,16 @@ def test_a_workload_has_the_size_of_its_name(name: str, weights: int, lora: int)
 @pytest.mark.parametrize("name", workload_names())
 def test_every_workload_that_comes_with_mas_fits(name: str) -> None:
     workload = load_workload(name)
-    assert (workload.prompt_tokens, workload.completion_tokens) == ((128, 256), (16, 256))
+    if workload.model is None:
+        assert (workload.prompt_tokens, workload.completion_tokens) == ((128, 256), (16, 256))
     assert (workload.sweep is None) == (name not in ("tokens", "adapters"))
+
+
+def test_the_workload_of_the_pretrained_model_has_its_shape_and_trains_what_its_preset_trains() -> None:
+    workload, model = load_workload("smollm2"), load_config(["scenario=relay", "model=smollm2"]).model
+    assert (workload.model, workload.lora) == (model.path, model.lora)
+    # The model has 134,515,008 weights: two norms a layer and one at the end, of 576 each, beside those counted here.
+    assert workload.layer_weights + workload.head_weights + 61 * 576 == 134_515_008
 
 
 def test_a_file_of_ones_own_is_read(tmp_path: Path) -> None:

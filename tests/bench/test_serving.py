@@ -13,7 +13,7 @@ import torch
 from mas.bench.models import make_adapter
 from mas.bench.result import Result
 from mas.bench.serving import field, run
-from mas.bench.serving.competitors import GenerateCompetitor, peft_gap
+from mas.bench.serving.competitors import GenerateCompetitor, logprob_gap
 from mas.bench.serving.completions import Made
 from mas.bench.serving.field import open_field
 from mas.bench.serving.models import make_base
@@ -79,12 +79,12 @@ async def test_the_gap_notices_another_adapter_and_another_token(tmp_path: Path)
     async with open_field("1M", options, SMALL(requests=5), tmp_path) as held:
         await held.engines[OURS].run(1)
         made = held.engines[OURS].last()
-        assert peft_gap(held.peft, made) <= 1e-5
+        assert logprob_gap(held.peft, made, is_mixed=True) <= 1e-5
         exchanged = {"a": "b", "b": "c", "c": None, None: "a"}
         others = tuple(_with_adapter(request, exchanged[request.adapter]) for request in made.requests)
         for request in range(4):
             one = Made((others[request],), (made.generations[request],))
-            assert peft_gap(held.peft, one) > 1e-2
+            assert logprob_gap(held.peft, one, is_mixed=True) > 1e-2
     gc.collect()
 
 

@@ -33,7 +33,7 @@ def prompts_of(base: BaseModel) -> list[Prompt]:
 def assert_same(base: BaseModel, prompts: Sequence[Prompt]) -> None:
     with torch.inference_mode():
         (layers, logits_UV), (right, right_UV) = (
-            prefilling._shared(base, prompts, prefilling._Forest.of(prompts)),
+            prefilling._shared(base, prompts, prefilling.Forest.of(prompts)),
             prefilling._padded(base, prompts),
         )
     torch.testing.assert_close(logits_UV, right_UV, atol=1e-4, rtol=1e-4)

@@ -79,7 +79,7 @@ def test_the_head_reads_last_positions_without_copying_its_weights_per_row(base:
     watch.remove()
     (hidden,) = seen
     assert hidden.shape[:2] == (2, 1)
-    assert hidden.is_contiguous() or base.options.dtype == "float32"
+    assert hidden.is_contiguous()
 
 
 @pytest.mark.nightly
@@ -106,7 +106,7 @@ async def test_the_canary_passes_the_right_version_and_stops_another(base: BaseM
     engine = TransformersEngine(base)
     prompt = base.tokenizer.chat_messages([("user", "What is the capital of France?")])
     rows = [TrainRow(_turn(prompt, base.tokenizer.encode(said)), "a", 0.0, 0.0) for said in ("Paris.", "It is Rome.")]
-    probes = probes_of(learner, rows, "a")
+    probes = probes_of(learner, rows, ["a"])["a"]
     published = await engine.store.publish("a", learner.adapters["a"], probes=probes, allowed=learner.tolerance)
     assert published.gap is not None
     assert published.gap < learner.tolerance == published.allowed

@@ -16,7 +16,7 @@ from mas.serving.model import BaseModel
 from mas.serving.origin import Origin
 from mas.serving.peft_files import from_directory
 from mas.serving.publication import AdapterVersion, Probe
-from mas.serving.store import AdapterStore
+from mas.serving.store import AdapterStore, Update
 from mas.serving.transformers_engine import TransformersEngine
 from mas.serving.weights import AdapterWeights
 
@@ -151,7 +151,24 @@ async def test_an_update_that_was_not_delivered_is_caught_even_if_it_is_small(
     found = await store.publish("a", weights, probes=(probe_of(weights),))
     assert found.gap == pytest.approx(0, abs=1e-6)
     assert found.from_previous == pytest.approx(0.1, rel=0.01)
-    assert found.from_base == pytest.approx(abs(score_of(weights)))
+
+
+async def test_several_names_are_published_together_or_not_at_all(
+    base: BaseModel, store: AdapterStore, host: Host
+) -> None:
+    new = {name: adapter(base, number) for number, name in enumerate("ab", 1)}
+    await store.publish("a", adapter(base, 0))
+    wrong = {name: Update(weights, (probe_of(new["a"]),)) for name, weights in new.items()}
+    with pytest.raises(NotServed, match="adapter b@0 is not served"):
+        await store.publish_all(wrong)
+    assert store.current() == {"a": AdapterRef("a", 0)}
+    assert {version.ref for version in host.loaded.values()} == {AdapterRef("a", 0)}
+    right = {name: Update(weights, (probe_of(weights),)) for name, weights in new.items()}
+    found = await store.publish_all(right)
+    assert store.current() == {name: one.ref for name, one in found.items()}
+    assert {name: one.ref.version for name, one in found.items()} == {"a": 1, "b": 0}
+    assert [one.gap for one in found.values()] == pytest.approx([0, 0], abs=1e-6)
+    assert found["b"].from_previous is None
 
 
 async def test_roll_back_points_to_an_older_version_and_later_ones_still_count_up(

@@ -124,12 +124,13 @@ async def test_an_update_that_the_engine_does_not_load_is_noticed(
 async def test_an_update_delivered_to_the_wrong_adapter_is_noticed(
     base: BaseModel, scenario: Scenario, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    publish, other = AdapterStore.publish, {"planner": "executor", "executor": "planner"}
+    publish, other = AdapterStore.publish_all, {"planner": "executor", "executor": "planner"}
 
-    async def swapped(store: AdapterStore, name: str, weights: Any, **options: Any) -> Any:
-        return await publish(store, other[name], weights, **options)
+    async def swapped(store: AdapterStore, updates: Mapping[str, Any], **options: Any) -> Any:
+        found = await publish(store, {other[name]: update for name, update in updates.items()}, **options)
+        return {name: found[other[name]] for name in updates}
 
-    monkeypatch.setattr(AdapterStore, "publish", swapped)
+    monkeypatch.setattr(AdapterStore, "publish_all", swapped)
     with pytest.raises(TrainingError, match=r"not drawn from the policy in training|holds other weights"):
         await train(config_of(), scenario, base)
 

@@ -43,7 +43,8 @@ def open_field(workload: WorkloadOptions, options: LearnerBench, folder: Path) -
     trl = [name for name in options.rows if name in (TRL, TRL_CHECKPOINTED)]
     reason = why_no_trl() if trl else ""
     absent = dict.fromkeys(trl, reason) if reason else {}
-    made = [_competitor(name, workload, base, adapters, rows, paths) for name in options.rows if name not in absent]
+    asked = [name for name in options.rows if name not in absent]
+    made = [_competitor(name, workload, base, adapters, rows, paths, folder) for name in asked]
     weights = sum(tensor.numel() for tensor in next(iter(adapters.values())).parameters())
     return Field(base, made, absent, rows, weights)
 
@@ -71,6 +72,7 @@ def _competitor(
     adapters: Mapping[str, AdapterWeights],
     rows: Sequence[TrainRow],
     paths: Mapping[str, Path],
+    folder: Path,
 ) -> LearnerCompetitor:
     learner = learner_options(workload.micro_batch_tokens)
     if name == OURS:
@@ -82,6 +84,5 @@ def _competitor(
         return PeftLoop(name, model, rows, learner, Padded(workload.rows_per_forward, widths_of(rows)))
     if name == PACKED:
         return PeftLoop(name, model, rows, learner, Packed(workload.peft_packed_tokens))
-    directory = Path(base.name).parent / name
-    trainer = make_trainer(model, workload, directory, is_checkpointing=name == TRL_CHECKPOINTED)
+    trainer = make_trainer(model, workload, folder / name, is_checkpointing=name == TRL_CHECKPOINTED)
     return GrpoTrainer(name, trainer, rows, learner)

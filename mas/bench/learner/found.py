@@ -40,13 +40,17 @@ class Found:
 
     def rows(self) -> list[Row]:
         """Everybody who was asked for."""
-        size, reference = self.workload.name, self.timings[self.reference]
+        size = self.workload.name
         return [
             Row(name=title, size=size, parameters=self.parameters, note=self.absent[name])
             if name in self.absent
-            else Row.measured(title, size, self.parameters, self.timings[name], reference, dict(self.measures[name]))
+            else self._measured(name, title)
             for name, title in self.titles.items()
         ]
+
+    def _measured(self, name: str, title: str) -> Row:
+        size, own, reference = self.workload.name, self.timings[name], self.timings[self.reference]
+        return Row.measured(title, size, self.parameters, own, reference, dict(self.measures[name]))
 
     def targets(self) -> list[Target]:
         """Every goal of the workload; one is not measured where a row did not run or its measure cannot be taken."""

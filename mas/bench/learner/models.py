@@ -1,4 +1,4 @@
-"""The base of a workload: its shape with random weights, and one adapter a role."""
+"""The base of a workload: a pretrained model, or its shape with random weights."""
 
 from pathlib import Path
 
@@ -9,20 +9,35 @@ from transformers.utils.logging import disable_progress_bar
 from mas.bench.learner.workload import WorkloadOptions
 from mas.config.options import ModelOptions
 from mas.serving.model import BaseModel, load_base
+from mas.serving.smollm import why_not_cached
 from mas.serving.tiny import tiny_tokenizer
 
 
 def make_base(workload: WorkloadOptions, directory: Path, *, seed: int, threads: int) -> BaseModel:
-    """Write a model of the workload's shape to the directory and load it from there."""
+    """Load the workload's pretrained model; without one, write a model of its shape to the directory and load that."""
+    if workload.model is None:
+        _write_random(workload, directory, seed)
+    return load_base(
+        ModelOptions(
+            path=workload.model or str(directory),
+            lora=workload.lora,
+            dtype=workload.dtype,
+            device=workload.device,
+            threads=threads,
+        )
+    )
+
+
+def why_absent(workload: WorkloadOptions) -> str:
+    """Why the workload's model is not there; empty: it is, or is made on the spot."""
+    return "" if workload.model is None else why_not_cached()
+
+
+def _write_random(workload: WorkloadOptions, directory: Path, seed: int) -> None:
     disable_progress_bar()  # type: ignore[no-untyped-call]  # transformers annotates in part
     model = _random_model(workload, seed).to(getattr(torch, workload.dtype))
     model.save_pretrained(directory)
     tiny_tokenizer().save_pretrained(directory)
-    return load_base(
-        ModelOptions(
-            path=str(directory), lora=workload.lora, dtype=workload.dtype, device=workload.device, threads=threads
-        )
-    )
 
 
 def _random_model(workload: WorkloadOptions, seed: int) -> Qwen3ForCausalLM:

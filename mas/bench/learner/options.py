@@ -9,8 +9,8 @@ from mas.bench.learner.workload import WorkloadOptions
 from mas.core.errors import ConfigError
 from mas.core.naming import did_you_mean
 
-DEFAULT_WORKLOADS = ("cpu_10m", "tokens", "adapters")
-"""Those that carry targets and need no GPU."""
+DEFAULT_WORKLOADS = ("cpu_10m", "tokens", "adapters", "smollm2")
+"""Those that carry targets and need no GPU, and a pretrained model."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

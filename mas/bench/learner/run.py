@@ -12,7 +12,7 @@ from mas.bench.learner.competitors import LearnerCompetitor
 from mas.bench.learner.field import make_adapters, open_field, our_learner
 from mas.bench.learner.found import MFU, PEAK, Found
 from mas.bench.learner.memory import peak_mib, why_unmeasured
-from mas.bench.learner.models import make_base
+from mas.bench.learner.models import make_base, why_absent
 from mas.bench.learner.names import PADDED, REFERENCE, ROWS
 from mas.bench.learner.options import LearnerBench
 from mas.bench.learner.rows import make_rows, useful_tokens
@@ -42,9 +42,13 @@ async def bench_learner(options: LearnerBench, tell: Tell) -> Result:
     with torch_threads(options.threads):
         for workload in options.workloads:
             with TemporaryDirectory(prefix="mas-bench-") as folder:
+                if reason := why_absent(workload):
+                    tell(f"{workload.name}: {reason}")
+                    found.append(_nobody(workload, options, reason))
+                    continue
                 measured = _everybody if workload.sweep is None else _sweep
                 found.append(await measured(workload, options, Path(folder), tell))
-    devices = ", ".join(dict.fromkeys(one.device for one in found))
+    devices = ", ".join(dict.fromkeys(one.device for one in found if one.device))
     return Result(
         bench="learner",
         machine=describe(load_before=load_before, threads=options.threads, device=devices),
@@ -58,6 +62,24 @@ async def bench_learner(options: LearnerBench, tell: Tell) -> Result:
 def _check_device(workload: WorkloadOptions) -> None:
     if workload.device == "cuda" and not torch.cuda.is_available():
         raise ConfigError(f"workload {workload.name!r} is for a CUDA device, and torch sees none here; leave it out")
+
+
+def _nobody(workload: WorkloadOptions, options: LearnerBench, reason: str) -> Found:
+    """A workload whose model is not there."""
+    names = {name: ROWS[name] for name in options.rows}
+    points = {value: f"mas, {workload.point_title(value)}" for value in workload.points}
+    titles = names if workload.sweep is None else points
+    return Found(
+        workload=workload,
+        parameters=0,
+        device="",
+        titles=titles,
+        reference=REFERENCE,
+        timings={},
+        measures={},
+        absent=dict.fromkeys(titles, f"not measured: {reason}"),
+        notes=(),
+    )
 
 
 async def _everybody(workload: WorkloadOptions, options: LearnerBench, folder: Path, tell: Tell) -> Found:

@@ -23,7 +23,8 @@ Share = Annotated[float, Field(gt=0)]
 
 
 class ShapeOptions(Options):
-    """A model of Qwen3 architecture with tied embeddings; `spread`: standard deviation of its random weights."""
+    """A model with tied embeddings, of Qwen3 architecture where its weights are random; `spread`: their standard
+    deviation."""
 
     hidden: Positive
     intermediate: Positive
@@ -79,12 +80,14 @@ class WorkloadOptions(Options):
     `peft_packed_tokens`: most tokens in one forward of PEFT's packed loop, whose attention costs their square;
     `micro_batch_tokens`: the learner's option of that name. `max_gap`: how far gradients (relative, in norm) and losses
     of mas and the others may be from the padded loop's. `peak_tflops`: of the device in `dtype`, to tell which share of
-    it is used; None: not told. `sweep` None: everybody competes at this size.
+    it is used; None: not told. `sweep` None: everybody competes at this size. `model`: whose weights are trained, of
+    this shape; None: random ones.
     """
 
     name: Annotated[str, Field(min_length=1)]
     device: Literal["cpu", "cuda"] = "cpu"
     dtype: Literal["float32", "bfloat16"] = "float32"
+    model: Literal["smollm2"] | None = None
     shape: ShapeOptions
     lora: LoraOptions = LoraOptions()
     roles: Positive = 4

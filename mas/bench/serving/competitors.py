@@ -102,8 +102,13 @@ def adapter_names(requests: Sequence[Request]) -> list[str]:
     return [request.adapter or BASE_ROW for request in requests]
 
 
-def peft_gap(model: Any, made: Made) -> float:
-    """Largest difference in nats between the log-probabilities that came with completions and PEFT's for them."""
+def logprob_gap(model: Any, made: Made, *, is_mixed: bool = False) -> float:
+    """Largest difference in nats between the log-probabilities that came with completions and the model's for them.
+
+    Args:
+        model: a transformers model; `is_mixed`: a `PeftModel`, whose rows have the adapters of their requests.
+    """
+    mixed = {"adapter_names": adapter_names(made.requests)} if is_mixed else {}
     rows = list(zip(made.requests, made.generations, strict=True))
     padded = pad_left([[*one.prompt_ids, *got.token_ids[:-1]] for one, got in rows], model.device)
     with torch.inference_mode():
@@ -112,7 +117,8 @@ def peft_gap(model: Any, made: Made) -> float:
             attention_mask=padded.mask_NT,
             position_ids=padded.positions_NT,
             use_cache=False,
-            adapter_names=adapter_names(made.requests),
+            logits_to_keep=max(len(got.token_ids) for got in made.generations),
+            **mixed,
         ).logits
         logprobs_NTV = torch.log_softmax(logits_NTV.float(), -1)
     worst = 0.0

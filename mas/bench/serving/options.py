@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from importlib.util import find_spec
 
-from mas.config.options import TinyOptions
+from mas.config.options import SMOLLM2, TinyOptions
 from mas.core.errors import ConfigError
 from mas.core.naming import did_you_mean
 
@@ -21,6 +21,9 @@ SIZES = {
 }
 """Shapes by name; heads of 32, the least that vLLM serves on a CPU."""
 
+PRETRAINED = (SMOLLM2,)
+"""Models that are measured in batches of their own, against `generate` alone."""
+
 OPTIONAL = {"generate": (GENERATE,), "peft": (PEFT,), "vllm": (VLLM_BASE, VLLM)}
 """What `--without` takes -> the rows that it leaves out."""
 
@@ -30,13 +33,13 @@ class ServingBench:
     """One benchmark.
 
     Attributes:
-        sizes: keys of `SIZES`.
-        repeats: measured rounds; `requests`: completions of each.
+        sizes: keys of `SIZES`, and of `PRETRAINED`.
+        repeats: measured rounds; `requests`: completions of each, but for pretrained models.
         without: keys of `OPTIONAL`.
         threads: torch threads of every competitor.
     """
 
-    sizes: tuple[str, ...] = ("1M", "10M")
+    sizes: tuple[str, ...] = (*SIZES, *PRETRAINED)
     repeats: int = 5
     requests: int = 64
     seed: int = 0
@@ -45,12 +48,13 @@ class ServingBench:
 
     def __post_init__(self) -> None:
         for size in self.sizes:
-            if size not in SIZES:
-                raise ConfigError(f"--size {size}: no such size. {did_you_mean(size, SIZES)}")
+            if size not in (*SIZES, *PRETRAINED):
+                raise ConfigError(f"--size {size}: no such size. {did_you_mean(size, (*SIZES, *PRETRAINED))}")
         for name in self.without:
             if name not in OPTIONAL:
                 raise ConfigError(f"--without {name}: nothing to leave out. {did_you_mean(name, OPTIONAL)}")
-        if "peft" not in self.without and find_spec("peft") is None:
+        needs_peft = "peft" not in self.without and any(size in SIZES for size in self.sizes)
+        if needs_peft and find_spec("peft") is None:
             raise ConfigError(
                 "mas is measured against PEFT, which is not installed: pip install 'mas[bench]', or add --without peft"
             )

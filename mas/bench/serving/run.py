@@ -8,9 +8,10 @@ from mas.bench.machine import describe, load
 from mas.bench.models import device_name, parameters, torch_threads
 from mas.bench.result import LEFT_OUT, Result, Row, Target
 from mas.bench.rounds import Timing, ratio, take_turns
-from mas.bench.serving.competitors import peft_gap
+from mas.bench.serving.competitors import logprob_gap
 from mas.bench.serving.field import Field, open_field
-from mas.bench.serving.options import OURS, OURS_BASE, PEFT, REFERENCE, VLLM, ServingBench
+from mas.bench.serving.options import OURS, OURS_BASE, PEFT, PRETRAINED, REFERENCE, VLLM, ServingBench
+from mas.bench.serving.pretrained import GAP, bench_pretrained
 from mas.bench.serving.publishing import COUNT, make_updates, publish_latency
 from mas.bench.serving.workload import Workload
 
@@ -22,7 +23,6 @@ BASE_GOAL = 0.8
 """The same / the bare base's: what adapters may cost."""
 GAP_GOAL = 1e-5
 """Nats by which a completion's log-probabilities may differ from PEFT's, in float32."""
-GAP = "logprob_gap"
 
 
 async def bench_serving(options: ServingBench, tell: Tell) -> Result:
@@ -37,6 +37,12 @@ async def bench_serving(options: ServingBench, tell: Tell) -> Result:
     targets: list[Target] = []
     with torch_threads(options.threads):
         for size in options.sizes:
+            if size in PRETRAINED:
+                pretrained = await bench_pretrained(size, options, tell)
+                rows += pretrained.rows
+                targets += pretrained.targets
+                device = pretrained.device or device
+                continue
             tell(f"{size}: {workload.requests} requests, {workload.wanted} tokens a round")
             with TemporaryDirectory(prefix="mas-bench-") as folder:
                 async with open_field(size, options, workload, Path(folder)) as field:
@@ -59,7 +65,7 @@ async def _measures(field: Field, tell: Tell) -> dict[str, dict[str, float]]:
     measures: dict[str, dict[str, float]] = {name: {} for name in (*field.simple, *field.engines)}
     if field.peft is not None:
         for name, engine in field.engines.items():
-            measures[name][GAP] = peft_gap(field.peft, engine.last())
+            measures[name][GAP] = logprob_gap(field.peft, engine.last(), is_mixed=True)
     updates = await make_updates(field.ours, field.engines[OURS].last(), 2 * COUNT)
     for name in (OURS, VLLM):
         if name in field.engines:
