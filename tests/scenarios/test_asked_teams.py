@@ -1,20 +1,40 @@
 """Teams that ask small models plain questions: what they are asked, and that no answer they may give fails."""
 
 import re
+from random import Random
 
 import pytest
 
 from mas.config.options import ScenarioOptions
+from mas.core.joint import joint_action
 from mas.core.messages import Failure, Plan
+from mas.core.reward import Move
 from mas.core.role import Message, View
 from mas.roles import PromptedRole, build_roles
 from mas.scenarios import build_scenario
+from mas.scenarios.debate.environment import DEBATERS, named
+from mas.scenarios.refine.questions import make
+from mas.scenarios.two_player.games import kuhn
 
 WORDS = {"style": "words"}
 ASKED = [
     ("relay", WORDS, "team", "planner", ("red", "white"), ("r", "A")),
     ("relay", WORDS, "team", "executor", ("0", "9"), ("10", "")),
-    ("debate", WORDS, "constrained", "judge", ("a", "b"), ("c",)),
+    ("debate", WORDS, "constrained", "debater", ("10", "99"), ("9", "100", "01")),
+    ("debate", WORDS, "constrained", "judge", ("90", "47"), ("91", "a", "90, 47")),
+    ("plan_path", WORDS, "team", "planner", ("up", "right"), ("U", "north")),
+    ("plan_path", WORDS, "solo", "solo", (), ("U", "stay")),
+    ("refine", WORDS, "team", "verifier", ("right", "wrong"), ("yes",)),
+    ("tool_use", {"calls": "words"}, "team", "planner", ("look up", "calculate", "answer"), ("add",)),
+    (
+        "tool_use",
+        {"calls": "words"},
+        "team",
+        "caller",
+        ("7 * 12", "weight of the bolt"),
+        ("7*12", "weight of the moon"),
+    ),
+    ("tool_use", {"calls": "words"}, "team", "summariser", ("-3", "84"), ("", "8.5")),
     ("two_player", WORDS, "constrained", "player_0", ("Pass", "Bet"), ("Fold",)),
 ]
 
@@ -27,7 +47,13 @@ def asked(name: str, options: dict[str, str], team: str, role: str) -> tuple[Pro
     environment.reset(scenario.task("train", 0))
     made = build_roles(scenario.teams[team])[role]
     assert isinstance(made, PromptedRole)
-    heard = (Message("planner", Plan(text="red")), Message("first", Plan(text="90")))
+    heard = (
+        Message("planner", Plan(text="red")),
+        Message("first", Plan(text="90")),
+        Message("second", Plan(text="47")),
+    )
+    if made.spec.view is None and role == "debater":
+        role = "first"
     return made, View(observation=environment.observe(made.spec.view or role), messages=heard)
 
 
@@ -61,14 +87,96 @@ def test_letters_and_words_of_relay_are_the_same_tasks() -> None:
         assert letters.task("eval", index) == words.task("eval", index)
 
 
-def test_a_debater_can_say_its_own_facts_and_nothing_else() -> None:
+def test_who_repeats_one_sides_statement_decides_for_it_and_equal_ones_decide_nothing() -> None:
+    assert named("90", ("47", "90")) == "b"
+    assert named("a", ("47", "90")) == "a"
+    assert named("47", ("47", "47")) == "47"
+    assert named("", ("", "90")) == ""
+
+
+def test_a_judge_who_repeats_the_larger_number_is_right_and_paid() -> None:
     scenario = build_scenario(ScenarioOptions(name="debate", options=dict(WORDS)))
     environment = scenario.environment()
     environment.reset(scenario.task("train", 0))
-    debater = build_roles(scenario.teams["constrained"])["debater"]
-    assert isinstance(debater, PromptedRole)
-    own, other = (environment.observe(view).fields["evidence"].split("\n") for view in ("first", "second"))
-    grammar = debater.grammar(View(observation=environment.observe("first")))
-    assert grammar is not None
-    assert all(re.fullmatch(grammar.text, fact) for fact in own)
-    assert not any(re.fullmatch(grammar.text, fact) for fact in other)
+    best = {side: str(max(part.numbers)) for side, part in zip(DEBATERS, environment.state.case.sides, strict=True)}
+    before = {side: Plan(text=text) for side, text in best.items()}
+    for said, right in ((max(best.values()), 1.0), (min(best.values()), 0.0)):
+        output = Plan(text=said)
+        judged = Move(agent="judge", role="judge", environment=environment, output=output, before=before, after={})
+        assert scenario.reward.own(judged) == {"verdict": right}
+        first = Move(
+            agent="first",
+            role="debater",
+            environment=environment,
+            output=before["first"],
+            before={},
+            after={**before, "judge": output},
+        )
+        won = scenario.reward.own(first)["won"]
+        assert won == (1.0 if said == best["first"] else -1.0)
+        played = environment.clone()
+        played.step({"team": joint_action({**best, "judge": said})})
+        assert played.success() == bool(right)
+
+
+def test_a_grid_in_words_is_the_same_task_and_moves_as_letters_do() -> None:
+    letters, words = (build_scenario(ScenarioOptions(name="plan_path", options=dict(o))) for o in ({}, WORDS))
+    for index in range(5):
+        task = letters.task("train", index)
+        assert words.task("train", index) == task
+        one, other = letters.environment(), words.environment()
+        for environment in (one, other):
+            environment.reset(task)
+        ways = other.observe("executor").fields["ways"].split(", ")
+        assert [way[0].upper() for way in ways] == list(one.legal("team"))
+        assert other.legal("team") == tuple(ways)
+        assert one.step({"team": ways[0][0].upper()}).rewards == other.step({"team": ways[0]}).rewards
+        assert one.state == other.state
+        assert other.step({"team": "U"}).illegal == ("team",)
+
+
+def test_the_goal_in_words_is_where_it_lies_from_the_cell() -> None:
+    scenario = build_scenario(ScenarioOptions(name="plan_path", options=dict(WORDS)))
+    environment = scenario.environment()
+    environment.reset(scenario.task("train", 0))
+    state = environment.state
+    steps = {"up": (-1, 0), "down": (1, 0), "left": (0, -1), "right": (0, 1)}
+    row, column = state.cell
+    for part in environment.observe("planner").fields["goal"].split(" and "):
+        count, way = part.split()
+        row, column = row + int(count) * steps[way][0], column + int(count) * steps[way][1]
+    assert (row, column) == state.goal
+
+
+def test_a_question_in_words_asks_for_one_of_its_numbers() -> None:
+    for index in range(20):
+        question = make(Random(index), "words", 3)
+        best = max if question.text.startswith("the largest of ") else min
+        assert question.answer == best(question.numbers, key=int)
+        assert question.text.endswith(" of " + ", ".join(question.numbers))
+
+
+def test_a_calculation_in_words_is_carried_out_exactly() -> None:
+    scenario = build_scenario(ScenarioOptions(name="tool_use", options={"calls": "words", "numbers": 99}))
+    environment = scenario.environment()
+    environment.reset(scenario.task("train", 0))
+    assert environment.observe("caller").fields["history"] == "nothing"
+    environment.step({"team": "87 * 96"})
+    assert environment.observe("planner").fields["history"] == "87 * 96 = 8352"
+    environment.step({"team": "price of the moon"})
+    assert "= !" in environment.observe("planner").fields["history"]
+
+
+def test_the_expert_solves_tool_use_in_words() -> None:
+    scenario = build_scenario(ScenarioOptions(name="tool_use", options={"calls": "words", "numbers": 99}))
+    for index in range(5):
+        environment = scenario.environment()
+        environment.reset(scenario.task("train", index))
+        while environment.to_move():
+            environment.step(scenario.expert(environment, Random(0)))
+        assert environment.success()
+
+
+def test_kuhn_poker_is_told_in_words() -> None:
+    assert kuhn("2pb") == "Your card is 2, the highest. Moves so far: Pass, Bet."
+    assert kuhn("0") == "Your card is 0, the lowest. Moves so far: none."

@@ -4,7 +4,7 @@ After AI safety via debate (arXiv 1805.00899). One team turn, both debaters at o
 with the facts: what a statement says about its own truth is just more words.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from typing import ClassVar, Literal
 
@@ -17,6 +17,12 @@ from mas.scenarios.world import RecordEnvironment, kept_text
 
 Judge = Literal["role", "rule"]
 DEBATERS = ("first", "second")
+
+
+def named(verdict: str, statements: Sequence[str]) -> str:
+    """A verdict as an answer: one that repeats the statement of one side, and not of the other, means that side."""
+    said = [answer for answer, statement in zip(ANSWERS, statements, strict=True) if statement == verdict != ""]
+    return said[0] if len(said) == 1 else verdict
 
 
 class DebateState(msgspec.Struct, frozen=True):
@@ -71,7 +77,7 @@ class DebateEnvironment(RecordEnvironment[DebateState]):
 
     def _decided(self, state: DebateState, said: Mapping[str, str]) -> tuple[DebateState, bool]:
         statements = (said.get("first", ""), said.get("second", ""))
-        verdict = state.case.ruling(statements) if self.judge == "rule" else said.get("judge", "")
+        verdict = state.case.ruling(statements) if self.judge == "rule" else named(said.get("judge", ""), statements)
         legal = verdict in ("", *ANSWERS)
         after = msgspec.structs.replace(
             state,

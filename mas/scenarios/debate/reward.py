@@ -5,12 +5,12 @@ held against the facts afterwards, and that who lies pays the other side, is thi
 an episode, so each term is paid once.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from mas.core.messages import Failure, Payload
 from mas.core.reward import Move
 from mas.scenarios.debate.case import ANSWERS, Case
-from mas.scenarios.debate.environment import DEBATERS, DebateEnvironment
+from mas.scenarios.debate.environment import DEBATERS, DebateEnvironment, named
 
 
 class DebateReward:
@@ -27,20 +27,24 @@ class DebateReward:
         assert isinstance(move.environment, DebateEnvironment)
         case = move.environment.state.case
         if move.agent not in DEBATERS:
-            return {"verdict": float(_said(move.output) == case.right)}
+            heard = [_said(move.before.get(debater)) for debater in DEBATERS]
+            return {"verdict": float(named(_said(move.output), heard) == case.right)}
         index = DEBATERS.index(move.agent)
         terms = {"lie": -float(case.sides[index].is_false(_said(move.output)))}
         if move.after:
-            verdict, other = _verdict(move.environment, case, move.after), 1 - index
+            other = 1 - index
+            statements = [_said(move.output), _said(move.after.get(DEBATERS[other]))]
+            judge = _said(move.after.get("judge"))
+            verdict = _verdict(move.environment, case, statements if index == 0 else statements[::-1], judge)
             terms["lie"] += case.sides[other].is_false(_said(move.after.get(DEBATERS[other])))
             terms["won"] = 0.0 if verdict not in ANSWERS else 1.0 if verdict == ANSWERS[index] else -1.0
         return terms
 
 
-def _verdict(environment: DebateEnvironment, case: Case, after: Mapping[str, Payload]) -> str:
+def _verdict(environment: DebateEnvironment, case: Case, statements: Sequence[str], judge: str) -> str:
     if environment.judge == "role":
-        return _said(after.get("judge"))
-    return case.ruling((_said(after.get("first")), _said(after.get("second"))))
+        return named(judge, statements)
+    return case.ruling((statements[0], statements[1]))
 
 
 def _said(payload: Payload | None) -> str:

@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 
 from mas.config.options import Options
 from mas.scenarios.folder import FolderScenario
-from mas.scenarios.plan_path.environment import PathEnvironment, PathRules
+from mas.scenarios.plan_path.environment import PathEnvironment, PathRules, Style
 from mas.scenarios.plan_path.experts import demonstrations, expert
 from mas.scenarios.plan_path.grid import make_grid
 from mas.scenarios.plan_path.reward import PathReward
@@ -18,6 +18,7 @@ from mas.scenarios.plan_path.reward import PathReward
 class PathOptions(Options):
     """The dial is `size` and `walls`; `max_turns` None allows 3 turns per row.
 
+    `style`: moves are letters, which the tiny base can learn, or words, for models that chat.
     `oracle` lets the shortest path into the reward (off: distance as if there were no walls).
     `skill`: share of right answers of the novice that the tiny base learns from last.
     """
@@ -26,6 +27,7 @@ class PathOptions(Options):
     walls: Annotated[int, Field(ge=0)] = 3
     max_turns: Annotated[int, Field(ge=1)] | None = None
     oracle: bool = False
+    style: Style = "letters"
     skill: Annotated[float, Field(ge=0, le=0.9)] = 0.25
 
     @model_validator(mode="after")
@@ -40,11 +42,12 @@ def build(options: PathOptions) -> FolderScenario:
     """The scenario with these options."""
     size, walls = options.size, options.walls
     rules = PathRules(size=size, walls=walls, max_turns=options.max_turns or 3 * size, oracle=options.oracle)
+    folder = Path(__file__).parent
     return FolderScenario(
         name="plan_path",
-        folder=Path(__file__).parent,
-        options_key=options.model_dump_json(),
-        make_environment=partial(PathEnvironment, rules),
+        folder=folder / "words" if options.style == "words" else folder,
+        options_key=options.model_dump_json(exclude={"style"}),
+        make_environment=partial(PathEnvironment, rules, options.style),
         content=partial(_content, size=size, walls=walls),
         demonstrate=partial(demonstrations, size=size, walls=walls),
         skill=options.skill,

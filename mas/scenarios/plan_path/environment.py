@@ -7,15 +7,16 @@ the team forgets where it was before: what its members see changes, so that a gr
 
 from collections.abc import Mapping
 from random import Random
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import msgspec
 
 from mas.core.environment import EnvironmentSpec, Task
-from mas.scenarios.plan_path.grid import MOVES, Cell, Grid, make_grid, manhattan, neighbour
+from mas.scenarios.plan_path.grid import MOVES, WAYS, Cell, Grid, make_grid, manhattan, neighbour
 from mas.scenarios.world import RecordEnvironment
 
 OPEN, VISITED, BLOCKED = ".", "o", "#"
+Style = Literal["letters", "words"]
 
 
 class PathState(msgspec.Struct, frozen=True):
@@ -63,12 +64,13 @@ class PathRules(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PathEnvironment(RecordEnvironment[PathState]):
-    """One move a turn until the goal or `max_turns`."""
+    """One move a turn until the goal or `max_turns`. In words moves are up, down, left and right, the planner sees how
+    far the goal is in which directions, and the executor which ways are open."""
 
     state_type: ClassVar[type[msgspec.Struct]] = PathState
     history: ClassVar[tuple[str, ...]] = ("visited", "last", "turn")
 
-    def __init__(self, rules: PathRules) -> None:
+    def __init__(self, rules: PathRules, style: Style = "letters") -> None:
         super().__init__(
             EnvironmentSpec(
                 name="plan_path",
@@ -79,28 +81,36 @@ class PathEnvironment(RecordEnvironment[PathState]):
             )
         )
         self.rules = rules
+        self.style: Style = style
 
     def initial(self, task: Task) -> PathState:
         grid, start, goal = make_grid(Random(task.seed), self.rules.size, self.rules.walls)
         return PathState(grid, goal, start, (start,))
 
     def fields(self, state: PathState, view: str) -> Mapping[str, str]:
+        if self.style == "words":
+            return _in_words(state, view)
         goal, cell = {"goal": _name(state.goal)}, {"cell": _name(state.cell), "last": state.last}
         around = {"around": state.around()}
         views = {"planner": goal, "executor": cell, "verifier": around, "feedback": around}
         return views.get(view, goal | cell | around)
 
     def legal(self, seat: str) -> tuple[str, ...] | None:
-        return tuple(move for move, seen in zip(MOVES, self.state.around(), strict=True) if seen != BLOCKED)
+        names = WAYS if self.style == "words" else MOVES
+        return tuple(name for name, seen in zip(names, self.state.around(), strict=True) if seen != BLOCKED)
+
+    def move(self, action: str) -> str:
+        """The move that an action is: U, D, L or R; empty: it is none."""
+        return WAYS.get(action, "") if self.style == "words" else action if action in MOVES else ""
 
     def act(self, state: PathState, action: str) -> tuple[PathState, dict[str, float], bool]:
-        legal = action in MOVES and state.grid.is_free(neighbour(state.cell, action))
-        if not legal:
+        move = self.move(action)
+        if not move or not state.grid.is_free(neighbour(state.cell, move)):
             lost = msgspec.structs.replace(state, visited=(state.cell,), last="-", turn=state.turn + 1)
             return lost, {"waste": self.rules.waste}, action == ""
-        cell = neighbour(state.cell, action)
+        cell = neighbour(state.cell, move)
         after = msgspec.structs.replace(
-            state, cell=cell, visited=(*state.visited, cell), last=action, turn=state.turn + 1
+            state, cell=cell, visited=(*state.visited, cell), last=move, turn=state.turn + 1
         )
         terms = {"progress": self.rules.progress * (self._distance(state) - self._distance(after))}
         if cell == state.goal:
@@ -124,6 +134,17 @@ class PathEnvironment(RecordEnvironment[PathState]):
         if self.rules.oracle:
             return state.grid.distances(state.goal)[state.cell]
         return manhattan(state.cell, state.goal)
+
+
+def _in_words(state: PathState, view: str) -> dict[str, str]:
+    rows, columns = state.goal[0] - state.cell[0], state.goal[1] - state.cell[1]
+    far = [f"{abs(rows)} {'down' if rows > 0 else 'up'}"] * (rows != 0)
+    far += [f"{abs(columns)} {'right' if columns > 0 else 'left'}"] * (columns != 0)
+    looks = dict(zip(WAYS, state.around(), strict=True))
+    been = ", ".join(way for way, seen in looks.items() if seen == VISITED)
+    goal = {"goal": " and ".join(far)}
+    ways = {"ways": ", ".join(way for way, seen in looks.items() if seen != BLOCKED), "been": been or "none of them"}
+    return goal if view == "planner" else ways if view == "executor" else goal | ways
 
 
 def _name(cell: Cell) -> str:

@@ -5,7 +5,7 @@ from random import Random
 
 from mas.scenarios.novice import Novice
 from mas.scenarios.plan_path.environment import OPEN, VISITED, PathEnvironment, PathState
-from mas.scenarios.plan_path.grid import BACK, MOVES, Cell, Grid, make_grid, manhattan, neighbour
+from mas.scenarios.plan_path.grid import BACK, MOVES, WAYS, Cell, Grid, make_grid, manhattan, neighbour
 
 
 def towards(cell: Cell, goal: Cell, last: str, random: Random) -> str:
@@ -37,7 +37,9 @@ def expert(environment: PathEnvironment, random: Random) -> dict[str, str]:
     state = environment.state
     left = state.grid.distances(state.goal)
     ways = [move for move in MOVES if left.get(neighbour(state.cell, move), len(left)) < left[state.cell]]
-    return {"team": random.choice(ways)}
+    move = random.choice(ways)
+    names = {letter: name for name, letter in WAYS.items()}
+    return {"team": names[move] if environment.style == "words" else move}
 
 
 def demonstrations(random: Random, skill: float, *, size: int, walls: int) -> Iterator[tuple[str, str]]:

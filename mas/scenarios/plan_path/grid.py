@@ -6,6 +6,8 @@ from random import Random
 import msgspec
 
 MOVES: dict[str, tuple[int, int]] = {"U": (-1, 0), "D": (1, 0), "L": (0, -1), "R": (0, 1)}
+WAYS = {"up": "U", "down": "D", "left": "L", "right": "R"}
+"""Moves as they are called in words."""
 BACK = {"U": "D", "D": "U", "L": "R", "R": "L"}
 Cell = tuple[int, int]
 

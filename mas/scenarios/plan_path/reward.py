@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from mas.core.messages import Payload, Verdict
 from mas.core.reward import Move
-from mas.scenarios.plan_path.environment import PathEnvironment, PathState
+from mas.scenarios.plan_path.environment import PathEnvironment
 
 
 class PathReward:
@@ -15,17 +15,17 @@ class PathReward:
 
     def own(self, move: Move) -> Mapping[str, float]:
         assert isinstance(move.environment, PathEnvironment)
-        state = move.environment.state
+        world = move.environment
         if move.role == "executor":
-            return {"valid": 0.2 if _sensible(state, move.output) else 0.0}
+            return {"valid": 0.2 if _sensible(world, move.output) else 0.0}
         if move.role == "verifier" and isinstance(move.output, Verdict):
-            right = move.output.accept == _sensible(state, move.before.get("executor"))
+            right = move.output.accept == _sensible(world, move.before.get("executor"))
             return {"verdict": 1.0 if right else -1.0}
         if move.role == "feedback":
-            gain = _sensible(state, move.after.get("executor")) - _sensible(state, move.before.get("executor"))
+            gain = _sensible(world, move.after.get("executor")) - _sensible(world, move.before.get("executor"))
             return {"improvement": float(gain)}
         return {}
 
 
-def _sensible(state: PathState, proposal: Payload | None) -> bool:
-    return proposal is not None and state.is_sensible(proposal.content)
+def _sensible(world: PathEnvironment, proposal: Payload | None) -> bool:
+    return proposal is not None and world.state.is_sensible(world.move(proposal.content))

@@ -22,7 +22,8 @@ NAME = "refine"
 class RefineOptions(Options):
     """`style`: a digit, plus or minus up to 3, and the last digit of the result, which the tiny base can learn; or
     numbers up to 99, + - and *, and the whole result, for real models; or `extreme`, the largest or the smallest of
-    some digits, with the teams `led` and `solo`.
+    some digits, with the teams `led` and `solo`; or `words`, the largest or the smallest of some numbers up to 99,
+    asked in plain words, for small models that chat.
 
     `operands`: how many numbers a question has. `skill`: share of right answers of the novice that the tiny base
     learns from last; in `extreme` that of a peer in its subject.

@@ -43,9 +43,12 @@ class RefineEnvironment(RecordEnvironment[RefineState]):
         return RefineState(make(Random(task.seed), self.style, self.operands))
 
     def fields(self, state: RefineState, view: str) -> Mapping[str, str]:
-        return {"question": state.question.text}
+        question = state.question
+        return {"question": question.text} | ({"numbers": ", ".join(question.numbers)} if question.numbers else {})
 
     def legal(self, seat: str) -> tuple[str, ...] | None:
+        if self.style == "words":
+            return self.state.question.numbers
         return tuple(DIGITS) if self.style != "number" else None
 
     def act(self, state: RefineState, action: str) -> tuple[RefineState, dict[str, float], bool]:
@@ -83,4 +86,6 @@ class RefineEnvironment(RecordEnvironment[RefineState]):
         return said if said is None or self._is_answer(said) else ""
 
     def _is_answer(self, action: str) -> bool:
-        return action in tuple(DIGITS) if self.style != "number" else _NUMBER.fullmatch(action) is not None
+        if self.style in ("number", "words"):
+            return _NUMBER.fullmatch(action) is not None
+        return action in tuple(DIGITS)

@@ -7,21 +7,27 @@ from typing import Literal
 
 import msgspec
 
-Style = Literal["digit", "number", "extreme"]
+Style = Literal["digit", "number", "extreme", "words"]
 
 DIGITS = "0123456789"
 SUBJECTS = ("max", "min")
 """What a question of style `extreme` begins with."""
+ASKED = ("largest", "smallest")
+"""What a question of style `words` asks for."""
 _OPERATIONS: dict[str, Callable[[int, int], int]] = {"+": operator.add, "-": operator.sub, "*": operator.mul}
 _USED: dict[str, tuple[str, int, int]] = {"digit": ("+-", 9, 3), "number": ("+-*", 99, 99)}
 """Per style: operations, the largest first number, and the largest of those that follow."""
 
 
 class Question(msgspec.Struct, frozen=True):
-    """`text` is the expression, `answer` what it comes to (style `digit`: the last digit, as modulo 10)."""
+    """`text` is the expression, `answer` what it comes to (style `digit`: the last digit, as modulo 10).
+
+    `numbers`: in style `words` those that are asked about, empty elsewhere.
+    """
 
     text: str
     answer: str
+    numbers: tuple[str, ...] = ()
 
 
 def direction(said: str, right: str) -> str:
@@ -32,9 +38,12 @@ def direction(said: str, right: str) -> str:
 
 
 def make(random: Random, style: Style, operands: int) -> Question:
-    """An expression with so many numbers, computed from the left: ((3+4)-5); in `extreme` so many digits: max4821."""
+    """An expression with so many numbers, computed from the left: ((3+4)-5); in `extreme` so many digits:
+    max4821; in `words` so many numbers: the largest of 48, 21, 90."""
     if style == "extreme":
         return _extreme(random, operands)
+    if style == "words":
+        return _in_words(random, operands)
     operations, first, most = _USED[style]
     value = random.randint(0, first)
     text = str(value)
@@ -54,3 +63,10 @@ def _extreme(random: Random, operands: int) -> Question:
     subject = random.choice(SUBJECTS)
     digits = "".join(random.choice(DIGITS) for _ in range(operands))
     return Question(subject + digits, max(digits) if subject == "max" else min(digits))
+
+
+def _in_words(random: Random, operands: int) -> Question:
+    asked = random.choice(ASKED)
+    numbers = [str(number) for number in random.sample(range(10, 100), operands)]
+    answer = max(numbers) if asked == "largest" else min(numbers)
+    return Question(f"the {asked} of {', '.join(numbers)}", answer, tuple(numbers))

@@ -18,11 +18,12 @@ from mas.scenarios.tool_use.tasks import ITEMS, ToolRules, make, question, solut
 class ToolUseOptions(Options):
     """The dial is `operations` (most in one task), `items` (rows of the table) and `numbers` (the largest).
 
-    `calls`: `compact` for the tiny base, three characters and results of one digit; `json` for models from elsewhere.
+    `calls`: `compact` for the tiny base, three characters and results of one digit; `json` for models from elsewhere;
+    `words` (`7 * 12`, `weight of the bolt`) for small models that chat.
     `skill`: share of right answers of the novice that the tiny base learns from last.
     """
 
-    calls: Literal["compact", "json"] = "compact"
+    calls: Literal["compact", "json", "words"] = "compact"
     operations: Annotated[int, Field(ge=1, le=5)] = 1
     items: Annotated[int, Field(ge=1, le=len(ITEMS))] = 3
     numbers: Annotated[int, Field(ge=3, le=999)] = 9
@@ -31,7 +32,7 @@ class ToolUseOptions(Options):
     @model_validator(mode="after")
     def _one_digit(self) -> Self:
         if self.calls == "compact" and self.numbers > 9:
-            raise ValueError(f"numbers={self.numbers} has no one-character form: at most 9, or calls=json")
+            raise ValueError(f"numbers={self.numbers} has no one-character form: at most 9, or calls=json or words")
         return self
 
 
@@ -39,6 +40,7 @@ def build(options: ToolUseOptions) -> FolderScenario:
     """The scenario with these options; its teams write calls as the options say."""
     rules = ToolRules(
         compact=options.calls == "compact",
+        words=options.calls == "words",
         operations=options.operations,
         items=options.items,
         numbers=options.numbers,
@@ -46,7 +48,7 @@ def build(options: ToolUseOptions) -> FolderScenario:
     folder = Path(__file__).parent
     return FolderScenario(
         name="tool_use",
-        folder=folder if rules.compact else folder / "json",
+        folder=folder if rules.compact else folder / options.calls,
         options_key=options.model_dump_json(),
         make_environment=partial(ToolEnvironment, rules),
         content=partial(_content, rules=rules),

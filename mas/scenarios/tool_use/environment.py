@@ -22,6 +22,7 @@ from mas.scenarios.tool_use.tasks import (
     is_wanted,
     make,
     question,
+    read_words,
     solution,
     toolbox,
 )
@@ -68,7 +69,7 @@ class ToolEnvironment(RecordEnvironment[ToolState]):
 
     def fields(self, state: ToolState, view: str) -> Mapping[str, str]:
         shown = {"question": question(state.puzzle, self.rules), "history": self._history(state)}
-        if self.rules.compact or view == "summariser":
+        if self.rules.compact or self.rules.words or view == "summariser":
             return shown
         box = toolbox(state.puzzle, self.rules)
         tools = ", ".join(box.names) if view == "planner" else msgspec.json.encode(box.schemas()).decode()
@@ -107,6 +108,8 @@ class ToolEnvironment(RecordEnvironment[ToolState]):
         Raises:
             ToolRefused: it is none.
         """
+        if self.rules.words:
+            return read_words(action)
         return SHORTHAND.expand(action) if self.rules.compact else read_call(action)
 
     def is_call(self, action: str) -> bool:
@@ -145,6 +148,8 @@ class ToolEnvironment(RecordEnvironment[ToolState]):
     def _history(self, state: ToolState) -> str:
         if self.rules.compact:
             return "".join(call[0] + outcome for call, outcome in state.history)
+        if self.rules.words:
+            return "; ".join(f"{call} = {outcome}" for call, outcome in state.history) or "nothing"
         return "\n".join(f"{call} -> {outcome}" for call, outcome in state.history) or "nothing was called yet"
 
     def _refusal(self, error: ToolRefused) -> str:

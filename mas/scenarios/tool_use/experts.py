@@ -5,7 +5,7 @@ from random import Random
 
 from mas.scenarios.novice import Novice
 from mas.scenarios.tool_use.environment import ToolEnvironment
-from mas.scenarios.tool_use.tasks import SHORTHAND, ToolRules, make, question, solution
+from mas.scenarios.tool_use.tasks import SHORTHAND, ToolRules, in_words, make, question, solution
 
 _SIGNS = "".join(SHORTHAND.tools)
 DIGITS = "0123456789"
@@ -18,6 +18,8 @@ def expert(environment: ToolEnvironment, random: Random) -> dict[str, str]:
     if state.done == len(wanted):
         return {"team": str(wanted[-1][1])}
     call = wanted[state.done][0]
+    if rules.words:
+        return {"team": in_words(call)}
     return {"team": SHORTHAND.shorten(call) if rules.compact else call.text()}
 
 

@@ -1,5 +1,6 @@
 """Tasks of `tool_use`: a first number, from the question or from a hidden table, and operations on it one by one."""
 
+import re
 from collections.abc import Mapping
 from random import Random
 from typing import Annotated
@@ -7,6 +8,7 @@ from typing import Annotated
 import msgspec
 from pydantic import Field
 
+from mas.core.errors import ToolRefused
 from mas.core.naming import did_you_mean
 from mas.tools import Parameters, Shorthand, Tool, Toolbox, ToolCall
 
@@ -19,11 +21,16 @@ SHORTHAND = Shorthand(
 )
 _WORDS = {"+": "Add {}.", "-": "Subtract {}.", "*": "Multiply it by {}."}
 
+_CALCULATION = re.compile(r"(-?[0-9]{1,12}) ([-+*]) (-?[0-9]{1,12})")
+_LOOK_UP = re.compile(r"([a-z]+) of the ([a-z]+)")
+
 
 class ToolRules(msgspec.Struct, frozen=True, kw_only=True):
-    """The dial. Compact: one-character names and numbers, and every result is its last digit."""
+    """The dial. Compact: one-character names and numbers, and every result is its last digit. `words`: calls are
+    written `weight of the bolt` and `7 * 12`; not together with compact."""
 
     compact: bool = True
+    words: bool = False
     operations: int = 1
     items: int = 3
     numbers: int = 9
@@ -136,6 +143,27 @@ def solution(puzzle: Puzzle, rules: ToolRules) -> tuple[tuple[ToolCall, int], ..
         before, value = value, result(sign, value, number, rules)
         calls.append((ToolCall(OPERATIONS[sign], {"a": before, "b": number}), value))
     return tuple(calls)
+
+
+def in_words(call: ToolCall) -> str:
+    """A call as it is written in words."""
+    if call.name == LOOK_UP:
+        return f"{call.arguments['unit']} of the {call.arguments['item']}"
+    (sign,) = (sign for sign, name in OPERATIONS.items() if name == call.name)
+    return f"{call.arguments['a']} {sign} {call.arguments['b']}"
+
+
+def read_words(text: str) -> ToolCall:
+    """The call that is written in words.
+
+    Raises:
+        ToolRefused: it is none.
+    """
+    if found := _CALCULATION.fullmatch(text):
+        return ToolCall(OPERATIONS[found[2]], {"a": int(found[1]), "b": int(found[3])})
+    if found := _LOOK_UP.fullmatch(text):
+        return ToolCall(LOOK_UP, {"item": found[2], "unit": found[1]})
+    raise ToolRefused(f"{text[:40]!r} is no call: write one such as '7 * 12' or 'weight of the bolt'")
 
 
 def is_wanted(call: ToolCall, wanted: ToolCall) -> bool:

@@ -58,6 +58,8 @@ class TwoPlayerEnvironment(TalliedGame):
         if self.style == "letters":
             seat = self.spec.seats.index(view)
             fields |= in_letters(self.rules, seat, fields["seen"], self.legal(view), is_marked=self.is_marked)
+        else:
+            fields["seen"] = self.rules.tell(fields["seen"])
         return Observation(fields)
 
     def legal(self, seat: str) -> tuple[str, ...]:

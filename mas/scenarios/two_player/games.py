@@ -24,6 +24,7 @@ class Game:
         rules: in words, for models that read them.
         letter: the character that stands for an action's text; letters: all of them.
         short: what a seat sees in few characters; nothing is lost that matters.
+        tell: the same in words; by default as OpenSpiel writes it.
         is_small: whether information states are few enough for all of them to be scored in every evaluation.
         is_simultaneous: whether both seats move at once.
     """
@@ -34,6 +35,7 @@ class Game:
     letter: Callable[[str], str]
     letters: tuple[str, ...]
     short: Callable[[str], str]
+    tell: Callable[[str], str] = str
     is_small: bool = True
     is_simultaneous: bool = False
 
@@ -47,6 +49,12 @@ def cell(text: str) -> str:
     """`x(1,2)` as the number of the cell, 5: row by row from 0."""
     row, column = re.findall(r"\d", text)
     return str(3 * int(row) + int(column))
+
+
+def kuhn(seen: str) -> str:
+    """`2pb` as: Your card is 2, the highest. Moves so far: Pass, Bet."""
+    moves = ", ".join({"p": "Pass", "b": "Bet"}[move] for move in seen[1:]) or "none"
+    return f"Your card is {seen[0]}, the {('lowest', 'middle one', 'highest')[int(seen[0])]}. Moves so far: {moves}."
 
 
 def leduc(seen: str) -> str:
@@ -86,11 +94,12 @@ GAMES: Mapping[str, Game] = {
         rules=(
             "Kuhn poker: three cards, 0 < 1 < 2; each player puts 1 into the pot and is dealt one, player_0 moves "
             "first. Pass or Bet 1 more. After a bet, Pass gives up the pot and Bet calls; after two passes, or a call, "
-            "the higher card wins. You see your card and the moves so far: p for Pass, b for Bet."
+            "the higher card wins."
         ),
         letter=initial,
         letters=("p", "b"),
         short=lambda seen: seen,
+        tell=kuhn,
     ),
     "leduc_poker": Game(
         name="leduc_poker",

@@ -99,6 +99,8 @@ def all_decisions(game: Game, style: Style, *, is_marked: bool = False) -> tuple
         if style == "letters":
             legal = tuple(game.letter(text) for text in legal)
             fields |= in_letters(game, seat, seen, legal, is_marked=is_marked)
+        else:
+            fields["seen"] = game.tell(seen)
         found.append(Decision(key=seen, seat=SEATS[seat], observation=Observation(fields), legal=legal))
     return tuple(found)
 
