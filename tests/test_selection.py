@@ -92,7 +92,7 @@ EVERY = {f"test_pair[{a}-{b}]" for a in range(10) for b in "xyz"} | {
 
 
 def test_shards_take_everything_once_beside_what_every_run_takes(suite: Path) -> None:
-    # In one process: 14 of them take a second each.
+    # In one process: 28 of them take a second each.
     script = (
         "import contextlib, io, pytest\n"
         f"for shard in range({SHARDS}):\n"
@@ -124,7 +124,7 @@ def test_the_commit_chooses_the_shard_and_the_run_prints_it(suite: Path) -> None
     for words in (["init", "-q"], ["add", "-A"], ["commit", "-q", "-m", "all"]):
         subprocess.run([*git, *words], check=True)
     head = subprocess.run([*git, "rev-parse", "HEAD"], check=True, capture_output=True, text=True).stdout.strip()
-    assert f"shard {shard_of(head)} of 14" in pytest_in(suite, "-q")
+    assert f"shard {shard_of(head)} of 28" in pytest_in(suite, "-q")
     assert 0 <= shard_of(head) < SHARDS
 
 
