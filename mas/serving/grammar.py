@@ -117,13 +117,17 @@ class Grammars:
                 "vLLM cannot constrain a tokenizer of single characters, as the tiny base has: use engine=transformers"
             )
 
+    def knows(self, grammar: Grammar) -> bool:
+        """Whether it is compiled."""
+        return grammar in self._compiled
+
     def matcher(self, grammar: Grammar) -> Matcher:
         """At the beginning of a completion.
 
         Raises:
             RefusedRequest: it is no grammar. ModelError: the model's tokenizer cannot be constrained.
         """
-        with self._lock:  # requests are checked in the event loop and begun in the engine's worker
+        with self._lock:  # several threads may ask
             compiled = self._compiled.pop(grammar, None) or self._compile(grammar)
             self._compiled[grammar] = compiled  # the one used last is last
             if len(self._compiled) > _REMEMBERED:

@@ -10,15 +10,16 @@ from collections import deque
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
-from mas.core.engine import AdapterRef, Generation, Request
+from mas.core.engine import AdapterRef, Generation, Grammar, Request
 from mas.core.errors import EngineError
 from mas.serving.decode import Batch, Job
 from mas.serving.decode_check import check_decoding
 from mas.serving.forward import Row
-from mas.serving.grammar import Grammars
+from mas.serving.grammar import Grammars, Matcher
 from mas.serving.model import BaseModel
 from mas.serving.publication import AdapterVersion, check_version
 from mas.serving.score import score_rows
@@ -59,6 +60,7 @@ class TransformersEngine:
         self._grammars = Grammars(base.text)
         self._batch = Batch(base, self._grammars)
         self._scoring: dict[asyncio.Future[tuple[float, ...]], Row] = {}
+        self._compiling: set[asyncio.Future[Matcher]] = set()
         self._scorer: asyncio.Task[None] | None = None
         self._pump: asyncio.Task[None] | None = None
         self._closed = False
@@ -80,10 +82,10 @@ class TransformersEngine:
     async def generate(self, request: Request) -> tuple[Generation, ...]:
         self._check_open()
         self.base.limits.check_request(request)
-        self._check_grammar(request)
         async with self.store.lease(request.adapter) as version:
             places = [self._place(request, seed, version) for seed in request.seeds]
             try:
+                await self._compile(request.sampling.grammar)
                 return tuple([await place.whole for place in places])
             finally:
                 for place in places:
@@ -92,11 +94,11 @@ class TransformersEngine:
     async def stream(self, request: Request) -> AsyncGenerator[Generation]:
         self._check_open()
         self.base.limits.check_stream(request)
-        self._check_grammar(request)
         async with self.store.lease(request.adapter) as version:
             place = self._place(request, request.seeds[0], version, asyncio.Queue())
             assert place.pieces is not None
             try:
+                await self._compile(request.sampling.grammar)
                 finish = ""
                 while not finish:
                     piece = await place.pieces.get()
@@ -178,9 +180,18 @@ class TransformersEngine:
         if self._closed:
             raise EngineError("the engine is closed")
 
-    def _check_grammar(self, request: Request) -> None:
-        if request.sampling.grammar is not None:
-            self._grammars.matcher(request.sampling.grammar)
+    async def _compile(self, grammar: Grammar | None) -> None:
+        """In the worker, so that the event loop stays free; nothing is admitted meanwhile (see `_settle`).
+
+        Raises:
+            RefusedRequest: it is no grammar.
+        """
+        if grammar is None or self._grammars.knows(grammar):
+            return
+        compiling = asyncio.get_running_loop().run_in_executor(self._worker, self._grammars.matcher, grammar)
+        self._compiling.add(compiling)
+        compiling.add_done_callback(self._compiling.discard)
+        await compiling
 
     def _place(
         self,
@@ -232,7 +243,7 @@ class TransformersEngine:
         while self._batch.jobs and not done and not is_wanted:
             done = self._batch.step()
             self.steps += 1
-            is_wanted = is_streamed or bool(self._scoring) or (has_room and bool(self._waiting))
+            is_wanted = is_streamed or bool(self._scoring or self._compiling) or (has_room and bool(self._waiting))
         return done
 
     def _take(self) -> list["_Place"]:
@@ -259,9 +270,10 @@ class TransformersEngine:
 
     async def _settle(self) -> None:
         quiet, seen = 0, len(self._waiting)
-        while quiet < SETTLE_ROUNDS and len(self._waiting) < self.base.options.max_batch:
-            if self._scoring:
-                await asyncio.wait(self._scoring)
+        while self._compiling or (quiet < SETTLE_ROUNDS and len(self._waiting) < self.base.options.max_batch):
+            awaited: list[asyncio.Future[Any]] = [*self._scoring, *self._compiling]
+            if awaited:
+                await asyncio.wait(awaited)
                 quiet = 0
             await asyncio.sleep(0)
             if len(self._waiting) == seen:

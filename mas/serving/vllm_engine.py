@@ -101,7 +101,7 @@ class VllmEngine:
     async def generate(self, request: Request) -> tuple[Generation, ...]:
         with self._flights.accepted():
             self.base.limits.check_request(request)
-            self._check_restricted(request.sampling)
+            await self._check_restricted(request.sampling)
             async with self.store.lease(request.adapter) as version:
                 return await self._generate(request, version)
 
@@ -110,7 +110,7 @@ class VllmEngine:
         already; what comes after it meets a vLLM that was started again."""
         with self._flights.accepted():
             self.base.limits.check_stream(request)
-            self._check_restricted(request.sampling)
+            await self._check_restricted(request.sampling)
             async with (
                 self.store.lease(request.adapter) as version,
                 aclosing(self._pieces(request, version)) as pieces,
@@ -150,11 +150,12 @@ class VllmEngine:
                 self.store.close()
                 self._files.close()
 
-    def _check_restricted(self, sampling: Sampling) -> None:
+    async def _check_restricted(self, sampling: Sampling) -> None:
         check_known(sampling)
         if sampling.grammar is not None:
             self._grammars.check_vllm()
-            self._grammars.matcher(sampling.grammar)
+            if not self._grammars.knows(sampling.grammar):
+                await asyncio.to_thread(self._grammars.matcher, sampling.grammar)
 
     def _supports(self, request: Request) -> Supports:
         return Supports(request.sampling, self._grammars, self.base.limits.vocabulary)

@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 
 from mas.core.engine import Sampling
-from mas.core.errors import RefusedRequest
+from mas.core.errors import ConfigError, RefusedRequest
 from mas.core.support import pack_support
+from mas.core.team import TeamSpec
 from mas.serving.grammar import Grammars, Matcher
 
 MOST_K = 100
@@ -34,6 +35,22 @@ def check_known(sampling: Sampling) -> None:
             f"{sampling.top_k} with top_p={sampling.top_p} and min_p={sampling.min_p}: set top_k, or use "
             "engine=transformers"
         )
+
+
+def check_limits(team: TeamSpec) -> None:
+    """Refuse roles whose limits vLLM's supports do not show.
+
+    Raises:
+        ConfigError: as `check_known`, with the role.
+    """
+    for name, role in team.roles.items():
+        if role.peer is not None or role.voice == "human":
+            continue
+        limits = Sampling(temperature=role.temperature, top_k=role.top_k, top_p=role.top_p, min_p=role.min_p)
+        try:
+            check_known(limits)
+        except RefusedRequest as error:
+            raise ConfigError(f"role {name!r}: {error}") from error
 
 
 def restricted_options(sampling: Sampling) -> dict[str, Any]:

@@ -30,6 +30,7 @@ from mas.serving.store import ServingEngine
 from mas.serving.transformers_engine import TransformersEngine
 from mas.serving.vllm_engine import VllmEngine
 from mas.serving.vllm_options import vllm_arguments
+from mas.serving.vllm_supports import check_limits
 from mas.serving.weights import AdapterWeights
 from mas.training.casting import Casting
 from mas.training.checks import (
@@ -107,9 +108,9 @@ def check_trainable(config: Config, scenario: Scenario) -> None:
         ConfigError: an engine that nothing can be published to, peers that are not configured or not used, reward
             weights of terms that nobody pays, no agent to inherit from, no trainable role, options of an adapter that
             no role trains, a role that a person plays, a trainable role that is sampled greedily, a frozen role that
-            speaks through an adapter that nobody trains, a template that reads what its view does not show, or a team
-            in which time decides what is said; see `check_untimed` and `check_siblings`; without gradients a trainable
-            role that does not read experiences.
+            speaks through an adapter that nobody trains, a template that reads what its view does not show, limits on
+            tokens that vLLM cannot say the supports of, or a team in which time decides what is said; see
+            `check_untimed` and `check_siblings`; without gradients a trainable role that does not read experiences.
     """
     algorithm = config.algorithm
     if not algorithm.is_training_free:
@@ -117,6 +118,8 @@ def check_trainable(config: Config, scenario: Scenario) -> None:
     team = find_team(scenario, algorithm.team)
     check_peers(config, team)
     check_templates(scenario, team)
+    if config.engine.name == "vllm":
+        check_limits(team)
     check_untimed(team)
     check_siblings(algorithm, team, scenario.environment().spec.max_turns)
     trained = trainable_adapters(team, algorithm.policy)

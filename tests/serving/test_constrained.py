@@ -3,8 +3,10 @@
 import asyncio
 import json
 import re
+import threading
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -17,7 +19,7 @@ from mas.core.support import unpack_support
 from mas.serving.forward import Row, completion_logits
 from mas.serving.grammar import Grammars
 from mas.serving.model import BaseModel
-from mas.serving.transformers_engine import TransformersEngine
+from mas.serving.transformers_engine import SETTLE_ROUNDS, TransformersEngine
 
 SEEDS = tuple(range(24))
 PROMPT = (5, 6, 7)
@@ -169,6 +171,39 @@ async def test_a_grammar_that_no_token_can_go_on_with_harms_its_own_request_alon
 async def test_a_grammar_that_cannot_begin_is_refused(engine: TransformersEngine, grammar: Grammar) -> None:
     with pytest.raises(RefusedRequest, match="cannot begin"):
         await engine.generate(asking(grammar))
+
+
+async def test_what_is_no_grammar_harms_nobody_who_asks_beside_it(engine: TransformersEngine) -> None:
+    calls = [engine.generate(asking(grammar)) for grammar in (None, Grammar("regex", "a(b"), None)]
+    first, refused, last = await asyncio.gather(*calls, return_exceptions=True)
+    assert isinstance(refused, RefusedRequest)
+    assert isinstance(first, tuple)
+    assert first == last
+
+
+async def test_grammars_are_compiled_beside_the_event_loop_and_no_row_begins_before(
+    engine: TransformersEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    began, may_end, compiled = threading.Event(), threading.Event(), Grammars._compile
+
+    def slow(grammars: Grammars, grammar: Grammar) -> Any:
+        began.set()
+        assert may_end.wait(10)
+        return compiled(grammars, grammar)
+
+    monkeypatch.setattr(Grammars, "_compile", slow)
+    steps = engine.steps
+    held, free = (
+        asyncio.create_task(engine.generate(one)) for one in (asking(Grammar("regex", "[a-f]{2}")), asking(None))
+    )
+    assert await asyncio.to_thread(began.wait, 10)
+    for _ in range(2 * SETTLE_ROUNDS):
+        await asyncio.sleep(0)
+    assert engine.steps == steps
+    assert not free.done()
+    may_end.set()
+    assert all(re.fullmatch("[a-f]{2}", said(engine, one)) for one in await held)
+    await free
 
 
 async def test_a_grammar_too_large_to_follow_is_an_error_and_no_end(engine: TransformersEngine) -> None:

@@ -12,6 +12,7 @@ from test_trainer import Notes, config_of, with_role
 
 from mas.bus.envelopes import EnvelopeFactory
 from mas.bus.memory import MemoryBus
+from mas.config.options import EngineOptions
 from mas.core.environment import Observation
 from mas.core.errors import ConfigError
 from mas.core.role import View
@@ -25,6 +26,7 @@ from mas.serving.head import Head
 from mas.serving.transformers_engine import TransformersEngine
 from mas.testing.scripted import ScriptedEngine
 from mas.training.agents_engine import AgentsEngine
+from mas.training.crew import check_trainable
 from mas.training.feed import Feed
 from mas.training.following import Follower
 from mas.training.packing import MicroBatch, build_tree
@@ -38,6 +40,17 @@ RESTRICTIONS = [
     {"top_p": 0.8},
     {"min_p": 0.05, "constraint": Constraint(one_of=tuple("0123456789")), "max_tokens": 2},
 ]
+
+
+@pytest.mark.parametrize("limits", [{"top_p": 0.8}, {"min_p": 0.1}, {"top_k": 101}])
+def test_limits_whose_supports_vllm_does_not_say_are_refused_before_anything_starts(limits: dict[str, Any]) -> None:
+    config = config_of()
+    scenario = build_scenario(config.scenario)
+    vllm = config.model_copy(update={"engine": EngineOptions(name="vllm")})
+    with pytest.raises(ConfigError, match=r"role 'executor': .* only with a top_k from 1 to 100"):
+        check_trainable(vllm, with_role(scenario, "executor", **limits))
+    check_trainable(vllm, with_role(scenario, "executor", **(limits | {"top_k": 20})))
+    check_trainable(config, with_role(scenario, "executor", **limits))
 
 
 @pytest.mark.parametrize("restriction", RESTRICTIONS)
