@@ -27,6 +27,8 @@ KINDS: tuple[Kind, ...] = (*PLAYS, "start", "opponent")
 TEAM_FILE = "team.yaml"
 CONFIG_FILE = "config.yaml"
 _SUFFIXES = (".yaml", ".yml")
+_REWARD = "reward"
+"""The option of a scenario that names a function to import, `package.module:function` or `path/file.py:function`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +63,9 @@ def accesses_of(config: Config, run: Path | None = None) -> list[Access]:
     options |= {f"train.tasks.arms.{name}.options": arm.options for name, arm in config.train.tasks.arms.items()}
     for prefix, values in options.items():
         for key, text in scalars(values, prefix):
+            if key == f"{prefix}.{_REWARD}" and isinstance(text, str):
+                found.append(Access("code", f"import {_function(text)}", key, {key: text}))
+                continue
             for path in _paths(text) if isinstance(text, str) else ():
                 if not is_inside(path, run):
                     found.append(Access("file", f"read {_path(path)}", key, {key: text}))
@@ -234,6 +239,12 @@ def _is_path(text: str) -> bool:
         return "\0" not in text and Path(text).is_file()
     except OSError:  # a text that is too long for a name
         return False
+
+
+def _function(text: str) -> str:
+    """A function's name, of a file with its whole path: another directory's `reward.py:score` is another function."""
+    place, _, name = text.rpartition(":")
+    return f"{_path(place)}:{_plain(name)}" if place.endswith(".py") else _plain(text)
 
 
 def _path(text: str) -> str:

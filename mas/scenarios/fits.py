@@ -44,13 +44,19 @@ def is_for_real_models(name: str, size: str) -> bool:
 
 
 def check_fits(config: Config, scenario: Scenario) -> None:
-    """Refuse at once what would fail when the tiny base was made.
+    """Refuse at once what would fail when the tiny base was made, or could not be learned with it.
 
     Raises:
-        ConfigError: no model is named, and the tiny base cannot read the prompt of a role.
+        ConfigError: no model is named, and the tiny base cannot read the prompt of a role, or was not taught it.
     """
     if config.model.path != "tiny" or config.engine.name not in ("transformers", "vllm"):
         return
+    name = config.algorithm.team
+    if name in scenario.teams and (asked := _in_words(scenario.teams[name])) and not _in_words(scenario.teams["team"]):
+        raise ConfigError(
+            f"team {name!r} of {scenario.name!r} asks its {asked[0]} in words, which the tiny base was not taught: "
+            "name a model that reads words, such as model=smollm2, or take algorithm.team=team"
+        )
     try:
         role, need = longest(scenario, find_team(scenario, config.algorithm.team))
     except MissingPackage:  # whoever plays is told
@@ -60,3 +66,8 @@ def check_fits(config: Config, scenario: Scenario) -> None:
             f"role {role!r} reads and writes {need} characters in {scenario.name!r} with these options, the tiny base "
             f"{config.model.tiny.context}: name a model that reads words with model.path=, as Qwen/Qwen3-0.6B"
         )
+
+
+def _in_words(team: TeamSpec) -> list[str]:
+    """Roles without a compact prompt."""
+    return [name for name, role in team.roles.items() if role.template is None and role.voice == "engine"]

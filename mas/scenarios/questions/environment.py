@@ -1,6 +1,7 @@
 """`questions`: one question, one answer of the team."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import ClassVar
 
 import msgspec
@@ -10,6 +11,10 @@ from mas.core.errors import EnvironmentFault
 from mas.scenarios.questions.records import Question, Questions
 from mas.scenarios.questions.scoring import LETTERS, Scorer, chosen, is_answer, is_right
 from mas.scenarios.world import RecordEnvironment, kept_text
+
+VIEWS = ("planner", "solver", "verifier", "solo")
+Grade = Callable[[Question, str], float]
+"""What an answer to a question is worth: 1 or more where it is right. Deterministic."""
 
 
 class QuestionState(msgspec.Struct, frozen=True):
@@ -25,19 +30,16 @@ class QuestionEnvironment(RecordEnvironment[QuestionState]):
 
     state_type: ClassVar[type[msgspec.Struct]] = QuestionState
 
-    def __init__(self, questions: Questions, scorer: Scorer) -> None:
-        super().__init__(
-            EnvironmentSpec(
-                name="questions", seats=("team",), views=("solver", "verifier", "solo"), max_turns=1, terms=("right",)
-            )
-        )
+    def __init__(self, questions: Questions, scorer: Scorer, grade: Grade | None = None) -> None:
+        """`grade`: None: 1 where `scorer` finds the answer right, else 0."""
+        super().__init__(EnvironmentSpec(name="questions", seats=("team",), views=VIEWS, max_turns=1, terms=("right",)))
         self._questions = questions
         self._scorer = scorer
+        self._grade = grade or partial(_scored, scorer=scorer)
 
     def is_right(self, said: str) -> bool:
         """Whether this would answer the question."""
-        question = self.state.question
-        return is_right(said, question.answer, question.choices, self._scorer)
+        return self._grade(self.state.question, said) >= 1
 
     def initial(self, task: Task) -> QuestionState:
         found = self._questions[task.split]
@@ -53,9 +55,10 @@ class QuestionEnvironment(RecordEnvironment[QuestionState]):
         return tuple(LETTERS[: len(choices)]) if choices else None
 
     def act(self, state: QuestionState, action: str) -> tuple[QuestionState, dict[str, float], bool]:
-        after = msgspec.structs.replace(state, said=kept_text(action), right=self.is_right(action))
+        paid = self._grade(state.question, action)
+        after = msgspec.structs.replace(state, said=kept_text(action), right=paid >= 1)
         is_legal = action == "" or is_answer(action, state.question.choices, self._scorer)
-        return after, {"right": float(after.right)}, is_legal
+        return after, {"right": paid}, is_legal
 
     def is_over(self, state: QuestionState) -> bool:
         return state.said is not None
@@ -72,3 +75,7 @@ class QuestionEnvironment(RecordEnvironment[QuestionState]):
     def render(self) -> str:
         state = self.state
         return f"{state.question.shown}\nanswer {state.question.answer}; said {state.said or '-'}"
+
+
+def _scored(question: Question, said: str, scorer: Scorer) -> float:
+    return float(is_right(said, question.answer, question.choices, scorer))

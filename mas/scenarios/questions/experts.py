@@ -28,9 +28,14 @@ def demonstrations(
     character of the question, that of a verifier is to accept.
 
     Raises:
-        ConfigError: every question is too long for the tiny base.
+        ConfigError: no question has an answer, or every one is too long for the tiny base.
     """
-    short = [one for one in questions if len(one.shown) <= _LONGEST]
+    short = [one for one in questions if one.answer and len(one.shown) <= _LONGEST]
+    if not any(one.answer for one in questions):
+        raise ConfigError(
+            "no question has an answer from which the tiny base could be taught: set model.path to another model, or "
+            "model=smollm2"
+        )
     if not short:
         raise ConfigError(
             f"all questions for training are longer than {_LONGEST} characters, too long for the tiny base: set "

@@ -43,22 +43,28 @@ Questions = Mapping[Split, tuple[Question, ...]]
 
 
 class Fields(NamedTuple):
-    """Names of fields. `choices` None: answers are free; `split` None: rows do not say their split."""
+    """Names of fields. `choices` None: answers are free; `split` None: rows do not say their split. `needs_answer`:
+    whether every row must have the field of the answer, which else is empty.
+    """
 
     question: str
     answer: str
     choices: str | None = None
     split: str | None = None
+    needs_answer: bool = True
 
 
-def read_questions(path: str, fields: Fields, scorer: Scorer, eval_share: float) -> Questions:
-    """The questions of a file.
+def read_questions(
+    path: str, fields: Fields, scorer: Scorer, eval_share: float
+) -> tuple[Questions, Mapping[Question, Mapping[str, Any]]]:
+    """The questions of a file, and the row of each; of questions that are equal the first one's.
 
     Raises:
         ConfigError: it cannot be read, a row does not have what the fields and the scorer want, a question is in both
             splits, or a split is empty.
     """
     splits: dict[Split, list[Question]] = {"train": [], "eval": []}
+    rows: dict[Question, Mapping[str, Any]] = {}
     first: dict[str, tuple[Split, str]] = {}
     for row in read_rows(path):
         question = _question(row, fields, scorer)
@@ -70,10 +76,11 @@ def read_questions(path: str, fields: Fields, scorer: Scorer, eval_share: float)
                 "must not be trained on; remove one"
             )
         splits[split].append(question)
+        rows.setdefault(question, row.values)
     for split, found in splits.items():
         if not found:
             raise ConfigError(f"{path}: no question is in split {split!r}; {_remedy(fields.split)}")
-    return {split: tuple(found) for split, found in splits.items()}
+    return {split: tuple(found) for split, found in splits.items()}, rows
 
 
 def in_eval(question: Question, share: float) -> bool:
@@ -91,6 +98,8 @@ def _question(row: Row, fields: Fields, scorer: Scorer) -> Question:
         raise ConfigError(
             f"{row.where}: field {fields.question!r} is {shown(text)}; a question is a text that is not empty"
         )
+    if not fields.needs_answer and fields.answer not in row.values:
+        return Question(text.strip(), "")
     choices = () if fields.choices is None else _choices(row, fields.choices)
     answer = _answer(row, fields.answer, choices)
     if not is_answer(answer, choices, scorer):

@@ -11,15 +11,16 @@ from mas.core.errors import ConfigError
 from mas.core.reward import Reward
 from mas.core.scenario import Split
 from mas.core.seeds import digest
-from mas.core.team import TeamSpec
+from mas.core.team import Constraint, RoleSpec, TeamSpec
 from mas.graph.load import load_team
 from mas.scenarios.questions.environment import QuestionEnvironment
 from mas.scenarios.questions.experts import RECIPE, demonstrations, expert
+from mas.scenarios.questions.own_reward import OwnReward
 from mas.scenarios.questions.records import Questions
 from mas.scenarios.questions.reward import QuestionReward
-from mas.scenarios.questions.scoring import LETTERS, Scorer
+from mas.scenarios.questions.scoring import LETTERS, Scorer, number_regex
 
-_SOLVERS = ("solver", "solo")
+_SOLVERS = ("solver", "reviser", "solo")
 
 
 def room(questions: Questions, scorer: Scorer) -> int:
@@ -35,12 +36,16 @@ class QuestionScenario:
     Attributes:
         questions: of each split, none of them in both.
         max_tokens: of what solvers say. skill: of the novice that the tiny base learns from.
+        own: the user's reward function instead of the scorer.
+        is_brief: whether `max_tokens` leaves room for the answer alone; then models that chat are held to its form.
     """
 
     questions: Questions
     scorer: Scorer
     max_tokens: int
     skill: float
+    own: OwnReward | None = None
+    is_brief: bool = True
     name: str = "questions"
     reward: Reward = field(default_factory=QuestionReward)
     expert: Callable[[Any, Random], Mapping[str, str]] | None = expert
@@ -53,7 +58,7 @@ class QuestionScenario:
         object.__setattr__(self, "_held_out", frozenset(one.content for one in self.questions["eval"]))
 
     def environment(self) -> Environment:
-        return QuestionEnvironment(self.questions, self.scorer)
+        return QuestionEnvironment(self.questions, self.scorer, self.own)
 
     def size(self, split: Split) -> int:
         return len(self.questions[split])
@@ -82,18 +87,29 @@ class QuestionScenario:
 
     def fingerprint(self) -> str:
         every = [str(one) for split in self.questions.values() for one in split]
+        own = () if self.own is None else (self.own.key,)
         return digest(
-            self.name, RECIPE, self.scorer, self.max_tokens, str(self.skill), len(self.questions["train"]), *every
+            self.name, RECIPE, self.scorer, self.max_tokens, str(self.skill), len(self.questions["train"]), *every, *own
         )
 
     def _fitting(self, team: TeamSpec) -> TeamSpec:
         """The team with room for answers as long as these, and with the letters of choices."""
-        most = max(len(one.choices) for split in self.questions.values() for one in split)
-        choices = tuple(LETTERS[:most])
-        roles = {
-            name: role.model_copy(update={"max_tokens": self.max_tokens, "choices": choices})
-            if name in _SOLVERS
-            else role
-            for name, role in team.roles.items()
-        }
+        roles = {name: self._fitted(role) if name in _SOLVERS else role for name, role in team.roles.items()}
         return team.model_copy(update={"roles": roles})
+
+    def _fitted(self, role: RoleSpec) -> RoleSpec:
+        """A solver for these questions. One without a compact template is for models that chat: it begins an answer
+        that is brief as its team's file says, in the form that the scorer wants, and any other one freely."""
+        every = [one for split in self.questions.values() for one in split]
+        choices = tuple(LETTERS[: max(len(one.choices) for one in every)])
+        if role.template is not None:
+            return role.model_copy(update={"max_tokens": self.max_tokens, "choices": choices})
+        if not self.is_brief:
+            return role.model_copy(update={"max_tokens": self.max_tokens, "prefill": ""})
+        constraint = role.constraint
+        if choices:
+            constraint = Constraint(one_of=choices)
+        elif self.scorer == "number":
+            constraint = Constraint(regex=number_regex(one.answer for one in every))
+        most = self.max_tokens + 2  # a space before the answer, and the end behind it
+        return role.model_copy(update={"max_tokens": most, "constraint": constraint})

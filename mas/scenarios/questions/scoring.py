@@ -2,7 +2,7 @@
 
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from decimal import Decimal
 from string import ascii_uppercase
 from typing import Literal
@@ -21,7 +21,7 @@ def is_right(said: str, answer: str, choices: Sequence[str], scorer: Scorer) -> 
     if not said.strip():
         return False
     if scorer == "exact":
-        return normal(said) == normal(answer)
+        return _unended(said) == _unended(answer)
     if scorer == "contains":
         return normal(answer) in normal(said)
     if scorer == "number":
@@ -44,10 +44,26 @@ def normal(text: str) -> str:
     return " ".join(unicodedata.normalize("NFKC", text).casefold().split())
 
 
+def _unended(text: str) -> str:
+    """Its normal form without the full stop that ends it."""
+    return normal(text).removesuffix(".")
+
+
 def last_number(text: str) -> Decimal | None:
     """The last number in a text, as `1,250.50` or `-3`; None where there is none."""
     found = _NUMBER.findall(text)
     return Decimal(found[-1].replace(",", "")) if found else None
+
+
+def number_regex(answers: Iterable[str]) -> str:
+    """What matches a number that is no longer than the longest of the last numbers in these texts: digits, with a minus
+    or decimals where one of them has these."""
+    numbers = [number for answer in answers if (number := last_number(answer)) is not None]
+    whole, _, rest = zip(*(f"{abs(number):f}".partition(".") for number in numbers), strict=True)
+    minus = "-?" if any(number < 0 for number in numbers) else ""
+    places = max(map(len, rest))
+    decimals = rf"(\.[0-9]{{1,{places}}})?" if places else ""
+    return rf"{minus}[0-9]{{1,{max(map(len, whole))}}}{decimals}"
 
 
 def chosen(text: str, choices: Sequence[str]) -> int | None:

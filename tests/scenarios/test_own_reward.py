@@ -1,0 +1,211 @@
+"""`questions` with a user's reward function, and its teams for models that chat."""
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import Ran
+
+from mas.bus.memory import MemoryBus
+from mas.config.load import load_run_config
+from mas.core.errors import ConfigError, RewardError, TrustError
+from mas.core.messages import Payload
+from mas.graph.plan import compile_team
+from mas.observe.metrics import read_metrics
+from mas.roles import build_roles
+from mas.runtime.point import Point
+from mas.runtime.team import TeamRuntime
+from mas.scenarios.questions import QuestionOptions, build
+from mas.scenarios.questions.environment import QuestionEnvironment
+from mas.scenarios.questions.scoring import number_regex
+from mas.testing.scripted import ScriptedEngine
+
+ROWS = [{"question": f"What is {number} + {number}?", "answer": 2 * number, "longest": 3} for number in range(40)]
+SCORE = """
+def score(said, row):
+    return 1.5 if said == str(row["answer"]) else 0.25 * (len(said) <= row["longest"])
+"""
+
+
+class Restricted(ScriptedEngine):
+    """Takes roles with a constraint; the script keeps to it."""
+
+    restricts = True
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The current directory, with `sums.jsonl` and `mine.py`."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "sums.jsonl").write_text("".join(json.dumps(row) + "\n" for row in ROWS))
+    (tmp_path / "mine.py").write_text(SCORE)
+    return tmp_path
+
+
+def world(**options: Any) -> QuestionEnvironment:
+    scenario = build(QuestionOptions(path="sums.jsonl", **options))
+    environment = scenario.environment()
+    environment.reset(scenario.task("train", 0))
+    assert isinstance(environment, QuestionEnvironment)
+    return environment
+
+
+@pytest.mark.parametrize(("said", "paid"), [("right", 1.5), ("99", 0.25), ("9999", 0.0), (" ", 0.0)])
+def test_the_function_reads_answer_and_row_and_pays_the_team(folder: Path, said: str, paid: float) -> None:
+    environment = world(reward="mine.py:score")
+    said = environment.state.question.answer if said == "right" else said
+    step = environment.step({"team": said})
+    assert step.rewards == {"team": {"right": paid}}
+    assert environment.success() is (paid == 1.5)
+
+
+@pytest.mark.parametrize(
+    ("body", "text"),
+    [
+        ("return float('nan')", r"mine\.py:score paid right=nan: a reward must be a finite number"),
+        ("return 'good'", r"mine\.py:score returned 'good' of type str: return a number"),
+        ("return None", r"returned None of type NoneType"),
+        ("return 1 / 0", r"raised ZeroDivisionError: division by zero for the answer '5' to 'What is .*'"),
+    ],
+)
+def test_what_is_no_reward_is_one_sentence(folder: Path, body: str, text: str) -> None:
+    (folder / "mine.py").write_text(f"def score(said, row):\n    {body}\n")
+    with pytest.raises(RewardError, match=text):
+        world(reward="mine.py:score").step({"team": "5"})
+
+
+@pytest.mark.parametrize(
+    ("reward", "content", "text"),
+    [
+        ("mine.py", SCORE, "write path/file.py:function or package.module:function"),
+        ("other.py:score", SCORE, r"there is no file other\.py; a relative path starts at"),
+        ("mine.py:scor", SCORE, r"mine\.py has no function 'scor'\. Did you mean 'score'"),
+        (
+            "mine.py:score",
+            "def score(said): return 1",
+            r"cannot be called .*def score\(said, row\)",
+        ),
+        ("mine.py:score", "import nowhere", r"mine\.py cannot be imported: ModuleNotFoundError"),
+        ("no.such:score", SCORE, r"the module 'no\.such' cannot be imported: .*path/file\.py:function"),
+    ],
+)
+def test_a_function_that_cannot_be_used_is_refused_at_once(folder: Path, reward: str, content: str, text: str) -> None:
+    (folder / "mine.py").write_text(content)
+    with pytest.raises(ConfigError, match=text):
+        world(reward=reward)
+
+
+def test_rows_need_no_answer_with_a_function_and_scorers_have_no_effect(folder: Path) -> None:
+    (folder / "sums.jsonl").write_text("".join(json.dumps({"question": f"Say {n}."}) + "\n" for n in range(40)))
+    with pytest.raises(ConfigError, match="has no field 'answer'"):
+        world()
+    scenario = build(QuestionOptions(path="sums.jsonl", reward="builtins:max"))
+    assert scenario.teams["solver_verifier"].roles["solver"].max_tokens == 64
+    with pytest.raises(ConfigError, match="no question has an answer from which the tiny base could be taught"):
+        next(scenario.demonstrations(0, expert=True))
+    with pytest.raises(ValueError, match=r"scorer=number has no effect with reward=mine\.py:score"):
+        QuestionOptions(path="sums.jsonl", scorer="number", reward="mine.py:score")
+
+
+def test_another_function_makes_other_tasks(folder: Path) -> None:
+    def fingerprint() -> str:
+        return build(QuestionOptions(path="sums.jsonl", reward="mine.py:score")).fingerprint()
+
+    first = fingerprint()
+    assert first == fingerprint()
+    (folder / "mine.py").write_text(SCORE.replace("1.5", "1.0"))
+    assert first != fingerprint()
+
+
+def test_a_team_trains_on_a_function_which_is_trusted_later_and_by_nobody_else(
+    folder: Path, mas: Callable[..., Ran], small_overrides: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "mine.py").write_text(f"{SCORE}    \n\ndef bad(said, row):\n    return 'no number'\n")
+    words = ["scenario=questions", "scenario.options.path=sums.jsonl", "train.steps=1", "train.tasks_per_step=4"]
+    words += ["train.eval_first=false", "train.eval_tasks=2", "algorithm.sampler.candidates=2", *small_overrides]
+    good = mas("train", *words, "scenario.options.reward=mine.py:score", "run_dir=good")
+    assert good.code == 0, good.err
+    (line,) = [one for one in read_metrics(folder / "good" / "metrics.jsonl") if "episodes" in one]
+    assert line["episodes"]["failed"] == 0
+    bad = mas("train", *words, "scenario.options.reward=mine.py:bad", "run_dir=bad")
+    lines = [one for one in read_metrics(folder / "bad" / "metrics.jsonl") if "episodes" in one]
+    assert bad.code or lines[0]["episodes"]["failed"] > 0
+    assert load_run_config("good").scenario.options["reward"] == "mine.py:score"
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(folder / "somebody"))
+    with pytest.raises(
+        TrustError, match=rf"import {re.escape(str(folder))}/mine\.py:score   \(scenario\.options\.reward"
+    ):
+        load_run_config("good")
+
+
+def test_the_tiny_base_is_refused_for_teams_that_ask_in_words(folder: Path, mas: Callable[..., Ran]) -> None:
+    refused = mas("train", "scenario=questions", "algorithm.team=planner_solver", "run_dir=run")
+    assert refused.code == 2
+    assert "asks its planner in words, which the tiny base was not taught" in refused.err
+    assert "model=smollm2" in refused.err
+
+
+@pytest.mark.parametrize(
+    ("answers", "fits", "others"),
+    [
+        (["3", "12"], ["7", "99"], ["123", "-1", "1.5", "x"]),
+        (["-3", "so #### 1,250.5"], ["-9999", "7.5"], ["7.55", "12345"]),
+    ],
+)
+def test_numbers_are_held_to_the_form_of_the_answers(answers: list[str], fits: list[str], others: list[str]) -> None:
+    regex = number_regex(answers)
+    assert all(re.fullmatch(regex, text) for text in fits)
+    assert not any(re.fullmatch(regex, text) for text in others)
+
+
+def test_solvers_that_chat_are_held_to_an_answer_unless_they_may_say_more(folder: Path) -> None:
+    brief = build(QuestionOptions(path="sums.jsonl", scorer="number")).teams
+    for role in (brief["planner_solver"].roles["solver"], brief["solver_verifier"].roles["reviser"]):
+        assert role.constraint is not None
+        assert role.constraint.regex == "[0-9]{1,2}"
+        assert role.prefill
+        assert role.max_tokens == 5  # a space, two digits, the end: 2 + 1 + 2
+    free = build(QuestionOptions(path="sums.jsonl", scorer="number", max_tokens=80)).teams["planner_solver"]
+    assert (free.roles["solver"].constraint, free.roles["solver"].prefill) == (None, "")
+    rows = [{"question": f"q{n}", "answer": "x", "choices": ["x", "y"]} for n in range(40)]
+    (folder / "sums.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    choice = build(QuestionOptions(path="sums.jsonl", scorer="choice")).teams["planner_solver"].roles["solver"]
+    assert choice.constraint is not None
+    assert choice.constraint.one_of == ("A", "B")
+
+
+@pytest.mark.parametrize(
+    ("team", "says", "action", "asked"),
+    [
+        ("solver_verifier", {"The answer is": "4", "Say yes": "yes"}, "4", 2),
+        ("solver_verifier", {"answer 4 is wrong": "6", "Say yes": "no", "The answer is": "4"}, "6", 3),
+        ("planner_solver", {"that 2 twice": "4", "Which fact": "2 twice"}, "4", 2),
+    ],
+)
+async def test_who_is_asked_what_and_whose_answer_counts(
+    folder: Path, team: str, says: dict[str, str], action: str, asked: int
+) -> None:
+    scenario = build(QuestionOptions(path="sums.jsonl", scorer="number"))
+    environment = scenario.environment()
+    environment.reset(scenario.task("train", 0))
+    plan = compile_team(scenario.teams[team], build_roles(scenario.teams[team]))
+    prompts = list[str]()
+
+    def answer(prompt: str, adapter: str | None, seed: int) -> str:
+        prompts.append(prompt)
+        return next((text for part, text in says.items() if part in prompt), "?")
+
+    async with TeamRuntime(plan, Restricted(answer), MemoryBus(), adapters={}, chats=True) as runtime:
+
+        async def decide(point: Point) -> Payload:
+            (candidate,) = await runtime.ask(point, (1,), episode="one")
+            return candidate.payload
+
+        await runtime.play("one", environment, decide, lambda turn, flow, step: None)
+    assert isinstance(environment, QuestionEnvironment)
+    assert environment.state.said == action, prompts
+    assert len(prompts) == asked
+    assert all(environment.state.question.text in prompt for prompt in prompts)
