@@ -159,11 +159,7 @@ MOMENTS = {
 """The number of the synced file or of the appended line, before which the process dies."""
 
 
-BY_DEFAULT = [MOMENTS[when] for when in ("in the first evaluation", "in the third step", "between the exports")]
-NAMES = {at: when for when, at in MOMENTS.items()}
-
-
-@pytest.mark.matrix("what,number", MOMENTS.values(), default=BY_DEFAULT, ids=NAMES.__getitem__)
+@pytest.mark.parametrize(("what", "number"), MOMENTS.values(), ids=MOMENTS.keys())
 def test_a_run_killed_at_any_moment_and_started_again_ends_like_one_never_killed(
     uninterrupted: Path, tmp_path: Path, short: Callable[..., Config], what: str, number: int
 ) -> None:
