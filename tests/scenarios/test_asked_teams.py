@@ -71,6 +71,45 @@ def test_every_text_that_the_constraint_allows_parses(
     assert not any(re.fullmatch(grammar.text, text) for text in illegal)
 
 
+@pytest.mark.parametrize(
+    ("name", "options", "constrained"),
+    [
+        ("debate", WORDS, "constrained"),
+        ("plan_path", WORDS, "team"),
+        ("refine", WORDS, "team"),
+        ("tool_use", {"calls": "words"}, "team"),
+        ("two_player", WORDS, "constrained"),
+    ],
+)
+def test_free_teams_ask_the_same_without_constraints(name: str, options: dict[str, str], constrained: str) -> None:
+    teams = build_scenario(ScenarioOptions(name=name, options=dict(options))).teams
+    held, free = teams[constrained], teams["free"]
+    assert free.edges == held.edges
+    for role, spec in held.roles.items():
+        assert free.roles[role].pattern is not None
+        same = spec.model_copy(update={"constraint": None, "pattern": free.roles[role].pattern})
+        assert free.roles[role] == same
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "role", "said", "read"),
+    [
+        ("debate", WORDS, "debater", " about 47 metres", "47"),
+        ("debate", WORDS, "judge", ": 90", "90"),
+        ("plan_path", WORDS, "executor", " left.", "left"),
+        ("refine", WORDS, "refiner", " 82.", "82"),
+        ("tool_use", {"calls": "words"}, "planner", " look up the", "look up"),
+        ("tool_use", {"calls": "words"}, "caller", " 7 * 12 = 84", "7 * 12"),
+        ("tool_use", {"calls": "words"}, "summariser", " -3.", "-3"),
+        ("two_player", WORDS, "player_1", ' "Bet"', "Bet"),
+    ],
+)
+def test_what_a_free_role_says_is_read(name: str, options: dict[str, str], role: str, said: str, read: str) -> None:
+    made = build_roles(build_scenario(ScenarioOptions(name=name, options=dict(options))).teams["free"])[role]
+    assert made.parse(said).content == read
+    assert isinstance(made.parse(" ..."), Failure)
+
+
 def test_relay_in_words_asks_for_the_colour_by_its_name() -> None:
     planner, view = asked("relay", WORDS, "team", "planner")
     assert re.search(r"in the (red|blue|green|white) box", planner.chat(view)[1])
