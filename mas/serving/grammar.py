@@ -92,6 +92,7 @@ class Grammars:
         self._text = text
         self._tokenizer: Any = None
         self._lock = threading.Lock()
+        self._reading = threading.Lock()
         self._compiled: dict[Grammar, Any] = {}
 
     @property
@@ -127,12 +128,17 @@ class Grammars:
         Raises:
             RefusedRequest: it is no grammar. ModelError: the model's tokenizer cannot be constrained.
         """
-        with self._lock:  # several threads may ask
-            compiled = self._compiled.pop(grammar, None) or self._compile(grammar)
-            self._compiled[grammar] = compiled  # the one used last is last
-            if len(self._compiled) > _REMEMBERED:
-                del self._compiled[next(iter(self._compiled))]
-            return self._begun(compiled)
+        with self._lock:  # several threads may ask; none waits here until another has compiled
+            compiled = self._compiled.pop(grammar, None)
+            if compiled is not None:
+                self._compiled[grammar] = compiled  # the one used last is last
+        if compiled is None:
+            compiled = self._compile(grammar)
+            with self._lock:
+                self._compiled[grammar] = compiled
+                if len(self._compiled) > _REMEMBERED:
+                    del self._compiled[next(iter(self._compiled))]
+        return self._begun(compiled)
 
     def _begun(self, compiled: Any) -> Matcher:
         special = self._text.tokenizer.inner.all_special_ids
@@ -141,8 +147,9 @@ class Grammars:
     def _compile(self, grammar: Grammar) -> Any:
         from llguidance import LLMatcher
 
-        if self._tokenizer is None:
-            self._tokenizer = _tokenizer(self._text, self.end)
+        with self._reading:
+            if self._tokenizer is None:
+                self._tokenizer = _tokenizer(self._text, self.end)
         found = LLMatcher(self._tokenizer, as_llguidance(grammar), log_level=0)
         if found.is_error():
             raise RefusedRequest(

@@ -151,8 +151,8 @@ def load_text(options: ModelOptions, path: str | Path | None = None) -> ModelTex
 
 
 def _make_head_input_contiguous(model: Any) -> None:
-    """Last positions are a strided slice of the hidden states, for which torch multiplies row by row: in float32 the
-    head takes twice as long, and in bfloat16 its weights may be copied for each row."""
+    """Last positions are a strided slice of the hidden states, for which torch multiplies row by row. That
+    is slow, and in bfloat16 the head's weights may be copied for each row."""
     model.get_output_embeddings().register_forward_pre_hook(lambda _, inputs: (inputs[0].contiguous(), *inputs[1:]))
 
 

@@ -118,7 +118,7 @@ class AdapterStore:
     async def publish_all(
         self, updates: Mapping[str, Update], *, allowed: float | None = None
     ) -> Mapping[str, Publication]:
-        """Serve copies of adapters' weights as their names' next versions: all of them, or none.
+        """Serve copies of adapters' weights as their names' next versions: all of them, or none, also if cancelled.
 
         Args:
             allowed: the largest gap that the canary lets pass, in mean nats a token (see `canary`).
@@ -139,8 +139,7 @@ class AdapterStore:
                 for entry, (name, update) in zip(entries, updates.items(), strict=True)
             ]
             found = await together(checks, "canary-adapter")  # asked for at once: one pass can score them all
-        for name, entry in zip(updates, entries, strict=True):
-            await self._serve(self._names.setdefault(name, _Name()), entry)
+        await self._serve(entries)
         took = time.perf_counter() - began
         return {
             name: Publication(ref, *gaps, seconds=took, allowed=allowed)
@@ -179,12 +178,17 @@ class AdapterStore:
             for entry in [] if is_good else entries:
                 await self._forget(entry)
 
-    async def _serve(self, held: _Name, entry: _Entry) -> None:
-        """Let the name point to a version that is loaded."""
-        number = entry.version.ref.version
-        held.kept[number] = entry
-        held.current = held.latest = number
-        await self._retire(held)
+    async def _serve(self, entries: Sequence[_Entry]) -> None:
+        """Let names point to versions that are loaded: all at once, with no wait at which it could be cancelled between
+        two names; then unload what they pointed to. What a cancellation leaves loaded goes with the name's next change.
+        """
+        for entry in entries:
+            name, number = entry.version.ref.name, entry.version.ref.version
+            held = self._names.setdefault(name, _Name())
+            held.kept[number] = entry
+            held.current = held.latest = number
+        for entry in entries:
+            await self._retire(self._names[entry.version.ref.name])
 
     @asynccontextmanager
     async def lease(self, adapter: str | None) -> AsyncIterator[AdapterVersion | None]:
@@ -234,7 +238,8 @@ class AdapterStore:
             return (await self._publish({name: Update(self.weights(source))}))[name].ref
 
     async def swap(self, first: str, second: str) -> None:
-        """Exchange what two names speak with, each as a new version. Nothing changes if either cannot be loaded."""
+        """Exchange what two names speak with, each as a new version. Nothing changes if either cannot be loaded; both
+        change at once."""
         async with self._changing:
             weights = {first: self.weights(second), second: self.weights(first)}
             for name in weights:
@@ -242,8 +247,7 @@ class AdapterStore:
             wanted = [(AdapterRef(name, self._names[name].latest + 1), weights[name]) for name in weights]
             async with self._made(wanted) as entries:
                 pass
-            for entry in entries:
-                await self._serve(self._names[entry.version.ref.name], entry)
+            await self._serve(entries)
 
     def freeze(self, name: str) -> None:
         """Refuse new versions of a name until `unfreeze`."""

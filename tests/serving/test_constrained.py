@@ -206,6 +206,29 @@ async def test_grammars_are_compiled_beside_the_event_loop_and_no_row_begins_bef
     await free
 
 
+async def test_a_grammar_that_is_compiled_is_had_while_another_is_being_compiled(
+    base: BaseModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    grammars, known = Grammars(base), Grammar("regex", "[a-f]{2}")
+    grammars.matcher(known)
+    began, may_end, compiled = threading.Event(), threading.Event(), Grammars._compile
+
+    def slow(grammars: Grammars, grammar: Grammar) -> Any:
+        began.set()
+        assert may_end.wait(10)
+        return compiled(grammars, grammar)
+
+    monkeypatch.setattr(Grammars, "_compile", slow)
+    compiling = asyncio.create_task(asyncio.to_thread(grammars.matcher, Grammar("regex", "[a-f]{3}")), name="compile")
+    assert await asyncio.to_thread(began.wait, 10)
+    try:
+        await asyncio.wait_for(asyncio.to_thread(grammars.matcher, known), 5)
+    finally:
+        may_end.set()
+        await compiling
+    assert all(grammars.knows(Grammar("regex", f"[a-f]{{{count}}}")) for count in (2, 3))
+
+
 async def test_a_grammar_too_large_to_follow_is_an_error_and_no_end(engine: TransformersEngine) -> None:
     with pytest.raises(EngineError, match=r"too many|too complex|large"):
         await engine.generate(asking(Grammar("regex", "a{1000000}")))

@@ -338,6 +338,34 @@ async def test_nothing_is_swapped_if_one_side_cannot_be_loaded(
     assert len(host.loaded) == 2
 
 
+@pytest.mark.parametrize("change", ["publish_all", "swap"])
+async def test_names_change_together_also_if_it_is_cancelled_while_an_old_version_is_unloaded(
+    base: BaseModel, store: AdapterStore, host: Host, monkeypatch: pytest.MonkeyPatch, change: str
+) -> None:
+    for seed, name in enumerate("ab"):
+        await store.publish(name, adapter(base, seed))
+    unloading, unload = asyncio.Event(), host.unload
+
+    async def never(version: AdapterVersion) -> None:
+        unloading.set()
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(host, "unload", never)
+    updates = {name: Update(adapter(base, 2)) for name in "ab"}
+    coroutine = store.publish_all(updates) if change == "publish_all" else store.swap("a", "b")
+    changing = asyncio.create_task(coroutine, name="change")  # type: ignore[arg-type]
+    await unloading.wait()
+    assert {name: ref.version for name, ref in store.current().items()} == {"a": 1, "b": 1}
+    changing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await changing
+    assert {name: ref.version for name, ref in store.current().items()} == {"a": 1, "b": 1}
+    assert {version.ref for version in store.loaded()} >= {AdapterRef("a", 1), AdapterRef("b", 1)}
+    monkeypatch.setattr(host, "unload", unload)
+    await store.publish("b", adapter(base, 3))
+    assert [version.ref.version for version in host.loaded.values() if version.ref.name == "b"] == [2]
+
+
 @pytest.mark.parametrize("name", ["", "a@1", "x/y", "../x", ".x"])
 async def test_a_name_that_could_not_be_asked_for_is_refused(base: BaseModel, store: AdapterStore, name: str) -> None:
     with pytest.raises(EngineError, match="no name for an adapter"):
