@@ -1,5 +1,7 @@
 """Whether the tiny base can read what a team is told: it takes few characters, and sizes in words have many."""
 
+from itertools import islice
+
 from mas.config.options import Config, TinyOptions
 from mas.core.errors import ConfigError, MissingPackage
 from mas.core.naming import local_name
@@ -7,9 +9,12 @@ from mas.core.role import View
 from mas.core.scenario import Scenario
 from mas.core.team import TeamSpec
 from mas.graph.find import find_team
-from mas.roles import build_roles
+from mas.roles import PromptedRole, build_roles
 from mas.scenarios import build_scenario, find_scenario
 from mas.scenarios.catalogue import sized
+
+_SHOWN = 256
+"""Demonstrations that are looked at; those of all roles come in turn."""
 
 
 def longest(scenario: Scenario, team: TeamSpec) -> tuple[str, int]:
@@ -47,18 +52,21 @@ def check_fits(config: Config, scenario: Scenario) -> None:
     """Refuse at once what would fail when the tiny base was made, or could not be learned with it.
 
     Raises:
-        ConfigError: no model is named, and the tiny base cannot read the prompt of a role, or was not taught it.
+        ConfigError: no model is named, and the tiny base cannot read the prompt of a role, or the scenario does not
+            demonstrate it.
     """
     if config.model.path != "tiny" or config.engine.name not in ("transformers", "vllm"):
         return
     name = config.algorithm.team
-    if name in scenario.teams and (asked := _in_words(scenario.teams[name])) and not _in_words(scenario.teams["team"]):
-        raise ConfigError(
-            f"team {name!r} of {scenario.name!r} asks its {asked[0]} in words, which the tiny base was not taught: "
-            "name a model that reads words, such as model=smollm2, or take algorithm.team=team"
-        )
     try:
-        role, need = longest(scenario, find_team(scenario, config.algorithm.team))
+        if name in scenario.teams and (asked := _untaught(scenario, scenario.teams[name])):
+            plain = [other for other, team in scenario.teams.items() if not _untaught(scenario, team)]
+            raise ConfigError(
+                f"team {name!r} of {scenario.name!r} asks its {asked[0]} in words, which the tiny base was not taught: "
+                "name a model that reads words, such as model=smollm2"
+                + (f", or take algorithm.team={' or '.join(plain)}" if plain else "")
+            )
+        role, need = longest(scenario, find_team(scenario, name))
     except MissingPackage:  # whoever plays is told
         return
     if need > config.model.tiny.context:
@@ -68,6 +76,21 @@ def check_fits(config: Config, scenario: Scenario) -> None:
         )
 
 
-def _in_words(team: TeamSpec) -> list[str]:
-    """Roles without a compact prompt."""
-    return [name for name, role in team.roles.items() if role.template is None and role.voice == "engine"]
+def _untaught(scenario: Scenario, team: TeamSpec) -> list[str]:
+    """Roles without a compact prompt, where no demonstration ends as the prompt that they get instead.
+
+    Raises:
+        ConfigError: the scenario has no demonstrations at all.
+    """
+    asked = [
+        name
+        for name, role in build_roles(team).items()
+        if type(role).prompt is PromptedRole.prompt
+        and role.spec.template is None
+        and role.spec.peer is None
+        and role.spec.voice == "engine"
+    ]
+    if not asked:
+        return []
+    shown = [prompt.rsplit("\n", 1)[-1] for prompt, _ in islice(scenario.demonstrations(0, expert=True), _SHOWN)]
+    return [name for name in asked if f"{name}:" not in shown]

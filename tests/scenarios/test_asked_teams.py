@@ -1,11 +1,16 @@
 """Teams that ask small models plain questions: what they are asked, and that no answer they may give fails."""
 
 import re
+from collections.abc import Iterator
+from dataclasses import replace
 from random import Random
 
 import pytest
 
+from mas.config.load import load_config
 from mas.config.options import ScenarioOptions
+from mas.core.environment import Task
+from mas.core.errors import ConfigError
 from mas.core.joint import joint_action
 from mas.core.messages import Failure, Plan
 from mas.core.reward import Move
@@ -13,6 +18,7 @@ from mas.core.role import Message, View
 from mas.roles import PromptedRole, build_roles
 from mas.scenarios import build_scenario
 from mas.scenarios.debate.environment import DEBATERS, named
+from mas.scenarios.fits import check_fits
 from mas.scenarios.refine.questions import make
 from mas.scenarios.two_player.games import kuhn
 
@@ -133,6 +139,18 @@ def test_who_repeats_one_sides_statement_decides_for_it_and_equal_ones_decide_no
     assert named("", ("", "90")) == ""
 
 
+@pytest.mark.parametrize(("statements", "verdict"), [(("I have 90", "a"), "a"), (("b", "47"), "b"), (("b", "a"), "a")])
+def test_a_debater_whose_statement_is_an_answer_does_not_change_the_verdict(
+    statements: tuple[str, str], verdict: str
+) -> None:
+    assert named(verdict, statements) == verdict
+    scenario = build_scenario(ScenarioOptions(name="debate", options=dict(WORDS)))
+    environment = scenario.environment()
+    environment.reset(scenario.task("train", 0))
+    environment.step({"team": joint_action({**dict(zip(DEBATERS, statements, strict=True)), "judge": verdict})})
+    assert environment.state.verdict == verdict
+
+
 def test_a_judge_who_repeats_the_larger_number_is_right_and_paid() -> None:
     scenario = build_scenario(ScenarioOptions(name="debate", options=dict(WORDS)))
     environment = scenario.environment()
@@ -193,6 +211,78 @@ def test_a_question_in_words_asks_for_one_of_its_numbers() -> None:
         best = max if question.text.startswith("the largest of ") else min
         assert question.answer == best(question.numbers, key=int)
         assert question.text.endswith(" of " + ", ".join(question.numbers))
+
+
+def test_a_question_in_another_order_is_the_same_content_and_another_question_is_not() -> None:
+    scenario = build_scenario(ScenarioOptions(name="refine", options={**WORDS, "operands": 2}))
+    contents, questions = {}, {}
+    for index in range(20_000):
+        question = make(Random(index), "words", 2)
+        key = (question.asked, frozenset(question.numbers))
+        content = scenario.content_of(Task(id="0", seed=index))
+        assert contents.setdefault(key, content) == content
+        questions.setdefault(key, set()).add(question.text)
+    assert len(set(contents.values())) == len(contents)
+    assert any(len(texts) == 2 for texts in questions.values())
+
+
+def test_an_answer_in_words_is_one_of_the_numbers_of_the_question() -> None:
+    scenario = build_scenario(ScenarioOptions(name="refine", options=dict(WORDS)))
+    for said in ("5", "100", "-1"):
+        environment = scenario.environment()
+        environment.reset(scenario.task("train", 0))
+        assert said not in environment.legal("team")
+        assert environment.step({"team": said}).illegal == ("team",)
+    for said in environment.legal("team"):
+        environment.reset(scenario.task("train", 0))
+        assert not environment.step({"team": said}).illegal
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "team", "text"),
+    [
+        ("plan_path", WORDS, "team", "asks its planner in words"),
+        ("refine", WORDS, "team", "asks its generator in words"),
+        ("refine", WORDS, "solo", "asks its solo in words"),
+        ("tool_use", {"calls": "words"}, "team", "asks its planner in words"),
+        ("relay", WORDS, "team", "asks its planner in words"),
+        ("debate", {**WORDS, "judge": "role"}, "constrained", "or take algorithm.team=solo or team$"),
+        ("shop", {}, "team", "'shop' has no demonstrations"),
+    ],
+)
+def test_the_tiny_base_is_refused_for_a_team_that_no_demonstration_teaches(
+    name: str, options: dict[str, str], team: str, text: str
+) -> None:
+    scenario = build_scenario(ScenarioOptions(name=name, options=dict(options)))
+    config = load_config([f"scenario={name}", f"algorithm.team={team}"])
+    with pytest.raises(ConfigError, match=text):
+        check_fits(config, scenario)
+    check_fits(load_config([f"scenario={name}", f"algorithm.team={team}", "model=smollm2"]), scenario)
+
+
+def test_a_scenario_without_a_team_of_that_name_is_judged_by_the_team_that_is_asked_for() -> None:
+    scenario = build_scenario(ScenarioOptions(name="refine", options={"style": "extreme", "operands": 4}))
+    assert "team" not in scenario.teams
+    config = load_config(["scenario=refine", "algorithm.team=led"])
+    check_fits(config, scenario)
+    asking = build_scenario(ScenarioOptions(name="refine", options=dict(WORDS))).teams["solo"]
+    object.__setattr__(scenario, "teams", {"led": asking, "solo": scenario.teams["solo"]})
+    with pytest.raises(ConfigError, match=r"team 'led' of 'refine' asks its solo in words.*algorithm\.team=solo$"):
+        check_fits(config, scenario)
+
+
+def test_a_team_without_compact_prompts_that_demonstrations_teach_is_accepted() -> None:
+    scenario = build_scenario(ScenarioOptions(name="refine", options=dict(WORDS)))
+    role = build_roles(scenario.teams["solo"])["solo"]
+
+    def demonstrations(random: Random, skill: float) -> Iterator[tuple[str, str]]:
+        while True:
+            environment = scenario.environment()
+            environment.reset(scenario.task("train", random.randrange(100)))
+            yield role.prompt(View(observation=environment.observe("solo"))), environment.state.question.answer
+
+    taught = replace(scenario, demonstrate=demonstrations)  # type: ignore[type-var]
+    check_fits(load_config(["scenario=refine", "algorithm.team=solo"]), taught)
 
 
 def test_a_calculation_in_words_is_carried_out_exactly() -> None:

@@ -20,7 +20,10 @@ DEBATERS = ("first", "second")
 
 
 def named(verdict: str, statements: Sequence[str]) -> str:
-    """A verdict as an answer: one that repeats the statement of one side, and not of the other, means that side."""
+    """A verdict as an answer: an answer is itself, whatever was stated; another text that repeats the statement of one
+    side, and not of the other, means that side."""
+    if verdict in ANSWERS:
+        return verdict
     said = [answer for answer, statement in zip(ANSWERS, statements, strict=True) if statement == verdict != ""]
     return said[0] if len(said) == 1 else verdict
 

@@ -56,4 +56,7 @@ def build(options: RefineOptions) -> FolderScenario:
 
 
 def _content(random: Random, style: Style, operands: int) -> str:
-    return make(random, style, operands).text
+    question = make(random, style, operands)
+    if style != "words":
+        return question.text
+    return f"{question.asked} {', '.join(sorted(question.numbers))}"  # the same question in another order

@@ -54,8 +54,10 @@ class RefineEnvironment(RecordEnvironment[RefineState]):
     def act(self, state: RefineState, action: str) -> tuple[RefineState, dict[str, float], bool]:
         pair = read_joint(action, (PIONEER, OBSERVER)) or {}
         answer = pair.get(OBSERVER, "") if pair else action
-        legal = answer == "" or self._is_answer(answer)
-        after = msgspec.structs.replace(state, answer=answer if legal else "", pioneer=self._kept(pair.get(PIONEER)))
+        legal = answer == "" or self._is_answer(state.question, answer)
+        after = msgspec.structs.replace(
+            state, answer=answer if legal else "", pioneer=self._kept(state, pair.get(PIONEER))
+        )
         return after, {"right": float(self.is_solved(after))}, legal
 
     def is_over(self, state: RefineState) -> bool:
@@ -65,8 +67,8 @@ class RefineEnvironment(RecordEnvironment[RefineState]):
         return self.is_right(state.question, state.answer or "")
 
     def is_right(self, question: Question, said: str) -> bool:
-        """Whether this is the answer, also with zeros in front of it."""
-        return self._is_answer(said) and int(said) == int(question.answer)
+        """Whether this is the answer; in style `number` also with zeros in front of it."""
+        return self._is_answer(question, said) and int(said) == int(question.answer)
 
     def measures(self) -> Mapping[str, float]:
         """Whether a pair's pioneer was right, whatever the observer made of it."""
@@ -82,10 +84,12 @@ class RefineEnvironment(RecordEnvironment[RefineState]):
         said = "-" if state.answer is None else repr(state.answer)
         return f"{state.question.text} = {state.question.answer}; answer {said}"
 
-    def _kept(self, said: str | None) -> str | None:
-        return said if said is None or self._is_answer(said) else ""
+    def _kept(self, state: RefineState, said: str | None) -> str | None:
+        return said if said is None or self._is_answer(state.question, said) else ""
 
-    def _is_answer(self, action: str) -> bool:
-        if self.style in ("number", "words"):
+    def _is_answer(self, question: Question, action: str) -> bool:
+        if self.style == "words":
+            return action in question.numbers
+        if self.style == "number":
             return _NUMBER.fullmatch(action) is not None
         return action in tuple(DIGITS)

@@ -22,12 +22,13 @@ _USED: dict[str, tuple[str, int, int]] = {"digit": ("+-", 9, 3), "number": ("+-*
 class Question(msgspec.Struct, frozen=True):
     """`text` is the expression, `answer` what it comes to (style `digit`: the last digit, as modulo 10).
 
-    `numbers`: in style `words` those that are asked about, empty elsewhere.
+    `numbers`: in style `words` those that are asked about, and `asked` for which of them; empty elsewhere.
     """
 
     text: str
     answer: str
     numbers: tuple[str, ...] = ()
+    asked: str = ""
 
 
 def direction(said: str, right: str) -> str:
@@ -69,4 +70,4 @@ def _in_words(random: Random, operands: int) -> Question:
     asked = random.choice(ASKED)
     numbers = [str(number) for number in random.sample(range(10, 100), operands)]
     answer = max(numbers) if asked == "largest" else min(numbers)
-    return Question(f"the {asked} of {', '.join(numbers)}", answer, tuple(numbers))
+    return Question(f"the {asked} of {', '.join(numbers)}", answer, tuple(numbers), asked)
