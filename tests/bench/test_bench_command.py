@@ -59,6 +59,9 @@ def test_options_arrive(asked: list[ServingBench], mas: Mas) -> None:
     [
         (("--size", "11M"), "--size 11M: no such size. Did you mean '1M' or '10M'?"),
         (("--without", "vlm"), "--without vlm: nothing to leave out. Did you mean 'vllm'?"),
+        (("--size", "smollm2", "--requests", "8"), "--requests 8: smollm2 has batches of its own; leave it out"),
+        (("--size", "smollm2", "--without", "vllm"), "--without vllm: smollm2 is measured against generate alone"),
+        (("--size", "smollm2", "--without", "peft"), "--without peft: smollm2 is measured against generate alone"),
         (("--json", "none/found.json"), "none/found.json cannot be written"),
     ],
 )

@@ -24,6 +24,9 @@ SIZES = {
 PRETRAINED = (SMOLLM2,)
 """Models that are measured in batches of their own, against `generate` alone."""
 
+REQUESTS = 64
+"""Completions of a round, where nothing else is asked for."""
+
 OPTIONAL = {"generate": (GENERATE,), "peft": (PEFT,), "vllm": (VLLM_BASE, VLLM)}
 """What `--without` takes -> the rows that it leaves out."""
 
@@ -41,7 +44,7 @@ class ServingBench:
 
     sizes: tuple[str, ...] = (*SIZES, *PRETRAINED)
     repeats: int = 5
-    requests: int = 64
+    requests: int = REQUESTS
     seed: int = 0
     without: frozenset[str] = frozenset()
     threads: int = 2
@@ -53,6 +56,17 @@ class ServingBench:
         for name in self.without:
             if name not in OPTIONAL:
                 raise ConfigError(f"--without {name}: nothing to leave out. {did_you_mean(name, OPTIONAL)}")
+        if set(self.sizes) <= set(PRETRAINED):
+            if self.requests != REQUESTS:
+                raise ConfigError(
+                    f"--requests {self.requests}: {', '.join(self.sizes)} has batches of its own; leave it out, or add "
+                    f"--size {' or '.join(SIZES)}"
+                )
+            if idle := sorted(self.without - {"generate"}):
+                raise ConfigError(
+                    f"--without {idle[0]}: {', '.join(self.sizes)} is measured against generate alone; leave it out, "
+                    f"or add --size {' or '.join(SIZES)}"
+                )
         needs_peft = "peft" not in self.without and any(size in SIZES for size in self.sizes)
         if needs_peft and find_spec("peft") is None:
             raise ConfigError(
