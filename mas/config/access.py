@@ -27,7 +27,7 @@ KINDS: tuple[Kind, ...] = (*PLAYS, "start", "opponent")
 TEAM_FILE = "team.yaml"
 CONFIG_FILE = "config.yaml"
 _SUFFIXES = (".yaml", ".yml")
-_REWARD = "reward"
+REWARD = "reward"
 """The option of a scenario that names a function to import, `package.module:function` or `path/file.py:function`."""
 
 
@@ -62,17 +62,27 @@ def accesses_of(config: Config, run: Path | None = None) -> list[Access]:
     options: dict[str, object] = {"scenario.options": config.scenario.options}
     options |= {f"train.tasks.arms.{name}.options": arm.options for name, arm in config.train.tasks.arms.items()}
     for prefix, values in options.items():
-        for key, text in scalars(values, prefix):
-            if key == f"{prefix}.{_REWARD}" and isinstance(text, str):
-                found.append(Access("code", f"import {_function(text)}", key, {key: text}))
-                continue
-            for path in _paths(text) if isinstance(text, str) else ():
-                if not is_inside(path, run):
-                    found.append(Access("file", f"read {_path(path)}", key, {key: text}))
+        found += option_accesses(values, prefix, run)
     team = config.algorithm.team
     if team.endswith(_SUFFIXES) and not is_inside(team, run):
         found.append(Access("file", f"read {_path(team)}", "algorithm.team", {"algorithm.team": team}))
     return found
+
+
+def option_accesses(options: object, prefix: str, run: Path | None = None) -> Iterator[Access]:
+    """What options of a scenario name: a reward function, whatever the type of its value, and paths.
+
+    Args:
+        prefix: of their dotted keys. run: paths inside this directory are no accesses; None: all are.
+    """
+    own = f"{prefix}.{REWARD}"
+    for key, value in scalars(options, prefix):
+        if (key == own or key.startswith(f"{own}.")) and value is not None:
+            yield Access("code", f"import {_function(str(value))}", key, {key: value})
+            continue
+        for path in _paths(value) if isinstance(value, str) else ():
+            if not is_inside(path, run):
+                yield Access("file", f"read {_path(path)}", key, {key: value})
 
 
 def server_access(options: ServerOptions, where: str) -> Access:

@@ -1,7 +1,8 @@
 """Reads YAML that somebody else may have written: as text, with bounds.
 
-No tags that make objects, no interpolation, no aliases (a few lines of which can stand for gigabytes), and no file that
-is longer than any that mas writes.
+Values are texts, numbers, true, false, null, lists and mappings: no other tags (`!!binary` would make bytes, which are
+read as text later on), no interpolation, no aliases (a few lines of which can stand for gigabytes), and no file that is
+longer than any that mas writes.
 """
 
 from pathlib import Path
@@ -9,21 +10,41 @@ from typing import Any
 
 import yaml
 
-from mas.core.errors import RunDirectoryError
+from mas.core.errors import ConfigError, RunDirectoryError
 
 MOST_BYTES = 4 * 2**20
 """Of one stored file; those that mas writes have some kilobytes."""
+_PREFIX = "tag:yaml.org,2002:"
+_TAGS = frozenset(_PREFIX + name for name in ("str", "int", "float", "bool", "null", "seq", "map"))
 
 
 class _Loader(yaml.SafeLoader):
-    """Safe YAML without aliases."""
+    """Safe YAML without aliases, and without other tags than those of plain values."""
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
         if self.check_event(yaml.events.AliasEvent):
             mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]  # types-PyYAML leaves it untyped
             raise yaml.composer.ComposerError(None, None, "aliases are not read here", mark)
         node: yaml.Node | None = super().compose_node(parent, index)
+        if node is not None and node.tag not in _TAGS:
+            tag = node.tag.replace(_PREFIX, "!!", 1)
+            said = f"the tag {tag} is not read here, only texts, numbers, true, false, null, lists and mappings"
+            raise yaml.composer.ComposerError(None, None, said, node.start_mark)
         return node
+
+
+def read_value(text: str) -> Any:
+    """A YAML value of plain types, with the bounds of a stored file.
+
+    Raises:
+        ConfigError: it is no such value.
+    """
+    try:
+        return yaml.load(text, Loader=_Loader)
+    except (yaml.YAMLError, ValueError) as error:
+        raise ConfigError(f"{text!r} is no plain value: {error}") from error
+    except RecursionError:
+        raise ConfigError(f"{text[:40]!r} is nested too deeply") from None
 
 
 def read_stored(path: Path) -> dict[Any, Any]:

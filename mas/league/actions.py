@@ -17,7 +17,7 @@ from mas.core.errors import ConfigError, RunDirectoryError
 from mas.core.naming import did_you_mean
 from mas.core.printable import printable
 from mas.league.export import export_tournament
-from mas.league.games import open_world
+from mas.league.games import World, open_world
 from mas.league.gate import ancestors
 from mas.league.growth_terms import FILE, GrowthTerms, command_of
 from mas.league.playing import played
@@ -26,7 +26,7 @@ from mas.league.records import Member
 from mas.league.sources import pinned
 from mas.league.standings import Order, Table, standings
 from mas.league.store import PLAY_AGAIN, Store
-from mas.league.stored import accesses_of_player, check_sources, members_beside
+from mas.league.stored import accesses_of_game, accesses_of_player, check_game, check_sources, members_beside
 from mas.league.tell import (
     differences,
     forgetting,
@@ -58,12 +58,15 @@ def play_tournament(
             members = {one.name: one.source for one in store.members()}
             check_sources(members, league)
             usual = pool_game(store)
+            if usual and not terms.game:
+                check_game(usual, league)
         if twice := sorted(members.keys() & terms.players.keys()):
             raise ConfigError(f"--player {twice[0]}: a member has that name; choose another one")
         terms = replace(terms, players={**members, **terms.players}, game=terms.game or usual)
     if not terms.game:
         raise ConfigError("--game says what is played, as --game open_spiel:kuhn_poker")
     world = open_world(terms.game)
+    remember(accesses_of_game(terms.game))  # the command line's, or allowed
     terms = replace(terms, players=pinned(terms.players))
     with _made(league) as store:
         found = run_blocking(played(name, terms, store, world, at_once))
@@ -109,7 +112,7 @@ def print_table(
 def tell_game(league: str, name: str, game: str) -> str:
     """A game, move by move."""
     with _chosen(league, name) as (store, chosen):
-        return story(open_world(store.terms(chosen)["game"]).open(), store.game(chosen, game))
+        return story(_stored_world(store, chosen, league).open(), store.game(chosen, game))
 
 
 def list_games(league: str, name: str, between: str) -> Iterator[str]:
@@ -132,10 +135,11 @@ def write_tournament(
     """Files and page of a tournament, into a new directory."""
     with _chosen(league, name) as (store, chosen):
         terms, games = store.terms(chosen), store.games(chosen)
+        world = _stored_world(store, chosen, league)
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise RunDirectoryError(f"{out} is not an empty directory: choose another --out")
     said = standings(list(terms["players"]), games, confidence, order=order)
-    return export_tournament(chosen, terms, said, games, open_world(terms["game"]).open(), out, replays)
+    return export_tournament(chosen, terms, said, games, world.open(), out, replays)
 
 
 def enter_member(league: str, keep: Path | None, candidate: Member, game: str, gate: GateTerms, at_once: int) -> bool:
@@ -143,6 +147,8 @@ def enter_member(league: str, keep: Path | None, candidate: Member, game: str, g
     keep = keep or members_beside(league)
     with _made(league) as store:
         check_sources({one.name: one.source for one in store.members()}, league)
+        if (usual := pool_game(store)) and game != usual:
+            check_game(usual, league)
         verdict = enter(store, keep, candidate, game, gate, at_once)
         if verdict.passes:
             remember(accesses_of_player(candidate.name, member_source(keep, candidate), league))
@@ -160,6 +166,8 @@ def print_forgetting(league: str, name: str, games: int, seed: int, confidence: 
     """Let a member play its ancestors, and print what it has forgotten."""
     with _opened(league) as store:
         check_sources({one.name: one.source for one in store.members()}, league)
+        if usual := pool_game(store):
+            check_game(usual, league)
         member, found = play_ancestors(store, name, games=games, seed=seed, at_once=at_once)
         Console().print(forgetting(member, ancestors(store.members(), member.name), found, confidence))
 
@@ -197,6 +205,12 @@ def print_response(
     )
     for line in response_lines(found, confidence):
         console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+def _stored_world(store: Store, name: str, league: str) -> World:
+    game: str = store.terms(name)["game"]
+    check_game(game, league)
+    return open_world(game)
 
 
 @contextmanager

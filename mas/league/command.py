@@ -199,6 +199,7 @@ def match(
     place: Place = "league.db",
     name: Name = "",
     between: Annotated[str, typer.Option(metavar="A,B", help="list only games between these players")] = "",
+    trust: Trust = False,
 ) -> None:
     """Tell a game again, move by move, or list the games."""
     from mas.league.actions import list_games, tell_game
@@ -217,6 +218,7 @@ def export(
     confidence: Confidence = 0.95,
     replays: Annotated[int, typer.Option(min=0, help="games of each pairing that the page tells move by move")] = 2,
     order: Order = "rating",
+    trust: Trust = False,
 ) -> None:
     """Write a tournament's games and tables as JSON lines and CSV, and a page with ladder, payoffs and replays."""
     from mas.league.actions import write_tournament

@@ -5,9 +5,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import yaml
-
+from mas.config.access import REWARD
 from mas.config.options import ScenarioOptions
+from mas.config.stored import read_value
 from mas.core.environment import Environment
 from mas.core.errors import ConfigError
 from mas.core.naming import did_you_mean
@@ -113,5 +113,7 @@ def _said(kind: str, text: str) -> dict[str, Any]:
         key, is_named, value = part.partition("=")
         if not is_named and (number or GAME not in fields):
             raise ConfigError(f"--game {kind}:{text}: write OPTION=VALUE. {did_you_mean(part, fields)}")
-        found[key if is_named else GAME] = yaml.safe_load(value) if is_named else part
+        if key == REWARD and is_named:
+            raise ConfigError(f"--game {kind}:{text}: {REWARD} names code, which the id of a game cannot; leave it out")
+        found[key if is_named else GAME] = read_value(value) if is_named else part
     return found

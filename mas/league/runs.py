@@ -136,7 +136,7 @@ def game_of(path: Path) -> str:
     Raises:
         RunDirectoryError: no such run. ConfigError: its scenario cannot be built.
     """
-    return game_id(load_run_config(path, uses=["file"]).scenario)
+    return game_id(load_run_config(path, uses=["file", "code"]).scenario)
 
 
 def game_id(scenario: ScenarioOptions) -> str:

@@ -1,12 +1,14 @@
-"""Players that a league's database or a checkpoint names, where somebody else may have written it."""
+"""Players and games that a league's database or a checkpoint names, where somebody else may have written it."""
 
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from mas.config.access import Access, player_accesses
+from mas.config.access import Access, option_accesses, player_accesses
 from mas.config.trust import check_accesses
 from mas.core.errors import ConfigError
+from mas.league.games import said_options
+from mas.scenarios.bridges import PREFIX
 
 
 def check_sources(players: Mapping[str, str], league: str) -> None:
@@ -32,6 +34,29 @@ def accesses_of_player(name: str, source: str, league: str) -> list[Access]:
     """
     kept = None if "://" in league else members_beside(league)
     return [replace(one, named_by={}) for one in player_accesses(source, f"player {name}", kept)]
+
+
+def check_game(game: str, league: str) -> None:
+    """Refuse a stored game that reads files, unless the user has allowed it. Nothing of the game is built.
+
+    Args:
+        game: an id. league: its file, or a database's URL.
+
+    Raises:
+        TrustError: says what it would read, and how to allow it.
+        ConfigError: an id that cannot be read, or that names code.
+    """
+    check_accesses(accesses_of_game(game), f"league {league}")
+
+
+def accesses_of_game(game: str) -> list[Access]:
+    """What the id of a game reads outside of mas.
+
+    Raises:
+        ConfigError: an id that cannot be read, or that names code.
+    """
+    options = {"id": game} if game.partition(":")[0] in PREFIX else said_options(game)[1]
+    return [replace(one, named_by={}) for one in option_accesses(options, "game")]
 
 
 def members_beside(league: str) -> Path:

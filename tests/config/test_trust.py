@@ -320,7 +320,9 @@ def _bomb() -> str:
         (_bomb, "aliases are not read here"),
         (lambda: "a: " + "[" * 50_000, "nested too deeply"),
         (lambda: "x" * (MOST_BYTES + 1), "longer than 4 MiB"),
-        (lambda: "!!python/object/apply:os.system [id]", "could not determine a constructor"),
+        (lambda: "!!python/object/apply:os.system [id]", "object/apply:os.system is not read here"),
+        (lambda: "run_dir: !!timestamp 2026-01-01", "the tag !!timestamp is not read here"),
+        (lambda: "run_dir: !!set {a}", "the tag !!set is not read here"),
         (lambda: "- a list", "holds no configuration"),
     ],
 )
@@ -334,3 +336,22 @@ def test_a_configuration_that_is_made_to_hurt_is_one_error(tmp_path: Path, make:
 def test_keys_that_are_no_texts_are_an_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigError):
         load_run_config(run_with(tmp_path / "run", {1: {2: 3}, "engine": {None: 1}}))
+
+
+@pytest.mark.parametrize("tag", ["!!binary ZXZpbC5weTpzY29yZQ==", "!!str evil.py:score", "[evil.py:score]"])
+def test_a_reward_function_of_a_stored_run_is_code_whatever_its_yaml_type(tmp_path: Path, tag: str) -> None:
+    run = run_with(tmp_path / "run", {})
+    (run / "config.yaml").write_text(f"scenario: {{name: questions, options: {{path: d.jsonl, reward: {tag}}}}}")
+    with pytest.raises((TrustError, RunDirectoryError), match=r"import .*evil\.py:score|the tag !!binary is not read"):
+        load_run_config(run)
+
+
+@pytest.mark.parametrize("reward", [b"evil.py:score", ["evil.py:score"], 1, "evil.py:score"])
+def test_every_value_of_a_reward_is_an_access_to_code(reward: object) -> None:
+    options = {"path": "d.jsonl", "reward": reward}
+    config = Config.model_validate({"scenario": {"name": "questions", "options": options}})
+    assert "code" in [access.kind for access in accesses_of(config)]
+    config = Config.model_validate(
+        {"train": {"tasks": {"source": "mixture", "arms": {"a": {"options": options}, "b": {}}}}}
+    )
+    assert "code" in [access.kind for access in accesses_of(config)]

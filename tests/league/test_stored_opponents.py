@@ -3,6 +3,7 @@
 import json
 import shutil
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -81,3 +82,55 @@ def test_a_run_with_opponents_and_a_start_plays_without_them(trained: Path, tmp_
         pool_of(f"{OPPONENTS}.players.old='run:{run}@0'")
     with pytest.raises(TrustError, match=r"evil.example"):
         load_run_config(run)
+
+
+@pytest.mark.parametrize("command", ["match", "export", "run", "enter", "forgetting"])
+@pytest.mark.parametrize(
+    ("game", "said"),
+    [
+        ("questions,path=d.jsonl,reward=evil.py:score", "names code"),
+        ("questions,path=d.jsonl,reward=!!binary ZXZpbC5weTpzY29yZQ==", "names code"),
+        ("questions,path=/srv/d.jsonl", "read /srv/d.jsonl   (game.path)"),
+        ("open_spiel:efg_game(filename=secret.efg)", "secret.efg   (game.id)"),
+    ],
+)
+def test_a_stored_game_imports_no_code_and_reads_no_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mas: Callable[..., Any], command: str, game: str, said: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "evil.py").write_text("open('was_here', 'w')\ndef score(said, row): return 1\n")
+    rows = [json.dumps({"question": f"q{n}", "answer": "a"}) + "\n" for n in range(40)]
+    (tmp_path / "d.jsonl").write_text("".join(rows))
+    terms = {"game": game, "players": {"a": "random", "b": "random"}, "games": 2, "seed": 0}
+    name = "cup" if command in ("match", "export") else "gate: a"
+    with closing(Store.open("l.db")) as store:
+        store.begin(name, terms)
+        store.enter(Member(name="a", source="random"))
+        store.enter(Member(name="b", source="random", parent="a"))
+    words = {
+        "match": ["0/0/a"],
+        "export": ["--out", "out"],
+        "run": ["--members", "--player", "c=random"],
+        "enter": ["random", "--name", "c"],
+        "forgetting": [],
+    }
+    found = mas("league", command, *words[command], "--league", "l.db")
+    assert found.code == 2
+    assert said in found.err, found
+    assert not (tmp_path / "was_here").exists()
+
+
+def test_the_game_of_a_candidate_imports_no_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mas: Callable[..., Any]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / "evil.py").write_text("open('was_here', 'w')\ndef score(said, row): return 1\n")
+    (run / "d.jsonl").write_text("".join(json.dumps({"question": f"q{n}", "answer": "a"}) + "\n" for n in range(40)))
+    options = {"path": str(run / "d.jsonl"), "reward": f"{run}/evil.py:score"}
+    (run / "config.yaml").write_text(yaml.safe_dump({"scenario": {"name": "questions", "options": options}}))
+    found = mas("league", "enter", f"run:{run}@0", "--league", "l.db")
+    assert found.code == 2
+    assert "evil.py:score   (scenario.options.reward)" in found.err, found
+    assert not (tmp_path / "was_here").exists()
