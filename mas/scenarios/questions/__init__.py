@@ -6,8 +6,8 @@ from pydantic import Field, model_validator
 
 from mas.config.options import Options, Positive
 from mas.scenarios.questions.made_up import largest_digits
-from mas.scenarios.questions.own_reward import OwnReward
 from mas.scenarios.questions.records import Fields, read_questions
+from mas.scenarios.questions.reward_function import RewardFunction
 from mas.scenarios.questions.scenario import QuestionScenario, room
 from mas.scenarios.questions.scoring import Scorer
 
@@ -26,7 +26,7 @@ class QuestionOptions(Options):
     `scorer`: `exact` compares texts without regard to case and white space, `number` the last numbers in them,
     `contains` looks for the answer in what was said, `choice` wants the letter or the text of the right choice.
     `reward`: a Python function that says what an answer is worth instead of a scorer, see
-    `mas.scenarios.questions.own_reward`; rows need no answer then.
+    `mas.scenarios.questions.reward_function`; rows need no answer then.
     `max_tokens`: of what a solver says; None: enough for the longest answer of the file, one character being one token
     at most, and 64 with `reward`; with `scorer=choice` it is 1, a letter. `skill`: share of right
     answers of the novice that the tiny base learns from.
@@ -70,14 +70,14 @@ def build(options: QuestionOptions) -> QuestionScenario:
     Raises:
         ConfigError: the file, or a row of it, is not what the options say, or the reward function cannot be imported.
     """
-    own: OwnReward | None = None
+    own: RewardFunction | None = None
     if options.path is None:
         split = largest_digits(options.eval_share)
     else:
         choices = options.choices if options.scorer == "choice" else None
         fields = Fields(options.question, options.answer, choices, options.split, options.reward is None)
         split, rows = read_questions(options.path, fields, options.scorer, options.eval_share)
-        own = None if options.reward is None else OwnReward(options.reward, rows)
+        own = None if options.reward is None else RewardFunction(options.reward, rows)
     most = options.max_tokens or (room(split, options.scorer) if own is None else _OPEN)
     return QuestionScenario(
         questions=split,
@@ -85,5 +85,5 @@ def build(options: QuestionOptions) -> QuestionScenario:
         max_tokens=most,
         skill=options.skill,
         own=own,
-        is_brief=options.max_tokens is None and own is None,
+        is_brief=own is None and (options.max_tokens is None or options.scorer == "choice"),
     )

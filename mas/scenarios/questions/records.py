@@ -44,7 +44,8 @@ Questions = Mapping[Split, tuple[Question, ...]]
 
 class Fields(NamedTuple):
     """Names of fields. `choices` None: answers are free; `split` None: rows do not say their split. `needs_answer`:
-    whether every row must have the field of the answer, which else is empty.
+    whether every row must have the field of the answer, which else is empty where it is no text and no number; a
+    function judges then, which reads the row.
     """
 
     question: str
@@ -61,10 +62,11 @@ def read_questions(
 
     Raises:
         ConfigError: it cannot be read, a row does not have what the fields and the scorer want, a question is in both
-            splits, or a split is empty.
+            splits, a split is empty, or rows that a function reads differ and have one question.
     """
     splits: dict[Split, list[Question]] = {"train": [], "eval": []}
     rows: dict[Question, Mapping[str, Any]] = {}
+    places: dict[Question, str] = {}
     first: dict[str, tuple[Split, str]] = {}
     for row in read_rows(path):
         question = _question(row, fields, scorer)
@@ -76,7 +78,12 @@ def read_questions(
                 "must not be trained on; remove one"
             )
         splits[split].append(question)
-        rows.setdefault(question, row.values)
+        if rows.setdefault(question, row.values) != row.values and not fields.needs_answer:
+            raise ConfigError(
+                f"{row.where}: this question is at {places[question]}, too, with other fields, and a reward function "
+                "would be given one row for both; remove one, or let the questions differ"
+            )
+        places.setdefault(question, row.where)
     for split, found in splits.items():
         if not found:
             raise ConfigError(f"{path}: no question is in split {split!r}; {_remedy(fields.split)}")
@@ -98,8 +105,10 @@ def _question(row: Row, fields: Fields, scorer: Scorer) -> Question:
         raise ConfigError(
             f"{row.where}: field {fields.question!r} is {shown(text)}; a question is a text that is not empty"
         )
-    if not fields.needs_answer and fields.answer not in row.values:
-        return Question(text.strip(), "")
+    if not fields.needs_answer:
+        value = row.values.get(fields.answer)
+        has_answer = isinstance(value, str | int | float) and not isinstance(value, bool)
+        return Question(text.strip(), str(value).strip() if has_answer else "")
     choices = () if fields.choices is None else _choices(row, fields.choices)
     answer = _answer(row, fields.answer, choices)
     if not is_answer(answer, choices, scorer):

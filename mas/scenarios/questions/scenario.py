@@ -15,9 +15,9 @@ from mas.core.team import Constraint, RoleSpec, TeamSpec
 from mas.graph.load import load_team
 from mas.scenarios.questions.environment import QuestionEnvironment
 from mas.scenarios.questions.experts import RECIPE, demonstrations, expert
-from mas.scenarios.questions.own_reward import OwnReward
 from mas.scenarios.questions.records import Questions
 from mas.scenarios.questions.reward import QuestionReward
+from mas.scenarios.questions.reward_function import RewardFunction
 from mas.scenarios.questions.scoring import LETTERS, Scorer, number_regex
 
 _SOLVERS = ("solver", "reviser", "solo")
@@ -44,7 +44,7 @@ class QuestionScenario:
     scorer: Scorer
     max_tokens: int
     skill: float
-    own: OwnReward | None = None
+    own: RewardFunction | None = None
     is_brief: bool = True
     name: str = "questions"
     reward: Reward = field(default_factory=QuestionReward)

@@ -21,7 +21,7 @@ def is_right(said: str, answer: str, choices: Sequence[str], scorer: Scorer) -> 
     if not said.strip():
         return False
     if scorer == "exact":
-        return _unended(said) == _unended(answer)
+        return _without_full_stop(said) == _without_full_stop(answer)
     if scorer == "contains":
         return normal(answer) in normal(said)
     if scorer == "number":
@@ -44,9 +44,9 @@ def normal(text: str) -> str:
     return " ".join(unicodedata.normalize("NFKC", text).casefold().split())
 
 
-def _unended(text: str) -> str:
+def _without_full_stop(text: str) -> str:
     """Its normal form without the full stop that ends it."""
-    return normal(text).removesuffix(".")
+    return normal(text).removesuffix(".").rstrip()
 
 
 def last_number(text: str) -> Decimal | None:

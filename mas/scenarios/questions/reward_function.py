@@ -8,14 +8,14 @@ give the same result: the function is called again for play-outs and verdicts.
 """
 
 import inspect
+import sys
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from importlib import import_module
 from importlib.util import module_from_spec, spec_from_file_location
-from numbers import Real
 from pathlib import Path
 from types import MappingProxyType, ModuleType
-from typing import Any
+from typing import Any, SupportsFloat
 
 from mas.core.errors import ConfigError, RewardError
 from mas.core.naming import did_you_mean
@@ -24,10 +24,10 @@ from mas.core.seeds import digest
 from mas.scenarios.questions.records import Question
 from mas.scenarios.rows import shown
 
-RewardFunction = Callable[[str, Mapping[str, Any]], float]
+Function = Callable[[str, Mapping[str, Any]], float]
 
 
-class OwnReward:
+class RewardFunction:
     """A grade (see `QuestionEnvironment`) that calls the function with the row of a question.
 
     Attributes:
@@ -57,19 +57,25 @@ class OwnReward:
         source = f"reward function {self._name}"
         try:
             value: object = self._function(said, self._rows[question])
-        except Exception as error:  # a user's code: whatever it is, the episode cannot be scored
+        except (Exception, SystemExit) as error:  # a user's code: whatever it is, the episode cannot be scored
             raise RewardError(
                 f"{source} raised {type(error).__name__}: {error} for the answer {shown(said)} to "
                 f"{shown(question.text)}. Correct it, or return 0 there"
             ) from error
-        if not isinstance(value, Real):
+        if not isinstance(value, SupportsFloat):
             raise RewardError(f"{source} returned {shown(value)} of type {type(value).__name__}: return a number")
-        paid = float(value)
+        try:
+            paid = float(value)
+        except Exception as error:  # too large, or an array
+            raise RewardError(
+                f"{source} returned a value of type {type(value).__name__} that is no finite number: {error}. "
+                "Return a number"
+            ) from error
         check_finite({"right": paid}, source)
         return paid
 
 
-def load_function(name: str) -> RewardFunction:
+def load_function(name: str) -> Function:
     """The function of a name.
 
     Raises:
@@ -95,14 +101,14 @@ def load_function(name: str) -> RewardFunction:
         ) from error
     except ValueError:  # a compiled function does not tell
         pass
-    function: RewardFunction = found
+    function: Function = found
     return function
 
 
 def _from_module(where: str, name: str) -> ModuleType:
     try:
         return import_module(name)
-    except Exception as error:  # a user's code
+    except (Exception, SystemExit) as error:  # a user's code
         raise ConfigError(
             f"{where}: the module {name!r} cannot be imported: {type(error).__name__}: {error}. Install it, or name "
             "the file instead: path/file.py:function"
@@ -114,16 +120,22 @@ def _from_file(where: str, path: Path) -> ModuleType:
         raise ConfigError(f"{where}: there is no file {path}; a relative path starts at {Path.cwd()}")
     try:
         return _executed(path.resolve(), path.stat().st_mtime_ns)
-    except Exception as error:  # a user's code
+    except (Exception, SystemExit) as error:  # a user's code
         raise ConfigError(f"{where}: {path} cannot be imported: {type(error).__name__}: {error}") from error
 
 
 @lru_cache(maxsize=8)
 def _executed(path: Path, changed_ns: int) -> ModuleType:
-    """The file as a module, executed once per change of it."""
-    spec = spec_from_file_location(path.stem, path)
+    """The file as a module, executed once per change of it. `sys.modules` has it, as dataclasses look there."""
+    name = f"mas_reward_{digest(str(path), str(changed_ns))}"
+    spec = spec_from_file_location(name, path)
     assert spec is not None
     assert spec.loader is not None
     module = module_from_spec(spec)
-    spec.loader.exec_module(module)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        sys.modules.pop(name, None)
+        raise
     return module

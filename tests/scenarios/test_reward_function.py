@@ -1,7 +1,9 @@
 """`questions` with a user's reward function, and its teams for models that chat."""
 
+import inspect
 import json
 import re
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,7 @@ from mas.bus.memory import MemoryBus
 from mas.config.load import load_run_config
 from mas.core.errors import ConfigError, RewardError, TrustError
 from mas.core.messages import Payload
+from mas.graph.find import find_team
 from mas.graph.plan import compile_team
 from mas.observe.metrics import read_metrics
 from mas.roles import build_roles
@@ -20,7 +23,7 @@ from mas.runtime.point import Point
 from mas.runtime.team import TeamRuntime
 from mas.scenarios.questions import QuestionOptions, build
 from mas.scenarios.questions.environment import QuestionEnvironment
-from mas.scenarios.questions.scoring import number_regex
+from mas.scenarios.questions.scoring import is_right, number_regex
 from mas.testing.scripted import ScriptedEngine
 
 ROWS = [{"question": f"What is {number} + {number}?", "answer": 2 * number, "longest": 3} for number in range(40)]
@@ -68,6 +71,8 @@ def test_the_function_reads_answer_and_row_and_pays_the_team(folder: Path, said:
         ("return float('nan')", r"mine\.py:score paid right=nan: a reward must be a finite number"),
         ("return 'good'", r"mine\.py:score returned 'good' of type str: return a number"),
         ("return None", r"returned None of type NoneType"),
+        ("return 10 ** 400", r"returned a value of type int that is no finite number: int too large"),
+        ("raise SystemExit(3)", r"raised SystemExit: 3"),
         ("return 1 / 0", r"raised ZeroDivisionError: division by zero for the answer '5' to 'What is .*'"),
     ],
 )
@@ -88,6 +93,7 @@ def test_what_is_no_reward_is_one_sentence(folder: Path, body: str, text: str) -
             "def score(said): return 1",
             r"cannot be called .*def score\(said, row\)",
         ),
+        ("mine.py:score", "import sys\nsys.exit(3)", r"mine\.py cannot be imported: SystemExit: 3"),
         ("mine.py:score", "import nowhere", r"mine\.py cannot be imported: ModuleNotFoundError"),
         ("no.such:score", SCORE, r"the module 'no\.such' cannot be imported: .*path/file\.py:function"),
     ],
@@ -123,7 +129,8 @@ def test_another_function_makes_other_tasks(folder: Path) -> None:
 def test_a_team_trains_on_a_function_which_is_trusted_later_and_by_nobody_else(
     folder: Path, mas: Callable[..., Ran], small_overrides: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (folder / "mine.py").write_text(f"{SCORE}    \n\ndef bad(said, row):\n    return 'no number'\n")
+    some = "def some(said, row):\n    return 'no number' if row['answer'] % 4 else 0.5\n"
+    (folder / "mine.py").write_text(f"{SCORE}\n{some}\ndef bad(said, row):\n    return 'no number'\n")
     words = ["scenario=questions", "scenario.options.path=sums.jsonl", "train.steps=1", "train.tasks_per_step=4"]
     words += ["train.eval_first=false", "train.eval_tasks=2", "algorithm.sampler.candidates=2", *small_overrides]
     good = mas("train", *words, "scenario.options.reward=mine.py:score", "run_dir=good")
@@ -131,8 +138,15 @@ def test_a_team_trains_on_a_function_which_is_trusted_later_and_by_nobody_else(
     (line,) = [one for one in read_metrics(folder / "good" / "metrics.jsonl") if "episodes" in one]
     assert line["episodes"]["failed"] == 0
     bad = mas("train", *words, "scenario.options.reward=mine.py:bad", "run_dir=bad")
-    lines = [one for one in read_metrics(folder / "bad" / "metrics.jsonl") if "episodes" in one]
-    assert bad.code or lines[0]["episodes"]["failed"] > 0
+    cause = "returned 'no number' of type str: return a number"
+    assert bad.code == 2
+    assert "none of the 4 tasks of step 0 could be played" in bad.err
+    assert cause in bad.err
+    partly = mas("train", *words, "scenario.options.reward=mine.py:some", "run_dir=partly")
+    assert partly.code == 0, partly.err
+    (line,) = [one for one in read_metrics(folder / "partly" / "metrics.jsonl") if "episodes" in one]
+    assert line["episodes"]["failed"] > 0
+    assert cause in (folder / "partly" / "samples.jsonl").read_text()
     assert load_run_config("good").scenario.options["reward"] == "mine.py:score"
     monkeypatch.setenv("XDG_CONFIG_HOME", str(folder / "somebody"))
     with pytest.raises(
@@ -172,9 +186,62 @@ def test_solvers_that_chat_are_held_to_an_answer_unless_they_may_say_more(folder
     assert (free.roles["solver"].constraint, free.roles["solver"].prefill) == (None, "")
     rows = [{"question": f"q{n}", "answer": "x", "choices": ["x", "y"]} for n in range(40)]
     (folder / "sums.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    choice = build(QuestionOptions(path="sums.jsonl", scorer="choice")).teams["planner_solver"].roles["solver"]
-    assert choice.constraint is not None
-    assert choice.constraint.one_of == ("A", "B")
+    for most in (None, 1):
+        options = QuestionOptions(path="sums.jsonl", scorer="choice", max_tokens=most)
+        choice = build(options).teams["planner_solver"].roles["solver"]
+        assert choice.constraint is not None
+        assert choice.constraint.one_of == ("A", "B")
+
+
+def test_a_copied_team_is_held_to_an_answer_by_the_lines_that_it_has(folder: Path) -> None:
+    scenario = build(QuestionOptions(path="sums.jsonl", scorer="number"))
+    shipped = Path(str(inspect.getsourcefile(build))).with_name("planner_solver.yaml").read_text()
+    (folder / "mine.yaml").write_text(shipped)
+    assert find_team(scenario, "mine.yaml").roles["solver"].constraint is None
+    lines = '    constraint: {regex: "[0-9]{1,2}"}\n    max_tokens: 5\n'
+    (folder / "mine.yaml").write_text(shipped.replace("edges:\n", f"{lines}edges:\n"))
+    assert find_team(scenario, "mine.yaml") == scenario.teams["planner_solver"]
+
+
+@pytest.mark.parametrize("value", ["np.bool_(True)", "np.float32(1)", "True", "1"])
+def test_numbers_of_every_kind_are_rewards(folder: Path, value: str) -> None:
+    (folder / "mine.py").write_text(f"import numpy as np\ndef score(said, row): return {value}\n")
+    assert world(reward="mine.py:score").step({"team": "5"}).rewards == {"team": {"right": 1.0}}
+
+
+def test_a_file_may_have_dataclasses_and_leaves_nothing_behind_when_it_fails(folder: Path) -> None:
+    head = (
+        "from __future__ import annotations\nfrom dataclasses import dataclass\n@dataclass\nclass A:\n    x: int = 1\n"
+    )
+    (folder / "mine.py").write_text(f"{head}def score(said, row): return A().x\n")
+    assert world(reward="mine.py:score").step({"team": "5"}).rewards == {"team": {"right": 1.0}}
+    before = [name for name in sys.modules if name.startswith("mas_reward_")]
+    (folder / "worse.py").write_text(f"{head}1 / 0\n")
+    with pytest.raises(ConfigError, match="ZeroDivisionError"):
+        world(reward="worse.py:score")
+    assert [name for name in sys.modules if name.startswith("mas_reward_")] == before
+
+
+def test_equal_questions_with_different_rows_are_refused_with_a_function(folder: Path) -> None:
+    rows = [{"question": f"Say {n}.", "answer": None, "longest": 3} for n in range(40)]
+    (folder / "sums.jsonl").write_text("".join(json.dumps(row) + "\n" for row in [*rows, rows[4]]))
+    world(reward="mine.py:score")
+    (folder / "sums.jsonl").write_text("".join(json.dumps(row) + "\n" for row in [*rows, rows[4] | {"longest": 4}]))
+    with pytest.raises(ConfigError, match=r"line 41: this question is at sums\.jsonl, line 5, too, with other fields"):
+        world(reward="mine.py:score")
+
+
+@pytest.mark.parametrize(("answer", "kept"), [(None, ""), (["a"], ""), (True, ""), ("", ""), (" x ", "x"), (3, "3")])
+def test_an_answer_beside_a_function_is_taken_where_it_is_text_or_a_number(
+    folder: Path, answer: object, kept: str
+) -> None:
+    rows = [{"question": f"Say {n}.", "answer": answer, "longest": 3} for n in range(40)]
+    (folder / "sums.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert world(reward="mine.py:score").state.question.answer == kept
+
+
+def test_a_full_stop_behind_a_space_is_disregarded() -> None:
+    assert is_right("Paris .", "Paris", (), "exact")
 
 
 @pytest.mark.parametrize(
