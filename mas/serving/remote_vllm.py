@@ -58,6 +58,7 @@ class RemoteVllmEngine:
         self._completions = completions
         self._run = secrets.token_hex(6)
         self._reloading = asyncio.Lock()
+        self._scoring = asyncio.Lock()
         self._flights = InFlight()
 
     @classmethod
@@ -136,7 +137,9 @@ class RemoteVllmEngine:
         self, version: AdapterVersion | None, prompt_ids: Sequence[int], completion_ids: Sequence[int]
     ) -> tuple[float, ...]:
         self._completions.limits.check_score(prompt_ids, completion_ids)
-        return await self._kept(version, lambda model: self._completions.score(model, prompt_ids, completion_ids))
+        # vLLM's CPU build (0.32) ends where it scores several prompts under adapters in one pass.
+        async with self._scoring:
+            return await self._kept(version, lambda model: self._completions.score(model, prompt_ids, completion_ids))
 
     async def close(self) -> None:
         """Wait for what is in flight, and take this run's adapters out of the server."""

@@ -78,7 +78,7 @@ MISTAKES = [
     (("train", "scenario=pln_path"), "Did you mean 'plan_path'?"),
     (("train", "train.stps=3"), "no key 'train.stps' (value 3). Did you mean 'steps'?"),
     (("train", "train.steps=many"), "train.steps='many' is not possible"),
-    (("train", "scenario.options.sze=5"), "Did you mean 'size'?"),
+    (("train", "scenario.options.sze=5"), "Did you mean 'size' or 'style'?"),
     (("train", "scenario.name=nowhere"), "no scenario 'nowhere'"),
     (("train", "algorithm.team=sollo"), "Did you mean 'solo'?"),
     (("train", "run_dir=/proc/run", "scenario=relay"), "cannot be written"),

@@ -274,13 +274,13 @@ async def test_prompts_of_an_episode_are_scored_in_one_pass(
     retrieval: BaseModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engine, passes = served.TransformersEngine(retrieval), []
-    score = served.completion_logprobs
+    score = served.score_rows
 
-    def counted(model: Any, bank: Any, found: Sequence[Any]) -> list[tuple[float, ...]]:
-        passes.append(len(found))
-        return score(model, bank, found)
+    def counted(base: BaseModel, rows: Sequence[Any]) -> list[tuple[float, ...]]:
+        passes.append(len(rows))
+        return score(base, rows)
 
-    monkeypatch.setattr(served, "completion_logprobs", counted)
+    monkeypatch.setattr(served, "score_rows", counted)
     prompts = [tuple(range(5, 5 + length)) for length in (3, 9, 5, 7)]
     completions = [(8, 9), (8,), (8, 9, 7), (6,)]
     alone = [await engine.score(*pair) for pair in zip(prompts, completions, strict=True)]

@@ -32,9 +32,13 @@ _LETTERS = "abcdefghijklmnopqrstuvwxyz"
 class ChanceEngine(ScriptedEngine):
     """Every role says what `random_answer` draws, one call's time later. A role is told by its adapter's name.
 
+    A role's limits on what is drawn are taken to hold: nothing is learned from what it says.
+
     Attributes:
         busy_s: seconds in which a call was under way, since the engine was made.
     """
+
+    restricts = True
 
     def __init__(self, team: TeamSpec, environment: Environment, call_s: float) -> None:
         self._roles = build_roles(team)
