@@ -1,4 +1,4 @@
-"""Players and games that a league's database or a checkpoint names, where somebody else may have written it."""
+"""Checks of players and games in a league's database or a checkpoint, which another user may have written."""
 
 from collections.abc import Mapping
 from dataclasses import replace

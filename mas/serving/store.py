@@ -159,7 +159,7 @@ class AdapterStore:
         return ref
 
     def _served(self, name: str) -> AdapterVersion | None:
-        """The version that a name points to; None: there is none yet."""
+        """The version that a name points to, or None if it has none yet."""
         held = self._names.get(name)
         return None if held is None else held.kept[held.current].version
 

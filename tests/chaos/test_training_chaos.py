@@ -12,6 +12,7 @@ import time
 from contextlib import redirect_stderr, redirect_stdout
 from multiprocessing.process import BaseProcess
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 import torch
@@ -57,9 +58,9 @@ def slowly_deleted(folder: Path) -> None:
 def train(words: tuple[str, ...], log: Path) -> None:
     """`mas train WORDS`."""
     torch.set_num_threads(1)
-    setattr(checkpoint, "delete_directory", slowly_deleted)  # noqa: B010 - in this process alone
     sys.argv = ["mas", "train", *words]
-    with log.open("w") as output, redirect_stdout(output), redirect_stderr(output):
+    slow = patch.object(checkpoint, "delete_directory", slowly_deleted)
+    with slow, log.open("w") as output, redirect_stdout(output), redirect_stderr(output):
         main()
 
 

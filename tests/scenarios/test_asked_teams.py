@@ -17,8 +17,9 @@ from mas.core.reward import Move
 from mas.core.role import Message, View
 from mas.roles import PromptedRole, build_roles
 from mas.scenarios import build_scenario
-from mas.scenarios.debate.environment import DEBATERS, named
+from mas.scenarios.debate.environment import DEBATERS, as_answer
 from mas.scenarios.fits import check_fits
+from mas.scenarios.folder import FolderScenario
 from mas.scenarios.refine.questions import make
 from mas.scenarios.two_player.games import kuhn
 
@@ -133,17 +134,17 @@ def test_letters_and_words_of_relay_are_the_same_tasks() -> None:
 
 
 def test_who_repeats_one_sides_statement_decides_for_it_and_equal_ones_decide_nothing() -> None:
-    assert named("90", ("47", "90")) == "b"
-    assert named("a", ("47", "90")) == "a"
-    assert named("47", ("47", "47")) == "47"
-    assert named("", ("", "90")) == ""
+    assert as_answer("90", ("47", "90")) == "b"
+    assert as_answer("a", ("47", "90")) == "a"
+    assert as_answer("47", ("47", "47")) == "47"
+    assert as_answer("", ("", "90")) == ""
 
 
 @pytest.mark.parametrize(("statements", "verdict"), [(("I have 90", "a"), "a"), (("b", "47"), "b"), (("b", "a"), "a")])
 def test_a_debater_whose_statement_is_an_answer_does_not_change_the_verdict(
     statements: tuple[str, str], verdict: str
 ) -> None:
-    assert named(verdict, statements) == verdict
+    assert as_answer(verdict, statements) == verdict
     scenario = build_scenario(ScenarioOptions(name="debate", options=dict(WORDS)))
     environment = scenario.environment()
     environment.reset(scenario.task("train", 0))
@@ -281,7 +282,8 @@ def test_a_team_without_compact_prompts_that_demonstrations_teach_is_accepted() 
             environment.reset(scenario.task("train", random.randrange(100)))
             yield role.prompt(View(observation=environment.observe("solo"))), environment.state.question.answer
 
-    taught = replace(scenario, demonstrate=demonstrations)  # type: ignore[type-var]
+    assert isinstance(scenario, FolderScenario)
+    taught = replace(scenario, demonstrate=demonstrations)
     check_fits(load_config(["scenario=refine", "algorithm.team=solo"]), taught)
 
 

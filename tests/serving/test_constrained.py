@@ -181,9 +181,8 @@ async def test_what_is_no_grammar_harms_nobody_who_asks_beside_it(engine: Transf
     assert first == last
 
 
-async def test_grammars_are_compiled_beside_the_event_loop_and_no_row_begins_before(
-    engine: TransformersEngine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def slow_compiler(monkeypatch: pytest.MonkeyPatch) -> tuple[threading.Event, threading.Event]:
+    """From now on compiling sets the first event, and waits for the second."""
     began, may_end, compiled = threading.Event(), threading.Event(), Grammars._compile
 
     def slow(grammars: Grammars, grammar: Grammar) -> Any:
@@ -192,6 +191,13 @@ async def test_grammars_are_compiled_beside_the_event_loop_and_no_row_begins_bef
         return compiled(grammars, grammar)
 
     monkeypatch.setattr(Grammars, "_compile", slow)
+    return began, may_end
+
+
+async def test_grammars_are_compiled_beside_the_event_loop_and_no_row_begins_before(
+    engine: TransformersEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    began, may_end = slow_compiler(monkeypatch)
     steps = engine.steps
     held, free = (
         asyncio.create_task(engine.generate(one)) for one in (asking(Grammar("regex", "[a-f]{2}")), asking(None))
@@ -211,14 +217,7 @@ async def test_a_grammar_that_is_compiled_is_had_while_another_is_being_compiled
 ) -> None:
     grammars, known = Grammars(base), Grammar("regex", "[a-f]{2}")
     grammars.matcher(known)
-    began, may_end, compiled = threading.Event(), threading.Event(), Grammars._compile
-
-    def slow(grammars: Grammars, grammar: Grammar) -> Any:
-        began.set()
-        assert may_end.wait(10)
-        return compiled(grammars, grammar)
-
-    monkeypatch.setattr(Grammars, "_compile", slow)
+    began, may_end = slow_compiler(monkeypatch)
     compiling = asyncio.create_task(asyncio.to_thread(grammars.matcher, Grammar("regex", "[a-f]{3}")), name="compile")
     assert await asyncio.to_thread(began.wait, 10)
     try:

@@ -1,5 +1,6 @@
 """What a vLLM server elsewhere can do wrong while adapters are loaded, shown by a stand-in for one."""
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +23,15 @@ ASK = Request(prompt_ids=(5, 6), sampling=Sampling(max_tokens=1), seeds=(1, 2, 3
 
 
 class StandIn:
-    """Answers like `vllm serve`. `loses`: so many answers to loading are lost, though the adapter is loaded."""
+    """Answers like `vllm serve`. `loses`: so many answers to loading are lost, though the adapter is loaded.
+    `most_scored`: how many texts it was asked to score at the same time, at most."""
 
     def __init__(self, *, loads: bool = True, loses: int = 0) -> None:
         self.paths: dict[str, Path] = {}
         self.loaded: list[str] = []
         self.asked: list[str] = []
         self.loses = loses
+        self.scoring = self.most_scored = 0
         routes = [Route("/v1/models", self.models), Route("/v1/completions", self.complete, methods=["POST"])]
         if loads:
             routes.append(Route("/v1/load_lora_adapter", self.load, methods=["POST"]))
@@ -61,7 +64,18 @@ class StandIn:
         self.asked.append(body["model"])
         if body["model"] not in self.paths:
             return self.problem(404, f"The model `{body['model']}` does not exist.")
+        if "prompt_logprobs" in body:
+            return await self.score(body["prompt"])
         return JSONResponse({"choices": [{"token_ids": [8], "logprobs": {"token_logprobs": [-1.0]}}]})
+
+    async def score(self, ids: list[int]) -> Response:
+        self.scoring += 1
+        self.most_scored = max(self.most_scored, self.scoring)
+        for _ in range(100):  # the others' requests come in meanwhile
+            await asyncio.sleep(0)
+        self.scoring -= 1
+        scored = [None, *({str(token): {"logprob": -1.0}} for token in ids[1:])]
+        return JSONResponse({"choices": [{"token_ids": [8], "logprobs": None, "prompt_logprobs": scored}]})
 
     def problem(self, status: int, message: str) -> Response:
         return JSONResponse({"error": {"message": message, "code": status}}, status)
@@ -137,3 +151,14 @@ async def test_files_lie_in_a_shared_directory_that_others_may_read(base: BaseMo
         assert {path.stat().st_mode & 0o555 for path in server.paths.values()} == {0o555}
         await engine.close()
     assert not any(folder.exists() for folder in folders)
+
+
+async def test_texts_are_scored_one_at_a_time_since_the_cpu_build_ends_over_several(base: BaseModel) -> None:
+    server = StandIn()
+    async with served(server.app) as url:
+        engine = await RemoteVllmEngine.start(base, RemoteOptions(url=url))
+        texts = [((5, 6), (8,)), ((5, 7, 6), (8, 9)), ((6,), (9,))]
+        scores = await asyncio.gather(*(engine.score(*text) for text in texts))
+        assert scores == [(-1.0,) * len(completion) for _, completion in texts]
+        assert server.most_scored == 1
+        await engine.close()

@@ -352,8 +352,11 @@ async def test_names_change_together_also_if_it_is_cancelled_while_an_old_versio
 
     monkeypatch.setattr(host, "unload", never)
     updates = {name: Update(adapter(base, 2)) for name in "ab"}
-    coroutine = store.publish_all(updates) if change == "publish_all" else store.swap("a", "b")
-    changing = asyncio.create_task(coroutine, name="change")  # type: ignore[arg-type]
+
+    async def changed() -> None:
+        await (store.publish_all(updates) if change == "publish_all" else store.swap("a", "b"))
+
+    changing = asyncio.create_task(changed(), name="change")
     await unloading.wait()
     assert {name: ref.version for name, ref in store.current().items()} == {"a": 1, "b": 1}
     changing.cancel()

@@ -19,13 +19,13 @@ Judge = Literal["role", "rule"]
 DEBATERS = ("first", "second")
 
 
-def named(verdict: str, statements: Sequence[str]) -> str:
-    """A verdict as an answer: an answer is itself, whatever was stated; another text that repeats the statement of one
-    side, and not of the other, means that side."""
-    if verdict in ANSWERS:
+def as_answer(verdict: str, statements: Sequence[str]) -> str:
+    """The answer that a verdict stands for. `a` and `b` stand for themselves; the statement of one side alone stands
+    for that side; any other text is returned as it is."""
+    if verdict in ("", *ANSWERS):
         return verdict
-    said = [answer for answer, statement in zip(ANSWERS, statements, strict=True) if statement == verdict != ""]
-    return said[0] if len(said) == 1 else verdict
+    sides = [answer for answer, statement in zip(ANSWERS, statements, strict=True) if statement == verdict]
+    return sides[0] if len(sides) == 1 else verdict
 
 
 class DebateState(msgspec.Struct, frozen=True):
@@ -80,7 +80,9 @@ class DebateEnvironment(RecordEnvironment[DebateState]):
 
     def _decided(self, state: DebateState, said: Mapping[str, str]) -> tuple[DebateState, bool]:
         statements = (said.get("first", ""), said.get("second", ""))
-        verdict = state.case.ruling(statements) if self.judge == "rule" else named(said.get("judge", ""), statements)
+        verdict = (
+            state.case.ruling(statements) if self.judge == "rule" else as_answer(said.get("judge", ""), statements)
+        )
         legal = verdict in ("", *ANSWERS)
         after = msgspec.structs.replace(
             state,

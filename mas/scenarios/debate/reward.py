@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from mas.core.messages import Failure, Payload
 from mas.core.reward import Move
 from mas.scenarios.debate.case import ANSWERS, Case
-from mas.scenarios.debate.environment import DEBATERS, DebateEnvironment, named
+from mas.scenarios.debate.environment import DEBATERS, DebateEnvironment, as_answer
 
 
 class DebateReward:
@@ -28,7 +28,7 @@ class DebateReward:
         case = move.environment.state.case
         if move.agent not in DEBATERS:
             heard = [_said(move.before.get(debater)) for debater in DEBATERS]
-            return {"verdict": float(named(_said(move.output), heard) == case.right)}
+            return {"verdict": float(as_answer(_said(move.output), heard) == case.right)}
         index = DEBATERS.index(move.agent)
         terms = {"lie": -float(case.sides[index].is_false(_said(move.output)))}
         if move.after:
@@ -43,7 +43,7 @@ class DebateReward:
 
 def _verdict(environment: DebateEnvironment, case: Case, statements: Sequence[str], judge: str) -> str:
     if environment.judge == "role":
-        return named(judge, statements)
+        return as_answer(judge, statements)
     return case.ruling((statements[0], statements[1]))
 
 

@@ -135,7 +135,7 @@ def _executed(path: Path, changed_ns: int) -> ModuleType:
     sys.modules[name] = module
     try:
         spec.loader.exec_module(module)
-    except BaseException:
+    except BaseException:  # an interrupt, too, must not leave half a module there
         sys.modules.pop(name, None)
         raise
     return module
