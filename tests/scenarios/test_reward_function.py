@@ -250,6 +250,7 @@ def test_a_full_stop_behind_a_space_is_disregarded() -> None:
         ("solver_verifier", {"The answer is": "4", "Say yes": "yes"}, "4", 2),
         ("solver_verifier", {"answer 4 is wrong": "6", "Say yes": "no", "The answer is": "4"}, "6", 3),
         ("planner_solver", {"that 2 twice": "4", "Which fact": "2 twice"}, "4", 2),
+        ("solver", {"The answer is": "4"}, "4", 1),
     ],
 )
 async def test_who_is_asked_what_and_whose_answer_counts(
