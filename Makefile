@@ -12,7 +12,7 @@ BENCH := .venv-bench
 PYTEST := PYTHONDONTWRITEBYTECODE= $(TEST)/bin/pytest -q
 SIDE_BY_SIDE := -n 3 --dist loadfile --no-loadscope-reorder
 
-.PHONY: help install install-dev mosquitto demo demo-tiny demo-league study test test-all games lint chaos mutants bench clean
+.PHONY: help install install-dev mosquitto demo demo-tiny demo-league study test test-all games lint chaos mutants house bench clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -60,6 +60,9 @@ chaos: $(TEST)/installed mosquitto ## Kill brokers and processes at ten seeds, a
 
 mutants: $(TEST)/installed mosquitto ## Whether the default run notices every change of core files that the whole run does
 	$(TEST)/bin/python tests/mutants.py
+
+house: $(TEST)/installed ## How large and tangled mas is, beside its goals; JSON in build/house.json
+	$(TEST)/bin/python tests/house.py --json build/house.json
 
 bench: $(TEST)/installed $(BENCH)/installed ## Speed against other libraries, each in the environment that it can be imported in
 	@mkdir -p build

@@ -67,7 +67,7 @@ def test_tests_have_an_environment_of_their_own_and_leave_the_one_for_training_a
     assert make(checkout, "install-dev") == (0, [])
 
 
-@pytest.mark.parametrize("target", ["lint", "test", "test-all", "games", "chaos", "mutants", "bench"])
+@pytest.mark.parametrize("target", ["lint", "test", "test-all", "games", "chaos", "mutants", "house", "bench"])
 def test_no_check_and_no_benchmark_names_the_environment_for_training(checkout: Path, target: str) -> None:
     done = subprocess.run(["make", "-n", target], cwd=checkout, capture_output=True, text=True, check=True)
     assert ".venv-test/bin/" in done.stdout
