@@ -93,14 +93,19 @@ def _text(value: Any, depth: int) -> str:
     return f"{{\n{inner}\n{' ' * max(depth - 1, 0)}}}"
 
 
-def computed(name: str | None = None) -> dict[str, Any]:
-    """The numbers of today, of all presets or of one."""
-    from golden.presets import base_of, found_of
+def computed() -> dict[str, Any]:
+    """The numbers of today."""
+    from golden import presets, trainings
 
-    from mas.config.load import presets
+    from mas.config.load import presets as names
 
-    base = base_of()
-    return {"presets": {one: packed(found_of(one, base)) for one in presets("algorithm") if name in (None, one)}}
+    base = presets.base_of()
+    return {
+        "presets": {name: packed(presets.found_of(name, base)) for name in names("algorithm")},
+        "trainings": {
+            name: packed(trainings.trained(name, trainings.base_of(name))[0]) for name in trainings.SCENARIOS
+        },
+    }
 
 
 def main() -> int:
@@ -109,7 +114,7 @@ def main() -> int:
     parser.add_argument("--write", action="store_true", help="write the record anew")
     with tempfile.TemporaryDirectory() as cache:
         os.environ |= {"MAS_CACHE": cache, "HF_HUB_OFFLINE": "1"}
-        sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
+        sys.path[:0] = [str(ROOT), str(ROOT / "tests"), str(ROOT / "tests" / "training")]
         import torch
 
         torch.set_num_threads(1)
