@@ -359,7 +359,7 @@ def test_step_terms_of_two_agents_in_one_state_are_compared_apart(key: str) -> N
     assert advantages(of("a", 1.0) + of("b", 100.0), options) == pytest.approx([-0.5, 0.5, -50.0, 50.0])
 
 
-def test_the_place_of_a_tool_is_that_of_its_first_call() -> None:
+def test_the_place_of_a_tool_is_that_of_its_first_call_in_an_episode_that_was_won() -> None:
     def episode(name: str, calls: Sequence[int], right: float) -> list[Turn]:
         """Three turns of 10 tokens each, some of which call a tool."""
         return [
@@ -376,11 +376,11 @@ def test_the_place_of_a_tool_is_that_of_its_first_call() -> None:
             for number in range(3)
         ]
 
-    turns = episode("a", (0, 2), 1.0) + episode("b", (1,), 1.0) + episode("c", (), 0.0)
+    turns = episode("a", (0, 2), 1.0) + episode("b", (1,), 1.0) + episode("c", (0,), 0.0)
     options = {"scale": "none", "early": {"delta": -0.3, "bound": 0.9}}
     found = advantages(turns, options, Known(won={"a", "b"}))
     # Rewards less 2/3. Places 0 and 10, mean 5; lengths 30: -0.3 x (0 - 5) / 30 = 0.05 for the first, -0.05 for the
-    # second, nothing for the one that lost. By the last call a would stand at 20 and lose 0.05.
+    # second, nothing for the one that lost, which called first. By the last call a would stand at 20 and lose 0.05.
     assert found[::3] == pytest.approx([1 / 3 + 0.05, 1 / 3 - 0.05, -2 / 3])
 
 
