@@ -90,11 +90,9 @@ def lines_of(files: Sequence[Source]) -> dict[str, dict[str, int]]:
     counted: dict[str, dict[str, int]] = defaultdict(lambda: {"files": 0, "lines": 0, "code": 0})
     for file in files:
         row = counted[file.package]
-        row["files"], row["lines"], row["code"] = (
-            row["files"] + 1,
-            row["lines"] + file.lines,
-            row["code"] + file.code_lines,
-        )
+        row["files"] += 1
+        row["lines"] += file.lines
+        row["code"] += file.code_lines
     return dict(sorted(counted.items(), key=lambda item: -item[1]["lines"]))
 
 
@@ -187,7 +185,7 @@ def _models_in(annotation: Any) -> Iterator[type[Any]]:
         yield from _models_in(argument)
 
 
-def counted() -> dict[str, Any]:
+def count() -> dict[str, Any]:
     """All of it, as JSON holds it."""
     from mas.config.options import AlgorithmOptions
 
@@ -236,7 +234,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--json", type=Path, help="write all of it here, with the names and places of what is counted")
     options = parser.parse_args()
-    found = counted()
+    found = count()
     print(f"{'package':14}{'files':>7}{'lines':>9}{'code':>9}")
     for name, row in found["packages"].items():
         print(f"{name:14}{row['files']:7,}{row['lines']:9,}{row['code']:9,}")

@@ -1,8 +1,9 @@
 """What `make house` counts, on small trees whose numbers are known."""
 
 import ast
+import importlib
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -83,7 +84,7 @@ def test_functions_are_long_from_61_lines_on_and_files_from_301() -> None:
     assert long_files([source("a.py", "x = 1\n" * 300), source("b.py", "x = 1\n" * 301)]) == {"b.py": 301}
 
 
-def written(folder: Path, name: str, files: dict[str, str]) -> None:
+def write(folder: Path, name: str, files: dict[str, str]) -> None:
     for path, text in files.items():
         target = folder / name / path
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -101,7 +102,7 @@ def test_circles_are_of_modules_and_of_folders(tmp_path: Path, monkeypatch: pyte
         "two/b.py": "from round_trips.two import a\nfrom round_trips.one import d\n",
         "one/d.py": "",
     }
-    written(tmp_path, "round_trips", files)
+    write(tmp_path, "round_trips", files)
     (tmp_path / "round_trips" / "__init__.py").touch()
     monkeypatch.syspath_prepend(tmp_path)
     of_modules = [["round_trips.one.a", "round_trips.one.b"]]
@@ -125,22 +126,29 @@ def test_options_are_the_leaves_of_models_with_the_module_of_their_class() -> No
     assert options_of(Branch, "x") == dict.fromkeys((f"x.{key}" for key in keys), __name__)
 
 
-def test_a_walk_counts_functions_of_its_folder_and_the_longest_stack(tmp_path: Path) -> None:
+def _call(function: Callable[[], int]) -> int:
+    """A frame that is not of the folder."""
+    return function()
+
+
+def test_a_walk_counts_functions_of_its_folder_and_the_longest_stack(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     text = "def leaf(n): return n\ndef root(): return sum([leaf(n) for n in (1, 2)]) + alone()\nalone = lambda: 3\n"
-    space: dict[str, object] = {"outside": lambda call: call()}
-    exec(compile(text, str(tmp_path / "a.py"), "exec"), space)  # noqa: S102
+    (tmp_path / "walk_of_two.py").write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    module = importlib.import_module("walk_of_two")
     with Walk(tmp_path) as walk:
-        space["leaf"](0)  # type: ignore[operator]
+        module.leaf(0)
         walk.is_on = True
-        space["outside"](space["root"])  # type: ignore[operator]
+        _call(module.root)
         walk.is_on = False
     assert {name for _, _, name in walk.functions} == {"leaf", "root", "<lambda>"}
-    assert walk.files == {"a.py"}
-    assert walk.deepest == ["a.py:root", "a.py:leaf"]
+    assert walk.files == {"walk_of_two.py"}
+    assert walk.deepest == ["walk_of_two.py:root", "walk_of_two.py:leaf"]
 
 
-def test_a_training_step_goes_from_sampling_to_the_learner(monkeypatch: pytest.MonkeyPatch, mas_cache: Path) -> None:
-    monkeypatch.setenv("MAS_CACHE", str(mas_cache))  # restored at the end: the step takes another one
+def test_a_training_step_goes_from_sampling_to_the_learner() -> None:
     walk = training_step()
     assert {"training/learner.py", "runtime/team.py", "bus/memory.py", "serving/store.py"} <= walk.files
     assert not {"training/checks.py", "training/evaluate.py", "config/load.py"} & walk.files

@@ -13,6 +13,7 @@ import threading
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
+from unittest.mock import patch
 
 PACKAGE = Path(__file__).parents[1] / "mas"
 STEP = (
@@ -90,8 +91,7 @@ def training_step() -> Walk:
         def on_step(self, step: int, metrics: Any, episodes: Any) -> None:
             walk.is_on = step == 1
 
-    with tempfile.TemporaryDirectory() as cache:
-        os.environ["MAS_CACHE"] = cache
+    with tempfile.TemporaryDirectory() as cache, patch.dict(os.environ, MAS_CACHE=cache):
         config = load_config(STEP)
         scenario = build_scenario(config.scenario)
         trainer = Trainer(config, scenario, open_base(config, scenario, lambda _: None))

@@ -51,12 +51,12 @@ class Case:
     """What a preset is given.
 
     Attributes:
-        sampled: rollouts of the kind of sampling that it has, by the number of the step.
+        sampler: rollouts of the kind of sampling that it has, by the number of the step.
         cast: whose; `frozen`: roles that the team does not train.
         done: of each step, how many are done before it.
     """
 
-    sampled: Callable[[Cast, int], list[list[Facts]]] = parallel
+    sampler: Callable[[Cast, int], list[list[Facts]]] = parallel
     cast: Cast
     frozen: tuple[str, ...] = ()
     done: tuple[int, ...] = (0, 1)
@@ -84,45 +84,45 @@ STACK = Cast(
     late=("verbose",),
 )
 CASES: dict[str, Case] = {
-    "aepo": Case(sampled=entropy_tree, cast=GRID),
-    "agent_rlvr": Case(sampled=partial(parallel, by="attempt"), cast=REFINE),
+    "aepo": Case(sampler=entropy_tree, cast=GRID),
+    "agent_rlvr": Case(sampler=partial(parallel, by="attempt"), cast=REFINE),
     "aspo": Case(cast=TOOLS),
-    "at2po": Case(sampled=entropy_tree, cast=GRID),
-    "at_grpo": Case(sampled=tree, cast=GRID),
+    "at2po": Case(sampler=entropy_tree, cast=GRID),
+    "at_grpo": Case(sampler=tree, cast=GRID),
     "comas": Case(cast=_cast("solver evaluator scorer", "right", solver="score", evaluator="score", scorer="score")),
     "cory": Case(cast=_cast("pioneer observer", "right", pioneer="answer", observer="answer"), done=(4, 5)),
-    "dpo": Case(sampled=tree, cast=GRID),
+    "dpo": Case(sampler=tree, cast=GRID),
     "e_grpo": Case(cast=SEARCH),
     "flow_grpo": Case(cast=WORK, frozen=("executor",)),
     "grpo_roc": Case(cast=TOOLS),
-    "hi_agent": Case(sampled=tree, cast=GRID),
+    "hi_agent": Case(sampler=tree, cast=GRID),
     "hiersearch": Case(
         cast=_cast("planner local web refiner", "right", planner="format", local="found", web="found"),
         frozen=("refiner",),
         done=(0, 8),
     ),
     "igpo": Case(cast=SEARCH),
-    "malt": Case(sampled=full_tree, cast=REFINE),
+    "malt": Case(sampler=full_tree, cast=REFINE),
     "matpo": Case(cast=CALLS),
     "mlpo": Case(
-        sampled=partial(tree, alone=("peer",)),
+        sampler=partial(tree, alone=("peer",)),
         cast=_cast("peer leader", "right", peer="answer", leader="answer"),
         frozen=("peer",),
     ),
     "mmoa_rag": Case(cast=SEARCH),
     "owl": Case(
-        sampled=partial(tree, alone=("clerk",)),
+        sampler=partial(tree, alone=("clerk",)),
         cast=_cast("planner clerk", "right", planner="format", clerk="found"),
         frozen=("clerk",),
     ),
     "pilotrl": Case(cast=WORK, done=(0, 5, 15)),
-    "re_rest": Case(sampled=partial(tree, repairs=True), cast=REFLECT),
+    "re_rest": Case(sampler=partial(tree, repairs=True), cast=REFLECT),
     "replan": Case(cast=WORK),
-    "retroformer": Case(sampled=partial(parallel, by="improvement"), cast=REFLECT),
+    "retroformer": Case(sampler=partial(parallel, by="improvement"), cast=REFLECT),
     "reward_stack": Case(cast=STACK),
-    "rise": Case(sampled=tree, cast=REFINE),
+    "rise": Case(sampler=tree, cast=REFINE),
     "search_self_play": Case(
-        sampled=partial(one_each, many="solver", times=5),
+        sampler=partial(one_each, many="solver", times=5),
         cast=Cast(agents={"proposer": "proposer"}, team=("accepted", "right")),
     ),
     "self_redteam": Case(
@@ -141,7 +141,7 @@ CASES: dict[str, Case] = {
         )
     ),
     "stratified_grpo": Case(cast=SEARCH),
-    "tool_learner": Case(sampled=tree, cast=TOOLS, done=(7, 8)),
+    "tool_learner": Case(sampler=tree, cast=TOOLS, done=(7, 8)),
     "tool_rl": Case(cast=TOOLS),
     "training_free": Case(cast=WORK),
     "waltzrl": Case(
@@ -151,8 +151,8 @@ CASES: dict[str, Case] = {
 """Presets that need roles or sampling of their own; all others have the parallel rollouts of `GRID`."""
 
 
-READ = {"clip_delta", "comas", "cory", "empg", "mmoa_rag", "oprl", "poad", "ppo", "reinforce_pp", "reward_stack"}
-READ |= {"s_ppo", "self_redteam", "spa_rl", "st_ppo", "turn_ppo"}
+ASK_THE_MODEL = {"clip_delta", "comas", "cory", "empg", "mmoa_rag", "oprl", "poad", "ppo", "reinforce_pp"}
+ASK_THE_MODEL |= {"reward_stack", "s_ppo", "self_redteam", "spa_rl", "st_ppo", "turn_ppo"}
 """Presets whose advantages depend on what a model says: a critic, a reward model, a KL or an entropy."""
 
 
@@ -160,7 +160,7 @@ def case_of(name: str) -> Case:
     return CASES.get(name, Case(cast=GRID))
 
 
-def fixed(tensors: Sequence[Tensor], seed: int, spread: float, middle: float = 0.0) -> None:
+def fill(tensors: Sequence[Tensor], seed: int, spread: float, middle: float = 0.0) -> None:
     """Fill tensors with uniform numbers."""
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
@@ -174,11 +174,11 @@ def base_of() -> BaseModel:
     base = load_base(MODEL, tiny_base(scenario, MODEL.tiny))
     for number, (name, tensor) in enumerate(sorted(base.model.named_parameters())):
         is_norm = "norm" in name
-        fixed([tensor], 100 + number, 0.1 if is_norm else 0.25, float(is_norm))
+        fill([tensor], 100 + number, 0.1 if is_norm else 0.25, float(is_norm))
     return base
 
 
-class Noted(AdamW):
+class RecordingAdamW(AdamW):
     """Notes the gradient, and moves each weight by a fixed amount of at most `reach`."""
 
     def __init__(self, parameters: Sequence[Tensor], found: list[list[float]], seed: int, reach: float) -> None:
@@ -190,12 +190,12 @@ class Noted(AdamW):
         assert all(one is not None for one in gradients)
         flat = torch.cat([cast(Tensor, one).flatten() for one in gradients]).double()
         probe = torch.empty_like(flat)
-        fixed([probe], 7, 1.0)
+        fill([probe], 7, 1.0)
         places = [len(flat) // 3, 2 * len(flat) // 3]
         self._found.append([float(flat.norm()), float(flat @ probe), *(float(flat[place]) for place in places)])
         moved = [torch.empty_like(one) for one in self._parameters]
         self._moves += 1
-        fixed(moved, 1000 * self._seed + self._moves, self._reach)
+        fill(moved, 1000 * self._seed + self._moves, self._reach)
         with torch.no_grad():
             for one, by in zip(self._parameters, moved, strict=True):
                 one.add_(by)
@@ -235,11 +235,11 @@ class Watched:
 
     def _hold(self, owner: Any, parameters: Mapping[str, Sequence[Tensor]], label: str, reach: float) -> None:
         for number, name in enumerate(sorted(parameters)):
-            fixed(parameters[name], 10 + number + len(label), 0.3)
+            fill(parameters[name], 10 + number + len(label), 0.3)
             found = self.gradients.setdefault(f"{label}{name}", [])
-            owner.optimisers[name] = Noted(parameters[name], found, number + len(label), reach)
+            owner.optimisers[name] = RecordingAdamW(parameters[name], found, number + len(label), reach)
 
-    def taken(self) -> Found:
+    def take(self) -> Found:
         """What was noted since the last call."""
         found = {
             "losses": {"all": list(self.losses)},
@@ -261,10 +261,10 @@ def team_of(case: Case) -> TeamSpec:
     return load_team({"name": "golden", "roles": roles, "edges": edges, "output": agents[-1]})
 
 
-def sampled(config: Config, rollout: Rollout, case: Case, number: int, done: int, trained: Any) -> list[Episode]:
+def episodes_of(config: Config, rollout: Rollout, case: Case, number: int, done: int, trained: Any) -> list[Episode]:
     """The episodes of a step as the update gets them: replayed, paid to who poses tasks, filtered."""
     rewards, episodes = rewards_of(config.algorithm, done), list[Episode]()
-    for facts in case.sampled(case.cast, number):
+    for facts in case.sampler(case.cast, number):
         group: Sequence[Episode] = msgspec.convert(facts, list[Episode])
         if rollout.replay is not None:
             group = rollout.replay.mended(group, done)
@@ -289,7 +289,7 @@ def found_of(name: str, base: BaseModel) -> Found:
     rollout, found = Rollout(config, cast(Any, None)), Found()
     for number, done in enumerate(case.done, 1):
         trained = trainable.casting.trained(done)
-        episodes = sampled(config, rollout, case, number, done, trained)
+        episodes = episodes_of(config, rollout, case, number, done, trained)
         calls = trainable.improve(cast(Any, None), episodes, trained, step=done + 1, lr_scale=1.0)
         improved = asyncio.run(calls)
         turns = [turn for episode in episodes for turn in episode.turns]
@@ -300,20 +300,20 @@ def found_of(name: str, base: BaseModel) -> Found:
         for row in improved.rows:
             if row.advantages:
                 tokens.setdefault(row.adapter, []).extend(row.advantages)
-        kinds = {"advantages": own, "tokens": tokens, **watched.taken()}
+        kinds = {"advantages": own, "tokens": tokens, **watched.take()}
         found[f"after {done}"] = {kind: of for kind, of in kinds.items() if of}
     return found
 
 
 def _libraries(case: Case) -> Found:
-    """What roles are told where there are no gradients, advantages and losses: role -> text."""
+    """Of `training_free`, which has no gradients: role -> the lessons in its prompt."""
     config = load_config(["algorithm=training_free", "algorithm.experience.editor=quote"])
     scenario = build_scenario(load_config(["scenario=relay"]).scenario)
     trainable = TrainableLibraries(config, team_of(case))
     trainable._editor = QuoteEditor(config.algorithm.experience)
     found, players = Found(), cast(Any, SimpleNamespace(scenario=scenario))
     for number, done in enumerate(case.done, 1):
-        facts = [one for group in case.sampled(case.cast, number) for one in group]
+        facts = [one for group in case.sampler(case.cast, number) for one in group]
         episodes = msgspec.convert(facts, list[Episode])
         asyncio.run(trainable.improve(players, episodes, trainable.casting.trained(done), step=done + 1, lr_scale=1.0))
         found[f"after {done}"] = {"texts": {role: list(one.experiences) for role, one in trainable.libraries.items()}}

@@ -17,7 +17,7 @@ from typing import Any
 
 ROOT = Path(__file__).parents[2]
 RECORD = ROOT / "tests" / "data" / "golden.json"
-ANEW = (
+HOW_TO_WRITE = (
     "If the numbers are meant to change, write the record anew with `python tests/golden/record.py --write`, and give "
     "the reason in CHANGELOG.md."
 )
@@ -69,16 +69,16 @@ def _is_near(now: Any, then: Any, allowed: float) -> bool:
     return isinstance(now, float) and isinstance(then, float) and abs(now - then) <= allowed
 
 
-def packed(found: Any) -> Any:
+def rounded(found: Any) -> Any:
     """As it stands in the record: float64 in full, and of what was computed in float32 the digits that it has."""
     if not isinstance(found, Mapping):
         return [float(f"{one:.9g}") if isinstance(one, float) else one for one in found]
-    return {name: own if name == "advantages" else packed(own) for name, own in found.items()}
+    return {name: own if name == "advantages" else rounded(own) for name, own in found.items()}
 
 
-def told(name: str, lines: Sequence[str]) -> str:
+def message(name: str, lines: Sequence[str]) -> str:
     """What a test says of a difference."""
-    return "\n".join([*(f"{name}, {line}" for line in lines[:12]), f"{len(lines)} differences. {ANEW}"])
+    return "\n".join([*(f"{name}, {line}" for line in lines[:12]), f"{len(lines)} differences. {HOW_TO_WRITE}"])
 
 
 def text(record: Found) -> str:
@@ -93,7 +93,7 @@ def _text(value: Any, depth: int) -> str:
     return f"{{\n{inner}\n{' ' * max(depth - 1, 0)}}}"
 
 
-def computed() -> dict[str, Any]:
+def compute() -> dict[str, Any]:
     """The numbers of today."""
     from golden import presets, trainings
 
@@ -101,10 +101,8 @@ def computed() -> dict[str, Any]:
 
     base = presets.base_of()
     return {
-        "presets": {name: packed(presets.found_of(name, base)) for name in names("algorithm")},
-        "trainings": {
-            name: packed(trainings.trained(name, trainings.base_of(name))[0]) for name in trainings.SCENARIOS
-        },
+        "presets": {name: rounded(presets.found_of(name, base)) for name in names("algorithm")},
+        "trainings": {name: rounded(trainings.train(name, trainings.base_of(name))[0]) for name in trainings.SCENARIOS},
     }
 
 
@@ -118,7 +116,7 @@ def main() -> int:
         import torch
 
         torch.set_num_threads(1)
-        chosen, found = parser.parse_args(), computed()
+        chosen, found = parser.parse_args(), compute()
     if chosen.write:
         RECORD.write_text(text(found), encoding="utf-8")
         print(f"wrote {RECORD.relative_to(ROOT)}: {RECORD.stat().st_size} bytes")

@@ -104,7 +104,7 @@ def turn(episode: str, task: str, agent: str, role: str, at: int, **more: Any) -
     }
 
 
-def closed(episode: str, task: str, turns: Sequence[Facts], *, success: bool, **more: Any) -> Facts:
+def episode_of(episode: str, task: str, turns: Sequence[Facts], *, success: bool, **more: Any) -> Facts:
     """An episode with these turns."""
     return {
         "id": episode,
@@ -123,9 +123,9 @@ def closed(episode: str, task: str, turns: Sequence[Facts], *, success: bool, **
     }
 
 
-def failed(episode: str, task: str) -> Facts:
+def failed_episode(episode: str, task: str) -> Facts:
     """An episode that could not be played."""
-    return closed(episode, task, (), success=False, status="failed", cause="nobody answered")
+    return episode_of(episode, task, (), success=False, status="failed", cause="the engine gave no answer")
 
 
 def own_terms(draw: Draw, cast: Cast, role: str, said: Facts, *, flat: bool, late: bool) -> dict[str, float]:
@@ -135,7 +135,7 @@ def own_terms(draw: Draw, cast: Cast, role: str, said: Facts, *, flat: bool, lat
     return terms | ({"own.failure": -1.0} if said["failure"] is not None and not flat else {})
 
 
-def added(parts: Sequence[Mapping[str, float]]) -> dict[str, float]:
+def add_terms(parts: Sequence[Mapping[str, float]]) -> dict[str, float]:
     """Sums by name."""
     names = dict.fromkeys(name for part in parts for name in part)
     return {name: sum(part.get(name, 0.0) for part in parts) for name in names}
@@ -153,7 +153,7 @@ def parallel(cast: Cast, step: int, by: str = "episode") -> list[list[Facts]]:
         task = f"task-{step - 1}-0" if number == 2 else f"task-{step}-{number}"
         names = [f"{task}#{step}{k}" for k in range(count)]
         own = [_parallel(cast, task, name, k, flat=number == 2, by=by) for k, name in enumerate(names)]
-        groups.append([*own[:1], failed(names[1], task)] if number == 3 else own)
+        groups.append([*own[:1], failed_episode(names[1], task)] if number == 3 else own)
     return groups
 
 
@@ -172,31 +172,17 @@ def _parallel(cast: Cast, task: str, episode: str, number: int, *, flat: bool, b
             role = cast.agents[agent]
             said = output(draw, cast, role, len(turns))
             terms = own_terms(draw, cast, role, said, flat=flat, late=number % 2 == 0)
-            turns.append(
-                turn(
-                    episode,
-                    task,
-                    agent,
-                    role,
-                    at,
-                    visit=speakers[:place].count(agent),
-                    candidate=number,
-                    parent=turns[-1]["id"] if turns else None,
-                    group=f"{task}/{agent}",
-                    trajectory=episode,
-                    state=f"{task}/{at}/{agent}/{draw.below(2) if at else 0}",
-                    paid=terms,
-                    grounded=said["failure"] is None and draw.chance(0.7),
-                    wave=len(turns),
-                    world="world",
-                    tool_calls=int(draw.chance(0.4)),
-                    tool_errors=int(draw.chance(0.2)),
-                    **said,
-                )
-            )
+            own_turn = turn(
+                episode, task, agent, role, at, visit=speakers[:place].count(agent), candidate=number,
+                parent=turns[-1]["id"] if turns else None, group=f"{task}/{agent}", trajectory=episode,
+                state=f"{task}/{at}/{agent}/{draw.below(2) if at else 0}", paid=terms,
+                grounded=said["failure"] is None and draw.chance(0.7), wave=len(turns), world="world",
+                tool_calls=int(draw.chance(0.4)), tool_errors=int(draw.chance(0.2)), **said,
+            )  # fmt: skip
+            turns.append(own_turn)
     _pay(cast, turns, team, success=success, by=by)
     knowledge = [draw.near(-1.5, 1.2) for _ in turns]
-    return closed(
+    return episode_of(
         episode, task, turns, success=success, length=length, answer_logprobs=knowledge, entity_rate=draw.quarter()
     )
 
@@ -212,9 +198,9 @@ def _pay(cast: Cast, turns: list[Facts], team: Sequence[Facts], *, success: bool
             span = range(len(team)) if by == "episode" else spoken[:1]
             for at in span:
                 place = max((n for n, one in enumerate(spoken) if one <= at), default=0)
-                part[place]["paid"] = added([team[at][seat], part[place]["paid"]])
-            own = added([{k: v for k, v in one["paid"].items() if not k.startswith("team.")} for one in part])
-            now = added([team[at][seat] for at in span])
+                part[place]["paid"] = add_terms([team[at][seat], part[place]["paid"]])
+            own = add_terms([{k: v for k, v in one["paid"].items() if not k.startswith("team.")} for one in part])
+            now = add_terms([team[at][seat] for at in span])
             rewards = {name: value - before.get(name, 0.0) for name, value in now.items()} | own
             for one in part:
                 one["rewards"] = {**rewards, "outcome": float(success)}
@@ -240,7 +226,7 @@ def tree(cast: Cast, step: int, alone: Sequence[str] = (), repairs: bool = False
     for number in range(4):
         task, episode = f"task-{step}-{number}", f"task-{step}-{number}#{step}"
         if number == 3:
-            groups.append([failed(episode, task)])
+            groups.append([failed_episode(episode, task)])
             continue
         draw, turns, parent = Draw("tree", episode), list[Facts](), None
         for at in range(2):
@@ -255,7 +241,7 @@ def tree(cast: Cast, step: int, alone: Sequence[str] = (), repairs: bool = False
                 best["chosen"] = True
                 parent = best["id"]
                 turns += own
-        groups.append([closed(episode, task, turns, success=draw.chance(0.5))])
+        groups.append([episode_of(episode, task, turns, success=draw.chance(0.5))])
     return groups
 
 
@@ -281,7 +267,7 @@ def full_tree(cast: Cast, step: int) -> list[list[Facts]]:
         task, episode = f"task-{step}-{number}", f"task-{step}-{number}#{step}"
         draw, turns = Draw("full tree", episode), list[Facts]()
         _grow(draw, cast, task, episode, list(cast.agents), "", None, turns)
-        groups.append([closed(episode, task, turns, success=draw.chance(0.5))])
+        groups.append([episode_of(episode, task, turns, success=draw.chance(0.5))])
     return groups
 
 
@@ -333,7 +319,7 @@ def entropy_tree(cast: Cast, step: int) -> list[list[Facts]]:
             node["ends"] = [end for end, chain in zip(ends, chains, strict=True) if chain[-1] is node]
         groups.append(
             [
-                closed(name, task, [one for one in nodes if one["episode"] == name], success=draw.chance(0.5))
+                episode_of(name, task, [one for one in nodes if one["episode"] == name], success=draw.chance(0.5))
                 for name in (f"{task}#{chain}" for chain in range(4))
             ]
         )
@@ -350,7 +336,7 @@ def _end(draw: Draw, cast: Cast) -> dict[str, dict[str, float]]:
 
 
 def one_each(cast: Cast, step: int, many: str, times: int) -> list[list[Facts]]:
-    """Episodes of one turn of each agent, of which `times` have the role `many`; in the last one nobody has."""
+    """Episodes in which every agent has one turn. `times` agents have the role `many`, in the last episode none."""
     groups = []
     for number in range(3):
         task, own = f"task-{step}-{number}", []
@@ -363,23 +349,11 @@ def one_each(cast: Cast, step: int, many: str, times: int) -> list[list[Facts]]:
             for agent, role in agents.items():
                 said = output(draw, cast, role, len(turns))
                 paid = {f"team.{name}": float(draw.chance(0.5)) for name in cast.team}
-                turns.append(
-                    turn(
-                        episode,
-                        task,
-                        agent,
-                        role,
-                        int(role == many),
-                        candidate=k,
-                        group=f"{task}/{agent}",
-                        trajectory=episode,
-                        state=f"{task}/{agent}",
-                        rewards=dict(paid),
-                        paid=paid,
-                        grounded=True,
-                        **said,
-                    )
-                )
-            own.append(closed(episode, task, turns, success=draw.chance(0.5)))
+                own_turn = turn(
+                    episode, task, agent, role, int(role == many), candidate=k, group=f"{task}/{agent}",
+                    trajectory=episode, state=f"{task}/{agent}", rewards=dict(paid), paid=paid, grounded=True, **said,
+                )  # fmt: skip
+                turns.append(own_turn)
+            own.append(episode_of(episode, task, turns, success=draw.chance(0.5)))
         groups.append(own)
     return groups

@@ -29,7 +29,7 @@ def base_of(scenario: str) -> BaseModel:
     return load_base(SKILLED, tiny_base(build_scenario(ScenarioOptions(name=scenario)), SKILLED.tiny))
 
 
-def trained(scenario: str, base: BaseModel) -> tuple[dict[str, Any], str]:
+def train(scenario: str, base: BaseModel) -> tuple[dict[str, Any], str]:
     """What a training leaves, as it stands in the record, and a digest of its adapters' every bit.
 
     Of each step `rewards` (mean, success), `tokens` (of completions, of prompts) and a digest of all `completions`;
