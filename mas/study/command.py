@@ -22,7 +22,8 @@ Overrides = Annotated[
     typer.Argument(metavar="[OVERRIDES]...", help="of an ablation: scenario=NAME, and what else every arm has"),
 ]
 StudyName = Annotated[
-    str, typer.Argument(metavar="STUDY", help="a preset: demo, full, algorithms, fair or fair_llm; or ablation")
+    str,
+    typer.Argument(metavar="STUDY", help="a preset: demo, full, algorithms, fair, fair_grid or fair_llm; or ablation"),
 ]
 StudyDir = Annotated[Path, typer.Option("--out", help="directory of the study")]
 
@@ -75,10 +76,10 @@ def study(
     out: StudyDir = Path("runs/study"),
     seeds: Annotated[int | None, typer.Option(min=1, help="of an ablation; default: 3")] = None,
     plan: Annotated[
-        bool, typer.Option("--plan", help="of fair, fair_llm: print runs, tokens and hours, run nothing")
+        bool, typer.Option("--plan", help="of fair, fair_grid, fair_llm: print runs, tokens and hours, run nothing")
     ] = False,
     workers: Annotated[
-        int | None, typer.Option(min=1, help="of fair, fair_llm: runs at a time; default: cores")
+        int | None, typer.Option(min=1, help="of fair, fair_grid, fair_llm: runs at a time; default: cores")
     ] = None,
 ) -> None:
     """Compare arms over scenarios and seeds at equal token budgets. The same command again does what is missing."""
@@ -86,7 +87,9 @@ def study(
         _protocol(name, overrides or [], seeds, out, is_plan=plan, workers=workers)
         return
     if plan or workers is not None:
-        raise ConfigError(f"--plan and --workers belong to the studies fair and fair_llm, and {name!r} is none of them")
+        raise ConfigError(
+            f"--plan and --workers belong to the studies fair, fair_grid and fair_llm, and {name!r} is none of them"
+        )
     if name != ABLATION and (overrides or seeds is not None):
         raise ConfigError(f"study {name!r} is a preset: only `mas study {ABLATION}` takes overrides and --seeds")
     options = ablation(overrides or [], seeds or 3) if name == ABLATION else load_study(name)

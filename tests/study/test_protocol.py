@@ -12,7 +12,8 @@ from rich.console import Console
 
 from mas.core.cost import Cost
 from mas.core.errors import TrainingError
-from mas.scenarios.attempts import configured_scenario
+from mas.runs.resolve import resolve
+from mas.runs.scenario import configured_scenario
 from mas.study.held_out import HeldOutPart
 from mas.study.protocol import (
     ARMS,
@@ -28,7 +29,7 @@ from mas.study.protocol import (
 )
 from mas.study.protocol_results import AXES, JobResult, best_points, comparisons
 from mas.study.protocol_run import run_job, run_protocol
-from mas.training.crew import check_trainable
+from mas.training.check_setup import check_trainable
 from mas.training.trainer import Trainer
 from mas.training.watch import Point
 
@@ -55,7 +56,7 @@ def spent_of_a_task() -> dict[str, float]:
     return {"calls": 2.0, "prompt_tokens": 7.0, "shared_prompt_tokens": 7.0, "completion_tokens": 3.0}
 
 
-@pytest.mark.parametrize("name", ["fair", "fair_llm"])
+@pytest.mark.parametrize("name", ["fair", "fair_grid", "fair_llm"])
 def test_every_arm_of_a_preset_has_the_same_points_and_budget_and_ends_by_nothing_that_is_measured(name: str) -> None:
     options = load_protocol(name)
     jobs = sweep_jobs(options)
@@ -71,7 +72,7 @@ def test_every_arm_of_a_preset_has_the_same_points_and_budget_and_ends_by_nothin
                 options
             )
             train = config.train
-            check_trainable(config, configured_scenario(config))
+            check_trainable(resolve(config, configured_scenario(config)))
             assert (train.target, train.token_budget, train.budget_prompts) == (
                 None, options.cases[case].budget, options.budget_prompts
             )  # fmt: skip
@@ -196,7 +197,7 @@ def test_the_command_prints_the_plan_and_writes_nothing(mas: Callable[..., Ran],
     assert not (tmp_path / "fair").exists()
     refused = mas("study", "demo", "--plan", "--out", str(tmp_path / "demo"))
     assert refused.code != 0
-    assert "--plan and --workers belong to the studies fair and fair_llm" in refused.err
+    assert "--plan and --workers belong to the studies fair, fair_grid and fair_llm" in refused.err
 
 
 @pytest.mark.parametrize(
