@@ -10,27 +10,21 @@ from typing import Any
 
 import yaml
 
+from mas.config.plain_yaml import PlainLoader
 from mas.core.errors import ConfigError, RunDirectoryError
 
 MOST_BYTES = 4 * 2**20
 """Of one stored file; those that mas writes have some kilobytes."""
-_PREFIX = "tag:yaml.org,2002:"
-_TAGS = frozenset(_PREFIX + name for name in ("str", "int", "float", "bool", "null", "seq", "map"))
 
 
-class _Loader(yaml.SafeLoader):
-    """Safe YAML without aliases, and without other tags than those of plain values."""
+class _Loader(PlainLoader):
+    """Plain YAML without aliases."""
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
         if self.check_event(yaml.events.AliasEvent):
             mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]  # types-PyYAML leaves it untyped
             raise yaml.composer.ComposerError(None, None, "aliases are not read here", mark)
-        node: yaml.Node | None = super().compose_node(parent, index)
-        if node is not None and node.tag not in _TAGS:
-            tag = node.tag.replace(_PREFIX, "!!", 1)
-            said = f"the tag {tag} is not read here, only texts, numbers, true, false, null, lists and mappings"
-            raise yaml.composer.ComposerError(None, None, said, node.start_mark)
-        return node
+        return super().compose_node(parent, index)
 
 
 def read_value(text: str) -> Any:

@@ -1,6 +1,6 @@
 """Reads a team from YAML or a mapping; all that is wrong becomes one error: file, key, value, what was possible."""
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +8,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
+from mas.config.plain_yaml import PlainLoader
 from mas.core.errors import GraphError
 from mas.core.joins import JoinSpec
 from mas.core.naming import did_you_mean
@@ -81,7 +82,7 @@ def _role(value: object, folder: Path) -> object:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        content = yaml.load(path.read_text(encoding="utf-8"), Loader=_Loader)
+        content = yaml.load(path.read_text(encoding="utf-8"), Loader=PlainLoader)
     except OSError as error:
         near = [other.name for other in path.parent.glob("*.y*ml")] if path.parent.is_dir() else []
         hint = f" {did_you_mean(path.name, near)}" if near else ""
@@ -91,22 +92,6 @@ def _read(path: Path) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise GraphError(f"{path} holds {_shown(content)}, but a mapping of keys to values was expected")
     return content
-
-
-class _Loader(yaml.SafeLoader):
-    """Safe YAML that refuses a key written twice; plain YAML would keep the last one silently."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-        seen: set[object] = set()
-        for key_node, _ in node.value:
-            key = self.construct_object(key_node, deep=True)
-            if isinstance(key, Hashable) and key in seen:
-                raise yaml.constructor.ConstructorError(
-                    "while reading a mapping", node.start_mark, f"the key {key!r} is written twice", key_node.start_mark
-                )
-            if isinstance(key, Hashable):
-                seen.add(key)
-        return super().construct_mapping(node, deep)
 
 
 def _problem(detail: ErrorDetails, root: type[BaseModel] = TeamSpec) -> str:

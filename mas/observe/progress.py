@@ -62,6 +62,7 @@ class TrainingProgress:
         self._metrics: dict[str, float] = {}
         self._rewards: tuple[float, ...] = ()
         self._printed_s: float | None = None
+        self._printed_step = start
         self._spoke_s = clock()
         self._is_told = True
         self._bar = Progress(
@@ -84,7 +85,8 @@ class TrainingProgress:
             self._rewards = (*self._rewards, metrics["reward"])[-_RECENT:]
         self._bar.update(self._task, completed=step, left=clock_time(left_s))
         self._is_told = False
-        if not self._console.is_terminal and step < self._total and self._is_due():
+        is_new = step != self._printed_step  # what an evaluation found is a note
+        if not self._console.is_terminal and step < self._total and is_new and self._is_due():
             self._print_line()
 
     def expect(self, left_s: float) -> None:
@@ -148,9 +150,11 @@ class TrainingProgress:
 
     def _print_line(self) -> None:
         self._printed_s = self._spoke_s = self._clock()
-        self._is_told = True
+        self._is_told, self._printed_step = True, self._step
         numbers = [f"{name} {format_number(self._metrics[name])}" for name in self._ordered()]
-        parts = [f"step {self._step}/{self._total}", *numbers, f"left {clock_time(self._left_s)}"]
+        parts = [f"step {self._step}/{self._total}", *numbers]
+        if self._left_s is not None:
+            parts.append(f"left {clock_time(self._left_s)}")
         self._console.print(Text("  ".join(parts)), soft_wrap=True)
 
     def _ordered(self) -> list[str]:

@@ -110,9 +110,12 @@ class Batch:
     def admit(self, jobs: Iterable[Job]) -> list[Job]:
         """Prefill new rows and draw their first tokens; returns those that are done with it, or failed."""
         done = []
-        for prompts in _parts(jobs):
+        parts = list(_parts(jobs))
+        later = sum(len(same) for prompts in parts for same in prompts)
+        for prompts in parts:
             new = [job for same in prompts for job in same]
             rows = [row for row, same in enumerate(prompts) for _ in same]
+            later -= len(new)
             try:
                 for job in new:
                     if (grammar := job.request.sampling.grammar) is not None:
@@ -130,7 +133,7 @@ class Batch:
             going = [n for n, is_over in enumerate(over) if not is_over]
             if going:
                 lengths = [len(new[n].request.prompt_ids) for n in going]
-                self._cache.add(prefilled, [rows[n] for n in going], lengths)
+                self._cache.add(prefilled, [rows[n] for n in going], lengths, later)
                 self.jobs += [new[n] for n in going]
         return done
 

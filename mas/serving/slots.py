@@ -99,15 +99,18 @@ class SlotCache(Cache):
         self._slots = [SlotLayer(self.window) for _ in range(layers)]
         super().__init__(layers=[*self._slots])
 
-    def add(self, prefilled: Sequence[tuple[Tensor, Tensor]], rows: Sequence[int], lengths: Sequence[int]) -> None:
+    def add(
+        self, prefilled: Sequence[tuple[Tensor, Tensor]], rows: Sequence[int], lengths: Sequence[int], more: int = 0
+    ) -> None:
         """New rows behind those there.
 
         Args:
             prefilled: keys and values of each layer [U, H, P, D], the prompts at their right ends.
             rows: for each new row which of the U prompts it continues; `lengths`: that prompt's tokens.
+            more: rows that are added next; there is a place for each of them then.
         """
         window, width = self.window, prefilled[0][0].shape[2]
-        self._reserve(prefilled, len(rows), width)
+        self._reserve(prefilled, len(rows) + more, width)
         index = torch.tensor(rows, device=prefilled[0][0].device)
         new, columns = slice(window.rows, window.rows + len(rows)), slice(window.column - width, window.column)
         for slot, filled in zip(self._slots, prefilled, strict=True):

@@ -1,7 +1,7 @@
 """How fast a base decodes on this machine: a second or two of measuring before hours of training."""
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -11,8 +11,10 @@ from mas.serving.grammar import Grammars
 from mas.serving.model import BaseModel
 
 _PROMPT, _NEW = 16, 5
+_READ, _DRAWN, _SHORT = 4, 32, 2
+"""Rows at most by which reading is measured, and drawing, which grows with its rows and begins with shorter prompts."""
 _LONGEST_S = 2.0
-"""What a measurement of many rows may take, by that of one row; a slower model is measured with fewer rows."""
+"""What each of the two may take, by what the one before took; a slower model is measured with fewer rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,17 +36,23 @@ def measure_speed(base: BaseModel, rows: int) -> Speed:
 
     Args:
         rows: as many as would be decoded together; 32 at most are measured, and fewer of a slow model.
+
+    Returns:
+        Its `rows` are those that were drawn at once.
     """
     torch.set_num_threads(base.options.threads)
     _measured(base, 1)  # the first pass of all prepares kernels
-    one = _measured(base, 1)
+    one, wanted = _measured(base, 1), max(min(rows, _DRAWN, base.options.max_batch), 1)
     affordable = _LONGEST_S / (_PROMPT / one.prompt_tps + _NEW / one.new_tps)
-    wanted = max(min(rows, 32, base.options.max_batch, int(affordable)), 1)
-    return one if wanted == 1 else _measured(base, wanted)
+    read = max(min(wanted, _READ, int(affordable)), 1)
+    found = one if read == 1 else _measured(base, read)
+    if wanted == read or read * _PROMPT / found.prompt_tps > _LONGEST_S:
+        return found
+    return replace(_measured(base, wanted, _SHORT), prompt_tps=found.prompt_tps)
 
 
-def _measured(base: BaseModel, rows: int) -> Speed:
-    length = max(min(_PROMPT, base.limits.context - _NEW), 1)
+def _measured(base: BaseModel, rows: int, prompt: int = _PROMPT) -> Speed:
+    length = max(min(prompt, base.limits.context - _NEW), 1)
     sampling = Sampling(temperature=1.0, max_tokens=_NEW)
     jobs = []
     for row in range(rows):

@@ -130,6 +130,13 @@ def test_a_key_written_twice_is_refused(tmp_path: Path) -> None:
         load_team(written(tmp_path, "name: t\noutput: a\noutput: b\n"))
 
 
+@pytest.mark.parametrize(("value", "tag"), [("!!binary aGk=", "!!binary"), ("2026-01-31", "!!timestamp")])
+def test_values_other_than_texts_and_numbers_are_refused(tmp_path: Path, value: str, tag: str) -> None:
+    (tmp_path / "team.yaml").write_text(f"name: {value}\n")
+    with pytest.raises(GraphError, match=f"is not YAML: the tag {tag} is not read here, only texts"):
+        load_team(tmp_path / "team.yaml")
+
+
 def test_yaml_tags_build_no_objects(tmp_path: Path) -> None:
     with pytest.raises(GraphError, match="is not YAML"):
         load_team(written(tmp_path, "name: !!python/object/apply:os.getcwd []\n"))

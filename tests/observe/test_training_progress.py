@@ -70,11 +70,28 @@ def test_a_run_that_stops_early_shows_its_last_step_and_the_error_goes_on(clock:
     assert stream.getvalue().splitlines()[-1].startswith("step 2/10  reward 0.500")
 
 
-def test_a_resumed_run_names_its_steps_and_a_time_left_that_nobody_knows(clock: Clock) -> None:
+def test_a_resumed_run_names_its_steps_and_no_time_left_that_nobody_knows(clock: Clock) -> None:
     target, stream = console(terminal=False)
     with TrainingProgress(100, "Grid", start=90, console=target, clock=clock) as progress:
         progress.update(91, {})
-    assert stream.getvalue().splitlines() == ["Grid: steps 90 to 100", "step 91/100  left unknown"]
+    assert stream.getvalue().splitlines() == ["Grid: steps 90 to 100", "step 91/100"]
+
+
+def test_a_step_is_printed_once_though_an_evaluation_comes_after_it(clock: Clock) -> None:
+    target, stream = console(terminal=False)
+    with TrainingProgress(4, "Grid", console=target, interval_s=1.0, clock=clock) as progress:
+        progress.update(0, {"success": 0.1})  # the first evaluation, which is a note
+        clock.now_s = 5.0
+        progress.update(2, {"reward": 0.5}, 20.0)
+        clock.now_s = 10.0
+        progress.update(2, {"success": 0.25}, 20.0)
+        clock.now_s = 15.0
+        progress.update(4, {"reward": 0.75}, 0.0)
+    assert stream.getvalue().splitlines() == [
+        "Grid: steps 0 to 4",
+        "step 2/4  reward 0.500  success 0.100  left 0:00:20",
+        "step 4/4  reward 0.750  success 0.250  left 0:00:00",
+    ]
 
 
 def test_a_phase_is_printed_only_after_a_silence_and_says_for_how_long_it_goes_on(clock: Clock) -> None:

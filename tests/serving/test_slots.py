@@ -4,12 +4,16 @@ from typing import Any
 
 import pytest
 import torch
+from conftest import BaseFor
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 from transformers import MambaConfig, MambaForCausalLM
 
+from mas.core.engine import Request, Sampling
 from mas.core.errors import ModelError
+from mas.serving.decode import Batch, Job
+from mas.serving.grammar import Grammars
 from mas.serving.slots import Attention, SlotCache
 
 LAYERS, HEADS, SIZE = 2, 2, 3
@@ -69,6 +73,14 @@ def test_every_row_reads_its_own_tokens_however_the_others_come_and_go(moves: li
         rows.check(cache)
 
 
+def test_there_is_room_for_all_rows_that_come_in_parts_and_for_no_more() -> None:
+    cache, places = SlotCache(1), []
+    for rows, more in ((5, 2), (2, 0)):
+        cache.add([(torch.zeros(rows, 1, 4, 2), torch.zeros(rows, 1, 4, 2))], range(rows), [4] * rows, more)
+        places.append(len(cache._slots[0].buffers[0]))
+    assert places == [7, 7], "doubled for the second part there would be 10"
+
+
 def test_layers_that_look_back_only_so_far_get_a_mask_of_their_own() -> None:
     cache = SlotCache(1)
     cache.add([(torch.zeros(1, 1, 6, 2), torch.zeros(1, 1, 6, 2))], [0, 0], [6, 2])
@@ -83,3 +95,15 @@ def test_a_model_with_other_state_than_keys_and_values_is_refused() -> None:
     config = MambaConfig(hidden_size=16, num_hidden_layers=1, vocab_size=10, state_size=4)
     with pytest.raises(ModelError, match=r"'mamba' model has .*; use engine=vllm"):
         Attention.of(MambaForCausalLM(config))
+
+
+async def test_a_batch_read_in_parts_has_a_place_for_each_of_its_rows(base_for: BaseFor) -> None:
+    base = base_for("relay")
+    batch = Batch(base, Grammars(base.text))
+    sampling = Sampling(temperature=1.0, max_tokens=3)
+    prompts = [tuple(range(2, 2 + length)) for length in (4, 4, 4, 4, 4, 9, 20)]  # three parts: of other lengths
+    batch.admit(
+        Job(Request(prompt_ids=ids, sampling=sampling, seeds=(row,)), row, None, None)
+        for row, ids in enumerate(prompts)
+    )
+    assert 0 < len(batch.jobs) <= len(batch._cache._slots[0].buffers[0]) <= len(prompts)
