@@ -2,9 +2,9 @@
 
     import mas
 
-    config = mas.load_config(["scenario=relay", "train.steps=20", "run_dir=runs/relay"])
-    outcome = mas.train(config)  # in a script or in a notebook's cell
-    results = mas.evaluate("runs/relay")
+    run = mas.train("team", "relay", steps=20, run_dir="runs/relay")  # in a script or in a notebook's cell
+    run.evaluate(tasks=50)
+    print(run.play(task=3))
 
 What is named in `__all__` is loaded when it is first used: importing mas loads no tensor library.
 """
@@ -12,16 +12,25 @@ What is named in `__all__` is loaded when it is first used: importing mas loads 
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from mas.api import evaluate as evaluate
-    from mas.api import train as train
+    from mas.api.evaluate import evaluate as evaluate
+    from mas.api.league import League as League
+    from mas.api.run import Run as Run
+    from mas.api.task import questions as questions
+    from mas.api.team import Team as Team
+    from mas.api.train import train as train
     from mas.config.load import load_config as load_config
     from mas.config.load import load_run_config as load_run_config
 
 __version__ = "0.1.0"
-__all__ = ["__version__", "evaluate", "load_config", "load_run_config", "train"]
+__all__ = ["League", "Run", "Team", "__version__", "evaluate", "load_config", "load_run_config", "questions", "train"]
 _HOMES = {
     **dict.fromkeys(("load_config", "load_run_config"), "mas.config.load"),
-    **dict.fromkeys(("evaluate", "train"), "mas.api"),
+    "evaluate": "mas.api.evaluate",
+    "train": "mas.api.train",
+    "League": "mas.api.league",
+    "Run": "mas.api.run",
+    "Team": "mas.api.team",
+    "questions": "mas.api.task",
 }
 
 

@@ -19,9 +19,11 @@ from mas.core.errors import ConfigError
 
 
 def test_what_it_offers_is_there_and_nothing_else() -> None:
+    names = {"League", "Run", "Team", "__version__", "evaluate", "load_config", "load_run_config", "questions", "train"}
+    assert set(mas.__all__) == names
     for name in mas.__all__:
         assert getattr(mas, name) is not None
-    with pytest.raises(AttributeError, match="it has __version__, evaluate"):
+    with pytest.raises(AttributeError, match="it has League, Run, Team, __version__, evaluate"):
         _ = mas.tran
 
 
@@ -47,7 +49,7 @@ def test_training_works_in_a_notebooks_cell(tmp_path: Path, small_overrides: tup
     config = mas.load_config(["scenario=relay", *short, *small_overrides, f"run_dir={tmp_path / 'run'}"])
 
     async def cell() -> int:
-        return mas.train(config).progress.step
+        return mas.train(config).steps
 
     assert asyncio.run(cell()) == 1
 

@@ -1,0 +1,1 @@
+"""What `import mas` offers; loaded when it is used."""

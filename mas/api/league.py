@@ -1,0 +1,95 @@
+"""Tournaments of trained teams, external models and solvers, as values."""
+
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+
+from mas.api.run import Run
+from mas.core.errors import ConfigError
+
+if TYPE_CHECKING:
+    from mas.league.standings import Table
+
+_WIDTH = 120
+"""Columns of a printed table."""
+Player = Run | str
+
+
+@dataclass(frozen=True, slots=True)
+class Tournament:
+    """How a tournament ended. `table`: ratings and payoffs with intervals, and tests; `print` it."""
+
+    table: "Table"
+    text: str = field(repr=False)
+    html: str = field(repr=False)
+
+    def _repr_html_(self) -> str:
+        return self.html
+
+    def __str__(self) -> str:
+        return self.text
+
+
+@dataclass(frozen=True, slots=True)
+class League:
+    """A game, and the file that keeps its tournaments.
+
+    Args:
+        game: `SCENARIO:GAME` as `two_player:kuhn_poker`, which trained teams play, or `PACKAGE:NAME` as
+            `open_spiel:kuhn_poker`.
+        path: of a SQLite file, made by the first tournament, or the URL of a database.
+    """
+
+    game: str
+    path: Path | str = "league.db"
+
+    def play(
+        self,
+        players: Mapping[str, Player] | Sequence[Player],
+        *,
+        games: int = 20,
+        seed: int = 0,
+        rounds: int = 0,
+        name: str = "tournament",
+        at_once: int = 64,
+    ) -> Tournament:
+        """Play a tournament, or what is left of the one of this name. Prints a bar of progress at a terminal.
+
+        Args:
+            players: runs, or sources as `mas league run --player` takes them, such as `random`, `expert` or
+                `run:runs/kuhn@20`; by name, or in a row: a run is then called as its directory.
+            games: of each pairing, as many from each seat. seed: of all deals, and of players that draw.
+            rounds: of a Swiss tournament; 0: everybody plays everybody.
+
+        Raises:
+            ConfigError: no such game or player, two of one name, or a tournament of this name with other terms.
+                Otherwise as `mas.league.sources.open_players`.
+        """
+        from mas.league.actions import print_standings, tournament_of
+        from mas.league.tournament import Terms
+
+        named = players if isinstance(players, Mapping) else _named(players)
+        sources = {key: f"run:{one.path}" if isinstance(one, Run) else one for key, one in named.items()}
+        terms = Terms(game=self.game, players=sources, games=games, rounds=rounds, seed=seed)
+        table, title = tournament_of(str(self.path), name, terms, at_once)
+        console = Console(file=io.StringIO(), record=True, width=_WIDTH, force_jupyter=False)
+        print_standings(table, title, console=console)
+        html = console.export_html(inline_styles=True, code_format="<pre>{code}</pre>", clear=False)
+        return Tournament(table, console.export_text(), html)
+
+
+def _named(players: Sequence[Player]) -> dict[str, Player]:
+    found: dict[str, Player] = {}
+    for one in players:
+        name = one.path.name if isinstance(one, Run) else one
+        if name in found or not name.strip() or "/" in name or "," in name:
+            raise ConfigError(
+                f"player {name!r}: in a row, players have different names without '/' and ','; give them by name, as "
+                "{'old': 'run:runs/kuhn@20', 'new': run}"
+            )
+        found[name] = one
+    return found

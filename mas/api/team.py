@@ -1,0 +1,76 @@
+"""Teams as values: loaded from a file or made by `mas.protocols`, drawn in a notebook, and given to `mas.train`."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+import yaml
+
+from mas.core.cache import cache_directory
+from mas.core.errors import RunDirectoryError
+from mas.core.seeds import digest
+from mas.core.team import TeamSpec
+from mas.graph.load import load_team
+from mas.observe.atomic import write_text_atomic
+from mas.training.setup import compiled
+
+
+@dataclass(frozen=True, slots=True)
+class Team:
+    """A team that passed every check of its graph.
+
+    Args:
+        spec: as a function of `mas.protocols` returns it.
+
+    Raises:
+        GraphError: it is not well formed; all problems in one message.
+    """
+
+    spec: TeamSpec
+
+    def __post_init__(self) -> None:
+        compiled(self.spec)
+
+    @classmethod
+    def load(cls, path: Path | str) -> Self:
+        """The team in a YAML file.
+
+        Raises:
+            GraphError: the file cannot be read as a team.
+        """
+        return cls(load_team(Path(path)))
+
+    def save(self, path: Path | str) -> Path:
+        """Write the team as YAML, which `load` reads again. Returns the path.
+
+        Raises:
+            RunDirectoryError: it cannot be written.
+        """
+        content = self.spec.model_dump(mode="json", exclude_defaults=True)
+        try:
+            write_text_atomic(Path(path), yaml.safe_dump(content, sort_keys=False))
+        except OSError as error:
+            raise RunDirectoryError(f"{path} cannot be written: {error.strerror}") from error
+        return Path(path)
+
+    def svg(self) -> str:
+        """A drawing of the graph: agents, edges with their conditions, and loops."""
+        from mas.graph.draw import svg
+
+        return svg(compiled(self.spec))
+
+    def _repr_html_(self) -> str:
+        return self.svg()
+
+    def __repr__(self) -> str:
+        return f"Team({self.spec.name!r}: {', '.join(self.spec.members())})"
+
+
+def team_file(team: TeamSpec) -> Path:
+    """A file with this team, in the cache: configurations name teams by files. A run keeps a copy of its own."""
+    folder = cache_directory() / "teams"
+    path = folder / f"{team.name}-{digest(team.model_dump_json())}.yaml"
+    if not path.is_file():
+        folder.mkdir(parents=True, exist_ok=True)
+        Team(team).save(path)
+    return path

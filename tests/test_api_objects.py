@@ -1,0 +1,164 @@
+"""Teams, tasks and runs as values: `mas.Team`, `mas.questions`, `mas.train(team, task)` and what a run can do."""
+
+import asyncio
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import mas
+from mas.core.errors import ConfigError, GraphError, RunDirectoryError
+from mas.protocols import plan_execute
+from mas.training.setup import trainable_adapters
+
+SHORT = {"train.tasks_per_step": 2, "train.eval_tasks": 2, "algorithm.sampler.candidates": 2, "train.eval_every": 1}
+
+
+def score(said: str, row: dict[str, Any]) -> float:
+    """A reward function that stands in a file."""
+    return float(row["answer"] in said)
+
+
+@pytest.fixture
+def small(small_overrides: tuple[str, ...], base_for: Any) -> dict[str, Any]:
+    """Options of a training of seconds."""
+    base_for("relay")
+    pairs = (word.partition("=") for word in small_overrides)
+    return SHORT | {key: json.loads(value) for key, _, value in pairs}
+
+
+@pytest.fixture
+def run(tmp_path: Path, small: dict[str, Any]) -> mas.Run:
+    return mas.train("team", "relay", steps=2, seed=3, run_dir=tmp_path / "run", options=small, quiet=True)
+
+
+def test_a_team_and_a_task_are_trained_and_the_run_says_what_happened(run: mas.Run) -> None:
+    config = run.config()
+    assert (config.scenario.name, config.train.steps, config.train.seed) == ("relay", 2, 3)
+    assert config.algorithm.sampler.candidates == 2
+    assert run.outcome is not None
+    assert (run.steps, run.outcome.reason) == (2, "2 steps done")
+    assert [line["step"] for line in run.metrics() if "tokens" in line] == [1, 2]
+    assert repr(run) == f"Run({str(run.path)!r}, 2 steps)"
+
+
+def test_a_run_goes_on_with_more_steps(run: mas.Run) -> None:
+    again = mas.train(run.config(["train.steps=3"]), quiet=True)
+    assert (again, again.steps, run.steps) == (run, 3, 3)
+
+
+def test_a_run_plays_evaluates_answers_draws_reports_and_exports(run: mas.Run, tmp_path: Path) -> None:
+    played = run.play(task=1)
+    assert [line.agent for line in played.episode.lines][:2] == ["planner", "executor"]
+    assert all(f"{line.agent}  " in str(played) for line in played.episode.lines)
+    assert played._repr_html_().startswith("<pre>")
+    assert played.episode == run.play(task=1).episode, "greedy play is the same each time"
+    assert set(run.evaluate(tasks=2)) == {"untrained", "trained"}
+    fields = {name: value for view in _shown(run).values() for name, value in view.items()}
+    assert isinstance(run.ask(json.dumps(fields)), str)
+    svg = run.curves()._repr_html_()
+    assert "<svg" in svg
+    assert run._repr_html_() == svg
+    assert run.curves().save(tmp_path / "curves.svg").read_text() == svg
+    assert "<html" in run.report().read_text()
+    trained = set(trainable_adapters(mas.Team.load(run.path / "team.yaml").spec, "per_role").values())
+    exported = run.export(tmp_path / "out")
+    assert exported.keys() == trained
+    assert all((path / "adapter_config.json").is_file() for path in exported.values())
+    with pytest.raises(ConfigError, match="is there already and not empty"):
+        run.export(tmp_path / "out")
+
+
+def _shown(run: mas.Run) -> dict[str, dict[str, str]]:
+    from mas.runs.resolve import resolve
+
+    scenario = resolve(run.config()).scenario
+    environment = scenario.environment()
+    environment.reset(scenario.task("eval", 0))
+    return {view: dict(environment.observe(view).fields) for view in environment.spec.views}
+
+
+def test_it_works_in_a_notebooks_cell(run: mas.Run) -> None:
+    async def cell() -> tuple[bool, int]:
+        return run.play().success, len(run.evaluate(tasks=1))
+
+    assert asyncio.run(cell())[1] == 2
+
+
+def test_no_run_is_said_at_once(tmp_path: Path) -> None:
+    with pytest.raises(RunDirectoryError, match="holds no run"):
+        mas.Run(tmp_path)
+
+
+def test_a_team_is_loaded_saved_drawn_and_checked(tmp_path: Path) -> None:
+    team = mas.Team(plan_execute())
+    assert mas.Team.load(team.save(tmp_path / "team.yaml")) == team
+    assert "<svg" in team._repr_html_()
+    assert repr(team) == "Team('plan_execute': planner, executor)"
+    (tmp_path / "bad.yaml").write_text("name: bad\nroles: {}\nedges: []\noutput: nobody\n")
+    with pytest.raises(GraphError, match="nobody"):
+        mas.Team.load(tmp_path / "bad.yaml")
+
+
+@pytest.mark.parametrize("made", [lambda team: team, lambda team: team.spec], ids=["team", "spec"])
+def test_a_team_without_a_file_is_trained_and_kept_by_the_run(
+    made: Callable[[mas.Team], Any], tmp_path: Path, small: dict[str, Any], run: mas.Run
+) -> None:
+    team = mas.Team.load(run.path / "team.yaml")
+    renamed = mas.Team(team.spec.model_copy(update={"name": "mine"}))
+    other = mas.train(made(renamed), "relay", steps=1, run_dir=tmp_path / "other", options=small, quiet=True)
+    assert mas.Team.load(other.path / "team.yaml") == renamed
+
+
+def test_questions_name_a_file_and_what_judges_answers(tmp_path: Path) -> None:
+    assert mas.questions("a.jsonl", scorer="number").options == {"path": "a.jsonl", "scorer": "number"}
+    assert mas.questions("a.jsonl", reward="r.py:score").options["reward"] == "r.py:score"
+    assert mas.questions("a.jsonl", reward=score).options["reward"] == f"{__file__}:score"
+    with pytest.raises(ConfigError, match="is not a function at the top of a file"):
+        mas.questions("a.jsonl", reward=lambda said, row: 1.0)
+
+
+def test_questions_are_a_task(tmp_path: Path) -> None:
+    rows = [{"question": f"{n} + 1?", "answer": n + 1} for n in range(12)]
+    (tmp_path / "my rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    task = mas.questions(tmp_path / "my rows.jsonl", scorer="number")
+    with pytest.raises(ConfigError, match=r"team 'solver_verifier' of 'questions' asks its .* in words"):
+        mas.train("solver_verifier", task, run_dir=tmp_path / "run", options={"train.eval_tasks": 1}, quiet=True)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("given", "named", "text"),
+    [
+        (("team",), {}, r"say what is trained: mas.train\(team, task\)"),
+        (("team", "relya"), {}, "relay"),
+        (("team", "relay"), {"algorithm": "at_grp"}, "at_grpo"),
+        (("nobody", "relay"), {}, "has no team 'nobody'"),
+        (("team", "relay"), {"options": {"train.stepps": 3}}, "no key 'train.stepps'"),
+        ((mas.load_config(["scenario=relay"]),), {"steps": 3}, "steps: a Config says that already"),
+    ],
+)
+def test_wrong_words_are_one_clear_error(given: Any, named: dict[str, Any], text: str) -> None:
+    with pytest.raises(ConfigError, match=text):
+        mas.train(*given, **named)
+
+
+def test_a_league_plays_sources_and_keeps_the_games(tmp_path: Path) -> None:
+    league = mas.League("two_player:kuhn_poker", tmp_path / "cup.db")
+    cup = league.play(["random", "cfr"], games=6, seed=2)
+    assert {standing.name for standing in cup.table.standings} == {"random", "cfr"}
+    assert "tournament: two_player:kuhn_poker, 6 games" in str(cup)
+    assert cup._repr_html_().startswith("<pre>")
+    assert str(league.play({"random": "random", "cfr": "cfr"}, games=6, seed=2)) == str(cup), "nothing is left"
+    with pytest.raises(ConfigError, match="'run:runs/a@2': in a row, players have different names"):
+        league.play(["random", "run:runs/a@2"])
+    with pytest.raises(ConfigError, match="'random': in a row"):
+        league.play(["random", "random"])
+
+
+def test_a_run_that_plays_another_game_is_refused_by_a_league(run: mas.Run, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"run .*run plays relay, not two_player:kuhn_poker"):
+        mas.League("two_player:kuhn_poker", tmp_path / "cup.db").play([run, "random"], games=2)
+    assert not (tmp_path / "cup.db").exists()
