@@ -19,8 +19,8 @@ from rich.text import Text
 
 from mas import __version__
 from mas.algorithms import ASKED, algorithms
-from mas.api import train_scenario
-from mas.bench.command import bench
+from mas.api.train import train_setup
+from mas.bench import add_bench
 from mas.broker.command import broker
 from mas.bus.command import deadletters
 from mas.bus.record import JOURNAL_NAME, journal_at
@@ -33,16 +33,15 @@ from mas.core.printable import printable
 from mas.demo import demo
 from mas.doctor import doctor
 from mas.evaluating import evaluate
-from mas.graph.find import find_team
 from mas.league.command import league
 from mas.observe.command import timeline
 from mas.observe.trust_option import Trust
 from mas.overrides import PLAYING, Overrides, RunDir, check_used, configured, tell_loading
 from mas.person.command import play
 from mas.playing import BUS_HELP, BusCa, BusStore, agent, on_bus, run, stop
+from mas.runs.resolve import resolve, resolve_training, with_tasks
 from mas.sandbox.command import sandbox
 from mas.scenarios import SCENARIOS
-from mas.scenarios.attempts import arm_builder, configured_scenario
 from mas.scenarios.command import scenarios
 from mas.scenarios.named import named_team
 from mas.study.command import curves, study
@@ -55,7 +54,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.add_typer(bench)
+add_bench(app)
 app.add_typer(league)
 app.command()(deadletters)
 app.command()(broker)
@@ -124,18 +123,18 @@ def train(
     if ASKED in (overrides or []):
         algorithms()
         return
-    config, scenario = configured(overrides or [])
+    config, setup = configured(overrides or [])
     keys = {override.lstrip("+").partition("=")[0] for override in overrides or []}
     if not keys & {"scenario", "scenario.name"}:
         raise ConfigError(f"say what is trained: mas train scenario=NAME, where NAME is one of {', '.join(SCENARIOS)}")
     console = Console()
     try:
-        train_scenario(
+        train_setup(
             config,
-            scenario,
+            setup,
             console,
             from_step=from_step,
-            open_bus=partial(on_bus, config, scenario, bus, ca, store, wait, console),
+            open_bus=partial(on_bus, setup, bus, ca, store, wait, console),
         )
     except KeyboardInterrupt:
         from mas.training.checkpoint import checkpoint_steps
@@ -181,13 +180,11 @@ def serve(
     key, hosts = os.environ.get("MAS_API_KEY") or None, known_hosts(host, allow_host or [])
     with bind(host, port, has_key=key is not None) as listener:
         place = None if journal is None else journal_at(journal)
-        scenario, out = configured_scenario(config), Console()
-        tell_loading(out, f"serving {run_dir}", config)
+        setup, out = resolve(config), Console()
+        tell_loading(out, f"serving {run_dir}", setup)
         from mas.endpoint.command import serve_run
 
-        serve_run(
-            run_dir, config, scenario, listener, out, key=key, max_waiting=max_waiting, journal=place, hosts=hosts
-        )
+        serve_run(run_dir, setup, listener, out, key=key, max_waiting=max_waiting, journal=place, hosts=hosts)
 
 
 @app.command()
@@ -230,25 +227,21 @@ def base(overrides: Overrides = None) -> None:
     check_used("base", given, ("scenario", "model", "engine"))
     from mas.training.warm_start import tiny_base
 
-    for config, scenario in wanted:
+    for _, setup in wanted:
         began = time.perf_counter()
-        path = tiny_base(scenario, config.model.tiny)
-        typer.echo(f"{scenario.name}\t{path}\t{time.perf_counter() - began:.1f} s")
+        path = tiny_base(setup.scenario, setup.model.tiny)
+        typer.echo(f"{setup.scenario.name}\t{path}\t{time.perf_counter() - began:.1f} s")
 
 
 @app.command()
 def report(run_dir: RunDir, trust: Trust = False) -> None:
     """Write RUN_DIR/report.html: curves, conversations before and after, the team, and how to do it again."""
     config = load_run_config(run_dir, uses=["code", "file"])
-    scenario = configured_scenario(config)
-    spec = find_team(scenario, config.algorithm.team)
-    from mas.graph.plan import compile_team
     from mas.observe.report import write_report
-    from mas.roles import build_roles
-    from mas.training.run_report import build_report
+    from mas.runs.report import build_report
 
     path = run_dir / "report.html"
-    write_report(path, build_report(run_dir, config, compile_team(spec, build_roles(spec))))
+    write_report(path, build_report(run_dir, config, resolve(config).plan))
     typer.echo(str(path))
 
 
@@ -264,23 +257,19 @@ def export(
     config = load_run_config(run_dir, overrides or [], uses=PLAYS)
     used = ("algorithm.update", "algorithm.sampler", "algorithm.preference", "algorithm.reward")
     check_used("export", overrides or [], (*PLAYING, *used))
-    scenario = configured_scenario(config)
-    from mas.training.crew import check_trainable
     from mas.training.export import check_export, export_run
 
-    check_trainable(config, scenario)
-    check_export(config, scenario, tasks, out)
-    for role, rows in asyncio.run(export_run(config, scenario, run_dir, tasks, out, Console().print)).items():
+    setup = resolve_training(config)
+    check_export(setup, tasks, out)
+    for role, rows in asyncio.run(export_run(setup, run_dir, tasks, out, Console().print)).items():
         typer.echo(f"{role}\t{rows.positives} to imitate\t{rows.pairs} pairs")
 
 
 @app.command("config")
 def show_config(overrides: Overrides = None) -> None:
     """Print the whole configuration that the overrides make, and check it."""
-    config, scenario = configured(overrides or [])
-    from mas.training.tasks.plan import plan_tasks
-
-    plan_tasks(config, scenario, arm_builder(config))
+    config, setup = configured(overrides or [])
+    with_tasks(config, setup)
     typer.echo(yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True), nl=False)
 
 

@@ -8,12 +8,11 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from mas.api import train_scenario
+from mas.api.train import train_setup
 from mas.config.load import load_config
 from mas.core.printable import printable
-from mas.graph.find import find_team
 from mas.observe.report_records import Comparison, Conversation
-from mas.scenarios.attempts import configured_scenario
+from mas.runs.resolve import resolve
 from mas.study.command import tiny_demo
 
 OVERRIDES = (
@@ -42,15 +41,12 @@ def demo(
         return
     console = Console()
     config = load_config([*OVERRIDES, f"run_dir={out}"])
-    scenario = configured_scenario(config)
-    train_scenario(config, scenario, console)
-    from mas.graph.plan import compile_team
+    setup = resolve(config)
+    train_setup(config, setup, console)
     from mas.observe.report import write_report
-    from mas.roles import build_roles
-    from mas.training.run_report import build_report
+    from mas.runs.report import build_report
 
-    spec = find_team(scenario, config.algorithm.team)
-    report = build_report(out, config, compile_team(spec, build_roles(spec)))
+    report = build_report(out, config, setup.plan)
     write_report(out / "report.html", report)
     show(console, report.conversations)
     console.print(Text(" ".join(report.headline), style="bold"))

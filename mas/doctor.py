@@ -11,14 +11,14 @@ from mas.overrides import Overrides, check_used, configured
 def doctor(overrides: Overrides = None) -> None:
     """Say whether a model works here: template, stop tokens, context, memory, speed. Exit code 1 if it does not."""
     given = overrides or []
-    config, scenario = configured(given)
+    _, setup = configured(given)
     check_used("doctor", given, ("scenario", "model", "engine", "algorithm=", "algorithm", "learner", "train"))
     console = Console()
-    console.print(Text(f"looking at model={config.model.path} for {scenario.name}", style="dim"), soft_wrap=True)
+    console.print(Text(f"looking at model={setup.model.path} for {setup.scenario.name}", style="dim"), soft_wrap=True)
     from mas.training.diagnosis import diagnose
 
     broken = []
-    for finding in diagnose(config, scenario, lambda text: console.print(Text(printable(text), style="dim"))):
+    for finding in diagnose(setup, lambda text: console.print(Text(printable(text), style="dim"))):
         style = "red" if finding.is_fatal else ""
         line = Text.assemble((f"{finding.name:<14}", "bold"), (printable(finding.text), style))
         console.print(line, soft_wrap=True)

@@ -15,13 +15,15 @@ from mas.config.options import Config
 from mas.core.blocking import run_blocking
 from mas.core.errors import ConfigError, RunDirectoryError
 from mas.core.printable import printable
-from mas.core.scenario import Scenario
 from mas.core.script import random_script
+from mas.core.tasks import Finite
 from mas.observe.progress import counting
 from mas.observe.trust_option import Trust
-from mas.overrides import PLAYING, Overrides, RunDir, Sampled, check_used, checked_scenario, tell_loading, transferred
-from mas.scenarios.attempts import configured_scenario
+from mas.overrides import PLAYING, Overrides, RunDir, Sampled, check_sampled, check_used, tell_loading, transferred
+from mas.runs.resolve import resolve
+from mas.runs.scenario import configured_scenario
 from mas.scenarios.policies import expert_of
+from mas.training.setup import Setup
 
 if TYPE_CHECKING:
     from mas.training.evaluate import Evaluation
@@ -29,12 +31,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """What is evaluated. `trained`: the run's own configuration; `config`: the one that is played."""
+    """What is evaluated. `trained`: the run's own configuration; `setup`: what is played."""
 
     run_dir: Path
     trained: Config
-    config: Config
-    scenario: Scenario
+    setup: Setup
     tasks: int
     is_sampled: bool
     pair: tuple[str, ...] = ()
@@ -69,7 +70,7 @@ def evaluate(
     if baselines:
         results |= _scripted(asked, console)
     kind = "sampled" if sampled else "greedy"
-    console.print(_table(results, f"{asked.scenario.name}: {asked.tasks} held-out tasks, {kind}"))
+    console.print(_table(results, f"{asked.setup.scenario.name}: {asked.tasks} held-out tasks, {kind}"))
     _print_measures(results, console)
 
 
@@ -79,16 +80,18 @@ def asked_of(
     """Read the run's configuration and open the scenario. `tasks` None: `train.eval_tasks`.
 
     Raises:
-        ConfigError: overrides without effect, no such scenario, or a team that it has not. Otherwise as
-        `load_run_config`.
+        ConfigError: overrides without effect, no such scenario, a team that it has not, fewer tasks than that, or
+            limits that the engine cannot sample with. Otherwise as `load_run_config`.
     """
     check_used("eval", overrides, (*PLAYING, "train.eval_tasks"))
     trained, config = transferred(run_dir, overrides, on)
-    scenario = checked_scenario(config)
+    setup = resolve(config)
     count = tasks or config.train.eval_tasks
-    return Asked(
-        run_dir=run_dir, trained=trained, config=config, scenario=scenario, tasks=count, is_sampled=is_sampled, on=on
-    )
+    if isinstance(setup.scenario, Finite) and count > (size := setup.scenario.size("eval")):
+        raise ConfigError(f"{count} tasks: scenario {setup.scenario.name!r} holds out {size}: --tasks {size} at most")
+    if is_sampled:
+        check_sampled(setup)
+    return Asked(run_dir=run_dir, trained=trained, setup=setup, tasks=count, is_sampled=is_sampled, on=on)
 
 
 def play(asked: Asked, console: Console) -> "dict[str, Evaluation]":
@@ -98,8 +101,8 @@ def play(asked: Asked, console: Console) -> "dict[str, Evaluation]":
     Raises:
         As `compare`, `compare_taught` and `evaluate_served`.
     """
-    what = f"evaluating {asked.run_dir} on {asked.tasks} held-out tasks of {asked.scenario.name}"
-    tell_loading(console, what, asked.config)
+    what = f"evaluating {asked.run_dir} on {asked.tasks} held-out tasks of {asked.setup.scenario.name}"
+    tell_loading(console, what, asked.setup)
     playing = _playing(asked, console)
     with counting(Console(stderr=True, quiet=console.quiet)) as counted:
         results: dict[str, Evaluation] = run_blocking(
@@ -110,13 +113,13 @@ def play(asked: Asked, console: Console) -> "dict[str, Evaluation]":
 
 def _playing(asked: Asked, console: Console) -> Callable[..., Any]:
     """What plays the tasks, with all that it needs loaded."""
+    from mas.training.base import open_base
     from mas.training.compare import compare_taught, evaluate_served
-    from mas.training.run import open_base
     from mas.training.saved import saved_experiences
     from mas.training.transfer import check_adapters
 
-    config, scenario = asked.config, asked.scenario
-    is_served, has_text = config.engine.name == "openai", config.algorithm.is_training_free
+    setup = asked.setup
+    is_served, has_text = setup.is_served_elsewhere, setup.algorithm.is_training_free
     if asked.matched is not None and (is_served or has_text):
         raise ConfigError("--baselines plays an adapter of this run alone, and it has none here")
     if has_text:
@@ -124,55 +127,57 @@ def _playing(asked: Asked, console: Console) -> Callable[..., Any]:
             raise ConfigError(
                 "--swap exchanges adapters, --take brings one; this run has learned experiences and no adapter"
             )
-        known = saved_experiences(asked.run_dir, config.algorithm)
-        check_adapters(config, scenario, known)
-        bare = None if is_served else open_base(asked.trained, configured_scenario(asked.trained), console.print)
-        return partial(compare_taught, config, scenario, bare, known)
+        known = saved_experiences(asked.run_dir, setup.algorithm)
+        check_adapters(setup, known)
+        home = configured_scenario(asked.trained)
+        bare = None if is_served else open_base(setup, console.print, home=home)
+        return partial(compare_taught, setup, bare, known)
     if is_served:
         if asked.pair or asked.take:
             raise ConfigError(
                 "--swap exchanges adapters of this run, --take replaces one; with engine=openai the server's play"
             )
-        return partial(evaluate_served, config, scenario)
-    return _with_adapters(asked, console)
+        return partial(evaluate_served, setup)
+    return _with_adapters(asked, setup, console)
 
 
-def _with_adapters(asked: Asked, console: Console) -> Callable[..., Any]:
+def _with_adapters(asked: Asked, setup: Setup, console: Console) -> Callable[..., Any]:
+    from mas.training.base import open_base
     from mas.training.baselines import why_no_leader
     from mas.training.compare import compare
-    from mas.training.run import open_base
     from mas.training.saved import saved_adapters
     from mas.training.transfer import check_adapters, check_prompts
 
-    config, scenario, matched = _beginning(asked.config, console), asked.scenario, asked.matched
-    base = open_base(asked.trained, configured_scenario(asked.trained), console.print)
+    setup, matched = _beginning(setup, console), asked.matched
+    base = open_base(setup, console.print, home=configured_scenario(asked.trained))
     adapters = saved_adapters(asked.run_dir, base.bank)
-    check_adapters(config, scenario, adapters)
+    check_adapters(setup, adapters)
     if asked.on:
-        check_prompts(config, scenario, base)
+        check_prompts(setup, base)
     role, _, other = asked.take.partition("=")
     if asked.take and not other:
         raise ConfigError(f"--take {asked.take!r} names no run: write ROLE=RUN_DIR, such as --take planner=runs/owl")
     taken = {role: saved_adapters(Path(other), base.bank)} if asked.take else {}
-    if matched is not None and (why := why_no_leader(config, scenario)):
+    if matched is not None and (why := why_no_leader(setup)):
         console.print(Text(f"leader alone, best of N: not possible, {why}"), soft_wrap=True)
         matched = None
-    return partial(compare, config, scenario, base, adapters, swap=asked.pair, taken=taken, matched=matched)
+    return partial(compare, setup, base, adapters, swap=asked.pair, taken=taken, matched=matched)
 
 
-def _beginning(config: Config, console: Console) -> Config:
+def _beginning(setup: Setup, console: Console) -> Setup:
     """Without `train.start` where it is not here any more: the untrained team then has adapters that change nothing."""
     from mas.training.saved import start_directories
 
-    if config.train.start is None:
-        return config
+    start = setup.train.start
+    if start is None:
+        return setup
     try:
-        start_directories(config.train.start)
+        start_directories(start)
     except RunDirectoryError as error:
-        note = f"untrained: with adapters that change nothing, not those of train.start={config.train.start}: {error}"
+        note = f"untrained: with adapters that change nothing, not those of train.start={start}: {error}"
         console.print(Text(printable(note)), soft_wrap=True)
-        return config.model_copy(update={"train": config.train.model_copy(update={"start": None})})
-    return config
+        return setup.with_start(None)
+    return setup
 
 
 def _scripted(asked: Asked, console: Console) -> "dict[str, Evaluation]":
@@ -182,11 +187,11 @@ def _scripted(asked: Asked, console: Console) -> "dict[str, Evaluation]":
     results = {}
     for name, policy, lacks in (
         ("random", random_script, "does not list its legal actions"),
-        ("scripted", expert_of(asked.scenario), "has no expert"),
+        ("scripted", expert_of(asked.setup.scenario), "has no expert"),
     ):
-        played = None if policy is None else scripted(asked.scenario, policy, asked.tasks, asked.config.train.seed)
+        played = None if policy is None else scripted(asked.setup.scenario, policy, asked.tasks, asked.setup.train.seed)
         if played is None:
-            console.print(Text(f"{name}: not possible, {asked.scenario.name} {lacks}"), soft_wrap=True)
+            console.print(Text(f"{name}: not possible, {asked.setup.scenario.name} {lacks}"), soft_wrap=True)
         else:
             results[name] = played
     return results

@@ -10,12 +10,10 @@ from rich.text import Text
 from mas.config.access import PLAYS
 from mas.config.load import load_config, load_run_config, presets
 from mas.config.options import Config
-from mas.config.peers import check_peers
 from mas.core.errors import ConfigError
 from mas.core.printable import printable
-from mas.core.scenario import Scenario
-from mas.graph.find import find_team
-from mas.scenarios.attempts import configured_scenario
+from mas.runs.resolve import resolve
+from mas.training.setup import Setup
 
 OVERRIDES_HELP = (
     "dotted.key=value, such as scenario=plan_path algorithm=at_grpo train.steps=20 run_dir=runs/x; "
@@ -41,21 +39,26 @@ PLAYING = (
 """Overrides that change what a command does which only plays."""
 
 
-def configured(overrides: list[str]) -> tuple[Config, Scenario]:
-    """The configuration and its scenario, with its team and its peers found."""
-    config = load_config(overrides)
-    return config, checked_scenario(config)
-
-
-def checked_scenario(config: Config) -> Scenario:
-    """The scenario of a configuration, with its team and its peers found.
+def configured(overrides: list[str]) -> tuple[Config, Setup]:
+    """The configuration that the overrides make, and what it plays.
 
     Raises:
-        ConfigError: there is no such scenario or team, or peers are not as the team needs them.
+        ConfigError: as `resolve`.
     """
-    scenario = configured_scenario(config)
-    check_peers(config, find_team(scenario, config.algorithm.team))
-    return scenario
+    config = load_config(overrides)
+    return config, resolve(config)
+
+
+def check_sampled(setup: Setup) -> None:
+    """Refuse to sample with limits that the engine cannot sample with; greedy answers need none.
+
+    Raises:
+        ConfigError: says which role has them.
+    """
+    if setup.engine.name == "vllm":
+        from mas.serving.vllm_supports import check_limits  # loads what serves, which greedy commands do later
+
+        check_limits(setup.team)
 
 
 def transferred(run_dir: Path, overrides: list[str], on: str) -> tuple[Config, Config]:
@@ -79,10 +82,10 @@ def transferred(run_dir: Path, overrides: list[str], on: str) -> tuple[Config, C
     return trained, trained.model_copy(update={"scenario": load_config([chosen, *options]).scenario})
 
 
-def tell_loading(console: Console, what: str, config: Config) -> None:
+def tell_loading(console: Console, what: str, setup: Setup) -> None:
     """Print one line before what takes seconds and prints nothing: what a command does, and what it loads for that."""
-    remote = config.engine.remote.url if config.engine.name == "openai" else None
-    loads = f"loading {config.model.path}" if remote is None else f"asking {remote}"
+    remote = setup.engine.remote.url if setup.is_served_elsewhere else None
+    loads = f"loading {setup.model.path}" if remote is None else f"asking {remote}"
     console.print(Text(printable(f"{what}; {loads}"), style="dim"), soft_wrap=True)
 
 

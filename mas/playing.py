@@ -14,18 +14,25 @@ from rich.text import Text
 from mas.bus.record import JOURNAL_NAME, journal_at
 from mas.config.access import PLAYS
 from mas.config.load import load_run_config
-from mas.config.options import Config, TraceOptions
-from mas.config.peers import check_peers
+from mas.config.options import TraceOptions
 from mas.core.errors import ConfigError
-from mas.core.scenario import Scenario
-from mas.graph.find import find_team
 from mas.observe.trust_option import Trust
-from mas.overrides import OVERRIDES_HELP, PLAYING, Sampled, check_named, check_used, configured, tell_loading
-from mas.scenarios.attempts import configured_scenario
-from mas.scenarios.fits import check_fits
+from mas.overrides import (
+    OVERRIDES_HELP,
+    PLAYING,
+    Sampled,
+    check_named,
+    check_sampled,
+    check_used,
+    configured,
+    tell_loading,
+)
+from mas.runs.resolve import resolve
+from mas.runs.scenario import check_fits
+from mas.training.setup import Setup
 
 if TYPE_CHECKING:
-    from mas.training.crew import Opening, Players
+    from mas.training.session import Opening, TeamSession
 
 STORE = "MAS_BUS_STORE"
 Words = Annotated[list[str] | None, typer.Argument(metavar="[RUN_DIR] [OVERRIDES]...", help=OVERRIDES_HELP)]
@@ -59,45 +66,43 @@ def run(
     trust: Trust = False,
 ) -> None:
     """Play one episode and print the conversation: of a trained run, or without RUN_DIR of an untrained team."""
-    run_dir, config, scenario = _played("run", words or [])
+    run_dir, setup = _played("run", words or [])
     console = Console()
-    if ca is not None and not bus:
-        raise ConfigError("--ca says whom to trust as --bus, which is not given")
-    if store and not bus:
-        raise ConfigError("--store is for payloads that are too long for --bus, which is not given")
+    _check_bus(bus, ca=ca, store=store or None)
+    setup.scenario.task("eval", task)  # refused before anything is loaded
+    if sampled and not bus:  # on a bus the agents' processes sample, with their own engines
+        check_sampled(setup)
     if bus:
         from mas.runtime.joining import check_player, try_connection
 
         store = store or os.environ.get(STORE, "")
-        check_player(bus, find_team(scenario, config.algorithm.team), ca_file=ca)
+        check_player(bus, setup.team, ca_file=ca)
         asyncio.run(try_connection(bus, ca_file=ca, store=store or None))  # before what takes long to load
         _teller(console)("the broker lets whoever plays in; reading how texts become tokens")
     else:
-        tell_loading(console, f"playing held-out task {task} of {scenario.name} with {_whom(run_dir)}", config)
+        tell_loading(console, f"playing held-out task {task} of {setup.scenario.name} with {_whom(run_dir)}", setup)
     from mas.bus.journal import Journal
     from mas.runtime.interrupt import drains_on_interrupt
     from mas.runtime.runlog import RunLog
-    from mas.training.players import open_players
+    from mas.training.open_run import open_run
     from mas.training.show import show_episode, tell_what_was
     from mas.training.spread import open_spread
     from mas.training.terminal import TerminalDesk
 
     async def play(log: RunLog | None) -> None:
         desk = TerminalDesk(console, log=log)
-        opening: AbstractAsyncContextManager[Players]
+        opening: AbstractAsyncContextManager[TeamSession]
         if bus:
-            opening = open_spread(
-                config, scenario, bus, _teller(console), ca_file=ca, store=store or None, desk=desk, log=log
-            )
+            opening = open_spread(setup, bus, _teller(console), ca_file=ca, store=store or None, desk=desk, log=log)
         else:
-            opening = open_players(config, scenario, run_dir, _teller(console), desk, log=log)
-        async with opening as players:
-            held_out, temperature, seed = scenario.task("eval", task), None if sampled else 0.0, config.train.seed
+            opening = open_run(setup, run_dir, _teller(console), desk, log=log)
+        async with opening as session:
+            held_out, temperature, seed = setup.scenario.task("eval", task), None if sampled else 0.0, setup.train.seed
             if log is not None:
-                await tell_what_was(log, players.plan.spec.name, held_out, console)
-            settings = {"run": None if run_dir is None else str(run_dir), "model.path": config.model.path}
-            with drains_on_interrupt(players.runtime):
-                await show_episode(players, held_out, seed, console, temperature=temperature, settings=settings)
+                await tell_what_was(log, session.plan.spec.name, held_out, console)
+            settings = {"run": None if run_dir is None else str(run_dir), "model.path": setup.model.path}
+            with drains_on_interrupt(session.runtime):
+                await show_episode(session, held_out, seed, console, temperature=temperature, settings=settings)
 
     with ExitStack() as stack:
         stack.enter_context(_traced(trace, shows_content=trace_content, process="run", span="run"))
@@ -121,12 +126,12 @@ def agent(
     """
     if "=" in name:
         raise ConfigError(f"mas agent needs the agent's name first: mas agent AGENT {name}")
-    run_dir, config, scenario = _played("agent", words or [])
+    run_dir, setup = _played("agent", words or [])
     if not bus:
         raise ConfigError("mas agent needs a bus: --bus mqtt://TEAM%2FAGENT@HOST:PORT/SPACE, or MAS_BUS_URL")
     from mas.runtime.joining import agent_principal, check_user, team_owns, try_connection
 
-    team = find_team(scenario, config.algorithm.team)
+    team = setup.team
     principal = agent_principal(team, name)
     check_user(bus, principal, ca_file=ca)
     # before what takes long to load
@@ -148,7 +153,7 @@ def agent(
 
     desk = TerminalDesk(console)
     with _traced(trace, shows_content=trace_content, process=name):
-        asyncio.run(serve_agent(name, config, scenario, run_dir, bus, note, ca_file=ca, store=store or None, desk=desk))
+        asyncio.run(serve_agent(name, setup, run_dir, bus, note, ca_file=ca, store=store or None, desk=desk))
 
 
 def stop(
@@ -170,7 +175,7 @@ def stop(
 
 
 def on_bus(
-    config: Config, scenario: Scenario, bus: str, ca: Path | None, store: str, wait_s: float | None, console: Console
+    setup: Setup, bus: str, ca: Path | None, store: str, wait_s: float | None, console: Console
 ) -> "Opening | None":
     """How training opens its team on a bus that processes share; None without one: in this process.
 
@@ -178,20 +183,25 @@ def on_bus(
         ConfigError: options of a bus without one, a wrong URL, or a team that cannot be trained there. Otherwise as
         `try_connection`.
     """
+    _check_bus(bus, ca=ca, store=store or None, wait=wait_s)
     if not bus:
-        for name, value in (("--ca", ca), ("--store", store or None), ("--wait", wait_s)):
-            if value is not None:
-                raise ConfigError(f"{name} is for a bus, and --bus is not given")
         return None
     from mas.runtime.joining import check_player, try_connection
     from mas.training.over_bus import WAIT_S, over_bus
 
-    check_player(bus, find_team(scenario, config.algorithm.team), ca_file=ca)
+    check_player(bus, setup.team, ca_file=ca)
     wait_s = WAIT_S if wait_s is None else wait_s
     place = store or os.environ.get(STORE) or None
-    opening = over_bus(config, scenario, bus, note=_teller(console, "dim"), ca_file=ca, store=place, wait_s=wait_s)
+    opening = over_bus(setup, bus, note=_teller(console, "dim"), ca_file=ca, store=place, wait_s=wait_s)
     asyncio.run(try_connection(bus, ca_file=ca, store=place))  # before the base is loaded
     return opening
+
+
+def _check_bus(bus: str, **options: Path | str | float | None) -> None:
+    """Refuse options of a bus where there is none."""
+    for name, value in options.items():
+        if value is not None and not bus:
+            raise ConfigError(f"--{name} is for a bus, and --bus is not given")
 
 
 def _teller(console: Console, style: str = "") -> Callable[[str], None]:
@@ -203,20 +213,18 @@ def _teller(console: Console, style: str = "") -> Callable[[str], None]:
     return tell
 
 
-def _played(command: str, words: list[str]) -> tuple[Path | None, Config, Scenario]:
-    """The run, if the first word is one, and the configured team that plays."""
+def _played(command: str, words: list[str]) -> tuple[Path | None, Setup]:
+    """The run, if the first word is one, and what plays."""
     run_dir = Path(words[0]) if words and "=" not in words[0] else None
     overrides = words if run_dir is None else words[1:]
     if run_dir is None:
         check_named("agent AGENT" if command == "agent" else command, overrides)
-        config, scenario = configured(overrides)
-        check_fits(config, scenario)
+        _, setup = configured(overrides)
+        check_fits(setup)
     else:
-        config = load_run_config(run_dir, overrides, uses=PLAYS)
-        scenario = configured_scenario(config)
+        setup = resolve(load_run_config(run_dir, overrides, uses=PLAYS))
     check_used(command, overrides, PLAYING)
-    check_peers(config, find_team(scenario, config.algorithm.team))
-    return run_dir, config, scenario
+    return run_dir, setup
 
 
 def _whom(run_dir: Path | None) -> str:

@@ -19,6 +19,7 @@ from house import (
     long_functions,
     lower_packages,
     options_of,
+    sources,
     table,
 )
 from pydantic import BaseModel
@@ -161,3 +162,8 @@ def test_every_goal_is_of_something_that_is_counted() -> None:
     maps = ("packages", "options", "class_names", "long_functions", "long_files")
     found = {"step": nothing} | {name: [] for name in lists} | {name: {} for name in maps}
     assert set(GOALS) <= {name for name, _ in table(found)}
+
+
+def test_nothing_below_runs_is_given_the_whole_configuration() -> None:
+    lower = lower_packages(ROOT / "pyproject.toml")
+    assert climbs([file for file in sources(ROOT / "mas") if file.package in lower]) == []

@@ -20,7 +20,7 @@ IMPORTABLE = {
     Path(folder).name
     for folder in tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["pytest"]["ini_options"]["pythonpath"]
 }
-SOURCES = sorted(path for folder in ("mas", "tests") for path in (ROOT / folder).rglob("*.py"))
+SOURCES = sorted(path for folder in ("mas", "benchmarks", "tests") for path in (ROOT / folder).rglob("*.py"))
 
 
 @pytest.mark.parametrize("name", LINKS)
@@ -36,7 +36,15 @@ def test_the_folder_at_the_top_is_a_link_into_the_package(name: str) -> None:
 def test_nothing_lies_at_the_top_that_was_not_put_there() -> None:
     listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     folders = {line.partition("/")[0] for line in listed.splitlines() if "/" in line}
-    assert folders == {".ci", "docs", "examples", "mas", "tests"}
+    assert folders == {".ci", "benchmarks", "docs", "examples", "mas", "tests"}
+
+
+def test_git_ignores_no_source() -> None:
+    """A file that is ignored works where it was written, and is missing in every clone."""
+    sources = [path.relative_to(ROOT).as_posix() for path in SOURCES]
+    words = ["git", "check-ignore", "--no-index", "--stdin"]
+    done = subprocess.run(words, cwd=ROOT, input="\n".join(sources), capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr) == ("", "")
 
 
 def test_the_layers_hold(tmp_path: Path) -> None:
@@ -119,6 +127,11 @@ def test_make_names_the_python_that_is_too_old(tmp_path: Path) -> None:
 def test_no_page_or_file_holds_the_marks_of_a_merge() -> None:
     kinds = ("*.py", "*.md", "*.yaml", "*.toml", "Makefile")
     marks = ("<" * 7 + " ", ">" * 7 + " ")
-    files = [path for kind in kinds for folder in ("mas", "tests", "docs") for path in (ROOT / folder).rglob(kind)]
+    files = [
+        path
+        for kind in kinds
+        for folder in ("mas", "benchmarks", "tests", "docs")
+        for path in (ROOT / folder).rglob(kind)
+    ]
     marked = [path.name for path in files if any(line.startswith(marks) for line in path.read_text().splitlines())]
     assert marked == []

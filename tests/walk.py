@@ -80,8 +80,9 @@ class Walk:
 def training_step() -> Walk:
     """From the end of the first step to that of the second, so that nothing that begins or ends a training is in it."""
     from mas.config.load import load_config
+    from mas.runs.resolve import resolve_training
     from mas.scenarios import build_scenario
-    from mas.training.run import open_base
+    from mas.training.base import open_base
     from mas.training.trainer import Trainer
     from mas.training.watch import Silent
 
@@ -94,7 +95,8 @@ def training_step() -> Walk:
     with tempfile.TemporaryDirectory() as cache, patch.dict(os.environ, MAS_CACHE=cache):
         config = load_config(STEP)
         scenario = build_scenario(config.scenario)
-        trainer = Trainer(config, scenario, open_base(config, scenario, lambda _: None))
+        setup = resolve_training(config, scenario)
+        trainer = Trainer(setup, open_base(setup, lambda _: None))
         with walk:
             asyncio.run(trainer.run(Second()))
     return walk

@@ -16,32 +16,29 @@ from rich.console import Console
 from rich.text import Text
 
 from mas.bus.journal import Journal
-from mas.config.options import Config
-from mas.config.peers import check_peers
 from mas.core.environment import Observation
 from mas.core.naming import local_name
 from mas.core.role import Role, View
-from mas.core.scenario import Scenario
 from mas.endpoint.app import build_app
 from mas.endpoint.hosts import LOCAL
 from mas.endpoint.kept import KeptRequests
 from mas.endpoint.models import Served, Speaker
 from mas.endpoint.server import running
 from mas.endpoint.teams import TeamModel, check_one_seat
-from mas.graph.find import find_team
 from mas.runtime.events import Setting
 from mas.runtime.human import HumanDesk
 from mas.runtime.runlog import RunLog
 from mas.serving.model import BaseModel
-from mas.training.crew import Crew, check_published, open_crew
-from mas.training.run import open_base
+from mas.training.base import open_base
+from mas.training.engines import check_published
 from mas.training.saved import adapter_directories, saved_adapters, saved_experiences, saved_versions
+from mas.training.session import TeamSession, open_team
+from mas.training.setup import Setup
 
 
 def serve_run(
     run_dir: Path,
-    config: Config,
-    scenario: Scenario,
+    setup: Setup,
     listener: socket.socket,
     console: Console,
     *,
@@ -61,15 +58,12 @@ def serve_run(
         ModelError, CheckpointError: the base or an adapter cannot be loaded.
         JournalError: the journal cannot be used, or has plays of something else.
     """
-    of = {"run": str(run_dir.resolve()), "model.path": config.model.path}
+    of = {"run": str(run_dir.resolve()), "model.path": setup.model.path}
 
     async def serve(log: RunLog | None) -> None:
         desk = HumanDesk(log=log)
-        opening = open_crew(
-            config, scenario, base, adapters, desk=desk, log=log, experiences=experiences, versions=versions
-        )
-        async with opening as crew:
-            served = served_crew(crew, base, config)
+        async with open_team(setup, base, adapters, desk=desk, log=log, versions=versions) as session:
+            served = served_team(session, base)
             async with _keeping(log, served, of, console) as kept:
                 app = build_app(served, key=key, max_waiting=max_waiting, desk=desk, kept=kept, hosts=hosts)
                 stopped = _on_signal()
@@ -81,26 +75,24 @@ def serve_run(
                     console.print("closing: requests in flight may end, nobody else is let in", style="dim")
 
     with ExitStack() as stack:
-        _check_servable(run_dir, config, scenario)
+        _check_servable(run_dir, setup)
         log = None if journal is None else RunLog(stack.enter_context(Journal.open(journal)))
-        base = open_base(config, scenario, console.print)
-        experiences = saved_experiences(run_dir, config.algorithm)
-        adapters = {} if config.algorithm.is_training_free else saved_adapters(run_dir, base.bank)
+        base = open_base(setup, console.print)
+        setup = setup.with_experiences(saved_experiences(run_dir, setup.algorithm))
+        adapters = {} if setup.algorithm.is_training_free else saved_adapters(run_dir, base.bank)
         versions = saved_versions(run_dir)
         asyncio.run(serve(log))
 
 
-def _check_servable(run_dir: Path, config: Config, scenario: Scenario) -> None:
+def _check_servable(run_dir: Path, setup: Setup) -> None:
     """Find out before weights are loaded, which takes long, whether there is something to serve.
 
     Raises:
         ConfigError, RunDirectoryError, CheckpointError: there is not; says why.
     """
-    check_published(config)
-    team = find_team(scenario, config.algorithm.team)
-    check_peers(config, team)
-    check_one_seat(team)
-    if not config.algorithm.is_training_free:
+    check_published(setup.engine)
+    check_one_seat(setup.team)
+    if not setup.algorithm.is_training_free:
         adapter_directories(run_dir)
 
 
@@ -119,27 +111,28 @@ async def _keeping(
         yield kept
 
 
-def served_crew(crew: Crew, base: BaseModel, config: Config) -> Served:
-    """What a crew offers: its base, its adapters as the roles that speak through them, and its team."""
+def served_team(session: TeamSession, base: BaseModel) -> Served:
+    """What a team offers: its base, its adapters as the roles that speak through them, and its team."""
     return Served(
-        engine=crew.engine,
-        base=_base_name(config.model.path, set(crew.engine.adapters())),
+        engine=session.publishing,
+        base=_base_name(session.setup.model.path, set(session.publishing.adapters())),
         context=base.limits.context,
-        speakers=speakers(crew, chats=base.chats),
-        teams=(TeamModel.of(crew.runtime, crew.scenario, chats=base.chats),),
+        speakers=speakers(session, chats=base.chats),
+        teams=(TeamModel.of(session.runtime, session.scenario, chats=base.chats),),
         created=int(time.time()),
         longest_token=base.tokenizer.longest_token,
     )
 
 
-def speakers(crew: Crew, *, chats: bool) -> dict[str, Speaker]:
+def speakers(session: TeamSession, *, chats: bool) -> dict[str, Speaker]:
     """Adapter -> how it is asked: as its role; as widely as any of them allows where several roles share it."""
-    environment = crew.scenario.environment()
-    environment.reset(crew.scenario.task("eval", 0))
+    environment = session.scenario.environment()
+    environment.reset(session.scenario.task("eval", 0))
+    uses = session.setup.uses
     sharing: dict[str, dict[str, Speaker]] = defaultdict(dict)
-    for agent, role in crew.plan.roles.items():
-        adapter = crew.adapter_of.get(role.name, role.spec.adapter)
-        if adapter is not None and adapter in crew.engine.adapters():
+    for agent, role in session.plan.roles.items():
+        adapter = uses.get(role.name)
+        if adapter is not None and adapter in session.publishing.adapters():
             seen = environment.observe(role.spec.view or local_name(agent))
             sharing[adapter].setdefault(role.name, _speaker(role, seen, chats=chats))
     return {adapter: _common(list(roles.values())) for adapter, roles in sharing.items()}

@@ -47,7 +47,14 @@ from mas.observe.significance import bonferroni, games_needed, holm
 def play_tournament(
     league: str, name: str, terms: Terms, at_once: int, order: Order = "rating", *, with_members: bool = False
 ) -> None:
-    """Play a tournament, or what is left of it, and print its table.
+    """As `tournament_of`, and print its table."""
+    print_standings(*tournament_of(league, name, terms, at_once, order, with_members=with_members))
+
+
+def tournament_of(
+    league: str, name: str, terms: Terms, at_once: int, order: Order = "rating", *, with_members: bool = False
+) -> tuple[Table, str]:
+    """Play a tournament, or what is left of it; its table and a title.
 
     Args:
         order: of the ladder.
@@ -70,7 +77,7 @@ def play_tournament(
     terms = replace(terms, players=pinned(terms.players))
     with _made(league) as store:
         found = run_blocking(played(name, terms, store, world, at_once))
-    _print(standings(list(terms.players), found, order=order), f"{name}: {terms.game}, {len(found):,} games")
+    return standings(list(terms.players), found, order=order), f"{name}: {terms.game}, {len(found):,} games"
 
 
 def grow_populations(terms: GrowthTerms, out: Path) -> None:
@@ -102,7 +109,7 @@ def print_table(
         found, terms = store.games(chosen), store.terms(chosen)
     correction = bonferroni if with_bonferroni else holm
     said = standings(list(terms["players"]), found, confidence, correction, order)
-    _print(said, f"{chosen}: {terms['game']}, {len(found):,} games", correction.__name__.title())
+    print_standings(said, f"{chosen}: {terms['game']}, {len(found):,} games", correction.__name__.title())
     if precision is not None:
         deals = games_needed(precision, confidence)
         games = f", {deals * len(found[0].players):,} games" if found else ""
@@ -258,8 +265,9 @@ def _tournament(store: Store, name: str) -> str:
     return known[0]
 
 
-def _print(table: Table, title: str, correction: str = "Holm") -> None:
-    console = Console()
+def print_standings(table: Table, title: str, correction: str = "Holm", console: Console | None = None) -> None:
+    """Print the ladder, the differences and what to know of them. `console`: None: standard output."""
+    console = console or Console()
     console.print(ladder(table, title))
     for grid in differences(table, correction):
         console.print(grid)

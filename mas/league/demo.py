@@ -19,8 +19,8 @@ from mas.league.standings import Table, standings
 from mas.league.store import Store
 from mas.league.tell import ladder, notes
 from mas.league.tournament import Terms
-from mas.scenarios.attempts import configured_scenario
-from mas.training.run import train_in_directory
+from mas.runs.scenario import configured_scenario
+from mas.runs.train import train_in_directory
 
 GAME, NAME = "two_player:kuhn_poker", "self-play"
 TRAINING = (

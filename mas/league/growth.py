@@ -29,9 +29,9 @@ from mas.league.respond import train_against
 from mas.league.runs import open_runs
 from mas.league.tell import growth_line
 from mas.observe.atomic import write_text_atomic
-from mas.scenarios.attempts import configured_scenario
+from mas.runs.scenario import configured_scenario
+from mas.runs.train import train_in_directory
 from mas.training.exact import scored_policy
-from mas.training.run import train_in_directory
 
 GAMES = 400
 """Of each pair, where they have to be played and nobody says how many."""

@@ -136,7 +136,7 @@ class LeaguePool:
             self._scripts[source] = scripted(source, self.world)
 
     def _check_run(self, run: LoadedRun) -> None:
-        mine, its = base_parts(self._config, self._scenario), base_parts(run.config, run.scenario)
+        mine, its = base_parts(self._config.model, self._scenario), base_parts(run.setup.model, run.setup.scenario)
         for key in {**mine, **its}:
             if mine.get(key) != its.get(key):
                 raise ConfigError(
@@ -144,7 +144,7 @@ class LeaguePool:
                     f"{its.get(key)} there and {mine.get(key)} here. Train with its model.* and scenario.options, or "
                     "take another opponent"
                 )
-        rank, most = run.config.model.highest_rank, self._config.model.highest_rank
+        rank, most = run.setup.model.highest_rank, self._config.model.highest_rank
         if self._config.engine.name.startswith("vllm") and rank > most:
             raise ConfigError(f"its adapters have rank {rank}, and vLLM makes room for {most}: raise model.lora.rank")
         adapter_directories(run.source.path, run.source.step)

@@ -26,8 +26,8 @@ from mas.league.runs import game_id
 from mas.league.sources import pinned
 from mas.league.store import Store
 from mas.league.tournament import Terms
-from mas.scenarios.attempts import configured_scenario
-from mas.training.run import train_in_directory
+from mas.runs.scenario import configured_scenario
+from mas.runs.train import train_in_directory
 from mas.training.trainer import Outcome
 
 _GROUPS = (

@@ -5,34 +5,36 @@ Imported when somebody asks for one, as it loads models.
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from mas.config.access import PLAYS
 from mas.config.load import leaves, load_run_config
-from mas.config.options import Config, ScenarioOptions
+from mas.config.options import ModelOptions, ScenarioOptions
 from mas.config.sources import RunSource
 from mas.core.errors import ConfigError
 from mas.core.messages import Payload
 from mas.core.scenario import Scenario
 from mas.core.seeds import derive_seed, digest
 from mas.core.team import TeamSpec
-from mas.graph.find import find_team
 from mas.league.games import GAME, SEVERAL, World, full_options, translated
 from mas.league.match import Chance
+from mas.runs.resolve import resolve
+from mas.runs.scenario import configured_scenario
 from mas.runtime.flow import Flow
 from mas.runtime.play import play_turn, seat_actions
 from mas.runtime.point import Point, look, silent_agents
 from mas.runtime.team import TeamRuntime
 from mas.scenarios import build_scenario
-from mas.scenarios.attempts import configured_scenario
 from mas.serving.model import BaseModel
 from mas.serving.store import ServingEngine
 from mas.serving.weights import AdapterWeights
-from mas.training.compare import untrained
-from mas.training.crew import open_crew, spoken, start_engine
-from mas.training.run import Note, open_base
+from mas.training.base import Note, open_base
+from mas.training.engines import start_engine
 from mas.training.saved import saved_adapters
+from mas.training.session import open_team
+from mas.training.setup import Setup
+from mas.training.start import untrained
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,18 +69,17 @@ class TeamPlayer:
 
 @dataclass(frozen=True, slots=True)
 class LoadedRun:
-    """A run that plays a world: `scenario` as it was trained, `own` the world in its style."""
+    """A run that plays a world: `setup` as it was trained, `own` the world in its style."""
 
     source: RunSource
-    config: Config
-    scenario: Scenario
+    setup: Setup
     own: Scenario
 
     @property
     def base(self) -> str:
         """Equal for runs that can share a base and its engine."""
-        kept = (f"{name}={value}" for name, value in base_parts(self.config, self.scenario).items())
-        return digest(*kept, self.config.engine.model_dump_json())
+        kept = (f"{name}={value}" for name, value in base_parts(self.setup.model, self.setup.scenario).items())
+        return digest(*kept, self.setup.engine.model_dump_json())
 
 
 @asynccontextmanager
@@ -97,7 +98,7 @@ async def open_runs(wanted: Mapping[str, RunSource], world: World, note: Note) -
         for number, (name, run) in enumerate(runs.items()):
             if run.base not in bases:
                 # The one with the highest rank: engines that make room for adapters beforehand need to know.
-                rank = max(other.config.model.highest_rank for other in runs.values() if other.base == run.base)
+                rank = max(other.setup.model.highest_rank for other in runs.values() if other.base == run.base)
                 bases[run.base] = await _open_base(run, rank, note)
                 stack.push_async_callback(bases[run.base][1].close)
             players[name] = await stack.enter_async_context(seated(run, f"{number}", *bases[run.base]))
@@ -111,20 +112,17 @@ async def seated(run: LoadedRun, prefix: str, base: BaseModel, engine: ServingEn
     Raises:
         CheckpointError, RunDirectoryError: see `saved_adapters`. EngineError: one cannot be published.
     """
-    team = find_team(run.scenario, run.config.algorithm.team)
-    speaking = spoken(team, run.config.algorithm.policy)
-    speakers = {role: f"{prefix}.{adapter}" for role, adapter in speaking.items() if adapter is not None}
+    uses = {role: f"{prefix}.{adapter}" for role, adapter in run.setup.uses.items() if adapter is not None}
     found = _adapters(run, base)
     adapters = {f"{prefix}.{adapter}": weights for adapter, weights in found.items()}
-    async with open_crew(run.config, run.scenario, base, adapters, speakers, engine=engine) as crew:
+    async with open_team(run.setup, base, adapters, uses, engine=engine) as session:
         for name in adapters:
             engine.store.freeze(name)
-        yield TeamPlayer(crew.runtime, run.own, 0.0 if run.source.is_greedy else None)
+        yield TeamPlayer(session.runtime, run.own, 0.0 if run.source.is_greedy else None)
 
 
-def base_parts(config: Config, scenario: Scenario) -> dict[str, str]:
+def base_parts(model: ModelOptions, scenario: Scenario) -> dict[str, str]:
     """All that a base depends on, by key: runs that have it in common can speak through one."""
-    model = config.model
     kept = {f"model.{name}": str(value) for name, value in leaves(model.model_dump(exclude={"lora", "adapters"}))}
     kept["model.lora.targets"] = " ".join(sorted(model.targets))
     return kept | ({"scenario of the tiny base": scenario.fingerprint()} if model.path == "tiny" else {})
@@ -151,17 +149,15 @@ def game_id(scenario: ScenarioOptions) -> str:
 
 
 async def _open_base(run: LoadedRun, rank: int, note: Note) -> tuple[BaseModel, ServingEngine]:
-    model = run.config.model
-    config = run.config.model_copy(
-        update={"model": model.model_copy(update={"lora": model.lora.model_copy(update={"rank": rank})})}
-    )
-    base = open_base(config, run.scenario, note)
-    return base, await start_engine(config.engine, base)
+    model = run.setup.model
+    setup = replace(run.setup, model=model.model_copy(update={"lora": model.lora.model_copy(update={"rank": rank})}))
+    base = open_base(setup, note)
+    return base, await start_engine(setup.engine, base)
 
 
 def _adapters(run: LoadedRun, base: BaseModel) -> dict[str, AdapterWeights]:
     if run.source.step == 0:
-        return untrained(run.config, run.scenario, base)
+        return untrained(run.setup, base)
     return saved_adapters(run.source.path, base.bank, run.source.step)
 
 
@@ -180,9 +176,10 @@ def load_run(source: RunSource, world: World) -> LoadedRun:
         raise ConfigError(f"run {source.path} plays {game_of(source.path)}, not {world.id}: take a run of that game")
     if config.algorithm.is_training_free:
         raise ConfigError(f"run {source.path} has learned as text, without adapters: it cannot be a player yet")
-    _check_seats(source, find_team(scenario, config.algorithm.team), wanted.seats)
+    setup = resolve(config, scenario)
+    _check_seats(source, setup.team, wanted.seats)
     own = build_scenario(world.seen_as(full_options(config.scenario)))
-    return LoadedRun(source, config, scenario, own)
+    return LoadedRun(source, setup, own)
 
 
 def _check_seats(source: RunSource, team: TeamSpec, seats: Sequence[str]) -> None:

@@ -24,11 +24,11 @@ from mas.core.seeds import derive_seed
 from mas.core.team import TeamSpec
 from mas.graph.find import find_team
 from mas.observe.trust_option import Trust
-from mas.overrides import OVERRIDES_HELP, check_used
+from mas.overrides import OVERRIDES_HELP, check_sampled, check_used
+from mas.runs.resolve import resolve
+from mas.runs.scenario import check_fits, configured_scenario
 from mas.scenarios import find_scenario
-from mas.scenarios.attempts import configured_scenario
 from mas.scenarios.catalogue import size_overrides
-from mas.scenarios.fits import check_fits
 from mas.scenarios.policies import expert_of
 
 if TYPE_CHECKING:
@@ -231,22 +231,24 @@ def _with_model(
     """The rest of the team as `mas run` opens it.
 
     Raises:
-        ConfigError: the tiny base cannot read what a role is told.
+        ConfigError: the tiny base cannot read what a role is told, or the engine cannot sample with its limits.
     """
     if asked.run_dir is None:
-        check_fits(config, scenario)
+        check_fits(resolve(config, scenario))
     from mas.person.cast import Recast
-    from mas.training.players import open_players
+    from mas.training.open_run import open_run
 
     used = {role.peer for role in cast.roles.values()}
     algorithm = config.algorithm.model_copy(update={"team": "team"})
     peers = {name: peer for name, peer in config.peers.items() if name in used}
-    changed = config.model_copy(update={"algorithm": algorithm, "peers": peers})
+    setup = resolve(config.model_copy(update={"algorithm": algorithm, "peers": peers}), Recast(scenario, cast))
+    if asked.is_sampled:
+        check_sampled(setup)
 
     @asynccontextmanager
     async def opening() -> "AsyncIterator[TeamRuntime]":
-        async with open_players(changed, Recast(scenario, cast), asked.run_dir, _note, desk) as players:
-            yield players.runtime
+        async with open_run(setup, asked.run_dir, _note, desk) as session:
+            yield session.runtime
 
     return opening()
 

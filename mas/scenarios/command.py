@@ -131,7 +131,7 @@ def _listed(found: list[Found]) -> Table:
         table.add_column(column, overflow="fold")
     for one in sorted(found, key=lambda one: one.profile.family):
         known = one.profile
-        roles = ", ".join(dict.fromkeys(known.teams["team"].values()))
+        roles = ", ".join(dict.fromkeys((known.teams.get("team") or next(iter(known.teams.values()))).values()))
         table.add_row(
             Text.assemble((known.name, "bold"), f"\n{known.family}"),
             Text.assemble(_sentence(known.summary), (f"\n{roles}", "cyan")),

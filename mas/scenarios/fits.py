@@ -2,13 +2,11 @@
 
 from itertools import islice
 
-from mas.config.options import Config, TinyOptions
-from mas.core.errors import ConfigError, MissingPackage
+from mas.config.options import TinyOptions
 from mas.core.naming import local_name
 from mas.core.role import View
 from mas.core.scenario import Scenario
 from mas.core.team import TeamSpec
-from mas.graph.find import find_team
 from mas.roles import PromptedRole, build_roles
 from mas.scenarios import build_scenario, find_scenario
 from mas.scenarios.catalogue import sized
@@ -45,38 +43,12 @@ def is_for_real_models(name: str, size: str) -> bool:
     if not entry.is_demonstrated or any(isinstance(value, str) for value in options.options.values()):
         return True
     scenario = build_scenario(options)
-    return longest(scenario, scenario.teams["team"])[1] > TinyOptions().context
+    return (
+        longest(scenario, scenario.teams.get("team") or next(iter(scenario.teams.values())))[1] > TinyOptions().context
+    )
 
 
-def check_fits(config: Config, scenario: Scenario) -> None:
-    """Refuse at once what would fail when the tiny base was made, or could not be learned with it.
-
-    Raises:
-        ConfigError: no model is named, and the tiny base cannot read the prompt of a role, or the scenario does not
-            demonstrate it.
-    """
-    if config.model.path != "tiny" or config.engine.name not in ("transformers", "vllm"):
-        return
-    name = config.algorithm.team
-    try:
-        if name in scenario.teams and (asked := _untaught(scenario, scenario.teams[name])):
-            plain = [other for other, team in scenario.teams.items() if not _untaught(scenario, team)]
-            raise ConfigError(
-                f"team {name!r} of {scenario.name!r} asks its {asked[0]} in words, which the tiny base was not taught: "
-                "name a model that reads words, such as model=smollm2"
-                + (f", or take algorithm.team={' or '.join(plain)}" if plain else "")
-            )
-        role, need = longest(scenario, find_team(scenario, name))
-    except MissingPackage:  # whoever plays is told
-        return
-    if need > config.model.tiny.context:
-        raise ConfigError(
-            f"role {role!r} reads and writes {need} characters in {scenario.name!r} with these options, the tiny base "
-            f"{config.model.tiny.context}: name a model that reads words with model.path=, as Qwen/Qwen3-0.6B"
-        )
-
-
-def _untaught(scenario: Scenario, team: TeamSpec) -> list[str]:
+def untaught(scenario: Scenario, team: TeamSpec) -> list[str]:
     """Roles without a compact prompt, where no demonstration ends as the prompt that they get instead.
 
     Raises:

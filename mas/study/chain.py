@@ -14,21 +14,21 @@ from mas.core.errors import ConfigError
 from mas.core.naming import did_you_mean
 from mas.core.scenario import Scenario
 from mas.core.script import random_script
-from mas.core.team import TeamSpec
-from mas.graph.find import find_team
 from mas.observe.results import SUCCESS
-from mas.scenarios.attempts import arm_builder, configured_scenario
+from mas.runs.resolve import resolve, resolve_training
+from mas.runs.scenario import configured_scenario
 from mas.scenarios.attempts.environment import SOLO
 from mas.scenarios.policies import expert_of
 from mas.serving.model import BaseModel
 from mas.serving.weights import AdapterWeights
 from mas.study.options import CaseOptions
-from mas.training.baselines import BEST, attempts_for, led, single_of, why_no_single
-from mas.training.compare import swapped, untrained
-from mas.training.crew import open_crew, trainable_adapters
+from mas.training.base import open_base
+from mas.training.baselines import BEST, attempts_for, led, why_no_single
+from mas.training.compare import swapped
 from mas.training.evaluate import Evaluation, evaluate, scripted
-from mas.training.run import open_base
-from mas.training.tasks.plan import plan_tasks
+from mas.training.session import open_team
+from mas.training.setup import Setup
+from mas.training.start import untrained
 from mas.training.trainer import Outcome, Trainer
 from mas.training.watch import Point, Silent
 
@@ -132,8 +132,7 @@ def run_chain(chain: Chain, note: Note | None = None, train_reference: Train | N
             outcome, curve = train_reference(config, play.scenario)
         else:
             watcher = chain.watcher()
-            tasks = plan_tasks(config, play.scenario, arm_builder(config))
-            outcome = run_blocking(Trainer(config, play.scenario, play.base, tasks=tasks).run(watcher))
+            outcome = run_blocking(Trainer(resolve_training(config, play.scenario), play.base).run(watcher))
             curve = tuple(watcher.curve)
         play.trained(arm, config, outcome, curve, time.perf_counter() - began)
         budget = outcome.progress.cost.tokens(chain.options.budget_prompts) if is_reference else budget
@@ -148,7 +147,8 @@ class _Play:
         self.note = note
         self.config = chain.configure(chain.options.reference)
         self.scenario = configured_scenario(self.config)
-        self.base: BaseModel = open_base(self.config, self.scenario, lambda text: None)
+        self.setup = resolve(self.config, self.scenario)
+        self.base: BaseModel = open_base(self.setup, lambda text: None)
         self.runs: list[ArmRun] = []
 
     def untrained(self) -> None:
@@ -163,7 +163,7 @@ class _Play:
             played["untrained_single"] = "single_agent_grpo"
         for arm, team in played.items():
             config = self.chain.configure(team)
-            self._evaluated(arm, config, untrained(config, self.scenario, self.base))
+            self._evaluated(arm, setup := resolve(config, self.scenario), untrained(setup, self.base))
 
     def trained(self, arm: str, config: Config, outcome: Outcome, curve: Curve, seconds: float) -> None:
         """One trained arm, and the reference with two roles' adapters exchanged."""
@@ -175,64 +175,61 @@ class _Play:
             "seconds": seconds,
             "curve": curve,
         }
-        found = self._evaluated(arm, config, outcome.adapters, cost=cost)
+        setup = resolve(config, self.scenario)
+        found = self._evaluated(arm, setup, outcome.adapters, cost=cost)
         if arm == self.chain.options.reference and self.has_leader:
-            self._beside(config, outcome.adapters, found)
+            self._beside(setup, outcome.adapters, found)
         if arm == self.chain.options.reference and self.chain.options.swap is not None:
-            speakers = trainable_adapters(self._team(config), config.algorithm.policy)
-            exchanged = swapped(speakers, self.chain.options.swap)
+            exchanged = swapped(setup.trains, self.chain.options.swap)
             name = f"{arm}, {' and '.join(self.chain.options.swap)} swapped"
-            self._evaluated(name, config, outcome.adapters, exchanged, cost={"cost": cost["cost"]})
+            self._evaluated(name, setup, outcome.adapters, exchanged, cost={"cost": cost["cost"]})
 
     @property
     def has_leader(self) -> bool:
         """Whether a single agent can play beside the reference's team."""
-        return self.chain.measure == SUCCESS and why_no_single(self.config, self.scenario) is None
+        return self.chain.measure == SUCCESS and why_no_single(self.setup) is None
 
-    def _beside(self, config: Config, adapters: Mapping[str, AdapterWeights], team: Evaluation) -> None:
+    def _beside(self, setup: Setup, adapters: Mapping[str, AdapterWeights], team: Evaluation) -> None:
         """The reference's leader alone, and best of N of it, N from what the team spends when it is sampled."""
         try:
-            speakers = led(config, self.scenario)
+            speakers = led(setup)
         except ConfigError as error:
             self.note(f"{self.chain.case}: leader_alone, best_of_n: not measured, {error}")
             return
-        single, tasks = single_of(config), self.chain.eval_tasks
+        single, tasks = setup.with_team(SOLO), self.chain.eval_tasks
         alone = self._evaluated("leader_alone", single, adapters, speakers)
         count = attempts_for(team, alone, self.chain.options.matched)
 
         async def play() -> dict[str, Evaluation]:
-            async with open_crew(single, self.scenario, self.base, adapters, speakers) as crew:
+            async with open_team(single, self.base, adapters, speakers) as session:
                 return {
-                    kind: await best(crew.runtime, self.scenario, tasks, count, seed=self.chain.seed)
+                    kind: await best(session.runtime, self.scenario, tasks, count, seed=self.chain.seed)
                     for kind, best in BEST.items()
                 }
 
         for kind, found in run_blocking(play()).items():
             self._add(f"best_of_n_{kind}", found, found, attempts=count)
 
-    def _team(self, config: Config) -> TeamSpec:
-        return find_team(self.scenario, config.algorithm.team)
-
     def _evaluated(
         self,
         arm: str,
-        config: Config,
+        setup: Setup,
         adapters: Mapping[str, AdapterWeights],
         speakers: Mapping[str, str] | None = None,
         cost: Mapping[str, Any] | None = None,
     ) -> Evaluation:
         """Play an arm greedily and sampled, and return the second."""
-        greedy, sampled = run_blocking(self._both(config, adapters, speakers))
+        greedy, sampled = run_blocking(self._both(setup, adapters, speakers))
         self._add(arm, greedy, sampled, **(cost or {}))
         return sampled
 
     async def _both(
-        self, config: Config, adapters: Mapping[str, AdapterWeights], speakers: Mapping[str, str] | None
+        self, setup: Setup, adapters: Mapping[str, AdapterWeights], speakers: Mapping[str, str] | None
     ) -> tuple[Evaluation, Evaluation]:
         tasks, seed = self.chain.eval_tasks, self.chain.seed
-        async with open_crew(config, self.scenario, self.base, adapters, speakers) as crew:
-            greedy = await evaluate(crew.runtime, self.scenario, tasks, temperature=0.0, seed=seed)
-            sampled = await evaluate(crew.runtime, self.scenario, tasks, temperature=None, seed=seed)
+        async with open_team(setup, self.base, adapters, speakers) as session:
+            greedy = await evaluate(session.runtime, self.scenario, tasks, temperature=0.0, seed=seed)
+            sampled = await evaluate(session.runtime, self.scenario, tasks, temperature=None, seed=seed)
         return greedy, sampled
 
     def _add(self, arm: str, greedy: Evaluation, sampled: Evaluation, **cost: Any) -> None:

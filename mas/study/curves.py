@@ -42,7 +42,7 @@ Settings = Mapping[str, str]
 _T = TypeVar("_T")
 
 
-class Run(msgspec.Struct, frozen=True, kw_only=True):
+class CurveRun(msgspec.Struct, frozen=True, kw_only=True):
     """One run directory. `settings`: all that its training depends on but the seed, by dotted key, as text."""
 
     path: Path
@@ -55,7 +55,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     is_over: bool
 
 
-def read_run(path: Path) -> Run:
+def read_run(path: Path) -> CurveRun:
     """What a run directory says.
 
     Raises:
@@ -75,7 +75,7 @@ def read_run(path: Path) -> Run:
     if team.endswith((".yaml", ".yml")) and is_inside(team, path):  # another file is the user's, or anybody's
         settings["team"] = digest(Path(team).read_text(encoding="utf-8"))[:6]
         team = str(read_stored(Path(team)).get("name", team))
-    return Run(
+    return CurveRun(
         path=path,
         seed=config.train.seed,
         scenario=config.scenario.name,
@@ -87,7 +87,7 @@ def read_run(path: Path) -> Run:
     )
 
 
-def learning_curves(runs: Sequence[Run], *, metric: str = SUCCESS, x: str = "step") -> tuple[Chart, ...]:
+def learning_curves(runs: Sequence[CurveRun], *, metric: str = SUCCESS, x: str = "step") -> tuple[Chart, ...]:
     """A chart per scenario and its options, in the order of the runs; a series per team and its other settings.
 
     Args:
@@ -114,7 +114,7 @@ def learning_curves(runs: Sequence[Run], *, metric: str = SUCCESS, x: str = "ste
     return tuple(charts)
 
 
-def _series(name: str, scenario: str, runs: Sequence[Run], metric: str, x: str) -> Series:
+def _series(name: str, scenario: str, runs: Sequence[CurveRun], metric: str, x: str) -> Series:
     ordered = sorted(runs, key=lambda run: run.seed)
     for one, other in pairwise(ordered):
         if one.seed == other.seed:
@@ -128,7 +128,7 @@ def _series(name: str, scenario: str, runs: Sequence[Run], metric: str, x: str) 
     return joined_curve(name, [run.lines for run in ordered], metric, ended=over, x=x)
 
 
-def _check_metric(run: Run, metric: str, x: str) -> None:
+def _check_metric(run: CurveRun, metric: str, x: str) -> None:
     """Raise the error that names the run."""
     try:
         joined_curve("", [run.lines], metric, ended=[run.is_over], x=x)
@@ -137,10 +137,10 @@ def _check_metric(run: Run, metric: str, x: str) -> None:
 
 
 def _labelled(
-    runs: Sequence[Run], name_of: Callable[[Run], str], settings_of: Callable[[Run], Settings]
-) -> dict[str, list[Run]]:
+    runs: Sequence[CurveRun], name_of: Callable[[CurveRun], str], settings_of: Callable[[CurveRun], Settings]
+) -> dict[str, list[CurveRun]]:
     """The runs by name, and where settings differ under one name by these, too: `team, lie=0.0`."""
-    groups: dict[str, list[Run]] = {}
+    groups: dict[str, list[CurveRun]] = {}
     for name, own in _grouped(runs, name_of).items():
         keys = _telling([settings_of(run) for run in own])
         for run in own:
@@ -150,8 +150,8 @@ def _labelled(
     return groups
 
 
-def _grouped(runs: Iterable[Run], key_of: Callable[[Run], _T]) -> dict[_T, list[Run]]:
-    groups: dict[_T, list[Run]] = {}
+def _grouped(runs: Iterable[CurveRun], key_of: Callable[[CurveRun], _T]) -> dict[_T, list[CurveRun]]:
+    groups: dict[_T, list[CurveRun]] = {}
     for run in runs:
         groups.setdefault(key_of(run), []).append(run)
     return groups

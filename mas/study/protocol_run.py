@@ -15,17 +15,17 @@ from mas.core.cost import FREE, Cost
 from mas.core.errors import RunDirectoryError, TrainingError
 from mas.core.scenario import Scenario
 from mas.observe.atomic import write_bytes_atomic, write_text_atomic
-from mas.scenarios.attempts import arm_builder, configured_scenario
+from mas.runs.resolve import resolve, resolve_training
+from mas.runs.scenario import configured_scenario
 from mas.serving.weights import AdapterWeights
 from mas.study.held_out import HeldOutPart
 from mas.study.lanes import end_with_parent
 from mas.study.protocol import UNTRAINED, Job, ProtocolOptions, final_jobs, plan_text, sweep_jobs
 from mas.study.protocol_results import JobResult, best_points, write_results
-from mas.training.compare import untrained
-from mas.training.crew import open_crew
+from mas.training.base import open_base
 from mas.training.evaluate import Evaluation, evaluate
-from mas.training.run import open_base
-from mas.training.tasks.plan import plan_tasks
+from mas.training.session import open_team
+from mas.training.start import untrained
 from mas.training.trainer import Trainer
 from mas.training.watch import Point, Silent
 
@@ -41,24 +41,24 @@ def run_job(options: ProtocolOptions, job: Job) -> JobResult:
     config = job.configure(options)
     scenario: Scenario = HeldOutPart(configured_scenario(config), job.part)
     tasks = options.test_tasks if job.stage == "test" else options.validation_tasks
-    base = open_base(config, scenario, lambda text: None, is_trained=job.arm != UNTRAINED)
+    setup = resolve(config, scenario)
+    base = open_base(setup, lambda text: None, is_trained=job.arm != UNTRAINED)
     cost, optimiser_steps, watcher = FREE, 0, Silent()
     adapters: Mapping[str, AdapterWeights]
     if job.arm == UNTRAINED:
-        adapters = untrained(config, scenario, base)
+        adapters = untrained(setup, base)
     else:
-        plan = plan_tasks(config, scenario, arm_builder(config))
         try:
-            outcome = run_blocking(Trainer(config, scenario, base, tasks=plan).run(watcher))
+            outcome = run_blocking(Trainer(resolve_training(config, scenario), base).run(watcher))
         except TrainingError as error:
             return _failed(job, f"{error}", time.perf_counter() - began, tuple(watcher.curve))
         adapters, cost = outcome.adapters, outcome.progress.cost
         optimiser_steps = outcome.progress.optimiser_steps
 
     async def play() -> tuple[Evaluation, Evaluation]:
-        async with open_crew(config, scenario, base, adapters) as crew:
-            greedy = await evaluate(crew.runtime, scenario, tasks, temperature=0.0, seed=job.seed)
-            return greedy, await evaluate(crew.runtime, scenario, tasks, temperature=None, seed=job.seed)
+        async with open_team(setup, base, adapters) as session:
+            greedy = await evaluate(session.runtime, scenario, tasks, temperature=0.0, seed=job.seed)
+            return greedy, await evaluate(session.runtime, scenario, tasks, temperature=None, seed=job.seed)
 
     greedy, sampled = run_blocking(play())
     return JobResult(

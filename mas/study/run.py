@@ -17,24 +17,21 @@ from mas.config.options import Config
 from mas.core.errors import RunDirectoryError
 from mas.core.scenario import Scenario
 from mas.core.seeds import digest
-from mas.graph.find import find_team
-from mas.graph.plan import compile_team
 from mas.observe.atomic import write_bytes_atomic, write_text_atomic
 from mas.observe.curves_svg import curves_svg
 from mas.observe.metrics import read_metrics
 from mas.observe.report_records import Report
 from mas.observe.results import SUCCESS
 from mas.observe.table import success_table
-from mas.roles import build_roles
-from mas.scenarios.attempts import arm_builder, configured_scenario
+from mas.runs.report import build_report
+from mas.runs.resolve import resolve
+from mas.runs.train import train_in_directory
 from mas.study.chain import ArmRun, Chain, Curve, Note, run_chain
 from mas.study.lanes import run_chains
 from mas.study.options import ARMS, PLAYED, StudyOptions
 from mas.study.page import write_study_page, write_summary
 from mas.study.plot import markdown_table
 from mas.study.summary import BASELINES, arm_charts, learning_charts, preset_of
-from mas.training.run import train_in_directory
-from mas.training.run_report import build_report
 from mas.training.trainer import Outcome
 from mas.training.watch import points_of
 
@@ -106,7 +103,7 @@ class _MainRun:
 
     def train(self, chain: Chain, config: Config, scenario: Scenario) -> tuple[Outcome, Curve]:
         """Train in the run directory, with its progress shown; the curve is read from its metrics."""
-        outcome = train_in_directory(self._placed(config), scenario, console=self.console, build=arm_builder(config))
+        outcome = train_in_directory(self._placed(config), scenario, console=self.console)
 
         def value(line: Mapping[str, Any]) -> float | None:
             evaluation = line.get("eval", {}).get(chain.watched)
@@ -119,8 +116,7 @@ class _MainRun:
     def report(self, chain: Chain) -> Report:
         """The run's own report."""
         config = self._placed(chain.configure(chain.options.reference))
-        spec = find_team(configured_scenario(config), config.algorithm.team)
-        return build_report(self.path, config, compile_team(spec, build_roles(spec)))
+        return build_report(self.path, config, resolve(config).plan)
 
     def _placed(self, config: Config) -> Config:
         return config.model_copy(update={"run_dir": str(self.path)})

@@ -11,10 +11,8 @@ from typing import Any
 
 from msgspec.structs import replace as replace_turn
 
-from mas.config.options import Config
 from mas.config.warm_start import WarmStartOptions
 from mas.core.records import Episode, Turn
-from mas.core.team import TeamSpec
 from mas.serving.model import BaseModel
 from mas.serving.store import Update
 from mas.serving.weights import AdapterWeights
@@ -22,50 +20,53 @@ from mas.training.batch import TrainRow, train_rows
 from mas.training.canary import check_held, check_sampled, probes_of
 from mas.training.casting import Casting
 from mas.training.checkpoint import NO_FILES, Progress, load_checkpoint, save_checkpoint, update_tensors
-from mas.training.crew import Crew, Players, new_adapters, trainable_adapters
 from mas.training.experience.library import Library
 from mas.training.learner import Learner
-from mas.training.saved import started
+from mas.training.session import TeamSession
+from mas.training.setup import TrainSetup
 from mas.training.shaping.sharing import paid_together
+from mas.training.start import untrained
 from mas.training.updates.kinds import build_update, loss_of
 from mas.training.updates.preference import IMITATION
 from mas.training.updates.update import Improved
 
 
 class TrainableAdapters:
-    """Satisfies `mas.training.trainable.Trainable` for teams of a `Crew`; every new version passes the canary."""
+    """Satisfies `mas.training.trainable.Trainable`: every new version of an adapter passes the canary."""
 
-    def __init__(self, config: Config, team: TeamSpec, base: BaseModel) -> None:
-        self.trained: Mapping[str, str] = trainable_adapters(team, config.algorithm.policy)
+    def __init__(self, setup: TrainSetup, base: BaseModel) -> None:
+        self.trained: Mapping[str, str] = setup.trains
         self.base = base
-        self._team = team
-        self._has_canary = config.train.canary
-        first = new_adapters(base, set(self.trained.values()), config.train.seed)
-        if config.train.start is not None:
-            first = started(first, config.train.start, base)
-        self.learner = Learner(base, first, config.learner, loss_of(config.algorithm))
-        self.update = build_update(self.learner, config.algorithm, config.train.seed)
-        self.is_shared = config.algorithm.reward.shared
-        self.casting = Casting(config.algorithm, self.trained)
+        self._team = setup.team
+        self._has_canary = setup.train.canary
+        self.learner = Learner(base, untrained(setup, base), setup.learner, loss_of(setup.algorithm))
+        self.update = build_update(self.learner, setup.algorithm, setup.train.seed)
+        self.is_shared = setup.algorithm.reward.shared
+        self.casting = Casting(setup.algorithm, self.trained)
         self._copied: tuple[str, ...] = ()
 
-    def cast(self, players: Players, done: int | None) -> Mapping[str, str]:
+    def cast(self, session: TeamSession, done: int | None) -> Mapping[str, str]:
         """See `Trainable`; roles are evaluated with their own adapters, which equal the backbone before a fork."""
-        crew = _crew(players)
         if self.casting.swaps:
-            crew.runtime.speak_as(crew.adapter_of if done is None else self.casting.speaking(done))
+            session.runtime.speak_as(self.trained if done is None else self.casting.speaking(done))
         return self.trained if done is None else self.casting.trained(done)
 
     @asynccontextmanager
-    async def serving(self, players: Players, versions: Mapping[str, int]) -> AsyncIterator[None]:
+    async def serving(self, session: TeamSession, versions: Mapping[str, int]) -> AsyncIterator[None]:
         """See `Trainable`; the adapters stay published."""
-        store = _crew(players).engine.store
+        store = session.publishing.store
         for name, weights in self.learner.adapters.items():
             await store.publish(name, weights, version=versions[name])
         yield
 
     async def improve(
-        self, players: Players, episodes: Sequence[Episode], trained: Mapping[str, str], *, step: int, lr_scale: float
+        self,
+        session: TeamSession,
+        episodes: Sequence[Episode],
+        trained: Mapping[str, str],
+        *,
+        step: int,
+        lr_scale: float,
     ) -> Improved:
         """See `Update`.
 
@@ -130,9 +131,9 @@ class TrainableAdapters:
         if self._has_canary:
             check_sampled(improved.learned, self.learner.tolerance)
 
-    async def publish(self, players: Players, improved: Improved) -> Mapping[str, Any]:
+    async def publish(self, session: TeamSession, improved: Improved) -> Mapping[str, Any]:
         """Serve what was learned, all of it or nothing, behind the canary, which tells what it found."""
-        store = _crew(players).engine.store
+        store = session.publishing.store
         probes = probes_of(self.learner, improved.rows, improved.learned) if self._has_canary else {}
         updates = {name: Update(self.learner.adapters[name], probes.get(name, ())) for name in improved.learned}
         published = await store.publish_all(updates, allowed=self.learner.tolerance)
@@ -141,9 +142,9 @@ class TrainableAdapters:
         check_held(store, self.learner, [*improved.learned, *self._copied])
         return {"canary": {name: one.metrics() for name, one in published.items() if one.gap is not None}}
 
-    def versions(self, players: Players) -> Mapping[str, int]:
+    def versions(self, session: TeamSession) -> Mapping[str, int]:
         """What the engine serves of what is trained."""
-        served = _crew(players).engine.adapters()
+        served = session.publishing.adapters()
         return {name: served[name].version for name in self.learner.adapters}
 
     def state(self) -> Mapping[str, Any]:
@@ -169,9 +170,3 @@ class TrainableAdapters:
     def libraries(self) -> Mapping[str, Library]:
         """None."""
         return {}
-
-
-def _crew(players: Players) -> Crew:
-    if not isinstance(players, Crew):
-        raise TypeError("adapters can only be trained with a Crew, to whose engine they are published")
-    return players

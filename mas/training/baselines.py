@@ -13,7 +13,6 @@ from typing import Literal
 
 import msgspec
 
-from mas.config.options import Config
 from mas.core.errors import ConfigError
 from mas.core.messages import Failure, Payload
 from mas.core.records import Episode
@@ -28,10 +27,11 @@ from mas.runtime.team import TeamRuntime
 from mas.serving.model import BaseModel
 from mas.serving.store import ServingEngine
 from mas.serving.weights import AdapterWeights
-from mas.training.crew import open_crew, spoken, trainable_adapters
 from mas.training.evaluate import Evaluation, evaluate, summarise
 from mas.training.sampling.ledger import Ledger
 from mas.training.sampling.single import SingleDecision, play_decided
+from mas.training.session import open_team
+from mas.training.setup import Setup
 
 SOLO = "solo"
 LEADER = "leader alone"
@@ -94,54 +94,48 @@ def leader_of(team: TeamSpec) -> str:
     return team.members()[team.led_by]
 
 
-def why_no_single(config: Config, scenario: Scenario) -> str | None:
+def why_no_single(setup: Setup) -> str | None:
     """Why no single agent can play beside the team; None: it can."""
-    team = find_team(scenario, config.algorithm.team)
+    scenario, team = setup.scenario, setup.team
     if team.seats:
         return f"team {team.name!r} plays every seat of {scenario.name!r}: one agent would play itself"
     if SOLO not in scenario.teams:
         return f"scenario {scenario.name!r} has no team {SOLO!r}"
-    if len(team.members()) == 1 or config.algorithm.team == SOLO:
+    if len(team.members()) == 1 or setup.algorithm.team == SOLO:
         return f"team {team.name!r} is a single agent itself"
     return None
 
 
-def why_no_leader(config: Config, scenario: Scenario) -> str | None:
+def why_no_leader(setup: Setup) -> str | None:
     """Why the team's leader cannot play alone; None: it can."""
-    if why := why_no_single(config, scenario):
+    if why := why_no_single(setup):
         return why
     try:
-        led(config, scenario)
+        led(setup)
     except ConfigError as error:
         return str(error)
     return None
 
 
-def single_of(config: Config) -> Config:
-    """The same with the scenario's single agent for a team."""
-    return config.model_copy(update={"algorithm": config.algorithm.model_copy(update={"team": SOLO})})
-
-
-def led(config: Config, scenario: Scenario) -> dict[str, str]:
+def led(setup: Setup) -> dict[str, str]:
     """Role of the single agent -> the adapter that the team's leader speaks through. Frozen roles beside the single
     agent, such as a simulated user, keep their own.
 
     Raises:
         ConfigError: nobody trains it.
     """
-    team = find_team(scenario, config.algorithm.team)
-    name = spoken(team, config.algorithm.policy)[leader_of(team)]
-    if name is None or name not in trainable_adapters(team, config.algorithm.policy).values():
+    team = setup.team
+    name = setup.uses.get(leader_of(team))
+    if name is None or name not in setup.trains.values():
         raise ConfigError(
             f"role {leader_of(team)!r}, which leads team {team.name!r}, is not trained: it has no adapter. "
             "Another agent leads if the team's file names it as 'leader'"
         )
-    return {role: name for role, spec in find_team(scenario, SOLO).roles.items() if spec.trainable}
+    return {role: name for role, spec in find_team(setup.scenario, SOLO).roles.items() if spec.trainable}
 
 
 async def beside_team(
-    config: Config,
-    scenario: Scenario,
+    setup: Setup,
     base: BaseModel,
     adapters: Mapping[str, AdapterWeights],
     team: Evaluation,
@@ -159,19 +153,19 @@ async def beside_team(
     Raises:
         ConfigError: no single agent can play beside this team; says why.
     """
-    if why := why_no_leader(config, scenario):
+    if why := why_no_leader(setup):
         raise ConfigError(f"no baselines of a single agent: {why}")
-    tasks, seed, found = len(team.episodes), config.train.seed, {}
-    crew_of = open_crew(single_of(config), scenario, base, adapters, led(config, scenario), engine=engine)
-    async with crew_of as crew:
-        with drains_on_interrupt(crew.runtime):
+    scenario, tasks, seed, found = setup.scenario, len(team.episodes), setup.train.seed, {}
+    opening = open_team(setup.with_team(SOLO), base, adapters, led(setup), engine=engine)
+    async with opening as session:
+        with drains_on_interrupt(session.runtime):
             told(LEADER)
-            alone = await evaluate(crew.runtime, scenario, tasks, temperature=temperature, seed=seed)
+            alone = await evaluate(session.runtime, scenario, tasks, temperature=temperature, seed=seed)
             found[LEADER] = alone
             count = attempts_for(team, alone, matched)
             for kind, play in BEST.items():
                 told(name := f"best of {count}, {kind}")
-                found[name] = await play(crew.runtime, scenario, tasks, count, seed=seed)
+                found[name] = await play(session.runtime, scenario, tasks, count, seed=seed)
     return found
 
 

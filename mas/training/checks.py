@@ -2,7 +2,7 @@
 
 from collections.abc import Set
 
-from mas.config.options import AlgorithmOptions, Config
+from mas.config.options import AlgorithmOptions, ModelOptions
 from mas.core.environment import Answered, Named, Observation, Tooled
 from mas.core.errors import ConfigError
 from mas.core.naming import agent_of, did_you_mean, local_name
@@ -154,15 +154,15 @@ def _fill(role: PromptedRole, observation: Observation) -> None:
     role.prefill(view)
 
 
-def check_fork(config: Config, adapters: Set[str]) -> None:
+def check_fork(algorithm: AlgorithmOptions, model: ModelOptions, adapters: Set[str]) -> None:
     """Refuse a fork into adapters that are not alike.
 
     Raises:
         ConfigError: says which one differs.
     """
-    usual = config.model.lora
-    for name in sorted(adapters) if config.algorithm.fork is not None else ():
-        if config.model.lora_of(name) != usual:
+    usual = model.lora
+    for name in sorted(adapters) if algorithm.fork is not None else ():
+        if model.lora_of(name) != usual:
             raise ConfigError(
                 f"algorithm.fork copies one adapter for all, and model.adapters gives {name!r} another rank, alpha or "
                 "targets: leave model.adapters out, and set model.lora for all of them"

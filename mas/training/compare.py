@@ -4,38 +4,22 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
 
-from mas.config.options import Config
 from mas.core.errors import ConfigError
 from mas.core.naming import did_you_mean
-from mas.core.scenario import Scenario
-from mas.graph.find import find_team
 from mas.observe.progress import Counted, uncounted
 from mas.runtime.interrupt import drains_on_interrupt
-from mas.runtime.team import TeamRuntime
 from mas.serving.model import BaseModel
 from mas.serving.weights import AdapterWeights
 from mas.training.baselines import Matched, beside_team
-from mas.training.crew import new_adapters, open_crew, start_engine, trainable_adapters
+from mas.training.engines import start_engine
 from mas.training.evaluate import Evaluation, check_played, evaluate
-from mas.training.libraries import open_taught
-from mas.training.saved import started
-from mas.training.served import open_served
-
-
-def untrained(config: Config, scenario: Scenario, base: BaseModel) -> dict[str, AdapterWeights]:
-    """The adapters that training starts from: they change nothing yet, or are those of `train.start`.
-
-    Raises:
-        ConfigError, RunDirectoryError, CheckpointError: see `started`.
-    """
-    team = find_team(scenario, config.algorithm.team)
-    fresh = new_adapters(base, set(trainable_adapters(team, config.algorithm.policy).values()), config.train.seed)
-    return fresh if config.train.start is None else started(fresh, config.train.start, base)
+from mas.training.session import TeamSession, open_team
+from mas.training.setup import Setup
+from mas.training.start import untrained
 
 
 async def compare(
-    config: Config,
-    scenario: Scenario,
+    setup: Setup,
     base: BaseModel,
     adapters: Mapping[str, AdapterWeights],
     *,
@@ -59,10 +43,9 @@ async def compare(
         ConfigError: a swap that is not possible; see `swapped`. A role to be taken that is not trained, or has no
             adapter there. RunError: no task could be played. Halted: Ctrl-C.
     """
-    team = find_team(scenario, config.algorithm.team)
-    speakers = trainable_adapters(team, config.algorithm.policy)
+    speakers = setup.trains
     arms: dict[str, tuple[Mapping[str, AdapterWeights], Mapping[str, str]]] = {
-        "untrained": (untrained(config, scenario, base), speakers),
+        "untrained": (untrained(setup, base), speakers),
         "trained": (adapters, speakers),
     }
     for role, others in taken.items():
@@ -73,16 +56,15 @@ async def compare(
     if swap:
         arms[f"{' and '.join(swap)} swapped"] = (adapters, swapped(speakers, swap))
     results = {}
-    engine = await start_engine(config.engine, base)
+    engine = await start_engine(setup.engine, base)
     try:
         for name, (weights, speaking) in arms.items():
-            async with open_crew(config, scenario, base, weights, speaking, engine=engine) as crew:
-                results[name] = await _evaluated(name, crew.runtime, config, scenario, tasks, is_sampled, counted)
+            async with open_team(setup, base, weights, speaking, engine=engine) as session:
+                results[name] = await _evaluated(name, session, tasks, is_sampled, counted)
         if matched is not None:
             temperature = None if is_sampled else 0.0
             results |= await beside_team(
-                config,
-                scenario,
+                setup,
                 base,
                 adapters,
                 results["trained"],
@@ -97,21 +79,20 @@ async def compare(
 
 
 async def evaluate_served(
-    config: Config, scenario: Scenario, *, tasks: int, is_sampled: bool = False, counted: Counted = uncounted
+    setup: Setup, *, tasks: int, is_sampled: bool = False, counted: Counted = uncounted
 ) -> dict[str, Evaluation]:
     """The evaluation of what the server of `engine=openai` serves, by the name `served`.
 
     Raises:
-        ConfigError, EngineError: see `open_served`. RunError: no task could be played. Halted: Ctrl-C.
+        ConfigError, EngineError: see `open_team`. RunError: no task could be played. Halted: Ctrl-C.
     """
     name = "served"
-    async with open_served(config, scenario) as players:
-        return {name: await _evaluated(name, players.runtime, config, scenario, tasks, is_sampled, counted)}
+    async with open_team(setup, None) as session:
+        return {name: await _evaluated(name, session, tasks, is_sampled, counted)}
 
 
 async def compare_taught(
-    config: Config,
-    scenario: Scenario,
+    setup: Setup,
     base: BaseModel | None,
     experiences: Mapping[str, Sequence[str]],
     *,
@@ -125,22 +106,21 @@ async def compare_taught(
         base: None with `engine=openai`, whose server has it.
 
     Raises:
-        RunError: no task could be played. Halted: Ctrl-C. Otherwise as `open_taught`.
+        RunError: no task could be played. Halted: Ctrl-C. Otherwise as `open_team`.
     """
     results = {}
     for name, known in (("untrained", {}), ("trained", experiences)):
-        async with open_taught(config, scenario, base, known) as players:
-            results[name] = await _evaluated(name, players.runtime, config, scenario, tasks, is_sampled, counted)
+        async with open_team(setup.with_experiences(known), base) as session:
+            results[name] = await _evaluated(name, session, tasks, is_sampled, counted)
     return results
 
 
-async def _evaluated(
-    name: str, runtime: TeamRuntime, config: Config, scenario: Scenario, tasks: int, is_sampled: bool, counted: Counted
-) -> Evaluation:
+async def _evaluated(name: str, session: TeamSession, tasks: int, is_sampled: bool, counted: Counted) -> Evaluation:
     """One evaluation, which Ctrl-C ends."""
-    temperature, seed, progress = None if is_sampled else 0.0, config.train.seed, partial(counted, name)
+    temperature, seed, progress = None if is_sampled else 0.0, session.setup.train.seed, partial(counted, name)
+    runtime = session.runtime
     with drains_on_interrupt(runtime):
-        found = await evaluate(runtime, scenario, tasks, temperature=temperature, seed=seed, progress=progress)
+        found = await evaluate(runtime, session.scenario, tasks, temperature=temperature, seed=seed, progress=progress)
     check_played(found)
     return found
 

@@ -6,9 +6,8 @@ Leaves out on purpose: whether it learns, and how fast another engine is; of vLL
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from mas.config.options import SMOLLM2, Config
+from mas.config.options import SMOLLM2
 from mas.core.errors import ConfigError, MasError, RefusedRequest
-from mas.core.scenario import Scenario
 from mas.observe.remaining import rough_time
 from mas.serving.decode_check import check_decoding
 from mas.serving.footprint import Footprint
@@ -17,11 +16,12 @@ from mas.serving.smollm import is_cached, missing_packages
 from mas.serving.speed import measure_speed
 from mas.serving.tokenizer import HubTokenizer
 from mas.serving.vllm_options import vllm_arguments
-from mas.training.crew import new_adapters
+from mas.training.base import base_path
 from mas.training.learner import Learner
-from mas.training.memory import adapters_of, check_memory, needs_of
+from mas.training.memory import check_memory, needs_of
 from mas.training.planned import Work, rows_of
-from mas.training.run import base_path
+from mas.training.setup import Setup
+from mas.training.start import new_adapters
 from mas.training.updates.kinds import loss_of
 
 _SYSTEM, _USER, _ANSWER = "0system0", "0user0", "0answer0"
@@ -36,47 +36,48 @@ class Finding:
     is_fatal: bool = False
 
 
-def diagnose(config: Config, scenario: Scenario, note: Callable[[str], None]) -> Iterator[Finding]:
+def diagnose(setup: Setup, note: Callable[[str], None]) -> Iterator[Finding]:
     """Findings as they are made. An error that later ones would need solved is the last of them.
 
     Args:
-        scenario: whose team's prompts and adapters are measured.
+        setup: its team's prompts and adapters are measured.
         note: called with a line of text before slow steps.
 
     Raises:
         ConfigError: a server elsewhere plays, so that there is no model here.
     """
-    if config.engine.name == "openai":
+    if setup.is_served_elsewhere:
         raise ConfigError("engine=openai plays what a server elsewhere has: there is no model here to look at")
     try:
-        yield from _findings(config, scenario, note)
+        yield from _findings(setup, note)
     except MasError as error:
         yield Finding("error", str(error), is_fatal=True)
 
 
-def _findings(config: Config, scenario: Scenario, note: Callable[[str], None]) -> Iterator[Finding]:
-    if config.model.path == SMOLLM2:
+def _findings(setup: Setup, note: Callable[[str], None]) -> Iterator[Finding]:
+    if setup.model.path == SMOLLM2:
         missing = missing_packages()
         told = "those of mas[smollm] are installed" if not missing else f"without {' and '.join(missing)} (mas[smollm])"
         yield Finding("packages", f"{told}; the model is {'in the cache' if is_cached() else 'made now'}")
-    path = base_path(config, scenario, note)
-    text, footprint = load_text(config.model, path), Footprint.of(config.model, path)
-    yield Finding("model", f"{path}, {footprint.parameters:,} parameters in {config.model.dtype}")
+    path = base_path(setup, note)
+    text, footprint = load_text(setup.model, path), Footprint.of(setup.model, path)
+    yield Finding("model", f"{path}, {footprint.parameters:,} parameters in {setup.model.dtype}")
     yield from _text(text)
-    work = Work.bound(config, scenario, text)
-    longest = f"{work.width} tokens, the longest prompt of {scenario.name} with its answer"
+    work = Work.bound(setup, text)
+    longest = f"{work.width} tokens, the longest prompt of {setup.scenario.name} with its answer"
     yield Finding("prompts", longest, is_fatal=work.width > text.limits.context)
-    adapters, said = adapters_of(config, scenario), list[str]()
-    check_memory(config, needs_of(config, footprint, work, len(adapters), is_trained=bool(adapters)), said.append)
+    adapters, said = set(setup.trains.values()), list[str]()
+    check_memory(setup, needs_of(setup, footprint, work, is_trained=True), said.append)
     yield Finding("memory", "; ".join(line.removeprefix("memory: ") for line in said))
-    base = load_base(config.model, path, text)
-    yield from _computed(config, base, adapters)
-    speed = measure_speed(base, rows_of(config))
+    base = load_base(setup.model, path, text)
+    yield from _computed(setup, base, adapters)
+    speed = measure_speed(base, rows_of(setup))
     yield Finding("speed", speed.text())
-    tasks = config.train.eval_tasks
-    step, evaluation = (rough_time(one) for one in (work.step_s(speed, config), work.evaluation_s(speed, tasks)))
+    tasks = setup.train.eval_tasks
+    step, evaluation = (rough_time(one) for one in (work.step_s(speed, setup), work.evaluation_s(speed, tasks)))
     yield Finding(
-        "time", f"at most about {step} for a step of {scenario.name}, {evaluation} for an evaluation of {tasks} tasks"
+        "time",
+        f"at most about {step} for a step of {setup.scenario.name}, {evaluation} for an evaluation of {tasks} tasks",
     )
 
 
@@ -128,14 +129,14 @@ def _name(tokenizer: HubTokenizer, token: int) -> str:
     return str(tokenizer.inner.convert_ids_to_tokens(token))
 
 
-def _computed(config: Config, base: BaseModel, adapters: set[str]) -> Iterator[Finding]:
+def _computed(setup: Setup, base: BaseModel, adapters: set[str]) -> Iterator[Finding]:
     """Whether engines and the learner compute what the model does."""
-    if config.engine.name == "vllm":
-        vllm_arguments(base, config.engine, base.options.highest_rank)
+    if setup.engine.name == "vllm":
+        vllm_arguments(base, setup.engine, base.options.highest_rank)
         yield Finding("engine", "vllm is installed and has these options")
     check_decoding(base)
     yield Finding("decoding", "the embedded engine computes what the model's own forward pass does")
     if adapters:
-        learner = Learner(base, new_adapters(base, adapters, 0), config.learner, loss_of(config.algorithm))
+        learner = Learner(base, new_adapters(base, adapters, 0), setup.learner, loss_of(setup.algorithm))
         allowed = f"{learner.tolerance:.2g} nats a token are taken for rounding"
         yield Finding("learning", f"packed rows have the log-probabilities of rows alone; {allowed}")

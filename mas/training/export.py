@@ -9,19 +9,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mas.config.options import Config
 from mas.core.errors import ConfigError, RunError
 from mas.core.records import Turn
-from mas.core.scenario import Scenario
 from mas.core.seeds import derive_seed
 from mas.core.tasks import Finite
 from mas.core.together import together
 from mas.observe.atomic import write_directory_atomic
-from mas.training.crew import Crew, open_crew
+from mas.training.base import Note, open_base
 from mas.training.rewards import rewards_of
-from mas.training.run import Note, open_base
 from mas.training.sampling.modes import SAMPLERS
 from mas.training.saved import saved_adapters
+from mas.training.session import TeamSession, open_team
+from mas.training.setup import Setup
 from mas.training.updates.preference import preferred, turn_values
 
 
@@ -33,15 +32,16 @@ class Exported:
     pairs: int
 
 
-def check_export(config: Config, scenario: Scenario, tasks: int, out: Path) -> None:
+def check_export(setup: Setup, tasks: int, out: Path) -> None:
     """Refuse what has no preferences to write, or no place to write them. Needs no model.
 
     Raises:
         ConfigError: the algorithm has no preferences, there are not so many tasks, or the directory holds something.
     """
-    if config.algorithm.update != "preference":
+    scenario = setup.scenario
+    if setup.algorithm.update != "preference":
         raise ConfigError(
-            f"algorithm {config.algorithm.name!r} has no preferences; add algorithm.update=preference "
+            f"algorithm {setup.algorithm.name!r} has no preferences; add algorithm.update=preference "
             "algorithm.sampler.mode=full_tree algorithm.sampler.candidates=3"
         )
     if isinstance(scenario, Finite) and tasks > scenario.size("train"):
@@ -50,25 +50,23 @@ def check_export(config: Config, scenario: Scenario, tasks: int, out: Path) -> N
         raise ConfigError(f"--out {out} is there already and not empty: choose another directory")
 
 
-async def export_run(
-    config: Config, scenario: Scenario, run: Path, tasks: int, out: Path, note: Note
-) -> dict[str, Exported]:
+async def export_run(setup: Setup, run: Path, tasks: int, out: Path, note: Note) -> dict[str, Exported]:
     """Sample the first `tasks` training tasks and write `ROLE.sft.jsonl` and `ROLE.dpo.jsonl` for each trained role.
 
     Rows: `task`, `prompt`, `prompt_ids`, and `completion`, `completion_ids`, or `chosen`, `chosen_ids`, `rejected`,
     `rejected_ids`. The ids are exact, with the token that ended a completion; texts are without special tokens.
 
     Raises:
-        RunError: a task could not be played. Otherwise as `saved_adapters` and `open_crew`.
+        RunError: a task could not be played. Otherwise as `saved_adapters` and `open_team`.
     """
-    base = open_base(config, scenario, note)
-    async with open_crew(config, scenario, base, saved_adapters(run, base.bank)) as crew:
-        turns = await _sampled(crew, config, tasks)
-    options, decode = config.algorithm.preference, base.tokenizer.decode
-    found = preferred(turns, turn_values(turns, options, rewards_of(config.algorithm, config.train.steps)), options)
+    base = open_base(setup, note)
+    async with open_team(setup, base, saved_adapters(run, base.bank)) as session:
+        turns = await _sampled(session, tasks)
+    options, decode = setup.algorithm.preference, base.tokenizer.decode
+    found = preferred(turns, turn_values(turns, options, rewards_of(setup.algorithm, setup.train.steps)), options)
     files: dict[str, bytes] = {}
     exported = {}
-    for role in crew.adapter_of:
+    for role in setup.trains:
         imitated = [_completion(turns[n], decode) for n in found.positives if turns[n].role == role]
         compared = [_pair(turns[w], turns[x], decode) for w, x in found.pairs if turns[w].role == role]
         files |= {f"{role}.sft.jsonl": _lines(imitated), f"{role}.dpo.jsonl": _lines(compared)}
@@ -78,12 +76,13 @@ async def export_run(
     return exported
 
 
-async def _sampled(crew: Crew, config: Config, tasks: int) -> list[Turn]:
-    algorithm, scenario = config.algorithm, crew.scenario
-    rewards = rewards_of(algorithm, config.train.steps)
-    sampler = SAMPLERS[algorithm.sampler.mode](crew.runtime, scenario.reward, algorithm.sampler, rewards)
+async def _sampled(session: TeamSession, tasks: int) -> list[Turn]:
+    setup, scenario = session.setup, session.scenario
+    algorithm = setup.algorithm
+    rewards = rewards_of(algorithm, setup.train.steps)
+    sampler = SAMPLERS[algorithm.sampler.mode](session.runtime, scenario.reward, algorithm.sampler, rewards)
     plays = [
-        sampler.sample(scenario.task("train", n), scenario.environment(), derive_seed("export", config.train.seed, n))
+        sampler.sample(scenario.task("train", n), scenario.environment(), derive_seed("export", setup.train.seed, n))
         for n in range(tasks)
     ]
     episodes = [episode for group in await together(plays, "task") for episode in group]

@@ -1,4 +1,5 @@
 """The warm start of a run: every role imitates what it said in sampled episodes that went well, once, before step 1.
+from mas.training.setup import Setup
 
 For tasks on which the base hardly ever succeeds: where all candidates of a group fail there is nothing to compare.
 Source: STaR, arXiv 2203.14465, without rationalisation; RAFT, arXiv 2304.06767, with a threshold in place of the
@@ -11,7 +12,7 @@ from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mas.config.options import Config, RewardOptions, SamplerOptions
+from mas.config.options import RewardOptions, SamplerOptions
 from mas.config.warm_start import WarmStartOptions
 from mas.core.errors import TrainingError
 from mas.core.records import Episode, Turn
@@ -21,9 +22,10 @@ from mas.core.stopwatch import Stopwatch
 from mas.core.together import together
 from mas.observe.progress import Counted
 from mas.training.adapters import TrainableAdapters
-from mas.training.crew import Crew
 from mas.training.rewards import rewards_of, total_reward
 from mas.training.sampling.parallel import ParallelSampler
+from mas.training.session import TeamSession
+from mas.training.setup import Setup
 from mas.training.summary import step_metrics
 
 _ROUNDING = 1e-9
@@ -40,9 +42,9 @@ class WarmStart:
 
 
 async def warm_start(
-    config: Config,
+    setup: Setup,
     scenarios: Sequence[Scenario],
-    crew: Crew,
+    session: TeamSession,
     trainable: TrainableAdapters,
     counted: Counted,
     environments: Stopwatch,
@@ -56,12 +58,12 @@ async def warm_start(
     Raises:
         TrainingError: nothing was kept; says what was tried.
     """
-    options = config.algorithm.warm_start
+    options = setup.algorithm.warm_start
     assert options is not None
     began, in_environments = time.perf_counter(), environments.seconds
-    trainable.cast(crew, 0)
-    rewards = rewards_of(config.algorithm, 0)
-    episodes = await _sampled(config, options, scenarios, crew, rewards, counted)
+    trainable.cast(session, 0)
+    rewards = rewards_of(setup.algorithm, 0)
+    episodes = await _sampled(setup, options, scenarios, session, rewards, counted)
     imitated = trainable.casting.imitating()
     kept = kept_turns(episodes, imitated, options, rewards)
     if not kept:
@@ -71,7 +73,7 @@ async def warm_start(
     improved = trainable.imitate(kept, [turn for episode in episodes for turn in episode.turns], options)
     learned = time.perf_counter()
     counted("publishing", 0, 0)
-    published = await trainable.publish(crew, improved)
+    published = await trainable.publish(session, improved)
     metrics = step_metrics(episodes, improved, rewards, imitated)
     roles = Counter(turn.role for turn in kept)
     metrics["warm_start"] = {
@@ -91,10 +93,10 @@ async def warm_start(
 
 
 async def _sampled(
-    config: Config,
+    setup: Setup,
     options: WarmStartOptions,
     scenarios: Sequence[Scenario],
-    crew: Crew,
+    session: TeamSession,
     rewards: RewardOptions,
     counted: Counted,
 ) -> list[Episode]:
@@ -103,13 +105,15 @@ async def _sampled(
     rewards = rewards.model_copy(update={"gain": None, "partial": None})  # R has neither
     episodes: list[Episode] = []
     counted("warm start", 0, options.tasks)
-    for begin in range(0, options.tasks, config.train.tasks_per_step):
+    for begin in range(0, options.tasks, setup.train.tasks_per_step):
         plays = []
-        for number in range(begin, min(begin + config.train.tasks_per_step, options.tasks)):
+        for number in range(begin, min(begin + setup.train.tasks_per_step, options.tasks)):
             scenario = scenarios[number % len(scenarios)]
-            sampler = ParallelSampler(crew.runtime, scenario.reward, sampling, rewards, temperature=options.temperature)
+            sampler = ParallelSampler(
+                session.runtime, scenario.reward, sampling, rewards, temperature=options.temperature
+            )
             task = scenario.task("train", number // len(scenarios))
-            seed = derive_seed("warm start", config.train.seed, number)
+            seed = derive_seed("warm start", setup.train.seed, number)
             plays.append(sampler.sample(task, scenario.environment(), seed))
         episodes += [episode for group in await together(plays, "task") for episode in group]
         counted("warm start", begin + len(plays), options.tasks)

@@ -9,7 +9,6 @@ from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 
 from mas.config.late import LateOptions
-from mas.config.options import Config
 from mas.core.cost import Cost, asked
 from mas.core.engine import Request, Sampling
 from mas.core.errors import ConfigError, RefusedRequest
@@ -18,6 +17,7 @@ from mas.core.records import Turn
 from mas.core.seeds import derive_seed
 from mas.core.together import together
 from mas.runtime.agents import Voice
+from mas.training.setup import Setup
 from mas.training.voices import open_peer
 
 PATTERN, BASE = "pattern", "base"
@@ -69,14 +69,14 @@ class ModelJudge:
         ConfigError: a term has no question, or the tiny base is to answer, which writes no numbers to such questions.
     """
 
-    def __init__(self, options: LateOptions, config: Config) -> None:
+    def __init__(self, options: LateOptions, setup: Setup) -> None:
         _check_asks(options, "a question")
-        if options.judge == BASE and config.model.path == "tiny":
+        if options.judge == BASE and setup.model.path == "tiny":
             raise ConfigError(
                 "algorithm.reward.late.judge=base asks the run's base, and the tiny base cannot answer questions: "
                 "name a model with model.path, a peer (reward.late.judge=NAME peers.NAME.url=...), or judge=pattern"
             )
-        self._options, self._config = options, config
+        self._options, self._setup = options, setup
         self._voice: Voice | None = None
         self._cost = Cost()
 
@@ -88,7 +88,7 @@ class ModelJudge:
             As `open_peer`.
         """
         self._base = base
-        async with open_peer(self._config, None if self._options.judge == BASE else self._options.judge) as voice:
+        async with open_peer(self._setup, None if self._options.judge == BASE else self._options.judge) as voice:
             self._voice = voice or base
             yield
             self._voice = None
@@ -121,7 +121,7 @@ class ModelJudge:
         tokenizer = voice.engine.tokenizer
         ids = tokenizer.chat("", question) if voice.chats else tokenizer.begin + tokenizer.encode(question + "\n")
         sampling = Sampling(temperature=0.0, max_tokens=_ANSWER_TOKENS, stop=voice.engine.stop_ids)
-        seed = derive_seed("judge", self._config.train.seed, term, text)
+        seed = derive_seed("judge", self._setup.train.seed, term, text)
         try:
             (said,) = await voice.engine.generate(
                 Request(prompt_ids=ids, sampling=sampling, seeds=(seed,), adapter=voice.adapter)
@@ -139,7 +139,7 @@ def read_mark(answer: str) -> float | None:
     return mark / _MOST if 0 <= mark <= _MOST else None
 
 
-def built_in_judge(options: LateOptions, config: Config) -> PatternJudge | ModelJudge | None:
+def built_in_judge(options: LateOptions, setup: Setup) -> PatternJudge | ModelJudge | None:
     """The judge of this name that ships, or that a configured peer is; None: neither.
 
     Raises:
@@ -147,7 +147,7 @@ def built_in_judge(options: LateOptions, config: Config) -> PatternJudge | Model
     """
     if options.judge == PATTERN:
         return PatternJudge(options)
-    return ModelJudge(options, config) if options.judge == BASE or options.judge in config.peers else None
+    return ModelJudge(options, setup) if options.judge == BASE or options.judge in setup.peers else None
 
 
 def check_unasked(options: LateOptions) -> None:

@@ -15,7 +15,6 @@ from typing import Any
 import msgspec
 
 from mas.config.late import LateOptions
-from mas.config.options import Config
 from mas.core.cost import Cost
 from mas.core.errors import CheckpointError, ConfigError, TrainingError
 from mas.core.late import Answer, Judge
@@ -25,27 +24,28 @@ from mas.runtime.agents import Voice
 from mas.training.advantages.members import members
 from mas.training.judges import BASE, PATTERN, ModelJudge, built_in_judge, check_unasked
 from mas.training.rewards import OWN
+from mas.training.setup import Setup
 from mas.training.shaping.late import LateRewards
 
 FILE = "late.json"
 """The file of a checkpoint that holds what waits for its terms."""
 
 
-def find_judge(options: LateOptions, config: Config, judges: Mapping[str, Judge] = MappingProxyType({})) -> Judge:
+def find_judge(options: LateOptions, setup: Setup, judges: Mapping[str, Judge] = MappingProxyType({})) -> Judge:
     """The judge of this name: one of those given, that ships, a peer, or of a package's entry points `mas.judges`.
 
     Raises:
         ConfigError: there is none, it cannot judge as the options say, or the package that offers it breaks.
     """
     name = options.judge
-    if name not in judges and (found := built_in_judge(options, config)) is not None:
+    if name not in judges and (found := built_in_judge(options, setup)) is not None:
         return found
     check_unasked(options)
     if name in judges:
         return judges[name]
     offered = {point.name: point for point in entry_points(group="mas.judges")}
     if name not in offered:
-        known = {*judges, *offered, *config.peers, PATTERN, BASE}
+        known = {*judges, *offered, *setup.peers, PATTERN, BASE}
         raise ConfigError(
             f"algorithm.reward.late.judge is {name!r}, and there is no such judge. {did_you_mean(name, known)} Name a "
             "peer (peers.NAME.url), give one in Python (train_in_directory(..., judges={...})), or install a package "

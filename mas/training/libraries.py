@@ -6,12 +6,10 @@ the role's library becomes a new version. Source: Training-Free GRPO, arXiv 2510
 
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
-from mas.config.options import Config
 from mas.core.cost import total
 from mas.core.errors import CheckpointError
 from mas.core.naming import local_name
@@ -23,14 +21,9 @@ from mas.core.team import TeamSpec
 from mas.core.together import together
 from mas.roles import build_roles
 from mas.roles.experiences import taught, unlearned
-from mas.runtime.human import HumanDesk
-from mas.runtime.runlog import RunLog
-from mas.serving.model import BaseModel
-from mas.serving.store import ServingEngine
 from mas.serving.weights import AdapterWeights
 from mas.training.casting import Casting
 from mas.training.checkpoint import NO_FILES, Progress, save_checkpoint, verify_checkpoint
-from mas.training.crew import Players, Shared, open_crew, trainable_adapters
 from mas.training.experience.editor import Editor, Proposal
 from mas.training.experience.language import LanguageEditor
 from mas.training.experience.library import Library, read_library
@@ -38,7 +31,8 @@ from mas.training.experience.operations import Edited, Limits, apply_operations,
 from mas.training.experience.quote import QuoteEditor
 from mas.training.experience.rollouts import Plain, groups_of
 from mas.training.rewards import rewards_of
-from mas.training.served import open_served
+from mas.training.session import TeamSession
+from mas.training.setup import Setup, trainable_adapters
 from mas.training.updates.update import Improved
 from mas.training.voices import open_peer
 
@@ -46,66 +40,49 @@ FOLDER = "experiences"
 """Where libraries lie in a checkpoint and in a run directory, `ROLE.json` each."""
 
 
-def open_taught(
-    config: Config,
-    scenario: Scenario,
-    base: BaseModel | None,
-    experiences: Mapping[str, Sequence[str]] = MappingProxyType({}),
-    *,
-    engine: ServingEngine | None = None,
-    desk: HumanDesk | None = None,
-    shared: Shared | None = None,
-    log: RunLog | None = None,
-) -> AbstractAsyncContextManager[Players]:
-    """The configured team without adapters, its roles with what they have learned as text; see `open_crew`.
-
-    Args:
-        base: None with `engine=openai`, whose server has it.
-    """
-    if base is None:
-        return open_served(config, scenario, desk=desk, shared=shared, log=log, experiences=experiences)
-    return open_crew(
-        config, scenario, base, {}, engine=engine, desk=desk, shared=shared, log=log, experiences=experiences
-    )
-
-
 class TrainableLibraries:
     """Satisfies `mas.training.trainable.Trainable`. A role begins with the experiences that its spec gives it."""
 
-    def __init__(self, config: Config, team: TeamSpec) -> None:
-        self._config = config
-        self._options = config.algorithm.experience
+    def __init__(self, setup: Setup) -> None:
+        self._setup, team = setup, setup.team
+        self._options = setup.algorithm.experience
         self._team = team
         self.trained: Mapping[str, str] = {name: name for name in trainable_adapters(team, "per_role")}
         self._libraries = {role: Library(team.roles[role].experiences) for role in self.trained}
         self._limits = Limits(self._options.most, self._options.characters)
         self._editor: Editor | None = None
-        self.casting = Casting(config.algorithm, self.trained)
+        self.casting = Casting(setup.algorithm, self.trained)
 
-    def cast(self, players: Players, done: int | None) -> Mapping[str, str]:
+    def cast(self, session: TeamSession, done: int | None) -> Mapping[str, str]:
         """See `Trainable`; all roles always speak through the bare base."""
         return self.trained if done is None else self.casting.trained(done)
 
     @asynccontextmanager
-    async def serving(self, players: Players, versions: Mapping[str, int]) -> AsyncIterator[None]:
+    async def serving(self, session: TeamSession, versions: Mapping[str, int]) -> AsyncIterator[None]:
         """See `Trainable`. The editor's engine is open as long.
 
         Raises:
             RunError: the team's agents are processes of their own. Otherwise as `open_peer`.
         """
-        self._teach(players)
-        async with open_peer(self._config, self._options.peer) as voice:
+        self._teach(session)
+        async with open_peer(self._setup, self._options.peer) as voice:
             if self._options.editor == "quote":
                 self._editor = QuoteEditor(self._options)
             else:
-                self._editor = LanguageEditor(voice or players.runtime.voice, self._options)
+                self._editor = LanguageEditor(voice or session.runtime.voice, self._options)
             yield
 
     async def improve(
-        self, players: Players, episodes: Sequence[Episode], trained: Mapping[str, str], *, step: int, lr_scale: float
+        self,
+        session: TeamSession,
+        episodes: Sequence[Episode],
+        trained: Mapping[str, str],
+        *,
+        step: int,
+        lr_scale: float,
     ) -> Improved:
         """Let the editor say what the groups teach every role; `lr_scale` has no meaning here."""
-        plain = _plain(players.scenario, self._team, self._libraries)
+        plain = _plain(session.scenario, self._team, self._libraries)
         edits = await together([self._edit(role, episodes, step, plain) for role in trained], "edit")
         told = dict(zip(trained, edits, strict=True))
         self._libraries |= {role: edited.library for role, (edited, _, _) in told.items()}
@@ -118,12 +95,12 @@ class TrainableLibraries:
             notes=[_note(role, edited) for role, (edited, _, _) in told.items()],
         )
 
-    async def publish(self, players: Players, improved: Improved) -> Mapping[str, Any]:
+    async def publish(self, session: TeamSession, improved: Improved) -> Mapping[str, Any]:
         """Put the libraries as they are now into the prompts."""
-        self._teach(players)
+        self._teach(session)
         return {}
 
-    def versions(self, players: Players) -> Mapping[str, int]:
+    def versions(self, session: TeamSession) -> Mapping[str, int]:
         """The libraries'."""
         return {role: library.version for role, library in self._libraries.items()}
 
@@ -156,8 +133,8 @@ class TrainableLibraries:
         """As they are now."""
         return dict(self._libraries)
 
-    def _teach(self, players: Players) -> None:
-        players.runtime.teach(build_roles_of(self._team, self._libraries))
+    def _teach(self, session: TeamSession) -> None:
+        session.runtime.teach(build_roles_of(self._team, self._libraries))
 
     async def _edit(
         self, role: str, episodes: Sequence[Episode], step: int, plain: Plain
@@ -166,9 +143,9 @@ class TrainableLibraries:
         assert self._editor is not None
         editor, library = self._editor, self._libraries[role]
         groups, played = groups_of(
-            episodes, role, self._team.members(), self._options, rewards_of(self._config.algorithm, step - 1), plain
+            episodes, role, self._team.members(), self._options, rewards_of(self._setup.algorithm, step - 1), plain
         )
-        seed = self._config.train.seed
+        seed = self._setup.train.seed
         proposals = await together(
             [
                 editor.propose(group, library, seed=derive_seed("propose", seed, step, role, group.task))

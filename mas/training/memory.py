@@ -5,14 +5,11 @@ from dataclasses import dataclass
 
 import torch
 
-from mas.config.options import Config
 from mas.core.errors import ModelError
 from mas.core.free_memory import gib
-from mas.core.scenario import Scenario
-from mas.graph.find import find_team
 from mas.serving.footprint import Footprint, free_on
-from mas.training.crew import trainable_adapters
 from mas.training.planned import Work, rows_of
+from mas.training.setup import Setup
 
 _COPIES = 6
 """An adapter's weights, gradients, AdamW's two moments, the published copy, and those that are joined for decoding."""
@@ -60,31 +57,23 @@ class Needs:
         return f"about {gib(self.all)} ({named})"
 
 
-def adapters_of(config: Config, scenario: Scenario) -> set[str]:
-    """Names of the adapters that the team trains; none without gradients."""
-    algorithm = config.algorithm
-    if algorithm.is_training_free:
-        return set()
-    return set(trainable_adapters(find_team(scenario, algorithm.team), algorithm.policy).values())
-
-
-def needs_of(config: Config, footprint: Footprint, work: Work, adapters: int, *, is_trained: bool) -> Needs:
+def needs_of(setup: Setup, footprint: Footprint, work: Work, *, is_trained: bool) -> Needs:
     """What playing needs, with as many rows as a step or an evaluation decodes together, and training with it.
 
     Args:
         work: what a task takes at most.
-        adapters: how many there are.
     """
-    model, learner = config.model, config.learner
-    rows = max(rows_of(config) if is_trained else 0, config.train.eval_tasks)
+    model, learner, adapters = setup.model, setup.learner, len(set(setup.trains.values()))
+    is_trained = is_trained and adapters > 0
+    rows = max(rows_of(setup) if is_trained else 0, setup.train.eval_tasks)
     rows = max(min(rows, model.max_batch, model.max_batch_tokens // max(work.width, 1)), 1)
     tokens = logits = 0
     if is_trained:
-        step = config.train.tasks_per_step * work.prompt_tokens + rows_of(config) * work.new_tokens
+        step = setup.train.tasks_per_step * work.prompt_tokens + rows_of(setup) * work.new_tokens
         tokens = min(learner.micro_batch_tokens, round(step / learner.minibatches))
         logits = _LOGITS * footprint.logits * min(learner.logit_chunk or tokens, tokens)
     kept = footprint.layer_input if learner.recompute_layers else footprint.activation
-    is_embedded = config.engine.name == "transformers"
+    is_embedded = setup.engine.name == "transformers"
     return Needs(
         base=footprint.weights,
         adapters=adapters * footprint.adapter * (_COPIES if is_trained else _PLAYED),
@@ -93,7 +82,7 @@ def needs_of(config: Config, footprint: Footprint, work: Work, adapters: int, *,
     )
 
 
-def check_memory(config: Config, needs: Needs, note: Callable[[str], None]) -> None:
+def check_memory(setup: Setup, needs: Needs, note: Callable[[str], None]) -> None:
     """Print what is needed and what is free.
 
     Args:
@@ -102,16 +91,16 @@ def check_memory(config: Config, needs: Needs, note: Callable[[str], None]) -> N
     Raises:
         ModelError: the base and the adapters alone need more than is free, and `model.check_memory` is true.
     """
-    free = free_on(config.model)
-    beside = "" if config.engine.name == "transformers" else f"; what engine={config.engine.name} takes is not counted"
+    free = free_on(setup.model)
+    beside = "" if setup.engine.name == "transformers" else f"; what engine={setup.engine.name} takes is not counted"
     if free is None:
         note(f"memory: {needs.text()}; how much is free is not known here{beside}")
         return
     note(f"memory: {needs.text()}; {gib(free)} free{beside}")
-    if needs.sure > free and config.model.check_memory:
-        smaller = "" if config.model.dtype == "bfloat16" else "model.dtype=bfloat16 halves the base; "
+    if needs.sure > free and setup.model.check_memory:
+        smaller = "" if setup.model.dtype == "bfloat16" else "model.dtype=bfloat16 halves the base; "
         raise ModelError(
-            f"{config.model.path!r} does not fit: base and adapters need {gib(needs.sure)}, {gib(free)} of memory are "
+            f"{setup.model.path!r} does not fit: base and adapters need {gib(needs.sure)}, {gib(free)} of memory are "
             f"free. {smaller}a smaller model.path or model.lora.rank, or a larger machine; model.check_memory=false "
             "tries it all the same"
         )

@@ -12,17 +12,17 @@ from typing import Any, NamedTuple, Protocol
 import msgspec
 
 from mas.config.opponents import SELF, OpponentsOptions
-from mas.config.options import AlgorithmOptions, Config
+from mas.config.options import AlgorithmOptions
 from mas.core.errors import CheckpointError, ConfigError
 from mas.core.naming import agent_of, did_you_mean
 from mas.core.records import Episode
-from mas.core.scenario import Scenario
 from mas.core.seeds import derive_seed
 from mas.core.team import TeamSpec
 from mas.graph.seats import seat_of
 from mas.serving.model import BaseModel
 from mas.serving.store import ServingEngine
 from mas.training.sampling.opposing import Opponent, Opposing
+from mas.training.setup import Setup
 
 FILE = "opponents.json"
 """The file of a checkpoint that says who the opponents are and how games against them went."""
@@ -193,7 +193,7 @@ def kept_players(state: bytes) -> dict[str, str]:
         raise CheckpointError(f"{FILE} of the checkpoint cannot be read: {error}") from error
 
 
-def open_opponents(config: Config, team: TeamSpec, pool: Pool | None, *, is_spread: bool) -> Opponents | None:
+def open_opponents(setup: Setup, pool: Pool | None, *, is_spread: bool) -> Opponents | None:
     """What `algorithm.opponents` says; None: the team plays against itself.
 
     Args:
@@ -202,7 +202,7 @@ def open_opponents(config: Config, team: TeamSpec, pool: Pool | None, *, is_spre
     Raises:
         ConfigError: nobody makes them, or the agents are elsewhere.
     """
-    options = config.algorithm.opponents
+    options = setup.algorithm.opponents
     if options is None:
         return None
     if is_spread:
@@ -215,7 +215,7 @@ def open_opponents(config: Config, team: TeamSpec, pool: Pool | None, *, is_spre
             "algorithm.opponents names opponents, and nobody opens them here: train with `mas train`, or give "
             "`opponents` (mas.league.opponents.open_pool)"
         )
-    return Opponents(options, pool, team, config.train.seed)
+    return Opponents(options, pool, setup.team, setup.train.seed)
 
 
 def roles_of_seats(team: TeamSpec) -> dict[str, tuple[str, ...]]:
@@ -239,13 +239,13 @@ def points_of(payoffs: Mapping[str, float], seat: str) -> float:
     return 1 / list(payoffs.values()).count(best) if payoffs[seat] == best else 0.0
 
 
-def check_opponents(config: Config, scenario: Scenario, team: TeamSpec) -> None:
+def check_opponents(setup: Setup) -> None:
     """Refuse opponents of a team that plays one seat, and games that nobody learns from.
 
     Raises:
         ConfigError: says which, and what to write.
     """
-    options = config.algorithm.opponents
+    options, scenario, team = setup.algorithm.opponents, setup.scenario, setup.team
     if options is None:
         return
     if len(team.seats) < 2:
@@ -253,14 +253,14 @@ def check_opponents(config: Config, scenario: Scenario, team: TeamSpec) -> None:
             f"algorithm.opponents play the other seats of a game, and team {team.name!r} of scenario "
             f"{scenario.name!r} has one seat: choose a game such as scenario=two_player"
         )
-    if config.train.tasks.arms:
+    if setup.train.tasks.arms:
         raise ConfigError("algorithm.opponents play one game, and train.tasks.arms has several: leave one of them out")
     for seat in options.seats:
         if seat not in team.seats:
             raise ConfigError(f"algorithm.opponents.seats has {seat!r}. {did_you_mean(seat, team.seats)}")
     roles = roles_of_seats(team)
     known = {role for seat in options.seats or team.seats for role in roles[seat]}
-    for named, trained in _trained(config.algorithm, team).items():
+    for named, trained in _trained(setup.algorithm, team).items():
         if not known & trained:
             raise ConfigError(
                 f"algorithm.{named} trains {sorted(trained)}, none of whom plays a seat of algorithm.opponents.seats="

@@ -1,6 +1,6 @@
 """Training a team whose agents are processes of `mas agent` on a bus: they generate, this process learns.
 
-    opening = over_bus(config, scenario, "mqtt://coordinator@127.0.0.1:1883/lab", note=print)
+    opening = over_bus(setup, "mqtt://coordinator@127.0.0.1:1883/lab", note=print)
     train_in_directory(config, scenario, opening=opening)
 
 Environments, their clones and the credit stay here. So do the adapters: an agent fetches the version that it is asked
@@ -18,15 +18,11 @@ from mas.bus.mqtt import MqttBus
 from mas.bus.mqtt_claims import claim
 from mas.bus.mqtt_options import MqttOptions
 from mas.bus.serve import serve
-from mas.config.options import Config, EngineOptions
+from mas.config.options import EngineOptions
 from mas.core.engine import PinnedAdapter
 from mas.core.errors import ConfigError, NoRoute
 from mas.core.naming import listed
-from mas.core.scenario import Scenario
 from mas.core.together import together
-from mas.graph.find import find_team
-from mas.graph.plan import Plan, compile_team
-from mas.roles import build_roles
 from mas.runtime.agents import TEAM_PAYLOADS
 from mas.runtime.distant import Distant
 from mas.runtime.joining import team_owns, who_is_there
@@ -34,8 +30,9 @@ from mas.runtime.place import ENVIRONMENT, RUN, Place
 from mas.runtime.team import TeamRuntime
 from mas.serving.model import BaseModel
 from mas.training.agents_engine import AgentsEngine
-from mas.training.crew import Crew, Opening, spoken, trainable_adapters
-from mas.training.run import Note
+from mas.training.base import Note
+from mas.training.session import Opening, TeamSession
+from mas.training.setup import Setup
 from mas.training.spread import check_alone, peers_elsewhere, watch_connection
 from mas.training.timing import check_vanishing
 
@@ -97,8 +94,7 @@ class Presence:
 
 
 def over_bus(
-    config: Config,
-    scenario: Scenario,
+    setup: Setup,
     url: str,
     *,
     note: Note,
@@ -121,18 +117,18 @@ def over_bus(
         On entry: ConfigError: somebody plays this team on this bus. NoRoute: an agent is not on it. EngineError: an
         adapter is too large for it. Otherwise as `MqttBus.connect`.
     """
-    team = find_team(scenario, config.algorithm.team)
+    team = setup.team
     check_vanishing(team)
-    if config.algorithm.swap is not None:
+    if setup.algorithm.swap is not None:
         raise ConfigError("algorithm.swap: agents in processes of their own keep their adapters; train without --bus")
-    if config.algorithm.is_training_free:
+    if setup.algorithm.is_training_free:
         raise ConfigError(
             "algorithm.update=training_free cannot be trained with --bus yet: agents that are processes of their own "
             "do not hear of new experiences; train in one process, with engine=openai where a server has the model"
         )
-    if config.engine != EngineOptions():
+    if setup.engine != EngineOptions():
         raise ConfigError(
-            f"engine.* (engine.name is {config.engine.name!r}) has no effect on whoever trains over a bus, where the "
+            f"engine.* (engine.name is {setup.engine.name!r}) has no effect on whoever trains over a bus, where the "
             "agents generate: give it to `mas agent`"
         )
     options = options or MqttOptions()
@@ -144,35 +140,33 @@ def over_bus(
     presence = Presence(bus, wait_s=wait_s, note=note)
 
     @asynccontextmanager
-    async def opening(base: BaseModel | None) -> AsyncIterator[Crew]:
+    async def opening(base: BaseModel | None) -> AsyncIterator[TeamSession]:
         assert base is not None
-        async with bus, _open(config, scenario, base, bus, presence, longest) as crew:
-            yield crew
+        async with bus, _open(setup, base, bus, presence, longest) as session:
+            yield session
 
     return opening
 
 
 @asynccontextmanager
 async def _open(
-    config: Config, scenario: Scenario, base: BaseModel, bus: MqttBus, presence: Presence, max_bytes: int
-) -> AsyncIterator[Crew]:
-    team, policy = find_team(scenario, config.algorithm.team), config.algorithm.policy
-    plan, me = compile_team(team, build_roles(team)), bus.me
-    speaking, adapter_of = spoken(team, policy), trainable_adapters(team, policy)
-    engine = _engine(config, plan, base, bus, presence, max_bytes)
+    setup: Setup, base: BaseModel, bus: MqttBus, presence: Presence, max_bytes: int
+) -> AsyncIterator[TeamSession]:
+    team, plan, me, uses = setup.team, setup.plan, bus.me, setup.uses
+    engine = _engine(setup, base, bus, presence, max_bytes)
 
     def pinned(role: str) -> PinnedAdapter | None:
-        adapter = speaking.get(role)
+        adapter = uses.get(role)
         return None if adapter is None else engine.pinned(adapter)
 
     runtime = TeamRuntime(
         plan,
         engine,
         bus,
-        adapters=speaking,
+        adapters=uses,
         chats=base.chats,
-        timeout_s=config.train.answer_timeout_s,
-        peers=peers_elsewhere(config, team),
+        timeout_s=setup.train.answer_timeout_s,
+        peers=peers_elsewhere(setup),
         place=Place(
             hosts=frozenset((ENVIRONMENT,)),
             principal=me.principal,
@@ -187,15 +181,12 @@ async def _open(
             await stack.enter_async_context(serve(bus, f"{team.name}/{RUN}", engine.handle, principal=me.principal))
             await stack.enter_async_context(runtime)
         await presence.until_all(f"{team.name}/{name}" for name in (*plan.roles, *plan.stand_ins))
-        yield Crew(scenario=scenario, plan=plan, runtime=runtime, engine=engine, adapter_of=adapter_of)
+        yield TeamSession(setup=setup, runtime=runtime, engine=engine)
 
 
-def _engine(
-    config: Config, plan: Plan, base: BaseModel, bus: MqttBus, presence: Presence, max_bytes: int
-) -> AgentsEngine:
-    name, me = plan.spec.name, bus.me
-    adapter_of = trainable_adapters(plan.spec, config.algorithm.policy)
-    trained = {agent: role.name for agent, role in plan.roles.items() if role.name in adapter_of}
+def _engine(setup: Setup, base: BaseModel, bus: MqttBus, presence: Presence, max_bytes: int) -> AgentsEngine:
+    name, me, adapter_of = setup.team.name, bus.me, setup.trains
+    trained = {agent: role.name for agent, role in setup.plan.roles.items() if role.name in adapter_of}
     return AgentsEngine(
         base,
         bus,
@@ -204,5 +195,5 @@ def _engine(
         speakers={adapter_of[role]: f"{name}/{agent}" for agent, role in trained.items()},
         until_there=presence.until_there,
         max_bytes=max_bytes,
-        timeout_s=config.train.answer_timeout_s,
+        timeout_s=setup.train.answer_timeout_s,
     )

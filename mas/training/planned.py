@@ -4,17 +4,18 @@ Leaves out on purpose: play-outs of `sampler.lookahead`, prompts that grow from 
 estimates are rough, and measured steps replace them.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 
-from mas.config.options import Config
 from mas.core.naming import local_name
 from mas.core.role import View
-from mas.core.scenario import Scenario
-from mas.graph.find import find_team
+from mas.core.tasks import Finite
 from mas.roles import build_roles
 from mas.serving.model import ModelText
 from mas.serving.speed import Speed
 from mas.training.evaluate import Evaluation
+from mas.training.setup import Setup
 
 _LEARNING = 3.0
 """Forward and backward pass of a token over its forward pass alone."""
@@ -26,58 +27,75 @@ class Work:
 
     Attributes:
         width: tokens of the longest prompt with its answer.
+        common: share of the prompts' tokens that prompts of the same role for another task begin with, too; the
+            embedded engine reads these once for all tasks at a time.
     """
 
     calls: float
     prompt_tokens: float
     new_tokens: float
     width: int
+    common: float = 0.0
 
     @classmethod
-    def bound(cls, config: Config, scenario: Scenario, text: ModelText) -> "Work":
+    def bound(cls, setup: Setup, text: ModelText) -> "Work":
         """What the first held-out task takes if it lasts as many turns as it may and all answers are as long as they
         may be. Messages in prompts are not counted."""
-        environment, team = scenario.environment(), find_team(scenario, config.algorithm.team)
-        environment.reset(scenario.task("eval", 0))
-        roles, turns = build_roles(team), environment.spec.max_turns
-        prompts, answers, width = 0, 0, 0
-        for agent, name in team.members().items():
-            role = roles[name]
-            if role.spec.peer is not None or role.spec.voice == "human":
-                continue
-            view = View(observation=environment.observe(role.spec.view or local_name(agent)))
-            tokenizer = text.tokenizer
-            chat = tokenizer.chat(*role.chat(view), role.prefill(view)) if text.chats else ()
-            length = len(chat or tokenizer.encode(role.prompt(view)))
-            prompts, answers = prompts + length, answers + role.spec.max_tokens
-            width = max(width, length + role.spec.max_tokens)
-        return cls(len(team.members()) * turns, prompts * turns, answers * turns, width)
+        scenario = setup.scenario
+        turns, roles = scenario.environment().spec.max_turns, build_roles(setup.team)
+        other = 0 if isinstance(scenario, Finite) and scenario.size("eval") < 2 else 1
+        first, second = (_prompts_of(setup, text, number) for number in (0, other))
+        prompts = sum(map(len, first.values()))
+        answers = {agent: roles[setup.team.members()[agent]].spec.max_tokens for agent in first}
+        width = max((len(ids) + answers[agent] for agent, ids in first.items()), default=0)
+        common = sum(_in_common(ids, second[agent]) for agent, ids in first.items())
+        calls, new = len(setup.team.members()) * turns, sum(answers.values()) * turns
+        return cls(calls, prompts * turns, new, width, common / max(prompts, 1))
 
     @classmethod
-    def measured(cls, evaluation: Evaluation, width: int) -> "Work":
+    def measured(cls, evaluation: Evaluation, bound: "Work") -> "Work":
         """What a task of an evaluation took, mean."""
         count = max(len(evaluation.episodes), 1)
         prompts = sum(episode.prompt_tokens for episode in evaluation.episodes)
         new = sum(episode.completion_tokens for episode in evaluation.episodes)
-        return cls(evaluation.calls / count, prompts / count, new / count, width)
+        return cls(evaluation.calls / count, prompts / count, new / count, bound.width, bound.common)
 
     def play_s(self, speed: Speed, plays: int, *, prompts: int | None = None) -> float:
         """Seconds to play so many times, with each prompt read `prompts` times; None: every time."""
         read = plays if prompts is None else prompts
-        return read * self.prompt_tokens / speed.prompt_tps + plays * self.new_tokens / speed.new_tps
+        tokens = self.prompt_tokens * (read * (1 - self.common) + self.common)
+        return tokens / speed.prompt_tps + plays * self.new_tokens / speed.new_tps
 
     def evaluation_s(self, speed: Speed, tasks: int) -> float:
         """Seconds of an evaluation, greedy and sampled."""
         return self.play_s(speed, 2 * tasks)
 
-    def step_s(self, speed: Speed, config: Config) -> float:
+    def step_s(self, speed: Speed, setup: Setup) -> float:
         """Seconds of a training step: sampling, with the prompt of a group read once, and learning."""
-        tasks, plays = config.train.tasks_per_step, rows_of(config)
+        tasks, plays = setup.train.tasks_per_step, rows_of(setup)
         trained = tasks * self.prompt_tokens + plays * self.new_tokens
-        learning = _LEARNING * config.learner.epochs * trained / speed.prompt_tps
+        learning = _LEARNING * setup.learner.epochs * trained / speed.prompt_tps
         return self.play_s(speed, plays, prompts=tasks) + learning
 
 
-def rows_of(config: Config) -> int:
+def rows_of(setup: Setup) -> int:
     """Completions that are decoded together in a training step, if every task has one group at a time."""
-    return config.train.tasks_per_step * config.algorithm.sampler.candidates
+    return setup.train.tasks_per_step * setup.algorithm.sampler.candidates
+
+
+def _in_common(ids: Sequence[int], others: Sequence[int]) -> int:
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(ids, others, strict=False)))
+
+
+def _prompts_of(setup: Setup, text: ModelText, number: int) -> dict[str, list[int]]:
+    """Agent -> the prompt that it has at the beginning of a held-out task, of those that the model here speaks for."""
+    environment, roles, found = setup.scenario.environment(), build_roles(setup.team), {}
+    environment.reset(setup.scenario.task("eval", number))
+    for agent, name in setup.team.members().items():
+        role = roles[name]
+        if role.spec.peer is not None or role.spec.voice == "human":
+            continue
+        view = View(observation=environment.observe(role.spec.view or local_name(agent)))
+        chat = text.tokenizer.chat(*role.chat(view), role.prefill(view)) if text.chats else ()
+        found[agent] = list(chat or text.tokenizer.encode(role.prompt(view)))
+    return found

@@ -6,7 +6,7 @@ from statistics import fmean
 import msgspec
 
 from mas.config.algorithm import AlgorithmOptions, FilterOptions
-from mas.config.options import Config, RewardOptions
+from mas.config.options import RewardOptions
 from mas.core.errors import TrainingError
 from mas.core.records import Episode, Turn
 from mas.core.seeds import derive_seed
@@ -20,6 +20,7 @@ from mas.training.sampling.modes import SAMPLERS
 from mas.training.sampling.selection import GroupFilter, Selected, filter_groups, solvable_tasks
 from mas.training.sampling.success_replay import SuccessReplay
 from mas.training.schedules import Horizon
+from mas.training.setup import Setup
 from mas.training.shaping.proposing import paid_proposers
 from mas.training.tasks.plan import Planned, TaskPlan, outcome_of
 
@@ -35,17 +36,17 @@ class Rollout:
     """
 
     def __init__(
-        self, config: Config, tasks: TaskPlan, late: LateTerms | None = None, opponents: Opponents | None = None
+        self, setup: Setup, tasks: TaskPlan, late: LateTerms | None = None, opponents: Opponents | None = None
     ) -> None:
         self.late = late
         self.opponents = opponents
-        self._algorithm: AlgorithmOptions = config.algorithm
-        self._train = config.train
+        self._algorithm: AlgorithmOptions = setup.algorithm
+        self._train = setup.train
         self._tasks = tasks
         self.solved: Selected[str] | None = None
-        horizon = config.algorithm.sampler.horizon
-        replay = config.algorithm.sampler.replay
-        self.replay = SuccessReplay(replay.size, config.train.seed) if replay is not None else None
+        horizon = setup.algorithm.sampler.horizon
+        replay = setup.algorithm.sampler.replay
+        self.replay = SuccessReplay(replay.size, setup.train.seed) if replay is not None else None
         self._horizon = Horizon(turns=horizon.turns, every=horizon.every) if horizon is not None else None
 
     async def sample(self, runtime: TeamRuntime, step: int, trained: Container[str]) -> list[Episode]:

@@ -17,17 +17,17 @@ from mas.runtime.events import Setting
 from mas.runtime.flow import Flow
 from mas.runtime.point import Point
 from mas.runtime.runlog import RunLog
-from mas.training.crew import Players
 from mas.training.gates import gates, loops_of
 from mas.training.murmur import Murmur
 from mas.training.sampling.ledger import Ledger, turn_text
 from mas.training.sampling.single import SingleDecision
+from mas.training.session import TeamSession
 
 _COLOURS = ("cyan", "yellow", "magenta", "blue", "green", "bright_red")
 
 
 async def show_episode(
-    players: Players,
+    session: TeamSession,
     task: Task,
     seed: int,
     console: Console,
@@ -36,14 +36,14 @@ async def show_episode(
     settings: Mapping[str, Setting] = MappingProxyType({}),
 ) -> Episode:
     """Play a task and print it; temperature 0 is greedy, None each role's own. `settings`: see `TeamRuntime.play`."""
-    environment = players.scenario.environment()
+    environment = session.scenario.environment()
     environment.reset(task)
-    story = _Story(console, environment, players.plan)
-    story.world(f"{players.scenario.name} {task.id}")
+    story = _Story(console, environment, session.plan)
+    story.world(f"{session.scenario.name} {task.id}")
     ledger = Ledger(id=shown_as(task), task=task.id)
-    decide = SingleDecision(players.runtime, ledger, seed, temperature)
+    decide = SingleDecision(session.runtime, ledger, seed, temperature)
 
-    murmur = Murmur(console, players.plan, story.colours)
+    murmur = Murmur(console, session.plan, story.colours)
 
     async def decide_aloud(point: Point) -> Payload:
         with murmur.of(point.agent):
@@ -60,7 +60,7 @@ async def show_episode(
         story.attempt(attempt)
 
     every = {**settings, "train.seed": seed, "temperature": temperature}
-    await players.runtime.play(ledger.id, environment, decide_aloud, on_turn, on_attempt=on_attempt, settings=every)
+    await session.runtime.play(ledger.id, environment, decide_aloud, on_turn, on_attempt=on_attempt, settings=every)
     episode = ledger.close(environment, ())
     story.end(episode)
     return episode

@@ -9,15 +9,10 @@ from mas.bus.mqtt import MqttBus
 from mas.bus.mqtt_claims import claim
 from mas.bus.mqtt_orders import obey
 from mas.bus.mqtt_topics import Peer
-from mas.config.options import Config
 from mas.core.engine import AdapterRef, Generation, Request, Tokenizer
 from mas.core.errors import ConfigError, EngineError, NoRoute
 from mas.core.naming import listed
-from mas.core.scenario import Scenario
 from mas.core.team import COORDINATOR, TeamSpec
-from mas.graph.find import find_team
-from mas.graph.plan import compile_team
-from mas.roles import build_roles
 from mas.runtime.agents import TEAM_PAYLOADS, Voice
 from mas.runtime.human import HumanDesk
 from mas.runtime.joining import (
@@ -34,9 +29,10 @@ from mas.runtime.place import ENVIRONMENT, Place
 from mas.runtime.replicas import USUAL
 from mas.runtime.runlog import RunLog
 from mas.runtime.team import TeamRuntime
-from mas.training.crew import Players, Shared
-from mas.training.players import open_players
-from mas.training.run import Note
+from mas.training.base import Note
+from mas.training.open_run import open_run
+from mas.training.session import Shared, TeamSession
+from mas.training.setup import Setup
 from mas.training.voices import Reading, model_text, peer_texts
 
 WAIT_S = 30.0
@@ -87,9 +83,9 @@ class Elsewhere:
         """Nothing is open."""
 
 
-def peers_elsewhere(config: Config, team: TeamSpec) -> dict[str, Voice]:
+def peers_elsewhere(setup: Setup) -> dict[str, Voice]:
     """Role -> what stands for its peer, which is asked by the process of the agent."""
-    texts = peer_texts(config, team)
+    texts = peer_texts(setup)
     return {role: Voice(engine=Elsewhere(text), chats=text.chats) for role, text in texts.items()}
 
 
@@ -99,8 +95,7 @@ def _nothing_here() -> EngineError:
 
 @asynccontextmanager
 async def open_spread(
-    config: Config,
-    scenario: Scenario,
+    setup: Setup,
     url: str,
     note: Note,
     *,
@@ -108,7 +103,7 @@ async def open_spread(
     store: str | None = None,
     desk: HumanDesk | None = None,
     log: RunLog | None = None,
-) -> AsyncIterator[Players]:
+) -> AsyncIterator[TeamSession]:
     """The configured team, whose agents are processes of `serve_agent` on the bus at `url`. No weights are loaded here.
 
     Args:
@@ -118,9 +113,8 @@ async def open_spread(
         ConfigError: somebody plays this team on this bus. NoRoute: an agent is not on it. Otherwise as
         `MqttBus.connect` and `model_text`.
     """
-    team = find_team(scenario, config.algorithm.team)
-    plan = compile_team(team, build_roles(team))
-    text = model_text(config.model)
+    team = setup.team
+    text = model_text(setup.model)
     async with AsyncExitStack() as stack:
         bus = await stack.enter_async_context(
             MqttBus.connect(
@@ -134,13 +128,13 @@ async def open_spread(
         )
         watch_connection(bus, note)
         runtime = TeamRuntime(
-            plan,
+            setup.plan,
             Elsewhere(text),
             bus,
             adapters={},
             chats=text.chats,
-            timeout_s=config.train.answer_timeout_s,
-            peers=peers_elsewhere(config, team),
+            timeout_s=setup.train.answer_timeout_s,
+            peers=peers_elsewhere(setup),
             desk=desk,
             place=Place(
                 hosts=frozenset((ENVIRONMENT,)),
@@ -154,7 +148,7 @@ async def open_spread(
             check_alone(first)
             await stack.enter_async_context(runtime)
         await _everybody(bus, team, note)
-        yield Players(scenario=scenario, plan=plan, runtime=runtime)
+        yield TeamSession(setup=setup, runtime=runtime)
 
 
 def check_alone(first: Sequence[Peer]) -> None:
@@ -212,8 +206,7 @@ async def _everybody(bus: MqttBus, team: TeamSpec, note: Note) -> None:
 
 async def serve_agent(
     name: str,
-    config: Config,
-    scenario: Scenario,
+    setup: Setup,
     run: Path | None,
     url: str,
     note: Note,
@@ -231,29 +224,29 @@ async def serve_agent(
 
     Raises:
         ConfigError: the team has no such agent, as many as may be speak for it, or the URL's user is not the agent's
-        principal. Otherwise as `open_players` and `MqttBus.connect`.
+        principal. Otherwise as `open_run` and `MqttBus.connect`.
     """
-    team = find_team(scenario, config.algorithm.team)
+    team = setup.team
     principal = agent_principal(team, name)
     check_user(url, principal, ca_file=ca_file)
     connection = MqttBus.connect(url, payloads=TEAM_PAYLOADS, ca_file=ca_file, store=store, owns=team_owns(team))
     watch_connection(connection, note)
     place = Place(hosts=frozenset((name,)), principal=principal, process=connection.me.process)
     # The base is loaded here, before the broker expects to hear of this process.
-    opening = open_players(config, scenario, run, note, desk, shared=Shared(bus=connection, place=place))
+    opening = open_run(setup, run, note, desk, shared=Shared(bus=connection, place=place))
     limits = team.replicas.get(name)
     async with AsyncExitStack() as stack:
         bus = await stack.enter_async_context(connection)
         if limits is None:
-            players = await stack.enter_async_context(opening)
+            session = await stack.enter_async_context(opening)
         else:
             async with claim(bus, principal, most=limits.most) as first:
                 check_room(principal, first, limits)
-                players = await stack.enter_async_context(opening)
+                session = await stack.enter_async_context(opening)
         obey(bus, COORDINATOR)
         note(f"{principal} speaks on the bus as {bus.me.process}{share_of(bus, principal, limits)}; Ctrl-C ends it")
         told = Told(bus)
         with told.by_signals():
             await told.until(1)
             note("leaving: what is in hand is finished, nothing new is taken; Ctrl-C again stops at once")
-            await leave_in_order(players.runtime, told)
+            await leave_in_order(session.runtime, told)

@@ -8,8 +8,8 @@ from typing import Any, Protocol
 from mas.core.records import Episode
 from mas.serving.weights import AdapterWeights
 from mas.training.checkpoint import NO_FILES, Progress
-from mas.training.crew import Players
 from mas.training.experience.library import Library
+from mas.training.session import TeamSession
 from mas.training.updates.update import Improved
 
 
@@ -19,22 +19,28 @@ class Trainable(Protocol):
     trained: Mapping[str, str]
     """Role -> the name of what is trained for it: an adapter, or its library."""
 
-    def cast(self, players: Players, done: int | None) -> Mapping[str, str]:
+    def cast(self, session: TeamSession, done: int | None) -> Mapping[str, str]:
         """Let roles speak as they do in the step after so many, None: as they are evaluated. Those of `trained` that
         are trained in it."""
 
-    def serving(self, players: Players, versions: Mapping[str, int]) -> AbstractAsyncContextManager[None]:
+    def serving(self, session: TeamSession, versions: Mapping[str, int]) -> AbstractAsyncContextManager[None]:
         """While it is open the team plays with what is held. `versions`: of everything that is trained, by its name."""
 
     async def improve(
-        self, players: Players, episodes: Sequence[Episode], trained: Mapping[str, str], *, step: int, lr_scale: float
+        self,
+        session: TeamSession,
+        episodes: Sequence[Episode],
+        trained: Mapping[str, str],
+        *,
+        step: int,
+        lr_scale: float,
     ) -> Improved:
         """One step, as `Update.improve`. The team plays on with what it had before."""
 
-    async def publish(self, players: Players, improved: Improved) -> Mapping[str, Any]:
+    async def publish(self, session: TeamSession, improved: Improved) -> Mapping[str, Any]:
         """Let the team play with what was learned; what there is to tell, at the top of the step's metrics."""
 
-    def versions(self, players: Players) -> Mapping[str, int]:
+    def versions(self, session: TeamSession) -> Mapping[str, int]:
         """Name -> the version that the team plays with."""
 
     def state(self) -> Mapping[str, Any]:

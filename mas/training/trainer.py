@@ -6,40 +6,37 @@ through the seed and the step's number: a run that is killed and resumed ends wi
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Protocol
 
-from mas.config.options import Config
 from mas.core.cost import Cost, cost_of, metrics_of
 from mas.core.errors import CheckpointError, TrainingError
 from mas.core.late import Judge
 from mas.core.records import Episode
-from mas.core.scenario import Scenario
 from mas.core.stopwatch import Stopwatch, measuring
-from mas.core.team import TeamSpec
 from mas.core.tracing import phase
-from mas.graph.find import find_team
 from mas.observe.progress import Counted, uncounted
 from mas.serving.model import BaseModel
 from mas.serving.weights import AdapterWeights
 from mas.training.adapters import TrainableAdapters
 from mas.training.checkpoint import Progress, checkpoint_at, list_checkpoints
-from mas.training.crew import Crew, Opening, Players, check_trainable, open_crew
 from mas.training.evaluate import SHOWN_TASKS, Evaluation, evaluate
 from mas.training.experience.library import Library
 from mas.training.imitation import warm_start
 from mas.training.late_terms import FILE as LATE
 from mas.training.late_terms import LateTerms, find_judge
-from mas.training.libraries import TrainableLibraries, open_taught
+from mas.training.libraries import TrainableLibraries
 from mas.training.opponents import FILE, Pool, open_opponents
 from mas.training.rewards import rewards_of
 from mas.training.rollout import Rollout
+from mas.training.session import Opening, TeamSession, open_team
+from mas.training.setup import TrainSetup
 from mas.training.summary import step_metrics
-from mas.training.tasks.plan import TaskPlan, plan_tasks
+from mas.training.tasks.plan import plan_tasks
 from mas.training.traced import traced_rollout, traced_step
 from mas.training.trainable import Trainable
 
@@ -88,41 +85,33 @@ class Trainer:
         base: None where no adapter is trained and a server elsewhere has it.
         checkpoints: directory for checkpoints, None: nothing is saved and nothing resumed.
         opening: puts the team on a bus; None: all of it in this process.
-        tasks: what the steps play; None: what `train.tasks` says, of this scenario alone.
         judges: those that `algorithm.reward.late` may name, beside those of installed packages.
         opponents: those that `algorithm.opponents` says; None: there can be none.
 
     Raises:
-        ConfigError: training would change nothing; see `check_trainable`. The tasks are not there; see `plan_tasks`.
+        ConfigError: opponents or a judge that are not there; see `open_opponents` and `find_judge`.
     """
 
     def __init__(
         self,
-        config: Config,
-        scenario: Scenario,
+        setup: TrainSetup,
         base: BaseModel | None,
         *,
         checkpoints: Path | None = None,
         opening: Opening | None = None,
-        tasks: TaskPlan | None = None,
         judges: Mapping[str, Judge] = MappingProxyType({}),
         opponents: Pool | None = None,
     ) -> None:
-        self.config = config
-        self.scenario = scenario
+        self.setup = setup
         self.base = base
         self.checkpoints = checkpoints
-        self.team = find_team(scenario, config.algorithm.team)
-        check_trainable(config, scenario)
-        self.tasks = tasks or plan_tasks(config, scenario)
-        for one in self.tasks.scenarios:
-            check_trainable(config, one)
-        self.trainable, usual = _trainable(config, scenario, self.team, base)
-        self._open = usual if opening is None else partial(opening, base)
-        late = config.algorithm.reward.late
-        joining = None if late is None else LateTerms(late, find_judge(late, config, judges))
-        opposed = open_opponents(config, self.team, opponents, is_spread=opening is not None)
-        self.rollout = Rollout(config, self.tasks, joining, opposed)
+        self.tasks = plan_tasks(setup)
+        self.trainable = _trainable(setup, base)
+        self._open = partial(open_team, setup, base) if opening is None else partial(opening, base)
+        late = setup.algorithm.reward.late
+        joining = None if late is None else LateTerms(late, find_judge(late, setup, judges))
+        opposed = open_opponents(setup, opponents, is_spread=opening is not None)
+        self.rollout = Rollout(setup, self.tasks, joining, opposed)
         self.progress = Progress(0, Cost(), 0, dict.fromkeys(self.trainable.trained.values(), 0))
         self._is_resumed = False
 
@@ -148,13 +137,16 @@ class Trainer:
             self.rollout.late.restore(_read(found[-1] / LATE))
         return True
 
-    async def run(self, watcher: Watcher, counted: Counted = uncounted) -> Outcome:
+    async def run(
+        self, watcher: Watcher, counted: Counted = uncounted, *, opened: Callable[[], None] = lambda: None
+    ) -> Outcome:
         """Train to the configured end.
 
         Args:
             counted: told each phase as it begins: `sampling`, `learning`, `publishing`, `saving`, all 0 of 0, and
                 `warm start`, `greedy evaluation`, `sampled evaluation` and `warm_start evaluation` with the tasks
                 played, of all.
+            opened: called once the team is open, before anything is played.
 
         Raises:
             TrainingError: a step broke a rule of learning, or no episode of a step or of the first evaluation could
@@ -162,28 +154,28 @@ class Trainer:
         """
         watcher.on_resume(self.progress.step)
         history: list[Metrics] = []
-        train = self.config.train
+        train = self.setup.train
         async with AsyncExitStack() as stack:
             environments = stack.enter_context(measuring())
-            crew = await stack.enter_async_context(self._open())
-            await stack.enter_async_context(self.trainable.serving(crew, self.progress.versions))
+            session = await stack.enter_async_context(self._open())
+            await stack.enter_async_context(self.trainable.serving(session, self.progress.versions))
             if self.rollout.late is not None:
-                await stack.enter_async_context(self.rollout.late.listening(crew.runtime.voice))
+                await stack.enter_async_context(self.rollout.late.listening(session.runtime.voice))
             if self.rollout.opponents is not None:
-                assert isinstance(crew, Crew)
                 assert self.base is not None
-                await stack.enter_async_context(self.rollout.opponents.playing(crew.engine, self.base))
+                await stack.enter_async_context(self.rollout.opponents.playing(session.publishing, self.base))
+            opened()
             if self.progress.step == 0 and not self._is_resumed:
                 if train.eval_first:
-                    await self._evaluate(crew, watcher, counted)
-                if self.config.algorithm.warm_start is not None:
-                    await self._warm_start(crew, watcher, counted, environments)
+                    await self._evaluate(session, watcher, counted)
+                if self.setup.algorithm.warm_start is not None:
+                    await self._warm_start(session, watcher, counted, environments)
             while not self._end():
-                with traced_step(self.progress.step + 1, self.config.trace):
-                    history.append(await self._step(crew, watcher, counted, environments))
+                with traced_step(self.progress.step + 1, self.setup.trace):
+                    history.append(await self._step(session, watcher, counted, environments))
                 ended = bool(self._end())
                 if ended or _is_due(self.progress.step, train.eval_every):
-                    await self._evaluate(crew, watcher, counted)
+                    await self._evaluate(session, watcher, counted)
                     ended = bool(self._end())
                 if ended or _is_due(self.progress.step, train.checkpoint_every):
                     self._save(counted)
@@ -196,7 +188,7 @@ class Trainer:
     def _save(self, counted: Counted) -> None:
         if self.checkpoints is not None:
             counted("saving", 0, 0)
-            self.trainable.save(self.checkpoints, self.progress, self.config.train.keep_checkpoints, self._more())
+            self.trainable.save(self.checkpoints, self.progress, self.setup.train.keep_checkpoints, self._more())
 
     def _more(self) -> dict[str, bytes]:
         """What a checkpoint holds of the rollout."""
@@ -208,14 +200,14 @@ class Trainer:
 
     def _lr_scale(self) -> float:
         """Share of the learning rate that is due now. A pure function of progress and configuration."""
-        train, done = self.config.train, self.progress.step / max(self.config.train.steps, 1)
+        train, done = self.setup.train, self.progress.step / max(self.setup.train.steps, 1)
         if train.token_budget is not None:
             done = max(done, self.progress.cost.tokens(train.budget_prompts) / train.token_budget)
-        return 1 - (1 - self.config.learner.final_lr) * min(done, 1.0)
+        return 1 - (1 - self.setup.learner.final_lr) * min(done, 1.0)
 
     def _end(self) -> str:
         """Why training is over, empty while it is not. A pure function of progress and configuration."""
-        train, progress = self.config.train, self.progress
+        train, progress = self.setup.train, self.progress
         if progress.step >= train.steps:
             return f"{train.steps} steps done"
         if train.token_budget is not None and progress.cost.tokens(train.budget_prompts) >= train.token_budget:
@@ -225,15 +217,21 @@ class Trainer:
         return ""
 
     async def _evaluate(
-        self, crew: Players, watcher: Watcher, counted: Counted, kinds: Sequence[_Kind] = _USUAL
+        self, session: TeamSession, watcher: Watcher, counted: Counted, kinds: Sequence[_Kind] = _USUAL
     ) -> None:
-        self.trainable.cast(crew, None)
-        tasks, seed = self.config.train.eval_tasks, self.config.train.seed
+        self.trainable.cast(session, None)
+        tasks, seed = self.setup.train.eval_tasks, self.setup.train.seed
         for name, temperature, scenes in kinds:
             told = partial(counted, f"{name} evaluation")
             told(0, tasks)
             found = await evaluate(
-                crew.runtime, self.scenario, tasks, temperature=temperature, seed=seed, scenes=scenes, progress=told
+                session.runtime,
+                self.setup.scenario,
+                tasks,
+                temperature=temperature,
+                seed=seed,
+                scenes=scenes,
+                progress=told,
             )
             if self.progress.step == 0 and found.unplayed == len(found.episodes):  # nor could any in step 1
                 cause = found.episodes[0].cause
@@ -242,53 +240,54 @@ class Trainer:
             if temperature == 0:
                 self.progress = replace(self.progress, success=found.success)
 
-    async def _warm_start(self, crew: Players, watcher: Watcher, counted: Counted, environments: Stopwatch) -> None:
+    async def _warm_start(
+        self, session: TeamSession, watcher: Watcher, counted: Counted, environments: Stopwatch
+    ) -> None:
         """Imitate what succeeds, evaluate, and save that as the checkpoint of step 0."""
-        assert isinstance(crew, Crew)
         assert isinstance(self.trainable, TrainableAdapters)
-        warmed = await warm_start(self.config, self.tasks.scenarios, crew, self.trainable, counted, environments)
+        warmed = await warm_start(self.setup, self.tasks.scenarios, session, self.trainable, counted, environments)
         self.progress = replace(
             self.progress,
             cost=cost_of(warmed.episodes),
             optimiser_steps=warmed.optimiser_steps,
-            versions=self.trainable.versions(crew),
+            versions=self.trainable.versions(session),
             tasks=self.tasks.state(),
             update=self.trainable.state(),
         )
         watcher.on_step(0, {**warmed.metrics, **self._spent()}, warmed.episodes)
-        if self.config.train.eval_first:
-            await self._evaluate(crew, watcher, counted, _WARMED)
+        if self.setup.train.eval_first:
+            await self._evaluate(session, watcher, counted, _WARMED)
         self._save(counted)
 
-    async def _step(self, crew: Players, watcher: Watcher, counted: Counted, environments: Stopwatch) -> Metrics:
+    async def _step(self, session: TeamSession, watcher: Watcher, counted: Counted, environments: Stopwatch) -> Metrics:
         began, in_environments = time.perf_counter(), environments.seconds
         counted("sampling", 0, 0)
-        trained = self.trainable.cast(crew, self.progress.step)
-        with traced_rollout(self.config.trace):
-            episodes = await self.rollout.sample(crew.runtime, self.progress.step, trained)
+        trained = self.trainable.cast(session, self.progress.step)
+        with traced_rollout(self.setup.trace):
+            episodes = await self.rollout.sample(session.runtime, self.progress.step, trained)
         sampled, in_environments = time.perf_counter(), environments.seconds - in_environments
         counted("learning", 0, 0)
         step = self.progress.step + 1
         with phase("update"):
             learned = [*episodes, *self.rollout.arrived()]
-            improved = await self.trainable.improve(crew, learned, trained, step=step, lr_scale=self._lr_scale())
+            improved = await self.trainable.improve(session, learned, trained, step=step, lr_scale=self._lr_scale())
         taught = time.perf_counter()
         counted("publishing", 0, 0)
         judged = Cost() if self.rollout.late is None else self.rollout.late.spent()
         with phase("publish"):
-            published = await self.trainable.publish(crew, improved)
+            published = await self.trainable.publish(session, improved)
         self.progress = replace(
             self.progress,
             step=step,
             cost=self.progress.cost + improved.cost + judged + cost_of(episodes),
             optimiser_steps=self.progress.optimiser_steps + improved.optimiser_steps,
-            versions=self.trainable.versions(crew),
+            versions=self.trainable.versions(session),
             tasks=self.tasks.state(),
             update=self.trainable.state(),
         )
         sampled_now = sum(len(episode.turns) for episode in episodes)
         improved = replace(improved, advantages=improved.advantages[:sampled_now])
-        metrics = step_metrics(episodes, improved, rewards_of(self.config.algorithm, step - 1), trained)
+        metrics = step_metrics(episodes, improved, rewards_of(self.setup.algorithm, step - 1), trained)
         metrics |= self._spent()
         if told := self.tasks.metrics():
             metrics["tasks"] = told
@@ -317,15 +316,13 @@ class Trainer:
         return metrics
 
 
-def _trainable(
-    config: Config, scenario: Scenario, team: TeamSpec, base: BaseModel | None
-) -> tuple[Trainable, Callable[[], AbstractAsyncContextManager[Players]]]:
-    """What is trained, and how a team plays with it in this process."""
-    if config.algorithm.is_training_free:
-        return TrainableLibraries(config, team), partial(open_taught, config, scenario, base)
+def _trainable(setup: TrainSetup, base: BaseModel | None) -> Trainable:
+    """What is trained: adapters, or libraries of experiences."""
+    if setup.algorithm.is_training_free:
+        return TrainableLibraries(setup)
     if base is None:
         raise TrainingError("adapters are trained on a base, and there is none")
-    return TrainableAdapters(config, team, base), partial(open_crew, config, scenario, base, {})
+    return TrainableAdapters(setup, base)
 
 
 def _read(path: Path) -> bytes:

@@ -2,18 +2,15 @@
 
 from collections.abc import Iterable
 
-from mas.config.options import Config
 from mas.core.errors import ConfigError
 from mas.core.naming import listed, local_name
 from mas.core.role import View
-from mas.core.scenario import Scenario
-from mas.graph.find import find_team
 from mas.roles import build_roles
 from mas.serving.model import BaseModel
-from mas.training.crew import trainable_adapters
+from mas.training.setup import Setup, trainable_adapters
 
 
-def check_adapters(config: Config, scenario: Scenario, learned: Iterable[str]) -> None:
+def check_adapters(setup: Setup, learned: Iterable[str]) -> None:
     """Refuse a team whose roles the run has not trained.
 
     Args:
@@ -22,8 +19,8 @@ def check_adapters(config: Config, scenario: Scenario, learned: Iterable[str]) -
     Raises:
         ConfigError: a trainable role of the scenario's team speaks through an adapter that the run does not have.
     """
-    team, has = find_team(scenario, config.algorithm.team), set(learned)
-    policy = "per_role" if config.algorithm.is_training_free else config.algorithm.policy
+    scenario, team, has = setup.scenario, setup.team, set(learned)
+    policy = "per_role" if setup.algorithm.is_training_free else setup.algorithm.policy
     needed = set(trainable_adapters(team, policy).values())
     if missing := sorted(needed - has):
         raise ConfigError(
@@ -33,13 +30,14 @@ def check_adapters(config: Config, scenario: Scenario, learned: Iterable[str]) -
         )
 
 
-def check_prompts(config: Config, scenario: Scenario, base: BaseModel) -> None:
+def check_prompts(setup: Setup, base: BaseModel) -> None:
     """Refuse prompts that the run's base cannot read, by those of the first held-out task.
 
     Raises:
         ConfigError: a prompt has characters that the tokenizer does not know, or is too long with its answer.
     """
-    environment, team = scenario.environment(), find_team(scenario, config.algorithm.team)
+    scenario, team = setup.scenario, setup.team
+    environment = scenario.environment()
     environment.reset(scenario.task("eval", 0))
     roles, tokenizer = build_roles(team), base.tokenizer
     unknown = tokenizer.inner.unk_token_id

@@ -5,19 +5,18 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
-from mas.config.options import Config, ModelOptions
-from mas.config.peers import check_peers
+from mas.config.options import ModelOptions
 from mas.config.servers import PeerOptions, ServerOptions
 from mas.core.engine import Tokenizer
 from mas.core.errors import ConfigError
 from mas.core.naming import did_you_mean
-from mas.core.team import TeamSpec
 from mas.runtime.agents import Voice
 from mas.serving.model import ModelText, load_text
 from mas.serving.remote import OpenAIEngine
 from mas.serving.remote_chat import ChatEngine
 from mas.serving.text_tokenizer import END, MessageTokenizer
 from mas.serving.tiny import tiny_text
+from mas.training.setup import Setup
 
 
 class Reading(Protocol):
@@ -69,38 +68,38 @@ def model_text(model: ModelOptions) -> ModelText:
 
 
 @asynccontextmanager
-async def open_peers(config: Config, team: TeamSpec) -> AsyncIterator[Mapping[str, Voice]]:
+async def open_peers(setup: Setup) -> AsyncIterator[Mapping[str, Voice]]:
     """Role -> voice for every role that a peer plays.
 
     Raises:
-        ConfigError: peers named and peers configured are not the same; otherwise as `start_voice`.
+        As `start_voice`.
     """
-    check_peers(config, team)
+    team = setup.team
     voices: dict[str, Voice] = {}
     async with AsyncExitStack() as stack:
-        for name, options in config.peers.items():
+        for name, options in setup.peers.items():
             if name not in {role.peer for role in team.roles.values()}:
                 continue  # an editor's, or a judge's
-            voices[name] = await start_voice(options, _peer_model(config.model, options), f"peers.{name}")
+            voices[name] = await start_voice(options, _peer_model(setup.model, options), f"peers.{name}")
             stack.push_async_callback(voices[name].engine.close)
         yield {name: voices[role.peer] for name, role in team.roles.items() if role.peer is not None}
 
 
-def peer_texts(config: Config, team: TeamSpec) -> dict[str, Reading]:
+def peer_texts(setup: Setup) -> dict[str, Reading]:
     """Role -> how its peer reads text, for every role that a peer plays; no server is asked.
 
     Raises:
         ModelError: as `model_text`.
     """
-    peers = {role: config.peers[spec.peer] for role, spec in team.roles.items() if spec.peer is not None}
+    peers = {role: setup.peers[spec.peer] for role, spec in setup.team.roles.items() if spec.peer is not None}
     return {
-        role: _Messages(MessageTokenizer()) if options.api == "chat" else model_text(_peer_model(config.model, options))
+        role: _Messages(MessageTokenizer()) if options.api == "chat" else model_text(_peer_model(setup.model, options))
         for role, options in peers.items()
     }
 
 
 @asynccontextmanager
-async def open_peer(config: Config, name: str | None) -> AsyncIterator[Voice | None]:
+async def open_peer(setup: Setup, name: str | None) -> AsyncIterator[Voice | None]:
     """The voice of a peer that no role is played by, such as an editor or a judge; None: no peer.
 
     Raises:
@@ -109,8 +108,8 @@ async def open_peer(config: Config, name: str | None) -> AsyncIterator[Voice | N
     if name is None:
         yield None
         return
-    options = config.peers[name]
-    voice = await start_voice(options, _peer_model(config.model, options), f"peers.{name}")
+    options = setup.peers[name]
+    voice = await start_voice(options, _peer_model(setup.model, options), f"peers.{name}")
     try:
         yield voice
     finally:

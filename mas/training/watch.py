@@ -8,7 +8,6 @@ from typing import Any, Literal
 import msgspec
 from rich.console import Console
 
-from mas.config.options import Config
 from mas.core.cost import FREE, Cost, Prompts
 from mas.core.records import Episode
 from mas.observe.jsonl import JsonLines
@@ -19,6 +18,7 @@ from mas.serving.speed import Speed
 from mas.training.collapse import CollapseWatch
 from mas.training.evaluate import SHOWN_TASKS, Evaluation
 from mas.training.planned import Work, rows_of
+from mas.training.setup import Setup
 
 _SHOWN_EPISODES = 2
 
@@ -41,8 +41,7 @@ class RunWatcher:
 
     def __init__(
         self,
-        config: Config,
-        title: str,
+        setup: Setup,
         metrics: MetricsLog,
         samples: JsonLines,
         console: Console,
@@ -52,7 +51,7 @@ class RunWatcher:
         earlier: Sequence[Mapping[str, Any]] = (),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._config, self._train = config, config.train
+        self._setup, self._train = setup, setup.train
         self._work, self._speed, self._clock = work, speed, clock
         self._left = TimeLeft(self._train.steps, self._train.eval_every, self._train.token_budget)
         self._evaluating: dict[str, float] = {}
@@ -60,11 +59,11 @@ class RunWatcher:
         self._is_warm = any("warm_start" in line for line in earlier)
         for line in earlier:
             self._take_time(line)
-        self._title = f"{title}, {config.algorithm.name}"
+        self._title = f"{setup.scenario.name}, {setup.algorithm.name}"
         self._metrics, self._samples, self._console = metrics, samples, console
         self._progress: TrainingProgress | None = None
         self._held_out: dict[str, float] = {}
-        self._collapse = CollapseWatch() if CollapseWatch.suits(config.algorithm) else None
+        self._collapse = CollapseWatch() if CollapseWatch.suits(setup.algorithm) else None
 
     def __enter__(self) -> "RunWatcher":
         return self
@@ -128,7 +127,7 @@ class RunWatcher:
             text = ", ".join(f"{value:.3f} {kind}" for kind, value in self._held_out.items())
             self._progress.note(f"step {step}: success on held-out tasks {text}")
             if step == 0 and name == "sampled":
-                self._work = None if self._work is None else Work.measured(evaluation, self._work.width)
+                self._work = None if self._work is None else Work.measured(evaluation, self._work)
                 self._tell_training(step, is_bound=False)
 
     def on_note(self, step: int, note: Mapping[str, Any]) -> None:
@@ -143,7 +142,7 @@ class RunWatcher:
         elif "sample" in seconds:
             self._left.on_step(sum(seconds[name] for name in ("sample", "learn", "publish")), metrics["tokens"])
             # until an evaluation is measured it counts as sampling of as many episodes
-            evaluated = 2 * self._train.eval_tasks / rows_of(self._config)
+            evaluated = 2 * self._train.eval_tasks / rows_of(self._setup)
             self._left.expect(evaluation_s=seconds["sample"] * evaluated)
         evaluated_s = seconds.get("evaluate", {})
         self._evaluated_s |= {name: evaluated_s[name] for name in ("greedy", "sampled") if name in evaluated_s}
@@ -166,12 +165,14 @@ class RunWatcher:
         assert self._progress is not None
         if self._work is not None and self._speed is not None:
             evaluation_s = self._work.evaluation_s(self._speed, self._train.eval_tasks)
-            self._left.expect(step_s=self._work.step_s(self._speed, self._config), evaluation_s=evaluation_s)
+            self._left.expect(step_s=self._work.step_s(self._speed, self._setup), evaluation_s=evaluation_s)
         left_s = self._left.seconds(step)
         if left_s is None:
             return
         most = "at most about" if is_bound and not self._left.has_steps else "about"
         counts = {"step": self._train.steps - step, "evaluation": self._left.evaluations(step)}
+        if not any(counts.values()):
+            return
         what = " and ".join(f"{count} {name}{'s' * (count != 1)}" for name, count in counts.items())
         how = "" if self._speed is None or self._left.has_steps else f", estimated from {self._speed.text()}"
         self._progress.expect(left_s)

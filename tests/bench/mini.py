@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from mas.bench.learner.workload import WorkloadOptions
+from benchmarks.learner.workload import WorkloadOptions
 
 MINI: dict[str, Any] = {
     "name": "mini",

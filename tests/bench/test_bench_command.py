@@ -1,17 +1,27 @@
 """`mas bench serving` as a user meets it: exit codes, mistakes, the file that it writes."""
 
 import json
+import os
+import subprocess
+import sys
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
+from setuptools import find_packages
+from typer.testing import CliRunner
 
-from mas.bench.machine import describe
-from mas.bench.result import Result, Target
-from mas.bench.serving.options import GENERATE, OURS, OURS_BASE, PEFT, VLLM, VLLM_BASE, ServingBench
+from benchmarks.machine import describe
+from benchmarks.result import Result, Target
+from benchmarks.serving.options import GENERATE, OURS, OURS_BASE, PEFT, VLLM, VLLM_BASE, ServingBench
+from mas.bench import add_bench
+from mas.core.errors import ConfigError
 
 Mas = Callable[..., Any]
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
@@ -26,7 +36,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[ServingBench]:
         target = Target.at_least("speed", 1.0, float(options.seed))
         return Result(bench="serving", machine=machine, workload={}, rows=(), targets=(target,))
 
-    monkeypatch.setattr("mas.bench.serving.run.bench_serving", found)
+    monkeypatch.setattr("benchmarks.serving.run.bench_serving", found)
     return seen
 
 
@@ -78,7 +88,7 @@ def test_a_mistake_is_one_line_and_exit_code_2(
 def test_without_peft_the_line_that_installs_it_is_named(
     asked: list[ServingBench], mas: Mas, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mas.bench.serving.options.find_spec", lambda name: None)
+    monkeypatch.setattr("benchmarks.serving.options.find_spec", lambda name: None)
     ran = mas("bench", "serving")
     assert ran.code == 2
     assert "pip install 'mas[bench]', or add --without peft" in ran.err
@@ -108,3 +118,36 @@ def test_impossible_numbers_are_usage_errors(mas: Mas) -> None:
     assert mas("bench", "serving", "--repeats", "0").code == 2
     assert mas("bench", "serving", "--threads", "0").code == 2
     assert mas("bench", "servin").code == 2
+
+
+def test_without_the_repository_the_command_says_what_to_do(tmp_path: Path) -> None:
+    app = typer.Typer()
+    add_bench(app, tmp_path)
+    app.command()(lambda: None)  # of two commands each is called by its name
+    ran = CliRunner().invoke(app, ["bench", "serving", "--size", "1M"])
+    assert isinstance(ran.exception, ConfigError)
+    assert "no part of the installed package: clone the repository" in str(ran.exception)
+
+
+def test_another_package_of_that_name_is_not_taken_for_ours(tmp_path: Path) -> None:
+    (tmp_path / "benchmarks").mkdir()
+    (tmp_path / "benchmarks" / "__init__.py").write_text("raise RuntimeError('of another project')")
+    paths = os.pathsep.join([str(tmp_path), str(ROOT)])
+    done = subprocess.run(
+        [sys.executable, "-m", "mas", "bench", "--help"],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": paths},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "probes" in done.stdout
+
+
+def test_no_benchmark_is_in_the_package() -> None:
+    chosen = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
+    packages = find_packages(str(ROOT), **chosen["packages"]["find"])
+    assert "mas.core" in packages
+    assert not [name for name in packages if "benchmarks" in name]
+    assert "bench" not in " ".join(chosen["package-data"]["mas"])

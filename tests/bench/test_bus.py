@@ -9,16 +9,16 @@ from importlib.util import find_spec
 import pytest
 from mosquitto import needs_mosquitto
 
-from mas.bench.bus import field, run
-from mas.bench.bus.agents import Agents
-from mas.bench.bus.field import Field
-from mas.bench.bus.graph import EPISODE, FLOW, check_digit, say
-from mas.bench.bus.messages import OURS, Arrivals, check_echo, open_fan_out, open_requests
-from mas.bench.bus.mqtt import OVER_MQTT
-from mas.bench.bus.options import AIOMQTT, AUTOGEN, LANGGRAPH, WORKLOADS, Amounts, BusBench
-from mas.bench.bus.rollout import PLAIN, ROLLOUT, open_rollouts
-from mas.bench.result import Result
-from mas.bench.rounds import Timing
+from benchmarks.bus import field, run
+from benchmarks.bus.agents import Agents
+from benchmarks.bus.field import Field
+from benchmarks.bus.graph import EPISODE, FLOW, check_digit, say
+from benchmarks.bus.messages import OURS, Arrivals, check_echo, open_fan_out, open_requests
+from benchmarks.bus.mqtt import OVER_MQTT
+from benchmarks.bus.options import AIOMQTT, AUTOGEN, LANGGRAPH, WORKLOADS, Amounts, BusBench
+from benchmarks.bus.rollout import PLAIN, ROLLOUT, open_rollouts
+from benchmarks.result import Result
+from benchmarks.rounds import Timing
 from mas.core.errors import RunError
 from mas.core.messages import Action
 
@@ -214,8 +214,8 @@ async def test_langgraph_does_the_same_work() -> None:
 def test_nothing_of_it_loads_a_tensor_library() -> None:
     code = (
         "import asyncio, sys\n"
-        "from mas.bench.bus.options import Amounts, BusBench\n"
-        "from mas.bench.bus.run import bench_bus\n"
+        "from benchmarks.bus.options import Amounts, BusBench\n"
+        "from benchmarks.bus.run import bench_bus\n"
         "small = Amounts(requests=4, in_flight=4, messages=4, runs=1, agents=(1, 2), tasks=1, call_s=0.001)\n"
         "options = BusBench(repeats=1, without=frozenset({'autogen', 'langgraph'}), amounts=small)\n"
         "asyncio.run(bench_bus(options, lambda text: None))\n"

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from mas.bench.bus.options import WORKLOADS, BusBench
-from mas.bench.machine import describe
-from mas.bench.plot import write_bars
-from mas.bench.result import Result, Row, Target
-from mas.bench.rounds import Timing
+from benchmarks.bus.options import WORKLOADS, BusBench
+from benchmarks.machine import describe
+from benchmarks.plot import write_bars
+from benchmarks.result import Result, Row, Target
+from benchmarks.rounds import Timing
 from mas.core.errors import RunDirectoryError
 
 Mas = Callable[..., Any]
@@ -42,7 +42,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[BusBench]:
         seen.append(options)
         return made(float(options.repeats))
 
-    monkeypatch.setattr("mas.bench.bus.run.bench_bus", found)
+    monkeypatch.setattr("benchmarks.bus.run.bench_bus", found)
     return seen
 
 

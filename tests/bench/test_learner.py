@@ -12,20 +12,20 @@ import torch
 from mini import mini
 from torch import nn
 
-from mas.bench.learner import field, memory
-from mas.bench.learner.check import check_gaps, forget_gradients, gaps
-from mas.bench.learner.competitors import DUAL_CLIP, FrozenBase, OurLearner, learner_options
-from mas.bench.learner.field import make_adapters
-from mas.bench.learner.grpo_trainer import GrpoTrainer, make_trainer, why_no_trl
-from mas.bench.learner.models import make_base
-from mas.bench.learner.names import FLOOR, OURS, PACKED, PADDED, ROWS, TRL, TRL_CHECKPOINTED
-from mas.bench.learner.options import LearnerBench
-from mas.bench.learner.peft_loops import Packed, Padded, PaddedRows, PeftLoop, widths_of
-from mas.bench.learner.rows import distinct_tokens, make_rows, useful_tokens
-from mas.bench.learner.run import bench_learner
-from mas.bench.learner.work import least_flops
-from mas.bench.models import peft_model, write_adapters
-from mas.bench.result import Result
+from benchmarks.learner import field, memory
+from benchmarks.learner.check import check_gaps, forget_gradients, gaps
+from benchmarks.learner.competitors import DUAL_CLIP, FrozenBase, OurLearner, learner_options
+from benchmarks.learner.field import make_adapters
+from benchmarks.learner.grpo_trainer import GrpoTrainer, make_trainer, why_no_trl
+from benchmarks.learner.models import make_base
+from benchmarks.learner.names import FLOOR, OURS, PACKED, PADDED, ROWS, TRL, TRL_CHECKPOINTED
+from benchmarks.learner.options import LearnerBench
+from benchmarks.learner.peft_loops import Packed, Padded, PaddedRows, PeftLoop, widths_of
+from benchmarks.learner.rows import distinct_tokens, make_rows, useful_tokens
+from benchmarks.learner.run import bench_learner
+from benchmarks.learner.work import least_flops
+from benchmarks.models import peft_model, write_adapters
+from benchmarks.result import Result
 from mas.config.options import LossOptions
 from mas.core.errors import ConfigError, TrainingError
 from mas.serving.model import BaseModel
@@ -351,5 +351,5 @@ def test_why_trl_takes_no_part_is_said(number: str | None, reason: str, monkeypa
             raise PackageNotFoundError(name)
         return number
 
-    monkeypatch.setattr("mas.bench.learner.grpo_trainer.version", version)
+    monkeypatch.setattr("benchmarks.learner.grpo_trainer.version", version)
     assert why_no_trl() == reason

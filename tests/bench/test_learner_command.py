@@ -9,13 +9,13 @@ import pytest
 import yaml
 from mini import MINI, mini
 
-from mas.bench.learner.names import OURS, PADDED, ROWS, TRL
-from mas.bench.learner.options import DEFAULT_WORKLOADS, LearnerBench
-from mas.bench.learner.workload import load_workload
-from mas.bench.machine import describe
-from mas.bench.plot import write_plot
-from mas.bench.result import Result, Row, Target
-from mas.bench.rounds import Timing
+from benchmarks.learner.names import OURS, PADDED, ROWS, TRL
+from benchmarks.learner.options import DEFAULT_WORKLOADS, LearnerBench
+from benchmarks.learner.workload import load_workload
+from benchmarks.machine import describe
+from benchmarks.plot import write_plot
+from benchmarks.result import Result, Row, Target
+from benchmarks.rounds import Timing
 from mas.core.errors import RunDirectoryError
 
 Mas = Callable[..., Any]
@@ -52,7 +52,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[LearnerBench]:
         seen.append(options)
         return made(float(options.seed))
 
-    monkeypatch.setattr("mas.bench.learner.run.bench_learner", found)
+    monkeypatch.setattr("benchmarks.learner.run.bench_learner", found)
     return seen
 
 
@@ -122,7 +122,7 @@ def test_a_mistake_is_one_line_and_exit_code_2(
 def test_without_peft_the_line_that_installs_it_is_named_unless_only_sweeps_run(
     asked: list[LearnerBench], mas: Mas, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mas.bench.learner.options.find_spec", lambda name: None)
+    monkeypatch.setattr("benchmarks.learner.options.find_spec", lambda name: None)
     ran = mas("bench", "learner")
     assert ran.code == 2
     assert "pip install 'mas[bench]'" in ran.err

@@ -7,8 +7,8 @@ import pytest
 import yaml
 from mini import MINI, mini
 
-from mas.bench.learner.rows import Drawn, draw
-from mas.bench.learner.workload import load_workload, workload_names
+from benchmarks.learner.rows import Drawn, draw
+from benchmarks.learner.workload import load_workload, workload_names
 from mas.config.load import load_config
 from mas.core.errors import ConfigError
 

@@ -9,13 +9,13 @@ from typing import Any, ClassVar
 
 import pytest
 
-from mas.bench.probes import child, judge, run
-from mas.bench.probes.judge import Endless, Failed, Outcome, Trace, first_line
-from mas.bench.probes.options import ProbesBench
-from mas.bench.probes.page import BEGIN, END, check_page, markdown, write_page
-from mas.bench.probes.run import WANTED, Cell, Report, run_probes
-from mas.bench.probes.shapes import PROBES, Edge
-from mas.bench.probes.systems import SYSTEMS, of_mas
+from benchmarks.probes import child, judge, run
+from benchmarks.probes.judge import Endless, Failed, Outcome, Trace, first_line
+from benchmarks.probes.options import ProbesBench
+from benchmarks.probes.page import BEGIN, END, check_page, markdown, write_page
+from benchmarks.probes.run import WANTED, Cell, Report, run_probes
+from benchmarks.probes.shapes import PROBES, Edge
+from benchmarks.probes.systems import SYSTEMS, of_mas
 from mas.core.errors import ConfigError, RunError
 
 Mas = Callable[..., Any]
@@ -48,7 +48,7 @@ async def test_mas_keeps_its_promises(probe: str) -> None:
 async def test_a_framework_that_is_installed_is_understood(system: str) -> None:
     if not is_there(MODULES[system]):
         pytest.skip(f"{system} is not installed")
-    module = import_module(f"mas.bench.probes.systems.of_{system}")
+    module = import_module(f"benchmarks.probes.systems.of_{system}")
     assert (await child.run_probe(module, "depths")).kind == "right"
 
 
@@ -214,7 +214,7 @@ def test_the_page_keeps_what_stands_around_the_tables(tmp_path: Path) -> None:
 def test_the_page_links_every_probe_and_system_to_its_code() -> None:
     text = markdown(report())
     docs = Path(__file__).parents[2] / "docs"
-    for link in ("../mas/bench/probes/shapes.py", "../mas/bench/probes/systems/of_mas.py"):
+    for link in ("../benchmarks/probes/shapes.py", "../benchmarks/probes/systems/of_mas.py"):
         assert f"]({link})" in text
         assert (docs / link).is_file()
 

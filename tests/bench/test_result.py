@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from mas.bench.machine import Machine, describe
-from mas.bench.result import Result, Row, Target, check_writable, write_result
-from mas.bench.rounds import Timing
-from mas.bench.table import print_result
+from benchmarks.machine import Machine, describe
+from benchmarks.result import Result, Row, Target, check_writable, write_result
+from benchmarks.rounds import Timing
+from benchmarks.table import print_result
 from mas.core.errors import RunDirectoryError
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from mas.bench.rounds import Timing, ratio, rotated, take_turns
+from benchmarks.rounds import Timing, ratio, rotated, take_turns
 
 
 class Counting:

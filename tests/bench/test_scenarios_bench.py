@@ -13,12 +13,12 @@ import pytest
 from bidding import Bidding
 from installed import INSTALLED
 
-from mas.bench.result import Result
-from mas.bench.rounds import Timing
-from mas.bench.scenarios import run
-from mas.bench.scenarios.options import CLONE, RESTORE, ROLLOUT, SNAPSHOT, STEP, Amounts, ScenariosBench
-from mas.bench.scenarios.rollout import open_rollouts
-from mas.bench.scenarios.worlds import STATES, Operation, Walk
+from benchmarks.result import Result
+from benchmarks.rounds import Timing
+from benchmarks.scenarios import run
+from benchmarks.scenarios.options import CLONE, RESTORE, ROLLOUT, SNAPSHOT, STEP, Amounts, ScenariosBench
+from benchmarks.scenarios.rollout import open_rollouts
+from benchmarks.scenarios.worlds import STATES, Operation, Walk
 from mas.core.environment import Environment, Task
 from mas.core.errors import ConfigError, MissingPackage, RunError
 from mas.core.script import random_script
@@ -200,8 +200,8 @@ def test_a_mistake_is_one_line_and_exit_code_2(
 def test_nothing_of_it_loads_a_tensor_library() -> None:
     code = (
         "import asyncio, sys\n"
-        "from mas.bench.scenarios.options import Amounts, ScenariosBench\n"
-        "from mas.bench.scenarios.run import bench_scenarios\n"
+        "from benchmarks.scenarios.options import Amounts, ScenariosBench\n"
+        "from benchmarks.scenarios.run import bench_scenarios\n"
         "small = Amounts(batch=1, seconds=0.0, call_s=0.001)\n"
         "options = ScenariosBench(scenarios=('relay',), repeats=1, amounts=small)\n"
         "asyncio.run(bench_scenarios(options, lambda text: None))\n"

@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 import torch
 
-from mas.bench.models import make_adapter
-from mas.bench.result import Result
-from mas.bench.serving import field, run
-from mas.bench.serving.competitors import GenerateCompetitor, logprob_gap
-from mas.bench.serving.completions import Made
-from mas.bench.serving.field import open_field
-from mas.bench.serving.models import make_base
-from mas.bench.serving.options import GENERATE, OURS, OURS_BASE, PEFT, SIZES, VLLM, VLLM_BASE, ServingBench
-from mas.bench.serving.workload import Workload
+from benchmarks.models import make_adapter
+from benchmarks.result import Result
+from benchmarks.serving import field, run
+from benchmarks.serving.competitors import GenerateCompetitor, logprob_gap
+from benchmarks.serving.completions import Made
+from benchmarks.serving.field import open_field
+from benchmarks.serving.models import make_base
+from benchmarks.serving.options import GENERATE, OURS, OURS_BASE, PEFT, SIZES, VLLM, VLLM_BASE, ServingBench
+from benchmarks.serving.workload import Workload
 from mas.core.engine import Generation
 from mas.core.errors import EngineError
 from mas.serving.vllm_options import _CPU_HEADS

@@ -1,6 +1,6 @@
 """The workload: the same for everybody, from its seed alone."""
 
-from mas.bench.serving.workload import Workload
+from benchmarks.serving.workload import Workload
 
 
 def test_the_same_seed_asks_the_same_and_another_asks_otherwise() -> None:

@@ -116,10 +116,10 @@ def test_what_is_wrong_with_the_bus_is_said_before_any_weights_are_loaded(
             "write relay%2Fplanner@ before the host",
         ),
         (("agent", "planner", "scenario=relay", "--bus", "http://bob@127.0.0.1/x"), "begins with 'http'"),
-        (("run", "scenario=relay", "--ca", "x.pem"), "--bus, which is not given"),
+        (("run", "scenario=relay", "--ca", "x.pem"), "--ca is for a bus, and --bus is not given"),
         (("stop",), "mas stop needs a bus: --bus mqtt://"),
         (("stop", "--bus", "http://bob@127.0.0.1/x"), "begins with 'http'"),
-        (("run", "scenario=relay", "--store", "file:///x"), "too long for --bus, which is not given"),
+        (("run", "scenario=relay", "--store", "file:///x"), "--store is for a bus, and --bus is not given"),
         (
             ("run", "scenario=relay", "--bus", "mqtt://bob@127.0.0.1/x", "--store", "x"),
             "the store 'x' says no kind of place",

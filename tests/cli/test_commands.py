@@ -12,8 +12,9 @@ import pytest
 import yaml
 from started import COMMAND
 
+from mas.config.load import load_config
 from mas.core.errors import Halted, MasError, ModelError
-from mas.scenarios import SCENARIOS
+from mas.scenarios import SCENARIOS, build_scenario
 
 Mas = Callable[..., Any]
 
@@ -141,7 +142,7 @@ def test_a_team_that_was_stopped_exits_130(mas: Mas, monkeypatch: pytest.MonkeyP
     def stopped(*words: object, **options: object) -> None:
         raise Halted("turn 3 of episode 'e' does not begin")
 
-    monkeypatch.setattr("mas.training.players.open_players", stopped)
+    monkeypatch.setattr("mas.training.open_run.open_run", stopped)
     ran = mas("run", "scenario=relay")
     assert ran.code == 130
     assert ran.err == "stopped: turn 3 of episode 'e' does not begin\n"
@@ -151,7 +152,7 @@ def test_an_interrupted_training_says_how_to_go_on_and_exits_130(mas: Mas, monke
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("mas.training.run.train_in_directory", interrupted)
+    monkeypatch.setattr("mas.runs.train.train_in_directory", interrupted)
     ran = mas("train", "scenario=relay", "run_dir=runs/a_b")
     assert ran.code == 130
     assert "mas train scenario=relay run_dir=runs/a_b" in ran.err
@@ -307,7 +308,7 @@ def test_what_is_loaded_is_said_before_it_is(finished: Path, mas: Mas, monkeypat
     def load(*_: object, **__: object) -> None:
         raise ModelError("not loaded")
 
-    for place in ("mas.training.run.open_base", "mas.training.players.open_base", "mas.endpoint.command.open_base"):
+    for place in ("mas.training.base.open_base", "mas.training.open_run.open_base", "mas.endpoint.command.open_base"):
         monkeypatch.setattr(place, load)
     for words, what in (
         (("eval", "--tasks", "2"), f"evaluating {finished} on 2 held-out tasks of relay"),
@@ -317,6 +318,38 @@ def test_what_is_loaded_is_said_before_it_is(finished: Path, mas: Mas, monkeypat
         ran = mas(words[0], str(finished), *words[1:])
         assert (ran.code, ran.out) == (2, f"{what}; loading tiny\n")
         assert "not loaded" in ran.err
+
+
+def test_tasks_that_are_not_there_are_refused_before_anything_is_loaded(mas: Mas, tmp_path: Path) -> None:
+    config = load_config(["scenario=questions"])
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(config.model_dump(mode="json")))
+    size = build_scenario(config.scenario).size("eval")
+    for words in (("eval", str(tmp_path), "--tasks", str(size + 1)), ("run", str(tmp_path), "--task", str(size))):
+        ran = mas(*words)
+        assert (ran.code, ran.out) == (2, ""), "nothing is said to be loaded"
+        assert f"holds out {size}" in ran.err or f"there is no number {size}" in ran.err
+
+
+def test_limits_that_vllm_cannot_sample_with_are_refused_before_anything_is_loaded(
+    mas: Mas, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def loaded(*_: object, **__: object) -> None:
+        raise ModelError("it is loaded")
+
+    for module in ("mas.training.open_run", "mas.training.base"):
+        monkeypatch.setattr(f"{module}.open_base", loaded)
+    team = yaml.safe_load(resources.files("mas.scenarios.relay").joinpath("team.yaml").read_text(encoding="utf-8"))
+    team["roles"]["executor"]["top_p"] = 0.8
+    (tmp_path / "team.yaml").write_text(yaml.safe_dump(team))
+    words = ("scenario=relay", f"algorithm.team={tmp_path / 'team.yaml'}", "engine=vllm")
+    stored = load_config([*words]).model_dump(mode="json")
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(stored))
+    (tmp_path / "checkpoints").mkdir()
+    for command in (("run", *words), ("eval", str(tmp_path))):
+        ran = mas(*command, "--sampled")
+        assert (ran.code, ran.out) == (2, ""), "nothing is said to be loaded"
+        assert "role 'executor': engine=vllm says which tokens were possible only with a top_k from 1 to 100" in ran.err
+        assert "top_k from 1" not in mas(*command).err, "greedy answers need no limits"
 
 
 def test_what_is_loaded_is_named_without_control_characters(mas: Mas) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from mas.api import train
+from mas.api.train import train
 from mas.config.load import load_config, load_run_config
 from mas.config.trust import trusted_path
 from mas.core.errors import ModelError, TrustError

@@ -22,14 +22,15 @@ from mas.config.options import Config
 from mas.config.servers import PeerOptions, RemoteOptions
 from mas.core.team import RoleSpec, TeamSpec
 from mas.endpoint import KeptRequests, build_app, running
-from mas.endpoint.command import served_crew
+from mas.endpoint.command import served_team
 from mas.graph import compile_team, load_team
 from mas.observe.metrics import read_metrics
 from mas.roles import build_roles
+from mas.runs.resolve import resolve
 from mas.runtime.runlog import RunLog
 from mas.scenarios import build_scenario
-from mas.training.compare import untrained
-from mas.training.crew import open_crew
+from mas.training.session import open_team
+from mas.training.start import untrained
 
 
 def anchors(page: Path) -> set[str]:
@@ -173,8 +174,8 @@ async def test_the_examples_of_the_page_on_the_endpoint_run(
     with Journal.open(tmp_path / "bus.sqlite") as journal:
         log = RunLog(journal)
         async with (
-            open_crew(config, scenario, base, untrained(config, scenario, base), log=log) as crew,
-            KeptRequests(log, (served := served_crew(crew, base, config)).teams) as kept,
+            open_team(resolve(config, scenario), base, untrained(resolve(config, scenario), base), log=log) as crew,
+            KeptRequests(log, (served := served_team(crew, base)).teams) as kept,
             running(build_app(served, kept=kept)) as address,
         ):
             await ask_as_shown(asking, curls, address)

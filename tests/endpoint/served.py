@@ -12,8 +12,8 @@ from rich.console import Console
 from started import COMMAND, greeting_of
 
 from mas.config.load import load_config
+from mas.runs.train import train_in_directory
 from mas.scenarios import build_scenario
-from mas.training.run import train_in_directory
 
 SHORT = ("train.steps=1", "train.tasks_per_step=2", "train.eval_tasks=2", "algorithm.sampler.candidates=2")
 

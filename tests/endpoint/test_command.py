@@ -19,10 +19,11 @@ from served import Serving, serving, trained
 from mas.bus.journal import Journal
 from mas.config.load import load_config
 from mas.endpoint import Speaker
-from mas.endpoint.command import served_crew, speakers
+from mas.endpoint.command import served_team, speakers
+from mas.runs.resolve import resolve
 from mas.scenarios import build_scenario
-from mas.training.compare import untrained
-from mas.training.crew import open_crew
+from mas.training.session import open_team
+from mas.training.start import untrained
 
 Mas = Callable[..., Any]
 
@@ -130,8 +131,8 @@ async def test_adapters_are_asked_as_the_roles_that_speak_through_them(
     base = base_for("relay")
     config = load_config(["scenario=relay", override])
     scenario = build_scenario(config.scenario)
-    async with open_crew(config, scenario, base, untrained(config, scenario, base)) as crew:
-        served = served_crew(crew, base, config)
+    async with open_team(resolve(config, scenario), base, untrained(resolve(config, scenario), base)) as crew:
+        served = served_team(crew, base)
         chatting = speakers(crew, chats=True)
     assert (served.base, served.context) == ("tiny", base.limits.context)
     assert served.speakers == expected

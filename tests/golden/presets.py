@@ -10,7 +10,7 @@ which would divide rounding by rounding. And gradients are not clipped.
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from types import SimpleNamespace
 from typing import Any, cast
@@ -22,10 +22,11 @@ from torch import Tensor
 from torch.optim import AdamW
 
 from mas.config.load import load_config
-from mas.config.options import Config, LoraOptions, ModelOptions, ScenarioOptions, TinyOptions
+from mas.config.options import AlgorithmOptions, Config, LoraOptions, ModelOptions, ScenarioOptions, TinyOptions
 from mas.core.records import Episode
 from mas.core.team import TeamSpec
 from mas.graph.load import load_team
+from mas.runs.resolve import resolve_training
 from mas.scenarios import build_scenario
 from mas.serving.model import BaseModel, load_base
 from mas.training.adapters import TrainableAdapters
@@ -33,6 +34,7 @@ from mas.training.experience.quote import QuoteEditor
 from mas.training.libraries import TrainableLibraries
 from mas.training.rewards import rewards_of
 from mas.training.rollout import Rollout
+from mas.training.setup import TrainSetup, compiled
 from mas.training.shaping.proposing import paid_proposers
 from mas.training.warm_start import tiny_base
 
@@ -257,8 +259,18 @@ def team_of(case: Case) -> TeamSpec:
     roles = {role: {"template": "{x}", "trainable": role not in case.frozen} for role in case.cast.agents.values()}
     if "proposer" in roles:  # and those who attempt what it poses, who come and go
         roles, agents = roles | {"solver": {"template": "{x}", "trainable": True}}, [*agents, "solver"]
+    roles[agents[-1]]["emits"] = "action"
     edges = [f"{a} -> {b}" for a, b in zip(["start", *agents], [*agents, "done"], strict=True)]
     return load_team({"name": "golden", "roles": roles, "edges": edges, "output": agents[-1]})
+
+
+def setup_of(case: Case, config: Config) -> TrainSetup:
+    """A setup of that team; its scenario is not looked at."""
+    return replace(
+        resolve_training(config.model_copy(update={"algorithm": AlgorithmOptions()})),
+        algorithm=config.algorithm,
+        plan=compiled(team_of(case)),
+    )
 
 
 def episodes_of(config: Config, rollout: Rollout, case: Case, number: int, done: int, trained: Any) -> list[Episode]:
@@ -284,9 +296,10 @@ def found_of(name: str, base: BaseModel) -> Found:
     if name == "training_free":
         return _libraries(case)
     config = load_config([f"algorithm={name}", *LEARNER])
-    trainable = TrainableAdapters(config, team_of(case), base)
+    setup = setup_of(case, config)
+    trainable = TrainableAdapters(setup, base)
     watched = Watched(trainable)
-    rollout, found = Rollout(config, cast(Any, None)), Found()
+    rollout, found = Rollout(setup, cast(Any, None)), Found()
     for number, done in enumerate(case.done, 1):
         trained = trainable.casting.trained(done)
         episodes = episodes_of(config, rollout, case, number, done, trained)
@@ -309,7 +322,7 @@ def _libraries(case: Case) -> Found:
     """Of `training_free`, which has no gradients: role -> the lessons in its prompt."""
     config = load_config(["algorithm=training_free", "algorithm.experience.editor=quote"])
     scenario = build_scenario(load_config(["scenario=relay"]).scenario)
-    trainable = TrainableLibraries(config, team_of(case))
+    trainable = TrainableLibraries(setup_of(case, config))
     trainable._editor = QuoteEditor(config.algorithm.experience)
     found, players = Found(), cast(Any, SimpleNamespace(scenario=scenario))
     for number, done in enumerate(case.done, 1):

@@ -11,6 +11,7 @@ from watched import Seen
 from mas.config.load import load_config
 from mas.config.options import ScenarioOptions
 from mas.core.records import Episode
+from mas.runs.resolve import resolve_training
 from mas.scenarios import build_scenario
 from mas.serving.model import BaseModel, load_base
 from mas.serving.weights import AdapterWeights
@@ -36,7 +37,7 @@ def train(scenario: str, base: BaseModel) -> tuple[dict[str, Any], str]:
     after the last the `weights`: of each adapter the norms of A and of B, all layers together.
     """
     config = load_config([f"scenario={scenario}", *WORDS]).model_copy(update={"model": SKILLED})
-    seen, trainer = Seen(), Trainer(config, build_scenario(config.scenario), base)
+    seen, trainer = Seen(), Trainer(resolve_training(config), base)
     asyncio.run(trainer.run(seen))
     found: dict[str, Any] = {}
     for number, (metrics, episodes) in enumerate(zip(seen.metrics, seen.episodes, strict=True), 1):

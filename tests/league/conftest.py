@@ -8,8 +8,8 @@ import pytest
 from parts import SKILLED
 
 from mas.config.load import load_config
+from mas.runs.train import train_in_directory
 from mas.scenarios import build_scenario
-from mas.training.run import train_in_directory
 
 SHORT = (
     "train.steps=4", "train.tasks_per_step=4", "train.eval_tasks=2", "train.eval_every=0",

@@ -21,7 +21,6 @@ from mas.config.trust import remember
 from mas.core.environment import Environment, Task
 from mas.core.errors import CheckpointError, ConfigError, MasError, RunDirectoryError
 from mas.core.records import Episode
-from mas.graph.find import find_team
 from mas.league import opponents as league_opponents
 from mas.league.match import asked
 from mas.league.opponents import LeaguePool, open_pool
@@ -29,12 +28,13 @@ from mas.league.records import Member
 from mas.league.sources import open_players
 from mas.league.store import Store
 from mas.league.stored import accesses_of_player
+from mas.runs.resolve import resolve, resolve_training
+from mas.runs.train import train_in_directory
 from mas.scenarios import build_scenario
 from mas.serving.model import BaseModel
 from mas.serving.peft_files import from_directory
-from mas.training.compare import untrained
 from mas.training.opponents import Tally, open_opponents, payoffs_of, points_of
-from mas.training.run import train_in_directory
+from mas.training.start import untrained
 from mas.training.trainer import Outcome, Trainer
 
 pytest.importorskip("pyspiel")
@@ -62,7 +62,8 @@ def kuhn(base_for: Callable[..., BaseModel]) -> BaseModel:
 
 def trainer_of(config: Config, base: BaseModel, checkpoints: Path | None = None) -> Trainer:
     scenario = build_scenario(config.scenario)
-    return Trainer(config, scenario, base, checkpoints=checkpoints, opponents=open_pool(config, scenario))
+    setup, pool = resolve_training(config, scenario), open_pool(config, scenario)
+    return Trainer(setup, base, checkpoints=checkpoints, opponents=pool)
 
 
 async def train(config: Config, base: BaseModel, checkpoints: Path | None = None) -> tuple[Outcome, Seen]:
@@ -142,10 +143,9 @@ async def test_a_task_that_comes_twice_in_a_step_has_one_opponent_and_one_seat(k
 
 def test_tasks_that_come_again_in_order_are_played_from_both_seats_and_each_step_from_both_equally() -> None:
     config = config_of(LUCK)
-    team = find_team(build_scenario(config.scenario), config.algorithm.team)
-    found = open_opponents(config, team, pool_of(LUCK), is_spread=False)
+    found = open_opponents(setup := resolve(config), pool_of(LUCK), is_spread=False)
     assert found is not None
-    tasks, roles = [f"task {number}" for number in range(6)], set(team.roles)
+    tasks, roles = [f"task {number}" for number in range(6)], set(setup.team.roles)
     steps = [[one.seats[0] for one in found.draw(step, 0, tasks, 6, roles)] for step in range(40)]
     assert all(Counter(seats) == {"player_0": 3, "player_1": 3} for seats in steps)
     for seats in zip(*steps, strict=True):
@@ -441,10 +441,10 @@ def test_a_step_that_is_not_there_is_refused(trained: Path) -> None:
 def test_who_makes_no_opponents_cannot_train_against_them(kuhn: BaseModel) -> None:
     config = config_of(LUCK)
     with pytest.raises(ConfigError, match="nobody opens them"):
-        Trainer(config, build_scenario(config.scenario), kuhn)
+        Trainer(resolve_training(config), kuhn)
     pool = open_pool(config, build_scenario(config.scenario))
     with pytest.raises(ConfigError, match="train without --bus"):
-        Trainer(config, build_scenario(config.scenario), kuhn, opening=lambda base: None, opponents=pool)
+        Trainer(resolve_training(config), kuhn, opening=lambda base: None, opponents=pool)
 
 
 async def test_adapters_begin_as_those_of_another_run(trained: Path, kuhn: BaseModel) -> None:
@@ -459,7 +459,7 @@ async def test_adapters_begin_as_those_of_another_run(trained: Path, kuhn: BaseM
 def test_the_untrained_of_a_run_with_a_start_are_those_of_the_start(trained: Path, kuhn: BaseModel) -> None:
     config = config_of(f"train.start='{trained}@2'")
     its = from_directory(trained / "checkpoints" / "step-000002" / "adapters" / "shared", kuhn.bank)
-    found = untrained(config, build_scenario(config.scenario), kuhn)["shared"]
+    found = untrained(resolve(config), kuhn)["shared"]
     assert all(torch.equal(a, b) for a, b in zip(found.parameters(), its.parameters(), strict=True))
 
 

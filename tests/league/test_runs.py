@@ -25,12 +25,12 @@ from mas.league.scripted import AtRandom, scripted
 from mas.league.sources import open_players, pinned
 from mas.league.store import Store
 from mas.league.tournament import Terms, run_tournament
+from mas.runs.train import train_in_directory
 from mas.runtime.team import TeamRuntime
 from mas.scenarios import build_scenario
 from mas.serving.decode import Batch
 from mas.serving.peft_files import from_directory
 from mas.testing.scripted import ScriptedEngine
-from mas.training.run import train_in_directory
 
 pytest.importorskip("pyspiel")
 KUHN = "two_player:kuhn_poker"

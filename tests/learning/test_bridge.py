@@ -7,7 +7,7 @@ from conftest import BaseFor
 
 from mas.config.load import load_config
 from mas.config.options import ModelOptions
-from mas.scenarios import build_scenario
+from mas.runs.resolve import resolve_training
 from mas.training.evaluate import Evaluation
 from mas.training.trainer import Trainer
 
@@ -51,5 +51,5 @@ async def test_a_bridged_id_is_learned(
     config = load_config(["scenario=bridge", f"scenario.options.id={name}", *words, *few])
     payoffs = Payoffs()
     base = base_for({"name": "bridge", "options": {"id": name}}, ModelOptions())
-    await Trainer(config, build_scenario(config.scenario), base).run(payoffs)
+    await Trainer(resolve_training(config), base).run(payoffs)
     assert payoffs.found[20] > payoffs.found[0] + gain

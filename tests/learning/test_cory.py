@@ -6,7 +6,7 @@ from watched import Sampled
 
 from mas.config.load import load_config
 from mas.config.options import ModelOptions
-from mas.scenarios import build_scenario
+from mas.runs.resolve import resolve_training
 from mas.training.trainer import Trainer
 
 
@@ -17,7 +17,7 @@ async def test_pioneer_and_observer_both_learn(base_for: BaseFor, seed: int) -> 
     words = [f"train.seed={seed}", "train.steps=80", "train.eval_every=80", "learner.final_lr=0.1"]
     config = load_config(["scenario=refine", "algorithm=cory", *words])
     sampled = Sampled()
-    await Trainer(config, build_scenario(config.scenario), base_for("refine", ModelOptions())).run(sampled)
+    await Trainer(resolve_training(config), base_for("refine", ModelOptions())).run(sampled)
     before, after = sampled.found[0], sampled.found[80]
     assert after.success > before.success + 0.1
     assert after.measures["pioneer_success"] > before.measures["pioneer_success"] + 0.1

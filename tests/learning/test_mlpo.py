@@ -6,6 +6,7 @@ from conftest import BaseFor
 from mas.config.load import load_config
 from mas.config.options import ModelOptions
 from mas.core.records import Episode
+from mas.runs.resolve import resolve, resolve_training
 from mas.scenarios import build_scenario
 from mas.scenarios.refine.environment import RefineEnvironment
 from mas.training.compare import compare
@@ -26,8 +27,10 @@ async def test_a_leader_is_right_more_often_than_any_choice_among_its_peers_and_
     few = ["train.steps=60", "train.tasks_per_step=32", "train.eval_every=0", f"train.seed={seed}"]
     config = load_config(["scenario=refine", "algorithm=mlpo", *chosen, *few])
     scenario, base = build_scenario(config.scenario), base_for({"name": "refine", "options": OPTIONS}, ModelOptions())
-    outcome = await Trainer(config, scenario, base).run(Silent())
-    found = await compare(config, scenario, base, outcome.adapters, tasks=TASKS, is_sampled=True, matched="calls")
+    outcome = await Trainer(resolve_training(config, scenario), base).run(Silent())
+    found = await compare(
+        resolve(config, scenario), base, outcome.adapters, tasks=TASKS, is_sampled=True, matched="calls"
+    )
 
     def a_peer_is_right(number: int, episode: Episode) -> bool:
         environment = scenario.environment()

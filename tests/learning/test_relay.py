@@ -11,6 +11,7 @@ from mas.config.load import load_config
 from mas.config.options import Config, ModelOptions
 from mas.core.records import Episode
 from mas.core.scenario import Scenario
+from mas.runs.resolve import resolve_training
 from mas.scenarios import build_scenario
 from mas.scenarios.folder import FolderScenario
 from mas.serving.model import BaseModel
@@ -48,7 +49,7 @@ def base(base_for: BaseFor) -> BaseModel:
 async def learn(scenario: Scenario, base: BaseModel, seed: int, steps: int = STEPS) -> dict[int, float]:
     config = load_config(["scenario=relay", f"train.seed={seed}", f"train.steps={steps}"])
     successes = Successes()
-    await Trainer(config, scenario, base).run(successes)
+    await Trainer(resolve_training(config, scenario), base).run(successes)
     return successes.greedy
 
 

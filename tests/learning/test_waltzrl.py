@@ -6,7 +6,7 @@ from watched import Sampled
 
 from mas.config.load import load_config
 from mas.config.options import ModelOptions
-from mas.scenarios import build_scenario
+from mas.runs.resolve import resolve_training
 from mas.training.trainer import Trainer
 
 LOOP = "feedback-conversation"
@@ -25,7 +25,7 @@ async def test_answers_get_better_and_feedback_falls_silent_if_labels_pay_to_the
     few = ("train.steps=30", "train.eval_every=30", f"train.seed={seed}")
     config = load_config(["scenario=safe_reply", "algorithm=waltzrl", *few, *words])
     watcher = Sampled()
-    await Trainer(config, build_scenario(config.scenario), base_for("safe_reply", ModelOptions())).run(watcher)
+    await Trainer(resolve_training(config), base_for("safe_reply", ModelOptions())).run(watcher)
     first, last = watcher.found[0], watcher.found[30]
     assert first.loops[LOOP].triggered > 0.25
     assert last.success >= 0.95 > first.success

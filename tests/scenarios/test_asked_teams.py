@@ -16,9 +16,10 @@ from mas.core.messages import Failure, Plan
 from mas.core.reward import Move
 from mas.core.role import Message, View
 from mas.roles import PromptedRole, build_roles
+from mas.runs.resolve import resolve
+from mas.runs.scenario import check_fits
 from mas.scenarios import build_scenario
 from mas.scenarios.debate.environment import DEBATERS, as_answer
-from mas.scenarios.fits import check_fits
 from mas.scenarios.folder import FolderScenario
 from mas.scenarios.refine.questions import make
 from mas.scenarios.two_player.games import kuhn
@@ -257,19 +258,19 @@ def test_the_tiny_base_is_refused_for_a_team_that_no_demonstration_teaches(
     scenario = build_scenario(ScenarioOptions(name=name, options=dict(options)))
     config = load_config([f"scenario={name}", f"algorithm.team={team}"])
     with pytest.raises(ConfigError, match=text):
-        check_fits(config, scenario)
-    check_fits(load_config([f"scenario={name}", f"algorithm.team={team}", "model=smollm2"]), scenario)
+        check_fits(resolve(config, scenario))
+    check_fits(resolve(load_config([f"scenario={name}", f"algorithm.team={team}", "model=smollm2"]), scenario))
 
 
 def test_a_scenario_without_a_team_of_that_name_is_judged_by_the_team_that_is_asked_for() -> None:
     scenario = build_scenario(ScenarioOptions(name="refine", options={"style": "extreme", "operands": 4}))
     assert "team" not in scenario.teams
     config = load_config(["scenario=refine", "algorithm.team=led"])
-    check_fits(config, scenario)
+    check_fits(resolve(config, scenario))
     asking = build_scenario(ScenarioOptions(name="refine", options=dict(WORDS))).teams["solo"]
     object.__setattr__(scenario, "teams", {"led": asking, "solo": scenario.teams["solo"]})
     with pytest.raises(ConfigError, match=r"team 'led' of 'refine' asks its solo in words.*algorithm\.team=solo$"):
-        check_fits(config, scenario)
+        check_fits(resolve(config, scenario))
 
 
 def test_a_team_without_compact_prompts_that_demonstrations_teach_is_accepted() -> None:
@@ -284,7 +285,7 @@ def test_a_team_without_compact_prompts_that_demonstrations_teach_is_accepted() 
 
     assert isinstance(scenario, FolderScenario)
     taught = replace(scenario, demonstrate=demonstrations)
-    check_fits(load_config(["scenario=refine", "algorithm.team=solo"]), taught)
+    check_fits(resolve(load_config(["scenario=refine", "algorithm.team=solo"]), taught))
 
 
 def test_a_calculation_in_words_is_carried_out_exactly() -> None:

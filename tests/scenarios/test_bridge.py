@@ -13,13 +13,14 @@ from mas.core.errors import ConfigError
 from mas.core.role import View
 from mas.graph.plan import compile_team
 from mas.roles import build_roles
+from mas.runs.resolve import resolve
+from mas.runs.scenario import check_fits
 from mas.scenarios import build_scenario
 from mas.scenarios.bridge import BridgeScenario
 from mas.scenarios.bridge.environment import SYMBOLS, BridgedGame, squeezed
 from mas.scenarios.bridge.probe import READABLE
 from mas.scenarios.bridges import open_bridge
 from mas.scenarios.bridges.game import GameEnvironment, game_below
-from mas.scenarios.fits import check_fits
 from mas.serving.tiny import ALPHABET
 from mas.testing.environment import EnvironmentContract
 
@@ -140,8 +141,8 @@ def test_a_game_that_grows_too_long_for_the_tiny_base_is_refused_before_it_is_ma
     words = ["scenario=bridge", "scenario.options.id=open_spiel:hanabi"]
     scenario = scenario_of("open_spiel:hanabi")
     with pytest.raises(ConfigError, match=r"reads and writes 3\d\d characters in 'bridge'.*the tiny base 256"):
-        check_fits(load_config(words), scenario)
-    check_fits(load_config([*words, "model.tiny.context=512"]), scenario)
+        check_fits(resolve(load_config(words), scenario))
+    check_fits(resolve(load_config([*words, "model.tiny.context=512"]), scenario))
 
 
 def test_words_are_not_taught_to_the_tiny_base() -> None:

@@ -21,6 +21,7 @@ from mas.core.reward import Move, Reward
 from mas.core.scenario import Scenario
 from mas.graph.plan import compile_team
 from mas.roles import build_roles
+from mas.runs.resolve import resolve_training
 from mas.runtime.flow import Flow
 from mas.scenarios import SCENARIOS, build_scenario
 from mas.scenarios.debate.case import Case, Side, make
@@ -231,7 +232,7 @@ async def test_in_every_episode_that_is_sampled_by_name_the_debaters_rewards_sum
     words = ["scenario=debate", "algorithm=parallel_grpo", f"scenario.options.judge={judge}", "train.steps=1"]
     words += ["train.tasks_per_step=4", "train.eval_every=0", "train.eval_tasks=1"]
     config, seen = load_config(words).model_copy(update={"model": SKILLED}), Seen()
-    await Trainer(config, build_scenario(config.scenario), base_for("debate", SKILLED)).run(seen)
+    await Trainer(resolve_training(config), base_for("debate", SKILLED)).run(seen)
     sums = []
     for episode in seen.episodes[0]:
         said = [turn for turn in episode.turns if turn.role == "debater"]

@@ -22,7 +22,7 @@ from mas.config.options import ModelOptions, TinyOptions
 from mas.config.servers import RemoteOptions
 from mas.core.engine import AdapterRef, Engine, Request, Sampling
 from mas.core.errors import ConfigError, EngineError, NotServed
-from mas.scenarios import build_scenario
+from mas.runs.resolve import resolve_training
 from mas.serving.model import BaseModel, load_text
 from mas.serving.publication import Probe
 from mas.serving.remote import OpenAIEngine
@@ -281,7 +281,7 @@ async def test_a_server_started_anew_is_given_its_adapters_again(
 
 async def test_a_team_is_trained_against_the_server(server: VllmServer, base: BaseModel) -> None:
     config = load_config(["engine=vllm_server", f"engine.remote.url={server.url}", "train.steps=2", *SHORT])
-    outcome = await Trainer(config, build_scenario(config.scenario), base).run(Silent())
+    outcome = await Trainer(resolve_training(config), base).run(Silent())
     assert outcome.reason == "2 steps done"
     assert set(outcome.progress.versions.values()) == {2}
     assert max(found["gap"] for step in outcome.history for found in step["canary"].values()) <= 1e-4

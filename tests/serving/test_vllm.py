@@ -19,6 +19,7 @@ from mas.config.load import load_config
 from mas.config.options import EngineOptions, ModelOptions, TinyOptions
 from mas.core.engine import AdapterRef, Engine, Generation, Request, Sampling
 from mas.core.errors import ConfigError, EngineError, ModelError, NotServed, TrainingError
+from mas.runs.resolve import resolve, resolve_training
 from mas.scenarios import build_scenario
 from mas.serving.model import BaseModel
 from mas.serving.publication import TOLERANCE, AdapterVersion, Probe
@@ -26,8 +27,8 @@ from mas.serving.transformers_engine import TransformersEngine
 from mas.serving.vllm_engine import VllmEngine
 from mas.serving.vllm_options import CPU_LORA, vllm_arguments
 from mas.testing.engine import EngineContract
+from mas.training.base import open_base
 from mas.training.canary import check_sampled
-from mas.training.run import open_base
 from mas.training.trainer import Trainer
 from mas.training.watch import Silent
 
@@ -347,6 +348,8 @@ async def test_a_team_served_by_vllm_learns_relay() -> None:
     )
     scenario = build_scenario(config.scenario)
     watcher = Silent()
-    outcome = await Trainer(config, scenario, open_base(config, scenario, lambda text: None)).run(watcher)
+    outcome = await Trainer(
+        resolve_training(config, scenario), open_base(resolve(config, scenario), lambda text: None)
+    ).run(watcher)
     assert outcome.reason == "target success 0.95 reached", watcher.curve
     assert max(found["gap"] for step in outcome.history for found in step["canary"].values()) <= 1e-4

@@ -25,12 +25,14 @@ from mas.core.seeds import derive_seed
 from mas.core.team import TeamSpec
 from mas.graph.plan import compile_team
 from mas.roles import build_roles
+from mas.runs.resolve import resolve
 from mas.runtime.team import TeamRuntime
 from mas.serving.model import BaseModel
 from mas.serving.weights import AdapterWeights
 from mas.training.credit import turn_advantages
-from mas.training.crew import Crew, open_crew, trainable_adapters
 from mas.training.sampling.modes import SAMPLERS
+from mas.training.session import TeamSession, open_team
+from mas.training.setup import trainable_adapters
 
 SKILLED = ModelOptions(
     tiny=TinyOptions(hidden=32, intermediate=64, layers=1, heads=2, kv_heads=1, steps=150, habit_steps=60, batch=32),
@@ -45,12 +47,12 @@ def quiet_adapters(base: BaseModel, names: Sequence[str], spread: float = 0.02) 
 
 
 @asynccontextmanager
-async def crew_of(scenario: Scenario, base: BaseModel, team: str = "team") -> AsyncIterator[Crew]:
+async def crew_of(scenario: Scenario, base: BaseModel, team: str = "team") -> AsyncIterator[TeamSession]:
     """The scenario's team with an adapter per role."""
     spec = scenario.teams[team]
     adapters = quiet_adapters(base, sorted(set(trainable_adapters(spec, "per_role").values())))
     config = Config.model_validate({"algorithm": {"team": team}})
-    async with open_crew(config, scenario, base, adapters) as crew:
+    async with open_team(resolve(config, scenario), base, adapters) as crew:
         yield crew
 
 

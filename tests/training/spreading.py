@@ -16,16 +16,15 @@ import mas.scenarios.relay
 from mas.config.options import AlgorithmOptions, Config, ScenarioOptions
 from mas.core.engine import Generation, Request
 from mas.core.scenario import Scenario
-from mas.graph.find import find_team
-from mas.graph.plan import compile_team
-from mas.roles import build_roles
+from mas.runs.resolve import resolve
 from mas.runtime.agents import Candidate
 from mas.runtime.flow import Flow
 from mas.runtime.point import Point, look
 from mas.runtime.team import TeamRuntime
 from mas.scenarios import build_scenario
 from mas.testing.scripted import ScriptedEngine
-from mas.training.crew import Players, Shared
+from mas.training.session import Shared, TeamSession
+from mas.training.setup import Setup
 from mas.training.spread import serve_agent
 
 TEAM = Path(mas.scenarios.relay.__file__).with_name("team.yaml")
@@ -70,7 +69,7 @@ async def serving(
     """`serve_agent` once it speaks; cancelled at the end if it has not ended."""
     notes = [] if said is None else said
     url = broker.url(f"relay%2F{name}")
-    task = asyncio.create_task(serve_agent(name, config, relay(), None, url, notes.append), name=name)
+    task = asyncio.create_task(serve_agent(name, resolve(config, relay()), None, url, notes.append), name=name)
     try:
         await until(lambda: task.done() or any("speaks on the bus" in note for note in notes))
         yield task
@@ -79,7 +78,7 @@ async def serving(
         await asyncio.wait((task,))
 
 
-def asked(players: Players, agent: str, seed: int) -> "asyncio.Task[tuple[Candidate, ...]]":
+def asked(players: TeamSession, agent: str, seed: int) -> "asyncio.Task[tuple[Candidate, ...]]":
     """A question to an agent at the beginning of an episode."""
     environment = players.scenario.environment()
     environment.reset(players.scenario.task("eval", 0))
@@ -101,12 +100,12 @@ def without_a_base(monkeypatch: pytest.MonkeyPatch, engine: Callable[[str], Scri
 
     @asynccontextmanager
     async def players(
-        config: Config, scenario: Scenario, run: object, note: object, desk: Any, *, shared: Shared
-    ) -> AsyncIterator[Players]:
-        spec = find_team(scenario, config.algorithm.team)
-        plan = compile_team(spec, build_roles(spec))
+        setup: Setup, run: object, note: object, desk: Any, *, shared: Shared
+    ) -> AsyncIterator[TeamSession]:
         (name,) = shared.place.hosts
-        async with TeamRuntime(plan, engine(name), shared.bus, adapters={}, desk=desk, place=shared.place) as runtime:
-            yield Players(scenario=scenario, plan=plan, runtime=runtime)
+        async with TeamRuntime(
+            setup.plan, engine(name), shared.bus, adapters={}, desk=desk, place=shared.place
+        ) as runtime:
+            yield TeamSession(setup=setup, runtime=runtime)
 
-    monkeypatch.setattr("mas.training.spread.open_players", players)
+    monkeypatch.setattr("mas.training.spread.open_run", players)

@@ -22,13 +22,15 @@ from mas.core.errors import ConfigError, EngineError
 from mas.core.records import Episode, Turn
 from mas.core.scenario import Scenario
 from mas.core.seeds import derive_seed
+from mas.runs.resolve import resolve, resolve_training
 from mas.runtime.team import TeamRuntime
 from mas.scenarios import build_scenario
 from mas.serving.model import BaseModel
 from mas.testing.scripted import ScriptedEngine
+from mas.training.check_setup import check_trainable
 from mas.training.credit import Known, turn_advantages
-from mas.training.crew import Crew, check_trainable
 from mas.training.sampling.parallel import ParallelSampler
+from mas.training.session import TeamSession
 from mas.training.shaping.partial import match_rate
 from mas.training.trainer import Trainer
 
@@ -235,7 +237,7 @@ async def test_nobody_hears_of_the_answer() -> None:
     assert not any(character.isdigit() for prompt in planners for character in prompt)
 
 
-async def mean_score(crew: Crew, turn: Turn, answer: str, adapter: str) -> float:
+async def mean_score(crew: TeamSession, turn: Turn, answer: str, adapter: str) -> float:
     ids = crew.engine.tokenizer.encode(answer)
     return fmean(await crew.engine.score(turn.prompt_ids, ids, adapter))
 
@@ -338,7 +340,7 @@ async def test_the_presets_train(name: str, retrieval: BaseModel, tmp_path: Path
     words = ["train.steps=1", "train.tasks_per_step=2", "train.eval_tasks=2", "algorithm.sampler.candidates=4"]
     config = load_config([f"algorithm={name}", "scenario=retrieval", *words])
     watcher = Steps()
-    outcome = await Trainer(config, build_scenario(config.scenario), retrieval).run(watcher)
+    outcome = await Trainer(resolve_training(config), retrieval).run(watcher)
     assert outcome.progress.step == 1
     assert all(bool(episode.answer_logprobs) == (name == "igpo") for episode in watcher.episodes)
     assert all((episode.entity_rate is None) == (name == "igpo") for episode in watcher.episodes)
@@ -355,7 +357,7 @@ async def test_the_presets_train(name: str, retrieval: BaseModel, tmp_path: Path
 def test_scenarios_without_an_answer_are_refused(words: list[str], reason: str) -> None:
     config = load_config(words)
     with pytest.raises(ConfigError, match=reason):
-        check_trainable(config, build_scenario(config.scenario))
+        check_trainable(resolve(config))
 
 
 @pytest.mark.parametrize("name", ["gain", "partial"])

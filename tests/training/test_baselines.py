@@ -10,6 +10,7 @@ from mas.config.load import load_config
 from mas.core.environment import Task
 from mas.core.errors import ConfigError
 from mas.core.records import Episode
+from mas.runs.resolve import resolve
 from mas.scenarios import build_scenario
 from mas.scenarios.policies import expert_of
 from mas.scenarios.relay.environment import RelayEnvironment
@@ -112,15 +113,15 @@ def test_n_is_the_least_that_spends_no_less_than_the_team() -> None:
 def test_the_leader_is_who_says_what_the_team_does_and_the_single_agent_speaks_through_its_adapter() -> None:
     config = load_config(["scenario=relay"])
     assert leader_of(RELAY.teams["team"]) == "executor"
-    assert led(config, RELAY) == {"solo": "executor"}
-    assert led(load_config(["scenario=relay", "algorithm.policy=shared"]), RELAY) == {"solo": "shared"}
+    assert led(resolve(config, RELAY)) == {"solo": "executor"}
+    assert led(resolve(load_config(["scenario=relay", "algorithm.policy=shared"]), RELAY)) == {"solo": "shared"}
 
 
 def test_teams_beside_which_no_single_agent_can_play_say_why() -> None:
     poker, alone = load_config(["scenario=two_player"]), load_config(["scenario=relay", "algorithm.team=solo"])
-    assert why_no_single(load_config(["scenario=relay"]), RELAY) is None
-    assert "plays every seat" in str(why_no_single(poker, build_scenario(poker.scenario)))
-    assert "is a single agent itself" in str(why_no_single(alone, RELAY))
+    assert why_no_single(resolve(load_config(["scenario=relay"]), RELAY)) is None
+    assert "plays every seat" in str(why_no_single(resolve(poker)))
+    assert "is a single agent itself" in str(why_no_single(resolve(alone, RELAY)))
 
 
 def test_a_leader_without_an_adapter_is_refused() -> None:
@@ -129,9 +130,9 @@ def test_a_leader_without_an_adapter_is_refused() -> None:
     scenario = build_scenario(load_config(["scenario=relay"]).scenario)
     object.__setattr__(scenario, "teams", {**scenario.teams, "team": team})
     with pytest.raises(ConfigError, match="'executor', which leads team 'relay', is not trained"):
-        led(load_config(["scenario=relay"]), scenario)
-    assert "'executor', which leads" in str(why_no_leader(load_config(["scenario=relay"]), scenario))
-    assert why_no_leader(load_config(["scenario=relay"]), RELAY) is None
+        led(resolve(load_config(["scenario=relay"]), scenario))
+    assert "'executor', which leads" in str(why_no_leader(resolve(load_config(["scenario=relay"]), scenario)))
+    assert why_no_leader(resolve(load_config(["scenario=relay"]), RELAY)) is None
 
 
 @pytest.mark.parametrize(
@@ -151,8 +152,8 @@ def test_the_leader_that_a_team_names_plays_alone_and_frozen_members_keep_their_
 ) -> None:
     config = load_config(list(words))
     scenario = build_scenario(config.scenario)
-    assert why_no_leader(config, scenario) is None
-    assert led(config, scenario) == {"solo": leader}
+    assert why_no_leader(resolve(config, scenario)) is None
+    assert led(resolve(config, scenario)) == {"solo": leader}
 
 
 def test_scripts_cost_nothing_and_the_expert_solves_what_chance_does_not() -> None:

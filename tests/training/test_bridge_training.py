@@ -6,6 +6,7 @@ import pytest
 from conftest import SMALL, BaseFor
 
 from mas.config.load import load_config
+from mas.runs.resolve import resolve_training
 from mas.scenarios import build_scenario
 from mas.training.trainer import Trainer
 from mas.training.watch import Silent
@@ -36,7 +37,7 @@ async def test_a_bridged_id_is_trained_by_name(base_for: BaseFor, name: str, wor
     config = config.model_copy(update={"model": SMALL})
     base = base_for({"name": "bridge", "options": {"id": name}})
     scenario = build_scenario(config.scenario)
-    outcome = await Trainer(config, scenario, base).run(Silent())
+    outcome = await Trainer(resolve_training(config, scenario), base).run(Silent())
     (metrics,) = outcome.history
     assert metrics["tokens"] > 0
     assert set(outcome.adapters) == set(scenario.teams["team"].roles)

@@ -6,7 +6,7 @@ from parts import SKILLED, turns_of
 from watched import Seen
 
 from mas.config.load import load_config
-from mas.scenarios import build_scenario
+from mas.runs.resolve import resolve_training
 from mas.scenarios.discussion.questions import Question
 from mas.training.trainer import Trainer
 
@@ -21,7 +21,7 @@ async def test_no_label_enters(base_for: BaseFor, monkeypatch: pytest.MonkeyPatc
     for label in (True, False):
         monkeypatch.setattr(Question, "is_right", lambda self, answer, label=label: label)
         seen = Seen()
-        trainer = Trainer(config, build_scenario(config.scenario), base)
+        trainer = Trainer(resolve_training(config), base)
         seen.listen(trainer)
         await trainer.run(seen)
         paid.append([(turn.rewards, turn.paid) for turn in turns_of(seen.episodes[0])])

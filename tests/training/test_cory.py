@@ -15,9 +15,9 @@ from mas.config.load import load_config
 from mas.config.options import Config
 from mas.core.errors import ConfigError
 from mas.core.records import Episode, Turn
-from mas.scenarios import build_scenario
+from mas.runs.resolve import resolve, resolve_training
 from mas.serving.model import BaseModel
-from mas.training.crew import check_trainable
+from mas.training.check_setup import check_trainable
 from mas.training.evaluate import Evaluation
 from mas.training.shaping.sharing import paid_together
 from mas.training.trainer import Trainer
@@ -61,7 +61,7 @@ def config_of(*words: str) -> Config:
 
 async def trained(base: BaseModel, *words: str, checkpoints: Path | None = None) -> Seen:
     config, seen = config_of(*words), Seen()
-    trainer = Trainer(config, build_scenario(config.scenario), base, checkpoints=checkpoints)
+    trainer = Trainer(resolve_training(config), base, checkpoints=checkpoints)
     improve = trainer.trainable.improve
 
     async def kept(*given: Any, **named: Any) -> Improved:
@@ -183,4 +183,4 @@ def test_sharing_what_is_not_there_to_be_shared_is_refused(words: list[str], rea
 def test_sharing_needs_own_terms_and_several_agents(words: list[str], reason: str) -> None:
     config = load_config([*words, "algorithm.reward.shared=true"])
     with pytest.raises(ConfigError, match=reason):
-        check_trainable(config, build_scenario(config.scenario))
+        check_trainable(resolve(config))

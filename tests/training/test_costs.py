@@ -11,8 +11,9 @@ from mas.config.options import AlgorithmOptions, Config
 from mas.core.errors import ConfigError
 from mas.core.policy import Price
 from mas.core.scenario import Scenario
+from mas.runs.resolve import resolve, resolve_training
 from mas.scenarios import build_scenario
-from mas.training.crew import check_trainable
+from mas.training.check_setup import check_trainable
 from mas.training.rewards import total_reward
 from mas.training.trainer import Trainer
 
@@ -43,7 +44,7 @@ def priced(config: Config) -> Scenario:
 
 async def played(base_for: BaseFor, *words: str) -> tuple[Config, Seen]:
     config, seen = load_config([*FEW, *words, "train.target=null"]).model_copy(update={"model": SKILLED}), Seen()
-    trainer = Trainer(config, priced(config), base_for("relay", SKILLED))
+    trainer = Trainer(resolve_training(config, priced(config)), base_for("relay", SKILLED))
     seen.listen(trainer)
     await trainer.run(seen)
     return config, seen
@@ -90,5 +91,5 @@ def test_costs_that_cannot_be_told_or_that_nothing_reads_are_refused(algorithm: 
 def test_prices_are_refused_where_no_role_has_one() -> None:
     config = load_config(["scenario=relay", "algorithm.reward.cost=[price]"])
     with pytest.raises(ConfigError, match="no role of team 'relay' has one: give a role"):
-        check_trainable(config, build_scenario(config.scenario))
-    check_trainable(config, priced(config))
+        check_trainable(resolve(config))
+    check_trainable(resolve(config, priced(config)))

@@ -5,10 +5,11 @@ import asyncio
 from conftest import BaseFor
 
 from mas.config.load import load_config
+from mas.runs.resolve import resolve
 from mas.scenarios import build_scenario
 from mas.serving.transformers_engine import SETTLE_ROUNDS, TransformersEngine
-from mas.training.crew import open_crew
 from mas.training.evaluate import evaluate
+from mas.training.session import open_team
 
 
 def test_a_teams_next_request_comes_long_before_the_engine_stops_waiting(base_for: BaseFor) -> None:
@@ -17,8 +18,8 @@ def test_a_teams_next_request_comes_long_before_the_engine_stops_waiting(base_fo
 
     async def play() -> int:
         engine = TransformersEngine(base)
-        async with open_crew(
-            config, scenario, base, {}, dict.fromkeys(scenario.teams["team"].roles), engine=engine
+        async with open_team(
+            resolve(config, scenario), base, {}, dict.fromkeys(scenario.teams["team"].roles), engine=engine
         ) as crew:
             await evaluate(crew.runtime, scenario, 6, temperature=None)
         await engine.close()

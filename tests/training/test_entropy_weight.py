@@ -16,11 +16,12 @@ from mas.config.options import RewardOptions, ScenarioOptions
 from mas.core.environment import Tooled
 from mas.core.errors import ConfigError
 from mas.core.records import Turn
+from mas.runs.resolve import resolve
 from mas.scenarios import build_scenario
 from mas.testing.scripted import ScriptedEngine
 from mas.training.batch import TrainRow
+from mas.training.check_setup import check_trainable
 from mas.training.credit import Known, turn_advantages
-from mas.training.crew import check_trainable
 from mas.training.learner import Learner, Logprobs
 from mas.training.updates.policy_gradient import PolicyGradient
 
@@ -134,6 +135,6 @@ async def test_records_tell_which_turns_call_tools() -> None:
 def test_early_tools_are_refused_where_nothing_tells_of_tools() -> None:
     config = load_config(["scenario=plan_path", "algorithm=aspo"])
     with pytest.raises(ConfigError, match=r"advantage\.early reads which turns call tools, .* 'plan_path' does not"):
-        check_trainable(config, build_scenario(config.scenario))
+        check_trainable(resolve(config))
     config = load_config(["scenario=tool_use", "algorithm=aspo"])
-    check_trainable(config, build_scenario(config.scenario))
+    check_trainable(resolve(config))

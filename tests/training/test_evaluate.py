@@ -10,11 +10,12 @@ from conftest import BaseFor
 from mas.config.load import load_config
 from mas.core.environment import mean_measures
 from mas.core.errors import RunError
+from mas.runs.resolve import resolve
 from mas.scenarios import build_scenario
 from mas.scenarios.relay.environment import RelayEnvironment
 from mas.serving.transformers_engine import TransformersEngine
-from mas.training.crew import open_crew
 from mas.training.evaluate import check_played, evaluate
+from mas.training.session import open_team
 
 
 class MeasuredRelay(RelayEnvironment):
@@ -35,7 +36,7 @@ async def test_what_an_environment_measures_is_in_the_evaluation_and_in_no_rewar
     scenario, base = build_scenario(config.scenario), base_for("relay")
     engine = TransformersEngine(base)
     bare = dict.fromkeys(scenario.teams["team"].roles)
-    async with open_crew(config, scenario, base, {}, bare, engine=engine) as crew:
+    async with open_team(resolve(config, scenario), base, {}, bare, engine=engine) as crew:
         plain = await evaluate(crew.runtime, scenario, 3)
         object.__setattr__(scenario, "make_environment", MeasuredRelay)
         told = await evaluate(crew.runtime, scenario, 3)
@@ -53,7 +54,7 @@ async def test_when_no_task_can_be_played_the_rest_is_not_tried_and_the_cause_is
     scenario, base = build_scenario(config.scenario), base_for("relay")
     engine = TransformersEngine(base)
     bare = dict.fromkeys(scenario.teams["team"].roles)
-    async with open_crew(config, scenario, base, {}, bare, engine=engine) as crew:
+    async with open_team(resolve(config, scenario), base, {}, bare, engine=engine) as crew:
         done = list[tuple[int, int]]()
         whole = await evaluate(crew.runtime, scenario, 7, progress=lambda *told: done.append(told))
         assert done == [(number, 7) for number in range(1, 8)], "told after every task, over all that go together"

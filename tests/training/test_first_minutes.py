@@ -16,17 +16,19 @@ from watched import Seen
 from mas.config.load import load_config
 from mas.config.options import Config
 from mas.core import stopwatch
+from mas.core.role import View
 from mas.core.scenario import Scenario
 from mas.graph.find import find_team
 from mas.graph.plan import compile_team
 from mas.observe.metrics import read_metrics
 from mas.roles import build_roles
+from mas.runs.report import build_report
+from mas.runs.resolve import resolve, resolve_training
+from mas.runs.train import train_in_directory
 from mas.scenarios import build_scenario
 from mas.serving.model import BaseModel
 from mas.serving.speed import Speed, measure_speed
 from mas.training.planned import Work, rows_of
-from mas.training.run import train_in_directory
-from mas.training.run_report import build_report
 from mas.training.trainer import Outcome, Trainer
 
 
@@ -56,7 +58,7 @@ Phases = list[tuple[str, int, int]]
 
 async def train(config: Config, scenario: Scenario, base: BaseModel) -> tuple[Outcome, Seen, Phases]:
     seen, phases = Seen(), Phases()
-    outcome = await Trainer(config, scenario, base).run(seen, lambda *told: phases.append(told))
+    outcome = await Trainer(resolve_training(config, scenario), base).run(seen, lambda *told: phases.append(told))
     return outcome, seen, phases
 
 
@@ -99,7 +101,7 @@ async def test_the_seconds_of_environments_are_measured_within_those_of_sampling
                 taken.append(time.perf_counter() - began)
 
         monkeypatch.setattr(kind, name, slow)
-    trainer = Trainer(config_of(steps=1, eval_first=False, eval_tasks=1), scenario, base)
+    trainer = Trainer(resolve_training(config_of(steps=1, eval_first=False, eval_tasks=1), scenario), base)
     seen = Seen()
     marks = dict[str, int]()
     await trainer.run(seen, lambda what, done, of: marks.setdefault(what, len(taken)))
@@ -128,7 +130,7 @@ def test_the_bound_of_a_task_is_its_turns_with_the_longest_answers(base: BaseMod
     config = config_of()
     team, world = scenario.teams["team"], scenario.environment()
     world.reset(scenario.task("eval", 0))
-    turns, work = world.spec.max_turns, Work.bound(config, scenario, base.text)
+    turns, work = world.spec.max_turns, Work.bound(resolve(config, scenario), base.text)
     assert work.calls == 2 * turns
     assert work.new_tokens == turns * sum(role.max_tokens for role in team.roles.values())
     assert work.width <= base.limits.context
@@ -139,9 +141,27 @@ def test_estimates_follow_from_work_and_speed() -> None:
     # A task: 100 / 1000 s of prompts and 10 / 50 s of new tokens. Five tasks, greedy and sampled:
     assert work.evaluation_s(speed, 5) == pytest.approx(2 * 5 * (0.1 + 0.2))
     # A step of four tasks x four candidates: 4 prompts, 16 answers; learning: three forward passes of all of it.
-    config = config_of()
-    assert rows_of(config) == 16
-    assert work.step_s(speed, config) == pytest.approx(4 * 0.1 + 16 * 0.2 + 3 * (400 + 160) / 1000)
+    setup = resolve(config_of())
+    assert rows_of(setup) == 16
+    assert work.step_s(speed, setup) == pytest.approx(4 * 0.1 + 16 * 0.2 + 3 * (400 + 160) / 1000)
+    # Where prompts begin alike, that is read once: 60 of 100 tokens.
+    alike = Work(2.0, prompt_tokens=100.0, new_tokens=10.0, width=60, common=0.6)
+    assert alike.evaluation_s(speed, 5) == pytest.approx(0.06 + 2 * 5 * (0.04 + 0.2))
+
+
+def test_what_prompts_of_a_role_have_in_common_is_known_from_two_tasks(base: BaseModel, scenario: Scenario) -> None:
+    setup = resolve(config_of(), scenario)
+    roles, found = build_roles(setup.team), list[list[list[int]]]()
+    for number in (0, 1):
+        world = scenario.environment()
+        world.reset(scenario.task("eval", number))
+        views = {agent: View(observation=world.observe(agent)) for agent in setup.team.members()}
+        found.append([base.tokenizer.encode(roles[agent].prompt(view)) for agent, view in views.items()])
+    alike = sum(
+        next(n for n, (a, b) in enumerate(zip(*two, strict=False)) if a != b) for two in zip(*found, strict=True)
+    )
+    assert Work.bound(setup, base.text).common == pytest.approx(alike / sum(map(len, found[0])))
+    assert alike > 0
 
 
 def test_the_speed_is_measured_with_as_many_rows_as_are_decoded_together(base: BaseModel) -> None:

@@ -12,10 +12,10 @@ from watched import Seen
 from mas.config.load import load_config
 from mas.config.options import Config
 from mas.core.errors import ConfigError
-from mas.scenarios import build_scenario
+from mas.runs.resolve import resolve, resolve_training
 from mas.serving.model import BaseModel
 from mas.training.adapters import TrainableAdapters
-from mas.training.crew import check_trainable
+from mas.training.check_setup import check_trainable
 from mas.training.optimiser import optimiser_tensors
 from mas.training.trainer import Trainer
 
@@ -39,7 +39,7 @@ def config_of(*words: str) -> Config:
 
 async def trained(base: BaseModel, *words: str, checkpoints: Path | None = None) -> tuple[Trainer, Seen]:
     config, seen = config_of(*words), Seen()
-    trainer = Trainer(config, build_scenario(config.scenario), base, checkpoints=checkpoints)
+    trainer = Trainer(resolve_training(config), base, checkpoints=checkpoints)
     trainer.resume()
     await trainer.run(seen)
     return trainer, seen
@@ -121,7 +121,7 @@ def test_a_fork_is_refused_beside_what_each_adapter_keeps_for_itself(words: list
 def test_a_fork_needs_several_adapters_that_are_alike(words: list[str], reason: str) -> None:
     config = load_config(["scenario=tool_use", "algorithm=at_grpo", "algorithm.fork.after=3", *words])
     with pytest.raises(ConfigError, match=reason):
-        check_trainable(config, build_scenario(config.scenario))
+        check_trainable(resolve(config))
 
 
 def test_the_preset_forks() -> None:

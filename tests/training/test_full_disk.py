@@ -12,11 +12,11 @@ import pytest
 from rich.console import Console
 
 from mas.config.load import load_config
-from mas.core.errors import CheckpointError, ConfigError, MasError, RunDirectoryError
+from mas.core.errors import CheckpointError, ConfigError, EngineError, MasError, RunDirectoryError
 from mas.observe.metrics import read_metrics
 from mas.observe.run_directory import RunDirectory
-from mas.scenarios.attempts import configured_scenario
-from mas.training import run as running
+from mas.runs import train as running
+from mas.runs.scenario import configured_scenario
 from mas.training.checkpoint import checkpoint_steps, verify_checkpoint
 
 SHORT = (
@@ -146,6 +146,25 @@ def test_a_refused_start_leaves_no_run_directory(
     assert checkpoint_steps(tmp_path / "run/checkpoints") == [1], "a run that has begun is kept"
 
 
+def test_going_back_deletes_nothing_where_the_engine_does_not_start(
+    train: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    train("train.steps=2", "train.eval_every=1")
+    before = {path: path.read_bytes() for path in (tmp_path / "run").rglob("*.jsonl")}
+
+    async def refused(*_: object, **__: object) -> None:
+        raise EngineError("the engine does not start")
+
+    monkeypatch.setattr("mas.training.session.start_engine", refused)
+    with pytest.raises(EngineError, match="does not start"):
+        train("train.steps=2", "train.eval_every=1", from_step=1)
+    assert checkpoint_steps(tmp_path / "run/checkpoints") == [1, 2]
+    assert {path: path.read_bytes() for path in before} == before
+    monkeypatch.undo()
+    train("train.steps=2", "train.eval_every=1", from_step=1)
+    assert {path: path.read_bytes() for path in before}.keys() == before.keys()
+
+
 def test_from_needs_a_run(train: Callable[..., Any], tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="there are: none"):
         train(from_step=1)
@@ -160,9 +179,11 @@ def test_going_back_deletes_nothing_where_the_team_or_the_checkpoint_is_refused(
     other = tmp_path / "other.yaml"
     team = (tmp_path / "run/team.yaml").read_text()
     other.write_text(team.replace("You see the goal", "You know the goal"))
+    config = (tmp_path / "run/config.yaml").read_bytes()
     with pytest.raises(RunDirectoryError, match="which is not the team now"):
         train("train.steps=2", f"algorithm.team={other}", from_step=1)
     assert checkpoint_steps(kept) == [1, 2]
+    assert (tmp_path / "run/config.yaml").read_bytes() == config, "the refused team is not named in it"
     state = kept / "step-000001/state.json"
     content = json.loads(state.read_text())
     for change, refusal in (

@@ -18,10 +18,11 @@ from mas.core.reward import Move
 from mas.core.scenario import Scenario
 from mas.core.team import TeamSpec
 from mas.graph.load import load_team
+from mas.runs.resolve import resolve
 from mas.scenarios import build_scenario
 from mas.testing.scripted import ScriptedEngine
 from mas.training.advantages.tree import Node, node_values
-from mas.training.crew import check_trainable
+from mas.training.check_setup import check_trainable
 from mas.training.sampling.full_tree import FullTreeSampler
 from mas.training.updates.preference import preferred, turn_values
 
@@ -259,7 +260,7 @@ async def test_a_horizon_ends_every_branch() -> None:
 def test_a_horizon_bounds_the_tree() -> None:
     words = ["scenario=plan_path", "algorithm=malt", "algorithm.preference.sft_only=[]"]
     config = load_config([*words, "algorithm.sampler.horizon.turns=[1]"])
-    check_trainable(config, build_scenario(config.scenario))
+    check_trainable(resolve(config))
 
 
 async def test_the_same_seed_gives_the_same_tree_and_another_one_another() -> None:
@@ -284,12 +285,12 @@ def test_a_tree_that_cannot_fit_is_refused_before_anything_is_played() -> None:
     with pytest.raises(
         ConfigError, match=r"3 candidates at each of 3 decisions .* has 27 leaves, and max_leaves is 26"
     ):
-        check_trainable(config, build_scenario(config.scenario))
+        check_trainable(resolve(config))
     config = load_config(["scenario=refine", "algorithm=malt", "algorithm.sampler.max_leaves=27"])
-    check_trainable(config, build_scenario(config.scenario))
+    check_trainable(resolve(config))
     long = load_config(["scenario=plan_path", "algorithm=malt", "algorithm.preference.sft_only=[]"])
     with pytest.raises(ConfigError, match=r"or use sampler\.mode=tree$"):
-        check_trainable(long, build_scenario(long.scenario))
+        check_trainable(resolve(long))
 
 
 @pytest.mark.parametrize("on_failure", ["cancel", "isolate"])

@@ -13,11 +13,11 @@ from mas.core.cost import Cost
 from mas.core.errors import ConfigError
 from mas.core.late import Answer, Judge
 from mas.core.records import Turn
+from mas.runs.resolve import resolve
 from mas.runtime.agents import Voice
-from mas.scenarios import build_scenario
 from mas.testing.scripted import ScriptedEngine
 from mas.training import judges
-from mas.training.crew import check_trainable
+from mas.training.check_setup import check_trainable
 from mas.training.judges import ModelJudge, read_mark
 from mas.training.late_terms import find_judge
 
@@ -38,7 +38,7 @@ def config_of(judge: str, asks: dict[str, str], *words: str) -> Config:
 def judge_of(config: Config) -> Any:
     late = config.algorithm.reward.late
     assert late is not None
-    return find_judge(late, config)
+    return find_judge(late, resolve(config))
 
 
 def said(*texts: str) -> list[Turn]:
@@ -72,7 +72,7 @@ async def test_a_peer_is_asked_about_prompt_and_text_and_the_number_it_says_is_p
 
     monkeypatch.setattr("mas.training.voices.start_voice", started)
     config = config_of("critic", {"polite": "Is it polite?"}, *PEER)
-    check_trainable(config, build_scenario(config.scenario))
+    check_trainable(resolve(config))
     judge = judge_of(config)
     assert isinstance(judge, ModelJudge)
     turns = [

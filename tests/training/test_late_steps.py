@@ -23,6 +23,7 @@ from mas.config.options import AlgorithmOptions, Config
 from mas.core.errors import CheckpointError
 from mas.core.late import Answer
 from mas.core.records import Turn
+from mas.runs.resolve import resolve_training
 from mas.scenarios import build_scenario
 from mas.serving.model import BaseModel
 from mas.training.late_terms import LateTerms
@@ -155,7 +156,7 @@ async def trained(
 ) -> tuple[dict[str, torch.Tensor], Slow, Trainer]:
     config, slow = config_of(steps, mode), Slow(first)
     scenario = build_scenario(config.scenario)
-    trainer = Trainer(config, scenario, base, checkpoints=checkpoints, judges={"slow": slow.judge})
+    trainer = Trainer(resolve_training(config, scenario), base, checkpoints=checkpoints, judges={"slow": slow.judge})
     slow.listen(trainer)
     trainer.resume()
     outcome = await trainer.run(slow)
@@ -195,7 +196,7 @@ async def test_the_reward_stack_runs_by_name_with_all_kinds_of_terms(base_for: B
     words = ["algorithm=reward_stack", "scenario=plan_path", "train.steps=2", "train.tasks_per_step=2"]
     words += ["train.eval_every=0", "train.eval_tasks=1", "train.target=null", "algorithm.sampler.candidates=4"]
     config, seen = load_config(words).model_copy(update={"model": SKILLED}), Seen()
-    trainer = Trainer(config, build_scenario(config.scenario), base_for("plan_path", SKILLED))
+    trainer = Trainer(resolve_training(config), base_for("plan_path", SKILLED))
     seen.listen(trainer)
     await trainer.run(seen)
     turns = [row.turn for row in seen.improved[-1].rows]

@@ -20,11 +20,11 @@ from mas.core.errors import ConfigError, TrainingError
 from mas.core.late import Answer, Judge
 from mas.core.records import Episode, Turn
 from mas.observe.metrics import read_metrics
-from mas.scenarios import build_scenario
+from mas.runs.resolve import resolve, resolve_training
 from mas.serving.model import BaseModel
 from mas.training import late_terms
+from mas.training.check_setup import check_trainable
 from mas.training.credit import turn_advantages
-from mas.training.crew import check_trainable
 from mas.training.evaluate import Evaluation
 from mas.training.late_terms import LateTerms, find_judge
 from mas.training.trainer import Trainer
@@ -286,7 +286,7 @@ async def test_a_run_learns_from_what_its_judge_says(base: BaseModel, monkeypatc
         return turn_advantages(turns, *rest, **more)
 
     monkeypatch.setattr("mas.training.updates.policy_gradient.turn_advantages", noted)
-    trainer = Trainer(config, build_scenario(config.scenario), base, judges={"by_text": by_text})
+    trainer = Trainer(resolve_training(config), base, judges={"by_text": by_text})
     await trainer.run(kept)
     assert [turn.id for turn in seen] == [turn.id for turn in kept.turns]
     for place, turn in enumerate(seen):
@@ -303,7 +303,7 @@ async def test_what_is_refused_is_written_down(base: BaseModel) -> None:
             yield Answer(turn.id, "judged", 1.0)
 
     config, kept = config_of(), Kept()
-    await Trainer(config, build_scenario(config.scenario), base, judges={"by_text": twice}).run(kept)
+    await Trainer(resolve_training(config), base, judges={"by_text": twice}).run(kept)
     assert kept.metrics[0]["late"] == {"taken": len(kept.turns), "defaulted": 0, "too_late": 0, "refused": 1}
     (note,) = kept.notes
     assert note["source"] == "judge"
@@ -313,9 +313,9 @@ async def test_what_is_refused_is_written_down(base: BaseModel) -> None:
 def test_a_judge_that_nobody_offers_is_refused_before_anything_is_played(base: BaseModel) -> None:
     config = config_of()
     with pytest.raises(ConfigError, match=r"judge is 'by_text', .* give one in Python"):
-        Trainer(config, build_scenario(config.scenario), base)
+        Trainer(resolve_training(config), base)
     with pytest.raises(ConfigError, match=r"Did you mean 'by_texts'"):
-        Trainer(config, build_scenario(config.scenario), base, judges={"by_texts": by_text})
+        Trainer(resolve_training(config), base, judges={"by_texts": by_text})
 
 
 def test_an_installed_package_may_offer_a_judge(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -331,9 +331,9 @@ def test_an_installed_package_may_offer_a_judge(monkeypatch: pytest.MonkeyPatch)
     offered = [Point("good", lambda: by_text), Point("bad", broken)]
     monkeypatch.setattr(late_terms, "entry_points", lambda group: offered if group == "mas.judges" else [])
     given = {name: LateOptions(judge=name, terms={"polite": 0.0}) for name in ("good", "bad")}
-    assert find_judge(given["good"], Config()) is by_text
+    assert find_judge(given["good"], resolve(Config())) is by_text
     with pytest.raises(ConfigError, match="judge 'bad' comes with another package, and its package:judge cannot"):
-        find_judge(given["bad"], Config())
+        find_judge(given["bad"], resolve(Config()))
 
 
 @pytest.mark.parametrize(
@@ -359,10 +359,10 @@ def test_waiting_for_nothing_or_for_no_time_is_refused(late: dict[str, Any]) -> 
 
 def test_a_late_term_may_be_weighed_but_not_be_one_that_is_paid_already() -> None:
     weighed = config_of(reward={"weights": {"judged": 2.0}})
-    check_trainable(weighed, build_scenario(weighed.scenario))
+    check_trainable(resolve(weighed))
     twice = config_of(reward={"late": {"judge": "j", "terms": {"failure": 0.0}}})
     with pytest.raises(ConfigError, match=r"late\.terms has 'failure', which is paid as turns are sampled"):
-        check_trainable(twice, build_scenario(twice.scenario))
+        check_trainable(resolve(twice))
 
 
 def test_the_example_of_the_page_runs(small_overrides: tuple[str, ...], tmp_path: Path) -> None:

@@ -14,9 +14,10 @@ from mas.core.records import Turn
 from mas.core.reward import Move
 from mas.core.team import TeamSpec
 from mas.graph.load import load_team
+from mas.runs.resolve import resolve
 from mas.scenarios import build_scenario
 from mas.testing.scripted import ScriptedEngine
-from mas.training.crew import check_trainable
+from mas.training.check_setup import check_trainable
 from mas.training.sampling.single import play_once
 
 PAIR = {
@@ -117,4 +118,4 @@ def test_a_team_with_a_time_limit_is_not_trained(tmp_path: Path) -> None:
     with pytest.raises(
         ConfigError, match=r"'timed' has a time limit at the join of 'judge' \(5 s\).*remove 'timeout_s'"
     ):
-        check_trainable(load_config(["scenario=relay", f"algorithm.team={path}"]), scenario)
+        check_trainable(resolve(load_config(["scenario=relay", f"algorithm.team={path}"]), scenario))

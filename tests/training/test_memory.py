@@ -12,13 +12,14 @@ from rich.console import Console
 from mas.config.load import load_config
 from mas.config.options import Config
 from mas.core.errors import ModelError, TrainingError
+from mas.runs.resolve import resolve
+from mas.runs.train import train_in_directory
 from mas.scenarios import build_scenario
 from mas.serving.footprint import Footprint
-from mas.training import memory, run
+from mas.training import base, memory
 from mas.training.learner import Learner
 from mas.training.memory import Needs, needs_of
 from mas.training.planned import Work
-from mas.training.run import train_in_directory
 
 
 @pytest.fixture
@@ -45,7 +46,7 @@ def test_a_base_that_does_not_fit_is_refused_before_it_is_loaded(
     config: Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(memory, "free_on", lambda options: 10_000)
-    monkeypatch.setattr(run, "load_base", lambda *_: pytest.fail("it was loaded"))
+    monkeypatch.setattr(base, "load_base", lambda *_: pytest.fail("it was loaded"))
     with pytest.raises(ModelError, match=r"does not fit: base and adapters need .* MiB, 0 MiB of memory are free.*"):
         train(config)
     assert not Path(config.run_dir).exists()
@@ -63,7 +64,7 @@ def test_what_may_not_suffice_is_a_line_and_no_refusal(config: Config, monkeypat
         found.append(needs_of(*given, **named))
         return found[-1]
 
-    monkeypatch.setattr(run, "needs_of", noted)
+    monkeypatch.setattr(base, "needs_of", noted)
     monkeypatch.setattr(memory, "free_on", lambda options: found[-1].sure)
     text = train(config)
     assert "memory: about " in text
@@ -80,14 +81,15 @@ def test_needs_follow_from_rows_tokens_and_adapters(config: Config) -> None:
     config = load_config(
         ["scenario=relay", "train.tasks_per_step=2", "train.eval_tasks=3", "algorithm.sampler.candidates=4"]
     )
-    needs = needs_of(config, footprint, work, 2, is_trained=True)
+    setup = resolve(config)
+    needs = needs_of(setup, footprint, work, is_trained=True)
     # 8 rows of 60 tokens, twice as long as needed, with two copies of their logits; six copies of two adapters.
     assert (needs.base, needs.adapters, needs.cache) == (1000, 6 * 2 * 10, 8 * (2 * 60 * 3 + 2 * 5))
     # 2 prompts of 100 and 8 answers of 4 tokens; logits of 256 tokens at a time, three copies.
     minibatches = config.learner.minibatches
     tokens = round(232 / minibatches)
     assert needs.learner == tokens * 7 + 3 * 5 * min(256, tokens)
-    played = needs_of(config, footprint, work, 2, is_trained=False)
+    played = needs_of(setup, footprint, work, is_trained=False)
     assert (played.adapters, played.learner) == (2 * 2 * 10, 0)
     assert played.cache == 3 * (2 * 60 * 3 + 2 * 5), "as many rows as held-out tasks"
 

@@ -12,7 +12,7 @@ from mas.config.load import load_config
 from mas.core.messages import Action, Failure, Note
 from mas.core.records import Episode
 from mas.core.reward import Move
-from mas.scenarios import build_scenario
+from mas.runs.resolve import resolve_training
 from mas.scenarios.retrieval.cases import Case
 from mas.scenarios.retrieval.environment import RetrievalEnvironment, RetrievalState, overlap
 from mas.scenarios.retrieval.reward import RetrievalReward
@@ -85,7 +85,7 @@ class Steps:
 async def trained(base: BaseModel, *words: str) -> tuple[Steps, list[Improved]]:
     config = load_config(["scenario=retrieval", "algorithm=mmoa_rag", *SMALL, *BARE, *words])
     config = config.model_copy(update={"model": SKILLED})
-    trainer, steps, improved = Trainer(config, build_scenario(config.scenario), base), Steps(), []
+    trainer, steps, improved = Trainer(resolve_training(config), base), Steps(), []
     improve = trainer.trainable.improve
 
     async def kept(*given: Any, **named: Any) -> Improved:

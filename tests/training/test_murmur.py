@@ -9,7 +9,7 @@ from rich.console import Console
 
 import mas.scenarios.relay
 from mas.bus.memory import MemoryBus
-from mas.config.options import ScenarioOptions
+from mas.config.options import Config
 from mas.core.bus import Gap, Restart
 from mas.core.engine import Engine
 from mas.core.records import Episode
@@ -17,13 +17,13 @@ from mas.core.seeds import derive_seed
 from mas.graph.load import load_team
 from mas.graph.plan import Plan, compile_team
 from mas.roles import build_roles
+from mas.runs.resolve import resolve
 from mas.runtime.aloud import Piece, is_heard
 from mas.runtime.team import TeamRuntime
-from mas.scenarios import build_scenario
 from mas.serving.transformers_engine import TransformersEngine
 from mas.testing.scripted import ScriptedEngine
-from mas.training.crew import Players
 from mas.training.murmur import Murmur
+from mas.training.session import TeamSession
 from mas.training.show import show_episode
 
 ERASE = "\x1b[2K"
@@ -62,11 +62,10 @@ def rows_of(console: Console) -> list[str]:
 
 
 async def shown(console: Console, engine: Engine, temperature: float | None = 0.0) -> Episode:
-    plan = plan_of_relay()
-    scenario = build_scenario(ScenarioOptions(name="relay"))
-    async with TeamRuntime(plan, engine, MemoryBus(), adapters={}, timeout_s=60.0) as runtime:
-        players = Players(scenario=scenario, plan=plan, runtime=runtime)
-        return await show_episode(players, scenario.task("eval", 0), 3, console, temperature=temperature)
+    setup = resolve(Config.model_validate({"scenario": {"name": "relay"}}))
+    async with TeamRuntime(setup.plan, engine, MemoryBus(), adapters={}, timeout_s=60.0) as runtime:
+        players = TeamSession(setup=setup, runtime=runtime)
+        return await show_episode(players, setup.scenario.task("eval", 0), 3, console, temperature=temperature)
 
 
 async def test_an_episode_is_the_same_at_a_terminal_and_is_shown_there_while_it_is_spoken():

@@ -21,9 +21,10 @@ from rich.console import Console
 from mas.bus.mqtt_options import MqttOptions
 from mas.config.load import load_config
 from mas.observe.metrics import read_metrics
+from mas.runs.resolve import resolve
+from mas.runs.train import train_in_directory
 from mas.scenarios import build_scenario
 from mas.training.over_bus import over_bus
-from mas.training.run import train_in_directory
 from mas.training.sampling.ledger import Ledger
 from mas.training.trainer import Outcome
 from mas.training.watch import RunWatcher
@@ -156,8 +157,7 @@ def killed(
         after(patch, RunWatcher, "on_step", lambda step, *_: fates.on_step(step))
         after(patch, Ledger, "close", lambda *_: fates.on_episode())
         opening = over_bus(
-            config,
-            scenario,
+            resolve(config, scenario),
             coordinator["MAS_BUS_URL"],
             note=fates.note,
             wait_s=4.0,

@@ -18,12 +18,12 @@ from mas.scenarios import build_scenario
 from mas.testing.scripted import ScriptedEngine
 from mas.training.advantages.group import group_advantages
 from mas.training.credit import turn_advantages
-from mas.training.crew import Crew
 from mas.training.evaluate import evaluate
 from mas.training.rewards import total_reward
 from mas.training.sampling.ledger import Ledger
 from mas.training.sampling.parallel import ParallelSampler, _ParallelPlay
 from mas.training.sampling.single import SingleDecision
+from mas.training.session import TeamSession
 
 K = 6
 PARALLEL = SamplerOptions(mode="parallel", candidates=K)
@@ -41,12 +41,12 @@ FAN_OUT = TeamSpec(
 
 
 @pytest.fixture
-async def crew(base_for: BaseFor) -> AsyncIterator[Crew]:
+async def crew(base_for: BaseFor) -> AsyncIterator[TeamSession]:
     async with crew_of(build_scenario(ScenarioOptions(**PATH)), base_for(PATH, SKILLED)) as crew:
         yield crew
 
 
-async def test_k_whole_episodes_are_compared_per_task_and_agent(crew: Crew) -> None:
+async def test_k_whole_episodes_are_compared_per_task_and_agent(crew: TeamSession) -> None:
     episodes = await sample(crew.runtime, crew.scenario, (0, 1), PARALLEL)
     assert len(episodes) == 2 * K
     assert len({episode.id for episode in episodes}) == 2 * K
@@ -62,7 +62,7 @@ async def test_k_whole_episodes_are_compared_per_task_and_agent(crew: Crew) -> N
             assert paid == {f"team.{name}": value for name, value in episode.rewards.items()}
 
 
-async def test_own_terms_are_summed_over_the_episode(crew: Crew) -> None:
+async def test_own_terms_are_summed_over_the_episode(crew: TeamSession) -> None:
     episodes = await sample(crew.runtime, crew.scenario, (0,), PARALLEL)
     for episode in episodes:
         failed = [turn for turn in episode.turns if turn.agent == "executor" and turn.failure]
@@ -70,7 +70,7 @@ async def test_own_terms_are_summed_over_the_episode(crew: Crew) -> None:
         assert own.get("own.failure", 0.0) == -len(failed)
 
 
-async def test_statistics_count_every_trajectory_once_however_long(crew: Crew) -> None:
+async def test_statistics_count_every_trajectory_once_however_long(crew: TeamSession) -> None:
     episodes = await sample(crew.runtime, crew.scenario, (0, 1, 2), PARALLEL)
     assert len({len(episode.turns) for episode in episodes}) > 1
     turns = turns_of(episodes)
@@ -81,7 +81,7 @@ async def test_statistics_count_every_trajectory_once_however_long(crew: Crew) -
     assert advantages_of(turns) != by_row
 
 
-async def test_parallel_episodes_are_the_same_for_the_same_seed(crew: Crew) -> None:
+async def test_parallel_episodes_are_the_same_for_the_same_seed(crew: TeamSession) -> None:
     first = await sample(crew.runtime, crew.scenario, (0, 1), PARALLEL)
     assert await sample(crew.runtime, crew.scenario, (0, 1), PARALLEL) == first
     assert await sample(crew.runtime, crew.scenario, (0, 1), PARALLEL, seed=1) != first

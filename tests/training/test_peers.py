@@ -19,7 +19,8 @@ from mas.core.scenario import Scenario
 from mas.core.team import RoleSpec
 from mas.endpoint import Served, build_app
 from mas.endpoint.server import running
-from mas.graph.find import find_team
+from mas.runs.resolve import resolve, resolve_training
+from mas.runs.train import train_in_directory
 from mas.scenarios import build_scenario
 from mas.serving.model import BaseModel
 from mas.serving.text_tokenizer import END
@@ -27,8 +28,7 @@ from mas.serving.transformers_engine import TransformersEngine
 from mas.testing.scripted import ScriptedEngine
 from mas.training.compare import compare_taught
 from mas.training.evaluate import evaluate
-from mas.training.run import train_in_directory
-from mas.training.served import open_served
+from mas.training.session import open_team
 from mas.training.spread import peers_elsewhere
 from mas.training.trainer import Trainer
 from mas.training.voices import served_adapters
@@ -116,7 +116,7 @@ async def test_a_peer_takes_part_in_training_and_is_not_trained(base: BaseModel,
     behind, watcher = judge(), Episodes()
     async with offered(behind) as url:
         config = configured(team, url, "peers.elsewhere.model=verifier")
-        outcome = await Trainer(config, build_scenario(config.scenario), base).run(watcher)
+        outcome = await Trainer(resolve_training(config), base).run(watcher)
     assert set(outcome.adapters) == {"planner", "executor"}
     assert outcome.progress.versions == {"planner": 2, "executor": 2}
     said = [turn for turn in watcher.turns if turn.role == "judge"]
@@ -137,7 +137,7 @@ async def test_a_peer_that_exchanges_tokens_speaks_as_its_own_server_says(base: 
     async with offered(engine) as url:
         words = ["peers.elsewhere.api=completions", "peers.elsewhere.model=verifier", "train.steps=1"]
         config = configured(team, url, *words)
-        await Trainer(config, build_scenario(config.scenario), base).run(watcher)
+        await Trainer(resolve_training(config), base).run(watcher)
     await engine.close()
     said = [turn for turn in watcher.turns if turn.role == "judge"]
     assert said
@@ -196,14 +196,13 @@ async def test_a_trained_team_is_played_as_its_server_has_it(base: BaseModel) ->
     async with offered(engine) as url:
         config = load_config(["scenario=relay", "engine=openai", f"engine.remote.url={url}"])
         scenario: Scenario = build_scenario(config.scenario)
-        async with open_served(config, scenario) as players:
+        async with open_team(resolve(config, scenario), None) as players:
             far = await evaluate(players.runtime, scenario, 8, temperature=0.0, seed=0)
     await engine.close()
-    from mas.training.crew import open_crew
 
     near_config = load_config(["scenario=relay"])
     adapters = quiet_adapters(base, ["planner", "executor"])
-    async with open_crew(near_config, scenario, base, adapters) as crew:
+    async with open_team(resolve(near_config, scenario), base, adapters) as crew:
         near = await evaluate(crew.runtime, scenario, 8, temperature=0.0, seed=0)
     assert [episode.lines for episode in far.episodes] == [episode.lines for episode in near.episodes]
 
@@ -214,11 +213,11 @@ async def test_a_team_of_a_server_learns_without_gradients_and_without_a_base(ba
     async with offered(engine) as url:
         config = load_config([*words, "train.eval_tasks=4", "engine=openai", f"engine.remote.url={url}"])
         scenario: Scenario = build_scenario(config.scenario)
-        far = await Trainer(config, scenario, None).run(Silent())
+        far = await Trainer(resolve_training(config, scenario), None).run(Silent())
         known = {role: library.experiences for role, library in far.libraries.items()}
-        results = await compare_taught(config, scenario, None, known, tasks=2)
+        results = await compare_taught(resolve(config, scenario), None, known, tasks=2)
     await engine.close()
-    near = await Trainer(load_config([*words, "train.eval_tasks=4"]), scenario, base).run(Silent())
+    near = await Trainer(resolve_training(load_config([*words, "train.eval_tasks=4"]), scenario), base).run(Silent())
     assert far.libraries == near.libraries
     assert far.libraries["executor"].version == 1
     first = {name: result.episodes[0].lines[1].prompt for name, result in results.items()}
@@ -270,6 +269,6 @@ def test_a_peer_of_a_team_over_processes_reads_as_its_own_model_does(
     team: Path, words: list[str], stop: tuple[int, ...]
 ) -> None:
     config = configured(team, "http://127.0.0.1:9/v1", *words)
-    voices = peers_elsewhere(config, find_team(build_scenario(config.scenario), config.algorithm.team))
+    voices = peers_elsewhere(resolve(config))
     assert set(voices) == {"judge"}
     assert (voices["judge"].engine.stop_ids, voices["judge"].chats) == (stop, stop == (END,))

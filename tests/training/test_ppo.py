@@ -18,12 +18,12 @@ from mas.config.options import AlgorithmOptions, Config
 from mas.core.errors import ConfigError, TrainingError
 from mas.core.records import Episode, Turn
 from mas.observe.metrics import read_metrics
+from mas.runs.train import train_in_directory
 from mas.scenarios import build_scenario
 from mas.serving.model import BaseModel
 from mas.training.batch import train_rows
 from mas.training.checkpoint import list_checkpoints, update_tensors
 from mas.training.credit import turn_advantages
-from mas.training.run import train_in_directory
 from mas.training.updates.ppo import Ppo
 from mas.training.updates.update import Improved
 

@@ -14,10 +14,11 @@ from mas.config.load import load_config
 from mas.config.options import AlgorithmOptions, Config, LearnerOptions
 from mas.core.errors import ConfigError
 from mas.core.records import Episode, Turn
+from mas.runs.resolve import resolve
 from mas.scenarios import build_scenario
 from mas.serving.model import BaseModel
 from mas.training.batch import TrainRow
-from mas.training.crew import check_trainable
+from mas.training.check_setup import check_trainable
 from mas.training.losses.preference import dpo_pair
 from mas.training.trainer import Outcome
 from mas.training.updates.kinds import build_update, loss_of
@@ -209,7 +210,7 @@ def test_what_cannot_be_or_would_do_nothing_is_refused(words: list[str], message
 def test_a_role_that_only_imitates_must_be_one_that_is_trained() -> None:
     config = load_config(["scenario=refine", "algorithm=malt", "algorithm.preference.sft_only=[generatr]"])
     with pytest.raises(ConfigError, match=r"'generatr', which team 'refine' does not train\. Did you mean 'generator'"):
-        check_trainable(config, build_scenario(config.scenario))
+        check_trainable(resolve(config))
 
 
 def test_the_learner_minimises_what_the_update_needs() -> None:

@@ -11,6 +11,7 @@ from mas.config.options import Config
 from mas.core.environment import Task
 from mas.core.records import Episode
 from mas.core.tasks import Outcome
+from mas.runs.resolve import resolve, resolve_training
 from mas.scenarios import build_scenario
 from mas.training.rollout import Rollout
 from mas.training.sampling.modes import SAMPLERS
@@ -70,14 +71,14 @@ def flat(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def plan_of(config: Config) -> Heard:
-    plan = plan_tasks(config, build_scenario(config.scenario), build_scenario)
+    plan = plan_tasks(resolve_training(config))
     plan.__class__ = Heard
     assert isinstance(plan, Heard)
     return plan
 
 
 async def played(config: Config, plan: TaskPlan, steps: int, trained: set[str]) -> list[list[str]]:
-    rollout = Rollout(config, plan)
+    rollout = Rollout(resolve(config), plan)
     found = [await rollout.sample(None, step, trained) for step in range(steps)]
     return [[episode.task for episode in episodes] for episodes in found]
 
@@ -142,6 +143,6 @@ async def test_a_task_is_not_served_again_in_the_step_in_which_it_failed(base_fo
             pass
 
     scenario = build_scenario(config.scenario)
-    await Trainer(config, scenario, base_for("relay", SKILLED), tasks=plan_of(config)).run(Notes())
+    await Trainer(resolve_training(config, scenario), base_for("relay", SKILLED)).run(Notes())
     assert max(len(tasks) for tasks in seen) > 4
     assert set(seen[0]) & set(seen[1]), "failures of the first step are played again in the next"

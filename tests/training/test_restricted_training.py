@@ -20,13 +20,14 @@ from mas.core.support import pack_support
 from mas.core.team import Constraint
 from mas.graph.plan import compile_team
 from mas.roles import build_roles
+from mas.runs.resolve import resolve, resolve_training
 from mas.runtime.agents import RoleAgent, Voice
 from mas.scenarios import build_scenario
 from mas.serving.head import Head
 from mas.serving.transformers_engine import TransformersEngine
 from mas.testing.scripted import ScriptedEngine
 from mas.training.agents_engine import AgentsEngine
-from mas.training.crew import check_trainable
+from mas.training.check_setup import check_trainable
 from mas.training.feed import Feed
 from mas.training.following import Follower
 from mas.training.packing import MicroBatch, build_tree
@@ -48,9 +49,9 @@ def test_limits_whose_supports_vllm_does_not_say_are_refused_before_anything_sta
     scenario = build_scenario(config.scenario)
     vllm = config.model_copy(update={"engine": EngineOptions(name="vllm")})
     with pytest.raises(ConfigError, match=r"role 'executor': .* only with a top_k from 1 to 100"):
-        check_trainable(vllm, with_role(scenario, "executor", **limits))
-    check_trainable(vllm, with_role(scenario, "executor", **(limits | {"top_k": 20})))
-    check_trainable(config, with_role(scenario, "executor", **limits))
+        check_trainable(resolve(vllm, with_role(scenario, "executor", **limits)))
+    check_trainable(resolve(vllm, with_role(scenario, "executor", **(limits | {"top_k": 20}))))
+    check_trainable(resolve(config, with_role(scenario, "executor", **limits)))
 
 
 @pytest.mark.parametrize("restriction", RESTRICTIONS)
@@ -60,7 +61,7 @@ async def test_a_restricted_role_trains_on_the_policy_that_was_sampled(
     config = config_of(steps=3, eval_tasks=8)
     scenario = with_role(build_scenario(config.scenario), "executor", **restriction)
     base, notes = base_for("relay", SKILLED), Notes()
-    await Trainer(config, scenario, base).run(notes)
+    await Trainer(resolve_training(config, scenario), base).run(notes)
     assert len(notes.steps) == 3
     for _, metrics, episodes in notes.steps:
         told = metrics["adapters"]["executor"]
@@ -80,7 +81,7 @@ async def test_a_temperature_that_loses_episodes_to_format_loses_none_with_a_con
             build_scenario(config.scenario), "executor", constraint=constraint, temperature=3.0, max_tokens=3
         )
         notes = Notes()
-        await Trainer(config, scenario, base_for("relay", SKILLED)).run(notes)
+        await Trainer(resolve_training(config, scenario), base_for("relay", SKILLED)).run(notes)
         turns = [turn for episode in notes.steps[0][2] for turn in episode.turns if turn.role == "executor"]
         failures[constraint] = sum(turn.failure is not None for turn in turns) / len(turns)
     assert failures[None] > 0.3

@@ -13,11 +13,12 @@ from mas.config.load import load_config
 from mas.config.options import AlgorithmOptions, Config, SamplerOptions
 from mas.core.errors import ConfigError
 from mas.core.records import Episode
+from mas.runs.resolve import resolve, resolve_training
 from mas.scenarios import build_scenario
 from mas.serving.model import BaseModel
 from mas.serving.transformers_engine import TransformersEngine
+from mas.training.check_setup import check_trainable
 from mas.training.checkpoint import list_checkpoints, update_tensors
-from mas.training.crew import check_trainable
 from mas.training.evaluate import Evaluation
 from mas.training.trainer import Outcome, Trainer
 
@@ -60,7 +61,7 @@ def config_of(preset: str, **train: Any) -> Config:
 
 async def train(config: Config, base: BaseModel, checkpoints: Path | None = None) -> tuple[Outcome, Steps]:
     steps = Steps()
-    trainer = Trainer(config, build_scenario(config.scenario), base, checkpoints=checkpoints)
+    trainer = Trainer(resolve_training(config), base, checkpoints=checkpoints)
     trainer.resume()
     return await trainer.run(steps), steps
 
@@ -157,10 +158,10 @@ def test_terms_that_a_model_replaces_cannot_be_set(word: str) -> None:
 def test_a_model_needs_episodes_of_several_turns_and_its_term_may_be_weighed() -> None:
     relay = load_config(["scenario=relay", "algorithm=clip_delta"])
     with pytest.raises(ConfigError, match=r"algorithm.reward.model makes no sense here: every agent .* speaks once"):
-        check_trainable(relay, build_scenario(relay.scenario))
+        check_trainable(resolve(relay))
     weights = "algorithm.reward.weights={model: 2}"
     paid = load_config(["scenario=plan_path", "algorithm=clip_delta", weights])
-    check_trainable(paid, build_scenario(paid.scenario))
+    check_trainable(resolve(paid))
     unpaid = load_config(["scenario=plan_path", "algorithm=oprl", "algorithm.reward.source=terms", weights])
     with pytest.raises(ConfigError, match="'model', a term never paid"):
-        check_trainable(unpaid, build_scenario(unpaid.scenario))
+        check_trainable(resolve(unpaid))

@@ -12,10 +12,11 @@ from parts import SKILLED
 from mas.config.options import AlgorithmOptions, Config
 from mas.core.errors import ConfigError
 from mas.core.records import Episode
+from mas.runs.resolve import resolve, resolve_training
 from mas.scenarios import build_scenario
 from mas.serving.model import BaseModel
 from mas.training.casting import Casting
-from mas.training.crew import check_trainable
+from mas.training.check_setup import check_trainable
 from mas.training.evaluate import Evaluation
 from mas.training.trainer import Outcome, Trainer
 
@@ -65,7 +66,7 @@ def paths(base_for: BaseFor) -> BaseModel:
 
 async def train(config: Config, base: BaseModel, checkpoints: Path | None = None) -> tuple[Outcome, Steps]:
     steps = Steps()
-    trainer = Trainer(config, build_scenario(config.scenario), base, checkpoints=checkpoints)
+    trainer = Trainer(resolve_training(config), base, checkpoints=checkpoints)
     trainer.resume()
     return await trainer.run(steps), steps
 
@@ -174,7 +175,7 @@ def test_weights_of_a_stage_are_of_terms_that_are_paid() -> None:
     stages = [{"roles": ["executor"], "steps": 1, "weights": {"rigth": 1.0}}]
     config = config_of("relay", {"stages": stages})
     with pytest.raises(ConfigError, match=r"stages\[0\]\.weights has 'rigth', a term never paid\. Did you"):
-        check_trainable(config, build_scenario(config.scenario))
+        check_trainable(resolve(config))
 
 
 async def test_roles_that_are_not_named_stay_what_the_base_is(relay: BaseModel) -> None:
@@ -213,7 +214,7 @@ async def test_advantages_by_entropy_train(relay: BaseModel) -> None:
 def test_own_terms_alone_need_somebody_who_pays_them() -> None:
     config = config_of("relay", {"reward": {"alpha": 0.0}})
     with pytest.raises(ConfigError, match="pays no role a term of its own"):
-        check_trainable(config, build_scenario(config.scenario))
+        check_trainable(resolve(config))
 
 
 async def test_what_turns_are_paid_adds_up_to_what_the_episode_pays(paths: BaseModel) -> None:
@@ -244,7 +245,7 @@ def test_roles_that_are_not_there_are_refused(options: dict[str, Any], reason: s
 def test_an_agent_to_inherit_from_is_one_of_the_team() -> None:
     config = config_of("relay", {"advantage": {"inherit": "planer"}})
     with pytest.raises(ConfigError, match=r"advantage\.inherit is 'planer', .* no such agent\. Did you mean 'planner'"):
-        check_trainable(config, build_scenario(config.scenario))
+        check_trainable(resolve(config))
 
 
 @pytest.mark.parametrize(
@@ -260,7 +261,7 @@ def test_an_agent_to_inherit_from_is_one_of_the_team() -> None:
 def test_what_compares_turns_is_refused_where_there_is_one(algorithm: dict[str, Any], name: str) -> None:
     config = config_of("relay", algorithm)
     with pytest.raises(ConfigError, match=f"algorithm.{name} makes no sense here: every agent .* speaks once"):
-        check_trainable(config, build_scenario(config.scenario))
+        check_trainable(resolve(config))
 
 
 async def test_an_entropy_tree_trains_every_turn_once(relay: BaseModel) -> None:
@@ -293,5 +294,5 @@ def test_an_episode_of_one_decision_has_nothing_to_branch_from() -> None:
         return config_of("relay", {"sampler": branch, "advantage": {"tree": {}}, "team": team})
 
     with pytest.raises(ConfigError, match=r"algorithm\.sampler\.mode=entropy_tree makes no sense here"):
-        check_trainable(config("solo"), build_scenario(config("solo").scenario))
-    check_trainable(config("team"), build_scenario(config("team").scenario))
+        check_trainable(resolve(config("solo"), build_scenario(config("solo").scenario)))
+    check_trainable(resolve(config("team"), build_scenario(config("team").scenario)))

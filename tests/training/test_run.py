@@ -23,10 +23,10 @@ from mas.graph.plan import compile_team
 from mas.observe.jsonl import JsonLines
 from mas.observe.metrics import read_metrics
 from mas.roles import build_roles
+from mas.runs.report import build_report
+from mas.runs.train import train_in_directory
 from mas.scenarios import build_scenario
 from mas.serving.model import BaseModel
-from mas.training.run import train_in_directory
-from mas.training.run_report import build_report
 
 SHORT = (
     "scenario=relay", "train.steps=4", "train.tasks_per_step=2", "train.eval_tasks=3", "train.eval_every=2",
@@ -87,7 +87,7 @@ def train_and_die(config: Config, what: str, number: int) -> None:
 def kill(config: Config, what: str, number: int) -> int:
     """Exit code of such a process: -SIGKILL, or 0 when it came to its end first."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["mas.training.run", "mas.scenarios"])
+    context.set_forkserver_preload(["mas.runs.train", "mas.scenarios"])
     process = context.Process(target=train_and_die, args=(config, what, number))
     process.start()
     process.join(60)

@@ -17,12 +17,13 @@ from mas.config.options import ScenarioOptions
 from mas.config.proposer import ProposerOptions
 from mas.core.errors import ConfigError, TrainingError
 from mas.core.records import Episode, Turn
+from mas.runs.resolve import resolve, resolve_training
 from mas.scenarios import build_scenario
 from mas.scenarios.propose.environment import SOLVERS, ProposeEnvironment
 from mas.scenarios.propose.questions import QUESTIONS, answers, failed_gate, good_questions
 from mas.testing.scripted import ScriptedEngine
+from mas.training.check_setup import check_trainable
 from mas.training.credit import turn_advantages
-from mas.training.crew import check_trainable
 from mas.training.evaluate import Evaluation
 from mas.training.shaping.proposing import paid_proposers
 from mas.training.trainer import Trainer
@@ -222,7 +223,7 @@ async def test_a_run_pays_its_proposer_by_its_own_solvers(base_for: BaseFor) -> 
     config = load_config(["scenario=propose", "algorithm=search_self_play", *usual])
     config = config.model_copy(update={"model": SKILLED})
     steps = Steps()
-    await Trainer(config, SCENARIO, base_for("propose", SKILLED)).run(steps)
+    await Trainer(resolve_training(config, SCENARIO), base_for("propose", SKILLED)).run(steps)
     assert {episode.measures["valid"] for episode in steps.episodes} == {0, 1}
     for episode in steps.episodes:
         proposer, *solvers = episode.turns
@@ -277,17 +278,17 @@ def test_options_that_make_no_sense_are_refused_with_the_reason(words: list[str]
 def test_what_a_scenario_does_not_have_is_refused_by_name(words: list[str], reason: str) -> None:
     config = load_config(["algorithm=search_self_play", *words])
     with pytest.raises(ConfigError, match=re.escape(reason)):
-        check_trainable(config, build_scenario(config.scenario))
+        check_trainable(resolve(config))
 
 
 def test_a_team_without_another_role_than_the_one_that_is_paid_is_refused() -> None:
     words = ["algorithm=parallel_grpo", "algorithm.team=solo", "algorithm.reward.proposer.mode=failure"]
     config = load_config(["scenario=relay", *words, "algorithm.reward.proposer.role=solo"])
     with pytest.raises(ConfigError, match="'relay_solo' has no other role, whose attempts could be read"):
-        check_trainable(config, build_scenario(config.scenario))
+        check_trainable(resolve(config))
 
 
 def test_agents_of_one_role_are_not_compared_where_each_role_has_one() -> None:
     config = load_config(["scenario=relay", "algorithm=parallel_grpo", "algorithm.advantage.key=episode"])
     with pytest.raises(ConfigError, match="has one of each"):
-        check_trainable(config, build_scenario(config.scenario))
+        check_trainable(resolve(config))

@@ -20,16 +20,18 @@ from mas.core.environment import EnvironmentSpec, Observation, Step, Task
 from mas.core.errors import ConfigError
 from mas.core.records import Episode, Turn
 from mas.core.scenario import Scenario
+from mas.runs.resolve import resolve, resolve_training
 from mas.scenarios import build_scenario
 from mas.serving.model import BaseModel
 from mas.testing.scripted import ScriptedEngine
 from mas.training.advantages.running import Running
 from mas.training.batch import train_rows
+from mas.training.check_setup import check_trainable
 from mas.training.credit import turn_advantages
-from mas.training.crew import check_trainable, open_crew
 from mas.training.evaluate import Evaluation
 from mas.training.exact import exact_measures, shares, spelled_shares
 from mas.training.rewards import total_reward
+from mas.training.session import open_team
 from mas.training.trainer import Outcome, Trainer
 
 pyspiel = pytest.importorskip("pyspiel")
@@ -263,7 +265,7 @@ def config_of(*overrides: str, steps: int = 3) -> Config:
 
 async def train(config: Config, base: BaseModel, checkpoints: Path | None = None) -> tuple[Outcome, Steps]:
     steps = Steps()
-    trainer = Trainer(config, build_scenario(config.scenario), base, checkpoints=checkpoints)
+    trainer = Trainer(resolve_training(config), base, checkpoints=checkpoints)
     trainer.resume()
     return await trainer.run(steps), steps
 
@@ -373,7 +375,7 @@ async def test_an_evaluation_tells_how_far_from_unbeatable_the_policy_is(kuhn: B
     config = config_of("learner.lr=0.1", steps=1)
     outcome, steps = await train(config, kuhn)
     scenario, wanted = build_scenario(config.scenario), list[tuple[str, float]]()
-    async with open_crew(config, scenario, kuhn, outcome.adapters) as crew:
+    async with open_team(resolve(config, scenario), kuhn, outcome.adapters) as crew:
         encode = crew.engine.tokenizer.encode
         for adapter in (None, "shared"):
             odds = {}
@@ -445,4 +447,4 @@ def test_probabilities_at_other_temperatures() -> None:
 def test_what_reads_one_outcome_is_refused_where_seats_have_one_each(words: list[str], reason: str) -> None:
     config = load_config(["scenario=two_player", *words])
     with pytest.raises(ConfigError, match=re.escape(reason)):
-        check_trainable(config, scenario_of())
+        check_trainable(resolve(config, scenario_of()))

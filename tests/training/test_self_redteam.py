@@ -14,6 +14,7 @@ from mas.config.load import load_config
 from mas.config.options import Config, SamplerOptions, ScenarioOptions
 from mas.core.records import Episode, Turn
 from mas.core.scenario import Scenario
+from mas.runs.resolve import resolve_training
 from mas.scenarios import build_scenario
 from mas.scenarios.red_team.cases import is_harmful
 from mas.serving.model import BaseModel
@@ -140,7 +141,7 @@ async def train(base: BaseModel, *words: str, steps: int = 1) -> tuple[Outcome, 
         def on_evaluation(self, step: int, name: str, evaluation: Any) -> None:
             """Nothing to keep."""
 
-    return await Trainer(config, build_scenario(config.scenario), base).run(Steps()), turns
+    return await Trainer(resolve_training(config), base).run(Steps()), turns
 
 
 @pytest.fixture(scope="module")

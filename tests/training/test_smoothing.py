@@ -16,6 +16,7 @@ from mas.config.load import load_config
 from mas.config.losses import SmoothingOptions
 from mas.config.options import LearnerOptions
 from mas.core.errors import ConfigError
+from mas.runs.resolve import resolve_training
 from mas.scenarios import build_scenario
 from mas.serving.model import BaseModel
 from mas.training.batch import TrainRow
@@ -159,7 +160,7 @@ async def test_the_presets_correct_what_several_updates_of_a_step_clip(
     assert (config.algorithm.loss.ratio, config.algorithm.critic.level) == (ratio, level)
     scenario = build_scenario(config.scenario)
     seen = Seen()
-    await Trainer(config, scenario, base_for("relay", SKILLED)).run(seen)
+    await Trainer(resolve_training(config, scenario), base_for("relay", SKILLED)).run(seen)
     biases = [one["clipping_bias"] for metrics in seen.metrics for one in metrics["adapters"].values()]
     assert len(biases) == 4
     assert max(biases) > 0

@@ -13,6 +13,7 @@ from spreading import CONFIG, Held, relay, without_a_base
 from mas.bus.mqtt import MqttBus
 from mas.bus.mqtt_claims import claim
 from mas.core.errors import ConfigError, NoRoute
+from mas.runs.resolve import resolve
 from mas.training.spread import open_spread, serve_agent, watch_connection
 
 pytestmark = needs_mosquitto
@@ -29,13 +30,14 @@ async def test_whoever_plays_says_once_whom_it_waits_for_and_again_when_that_cha
     said: list[str] = []
     playing = AsyncExitStack()
     opening = asyncio.create_task(
-        playing.enter_async_context(open_spread(CONFIG, relay(), broker.url("coordinator"), said.append)), name="play"
+        playing.enter_async_context(open_spread(resolve(CONFIG, relay()), broker.url("coordinator"), said.append)),
+        name="play",
     )
     agents: list[asyncio.Task[None]] = []
     for name, told in (("executor", "planner, executor"), ("planner", "planner")):
         await until(lambda told=told: bool(said) and said[-1].endswith(f"come to the bus: {told}"))
         url = broker.url(f"relay%2F{name}")
-        agents.append(asyncio.create_task(serve_agent(name, CONFIG, relay(), None, url, str), name=name))
+        agents.append(asyncio.create_task(serve_agent(name, resolve(CONFIG, relay()), None, url, str), name=name))
     await opening
     await playing.aclose()
     for task in agents:
@@ -64,14 +66,16 @@ async def test_nobody_plays_beside_somebody_who_does(broker: Mosquitto, monkeypa
     ):
         assert first == ()
         with pytest.raises(ConfigError, match=f"process '{plays.me.process}' plays this team on this bus"):
-            await AsyncExitStack().enter_async_context(open_spread(CONFIG, relay(), broker.url("coordinator"), str))
+            await AsyncExitStack().enter_async_context(
+                open_spread(resolve(CONFIG, relay()), broker.url("coordinator"), str)
+            )
 
 
 async def test_of_two_players_that_start_at_once_one_plays(broker: Mosquitto, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mas.training.spread.WAIT_S", 1.0)
 
     async def plays() -> None:
-        async with open_spread(CONFIG, relay(), broker.url("coordinator"), str):
+        async with open_spread(resolve(CONFIG, relay()), broker.url("coordinator"), str):
             raise AssertionError("there are no agents")
 
     outcomes = await asyncio.gather(*(plays() for _ in range(3)), return_exceptions=True)

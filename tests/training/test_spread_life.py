@@ -19,6 +19,7 @@ from mas.bus.journal import Journal
 from mas.bus.mqtt import MqttBus
 from mas.bus.mqtt_orders import dismiss
 from mas.core.errors import Closed, ConfigError, Halted, NoRoute
+from mas.runs.resolve import resolve
 from mas.runtime.runlog import RunLog
 from mas.training.show import show_episode
 from mas.training.spread import open_spread
@@ -74,13 +75,13 @@ async def test_whoever_plays_waits_for_the_least(
     monkeypatch.setattr("mas.training.spread.WAIT_S", 0.5)
     config, said = with_replicas(tmp_path, least=2, most=3, concurrency=1), list[str]()
     async with serving("executor", broker), serving("planner", broker, config):
-        playing = open_spread(config, relay(), broker.url("coordinator"), said.append)
+        playing = open_spread(resolve(config, relay()), broker.url("coordinator"), said.append)
         with pytest.raises(NoRoute, match=r"planner \(1 more\)"):
             await playing.__aenter__()
         assert said == ["waiting up to 0.5 s for agents to come to the bus: planner (1 more)"]
         async with (
             serving("planner", broker, config),
-            open_spread(config, relay(), broker.url("coordinator"), said.append),
+            open_spread(resolve(config, relay()), broker.url("coordinator"), said.append),
         ):
             assert len(said) == 1
 
@@ -92,7 +93,7 @@ async def test_a_process_that_is_told_to_end_finishes_what_it_has_and_takes_noth
     async with (
         serving("executor", broker),
         serving("planner", broker, said=said) as first,
-        open_spread(CONFIG, relay(), broker.url("coordinator"), str) as players,
+        open_spread(resolve(CONFIG, relay()), broker.url("coordinator"), str) as players,
     ):
         (held,) = engines["planner"]
         held.let.clear()
@@ -116,7 +117,7 @@ async def test_told_twice_it_ends_at_once(broker: Mosquitto, engines: Engines) -
     async with (
         serving("executor", broker),
         serving("planner", broker) as first,
-        open_spread(CONFIG, relay(), broker.url("coordinator"), str) as players,
+        open_spread(resolve(CONFIG, relay()), broker.url("coordinator"), str) as players,
     ):
         (held,) = engines["planner"]
         held.let.clear()
@@ -135,7 +136,7 @@ async def test_told_twice_it_ends_also_while_the_broker_is_away(broker: Mosquitt
     async with (
         serving("executor", broker),
         serving("planner", broker, said=said) as first,
-        open_spread(CONFIG, relay(), broker.url("coordinator"), str) as players,
+        open_spread(resolve(CONFIG, relay()), broker.url("coordinator"), str) as players,
     ):
         (held,) = engines["planner"]
         held.let.clear()
@@ -160,7 +161,7 @@ async def test_an_answer_that_was_given_while_the_broker_was_away_is_heard_befor
     async with (
         serving("executor", broker),
         serving("planner", broker) as first,
-        open_spread(CONFIG, relay(), broker.url("coordinator"), str) as players,
+        open_spread(resolve(CONFIG, relay()), broker.url("coordinator"), str) as players,
     ):
         (held,) = engines["planner"]
         held.let.clear()
@@ -182,7 +183,7 @@ async def test_agents_end_on_the_word_of_whoever_plays(broker: Mosquitto, engine
     async with (
         serving("executor", broker) as executor,
         serving("planner", broker) as planner,
-        open_spread(CONFIG, relay(), broker.url("coordinator"), str) as players,
+        open_spread(resolve(CONFIG, relay()), broker.url("coordinator"), str) as players,
         MqttBus.connect(broker.url("coordinator"), options=QUICK) as bus,
     ):
         (held,) = engines["planner"]
@@ -211,7 +212,7 @@ async def test_agents_stop_generating_for_a_play_that_is_cancelled_or_whose_play
     async with (
         serving("executor", broker),
         serving("planner", broker),
-        open_spread(CONFIG, relay(), broker.url("coordinator"), str) as players,
+        open_spread(resolve(CONFIG, relay()), broker.url("coordinator"), str) as players,
     ):
         (held,) = engines["planner"]
         held.let.clear()
@@ -235,7 +236,7 @@ async def test_a_play_that_drains_lets_agents_elsewhere_come_to_their_end(broker
     async with (
         serving("executor", broker),
         serving("planner", broker),
-        open_spread(CONFIG, relay(), broker.url("coordinator"), str) as players,
+        open_spread(resolve(CONFIG, relay()), broker.url("coordinator"), str) as players,
     ):
         (held,) = engines["planner"]
         held.let.clear()
@@ -265,14 +266,16 @@ async def test_who_plays_with_a_journal_comes_back_at_once_and_joins_what_it_had
         (held,), (executor,) = engines["planner"], engines["executor"]
         held.let.clear()
         with Journal.open(tmp_path / "bus.sqlite") as journal:
-            killed = open_spread(CONFIG, relay(), broker.url("coordinator"), str, log=RunLog(journal))
+            killed = open_spread(resolve(CONFIG, relay()), broker.url("coordinator"), str, log=RunLog(journal))
             players = await killed.__aenter__()
             showing = asyncio.create_task(show_episode(players, task, 7, console), name="first life")
             await until(lambda: held.begun == 1)
             assert isinstance(players.runtime.bus, MqttBus)
             await vanish(players.runtime.bus)
         with Journal.open(tmp_path / "bus.sqlite") as journal:
-            async with open_spread(CONFIG, relay(), broker.url("coordinator"), str, log=RunLog(journal)) as again:
+            async with open_spread(
+                resolve(CONFIG, relay()), broker.url("coordinator"), str, log=RunLog(journal)
+            ) as again:
                 held.let.set()
                 episode = await show_episode(again, task, 7, console)
         await interrupted(showing)

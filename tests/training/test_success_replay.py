@@ -15,11 +15,11 @@ from mas.config.load import load_config
 from mas.config.options import AlgorithmOptions, Config
 from mas.core.errors import CheckpointError, ConfigError
 from mas.core.records import Episode, Turn
+from mas.runs.resolve import resolve_training
 from mas.scenarios import build_scenario
 from mas.training.checkpoint import list_checkpoints, verify_checkpoint
 from mas.training.credit import turn_advantages
 from mas.training.sampling.success_replay import SuccessReplay
-from mas.training.tasks.plan import plan_tasks
 from mas.training.trainer import Outcome, Trainer
 
 FIXED = {"source": "epochs", "count": 2}
@@ -111,7 +111,7 @@ def config_of(steps: int, **train: Any) -> Config:
 async def train(config: Config, base_for: BaseFor, checkpoints: Path | None = None) -> tuple[Outcome, Steps]:
     steps = Steps()
     scenario = build_scenario(config.scenario)
-    trainer = Trainer(config, scenario, base_for("relay", SKILLED), checkpoints=checkpoints)
+    trainer = Trainer(resolve_training(config, scenario), base_for("relay", SKILLED), checkpoints=checkpoints)
     trainer.resume()
     return await trainer.run(steps), steps
 
@@ -203,6 +203,6 @@ def test_a_replay_without_groups_of_episodes_is_refused(algorithm: dict[str, Any
 def test_a_replay_is_refused_where_no_task_comes_again() -> None:
     config = load_config(["algorithm=arpo", "scenario=plan_path"])
     with pytest.raises(ConfigError, match="never plays a task of 'plan_path' twice"):
-        plan_tasks(config, build_scenario(config.scenario))
+        resolve_training(config)
     again = load_config(["algorithm=arpo", "scenario=plan_path", "train.tasks.source=epochs", "train.tasks.count=8"])
-    plan_tasks(again, build_scenario(again.scenario))
+    resolve_training(again)

@@ -18,9 +18,11 @@ from mas.core.records import Episode
 from mas.core.scenario import Scenario
 from mas.core.tasks import Outcome, Pick, SplitByContent
 from mas.observe.metrics import read_metrics
+from mas.runs.resolve import resolve_training
 from mas.scenarios import build_scenario
 from mas.scenarios.folder import FolderScenario
 from mas.training.evaluate import Evaluation
+from mas.training.tasks.arms import build_arms
 from mas.training.tasks.plan import TaskPlan, outcome_of, plan_tasks
 from mas.training.trainer import Trainer
 
@@ -41,7 +43,7 @@ def config_of(tasks: dict[str, Any], scenario: str = "relay", **train: Any) -> C
 
 
 def plan_of(config: Config) -> TaskPlan:
-    return plan_tasks(config, build_scenario(config.scenario), build_scenario)
+    return plan_tasks(resolve_training(config))
 
 
 class Killed(Exception):
@@ -88,11 +90,11 @@ async def test_a_run_that_is_killed_and_resumed_plays_the_tasks_of_one_that_was_
     base, config = base_for("relay", SKILLED), config_of(tasks)
     scenario = build_scenario(config.scenario)
     whole, before, after = Notes(), Notes(killed_after=3), Notes()
-    straight = await Trainer(config, scenario, base, tasks=plan_of(config)).run(whole)
+    straight = await Trainer(resolve_training(config, scenario), base).run(whole)
     with pytest.raises(Killed):
-        await Trainer(config, scenario, base, tasks=plan_of(config), checkpoints=tmp_path).run(before)
+        await Trainer(resolve_training(config, scenario), base, checkpoints=tmp_path).run(before)
     # Killed in step 3, which has no checkpoint: it is played again.
-    second = Trainer(config, scenario, base, tasks=plan_of(config), checkpoints=tmp_path)
+    second = Trainer(resolve_training(config, scenario), base, checkpoints=tmp_path)
     assert second.resume()
     resumed = await second.run(after)
     assert list(after.tasks) == [3, 4]
@@ -108,7 +110,7 @@ async def test_a_curriculum_goes_through_its_stages_and_the_log_says_how_they_we
     config = config_of(STAGES, tasks_per_step=8)
     notes = Notes()
     scenario = build_scenario(config.scenario)
-    await Trainer(config, scenario, base_for("relay", SKILLED), tasks=plan_of(config)).run(notes)
+    await Trainer(resolve_training(config, scenario), base_for("relay", SKILLED)).run(notes)
     stages = [notes.metrics[step]["stage"] for step in notes.metrics]
     played = [{task.partition(":")[0] for task in notes.tasks[step]} for step in notes.tasks]
     # A step of eight tasks, of which one is solved, is enough for the threshold of 0.01.
@@ -120,7 +122,7 @@ async def test_a_curriculum_goes_through_its_stages_and_the_log_says_how_they_we
 
 async def test_a_run_as_it_always_was_has_no_state_and_no_metrics_of_tasks(base_for: BaseFor, tmp_path: Path) -> None:
     config, notes = config_of({}, steps=1), Notes()
-    trainer = Trainer(config, build_scenario(config.scenario), base_for("relay", SKILLED), checkpoints=tmp_path)
+    trainer = Trainer(resolve_training(config), base_for("relay", SKILLED), checkpoints=tmp_path)
     outcome = await trainer.run(notes)
     assert outcome.progress.tasks == {}
     assert notes.metrics == {1: None}
@@ -185,12 +187,6 @@ def test_an_arm_that_cannot_be_one_is_refused(arms: dict[str, Any], text: str) -
         plan_of(config_of({"source": "mixture", "arms": arms}))
 
 
-def test_arms_of_which_nobody_makes_the_scenarios_are_refused() -> None:
-    config = config_of(STAGES)
-    with pytest.raises(ConfigError, match="nobody makes their scenarios: give `build`"):
-        plan_tasks(config, build_scenario(config.scenario))
-
-
 def test_arms_of_a_scenario_that_does_not_say_what_it_holds_out_are_refused() -> None:
     def closed(options: ScenarioOptions) -> Scenario:
         inner = build_scenario(options)
@@ -200,7 +196,7 @@ def test_arms_of_a_scenario_that_does_not_say_what_it_holds_out_are_refused() ->
 
     config = config_of(STAGES)
     with pytest.raises(ConfigError, match="does not say which contents it holds out"):
-        plan_tasks(config, closed(config.scenario), closed)
+        build_arms(config.train.tasks, config.scenario, "team", closed(config.scenario), closed)
 
 
 def test_an_arm_whose_tasks_are_all_evaluated_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,15 +16,15 @@ from watched import Seen
 from mas.config.load import load_config
 from mas.core.errors import TrainingError
 from mas.core.records import Turn
+from mas.runs.resolve import resolve, resolve_training
 from mas.runtime.agents import Candidate
-from mas.scenarios import build_scenario
 from mas.serving.model import BaseModel
 from mas.training.advantages.group import group_advantages
 from mas.training.credit import turn_advantages
-from mas.training.crew import open_crew
 from mas.training.evaluate import evaluate
 from mas.training.rewards import FAILURE, rewards_of, total_reward
 from mas.training.sampling.tree import _TreePlay
+from mas.training.session import open_team
 from mas.training.trainer import Trainer
 
 SMALL = ("train.eval_every=0", "train.eval_tasks=2", "train.target=null", "learner.final_lr=1.0")
@@ -33,7 +33,7 @@ FEW = (*SMALL, "algorithm.sampler.candidates=2", "train.tasks_per_step=1")
 
 async def trained(base: BaseModel, *words: str, checkpoints: Path | None = None) -> tuple[Trainer, Seen]:
     config, seen = load_config([*SMALL, *words]).model_copy(update={"model": SKILLED}), Seen()
-    trainer = Trainer(config, build_scenario(config.scenario), base, checkpoints=checkpoints)
+    trainer = Trainer(resolve_training(config), base, checkpoints=checkpoints)
     seen.listen(trainer)
     trainer.resume()
     await trainer.run(seen)
@@ -122,12 +122,12 @@ async def test_the_first_stage_pays_an_executor_for_following_its_plan_and_for_n
     words = ("scenario=workflow", "algorithm=pilotrl", "train.steps=1", "train.tasks_per_step=4")
     trainer, seen = await trained(base_for("workflow", SKILLED), *words)
     turns = [turn for turn in turns_of(seen.episodes[0]) if turn.role == "executor"]
-    rewards = rewards_of(trainer.config.algorithm, 0)
+    rewards = rewards_of(trainer.setup.algorithm, 0)
     for turn in turns:
         unread = turn.rewards.get(FAILURE, 0.0)
         assert total_reward(turn.rewards, rewards) == pytest.approx(turn.rewards["own.follow"] + unread)
     assert len({turn.rewards["own.follow"] for turn in turns}) > 1
-    later = rewards_of(trainer.config.algorithm, 15)
+    later = rewards_of(trainer.setup.algorithm, 15)
     assert total_reward({"team.right": 1.0, "own.follow": -3.0}, later) == 1.0
 
 
@@ -145,14 +145,13 @@ async def test_only_the_planner_learns_and_its_adapter_plays_with_workers_that_i
     trainer, seen = await trained(base, *words, "algorithm.sampler.candidates=4")
     assert learned(seen) == [["planner"]]
     assert list(trainer.trainable.adapters) == ["planner"]
-    scenario, met = build_scenario(trainer.config.scenario), trainer.trainable.adapters
-    other = load_config(["scenario=subagents", "algorithm=matpo", "algorithm.policy=per_role"])
+    setup, met = trainer.setup, trainer.trainable.adapters
+    other = resolve(load_config(["scenario=subagents", "algorithm=matpo", "algorithm.policy=per_role"]))
     unseen = dict(met) | quiet_adapters(base, ["searcher", "reader"], 0.2)
     plans = []
-    for config, adapters in ((trainer.config, met), (other, unseen)):
-        config = config.model_copy(update={"model": SKILLED})
-        async with open_crew(config, scenario, base, adapters) as crew:
-            episodes = (await evaluate(crew.runtime, scenario, 30, temperature=0.0, seed=0)).episodes
+    for playing, adapters in ((setup, met), (other, unseen)):
+        async with open_team(playing, base, adapters) as crew:
+            episodes = (await evaluate(crew.runtime, setup.scenario, 30, temperature=0.0, seed=0)).episodes
         lines = [line for episode in episodes for line in episode.lines if line.turn == 0]
         plans.append([line.text for line in lines if line.agent == "planner"])
     assert plans[0] == plans[1]
@@ -297,7 +296,7 @@ async def played(base: BaseModel, name: str) -> list[tuple[list[Turn], list[floa
     found = []
     for group in groups_of(turns).values():
         own = list({turn.trajectory: turn for turn in group}.values())
-        rewards = [total_reward(turn.rewards, trainer.config.algorithm.reward) for turn in own]
+        rewards = [total_reward(turn.rewards, trainer.setup.algorithm.reward) for turn in own]
         found.append((own, rewards, [advantages[turn.id] for turn in own]))
     return found
 

@@ -15,6 +15,7 @@ from mas.core.errors import ConfigError, EngineError, NotServed, TrainingError
 from mas.core.records import Episode
 from mas.core.scenario import Scenario
 from mas.core.team import TeamSpec
+from mas.runs.resolve import resolve_training
 from mas.scenarios import build_scenario
 from mas.scenarios.folder import FolderScenario
 from mas.serving.model import BaseModel
@@ -71,7 +72,7 @@ def scenario() -> Scenario:
 
 async def train(config: Config, scenario: Scenario, base: BaseModel) -> tuple[Outcome, Notes]:
     notes = Notes()
-    return await Trainer(config, scenario, base).run(notes), notes
+    return await Trainer(resolve_training(config, scenario), base).run(notes), notes
 
 
 def with_role(scenario: Scenario, role: str, **changes: Any) -> Scenario:
@@ -261,13 +262,13 @@ async def test_a_task_that_cannot_be_played_is_counted_and_a_step_without_any_is
 
 def test_weights_of_terms_that_nobody_pays_are_refused(base: BaseModel, scenario: Scenario) -> None:
     with pytest.raises(ConfigError, match=r"'rihgt', a term never paid\. Did you mean 'right'"):
-        Trainer(config_of({"reward": {"weights": {"rihgt": 2.0}}}), scenario, base)
-    Trainer(config_of({"reward": {"weights": {"right": 2.0, "failure": 0.5}}}), scenario, base)
+        Trainer(resolve_training(config_of({"reward": {"weights": {"rihgt": 2.0}}}), scenario), base)
+    Trainer(resolve_training(config_of({"reward": {"weights": {"right": 2.0, "failure": 0.5}}}), scenario), base)
 
 
 def test_a_trainable_role_that_is_always_greedy_is_refused(base: BaseModel, scenario: Scenario) -> None:
     with pytest.raises(ConfigError, match="'planner' is trainable but its temperature is 0"):
-        Trainer(config_of(), with_role(scenario, "planner", temperature=0.0), base)
+        Trainer(resolve_training(config_of(), with_role(scenario, "planner", temperature=0.0)), base)
 
 
 async def test_a_stop_text_of_several_tokens_is_refused(base: BaseModel, scenario: Scenario) -> None:
@@ -278,21 +279,23 @@ async def test_a_stop_text_of_several_tokens_is_refused(base: BaseModel, scenari
 def test_a_team_without_a_trainable_role_is_refused(base: BaseModel, scenario: Scenario) -> None:
     frozen = with_role(with_role(scenario, "planner", trainable=False), "executor", trainable=False)
     with pytest.raises(ConfigError, match="no trainable role"):
-        Trainer(config_of(), frozen, base)
+        Trainer(resolve_training(config_of(), frozen), base)
 
 
 def test_a_frozen_role_with_an_adapter_that_nobody_trains_is_refused(base: BaseModel, scenario: Scenario) -> None:
     frozen = with_role(scenario, "planner", trainable=False, adapter="exectuor")
     with pytest.raises(ConfigError, match=r"'exectuor', which nobody trains\. Did you mean 'executor'"):
-        Trainer(config_of(), frozen, base)
+        Trainer(resolve_training(config_of(), frozen), base)
     with pytest.raises(ConfigError, match="'executor', which nobody trains"):
-        Trainer(config_of({"policy": "shared"}), with_role(scenario, "planner", adapter="executor"), base)
-    Trainer(config_of(), with_role(scenario, "planner", adapter="executor"), base)
+        Trainer(
+            resolve_training(config_of({"policy": "shared"}), with_role(scenario, "planner", adapter="executor")), base
+        )
+    Trainer(resolve_training(config_of(), with_role(scenario, "planner", adapter="executor")), base)
 
 
 def test_a_template_that_reads_what_its_view_does_not_show_is_refused(base: BaseModel, scenario: Scenario) -> None:
     with pytest.raises(ConfigError, match="gaol"):
-        Trainer(config_of(), with_role(scenario, "planner", template="P{gaol}>"), base)
+        Trainer(resolve_training(config_of(), with_role(scenario, "planner", template="P{gaol}>")), base)
 
 
 async def test_the_kl_is_paid_by_rewards_before_turns_are_compared(scenario: Scenario, base: BaseModel) -> None:
@@ -314,7 +317,7 @@ def test_a_turn_pays_for_being_likelier_than_under_the_base(
     scenario: Scenario, base: BaseModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = config_of({"loss": {"kl": 0.5, "kl_in": "reward"}, "advantage": {"scale": "none"}})
-    learner = TrainableAdapters(config, scenario.teams["team"], base).learner
+    learner = TrainableAdapters(resolve_training(config, scenario), base).learner
     turns = [make_turn(role="planner", trajectory=name, completion_ids=(8, 9)) for name in "ab"]
     own = {id(turns[0]): (-1.0, -1.0), id(turns[1]): (-2.0, -2.0)}
     bare = {id(turn): (-1.5, -1.5) for turn in turns}

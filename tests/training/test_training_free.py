@@ -20,6 +20,7 @@ from mas.core.records import Episode
 from mas.core.scenario import Scenario
 from mas.graph.plan import compile_team
 from mas.roles import build_role, build_roles
+from mas.runs.resolve import resolve, resolve_training
 from mas.runtime.agents import Voice
 from mas.runtime.team import TeamRuntime
 from mas.scenarios import build_scenario
@@ -27,9 +28,10 @@ from mas.scenarios.folder import FolderScenario
 from mas.serving.model import BaseModel
 from mas.testing.editor import EditorScript
 from mas.testing.scripted import Answer, ScriptedEngine
-from mas.training.crew import Players, check_trainable
+from mas.training.check_setup import check_trainable
 from mas.training.evaluate import Evaluation
 from mas.training.experience.library import Library
+from mas.training.session import TeamSession
 from mas.training.trainer import Outcome, Trainer
 
 
@@ -99,16 +101,15 @@ def trainer_of(
     config: Config, scenario: Scenario, answer: Answer = play, *, checkpoints: Path | None = None, chats: bool = False
 ) -> Trainer:
     """A trainer whose team speaks through a scripted engine."""
-    team = scenario.teams["team"]
-    plan = compile_team(team, build_roles(team))
+    setup = resolve_training(config, scenario)
 
     @asynccontextmanager
-    async def opening(base: BaseModel | None) -> AsyncIterator[Players]:
+    async def opening(base: BaseModel | None) -> AsyncIterator[TeamSession]:
         engine = ScriptedEngine(answer, context=100_000, has_chat=chats)
-        async with TeamRuntime(plan, engine, MemoryBus(), adapters={}, chats=chats, timeout_s=60.0) as runtime:
-            yield Players(scenario=scenario, plan=plan, runtime=runtime)
+        async with TeamRuntime(setup.plan, engine, MemoryBus(), adapters={}, chats=chats, timeout_s=60.0) as runtime:
+            yield TeamSession(setup=setup, runtime=runtime)
 
-    return Trainer(config, scenario, None, opening=opening, checkpoints=checkpoints)
+    return Trainer(setup, None, opening=opening, checkpoints=checkpoints)
 
 
 def same(first: Outcome, second: Outcome) -> bool:
@@ -259,7 +260,7 @@ async def test_no_weight_of_the_base_changes_and_versions_rise(base_for: BaseFor
 
     before, notes = bits(), Notes()
     config = config_of({"editor": "quote"}, steps=2, eval_tasks=4)
-    outcome = await Trainer(config, relay, base).run(notes)
+    outcome = await Trainer(resolve_training(config, relay), base).run(notes)
     assert bits() == before
     assert outcome.adapters == {}
     assert outcome.libraries["executor"].version == 2
@@ -316,13 +317,13 @@ async def test_a_peer_can_be_the_editor(relay: Scenario, monkeypatch: pytest.Mon
 def test_the_tiny_base_is_no_editor() -> None:
     config = load_config(["scenario=relay", "algorithm=training_free"])
     with pytest.raises(ConfigError, match=r"the tiny base writes no sentences: name a model .* or editor=quote"):
-        check_trainable(config, build_scenario(config.scenario))
+        check_trainable(resolve(config))
     for words in (["algorithm.experience.editor=quote"], ["model.path=somewhere"]):
         check_trainable(
-            load_config(["scenario=relay", "algorithm=training_free", *words]), build_scenario(config.scenario)
+            resolve(load_config(["scenario=relay", "algorithm=training_free", *words]), build_scenario(config.scenario))
         )
 
 
 def test_an_editor_that_is_no_peer_is_refused(relay: Scenario) -> None:
     with pytest.raises(ConfigError, match=r"peers\.qoute\.url .*Did you mean 'quote'"):
-        Trainer(config_of({"editor": "qoute"}), relay, None)
+        Trainer(resolve_training(config_of({"editor": "qoute"}), relay), None)

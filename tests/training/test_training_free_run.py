@@ -12,15 +12,16 @@ from rich.console import Console
 from mas.config.load import load_config, load_run_config
 from mas.config.options import Config
 from mas.core.errors import CheckpointError, ConfigError, RunDirectoryError
-from mas.endpoint.command import served_crew
+from mas.endpoint.command import served_team
 from mas.observe.jsonl import read_lines
+from mas.runs.resolve import resolve
+from mas.runs.train import train_in_directory
 from mas.scenarios import build_scenario
-from mas.training.crew import open_crew
+from mas.training.open_run import open_run
 from mas.training.over_bus import over_bus
-from mas.training.players import open_players
-from mas.training.run import train_in_directory
 from mas.training.sampling.single import play_once
 from mas.training.saved import saved_experiences, saved_libraries
+from mas.training.session import open_team
 
 SHORT = (
     "scenario=relay", "algorithm=training_free", "algorithm.experience.editor=quote", "algorithm.experience.most=6",
@@ -47,7 +48,7 @@ def train(config: Config) -> str:
 async def first_prompts(run: Path | None, config: Config) -> dict[str, str]:
     """Agent -> what it is shown in the first held-out task."""
     scenario = build_scenario(config.scenario)
-    async with open_players(config, scenario, run, print) as players:
+    async with open_run(resolve(config, scenario), run, print) as players:
         episode = await play_once(players.runtime, scenario.environment(), scenario.task("eval", 0), 0, temperature=0.0)
     return {line.agent: line.prompt for line in episode.lines}
 
@@ -72,8 +73,8 @@ async def test_a_run_leaves_what_its_roles_have_learned_and_every_command_plays_
     assert "->" not in "".join(bare.values())
 
     base = base_for("relay")
-    async with open_crew(config, scenario, base, {}, experiences=known) as crew:
-        served = served_crew(crew, base, config)
+    async with open_team(resolve(config, scenario).with_experiences(known), base) as crew:
+        served = served_team(crew, base)
         assert [card["kind"] for card in served.cards()] == ["base", "team"]
         assert crew.plan.roles["executor"].spec.experiences == known["executor"]
 
@@ -107,4 +108,4 @@ def test_training_over_a_bus_is_refused() -> None:
     config = load_config(list(SHORT))
     scenario = build_scenario(config.scenario)
     with pytest.raises(ConfigError, match="cannot be trained with --bus yet"):
-        over_bus(config, scenario, "mqtt://coordinator@127.0.0.1:1/lab", note=print)
+        over_bus(resolve(config, scenario), "mqtt://coordinator@127.0.0.1:1/lab", note=print)

@@ -18,9 +18,9 @@ from mas.core.records import Episode
 from mas.core.reward import Move
 from mas.scenarios import build_scenario
 from mas.training.credit import turn_advantages
-from mas.training.crew import Crew
 from mas.training.rewards import total_reward
 from mas.training.sampling.tree import TreeSampler
+from mas.training.session import TeamSession
 
 K = 5
 TASKS = tuple(range(8))
@@ -28,7 +28,7 @@ OPTIONS = SamplerOptions(candidates=K)
 
 
 @pytest.fixture(params=["relay", "plan_path"])
-async def crew(request: pytest.FixtureRequest, base_for: BaseFor) -> AsyncIterator[Crew]:
+async def crew(request: pytest.FixtureRequest, base_for: BaseFor) -> AsyncIterator[TeamSession]:
     options = {"name": request.param}
     if request.param == "plan_path":
         options["options"] = {"size": 3, "walls": 1, "max_turns": 4}
@@ -38,7 +38,7 @@ async def crew(request: pytest.FixtureRequest, base_for: BaseFor) -> AsyncIterat
 
 
 @pytest.fixture
-async def episodes(crew: Crew) -> list[Episode]:
+async def episodes(crew: TeamSession) -> list[Episode]:
     return await sample(crew.runtime, crew.scenario, TASKS, OPTIONS)
 
 
@@ -74,7 +74,9 @@ async def test_the_best_of_a_group_is_committed(episodes: list[Episode]) -> None
         assert rewards[[member.chosen for member in members].index(True)] == max(rewards)
 
 
-async def test_every_agents_groups_vary_in_reward_the_second_agents_too(crew: Crew, episodes: list[Episode]) -> None:
+async def test_every_agents_groups_vary_in_reward_the_second_agents_too(
+    crew: TeamSession, episodes: list[Episode]
+) -> None:
     varied = Counter()
     for members in groups_of(turns_of(episodes)).values():
         team = {round(sum(v for name, v in m.rewards.items() if name.startswith("team.")), 9) for m in members}
@@ -85,7 +87,7 @@ async def test_every_agents_groups_vary_in_reward_the_second_agents_too(crew: Cr
 
 
 async def test_the_state_advances_with_every_decision_and_the_last_turn_is_recorded(
-    crew: Crew, episodes: list[Episode]
+    crew: TeamSession, episodes: list[Episode]
 ) -> None:
     for episode in episodes:
         groups = groups_of(episode.turns)
@@ -99,7 +101,7 @@ async def test_the_state_advances_with_every_decision_and_the_last_turn_is_recor
             assert agents[:2] == list(crew.plan.agents[:2])
 
 
-async def test_the_next_agent_acts_after_the_winner(crew: Crew, episodes: list[Episode]) -> None:
+async def test_the_next_agent_acts_after_the_winner(crew: TeamSession, episodes: list[Episode]) -> None:
     decode = crew.engine.tokenizer.decode
     seen = 0
     for episode in episodes:
@@ -127,7 +129,7 @@ async def test_rewards_of_one_agent_leave_the_advantages_of_the_others_bit_equal
     assert after != before
 
 
-async def test_eight_at_once_equal_eight_one_by_one(crew: Crew, episodes: list[Episode]) -> None:
+async def test_eight_at_once_equal_eight_one_by_one(crew: TeamSession, episodes: list[Episode]) -> None:
     one_by_one = [episode for task in TASKS for episode in await sample(crew.runtime, crew.scenario, (task,), OPTIONS)]
     assert [same(episode) for episode in one_by_one] == [same(episode) for episode in episodes]
     assert advantages_of(turns_of(one_by_one)) == advantages_of(turns_of(episodes))
@@ -143,13 +145,13 @@ def same(episode: Episode) -> Episode:
 
 
 async def test_the_same_seed_gives_the_same_episodes_and_another_one_others(
-    crew: Crew, episodes: list[Episode]
+    crew: TeamSession, episodes: list[Episode]
 ) -> None:
     assert await sample(crew.runtime, crew.scenario, TASKS, OPTIONS) == episodes
     assert await sample(crew.runtime, crew.scenario, TASKS, OPTIONS, seed=1) != episodes
 
 
-async def test_every_token_is_counted_play_outs_included(crew: Crew, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_every_token_is_counted_play_outs_included(crew: TeamSession, monkeypatch: pytest.MonkeyPatch) -> None:
     generate, spent, prompts = crew.engine.generate, Counter(), set()
 
     async def counting(request):
@@ -169,7 +171,7 @@ async def test_every_token_is_counted_play_outs_included(crew: Crew, monkeypatch
     assert cost_of(episodes).shared_prompt_tokens == shared < spent["prompt"]
 
 
-async def test_nothing_is_committed_before_all_were_scored(crew: Crew, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_nothing_is_committed_before_all_were_scored(crew: TeamSession, monkeypatch: pytest.MonkeyPatch) -> None:
     events: list[tuple[str, str]] = []
     ask, act, own = crew.runtime.ask, crew.runtime._episodes.act, crew.scenario.reward.own
 
@@ -205,7 +207,7 @@ async def test_nothing_is_committed_before_all_were_scored(crew: Crew, monkeypat
 
 
 @pytest.mark.parametrize("lookahead", ["action", "turn", "episode"])
-async def test_team_terms_are_read_as_far_as_the_lookahead_goes(crew: Crew, lookahead: str) -> None:
+async def test_team_terms_are_read_as_far_as_the_lookahead_goes(crew: TeamSession, lookahead: str) -> None:
     options = SamplerOptions(candidates=K, lookahead=lookahead, continuations=2 if lookahead == "episode" else 1)
     episodes = await sample(crew.runtime, crew.scenario, TASKS[:3], options)
     paid: dict[str, set[bool]] = {}
@@ -219,7 +221,7 @@ async def test_team_terms_are_read_as_far_as_the_lookahead_goes(crew: Crew, look
     assert paid.get("verifier", paid["executor"]) >= {True}
 
 
-async def test_commit_best_zero_commits_any(crew: Crew) -> None:
+async def test_commit_best_zero_commits_any(crew: TeamSession) -> None:
     episodes = await sample(crew.runtime, crew.scenario, TASKS, SamplerOptions(candidates=K, commit_best=0.0))
     places = Counter(turn.candidate for turn in turns_of(episodes) if turn.chosen)
     assert len(places) == K

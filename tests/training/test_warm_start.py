@@ -23,14 +23,14 @@ from mas.config.warm_start import WarmStartOptions
 from mas.core.errors import ConfigError, TrainingError
 from mas.core.records import Episode, Turn
 from mas.observe.metrics import read_metrics
-from mas.scenarios import build_scenario
+from mas.runs.resolve import resolve, resolve_training
 from mas.serving.forward import Row, completion_logprobs
 from mas.serving.model import BaseModel
 from mas.training.adapters import TrainableAdapters
 from mas.training.batch import TrainRow
 from mas.training.casting import Casting
+from mas.training.check_setup import check_trainable
 from mas.training.checkpoint import checkpoint_steps
-from mas.training.crew import check_trainable
 from mas.training.evaluate import Evaluation
 from mas.training.imitation import kept_turns
 from mas.training.learner import Learner
@@ -67,7 +67,7 @@ def base(base_for: BaseFor) -> BaseModel:
 async def trained(base: BaseModel, *words: str) -> tuple[Trainer, Watching]:
     """A short run of `relay` with a warm start and no step, unless the words say otherwise."""
     config = load_config([*SHORT, "train.steps=0", *words])
-    trainer, watcher = Trainer(config, build_scenario(config.scenario), base), Watching()
+    trainer, watcher = Trainer(resolve_training(config), base), Watching()
     await trainer.run(watcher)
     return trainer, watcher
 
@@ -76,7 +76,7 @@ async def test_it_raises_success_from_the_teams_own_successes(base_for: BaseFor)
     base, words = base_for("relay", ModelOptions()), ["algorithm.warm_start.tasks=256", "algorithm.warm_start.epochs=4"]
     config = load_config(["scenario=relay", "train.steps=0", *words])
     watcher = Watching()
-    await Trainer(config, build_scenario(config.scenario), base).run(watcher)
+    await Trainer(resolve_training(config), base).run(watcher)
     # Of the team as it began; a word that means nothing yet is right once in four.
     assert watcher.success[0, "greedy"] < 0.3
     assert watcher.success[0, "warm_start"] > watcher.success[0, "greedy"] + 0.15
@@ -90,7 +90,7 @@ async def test_where_the_base_hardly_ever_succeeds_it_finds_what_there_is_to_imi
     words = ["algorithm.warm_start.tasks=128", "algorithm.warm_start.epochs=4", f"train.seed={seed}"]
     config = load_config(["scenario=tool_use", "train.steps=0", "train.eval_tasks=60", *words])
     watcher = Watching()
-    await Trainer(config, build_scenario(config.scenario), base_for("tool_use", config.model)).run(watcher)
+    await Trainer(resolve_training(config), base_for("tool_use", config.model)).run(watcher)
     assert watcher.success[0, "greedy"] < 0.1
     assert watcher.success[0, "warm_start"] > 0.35
 
@@ -140,7 +140,7 @@ async def test_its_loss_is_the_cross_entropy_of_every_kept_token(base: BaseModel
     trainer, watcher = await trained(base, *one_pass)
     won = [turn for episode in watcher.episodes[0] if episode.success for turn in episode.turns]
     kept = [turn for turn in won if turn.failure is None]
-    fresh = Trainer(trainer.config, trainer.scenario, base).trainable.adapters
+    fresh = Trainer(trainer.setup, base).trainable.adapters
     for role in ("planner", "executor"):
         rows = [Row(one.prompt_ids, one.completion_ids, fresh[role]) for one in kept if one.role == role]
         tokens = [value for own in completion_logprobs(base.model, base.bank, rows) for value in own]
@@ -151,7 +151,7 @@ async def test_its_loss_is_the_cross_entropy_of_every_kept_token(base: BaseModel
 
 async def test_a_role_that_is_never_trained_imitates_nothing(base: BaseModel) -> None:
     trainer, watcher = await trained(base, "algorithm.roles=[executor]")
-    fresh = Trainer(trainer.config, trainer.scenario, base).trainable.adapters
+    fresh = Trainer(trainer.setup, base).trainable.adapters
     for name, is_same in {"planner": True, "executor": False}.items():
         pairs = zip(fresh[name].parameters(), trainer.trainable.adapters[name].parameters(), strict=True)
         assert all(torch.equal(*pair) for pair in pairs) == is_same
@@ -234,7 +234,7 @@ async def test_nothing_to_imitate_is_an_error_that_says_what_was_tried(base: Bas
 
 def check(*words: str) -> None:
     config = load_config(words)
-    check_trainable(config, build_scenario(config.scenario))
+    check_trainable(resolve(config))
 
 
 @pytest.mark.parametrize(

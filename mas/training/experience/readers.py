@@ -1,6 +1,5 @@
 """Training without gradients: its editor must be able to write, and prompts must show what was learned."""
 
-from mas.config.options import Config
 from mas.core.errors import ConfigError
 from mas.core.naming import local_name
 from mas.core.role import View
@@ -8,16 +7,17 @@ from mas.core.scenario import Scenario
 from mas.core.team import TeamSpec
 from mas.roles import build_roles
 from mas.roles.experiences import is_reader
+from mas.training.setup import Setup
 
 
-def check_editor(config: Config) -> None:
+def check_editor(setup: Setup) -> None:
     """Refuse an editor that cannot write.
 
     Raises:
         ConfigError: it is the tiny base.
     """
-    is_here = config.engine.name in ("transformers", "vllm")
-    if config.algorithm.experience.editor == "base" and config.model.path == "tiny" and is_here:
+    is_here = setup.engine.name in ("transformers", "vllm")
+    if setup.algorithm.experience.editor == "base" and setup.model.path == "tiny" and is_here:
         raise ConfigError(
             "algorithm.experience.editor=base asks the run's base to write experiences, and the tiny base writes no "
             "sentences: name a model that does with model.path, a peer (algorithm.experience.editor=NAME "

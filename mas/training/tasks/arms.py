@@ -5,7 +5,8 @@ from dataclasses import dataclass
 
 import msgspec
 
-from mas.config.options import Config, ScenarioOptions
+from mas.config.options import ScenarioOptions
+from mas.config.tasks import TaskOptions
 from mas.core.environment import Task
 from mas.core.errors import ConfigError
 from mas.core.scenario import Scenario
@@ -59,30 +60,29 @@ def training_size(scenario: Scenario) -> int | None:
     return scenario.size("train") if isinstance(scenario, Finite) else None
 
 
-def build_arms(config: Config, scenario: Scenario, build: Builder | None) -> dict[str, Arm]:
+def build_arms(
+    tasks: TaskOptions, run: ScenarioOptions, team: str, scenario: Scenario, build: Builder
+) -> dict[str, Arm]:
     """Every arm of `train.tasks` by its name; without arms the run's scenario alone.
 
     Args:
-        scenario: the run's own. build: makes the others; None: there can be none.
+        run: names the run's own scenario, which is `scenario`. team: as `algorithm.team` names it.
+        build: makes the others.
 
     Raises:
         ConfigError: a scenario that cannot be made, one with another team, or one whose training tasks cannot be kept
             apart from the run's evaluation.
     """
-    options = config.train.tasks.arms
+    options = tasks.arms
     if not options:
         return {OWN: Arm(scenario)}
-    if build is None:
-        raise ConfigError(f"train.tasks.arms has {list(options)}, and nobody makes their scenarios: give `build`")
     made: Mapping[str, Scenario] = {
-        name: _made(f"train.tasks.arms.{name}", arm.scenario, arm.options, config, build)
-        for name, arm in options.items()
+        name: _made(f"train.tasks.arms.{name}", arm.scenario, arm.options, run, build) for name, arm in options.items()
     }
-    return {name: _arm(name, one, config, scenario) for name, one in made.items()}
+    return {name: _arm(name, one, team, scenario) for name, one in made.items()}
 
 
-def _made(key: str, name: str | None, options: Mapping[str, object], config: Config, build: Builder) -> Scenario:
-    run = config.scenario
+def _made(key: str, name: str | None, options: Mapping[str, object], run: ScenarioOptions, build: Builder) -> Scenario:
     is_own = name is None or name == run.name
     wanted = ScenarioOptions(
         name=run.name if name is None else name, options={**(run.options if is_own else {}), **options}
@@ -93,9 +93,8 @@ def _made(key: str, name: str | None, options: Mapping[str, object], config: Con
         raise ConfigError(f"{key}: {error}") from error
 
 
-def _arm(name: str, scenario: Scenario, config: Config, own: Scenario) -> Arm:
+def _arm(name: str, scenario: Scenario, team: str, own: Scenario) -> Arm:
     key = f"train.tasks.arms.{name}"
-    team = config.algorithm.team
     if find_team(scenario, team) != find_team(own, team):
         raise ConfigError(
             f"{key}: team {team!r} of {scenario.name!r} with its options is another than that of {own.name!r}, and one "

@@ -4,7 +4,7 @@ from collections.abc import Container, Mapping, Sequence
 from statistics import fmean
 from typing import Any, NamedTuple
 
-from mas.config.options import Config, RewardOptions
+from mas.config.options import RewardOptions
 from mas.core.environment import Task
 from mas.core.errors import CheckpointError, ConfigError
 from mas.core.records import Episode
@@ -12,7 +12,8 @@ from mas.core.scenario import Scenario
 from mas.core.tasks import Finite, Outcome, Pick, TaskSource
 from mas.training.advantages.group import group_statistics
 from mas.training.rewards import total_reward
-from mas.training.tasks.arms import Arm, Builder, build_arms, training_size
+from mas.training.setup import TrainSetup
+from mas.training.tasks.arms import Arm, training_size
 from mas.training.tasks.build import build_source
 from mas.training.tasks.fresh import Fresh
 
@@ -109,31 +110,27 @@ class TaskPlan:
         return {"arms": arms, **self._source.metrics()}
 
 
-def plan_tasks(config: Config, scenario: Scenario, build: Builder | None = None) -> TaskPlan:
+def plan_tasks(setup: TrainSetup) -> TaskPlan:
     """What `train.tasks` says, checked. Needs no model.
 
-    Args:
-        scenario: the run's own. build: makes the scenarios of arms; None: there can be none.
-
     Raises:
-        ConfigError: an arm that cannot be one, or more tasks wanted than there are.
+        ConfigError: more tasks are wanted than there are.
     """
-    tasks = config.train.eval_tasks
+    scenario, tasks = setup.scenario, setup.train.eval_tasks
     if isinstance(scenario, Finite) and tasks > scenario.size("eval"):
         raise ConfigError(
             f"train.eval_tasks is {tasks}, but scenario {scenario.name!r} has {scenario.size('eval')} tasks to "
             "evaluate on: set it to that at most"
         )
-    arms = build_arms(config, scenario, build)
-    sizes = {name: training_size(arm.scenario) for name, arm in arms.items()}
-    drawn = config.train.tasks
+    sizes = {name: training_size(arm.scenario) for name, arm in setup.arms.items()}
+    drawn = setup.train.tasks
     is_again = drawn.source == "epochs" or drawn.replay.share > 0 or any(size is not None for size in sizes.values())
-    if config.algorithm.sampler.replay is not None and not is_again:
+    if setup.algorithm.sampler.replay is not None and not is_again:
         raise ConfigError(
             f"algorithm.sampler.replay has successes of tasks that come again, and train.tasks.source={drawn.source} "
             f"never plays a task of {scenario.name!r} twice: write train.tasks.source=epochs train.tasks.count=64"
         )
-    return TaskPlan(build_source(config.train, sizes), arms)
+    return TaskPlan(build_source(setup.train, sizes), setup.arms)
 
 
 def outcome_of(

@@ -5,48 +5,47 @@ so that the files end as if the run had never been killed. A run killed before i
 """
 
 import errno
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, closing, contextmanager
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 
 import yaml
 from rich.console import Console
 
-from mas.config.access import accesses_of, class_access
+from mas.config.access import TEAM_FILE, accesses_of, class_access
 from mas.config.load import load_run_config
-from mas.config.options import SMOLLM2, TINY, Config
+from mas.config.options import Config
 from mas.config.trust import remember, trusted_path
 from mas.core.blocking import run_blocking
 from mas.core.errors import RunDirectoryError, TrainingError
 from mas.core.late import Judge
 from mas.core.scenario import Scenario
 from mas.core.team import TeamSpec
-from mas.graph.find import find_team
 from mas.graph.load import load_team
 from mas.observe.atomic import remove_leftovers, write_bytes_atomic, write_directory_atomic, write_text_atomic
 from mas.observe.jsonl import JsonLines
 from mas.observe.metrics import MetricsLog, read_metrics
 from mas.observe.run_directory import RunDirectory
 from mas.observe.shares import shares_text
-from mas.serving.footprint import Footprint
-from mas.serving.model import BaseModel, load_base, load_text
+from mas.runs.resolve import resolve_training
+from mas.serving.model import BaseModel
 from mas.serving.peft_files import exported_files
-from mas.serving.smollm import smollm2
 from mas.serving.speed import measure_speed
+from mas.training.base import open_base
 from mas.training.checkpoint import checkpoint_steps, go_back, list_checkpoints
-from mas.training.compare import untrained
-from mas.training.crew import Opening, check_engine, check_trainable
+from mas.training.engines import check_engine
 from mas.training.libraries import FOLDER, library_files
-from mas.training.memory import LESS_MEMORY, adapters_of, check_memory, is_out_of_memory, needs_of
+from mas.training.memory import LESS_MEMORY, is_out_of_memory
 from mas.training.opponents import Pool, open_opponents
 from mas.training.planned import Work, rows_of
 from mas.training.saved import pinned_start
-from mas.training.tasks.arms import Builder
-from mas.training.tasks.plan import plan_tasks
+from mas.training.session import Opening
+from mas.training.setup import TrainSetup
+from mas.training.start import untrained
 from mas.training.traced import traced_run
 from mas.training.trainer import Outcome, Trainer
-from mas.training.warm_start import tiny_base
 from mas.training.watch import RunWatcher
 
 MAY_DIFFER = (
@@ -56,8 +55,6 @@ MAY_DIFFER = (
 """What a resumed run may change: where it, its team file and its server are, what is traced, and when it ends. Teams
 are compared by content."""
 
-Note = Callable[[str], None]
-
 
 def train_in_directory(
     config: Config,
@@ -66,7 +63,6 @@ def train_in_directory(
     console: Console | None = None,
     resume: bool | None = None,
     opening: Opening | None = None,
-    build: Builder | None = None,
     judges: Mapping[str, Judge] = MappingProxyType({}),
     opponents: Pool | None = None,
     from_step: int | None = None,
@@ -79,7 +75,6 @@ def train_in_directory(
         scenario: the one that `config.scenario` names; training never looks for scenarios itself.
         resume: True: there must be a run; False: there must be none; None: go on if there is one.
         opening: puts the team on a bus, see `mas.training.over_bus`; None: all of it in this process.
-        build: makes the scenarios of `train.tasks.arms`; None: there can be none.
         judges: those that `algorithm.reward.late` may name, beside those of installed packages.
         opponents: those that `algorithm.opponents` says, see `mas.league.opponents.open_pool`; None: there can be none.
         from_step: go on from this checkpoint; later ones are deleted, once it is loaded. None: from the latest.
@@ -94,57 +89,50 @@ def train_in_directory(
         EngineError: a server that is needed cannot be reached.
         TrainingError: a step broke a rule of learning.
     """
-    console = console or Console()
-    path = Path(config.run_dir)
-    team = find_team(scenario, config.algorithm.team)
+    console, path = console or Console(), Path(config.run_dir)
     # all checks and the base first: what cannot be trained leaves no directory behind
-    check_trainable(config, scenario)
-    open_opponents(config, team, opponents, is_spread=opening is not None)
-    tasks = plan_tasks(config, scenario, build)
-    for one in tasks.scenarios:
-        check_trainable(config, one)
+    setup = resolve_training(config, scenario)
+    open_opponents(setup, opponents, is_spread=opening is not None)
     if resume is None:
         resume = (path / "config.yaml").is_file()
-    base = None  # no adapter is trained where a server elsewhere plays
-    if config.engine.name != "openai":
-        base = open_base(
-            config,
-            scenario,
-            lambda text: console.print(text, style="dim", highlight=False, soft_wrap=True),
-            is_trained=True,
-        )
+    if list_checkpoints(path / "checkpoints"):
+        _check_team(path / TEAM_FILE, setup.team)
+    base = _base(setup, console)
     config = _with_start(config, path, resume=resume)
-    is_begun = bool(list_checkpoints(path / "checkpoints"))
-    if base is not None and config.train.start is not None and not is_begun:
-        untrained(config, scenario, base)
+    setup = setup.with_start(config.train.start)
+    if base is not None and config.train.start is not None and not list_checkpoints(path / "checkpoints"):
+        untrained(setup, base)
     if opening is None:
-        check_engine(config, team, base)
-    _remember(config, team, console)
-    usual = Config().model_dump(mode="json")
-    with (
-        RunDirectory.open(
-            path, config.model_dump(mode="json"), resume=resume, may_differ=MAY_DIFFER, usual=usual
-        ) as run,
-        _refusals(run),
-    ):
+        check_engine(setup, base)
+    _remember(config, setup.team, console)
+    with _opened(config, resume=resume) as run, _refusals(run):
         kept = run.checkpoints
-        _keep_team(run.path / "team.yaml", team, is_begun=bool(list_checkpoints(kept)))
-        going = _unstarted(config) if list_checkpoints(kept) else config
-        trainer = Trainer(
-            going, scenario, base, checkpoints=kept, opening=opening, tasks=tasks, judges=judges, opponents=opponents
-        )
-        has_checkpoint = trainer.resume(from_step)
-        if from_step is not None:  # after all that refuses
-            dropped = go_back(kept, from_step)
-            console.print(f"back at step {from_step}; deleted: {dropped or 'nothing'}", style="dim", highlight=False)
-        step = trainer.progress.step if has_checkpoint else None
-        outcome = _train(trainer, run, step, console, is_here=opening is None)
+        if not list_checkpoints(kept) or not (run.path / TEAM_FILE).is_file():
+            _write_team(run.path / TEAM_FILE, setup.team)
+        going = setup.with_start(None) if list_checkpoints(kept) else setup  # then a checkpoint has the adapters
+        trainer = Trainer(going, base, checkpoints=kept, opening=opening, judges=judges, opponents=opponents)
+        step = trainer.progress.step if trainer.resume(from_step) else None
+        outcome = _train(trainer, run, step, from_step, console, is_here=opening is None)
         _export(run.path, outcome, base)
     began = "was finished already" if step is not None and not outcome.history else "is finished"
     console.print(f"The run in {path} {began}: {outcome.reason}.", highlight=False)
     if spent := shares_text(read_metrics(path / "metrics.jsonl")):
         console.print(f"time {spent}", style="dim", highlight=False, soft_wrap=True)
     return outcome
+
+
+def _base(setup: TrainSetup, console: Console) -> BaseModel | None:
+    """The base that adapters are trained on; None where a server elsewhere has it, and no adapter is trained."""
+    if setup.is_served_elsewhere:
+        return None
+    note = partial(console.print, style="dim", highlight=False, soft_wrap=True)
+    return open_base(setup, note, is_trained=True)
+
+
+def _opened(config: Config, *, resume: bool) -> AbstractContextManager[RunDirectory]:
+    """The run's directory, as its own while it is open."""
+    kept, usual = config.model_dump(mode="json"), Config().model_dump(mode="json")
+    return RunDirectory.open(Path(config.run_dir), kept, resume=resume, may_differ=MAY_DIFFER, usual=usual)
 
 
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO)
@@ -200,70 +188,46 @@ def _with_start(config: Config, run: Path, *, resume: bool) -> Config:
     return config.model_copy(update={"train": config.train.model_copy(update={"start": step})})
 
 
-def _unstarted(config: Config) -> Config:
-    """For a run whose adapters are those of its checkpoint."""
-    return config.model_copy(update={"train": config.train.model_copy(update={"start": None})})
-
-
-def _train(trainer: Trainer, run: RunDirectory, step: int | None, console: Console, *, is_here: bool) -> Outcome:
-    """Train from a checkpoint's step, None for the beginning, with the files cut back to it. `is_here`: in this process
+def _train(
+    trainer: Trainer, run: RunDirectory, step: int | None, from_step: int | None, console: Console, *, is_here: bool
+) -> Outcome:
+    """Train from a checkpoint's step, None for the beginning. Once the team is open, and nothing can be refused any
+    more, the files are cut back to it, and checkpoints later than `from_step` deleted. `is_here`: in this process
     alone."""
     kept = -1 if step is None else step
+    setup, base = trainer.setup, trainer.base
+    is_embedded = base is not None and setup.engine.name == "transformers" and is_here
     with MetricsLog(run.metrics_path, run.tensorboard) as metrics, closing(JsonLines(run.samples_path)) as samples:
-        metrics.truncate_after(kept)
-        samples.truncate_after(kept)
+
+        def cut_back() -> None:
+            metrics.truncate_after(kept)
+            samples.truncate_after(kept)
+            if from_step is not None:
+                dropped = go_back(run.checkpoints, from_step) or "nothing"
+                console.print(f"back at step {from_step}; deleted: {dropped}", style="dim", highlight=False)
+
         if run.is_resumed:
             console.print(f"resuming {run.path} at step {step or 0}", style="dim", highlight=False)
-        config, scenario, base = trainer.config, trainer.scenario, trainer.base
-        is_embedded = base is not None and config.engine.name == "transformers" and is_here
         watching = RunWatcher(
-            config,
-            scenario.name,
+            setup,
             metrics,
             samples,
             console,
-            work=None if base is None else Work.bound(config, scenario, base.text),
-            speed=measure_speed(base, rows_of(config)) if base is not None and is_embedded else None,
-            earlier=read_metrics(run.metrics_path),
+            work=None if base is None else Work.bound(setup, base.text),
+            speed=measure_speed(base, rows_of(setup)) if base is not None and is_embedded else None,
+            earlier=[line for line in read_metrics(run.metrics_path) if line["step"] <= kept],
         )
-        with watching as watcher, traced_run(trainer.config.trace, run.path):
-            return run_blocking(trainer.run(watcher, watcher.on_phase))
+        with watching as watcher, traced_run(setup.trace, run.path):
+            return run_blocking(trainer.run(watcher, watcher.on_phase, opened=cut_back))
 
 
-def open_base(config: Config, scenario: Scenario, note: Note, *, is_trained: bool = False) -> BaseModel:
-    """The base model that all roles share; a built-in one is made first if it is not in the cache. What memory it and
-    its use take is estimated before it is loaded, but for the tiny base.
-
-    Raises:
-        ModelError: it cannot be made or loaded, or does not fit; see `check_memory`.
-    """
-    path = base_path(config, scenario, note)
-    text = load_text(config.model, path)
-    if config.model.path != TINY:
-        work, footprint = Work.bound(config, scenario, text), Footprint.of(config.model, path)
-        adapters = len(adapters_of(config, scenario))
-        check_memory(config, needs_of(config, footprint, work, adapters, is_trained=is_trained and adapters > 0), note)
-    return load_base(config.model, path, text)
+def _write_team(path: Path, team: TeamSpec) -> None:
+    write_text_atomic(path, yaml.safe_dump(team.model_dump(mode="json", exclude_defaults=True), sort_keys=False))
 
 
-def base_path(config: Config, scenario: Scenario, note: Note) -> str:
-    """The directory or hub id of the base; a built-in one is made now, unless it is in the cache."""
-    if config.model.path == SMOLLM2:
-        return str(smollm2(note))
-    if config.model.path != TINY:
-        return config.model.path
-
-    def on_progress(step: int, total: int, loss: float) -> None:
-        note(f"tiny base for {scenario.name}: step {step}/{total}, loss {loss:.3f}")
-
-    return str(tiny_base(scenario, config.model.tiny, on_progress))
-
-
-def _keep_team(path: Path, team: TeamSpec, *, is_begun: bool) -> None:
-    """Write the team down; a run that goes on from a checkpoint must have the one that it began with."""
-    if not path.is_file() or not is_begun:
-        write_text_atomic(path, yaml.safe_dump(team.model_dump(mode="json", exclude_defaults=True), sort_keys=False))
-    elif load_team(path) != team:
+def _check_team(path: Path, team: TeamSpec) -> None:
+    """A run that goes on from a checkpoint must have the team that it began with; nothing is written before that."""
+    if path.is_file() and load_team(path) != team:
         raise RunDirectoryError(
             f"the run in {path.parent} began with the team in {path}, which is not the team now; "
             "restore the team, or choose another run_dir"

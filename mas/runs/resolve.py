@@ -1,0 +1,72 @@
+"""From a configuration to what is played and trained: everything that it names is found, compiled and checked here.
+
+    setup = resolve(config)  # to play
+    setup = resolve_training(config)  # to train
+
+Needs no model, and asks no server.
+"""
+
+from dataclasses import fields, replace
+
+from mas.config.options import Config
+from mas.config.peers import check_peers
+from mas.core.scenario import Scenario
+from mas.graph.find import find_team
+from mas.runs.scenario import arm_builder, configured_scenario
+from mas.training.setup import Setup, TrainSetup, compiled
+from mas.training.tasks.arms import build_arms
+from mas.training.tasks.plan import plan_tasks
+
+
+def resolve(config: Config, scenario: Scenario | None = None) -> Setup:
+    """What plays.
+
+    Args:
+        scenario: what is played instead of the scenario that `config` names; None: that one.
+
+    Raises:
+        ConfigError: there is no such scenario or team, or external models are not as the team needs them.
+        GraphError: the team's file cannot be read as a team.
+    """
+    scenario = configured_scenario(config) if scenario is None else scenario
+    team = find_team(scenario, config.algorithm.team)
+    check_peers(config, team)
+    return Setup(
+        scenario=scenario,
+        plan=compiled(team),
+        algorithm=config.algorithm,
+        model=config.model,
+        engine=config.engine,
+        peers=config.peers,
+        learner=config.learner,
+        train=config.train,
+        trace=config.trace,
+    )
+
+
+def with_tasks(config: Config, played: Setup) -> TrainSetup:
+    """What plays, with the tasks that `train.tasks` says.
+
+    Raises:
+        ConfigError: they are not there; see `build_arms` and `plan_tasks`.
+    """
+    arms = build_arms(config.train.tasks, config.scenario, config.algorithm.team, played.scenario, arm_builder(config))
+    setup = TrainSetup(**{field.name: getattr(played, field.name) for field in fields(played)}, arms=arms)
+    plan_tasks(setup)
+    return setup
+
+
+def resolve_training(config: Config, scenario: Scenario | None = None) -> TrainSetup:
+    """What is trained, checked for every arm that tasks come from.
+
+    Raises:
+        ConfigError: training would change nothing; see `check_trainable`. Otherwise as `resolve` and `with_tasks`.
+    """
+    from mas.training.check_setup import check_trainable  # loads what serves, which `mas config` does without
+
+    played = resolve(config, scenario)
+    check_trainable(played)
+    setup = with_tasks(config, played)
+    for arm in setup.arms.values():
+        check_trainable(replace(setup, scenario=arm.scenario))
+    return setup

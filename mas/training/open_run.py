@@ -1,0 +1,38 @@
+"""Who plays when nobody trains: a run's team, an untrained one, or what a server serves."""
+
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+
+from mas.runtime.human import HumanDesk
+from mas.runtime.runlog import RunLog
+from mas.training.base import Note, open_base
+from mas.training.saved import saved_adapters, saved_experiences
+from mas.training.session import Shared, TeamSession, open_team
+from mas.training.setup import Setup
+from mas.training.start import untrained
+
+
+def open_run(
+    setup: Setup,
+    run: Path | None,
+    note: Note,
+    desk: HumanDesk | None = None,
+    *,
+    shared: Shared | None = None,
+    log: RunLog | None = None,
+) -> AbstractAsyncContextManager[TeamSession]:
+    """The team with what a run has learned, or without a run untrained; with `engine=openai` the server's.
+
+    Args:
+        shared: as in `open_team`; it may be opened after this is called, which loads the base.
+        log: as in `open_team`.
+
+    Raises:
+        ModelError: the base cannot be loaded. RunDirectoryError, CheckpointError: see `saved_adapters`.
+    """
+    setup = setup.with_experiences(saved_experiences(run, setup.algorithm))
+    base = None if setup.is_served_elsewhere else open_base(setup, note)
+    if base is None or setup.algorithm.is_training_free:
+        return open_team(setup, base, desk=desk, shared=shared, log=log)
+    adapters = untrained(setup, base) if run is None else saved_adapters(run, base.bank)
+    return open_team(setup, base, adapters, desk=desk, shared=shared, log=log)

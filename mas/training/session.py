@@ -1,0 +1,147 @@
+"""A team ready to play: its endpoint, engine, bus and runtime, put together for one setup."""
+
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+
+from mas.bus.envelopes import EnvelopeFactory
+from mas.bus.memory import MemoryBus
+from mas.core.bus import Bus
+from mas.core.scenario import Scenario
+from mas.graph.plan import Plan
+from mas.runtime.human import HumanDesk
+from mas.runtime.place import RUN, Place
+from mas.runtime.runlog import RunLog
+from mas.runtime.team import TeamRuntime
+from mas.serving.model import BaseModel
+from mas.serving.store import ServingEngine
+from mas.serving.weights import AdapterWeights
+from mas.training.engines import start_engine
+from mas.training.following import Follower
+from mas.training.setup import Setup
+from mas.training.voices import open_peers, served_adapters, start_voice
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shared:
+    """A bus that is open, and stays so, with other processes on it, and what of a team this one does."""
+
+    bus: Bus
+    place: Place
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TeamSession:
+    """A team that plays its scenario. `engine`: where adapters are published; None: nothing can be, as a server or
+    other processes speak for the team."""
+
+    setup: Setup
+    runtime: TeamRuntime
+    engine: ServingEngine | None = None
+
+    @property
+    def scenario(self) -> Scenario:
+        """What is played."""
+        return self.setup.scenario
+
+    @property
+    def plan(self) -> Plan:
+        """Of the team."""
+        return self.setup.plan
+
+    @property
+    def publishing(self) -> ServingEngine:
+        """The engine, where there must be one.
+
+        Raises:
+            RuntimeError: there is none: a team was opened without a base and is used as if it had one.
+        """
+        if self.engine is None:
+            raise RuntimeError("no adapter can be published here: the team was opened without a base")
+        return self.engine
+
+
+Opening = Callable[[BaseModel | None], AbstractAsyncContextManager[TeamSession]]
+"""Puts the team that is trained on a bus, with a base; None where a server elsewhere has it."""
+
+
+@asynccontextmanager
+async def open_team(
+    setup: Setup,
+    base: BaseModel | None,
+    adapters: Mapping[str, AdapterWeights] | None = None,
+    uses: Mapping[str, str] | None = None,
+    *,
+    engine: ServingEngine | None = None,
+    desk: HumanDesk | None = None,
+    shared: Shared | None = None,
+    log: RunLog | None = None,
+    versions: Mapping[str, int] | None = None,
+) -> AsyncIterator[TeamSession]:
+    """Publish the adapters and put the team on a bus.
+
+    Args:
+        base: None with `engine=openai`: no weights are loaded here. Each role then samples with its adapter if the
+            server has the team's adapters; else all sample with the server's base.
+        adapters, versions: those to publish, by name, and as which version; without one they begin with 0.
+        uses: role -> adapter that it samples with, in place of `setup.uses` (to exchange those of two roles, say).
+        engine: serves them and stays open afterwards; None: one of the session's own.
+        desk: where people are asked; None: a team with a role that a person plays is refused.
+        shared: the bus, and what of the team is here; None: all of it, on a bus of its own.
+        log: where every play is written down; None: nowhere.
+
+    Raises:
+        ConfigError: the server has some of the adapters only, or a limit of the configuration is wrong for it.
+        EngineError: a server cannot be reached. ModelError: the engine is not installed, or cannot serve the model.
+    """
+    async with AsyncExitStack() as stack:
+        peers = await stack.enter_async_context(open_peers(setup))
+        serving = engine
+        if base is not None and engine is None:
+            serving = await start_engine(setup.engine, base)
+            stack.push_async_callback(serving.close)
+        if base is None or serving is None:
+            voice = await start_voice(setup.engine.remote, setup.model, "engine.remote")
+            stack.push_async_callback(voice.engine.close)
+            speaking, chats = voice.engine, voice.chats
+            used = served_adapters(setup.uses, speaking.adapters(), setup.engine.remote.url)
+        else:
+            for name, weights in (adapters or {}).items():
+                await serving.store.publish(name, weights, version=(versions or {}).get(name))
+            speaking = serving if shared is None else _following(serving, base, setup.team.name, shared)
+            chats, used = base.chats, {**setup.uses, **(uses or {})} if setup.uses else {}
+        bus, place = await stack.enter_async_context(_bus_of(shared))
+        runtime = TeamRuntime(
+            setup.plan,
+            speaking,
+            bus,
+            adapters=used,
+            chats=chats,
+            timeout_s=setup.train.answer_timeout_s,
+            peers=peers,
+            desk=desk,
+            place=place,
+            log=log,
+        )
+        async with runtime:
+            yield TeamSession(setup=setup, runtime=runtime, engine=serving)
+
+
+@asynccontextmanager
+async def _bus_of(shared: Shared | None) -> AsyncIterator[tuple[Bus, Place | None]]:
+    """The shared bus with what of the team is here; None: a bus of its own for all of it."""
+    if shared is not None:
+        yield shared.bus, shared.place
+        return
+    bus = MemoryBus()
+    try:
+        yield bus, None
+    finally:
+        await bus.close()
+
+
+def _following(engine: ServingEngine, base: BaseModel, team: str, shared: Shared) -> Follower:
+    """The engine, with what another process on the bus trains."""
+    place = shared.place
+    envelopes = EnvelopeFactory(place.principal, process=place.process)
+    return Follower(engine, base.bank, shared.bus, trainer=f"{team}/{RUN}", envelopes=envelopes)

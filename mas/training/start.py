@@ -1,0 +1,24 @@
+"""The adapters that training starts from."""
+
+from mas.core.seeds import derive_seed
+from mas.serving.model import BaseModel
+from mas.serving.weights import AdapterWeights
+from mas.training.saved import started
+from mas.training.setup import Setup
+
+
+def new_adapters(base: BaseModel, names: set[str], seed: int) -> dict[str, AdapterWeights]:
+    """Fresh adapters that change nothing yet."""
+    return {
+        name: base.bank.create(base.options.lora_of(name), derive_seed("adapter", seed, name)) for name in sorted(names)
+    }
+
+
+def untrained(setup: Setup, base: BaseModel) -> dict[str, AdapterWeights]:
+    """The adapters that training starts from: they change nothing yet, or are those of `train.start`.
+
+    Raises:
+        ConfigError, RunDirectoryError, CheckpointError: see `started`.
+    """
+    fresh = new_adapters(base, set(setup.trains.values()), setup.train.seed)
+    return fresh if setup.train.start is None else started(fresh, setup.train.start, base)
