@@ -23,7 +23,7 @@ Overrides = Annotated[
 ]
 StudyName = Annotated[
     str,
-    typer.Argument(metavar="STUDY", help="a preset: demo, full, algorithms, fair, fair_grid or fair_llm; or ablation"),
+    typer.Argument(metavar="STUDY", help="demo, full, algorithms, fair, fair_grid, fair_llm or fair_presets; or ablation"),
 ]
 StudyDir = Annotated[Path, typer.Option("--out", help="directory of the study")]
 
@@ -76,10 +76,10 @@ def study(
     out: StudyDir = Path("runs/study"),
     seeds: Annotated[int | None, typer.Option(min=1, help="of an ablation; default: 3")] = None,
     plan: Annotated[
-        bool, typer.Option("--plan", help="of fair, fair_grid, fair_llm: print runs, tokens and hours, run nothing")
+        bool, typer.Option("--plan", help="of a fair study: print runs, tokens and hours, run nothing")
     ] = False,
     workers: Annotated[
-        int | None, typer.Option(min=1, help="of fair, fair_grid, fair_llm: runs at a time; default: cores")
+        int | None, typer.Option(min=1, help="of a fair study: runs at a time; default: cores")
     ] = None,
 ) -> None:
     """Compare arms over scenarios and seeds at equal token budgets. The same command again does what is missing."""
@@ -88,7 +88,8 @@ def study(
         return
     if plan or workers is not None:
         raise ConfigError(
-            f"--plan and --workers belong to the studies fair, fair_grid and fair_llm, and {name!r} is none of them"
+            "--plan and --workers belong to the studies fair, fair_grid, fair_llm and fair_presets, and "
+            f"{name!r} is none of them"
         )
     if name != ABLATION and (overrides or seeds is not None):
         raise ConfigError(f"study {name!r} is a preset: only `mas study {ABLATION}` takes overrides and --seeds")
