@@ -120,7 +120,7 @@ def test_gradients_equal_those_of_peft_row_by_row(base: BaseModel, peft_model: A
         assert (gradient - theirs[key]).norm() <= 1e-5 * theirs[key].norm(), key
     both = torch.cat([gradient.flatten() for gradient in ours.values()])
     wanted = torch.cat([theirs[key].flatten() for key in ours])
-    assert (both - wanted).norm() <= 1e-6 * wanted.norm()
+    assert (both - wanted).norm() <= 3e-6 * wanted.norm()  # 1.2e-6 on one processor, less on another
 
 
 def test_peft_reads_our_directories_and_gives_the_same_logits(base: BaseModel, peft_model: Any) -> None:
