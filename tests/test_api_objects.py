@@ -1,7 +1,11 @@
 """Teams, tasks and runs as values: `mas.Team`, `mas.questions`, `mas.train(team, task)` and what a run can do."""
 
 import asyncio
+import importlib
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,8 +15,10 @@ import pytest
 import mas
 from mas.core.errors import ConfigError, GraphError, RunDirectoryError
 from mas.protocols import plan_execute
+from mas.scenarios.questions.reward_function import load_function
 from mas.training.setup import trainable_adapters
 
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(mas.__file__).parents[1])}
 SHORT = {"train.tasks_per_step": 2, "train.eval_tasks": 2, "algorithm.sampler.candidates": 2, "train.eval_every": 1}
 
 
@@ -118,6 +124,55 @@ def test_questions_name_a_file_and_what_judges_answers(tmp_path: Path) -> None:
     assert mas.questions("a.jsonl", reward=score).options["reward"] == f"{__file__}:score"
     with pytest.raises(ConfigError, match="is not a function at the top of a file"):
         mas.questions("a.jsonl", reward=lambda said, row: 1.0)
+
+
+SCRIPT = """
+import json
+from pathlib import Path
+import mas
+from mas.runs.resolve import resolve
+
+print("started", flush=True)
+def score(said, row):
+    return 1.0
+Path("rows.jsonl").write_text("".join(json.dumps({"question": f"{n}?"}) + chr(10) for n in range(12)))
+task = mas.questions("rows.jsonl", reward=score)
+config = mas.load_config([
+    "scenario=questions", "scenario.options.path=rows.jsonl", f"scenario.options.reward={task.options['reward']!r}",
+    "algorithm.team=solver_verifier",
+])
+resolve(config)
+"""
+
+
+def test_a_script_trains_with_its_own_reward_function_and_is_not_run_again(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(SCRIPT)
+    words = [sys.executable, "script.py"]
+    ran = subprocess.run(words, cwd=tmp_path, env=ENVIRONMENT, capture_output=True, text=True, check=False)
+    assert (ran.returncode, ran.stdout, ran.stderr) == (0, "started\n", "")
+
+
+def test_a_script_that_another_process_imports_for_its_function_is_refused_before_it_trains(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(SCRIPT.replace("rows.jsonl", str(tmp_path / "rows.jsonl")))
+    with pytest.raises(ConfigError, match=r"put what it does under `if __name__ == '__main__':`"):
+        load_function(f"{tmp_path}/script.py:score")
+
+
+def test_a_reward_function_is_named_by_the_module_that_holds_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "wrapping_x.py").write_text(
+        "import functools\ndef plain(f):\n    return functools.wraps(f)(lambda said, row: f(said, row))\n"
+    )
+    (tmp_path / "wrapped_x.py").write_text(
+        "from wrapping_x import plain\n@plain\ndef score(said, row): return 1.0\n"
+        "former = score\ndef score2(said, row): return 1.0\nother = score2\ndef score2(said, row): return 0.0\n"
+    )
+    wrapped = importlib.import_module("wrapped_x")
+    assert mas.questions("a", reward=wrapped.score).options["reward"] == f"{tmp_path}/wrapped_x.py:score"
+    with pytest.raises(ConfigError, match="'score2' is not a function at the top of a file"):
+        mas.questions("a", reward=wrapped.other)  # the name is another function's now
 
 
 def test_questions_are_a_task(tmp_path: Path) -> None:
