@@ -80,13 +80,15 @@ def asked_of(
     """Read the run's configuration and open the scenario. `tasks` None: `train.eval_tasks`.
 
     Raises:
-        ConfigError: overrides without effect, no such scenario, a team that it has not, fewer tasks than that, or
+        ConfigError: overrides without effect, no such scenario, a team that it has not, no or fewer tasks, or
             limits that the engine cannot sample with. Otherwise as `load_run_config`.
     """
     check_used("eval", overrides, (*PLAYING, "train.eval_tasks"))
     trained, config = transferred(run_dir, overrides, on)
     setup = resolve(config)
-    count = tasks or config.train.eval_tasks
+    count = config.train.eval_tasks if tasks is None else tasks
+    if count < 1:
+        raise ConfigError(f"{count} tasks: at least one is played")
     if isinstance(setup.scenario, Finite) and count > (size := setup.scenario.size("eval")):
         raise ConfigError(f"{count} tasks: scenario {setup.scenario.name!r} holds out {size}: --tasks {size} at most")
     if is_sampled:

@@ -13,8 +13,11 @@ from typing import Any
 import pytest
 
 import mas
+from mas.api.team import team_file
 from mas.core.errors import ConfigError, GraphError, RunDirectoryError
-from mas.protocols import plan_execute
+from mas.core.team import RoleSpec, TeamSpec
+from mas.graph.load import load_team
+from mas.protocols import fan_out, plan_execute, plan_execute_verify, solo, vote
 from mas.scenarios.questions.reward_function import load_function
 from mas.training.setup import trainable_adapters
 
@@ -192,12 +195,67 @@ def test_questions_are_a_task(tmp_path: Path) -> None:
         (("team", "relay"), {"algorithm": "at_grp"}, "at_grpo"),
         (("nobody", "relay"), {}, "has no team 'nobody'"),
         (("team", "relay"), {"options": {"train.stepps": 3}}, "no key 'train.stepps'"),
+        (("team", "relay"), {"options": ["train.steps=3"]}, r"options=\['train.steps=3'\]: write a mapping"),
+        (("team", "relay steps=3"), {}, "scenario=relay steps=3: no such scenario"),
+        (("team", object), {}, "is neither a scenario's name nor mas.questions"),
+        ((3, "relay"), {}, "team=3 is neither the name of a team, a file, a mas.Team nor a TeamSpec"),
         ((mas.load_config(["scenario=relay"]),), {"steps": 3}, "steps: a Config says that already"),
     ],
 )
 def test_wrong_words_are_one_clear_error(given: Any, named: dict[str, Any], text: str) -> None:
     with pytest.raises(ConfigError, match=text):
         mas.train(*given, **named)
+
+
+def test_a_run_refuses_what_it_cannot_do(run: mas.Run) -> None:
+    wrong: dict[str, Callable[[], object]] = {
+        "held-out tasks are counted from 0": lambda: run.play(-1),
+        "0 tasks: at least one is played": lambda: run.evaluate(0),
+        "'learner.lr=1' has no effect on `mas run`": lambda: run.play(overrides=["learner.lr=1"]),
+        "'learner.lr=2' has no effect on `mas run`": lambda: run.ask("?", overrides=["learner.lr=2"]),
+        "write a list of texts, \\['train.seed=1'\\]": lambda: run.evaluate(overrides="train.seed=1"),
+        "write a list of texts, \\['train.seed=2'\\]": lambda: run.config("train.seed=2"),
+        "write a list of texts, \\['train.seed=3'\\]": lambda: mas.load_config("train.seed=3"),
+        "a run goes on with": lambda: mas.train(run),
+        "Team.load\\(path\\) reads a file": lambda: mas.Team("team.yaml"),
+    }
+    for text, act in wrong.items():
+        with pytest.raises(ConfigError, match=text):
+            act()
+
+
+def test_a_run_answers_to_fields_as_a_mapping(run: mas.Run) -> None:
+    fields = {name: value for view in _shown(run).values() for name, value in view.items()}
+    assert run.ask(fields) == run.ask(json.dumps(fields))
+
+
+@pytest.mark.parametrize("metrics", ["", '{"step": 1\n{"a"'], ids=["nothing measured", "damaged"])
+def test_what_a_notebook_shows_of_a_run_is_never_a_traceback(metrics: str, run: mas.Run) -> None:
+    (run.path / "metrics.jsonl").write_text(metrics)
+    shown = run._repr_html_()
+    assert shown.startswith(f"<pre>Run(&#x27;{run.path}&#x27;")
+    assert "metrics" in shown
+    assert repr(run).startswith("Run(")
+
+
+def test_a_team_of_any_name_is_trained_from_the_file_that_was_just_written(
+    mas_cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    team = plan_execute(name="../a team/of mine")
+    path = team_file(team)
+    assert path.parent == mas_cache / "teams"
+    path.write_text("name: another\n")
+    assert load_team(team_file(team)) == team
+    monkeypatch.setenv("MAS_CACHE", str(tmp_path / "file" / "cache"))
+    (tmp_path / "file").write_text("")
+    with pytest.raises(RunDirectoryError, match="cannot be written"):
+        team_file(team)
+
+
+@pytest.mark.parametrize("make", [solo, plan_execute, plan_execute_verify, vote, lambda: fan_out({"a": RoleSpec()})])
+def test_every_team_is_the_same_after_it_was_saved(make: Callable[[], TeamSpec], tmp_path: Path) -> None:
+    team = mas.Team(make())
+    assert mas.Team.load(team.save(tmp_path / "team.yaml")) == team
 
 
 def test_a_league_plays_sources_and_keeps_the_games(tmp_path: Path) -> None:
@@ -209,6 +267,10 @@ def test_a_league_plays_sources_and_keeps_the_games(tmp_path: Path) -> None:
     assert str(league.play({"random": "random", "cfr": "cfr"}, games=6, seed=2)) == str(cup), "nothing is left"
     with pytest.raises(ConfigError, match="'run:runs/a@2': in a row, players have different names"):
         league.play(["random", "run:runs/a@2"])
+    with pytest.raises(ConfigError, match="'random' is one player: write a list"):
+        league.play("random")
+    with pytest.raises(ConfigError, match=r"player 3: a player is a mas\.Run or a text"):
+        league.play([3, "random"])
     with pytest.raises(ConfigError, match="'random': in a row"):
         league.play(["random", "random"])
 

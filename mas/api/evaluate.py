@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from mas.api.console import console_of
+from mas.config.load import listed_overrides
 
 if TYPE_CHECKING:
     from mas.training.evaluate import Evaluation
@@ -36,9 +37,10 @@ def evaluate(
         `trained` and `untrained`, or `served` with `engine=openai`.
 
     Raises:
-        MasError: there is no such run, it has learned nothing yet, or as `mas.training.compare.compare`.
+        MasError: `tasks` is below 1, there is no such run, it has learned nothing yet, or as
+            `mas.training.compare.compare`.
     """
     from mas.evaluating import asked_of, play
 
-    asked = asked_of(Path(run_dir), list(overrides), tasks, is_sampled=is_sampled, on=on)
+    asked = asked_of(Path(run_dir), listed_overrides(overrides), tasks, is_sampled=is_sampled, on=on)
     return play(asked, console_of(console, quiet=quiet))

@@ -66,13 +66,15 @@ class League:
             rounds: of a Swiss tournament; 0: everybody plays everybody.
 
         Raises:
-            ConfigError: no such game or player, two of one name, or a tournament of this name with other terms.
-                Otherwise as `mas.league.sources.open_players`.
+            ConfigError: no such game or player, no collection of players, two of one name, or a tournament of this
+                name with other terms. Otherwise as `mas.league.sources.open_players`.
         """
         from mas.league.actions import print_standings, tournament_of
         from mas.league.tournament import Terms
 
         named = players if isinstance(players, Mapping) else _named(players)
+        if wrong := [player for player in named.values() if not isinstance(player, Player)]:
+            raise ConfigError(f"player {wrong[0]!r}: a player is a mas.Run or a text such as 'random'")
         sources = {key: f"run:{one.path}" if isinstance(one, Run) else one for key, one in named.items()}
         terms = Terms(game=self.game, players=sources, games=games, rounds=rounds, seed=seed)
         table, title = tournament_of(str(self.path), name, terms, at_once)
@@ -83,9 +85,11 @@ class League:
 
 
 def _named(players: Sequence[Player]) -> dict[str, Player]:
+    if isinstance(players, Player):
+        raise ConfigError(f"{players!r} is one player: write a list of two or more, such as [run, 'random']")
     found: dict[str, Player] = {}
     for one in players:
-        name = one.path.name if isinstance(one, Run) else one
+        name = one.path.name if isinstance(one, Run) else str(one)
         if name in found or not name.strip() or "/" in name or "," in name:
             raise ConfigError(
                 f"player {name!r}: in a row, players have different names without '/' and ','; give them by name, as "
