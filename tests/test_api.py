@@ -19,7 +19,8 @@ from mas.core.errors import ConfigError
 
 
 def test_what_it_offers_is_there_and_nothing_else() -> None:
-    names = {"League", "Run", "Team", "__version__", "evaluate", "load_config", "load_run_config", "questions", "train"}
+    names = {"League", "Run", "Team", "__version__", "evaluate", "load_config", "load_run_config"}
+    names |= {"protocols", "questions", "train", "trusting"}
     assert set(mas.__all__) == names
     for name in mas.__all__:
         assert getattr(mas, name) is not None

@@ -14,7 +14,7 @@ import pytest
 
 import mas
 from mas.api.team import team_file
-from mas.core.errors import ConfigError, GraphError, RunDirectoryError
+from mas.core.errors import ConfigError, GraphError, RunDirectoryError, TrustError
 from mas.core.team import RoleSpec, TeamSpec
 from mas.graph.load import load_team
 from mas.protocols import fan_out, plan_execute, plan_execute_verify, solo, vote
@@ -250,6 +250,51 @@ def test_a_team_of_any_name_is_trained_from_the_file_that_was_just_written(
     (tmp_path / "file").write_text("")
     with pytest.raises(RunDirectoryError, match="cannot be written"):
         team_file(team)
+
+
+SPY = """from pathlib import Path
+from mas.roles.executor import Executor
+
+Path(__file__).with_suffix(".ran").write_text("")
+
+
+class Spy(Executor):
+    pass
+"""
+THEIRS = "name: theirs\nroles: {solo: {type: 'spy_role:Spy'}}\nedges: [start -> solo, solo -> done]\noutput: solo\n"
+
+
+def test_no_code_that_a_file_names_runs_before_the_user_allows_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: mas.Run
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "spy_role.py").write_text(SPY)
+    (tmp_path / "theirs.yaml").write_text(THEIRS)
+    stored = (run.path / "config.yaml").read_text()
+    (run.path / "config.yaml").write_text(stored.replace("team: team", "team: team.yaml"))
+    (run.path / "team.yaml").write_text(THEIRS)
+    acts: list[Callable[[], object]] = [
+        lambda: mas.Team.load(tmp_path / "theirs.yaml"),
+        *(run.play, run.evaluate, run.report, run.config, lambda: run.ask("?")),
+        lambda: mas.train(mas.load_run_config(run.path)),
+        lambda: mas.League("two_player:kuhn_poker", tmp_path / "cup.db").play([run, "random"]),
+    ]
+    for act in acts:
+        with pytest.raises(TrustError, match=r"import spy_role:Spy.*\n.*in Python: with mas\.trusting\(\):"):
+            act()
+    (run.path / "checkpoints" / "link").symlink_to(tmp_path)
+    with pytest.raises(TrustError, match="link"):
+        run.export(tmp_path / "out")
+    assert not (tmp_path / "spy_role.ran").exists()
+    with mas.trusting():
+        assert mas.Team.load(tmp_path / "theirs.yaml").spec.name == "theirs"
+    assert (tmp_path / "spy_role.ran").exists()
+
+
+def test_ready_made_teams_are_where_they_are_looked_for() -> None:
+    code = "import mas, sys; print(mas.protocols.plan_execute_verify(revisions=2).name, 'torch' in sys.modules)"
+    ran = subprocess.run([sys.executable, "-c", code], env=ENVIRONMENT, capture_output=True, text=True, check=True)
+    assert ran.stdout == "plan_execute_verify False\n"
 
 
 @pytest.mark.parametrize("make", [solo, plan_execute, plan_execute_verify, vote, lambda: fan_out({"a": RoleSpec()})])

@@ -14,6 +14,7 @@ from rich.console import Console
 from mas.config.access import PLAYS
 from mas.config.load import load_run_config
 from mas.config.options import Config
+from mas.config.trust import check_links
 from mas.core.blocking import run_blocking
 from mas.core.errors import ConfigError, MasError, RunDirectoryError
 from mas.core.records import Episode
@@ -200,10 +201,11 @@ class Run:
 
         Raises:
             RunDirectoryError: nothing has been saved yet, or the directory cannot be written.
-            ConfigError: there is something in the directory already.
+            ConfigError: there is something in the directory already. TrustError: a link leads out of the run.
         """
         from mas.training.saved import adapter_directories
 
+        check_links(self.path)
         out = Path(out)
         if out.exists() and (not out.is_dir() or any(out.iterdir())):
             raise ConfigError(f"{out} is there already and not empty: choose another directory")

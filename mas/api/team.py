@@ -10,8 +10,8 @@ from mas.core.cache import cache_directory
 from mas.core.errors import ConfigError, RunDirectoryError
 from mas.core.seeds import digest
 from mas.core.team import TeamSpec
-from mas.graph.load import load_team
 from mas.observe.atomic import write_text_atomic
+from mas.scenarios.named import trusted_team
 from mas.training.setup import compiled
 
 
@@ -41,9 +41,10 @@ class Team:
         """The team in a YAML file.
 
         Raises:
-            GraphError: the file cannot be read as a team.
+            GraphError: the file cannot be read as a team. TrustError: it names classes, whose import would run code,
+                and you have not allowed that; see `mas.trusting`.
         """
-        return cls(load_team(Path(path)))
+        return cls(trusted_team(Path(path)))
 
     def save(self, path: Path | str) -> Path:
         """Write the team as YAML, which `load` reads again. Returns the path.
