@@ -14,11 +14,13 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from mas import protocols as protocols
     from mas.api.evaluate import evaluate as evaluate
+    from mas.api.evaluate import evaluate_async as evaluate_async
     from mas.api.league import League as League
     from mas.api.run import Run as Run
     from mas.api.task import questions as questions
     from mas.api.team import Team as Team
     from mas.api.train import train as train
+    from mas.api.train import train_async as train_async
     from mas.config.load import load_config as load_config
     from mas.config.load import load_run_config as load_run_config
     from mas.config.trust import trusting as trusting
@@ -30,17 +32,19 @@ __all__ = [
     "Team",
     "__version__",
     "evaluate",
+    "evaluate_async",
     "load_config",
     "load_run_config",
     "protocols",
     "questions",
     "train",
+    "train_async",
     "trusting",
 ]
 _HOMES = {
     **dict.fromkeys(("load_config", "load_run_config"), "mas.config.load"),
-    "evaluate": "mas.api.evaluate",
-    "train": "mas.api.train",
+    **dict.fromkeys(("evaluate", "evaluate_async"), "mas.api.evaluate"),
+    **dict.fromkeys(("train", "train_async"), "mas.api.train"),
     "League": "mas.api.league",
     "Run": "mas.api.run",
     "Team": "mas.api.team",

@@ -20,7 +20,7 @@ from mas.core.errors import ConfigError
 
 def test_what_it_offers_is_there_and_nothing_else() -> None:
     names = {"League", "Run", "Team", "__version__", "evaluate", "load_config", "load_run_config"}
-    names |= {"protocols", "questions", "train", "trusting"}
+    names |= {"evaluate_async", "protocols", "questions", "train", "train_async", "trusting"}
     assert set(mas.__all__) == names
     for name in mas.__all__:
         assert getattr(mas, name) is not None

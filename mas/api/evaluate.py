@@ -8,11 +8,13 @@ from rich.console import Console
 
 from mas.api.console import console_of
 from mas.config.load import listed_overrides
+from mas.core.blocking import alone, asynchronous
 
 if TYPE_CHECKING:
     from mas.training.evaluate import Evaluation
 
 
+@alone
 def evaluate(
     run_dir: Path | str,
     overrides: Sequence[str] = (),
@@ -44,3 +46,6 @@ def evaluate(
 
     asked = asked_of(Path(run_dir), listed_overrides(overrides), tasks, is_sampled=is_sampled, on=on)
     return play(asked, console_of(console, quiet=quiet))
+
+
+evaluate_async = asynchronous(evaluate)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from mas.api.run import Run
+from mas.core.blocking import alone, asynchronous
 from mas.core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ class League:
     game: str
     path: Path | str = "league.db"
 
+    @alone
     def play(
         self,
         players: Mapping[str, Player] | Sequence[Player],
@@ -82,6 +84,8 @@ class League:
         print_standings(table, title, console=console)
         html = console.export_html(inline_styles=True, code_format="<pre>{code}</pre>", clear=False)
         return Tournament(table, console.export_text(), html)
+
+    play_async = asynchronous(play)
 
 
 def _named(players: Sequence[Player]) -> dict[str, Player]:

@@ -15,7 +15,7 @@ from mas.config.access import PLAYS
 from mas.config.load import load_run_config
 from mas.config.options import Config
 from mas.config.trust import check_links
-from mas.core.blocking import run_blocking
+from mas.core.blocking import alone, asynchronous, run_blocking
 from mas.core.errors import ConfigError, MasError, RunDirectoryError
 from mas.core.records import Episode
 from mas.observe.atomic import write_text_atomic
@@ -120,6 +120,7 @@ class Run:
 
         return evaluate(self.path, overrides, tasks=tasks, is_sampled=is_sampled, quiet=quiet)
 
+    @alone
     def play(self, task: int = 0, *, is_sampled: bool = False, overrides: Sequence[str] = ()) -> PlayedEpisode:
         """Play one held-out task, as `mas run` does. The base is loaded for it.
 
@@ -149,6 +150,7 @@ class Run:
         html = console.export_html(inline_styles=True, code_format="<pre>{code}</pre>", clear=False)
         return PlayedEpisode(episode, console.export_text(), html)
 
+    @alone
     def ask(self, message: Mapping[str, str] | str, *, is_sampled: bool = False, overrides: Sequence[str] = ()) -> str:
         """What the team answers to a situation of one's own: one team turn. The base is loaded for it.
 
@@ -215,6 +217,8 @@ class Run:
             }
         except OSError as error:
             raise RunDirectoryError(f"{out} cannot be written: {error.strerror}") from error
+
+    evaluate_async, play_async, ask_async = asynchronous(evaluate), asynchronous(play), asynchronous(ask)
 
     def _played(self, overrides: Sequence[str], *, is_sampled: bool) -> Setup:
         """What plays.

@@ -13,6 +13,7 @@ from mas.api.team import Team, team_file
 from mas.config.literal import literal
 from mas.config.load import load_config, presets
 from mas.config.options import Config, ScenarioOptions
+from mas.core.blocking import alone, asynchronous
 from mas.core.errors import ConfigError
 from mas.core.team import TeamSpec
 from mas.overrides import tell_loading
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from mas.training.trainer import Outcome
 
 
+@alone
 def train(
     team: Config | Team | TeamSpec | Path | str,
     task: ScenarioOptions | str | None = None,
@@ -72,6 +74,9 @@ def train(
         config = load_config([f"algorithm.team={literal(_team_name(team))}", *_task_words(task), *words])
     outcome = train_setup(config, resolve(config), console_of(console, quiet=quiet), from_step=from_step)
     return Run(Path(config.run_dir), outcome)
+
+
+train_async = asynchronous(train)
 
 
 def _task_words(task: ScenarioOptions | str | None) -> list[str]:
