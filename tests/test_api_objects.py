@@ -64,7 +64,11 @@ def test_a_run_plays_evaluates_answers_draws_reports_and_exports(run: mas.Run, t
     assert all(f"{line.agent}  " in str(played) for line in played.episode.lines)
     assert played._repr_html_().startswith("<pre>")
     assert played.episode == run.play(task=1).episode, "greedy play is the same each time"
-    assert set(run.evaluate(tasks=2)) == {"untrained", "trained"}
+    results = run.evaluate(tasks=2)
+    assert set(results) == {"untrained", "trained"}
+    assert "relay: 2 held-out tasks, greedy" in str(results)
+    assert results._repr_html_().startswith("<pre>")
+    assert all(name in results._repr_html_() for name in ("untrained", f"{results['trained'].success:.3f}"))
     fields = {name: value for view in _shown(run).values() for name, value in view.items()}
     assert isinstance(run.ask(json.dumps(fields)), str)
     svg = run.curves()._repr_html_()

@@ -1,13 +1,11 @@
 """Tournaments of trained teams, external models and solvers, as values."""
 
-import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rich.console import Console
-
+from mas.api.console import Shown, recording
 from mas.api.run import Run
 from mas.core.blocking import alone, asynchronous
 from mas.core.errors import ConfigError
@@ -25,14 +23,13 @@ class Tournament:
     """How a tournament ended. `table`: ratings and payoffs with intervals, and tests; `print` it."""
 
     table: "Table"
-    text: str = field(repr=False)
-    html: str = field(repr=False)
+    shown: Shown = field(repr=False)
 
     def _repr_html_(self) -> str:
-        return self.html
+        return self.shown.html
 
     def __str__(self) -> str:
-        return self.text
+        return self.shown.text
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,10 +77,9 @@ class League:
         sources = {key: f"run:{one.path}" if isinstance(one, Run) else one for key, one in named.items()}
         terms = Terms(game=self.game, players=sources, games=games, rounds=rounds, seed=seed)
         table, title = tournament_of(str(self.path), name, terms, at_once)
-        console = Console(file=io.StringIO(), record=True, width=_WIDTH, force_jupyter=False)
+        console = recording(_WIDTH)
         print_standings(table, title, console=console)
-        html = console.export_html(inline_styles=True, code_format="<pre>{code}</pre>", clear=False)
-        return Tournament(table, console.export_text(), html)
+        return Tournament(table, Shown.of(console))
 
     play_async = asynchronous(play)
 

@@ -1,6 +1,5 @@
 """A run as a value: what `mas.train` returns, and what a run directory holds."""
 
-import io
 import json
 import shutil
 from collections.abc import Mapping, Sequence
@@ -9,8 +8,8 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
-
+from mas.api.console import Shown, recording
+from mas.api.evaluate import Evaluations, evaluate
 from mas.config.access import PLAYS
 from mas.config.load import load_run_config
 from mas.config.options import Config
@@ -27,7 +26,6 @@ from mas.runs.resolve import resolve
 from mas.training.setup import Setup
 
 if TYPE_CHECKING:
-    from mas.training.evaluate import Evaluation
     from mas.training.trainer import Outcome
 
 _WIDTH = 100
@@ -36,11 +34,10 @@ _WIDTH = 100
 
 @dataclass(frozen=True, slots=True)
 class PlayedEpisode:
-    """One task as a team played it. `text`: as `mas run` prints it; `html`: the same with the agents' colours."""
+    """One task as a team played it. `shown`: its conversation, as `mas run` prints it."""
 
     episode: Episode
-    text: str = field(repr=False)
-    html: str = field(repr=False)
+    shown: Shown = field(repr=False)
 
     @property
     def success(self) -> bool:
@@ -48,10 +45,10 @@ class PlayedEpisode:
         return self.episode.success
 
     def _repr_html_(self) -> str:
-        return self.html
+        return self.shown.html
 
     def __str__(self) -> str:
-        return self.text
+        return self.shown.text
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,10 +111,8 @@ class Run:
 
     def evaluate(
         self, tasks: int | None = None, *, overrides: Sequence[str] = (), is_sampled: bool = False, quiet: bool = True
-    ) -> "Mapping[str, Evaluation]":
+    ) -> Evaluations:
         """Play held-out tasks with the trained team and with the untrained one; see `mas.evaluate`."""
-        from mas.api.evaluate import evaluate
-
         return evaluate(self.path, overrides, tasks=tasks, is_sampled=is_sampled, quiet=quiet)
 
     @alone
@@ -137,7 +132,7 @@ class Run:
         if task < 0:
             raise ConfigError(f"task {task}: held-out tasks are counted from 0")
         setup = self._played(overrides, is_sampled=is_sampled)
-        console = Console(file=io.StringIO(), record=True, width=_WIDTH, force_jupyter=False)
+        console = recording(_WIDTH)
 
         async def play() -> Episode:
             async with open_run(setup, self.path, _silent) as session:
@@ -146,9 +141,7 @@ class Run:
                     session, setup.scenario.task("eval", task), setup.train.seed, console, temperature=temperature
                 )
 
-        episode = run_blocking(play())
-        html = console.export_html(inline_styles=True, code_format="<pre>{code}</pre>", clear=False)
-        return PlayedEpisode(episode, console.export_text(), html)
+        return PlayedEpisode(run_blocking(play()), Shown.of(console))
 
     @alone
     def ask(self, message: Mapping[str, str] | str, *, is_sampled: bool = False, overrides: Sequence[str] = ()) -> str:
