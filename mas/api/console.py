@@ -35,3 +35,8 @@ class Shown:
 
     def __str__(self) -> str:
         return self.text
+
+
+def inline(svg: str) -> str:
+    """A drawing as part of a page: without the head of a file (`<?xml ...?>`), which HTML does not allow there."""
+    return svg[svg.index("<svg") :]

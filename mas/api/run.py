@@ -8,7 +8,7 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mas.api.console import Shown, recording
+from mas.api.console import Shown, inline, recording
 from mas.api.evaluate import Evaluations, evaluate
 from mas.config.access import PLAYS
 from mas.config.load import load_run_config
@@ -70,7 +70,7 @@ class Curves:
         return Path(path)
 
     def _repr_html_(self) -> str:
-        return self.svg
+        return inline(self.svg)
 
 
 @dataclass(frozen=True, slots=True)

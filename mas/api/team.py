@@ -6,6 +6,7 @@ from typing import Self
 
 import yaml
 
+from mas.api.console import inline
 from mas.core.cache import cache_directory
 from mas.core.errors import ConfigError, RunDirectoryError
 from mas.core.seeds import digest
@@ -66,7 +67,7 @@ class Team:
         return svg(compiled(self.spec))
 
     def _repr_html_(self) -> str:
-        return self.svg()
+        return inline(self.svg())
 
     def __repr__(self) -> str:
         return f"Team({self.spec.name!r}: {', '.join(self.spec.members())})"
