@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 import mas
-from mas.core.blocking import alone, asynchronous, run_blocking
+from mas.core.blocking import asynchronous, exclusive, run_blocking
 
 LIMIT_S = 60.0
 
@@ -84,13 +84,13 @@ async def test_nothing_else_works_in_another_thread_beside_it() -> None:
     begun, released, order = asyncio.Event(), threading.Event(), []
     loop = asyncio.get_running_loop()
 
-    @alone
+    @exclusive
     def first() -> None:
         loop.call_soon_threadsafe(begun.set)
         assert released.wait(LIMIT_S)
         order.append("first")
 
-    @alone
+    @exclusive
     def second() -> None:
         order.append("second")
 

@@ -13,12 +13,12 @@ def console_of(console: Console | None, *, quiet: bool) -> Console:
 
 
 def recording(width: int) -> Console:
-    """One that prints nowhere and keeps what is printed, in so many columns, for `Shown.of`."""
+    """One that prints nowhere and keeps what is printed, in so many columns, for `Printout.of`."""
     return Console(file=io.StringIO(), record=True, width=width, force_jupyter=False)
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class Printout:
     """What was printed: `text` plain, `html` with colours, as a notebook shows it."""
 
     text: str = field(repr=False)

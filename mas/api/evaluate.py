@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from mas.api.console import Shown, console_of, recording
+from mas.api.console import Printout, console_of, recording
 from mas.config.load import listed_overrides
-from mas.core.blocking import alone, asynchronous
+from mas.core.blocking import asynchronous, exclusive
 
 if TYPE_CHECKING:
     from mas.training.evaluate import Evaluation
@@ -24,21 +24,21 @@ class Evaluations(dict[str, "Evaluation"]):
         super().__init__(found)
         self.title = title
 
-    def _shown(self) -> Shown:
+    def _printout(self) -> Printout:
         from mas.evaluating import print_results
 
         console = recording(_WIDTH)
         print_results(self, self.title, console)
-        return Shown.of(console)
+        return Printout.of(console)
 
     def _repr_html_(self) -> str:
-        return self._shown().html
+        return self._printout().html
 
     def __str__(self) -> str:
-        return self._shown().text
+        return self._printout().text
 
 
-@alone
+@exclusive
 def evaluate(
     run_dir: Path | str,
     overrides: Sequence[str] = (),

@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mas.api.console import Shown, recording
+from mas.api.console import Printout, recording
 from mas.api.run import Run
-from mas.core.blocking import alone, asynchronous
+from mas.core.blocking import asynchronous, exclusive
 from mas.core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -23,13 +23,13 @@ class Tournament:
     """How a tournament ended. `table`: ratings and payoffs with intervals, and tests; `print` it."""
 
     table: "Table"
-    shown: Shown = field(repr=False)
+    printout: Printout = field(repr=False)
 
     def _repr_html_(self) -> str:
-        return self.shown.html
+        return self.printout.html
 
     def __str__(self) -> str:
-        return self.shown.text
+        return self.printout.text
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class League:
     game: str
     path: Path | str = "league.db"
 
-    @alone
+    @exclusive
     def play(
         self,
         players: Mapping[str, Player] | Sequence[Player],
@@ -79,7 +79,7 @@ class League:
         table, title = tournament_of(str(self.path), name, terms, at_once)
         console = recording(_WIDTH)
         print_standings(table, title, console=console)
-        return Tournament(table, Shown.of(console))
+        return Tournament(table, Printout.of(console))
 
     play_async = asynchronous(play)
 

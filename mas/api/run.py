@@ -8,13 +8,13 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mas.api.console import Shown, inline, recording
+from mas.api.console import Printout, inline, recording
 from mas.api.evaluate import Evaluations, evaluate
 from mas.config.access import PLAYS
 from mas.config.load import load_run_config
 from mas.config.options import Config
 from mas.config.trust import check_links
-from mas.core.blocking import alone, asynchronous, run_blocking
+from mas.core.blocking import asynchronous, exclusive, run_blocking
 from mas.core.errors import ConfigError, MasError, RunDirectoryError
 from mas.core.records import Episode
 from mas.observe.atomic import write_text_atomic
@@ -34,10 +34,10 @@ _WIDTH = 100
 
 @dataclass(frozen=True, slots=True)
 class PlayedEpisode:
-    """One task as a team played it. `shown`: its conversation, as `mas run` prints it."""
+    """One task as a team played it. `printout`: its conversation, as `mas run` prints it."""
 
     episode: Episode
-    shown: Shown = field(repr=False)
+    printout: Printout = field(repr=False)
 
     @property
     def success(self) -> bool:
@@ -45,10 +45,10 @@ class PlayedEpisode:
         return self.episode.success
 
     def _repr_html_(self) -> str:
-        return self.shown.html
+        return self.printout.html
 
     def __str__(self) -> str:
-        return self.shown.text
+        return self.printout.text
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +115,7 @@ class Run:
         """Play held-out tasks with the trained team and with the untrained one; see `mas.evaluate`."""
         return evaluate(self.path, overrides, tasks=tasks, is_sampled=is_sampled, quiet=quiet)
 
-    @alone
+    @exclusive
     def play(self, task: int = 0, *, is_sampled: bool = False, overrides: Sequence[str] = ()) -> PlayedEpisode:
         """Play one held-out task, as `mas run` does. The base is loaded for it.
 
@@ -141,9 +141,9 @@ class Run:
                     session, setup.scenario.task("eval", task), setup.train.seed, console, temperature=temperature
                 )
 
-        return PlayedEpisode(run_blocking(play()), Shown.of(console))
+        return PlayedEpisode(run_blocking(play()), Printout.of(console))
 
-    @alone
+    @exclusive
     def ask(self, message: Mapping[str, str] | str, *, is_sampled: bool = False, overrides: Sequence[str] = ()) -> str:
         """What the team answers to a situation of one's own: one team turn. The base is loaded for it.
 

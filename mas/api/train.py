@@ -13,7 +13,7 @@ from mas.api.team import Team, team_file
 from mas.config.literal import literal
 from mas.config.load import load_config, presets
 from mas.config.options import Config, ScenarioOptions
-from mas.core.blocking import alone, asynchronous
+from mas.core.blocking import asynchronous, exclusive
 from mas.core.errors import ConfigError
 from mas.core.team import TeamSpec
 from mas.overrides import tell_loading
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from mas.training.trainer import Outcome
 
 
-@alone
+@exclusive
 def train(
     team: Config | Team | TeamSpec | Path | str,
     task: ScenarioOptions | str | None = None,

@@ -11,7 +11,7 @@ from typing import Any, Generic, ParamSpec, TypeVar
 
 T = TypeVar("T")
 P = ParamSpec("P")
-_alone = RLock()
+_exclusive = RLock()
 _worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="mas")
 """Where `asynchronous` functions work."""
 
@@ -36,7 +36,7 @@ def run_blocking(work: Coroutine[Any, Any, T]) -> T:
     return _Aside(work).result()
 
 
-def alone(function: Callable[P, T]) -> Callable[P, T]:
+def exclusive(function: Callable[P, T]) -> Callable[P, T]:
     """The same function, of which and of whose like a process runs one at a time; other threads wait for its end.
 
     A model that is loaded changes what is global in torch for that time: beside it nothing may compute.
@@ -44,7 +44,7 @@ def alone(function: Callable[P, T]) -> Callable[P, T]:
 
     @wraps(function)
     def run(*args: P.args, **kwargs: P.kwargs) -> T:
-        with _alone:
+        with _exclusive:
             return function(*args, **kwargs)
 
     return run
