@@ -12,31 +12,50 @@ What is named in `__all__` is loaded when it is first used: importing mas loads 
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from mas import protocols as protocols
     from mas.api.evaluate import evaluate as evaluate
+    from mas.api.evaluate import evaluate_async as evaluate_async
     from mas.api.league import League as League
     from mas.api.run import Run as Run
     from mas.api.task import questions as questions
     from mas.api.team import Team as Team
     from mas.api.train import train as train
+    from mas.api.train import train_async as train_async
     from mas.config.load import load_config as load_config
     from mas.config.load import load_run_config as load_run_config
+    from mas.config.trust import trusting as trusting
 
 __version__ = "0.1.0"
-__all__ = ["League", "Run", "Team", "__version__", "evaluate", "load_config", "load_run_config", "questions", "train"]
+__all__ = [
+    "League",
+    "Run",
+    "Team",
+    "__version__",
+    "evaluate",
+    "evaluate_async",
+    "load_config",
+    "load_run_config",
+    "protocols",
+    "questions",
+    "train",
+    "train_async",
+    "trusting",
+]
 _HOMES = {
     **dict.fromkeys(("load_config", "load_run_config"), "mas.config.load"),
-    "evaluate": "mas.api.evaluate",
-    "train": "mas.api.train",
+    **dict.fromkeys(("evaluate", "evaluate_async"), "mas.api.evaluate"),
+    **dict.fromkeys(("train", "train_async"), "mas.api.train"),
     "League": "mas.api.league",
     "Run": "mas.api.run",
     "Team": "mas.api.team",
     "questions": "mas.api.task",
+    "trusting": "mas.config.trust",
 }
 
 
 def __getattr__(name: str) -> object:
-    if name not in _HOMES:
+    if name not in __all__:
         raise AttributeError(f"module 'mas' has no attribute {name!r}; it has {', '.join(__all__)}")
     from importlib import import_module
 
-    return getattr(import_module(_HOMES[name]), name)
+    return import_module(f"mas.{name}") if name == "protocols" else getattr(import_module(_HOMES[name]), name)

@@ -39,7 +39,7 @@ from mas.observe.trust_option import Trust
 from mas.overrides import PLAYING, Overrides, RunDir, check_used, configured, tell_loading
 from mas.person.command import play
 from mas.playing import BUS_HELP, BusCa, BusStore, agent, on_bus, run, stop
-from mas.runs.resolve import resolve, resolve_training, with_tasks
+from mas.runs.resolve import resolve, with_tasks
 from mas.sandbox.command import sandbox
 from mas.scenarios import SCENARIOS
 from mas.scenarios.command import scenarios
@@ -257,9 +257,11 @@ def export(
     config = load_run_config(run_dir, overrides or [], uses=PLAYS)
     used = ("algorithm.update", "algorithm.sampler", "algorithm.preference", "algorithm.reward")
     check_used("export", overrides or [], (*PLAYING, *used))
+    from mas.training.check_setup import check_trainable
     from mas.training.export import check_export, export_run
 
-    setup = resolve_training(config)
+    setup = resolve(config)
+    check_trainable(setup)
     check_export(setup, tasks, out)
     for role, rows in asyncio.run(export_run(setup, run_dir, tasks, out, Console().print)).items():
         typer.echo(f"{role}\t{rows.positives} to imitate\t{rows.pairs} pairs")

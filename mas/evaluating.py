@@ -1,6 +1,6 @@
 """The command `mas eval`: a trained team on held-out tasks of its own or another scenario, beside what costs less."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -69,9 +69,7 @@ def evaluate(
     results = play(asked, console)
     if baselines:
         results |= _scripted(asked, console)
-    kind = "sampled" if sampled else "greedy"
-    console.print(_table(results, f"{asked.setup.scenario.name}: {asked.tasks} held-out tasks, {kind}"))
-    _print_measures(results, console)
+    print_results(results, title_of(asked), console)
 
 
 def asked_of(
@@ -80,13 +78,15 @@ def asked_of(
     """Read the run's configuration and open the scenario. `tasks` None: `train.eval_tasks`.
 
     Raises:
-        ConfigError: overrides without effect, no such scenario, a team that it has not, fewer tasks than that, or
+        ConfigError: overrides without effect, no such scenario, a team that it has not, no or fewer tasks, or
             limits that the engine cannot sample with. Otherwise as `load_run_config`.
     """
     check_used("eval", overrides, (*PLAYING, "train.eval_tasks"))
     trained, config = transferred(run_dir, overrides, on)
     setup = resolve(config)
-    count = tasks or config.train.eval_tasks
+    count = config.train.eval_tasks if tasks is None else tasks
+    if count < 1:
+        raise ConfigError(f"{count} tasks: at least one is played")
     if isinstance(setup.scenario, Finite) and count > (size := setup.scenario.size("eval")):
         raise ConfigError(f"{count} tasks: scenario {setup.scenario.name!r} holds out {size}: --tasks {size} at most")
     if is_sampled:
@@ -197,7 +197,19 @@ def _scripted(asked: Asked, console: Console) -> "dict[str, Evaluation]":
     return results
 
 
-def _table(results: "dict[str, Evaluation]", title: str) -> Table:
+def title_of(asked: Asked) -> str:
+    """Of the table with the results."""
+    kind = "sampled" if asked.is_sampled else "greedy"
+    return f"{asked.setup.scenario.name}: {asked.tasks} held-out tasks, {kind}"
+
+
+def print_results(results: "Mapping[str, Evaluation]", title: str, console: Console) -> None:
+    """Print the table of evaluations, and below it what the environment measured and how loops went."""
+    console.print(_table(results, title))
+    _print_measures(results, console)
+
+
+def _table(results: "Mapping[str, Evaluation]", title: str) -> Table:
     table = Table(title=title)
     table.add_column("team")
     for column in ("success", "turns", "failures", "calls/task", "tokens/task"):
@@ -211,7 +223,7 @@ def _table(results: "dict[str, Evaluation]", title: str) -> Table:
     return table
 
 
-def _print_measures(results: "dict[str, Evaluation]", console: Console) -> None:
+def _print_measures(results: "Mapping[str, Evaluation]", console: Console) -> None:
     for name, result in results.items():
         if result.measures:
             told = ", ".join(f"{measure} {value:.3f}" for measure, value in result.measures.items())

@@ -1,6 +1,7 @@
 """`import mas` as a script and a notebook use it, and the command's first words."""
 
 import asyncio
+import inspect
 import io
 import subprocess
 import sys
@@ -14,17 +15,36 @@ from rich.console import Console
 
 import mas
 from mas import evaluate, load_config, train
+from mas.api.evaluate import Evaluations
+from mas.api.league import Tournament
+from mas.api.run import Curves, PlayedEpisode
 from mas.core.blocking import run_blocking
 from mas.core.errors import ConfigError
 
 
 def test_what_it_offers_is_there_and_nothing_else() -> None:
-    names = {"League", "Run", "Team", "__version__", "evaluate", "load_config", "load_run_config", "questions", "train"}
+    names = {"League", "Run", "Team", "__version__", "evaluate", "load_config", "load_run_config"}
+    names |= {"evaluate_async", "protocols", "questions", "train", "train_async", "trusting"}
     assert set(mas.__all__) == names
     for name in mas.__all__:
         assert getattr(mas, name) is not None
     with pytest.raises(AttributeError, match="it has League, Run, Team, __version__, evaluate"):
         _ = mas.tran
+
+
+def test_every_public_name_method_and_value_is_documented() -> None:
+    objects = {name: getattr(mas, name) for name in set(mas.__all__) - {"__version__"}}
+    objects |= {f"protocols.{name}": getattr(mas.protocols, name) for name in mas.protocols.__all__}
+    values = [mas.Run, mas.Team, mas.League, PlayedEpisode, Curves, Tournament, Evaluations]
+    for kind in values:
+        public = {name: value for name, value in vars(kind).items() if not name.startswith("_")}
+        fields = set(getattr(kind, "__dataclass_fields__", ()))
+        objects |= {f"{kind.__name__}.{name}": value for name, value in public.items() if name not in fields}
+    lacking = [name for name, value in objects.items() if not inspect.getdoc(value)]
+    assert lacking == []
+    for name in ("train", "evaluate", "questions", "Team", "Run"):
+        assert "Raises:" in inspect.getdoc(objects[name]), name
+    assert len(objects) > 35
 
 
 def test_a_coroutine_runs_inside_a_running_loop_with_its_result_or_its_error() -> None:

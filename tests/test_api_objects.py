@@ -1,7 +1,11 @@
 """Teams, tasks and runs as values: `mas.Team`, `mas.questions`, `mas.train(team, task)` and what a run can do."""
 
 import asyncio
+import importlib
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,10 +13,15 @@ from typing import Any
 import pytest
 
 import mas
-from mas.core.errors import ConfigError, GraphError, RunDirectoryError
-from mas.protocols import plan_execute
+from mas.api.team import team_file
+from mas.core.errors import ConfigError, GraphError, RunDirectoryError, TrustError
+from mas.core.team import RoleSpec, TeamSpec
+from mas.graph.load import load_team
+from mas.protocols import fan_out, plan_execute, plan_execute_verify, solo, vote
+from mas.scenarios.questions.reward_function import load_function
 from mas.training.setup import trainable_adapters
 
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(mas.__file__).parents[1])}
 SHORT = {"train.tasks_per_step": 2, "train.eval_tasks": 2, "algorithm.sampler.candidates": 2, "train.eval_every": 1}
 
 
@@ -55,13 +64,19 @@ def test_a_run_plays_evaluates_answers_draws_reports_and_exports(run: mas.Run, t
     assert all(f"{line.agent}  " in str(played) for line in played.episode.lines)
     assert played._repr_html_().startswith("<pre>")
     assert played.episode == run.play(task=1).episode, "greedy play is the same each time"
-    assert set(run.evaluate(tasks=2)) == {"untrained", "trained"}
+    results = run.evaluate(tasks=2)
+    assert set(results) == {"untrained", "trained"}
+    assert "relay: 2 held-out tasks, greedy" in str(results)
+    assert results._repr_html_().startswith("<pre>")
+    assert all(name in results._repr_html_() for name in ("untrained", f"{results['trained'].success:.3f}"))
     fields = {name: value for view in _shown(run).values() for name, value in view.items()}
     assert isinstance(run.ask(json.dumps(fields)), str)
     svg = run.curves()._repr_html_()
-    assert "<svg" in svg
+    assert svg.startswith("<svg ")
     assert run._repr_html_() == svg
-    assert run.curves().save(tmp_path / "curves.svg").read_text() == svg
+    saved = run.curves().save(tmp_path / "curves.svg").read_text()
+    assert saved.startswith("<?xml")
+    assert saved.endswith(svg)
     assert "<html" in run.report().read_text()
     trained = set(trainable_adapters(mas.Team.load(run.path / "team.yaml").spec, "per_role").values())
     exported = run.export(tmp_path / "out")
@@ -95,7 +110,7 @@ def test_no_run_is_said_at_once(tmp_path: Path) -> None:
 def test_a_team_is_loaded_saved_drawn_and_checked(tmp_path: Path) -> None:
     team = mas.Team(plan_execute())
     assert mas.Team.load(team.save(tmp_path / "team.yaml")) == team
-    assert "<svg" in team._repr_html_()
+    assert team._repr_html_().startswith("<svg ")
     assert repr(team) == "Team('plan_execute': planner, executor)"
     (tmp_path / "bad.yaml").write_text("name: bad\nroles: {}\nedges: []\noutput: nobody\n")
     with pytest.raises(GraphError, match="nobody"):
@@ -120,6 +135,55 @@ def test_questions_name_a_file_and_what_judges_answers(tmp_path: Path) -> None:
         mas.questions("a.jsonl", reward=lambda said, row: 1.0)
 
 
+SCRIPT = """
+import json
+from pathlib import Path
+import mas
+from mas.runs.resolve import resolve
+
+print("started", flush=True)
+def score(said, row):
+    return 1.0
+Path("rows.jsonl").write_text("".join(json.dumps({"question": f"{n}?"}) + chr(10) for n in range(12)))
+task = mas.questions("rows.jsonl", reward=score)
+config = mas.load_config([
+    "scenario=questions", "scenario.options.path=rows.jsonl", f"scenario.options.reward={task.options['reward']!r}",
+    "algorithm.team=solver_verifier",
+])
+resolve(config)
+"""
+
+
+def test_a_script_trains_with_its_own_reward_function_and_is_not_run_again(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(SCRIPT)
+    words = [sys.executable, "script.py"]
+    ran = subprocess.run(words, cwd=tmp_path, env=ENVIRONMENT, capture_output=True, text=True, check=False)
+    assert (ran.returncode, ran.stdout, ran.stderr) == (0, "started\n", "")
+
+
+def test_a_script_that_another_process_imports_for_its_function_is_refused_before_it_trains(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(SCRIPT.replace("rows.jsonl", str(tmp_path / "rows.jsonl")))
+    with pytest.raises(ConfigError, match=r"put what it does under `if __name__ == '__main__':`"):
+        load_function(f"{tmp_path}/script.py:score")
+
+
+def test_a_reward_function_is_named_by_the_module_that_holds_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "wrapping_x.py").write_text(
+        "import functools\ndef plain(f):\n    return functools.wraps(f)(lambda said, row: f(said, row))\n"
+    )
+    (tmp_path / "wrapped_x.py").write_text(
+        "from wrapping_x import plain\n@plain\ndef score(said, row): return 1.0\n"
+        "former = score\ndef score2(said, row): return 1.0\nother = score2\ndef score2(said, row): return 0.0\n"
+    )
+    wrapped = importlib.import_module("wrapped_x")
+    assert mas.questions("a", reward=wrapped.score).options["reward"] == f"{tmp_path}/wrapped_x.py:score"
+    with pytest.raises(ConfigError, match="'score2' is not a function at the top of a file"):
+        mas.questions("a", reward=wrapped.other)  # the name is another function's now
+
+
 def test_questions_are_a_task(tmp_path: Path) -> None:
     rows = [{"question": f"{n} + 1?", "answer": n + 1} for n in range(12)]
     (tmp_path / "my rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -137,12 +201,112 @@ def test_questions_are_a_task(tmp_path: Path) -> None:
         (("team", "relay"), {"algorithm": "at_grp"}, "at_grpo"),
         (("nobody", "relay"), {}, "has no team 'nobody'"),
         (("team", "relay"), {"options": {"train.stepps": 3}}, "no key 'train.stepps'"),
+        (("team", "relay"), {"options": ["train.steps=3"]}, r"options=\['train.steps=3'\]: write a mapping"),
+        (("team", "relay steps=3"), {}, "scenario=relay steps=3: no such scenario"),
+        (("team", object), {}, "is neither a scenario's name nor mas.questions"),
+        ((3, "relay"), {}, "team=3 is neither the name of a team, a file, a mas.Team nor a TeamSpec"),
         ((mas.load_config(["scenario=relay"]),), {"steps": 3}, "steps: a Config says that already"),
     ],
 )
 def test_wrong_words_are_one_clear_error(given: Any, named: dict[str, Any], text: str) -> None:
     with pytest.raises(ConfigError, match=text):
         mas.train(*given, **named)
+
+
+def test_a_run_refuses_what_it_cannot_do(run: mas.Run) -> None:
+    wrong: dict[str, Callable[[], object]] = {
+        "held-out tasks are counted from 0": lambda: run.play(-1),
+        "0 tasks: at least one is played": lambda: run.evaluate(0),
+        "'learner.lr=1' has no effect on `mas run`": lambda: run.play(overrides=["learner.lr=1"]),
+        "'learner.lr=2' has no effect on `mas run`": lambda: run.ask("?", overrides=["learner.lr=2"]),
+        "write a list of texts, \\['train.seed=1'\\]": lambda: run.evaluate(overrides="train.seed=1"),
+        "write a list of texts, \\['train.seed=2'\\]": lambda: run.config("train.seed=2"),
+        "write a list of texts, \\['train.seed=3'\\]": lambda: mas.load_config("train.seed=3"),
+        "a run goes on with": lambda: mas.train(run),
+        "Team.load\\(path\\) reads a file": lambda: mas.Team("team.yaml"),
+    }
+    for text, act in wrong.items():
+        with pytest.raises(ConfigError, match=text):
+            act()
+
+
+def test_a_run_answers_to_fields_as_a_mapping(run: mas.Run) -> None:
+    fields = {name: value for view in _shown(run).values() for name, value in view.items()}
+    assert run.ask(fields) == run.ask(json.dumps(fields))
+
+
+@pytest.mark.parametrize("metrics", ["", '{"step": 1\n{"a"'], ids=["nothing measured", "damaged"])
+def test_what_a_notebook_shows_of_a_run_is_never_a_traceback(metrics: str, run: mas.Run) -> None:
+    (run.path / "metrics.jsonl").write_text(metrics)
+    shown = run._repr_html_()
+    assert shown.startswith(f"<pre>Run(&#x27;{run.path}&#x27;")
+    assert "metrics" in shown
+    assert repr(run).startswith("Run(")
+
+
+def test_a_team_of_any_name_is_trained_from_the_file_that_was_just_written(
+    mas_cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    team = plan_execute(name="../a team/of mine")
+    path = team_file(team)
+    assert path.parent == mas_cache / "teams"
+    path.write_text("name: another\n")
+    assert load_team(team_file(team)) == team
+    monkeypatch.setenv("MAS_CACHE", str(tmp_path / "file" / "cache"))
+    (tmp_path / "file").write_text("")
+    with pytest.raises(RunDirectoryError, match="cannot be written"):
+        team_file(team)
+
+
+SPY = """from pathlib import Path
+from mas.roles.executor import Executor
+
+Path(__file__).with_suffix(".ran").write_text("")
+
+
+class Spy(Executor):
+    pass
+"""
+THEIRS = "name: theirs\nroles: {solo: {type: 'spy_role:Spy'}}\nedges: [start -> solo, solo -> done]\noutput: solo\n"
+
+
+def test_no_code_that_a_file_names_runs_before_the_user_allows_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: mas.Run
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "spy_role.py").write_text(SPY)
+    (tmp_path / "theirs.yaml").write_text(THEIRS)
+    stored = (run.path / "config.yaml").read_text()
+    (run.path / "config.yaml").write_text(stored.replace("team: team", "team: team.yaml"))
+    (run.path / "team.yaml").write_text(THEIRS)
+    acts: list[Callable[[], object]] = [
+        lambda: mas.Team.load(tmp_path / "theirs.yaml"),
+        *(run.play, run.evaluate, run.report, run.config, lambda: run.ask("?")),
+        lambda: mas.train(mas.load_run_config(run.path)),
+        lambda: mas.League("two_player:kuhn_poker", tmp_path / "cup.db").play([run, "random"]),
+    ]
+    for act in acts:
+        with pytest.raises(TrustError, match=r"import spy_role:Spy.*\n.*in Python: with mas\.trusting\(\):"):
+            act()
+    (run.path / "checkpoints" / "link").symlink_to(tmp_path)
+    with pytest.raises(TrustError, match="link"):
+        run.export(tmp_path / "out")
+    assert not (tmp_path / "spy_role.ran").exists()
+    with mas.trusting():
+        assert mas.Team.load(tmp_path / "theirs.yaml").spec.name == "theirs"
+    assert (tmp_path / "spy_role.ran").exists()
+
+
+def test_ready_made_teams_are_where_they_are_looked_for() -> None:
+    code = "import mas, sys; print(mas.protocols.plan_execute_verify(revisions=2).name, 'torch' in sys.modules)"
+    ran = subprocess.run([sys.executable, "-c", code], env=ENVIRONMENT, capture_output=True, text=True, check=True)
+    assert ran.stdout == "plan_execute_verify False\n"
+
+
+@pytest.mark.parametrize("make", [solo, plan_execute, plan_execute_verify, vote, lambda: fan_out({"a": RoleSpec()})])
+def test_every_team_is_the_same_after_it_was_saved(make: Callable[[], TeamSpec], tmp_path: Path) -> None:
+    team = mas.Team(make())
+    assert mas.Team.load(team.save(tmp_path / "team.yaml")) == team
 
 
 def test_a_league_plays_sources_and_keeps_the_games(tmp_path: Path) -> None:
@@ -154,6 +318,10 @@ def test_a_league_plays_sources_and_keeps_the_games(tmp_path: Path) -> None:
     assert str(league.play({"random": "random", "cfr": "cfr"}, games=6, seed=2)) == str(cup), "nothing is left"
     with pytest.raises(ConfigError, match="'run:runs/a@2': in a row, players have different names"):
         league.play(["random", "run:runs/a@2"])
+    with pytest.raises(ConfigError, match="'random' is one player: write a list"):
+        league.play("random")
+    with pytest.raises(ConfigError, match=r"player 3: a player is a mas\.Run or a text"):
+        league.play([3, "random"])
     with pytest.raises(ConfigError, match="'random': in a row"):
         league.play(["random", "random"])
 

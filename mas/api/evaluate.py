@@ -1,17 +1,44 @@
 """Evaluation from Python, as `mas eval` does it."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from mas.api.console import console_of
+from mas.api.console import Printout, console_of, recording
+from mas.config.load import listed_overrides
+from mas.core.blocking import asynchronous, exclusive
 
 if TYPE_CHECKING:
     from mas.training.evaluate import Evaluation
 
+_WIDTH = 120
+"""Columns of a printed table."""
 
+
+class Evaluations(dict[str, "Evaluation"]):
+    """Evaluations by the name of the team that played. It prints and shows itself as the table of `mas eval`."""
+
+    def __init__(self, found: "Mapping[str, Evaluation]", title: str) -> None:
+        super().__init__(found)
+        self.title = title
+
+    def _printout(self) -> Printout:
+        from mas.evaluating import print_results
+
+        console = recording(_WIDTH)
+        print_results(self, self.title, console)
+        return Printout.of(console)
+
+    def _repr_html_(self) -> str:
+        return self._printout().html
+
+    def __str__(self) -> str:
+        return self._printout().text
+
+
+@exclusive
 def evaluate(
     run_dir: Path | str,
     overrides: Sequence[str] = (),
@@ -21,7 +48,7 @@ def evaluate(
     on: str = "",
     console: Console | None = None,
     quiet: bool = False,
-) -> "dict[str, Evaluation]":
+) -> Evaluations:
     """Play a run's team on held-out tasks, as `mas eval` does; also in a notebook.
 
     Args:
@@ -33,12 +60,17 @@ def evaluate(
         console, quiet: as those of `train`.
 
     Returns:
-        `trained` and `untrained`, or `served` with `engine=openai`.
+        `trained` and `untrained`, or `served` with `engine=openai`; `print` them. `success` is a share of the tasks and
+        `failures` one of the outputs, `turns` is a mean per task; `calls` and `tokens` are those of all tasks.
 
     Raises:
-        MasError: there is no such run, it has learned nothing yet, or as `mas.training.compare.compare`.
+        MasError: `tasks` is below 1, there is no such run, it has learned nothing yet, or as
+            `mas.training.compare.compare`.
     """
-    from mas.evaluating import asked_of, play
+    from mas.evaluating import asked_of, play, title_of
 
-    asked = asked_of(Path(run_dir), list(overrides), tasks, is_sampled=is_sampled, on=on)
-    return play(asked, console_of(console, quiet=quiet))
+    asked = asked_of(Path(run_dir), listed_overrides(overrides), tasks, is_sampled=is_sampled, on=on)
+    return Evaluations(play(asked, console_of(console, quiet=quiet)), title_of(asked))
+
+
+evaluate_async = asynchronous(evaluate)

@@ -1,14 +1,13 @@
 """Tournaments of trained teams, external models and solvers, as values."""
 
-import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rich.console import Console
-
+from mas.api.console import Printout, recording
 from mas.api.run import Run
+from mas.core.blocking import asynchronous, exclusive
 from mas.core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -24,14 +23,13 @@ class Tournament:
     """How a tournament ended. `table`: ratings and payoffs with intervals, and tests; `print` it."""
 
     table: "Table"
-    text: str = field(repr=False)
-    html: str = field(repr=False)
+    printout: Printout = field(repr=False)
 
     def _repr_html_(self) -> str:
-        return self.html
+        return self.printout.html
 
     def __str__(self) -> str:
-        return self.text
+        return self.printout.text
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +45,7 @@ class League:
     game: str
     path: Path | str = "league.db"
 
+    @exclusive
     def play(
         self,
         players: Mapping[str, Player] | Sequence[Player],
@@ -66,26 +65,31 @@ class League:
             rounds: of a Swiss tournament; 0: everybody plays everybody.
 
         Raises:
-            ConfigError: no such game or player, two of one name, or a tournament of this name with other terms.
-                Otherwise as `mas.league.sources.open_players`.
+            ConfigError: no such game or player, no collection of players, two of one name, or a tournament of this
+                name with other terms. Otherwise as `mas.league.sources.open_players`.
         """
         from mas.league.actions import print_standings, tournament_of
         from mas.league.tournament import Terms
 
         named = players if isinstance(players, Mapping) else _named(players)
+        if wrong := [player for player in named.values() if not isinstance(player, Player)]:
+            raise ConfigError(f"player {wrong[0]!r}: a player is a mas.Run or a text such as 'random'")
         sources = {key: f"run:{one.path}" if isinstance(one, Run) else one for key, one in named.items()}
         terms = Terms(game=self.game, players=sources, games=games, rounds=rounds, seed=seed)
         table, title = tournament_of(str(self.path), name, terms, at_once)
-        console = Console(file=io.StringIO(), record=True, width=_WIDTH, force_jupyter=False)
+        console = recording(_WIDTH)
         print_standings(table, title, console=console)
-        html = console.export_html(inline_styles=True, code_format="<pre>{code}</pre>", clear=False)
-        return Tournament(table, console.export_text(), html)
+        return Tournament(table, Printout.of(console))
+
+    play_async = asynchronous(play)
 
 
 def _named(players: Sequence[Player]) -> dict[str, Player]:
+    if isinstance(players, Player):
+        raise ConfigError(f"{players!r} is one player: write a list of two or more, such as [run, 'random']")
     found: dict[str, Player] = {}
     for one in players:
-        name = one.path.name if isinstance(one, Run) else one
+        name = one.path.name if isinstance(one, Run) else str(one)
         if name in found or not name.strip() or "/" in name or "," in name:
             raise ConfigError(
                 f"player {name!r}: in a row, players have different names without '/' and ','; give them by name, as "

@@ -1,29 +1,31 @@
 """A run as a value: what `mas.train` returns, and what a run directory holds."""
 
-import io
+import json
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
-
+from mas.api.console import Printout, inline, recording
+from mas.api.evaluate import Evaluations, evaluate
 from mas.config.access import PLAYS
 from mas.config.load import load_run_config
 from mas.config.options import Config
-from mas.core.blocking import run_blocking
-from mas.core.errors import ConfigError, RunDirectoryError
+from mas.config.trust import check_links
+from mas.core.blocking import asynchronous, exclusive, run_blocking
+from mas.core.errors import ConfigError, MasError, RunDirectoryError
 from mas.core.records import Episode
 from mas.observe.atomic import write_text_atomic
 from mas.observe.metrics import read_metrics
 from mas.observe.report import write_report
-from mas.overrides import check_sampled
+from mas.overrides import PLAYING, check_sampled, check_used
 from mas.runs.report import build_report
 from mas.runs.resolve import resolve
+from mas.training.setup import Setup
 
 if TYPE_CHECKING:
-    from mas.training.evaluate import Evaluation
     from mas.training.trainer import Outcome
 
 _WIDTH = 100
@@ -32,11 +34,10 @@ _WIDTH = 100
 
 @dataclass(frozen=True, slots=True)
 class PlayedEpisode:
-    """One task as a team played it. `text`: as `mas run` prints it; `html`: the same with the agents' colours."""
+    """One task as a team played it. `printout`: its conversation, as `mas run` prints it."""
 
     episode: Episode
-    text: str = field(repr=False)
-    html: str = field(repr=False)
+    printout: Printout = field(repr=False)
 
     @property
     def success(self) -> bool:
@@ -44,10 +45,10 @@ class PlayedEpisode:
         return self.episode.success
 
     def _repr_html_(self) -> str:
-        return self.html
+        return self.printout.html
 
     def __str__(self) -> str:
-        return self.text
+        return self.printout.text
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +70,7 @@ class Curves:
         return Path(path)
 
     def _repr_html_(self) -> str:
-        return self.svg
+        return inline(self.svg)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,28 +111,28 @@ class Run:
 
     def evaluate(
         self, tasks: int | None = None, *, overrides: Sequence[str] = (), is_sampled: bool = False, quiet: bool = True
-    ) -> "Mapping[str, Evaluation]":
+    ) -> Evaluations:
         """Play held-out tasks with the trained team and with the untrained one; see `mas.evaluate`."""
-        from mas.api.evaluate import evaluate
-
         return evaluate(self.path, overrides, tasks=tasks, is_sampled=is_sampled, quiet=quiet)
 
+    @exclusive
     def play(self, task: int = 0, *, is_sampled: bool = False, overrides: Sequence[str] = ()) -> PlayedEpisode:
         """Play one held-out task, as `mas run` does. The base is loaded for it.
 
         Args:
-            task: its number. is_sampled: answers are sampled as in training, not greedy.
+            task: its number, from 0. is_sampled: answers are sampled as in training, not greedy.
+            overrides: as those of `mas run`, such as `train.seed=1`.
 
         Raises:
-            MasError: as `mas.training.open_run.open_run`.
+            MasError: `task` is below 0, or as `mas.training.open_run.open_run`.
         """
         from mas.training.open_run import open_run
         from mas.training.show import show_episode
 
-        setup = resolve(load_run_config(self.path, overrides, uses=PLAYS))
-        if is_sampled:
-            check_sampled(setup)
-        console = Console(file=io.StringIO(), record=True, width=_WIDTH, force_jupyter=False)
+        if task < 0:
+            raise ConfigError(f"task {task}: held-out tasks are counted from 0")
+        setup = self._played(overrides, is_sampled=is_sampled)
+        console = recording(_WIDTH)
 
         async def play() -> Episode:
             async with open_run(setup, self.path, _silent) as session:
@@ -140,15 +141,15 @@ class Run:
                     session, setup.scenario.task("eval", task), setup.train.seed, console, temperature=temperature
                 )
 
-        episode = run_blocking(play())
-        html = console.export_html(inline_styles=True, code_format="<pre>{code}</pre>", clear=False)
-        return PlayedEpisode(episode, console.export_text(), html)
+        return PlayedEpisode(run_blocking(play()), Printout.of(console))
 
-    def ask(self, message: str, *, is_sampled: bool = False, overrides: Sequence[str] = ()) -> str:
+    @exclusive
+    def ask(self, message: Mapping[str, str] | str, *, is_sampled: bool = False, overrides: Sequence[str] = ()) -> str:
         """What the team answers to a situation of one's own: one team turn. The base is loaded for it.
 
         Args:
-            message: a JSON object of the fields that its members see, or plain text for teams that read it.
+            message: the fields that its members see, as a mapping or as JSON, or plain text for teams that read it.
+            is_sampled, overrides: as in `play`.
 
         Raises:
             MasError: the team cannot read that; says what it reads. Otherwise as `play`.
@@ -156,14 +157,13 @@ class Run:
         from mas.endpoint.teams import TeamModel
         from mas.training.open_run import open_run
 
-        setup = resolve(load_run_config(self.path, overrides, uses=PLAYS))
-        if is_sampled:
-            check_sampled(setup)
+        setup = self._played(overrides, is_sampled=is_sampled)
+        said = message if isinstance(message, str) else json.dumps(dict(message))
 
         async def ask() -> str:
             async with open_run(setup, self.path, _silent) as session:
                 team = TeamModel.of(session.runtime, setup.scenario, chats=session.runtime.voice.chats)
-                turn = await team.turn(message, setup.train.seed, None if is_sampled else 0.0)
+                turn = await team.turn(said, setup.train.seed, None if is_sampled else 0.0)
                 return turn.action
 
         return run_blocking(ask())
@@ -196,10 +196,11 @@ class Run:
 
         Raises:
             RunDirectoryError: nothing has been saved yet, or the directory cannot be written.
-            ConfigError: there is something in the directory already.
+            ConfigError: there is something in the directory already. TrustError: a link leads out of the run.
         """
         from mas.training.saved import adapter_directories
 
+        check_links(self.path)
         out = Path(out)
         if out.exists() and (not out.is_dir() or any(out.iterdir())):
             raise ConfigError(f"{out} is there already and not empty: choose another directory")
@@ -210,11 +211,33 @@ class Run:
         except OSError as error:
             raise RunDirectoryError(f"{out} cannot be written: {error.strerror}") from error
 
+    evaluate_async, play_async, ask_async = asynchronous(evaluate), asynchronous(play), asynchronous(ask)
+
+    def _played(self, overrides: Sequence[str], *, is_sampled: bool) -> Setup:
+        """What plays.
+
+        Raises:
+            ConfigError: overrides without effect, or limits that the engine cannot sample with. Otherwise as
+                `load_run_config` and `resolve`.
+        """
+        setup = resolve(load_run_config(self.path, overrides, uses=PLAYS))
+        check_used("run", list(overrides), PLAYING)
+        if is_sampled:
+            check_sampled(setup)
+        return setup
+
     def __repr__(self) -> str:
-        return f"Run({str(self.path)!r}, {self.steps} steps)"
+        try:
+            return f"Run({str(self.path)!r}, {self.steps} steps)"
+        except MasError:  # damaged metrics: `metrics` says so
+            return f"Run({str(self.path)!r})"
 
     def _repr_html_(self) -> str:
-        return self.curves()._repr_html_()
+        """The learning curve; where there is none yet, why. It raises nothing: a notebook would show the traceback."""
+        try:
+            return self.curves()._repr_html_()
+        except MasError as error:
+            return f"<pre>{escape(f'{self!r}: {error}')}</pre>"
 
 
 def _silent(text: str) -> None:

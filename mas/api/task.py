@@ -1,6 +1,6 @@
 """What a team is trained on: a scenario by its name, or questions of one's own."""
 
-import inspect
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -33,13 +33,11 @@ def questions(path: Path | str, *, reward: RewardFunction | str | None = None, *
 def _place_of(function: RewardFunction) -> str:
     """`file.py:function`."""
     name = getattr(function, "__qualname__", "")
-    try:
-        file = inspect.getsourcefile(function)
-    except TypeError:
-        file = None
-    if file is None or not Path(file).is_file() or not name.isidentifier():
+    module = sys.modules.get(getattr(function, "__module__", None) or "")
+    file = Path(getattr(module, "__file__", None) or "")
+    if getattr(module, name, None) is not function or file.suffix != ".py" or not file.is_file():
         raise ConfigError(
             f"reward: {name or function!r} is not a function at the top of a file, from which a run that goes on loads "
             "it: write it into a file such as reward.py, and pass it or 'reward.py:function'"
         )
-    return f"{file}:{name}"
+    return f"{file.absolute()}:{name}"

@@ -6,12 +6,13 @@ from typing import Self
 
 import yaml
 
+from mas.api.console import inline
 from mas.core.cache import cache_directory
-from mas.core.errors import RunDirectoryError
+from mas.core.errors import ConfigError, RunDirectoryError
 from mas.core.seeds import digest
 from mas.core.team import TeamSpec
-from mas.graph.load import load_team
 from mas.observe.atomic import write_text_atomic
+from mas.scenarios.named import trusted_team
 from mas.training.setup import compiled
 
 
@@ -23,12 +24,17 @@ class Team:
         spec: as a function of `mas.protocols` returns it.
 
     Raises:
-        GraphError: it is not well formed; all problems in one message.
+        ConfigError: it is no `TeamSpec`. GraphError: it is not well formed; all problems in one message.
     """
 
     spec: TeamSpec
 
     def __post_init__(self) -> None:
+        if not isinstance(self.spec, TeamSpec):
+            raise ConfigError(
+                f"Team({self.spec!r}): a TeamSpec is expected, as mas.protocols.plan_execute() returns it; "
+                "Team.load(path) reads a file"
+            )
         compiled(self.spec)
 
     @classmethod
@@ -36,9 +42,10 @@ class Team:
         """The team in a YAML file.
 
         Raises:
-            GraphError: the file cannot be read as a team.
+            GraphError: the file cannot be read as a team. TrustError: it names classes, whose import would run code,
+                and you have not allowed that; see `mas.trusting`.
         """
-        return cls(load_team(Path(path)))
+        return cls(trusted_team(Path(path)))
 
     def save(self, path: Path | str) -> Path:
         """Write the team as YAML, which `load` reads again. Returns the path.
@@ -60,17 +67,21 @@ class Team:
         return svg(compiled(self.spec))
 
     def _repr_html_(self) -> str:
-        return self.svg()
+        return inline(self.svg())
 
     def __repr__(self) -> str:
         return f"Team({self.spec.name!r}: {', '.join(self.spec.members())})"
 
 
 def team_file(team: TeamSpec) -> Path:
-    """A file with this team, in the cache: configurations name teams by files. A run keeps a copy of its own."""
+    """A file with this team, in the cache: configurations name teams by files. A run keeps a copy of its own.
+
+    Raises:
+        GraphError: the team is not well formed. RunDirectoryError: the cache cannot be written.
+    """
     folder = cache_directory() / "teams"
-    path = folder / f"{team.name}-{digest(team.model_dump_json())}.yaml"
-    if not path.is_file():
+    try:
         folder.mkdir(parents=True, exist_ok=True)
-        Team(team).save(path)
-    return path
+    except OSError as error:
+        raise RunDirectoryError(f"the cache {folder} cannot be written: {error.strerror}") from error
+    return Team(team).save(folder / f"{digest(team.model_dump_json())}.yaml")  # a name may be no file's name

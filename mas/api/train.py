@@ -13,6 +13,7 @@ from mas.api.team import Team, team_file
 from mas.config.literal import literal
 from mas.config.load import load_config, presets
 from mas.config.options import Config, ScenarioOptions
+from mas.core.blocking import asynchronous, exclusive
 from mas.core.errors import ConfigError
 from mas.core.team import TeamSpec
 from mas.overrides import tell_loading
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from mas.training.trainer import Outcome
 
 
+@exclusive
 def train(
     team: Config | Team | TeamSpec | Path | str,
     task: ScenarioOptions | str | None = None,
@@ -68,30 +70,57 @@ def train(
         chosen = {"model": model, "algorithm": algorithm, "train.steps": steps, "train.seed": seed}
         given = {**chosen, "run_dir": None if run_dir is None else str(run_dir)}
         words = [f"{key}={literal(value)}" for key, value in given.items() if value is not None]
-        words += [f"{key}={literal(value)}" for key, value in options.items()]
-        config = load_config([*_task_words(task), f"algorithm.team={literal(_team_name(team))}", *words])
+        words += [f"{key}={literal(value)}" for key, value in _checked_options(options).items()]
+        config = load_config([f"algorithm.team={literal(_team_name(team))}", *_task_words(task), *words])
     outcome = train_setup(config, resolve(config), console_of(console, quiet=quiet), from_step=from_step)
     return Run(Path(config.run_dir), outcome)
 
 
+train_async = asynchronous(train)
+
+
 def _task_words(task: ScenarioOptions | str | None) -> list[str]:
-    """The overrides that choose a task."""
+    """The overrides that choose a task.
+
+    Raises:
+        ConfigError: it is none.
+    """
     if task is None:
         raise ConfigError(
             "say what is trained: mas.train(team, task), where task is a scenario such as 'relay' or 'questions', or "
             "mas.questions('train.jsonl'); `mas scenarios` lists all"
         )
     if isinstance(task, str):
-        return [f"scenario={task}"]
+        return [f"scenario={literal(task)}"]
+    if not isinstance(task, ScenarioOptions):
+        raise ConfigError(
+            f"task={task!r} is neither a scenario's name nor mas.questions(...); a scenario of your own has a "
+            "name, too, by which its package offers it (docs/scenarios.md)"
+        )
     chosen = f"scenario={task.name}" if task.name in presets("scenario") else f"scenario.name={task.name}"
     return [chosen, f"scenario.options={literal(task.options)}"] if task.options else [chosen]
 
 
 def _team_name(team: Team | TeamSpec | Path | str) -> str:
-    """What `algorithm.team` calls it."""
-    if isinstance(team, Team):
-        return str(team_file(team.spec))
-    return str(team_file(team)) if isinstance(team, TeamSpec) else str(team)
+    """What `algorithm.team` calls it.
+
+    Raises:
+        ConfigError: it is no team. Otherwise as `team_file`.
+    """
+    if isinstance(team, Team | TeamSpec):
+        return str(team_file(team.spec if isinstance(team, Team) else team))
+    if isinstance(team, str | Path):
+        return str(team)
+    raise ConfigError(
+        f"team={team!r} is neither the name of a team, a file, a mas.Team nor a TeamSpec; a run goes on with "
+        "mas.train(run.config(['train.steps=60']))"
+    )
+
+
+def _checked_options(options: Mapping[str, Any]) -> Mapping[str, Any]:
+    if not isinstance(options, Mapping):
+        raise ConfigError(f"options={options!r}: write a mapping such as {{'train.tasks_per_step': 8}}")
+    return options
 
 
 def train_setup(

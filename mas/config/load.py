@@ -60,7 +60,7 @@ def load_config(overrides: Sequence[str] = ()) -> Config:
         ConfigError: a syntax error, a preset or key that does not exist, a value that does not fit, or one that has
             no effect beside the others.
     """
-    parsed = [_parse(override) for override in overrides]
+    parsed = [_parse(override) for override in listed_overrides(overrides)]
     choices, values = _choices(parsed), [one for one in parsed if one.key_or_group not in GROUPS]
     config = _validated(_with_values(_composed(choices, _named(parsed, "scenario")), values))
     for override in values:
@@ -99,7 +99,7 @@ def load_run_config(run: Path | str, overrides: Sequence[str] = (), *, uses: Col
         elif near:
             hint = did_you_mean(run.name, near)
         raise RunDirectoryError(f"Run directory {run} holds no run (no {CONFIG_FILE}). {hint}") from error
-    parsed = [_parse(override) for override in overrides]
+    parsed = [_parse(override) for override in listed_overrides(overrides)]
     for override in parsed:
         if override.key_or_group in GROUPS:
             raise ConfigError(
@@ -118,6 +118,17 @@ def load_run_config(run: Path | str, overrides: Sequence[str] = (), *, uses: Col
         config = config.model_copy(update={"algorithm": config.algorithm.model_copy(update={"team": str(kept)})})
     check_stored(config, run, named, uses)
     return config
+
+
+def listed_overrides(overrides: Sequence[str]) -> list[str]:
+    """The overrides as a list.
+
+    Raises:
+        ConfigError: they are one text, whose letters would be taken for overrides.
+    """
+    if isinstance(overrides, str):
+        raise ConfigError(f"the overrides are the text {overrides!r}: write a list of texts, [{overrides!r}]")
+    return list(overrides)
 
 
 def _example(group: str) -> str:

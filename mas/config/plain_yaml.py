@@ -6,7 +6,7 @@ from typing import Any
 import yaml
 
 _PREFIX = "tag:yaml.org,2002:"
-_TAGS = frozenset(_PREFIX + name for name in ("str", "int", "float", "bool", "null", "seq", "map", "merge"))
+_TAGS = frozenset(_PREFIX + name for name in ("str", "int", "float", "bool", "null", "seq", "map"))
 
 
 class PlainLoader(yaml.SafeLoader):
@@ -20,6 +20,13 @@ class PlainLoader(yaml.SafeLoader):
             said = f"the tag {tag} is not read here, only texts, numbers, true, false, null, lists and mappings"
             raise yaml.composer.ComposerError(None, None, said, node.start_mark)
         return node
+
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        try:
+            return super().construct_object(node, deep=deep)
+        except (ValueError, KeyError, IndexError) as error:  # PyYAML's own, of `!!int x`, `!!bool x` and `!!int ""`
+            said = f"{str(node.value)[:40]!r} is no value of the tag {node.tag.replace(_PREFIX, '!!', 1)}"
+            raise yaml.constructor.ConstructorError(None, None, said, node.start_mark) from error
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         seen: set[object] = set()

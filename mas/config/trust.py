@@ -37,7 +37,14 @@ def set_trust(everything: bool) -> None:
 
 @contextmanager
 def trusting(everything: bool = True) -> Iterator[None]:
-    """`set_trust` for a block."""
+    """Allow in this block all that stored files name, as `--trust` does for a command.
+
+        with mas.trusting():
+            print(mas.Run("runs/theirs").play())
+
+    Args:
+        everything: False: only what the user has named is allowed in the block.
+    """
     before = _trusts_all.set(everything)
     try:
         yield
@@ -99,7 +106,7 @@ def check_accesses(found: Sequence[Access], source: str, named: Mapping[str, obj
     raise TrustError(
         f"{_shown(source)} wants to:{lines}\n"
         f"You have not allowed this. If you made these files or know who did, {by_name}"
-        f"add --trust, or add what you allow to {trusted_path()}, a line each"
+        f"add --trust (in Python: with mas.trusting():), or add what you allow to {trusted_path()}, a line each"
     )
 
 

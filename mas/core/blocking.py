@@ -1,12 +1,19 @@
-"""Coroutines for callers that wait: scripts, and notebooks, where an event loop runs already."""
+"""From coroutines to callers that wait, such as scripts and notebooks, and from what waits back to coroutines."""
 
 import asyncio
-from collections.abc import Callable, Coroutine
-from contextvars import copy_context
-from threading import Thread
-from typing import Any, Generic, TypeVar
+from collections.abc import Callable, Coroutine, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from contextvars import ContextVar, copy_context
+from functools import partial, wraps
+from threading import Lock, RLock, Thread
+from typing import Any, Generic, ParamSpec, TypeVar
 
 T = TypeVar("T")
+P = ParamSpec("P")
+_exclusive = RLock()
+_worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="mas")
+"""Where `asynchronous` functions work."""
 
 
 def run_blocking(work: Coroutine[Any, Any, T]) -> T:
@@ -17,13 +24,101 @@ def run_blocking(work: Coroutine[Any, Any, T]) -> T:
     it has ended. In a coroutine of your own, await the asynchronous functions instead.
 
     Raises:
-        What the coroutine raises. KeyboardInterrupt: the wait was interrupted.
+        What the coroutine raises. KeyboardInterrupt: the wait was interrupted. CancelledError: this thread works for
+            an `asynchronous` function, which was cancelled.
     """
+    stop = _stop.get()
+    work = work if stop is None else stop.stoppable(work)
     try:
         asyncio.get_running_loop()
     except RuntimeError:
         return asyncio.run(work)
     return _Aside(work).result()
+
+
+def exclusive(function: Callable[P, T]) -> Callable[P, T]:
+    """The same function, of which and of whose like a process runs one at a time; other threads wait for its end.
+
+    A model that is loaded changes what is global in torch for that time: beside it nothing may compute.
+    """
+
+    @wraps(function)
+    def run(*args: P.args, **kwargs: P.kwargs) -> T:
+        with _exclusive:
+            return function(*args, **kwargs)
+
+    return run
+
+
+def asynchronous(function: Callable[P, T]) -> Callable[P, Coroutine[Any, Any, T]]:
+    """The same function to be awaited: it works in a thread, the event loop goes on meanwhile. One works at a time, in
+    the order of the calls.
+
+    Cancelled, it cancels what the function runs with `run_blocking`, waits for the end of it, and raises
+    CancelledError; what the function computes between (a model that is loaded) is finished first.
+    """
+
+    @wraps(function)
+    async def run(*args: P.args, **kwargs: P.kwargs) -> T:
+        stop, context = Stop(), copy_context()
+        context.run(_stop.set, stop)
+        job = _worker.submit(context.run, partial(function, *args, **kwargs))
+        done = asyncio.wrap_future(job)
+        try:
+            return await asyncio.shield(done)
+        except asyncio.CancelledError:
+            if not job.cancel():  # it has begun
+                stop.stop()
+                await asyncio.wait([done])
+            raise
+
+    run.__name__, run.__qualname__ = f"{function.__name__}_async", f"{function.__qualname__}_async"
+    run.__doc__ = f"As `{function.__name__}`, to be awaited: the event loop goes on meanwhile; cancelling ends it."
+    return run
+
+
+class Stop:
+    """Cancels the coroutines that `run_blocking` runs for one caller: those that run, and those that it would run."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._cancels: list[Callable[[], object]] = []
+        self._is_stopped = False
+
+    def stop(self) -> None:
+        """From any thread, as often as wanted."""
+        with self._lock:  # a coroutine leaves under it, so that the loops are open here
+            self._is_stopped = True
+            for cancel in self._cancels:
+                cancel()
+
+    async def stoppable(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine until `stop`.
+
+        Raises:
+            CancelledError: it was stopped, if before it began, without a step.
+        """
+        loop, task = asyncio.get_running_loop(), asyncio.current_task()
+        assert task is not None
+        with self._listening(partial(loop.call_soon_threadsafe, task.cancel)):
+            if self._is_stopped:
+                work.close()
+                raise asyncio.CancelledError
+            return await work
+
+    @contextmanager
+    def _listening(self, cancel: Callable[[], object]) -> Iterator[None]:
+        with self._lock:
+            self._cancels.append(cancel)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._cancels.remove(cancel)
+
+
+_stop: ContextVar[Stop | None] = ContextVar("mas_stop", default=None)
+"""Of the `asynchronous` function that this thread works for; None: of none."""
 
 
 class _Aside(Generic[T]):
@@ -33,7 +128,7 @@ class _Aside(Generic[T]):
         self._work = work
         self._outcome: list[T] = []
         self._error: BaseException | None = None
-        self._stop: Callable[[], object] | None = None
+        self._stop = Stop()
 
     def result(self) -> T:
         thread = Thread(target=copy_context().run, args=(self._run,), name="mas")
@@ -41,8 +136,7 @@ class _Aside(Generic[T]):
         try:
             thread.join()
         except BaseException:
-            if self._stop is not None:
-                self._stop()
+            self._stop.stop()
             thread.join()
             raise
         if self._error is not None:
@@ -51,12 +145,6 @@ class _Aside(Generic[T]):
 
     def _run(self) -> None:
         try:
-            self._outcome.append(asyncio.run(self._stoppable()))
+            self._outcome.append(asyncio.run(self._stop.stoppable(self._work)))
         except BaseException as error:  # noqa: BLE001 - raised again in the thread that waits
             self._error = error
-
-    async def _stoppable(self) -> T:
-        loop, task = asyncio.get_running_loop(), asyncio.current_task()
-        assert task is not None
-        self._stop = lambda: loop.call_soon_threadsafe(task.cancel)
-        return await self._work

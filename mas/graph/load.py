@@ -89,6 +89,8 @@ def _read(path: Path) -> dict[str, Any]:
         raise GraphError(f"{path} cannot be read: {error.strerror}.{hint}") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise GraphError(f"{path} is not YAML: {error}") from error
+    except RecursionError:
+        raise GraphError(f"{path} cannot be read: it is nested too deeply") from None
     if not isinstance(content, dict):
         raise GraphError(f"{path} holds {_shown(content)}, but a mapping of keys to values was expected")
     return content

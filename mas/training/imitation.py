@@ -1,5 +1,4 @@
 """The warm start of a run: every role imitates what it said in sampled episodes that went well, once, before step 1.
-from mas.training.setup import Setup
 
 For tasks on which the base hardly ever succeeds: where all candidates of a group fail there is nothing to compare.
 Source: STaR, arXiv 2203.14465, without rationalisation; RAFT, arXiv 2304.06767, with a threshold in place of the

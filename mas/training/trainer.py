@@ -36,7 +36,7 @@ from mas.training.rollout import Rollout
 from mas.training.session import Opening, TeamSession, open_team
 from mas.training.setup import TrainSetup
 from mas.training.summary import step_metrics
-from mas.training.tasks.plan import plan_tasks
+from mas.training.tasks.plan import TaskPlan, plan_tasks
 from mas.training.traced import traced_rollout, traced_step
 from mas.training.trainable import Trainable
 
@@ -85,6 +85,7 @@ class Trainer:
         base: None where no adapter is trained and a server elsewhere has it.
         checkpoints: directory for checkpoints, None: nothing is saved and nothing resumed.
         opening: puts the team on a bus; None: all of it in this process.
+        tasks: what the steps play; None: what `train.tasks` says.
         judges: those that `algorithm.reward.late` may name, beside those of installed packages.
         opponents: those that `algorithm.opponents` says; None: there can be none.
 
@@ -99,13 +100,14 @@ class Trainer:
         *,
         checkpoints: Path | None = None,
         opening: Opening | None = None,
+        tasks: TaskPlan | None = None,
         judges: Mapping[str, Judge] = MappingProxyType({}),
         opponents: Pool | None = None,
     ) -> None:
         self.setup = setup
         self.base = base
         self.checkpoints = checkpoints
-        self.tasks = plan_tasks(setup)
+        self.tasks = plan_tasks(setup) if tasks is None else tasks
         self.trainable = _trainable(setup, base)
         self._open = partial(open_team, setup, base) if opening is None else partial(opening, base)
         late = setup.algorithm.reward.late

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 Mas = Callable[..., Any]
 
@@ -62,3 +63,12 @@ def test_what_has_no_preferences_is_refused(run: Path, mas: Mas, tmp_path: Path)
     idle = mas("export", str(run), "learner.lr=0.1", "--out", str(tmp_path / "out"))
     assert "no effect on `mas export`" in idle.err
     assert not (tmp_path / "out").exists()
+
+
+def test_tasks_that_training_drew_from_files_are_not_needed(run: Path, mas: Mas, tmp_path: Path) -> None:
+    stored = yaml.safe_load((run / "config.yaml").read_text())
+    gone = {"scenario": "questions", "options": {"path": str(run / "gone.jsonl"), "scorer": "number"}}
+    stored["train"]["tasks"] = {"source": "mixture", "arms": {"one": gone, "other": gone}}
+    (run / "config.yaml").write_text(json.dumps(stored))
+    ran = mas("export", str(run), "--out", str(tmp_path / "out"), "--tasks", "2")
+    assert ran.code == 0, ran.err

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from contextlib import redirect_stdout
 from pathlib import Path
 
@@ -24,7 +25,7 @@ def test_the_examples_run_where_an_event_loop_runs(
 ) -> None:
     base_for("relay")
     monkeypatch.chdir(tmp_path)
-    first, second, third, _ = (block.text for block in blocks("docs/python.md", "python"))
+    first, second, awaited, third, _ = (block.text for block in blocks("docs/python.md", "python"))
     few = ("train.tasks_per_step=2", "train.eval_tasks=2", "algorithm.sampler.candidates=2", *small_overrides)
     options = {key: json.loads(value) for key, _, value in (word.partition("=") for word in few)}
     short = {
@@ -33,6 +34,8 @@ def test_the_examples_run_where_an_event_loop_runs(
         '"train.steps=20"': ", ".join(f'"{word}"' for word in ("train.steps=1", *few)),
         "train.steps=30": "train.steps=2",
     }
+    assert "steps=20" in awaited
+    awaited = awaited.replace("steps=20", f"steps=1, options={options}")
     for text, changed in short.items():
         assert text in first + second
         first = first if text.startswith('"') else first.replace(text, changed)
@@ -43,10 +46,12 @@ def test_the_examples_run_where_an_event_loop_runs(
             exec(compile(small, "docs/python.md", "exec"), {"__name__": "example"})  # noqa: S102 - our own page
 
     asyncio.run(cell())
+    exec(compile(awaited, "docs/python.md", "exec"), {"__name__": "example"})  # noqa: S102 - our own page
     printed = capsys.readouterr().out
-    assert "untrained: success" in printed
-    assert "\ntrained: success" in printed
+    assert "relay: 3 held-out tasks, greedy" in printed
+    assert re.search(r"^success \d\.\d\d -> \d\.\d\d$", printed, re.MULTILINE)
     assert "1 steps done\n" in printed
+    assert re.search(r"other work is done meanwhile\n\d\n", printed)
     assert "\n2\n" in printed
     assert "tournament: two_player:kuhn_poker, 50 games" in printed
     assert "<svg" in Path("runs/relay/curves.svg").read_text()
@@ -70,7 +75,7 @@ def test_the_example_with_questions_makes_a_setup(tmp_path: Path, monkeypatch: p
         exec(compile(lookups, "lookups.py", "exec"), {"__name__": "__main__"})  # noqa: S102 - our own example
     monkeypatch.setattr("mas.api.train.train_setup", stop)
     with pytest.raises(Stopped) as stopped:
-        exec(compile(blocks("docs/python.md", "python")[3].text, "page", "exec"), {})  # noqa: S102 - our own page
+        exec(compile(blocks("docs/python.md", "python")[4].text, "page", "exec"), {})  # noqa: S102 - our own page
     assert stopped.value.args == ("solver_verifier", "questions", 40, "smollm2")
 
 

@@ -1,8 +1,10 @@
+import re
 from pathlib import Path
 
 import pytest
 
-from mas.core.errors import GraphError
+from mas.config.stored import read_stored
+from mas.core.errors import GraphError, RunDirectoryError
 from mas.core.team import EdgeSpec, RoleSpec
 from mas.graph import compile_team, load_team
 from mas.roles import build_roles
@@ -140,3 +142,24 @@ def test_values_other_than_texts_and_numbers_are_refused(tmp_path: Path, value: 
 def test_yaml_tags_build_no_objects(tmp_path: Path) -> None:
     with pytest.raises(GraphError, match="is not YAML"):
         load_team(written(tmp_path, "name: !!python/object/apply:os.getcwd []\n"))
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        ("!!int x", "'x' is no value of the tag !!int"),
+        ("!!bool x", "'x' is no value of the tag !!bool"),
+        ('!!float ""', "'' is no value of the tag !!float"),
+        ("9" * 5000, "is no value of the tag !!int"),
+        ("{<<: {a: 1}}", "the tag !!merge is not read here"),
+        ("[" * 3000, "it is nested too deeply"),
+    ],
+    ids=["int", "bool", "float", "digits", "merge", "depth"],
+)
+def test_yaml_that_pyyaml_stumbles_over_is_one_error(value: str, said: str, tmp_path: Path) -> None:
+    (tmp_path / "team.yaml").write_text(f"name: {value}\n")
+    with pytest.raises(GraphError, match=re.escape(said)):
+        load_team(tmp_path / "team.yaml")
+    (tmp_path / "config.yaml").write_text(f"scenario: {value}\n")
+    with pytest.raises(RunDirectoryError, match=re.escape(said)):
+        read_stored(tmp_path / "config.yaml")

@@ -1,7 +1,7 @@
 """What training plays: arms with their scenarios, the trainer that asks for them, and a run that is resumed."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any
 
@@ -104,6 +104,41 @@ async def test_a_run_that_is_killed_and_resumed_plays_the_tasks_of_one_that_was_
     for name, weights in straight.adapters.items():
         pairs = zip(weights.parameters(), resumed.adapters[name].parameters(), strict=True)
         assert all(torch.equal(mine, other) for mine, other in pairs)
+
+
+class Countdown:
+    """A user's own source: the tasks from the hundredth on, backwards."""
+
+    def __init__(self) -> None:
+        self._next = 99
+        self.told: list[Outcome] = []
+
+    def draw(self, step: int, count: int, without: Set[Pick] = frozenset()) -> Sequence[Pick]:
+        self._next -= count
+        return [Pick("own", self._next + count - place) for place in range(count)]
+
+    def tell(self, outcomes: Sequence[Outcome]) -> None:
+        self.told += outcomes
+
+    def state(self) -> Mapping[str, Any]:
+        return {"next": self._next}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        self._next = state["next"]
+
+    def metrics(self) -> Mapping[str, float]:
+        return {"next": self._next}
+
+
+async def test_a_source_of_ones_own_is_what_the_steps_play(base_for: BaseFor) -> None:
+    notes, source = Notes(), Countdown()
+    setup = resolve_training(config_of({}, steps=2))
+    arms = {"own": next(iter(setup.arms.values()))}
+    outcome = await Trainer(setup, base_for("relay", SKILLED), tasks=TaskPlan(source, arms)).run(notes)
+    # two steps of four tasks
+    assert [one.pick.index for one in source.told] == [99, 98, 97, 96, 95, 94, 93, 92]
+    assert notes.metrics[2]["next"] == 91
+    assert outcome.progress.tasks["source"] == {"next": 91}
 
 
 async def test_a_curriculum_goes_through_its_stages_and_the_log_says_how_they_went(base_for: BaseFor) -> None:

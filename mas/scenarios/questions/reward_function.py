@@ -25,6 +25,8 @@ from mas.scenarios.questions.records import Question
 from mas.scenarios.rows import shown
 
 Function = Callable[[str, Mapping[str, Any]], float]
+_importing: set[str] = set()
+"""Names of the files whose import has begun and not ended."""
 
 
 class RewardFunction:
@@ -118,24 +120,40 @@ def _from_module(where: str, name: str) -> ModuleType:
 def _from_file(where: str, path: Path) -> ModuleType:
     if not path.is_file():
         raise ConfigError(f"{where}: there is no file {path}; a relative path starts at {Path.cwd()}")
+    if is_script(path):
+        return sys.modules["__main__"]
     try:
         return _executed(path.resolve(), path.stat().st_mtime_ns)
     except (Exception, SystemExit) as error:  # a user's code
         raise ConfigError(f"{where}: {path} cannot be imported: {type(error).__name__}: {error}") from error
 
 
+def is_script(path: Path) -> bool:
+    """Whether this file is the script that runs: it has its functions already, and an import would run it again."""
+    script = getattr(sys.modules["__main__"], "__file__", None)
+    return script is not None and Path(script).resolve() == path.resolve()
+
+
 @lru_cache(maxsize=8)
 def _executed(path: Path, changed_ns: int) -> ModuleType:
     """The file as a module, executed once per change of it. `sys.modules` has it, as dataclasses look there."""
     name = f"mas_reward_{digest(str(path), str(changed_ns))}"
+    if name in _importing:
+        raise ConfigError(
+            "the file uses mas itself while it is imported for its function, and would be imported for ever: put what "
+            "it does under `if __name__ == '__main__':`"
+        )
     spec = spec_from_file_location(name, path)
     assert spec is not None
     assert spec.loader is not None
     module = module_from_spec(spec)
     sys.modules[name] = module
+    _importing.add(name)
     try:
         spec.loader.exec_module(module)
     except BaseException:  # an interrupt, too, must not leave half a module there
         sys.modules.pop(name, None)
         raise
+    finally:
+        _importing.discard(name)
     return module
