@@ -130,7 +130,7 @@ def test_what_a_free_role_says_is_read(name: str, options: dict[str, str], role:
         ("help_desk", WORDS, "clerk", "day: monday\nroom: attic", "day: monday"),
         ("market", WORDS, "searcher", "NEXT?\nCHECK Alder first.", "CHECK Alder"),
         ("market", WORDS, "chooser", "WAIT.\nI would not BUY Alder.", "WAIT"),
-        ("negotiation", WORDS, "speaker", "I would not ACCEPT.\nOFFER 1 book, 2 hats\nThank you.", "OFFER 1 book, 2 hats"),
+        ("negotiation", WORDS, "speaker", "I would not ACCEPT.\nOFFER 1 book, 2 hats\nSo?", "OFFER 1 book, 2 hats"),
         ("retrieval", WORDS, "rewriter", "search: house of the pistor\nIt is there.", "search: house of the pistor"),
         ("retrieval", WORDS, "selector", " 1, 3, of 4 in all.", "1, 3"),
         (
