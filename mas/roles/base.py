@@ -17,6 +17,8 @@ from mas.graph.template import EXPERIENCES, Template, parse_template
 from mas.roles.chat import NOTHING_SEEN, choices_rule, kind_rule, learned, list_rule, seen_text
 from mas.roles.lists import listed
 
+_THOUGHT = re.compile(r"\s*<think>.*?</think>", re.DOTALL)
+
 
 class PromptedRole:
     """Turns a view into a prompt and a text into a payload, as its `RoleSpec` says.
@@ -53,6 +55,7 @@ class PromptedRole:
         self._ask: Template | None = None if spec.ask is None else parse_template(spec.ask)
         self._prefill: Template = parse_template(spec.prefill)
         self._pattern = None if spec.pattern is None else re.compile(spec.pattern)
+        self._asks_thought = "<think>" in (spec.pattern or "")
         self._check()
 
     @property
@@ -166,8 +169,13 @@ class PromptedRole:
         return "" if self.spec.instructions.strip() or self._pattern else kind_rule(self.emits)
 
     def parse(self, text: str) -> Payload:
-        """The typed result of a model's text, surrounding white space removed; a `Failure` where it is not legal."""
-        answer = text.strip()
+        """The typed result of a model's text; a `Failure` where it is not legal.
+
+        White space around it does not count, nor does a closed `<think>` block that it begins with, unless the
+        `pattern` asks for one.
+        """
+        thought = None if self._asks_thought else _THOUGHT.match(text)
+        answer = text[thought.end() if thought else 0 :].strip()
         if self._pattern is not None:
             match = self._pattern.fullmatch(answer)
             if match is None:

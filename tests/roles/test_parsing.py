@@ -56,6 +56,35 @@ def test_mixed_choices_are_never_spelled() -> None:
     assert isinstance(role(choices=("a", "bc"), max_tokens=9).parse("aa"), Failure)
 
 
+@pytest.mark.parametrize(
+    ("spec", "said", "answer"),
+    [
+        ({"choices": ("N", "S"), "max_tokens": 64}, "N", "N"),
+        ({"pattern": r"MOVE (?P<answer>\w+)"}, "MOVE up", "up"),
+        ({}, "Go </think> up.", "Go </think> up."),
+        ({"type": "verifier"}, "accept", "accept"),
+    ],
+)
+def test_a_closed_block_of_thought_before_the_answer_is_no_part_of_it(
+    spec: dict[str, object], said: str, answer: str
+) -> None:
+    assert role(**spec).parse(f"\n<think>\nThey said S.\n</think>\n\n{said}\n").content == answer
+    assert role(**spec).parse(f"<think></think>{said}").content == answer
+
+
+@pytest.mark.parametrize("text", ["<think>N</think>", "<think>N", "<think>so</think> no <think>so</think> N"])
+def test_a_thought_alone_or_one_without_end_or_within_the_answer_is_read_as_it_stands(text: str) -> None:
+    assert role(choices=("N", "S"), max_tokens=64).parse(text).content != "N"
+    failure = role().parse("<think>N</think> ")
+    assert failure == Failure(text="<think>N</think> ", cause="empty")
+
+
+def test_a_pattern_that_asks_for_a_thought_reads_it() -> None:
+    asking = role(pattern=r"<think>.+</think>\s*(?P<answer>.+)")
+    assert asking.parse("<think>so</think> N") == Action(text="N")
+    assert isinstance(asking.parse("N"), Failure)
+
+
 def test_an_empty_text_is_a_failure() -> None:
     assert role().parse("  ") == Failure(text="  ", cause="empty")
 

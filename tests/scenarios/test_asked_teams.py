@@ -118,6 +118,72 @@ def test_what_a_free_role_says_is_read(name: str, options: dict[str, str], role:
     assert isinstance(made.parse(" ..."), Failure)
 
 
+@pytest.mark.parametrize(
+    ("name", "options", "role", "said", "read"),
+    [
+        ("commons", WORDS, "north", " 2 of the 7 fish.", "2"),
+        ("delegate", WORDS, "worker", " 54 crowns, not 51.", "54"),
+        ("discussion", WORDS, "evaluator", " wrong. 2 times 56 is 112.", "wrong. 2 times 56 is 112."),
+        ("discussion", WORDS, "scorer", " 3 points, as 56 and 56 are 112.", "3"),
+        ("economy", WORDS, "setter", " 30 per cent; 50 would be too much.", "30"),
+        ("economy", WORDS | {"side": "worker"}, "miller", " 35 hours of 40.", "35"),
+        ("help_desk", WORDS, "clerk", "day: monday\nroom: attic", "day: monday"),
+        ("market", WORDS, "searcher", "NEXT?\nCHECK Alder first.", "CHECK Alder"),
+        ("market", WORDS, "chooser", "WAIT.\nI would not BUY Alder.", "WAIT"),
+        ("negotiation", WORDS, "speaker", "I would not ACCEPT.\nOFFER 1 book, 2 hats\nSo?", "OFFER 1 book, 2 hats"),
+        ("retrieval", WORDS, "rewriter", "search: house of the pistor\nIt is there.", "search: house of the pistor"),
+        ("retrieval", WORDS, "selector", " 1, 3, of 4 in all.", "1, 3"),
+        (
+            "safe_reply",
+            WORDS,
+            "feedback",
+            'So: {"unsafe": true, "overrefuse": false} .',
+            '{"unsafe": true, "overrefuse": false}',
+        ),
+    ],
+)
+def test_an_answer_counts_whatever_stands_around_it(
+    name: str, options: dict[str, str], role: str, said: str, read: str
+) -> None:
+    made = build_roles(build_scenario(ScenarioOptions(name=name, options=dict(options))).teams["team"])[role]
+    assert made.parse(said).content == read
+
+
+EVERY = [
+    *((name, {}) for name in ("leader_follower", "math_team", "matrix_games", "propose", "sokoban", "subagents")),
+    *((name, {}) for name in ("sudoku", "two_hop", "workflow")),
+    *((name, WORDS) for name in ("code_team", "commons", "delegate", "discussion", "economy", "help_desk", "imposter")),
+    *((name, WORDS) for name in ("market", "negotiation", "red_team", "retrieval", "safe_reply")),
+    ("economy", WORDS | {"side": "worker"}),
+    ("imposter", WORDS | {"side": "imposter"}),
+    ("math_team", {"calls": "json"}),
+]
+
+
+@pytest.mark.parametrize(("name", "options"), EVERY)
+def test_a_chat_says_at_its_end_what_to_answer(name: str, options: dict[str, str]) -> None:
+    scenario = build_scenario(ScenarioOptions(name=name, options=dict(options)))
+    environment = scenario.environment()
+    environment.reset(scenario.task("train", 0))
+    for team in scenario.teams.values():
+        for role in (
+            role for role in build_roles(team).values() if role.spec.view or role.name in environment.spec.views
+        ):
+            view = View(observation=environment.observe(role.spec.view or role.name))
+            asked = role.chat(view)[1].split("\n\n")[-1]
+            assert re.search(r"\?|\b(Write|Answer|Compute|Say)\b", asked), (team.name, role.name, asked)
+
+
+def test_the_letters_of_the_tiny_base_have_names_in_a_chat() -> None:
+    planner, view = asked("two_hop", {}, "team", "planner")
+    assert re.match(r"f\(a\) = [a-f], f\(b\) = [a-f], .*f\(f\) = [a-f]\.\nWhat is f\([a-f]\)\?$", planner.chat(view)[1])
+    assert re.fullmatch(r"f\([a-f]\) =", planner.prefill(view))
+    follower, view = asked("leader_follower", {}, "team", "follower")
+    assert re.search(r"blocks: red [UDLR], green [UDLR], blue [UDLR]\.", follower.chat(view)[1])
+    compass = view.observation.fields["compass"]
+    assert re.findall(r" ([UDLR])", view.observation.fields["ways"]) == list(compass)
+
+
 def test_relay_in_words_asks_for_the_colour_by_its_name() -> None:
     planner, view = asked("relay", WORDS, "team", "planner")
     assert re.search(r"in the (red|blue|green|white) box", planner.chat(view)[1])

@@ -214,13 +214,13 @@ def test_the_joint_catch_is_read_from_json_and_from_digits(action: str, caught: 
     assert environment.state.season == 1
 
 
-def test_in_words_numbers_have_a_space_between_and_are_the_last_of_a_text() -> None:
+def test_in_words_a_boat_says_its_number_first_and_a_leader_of_all_has_the_numbers_last() -> None:
     scenario = scenario_of(style="words", capacity=30)
     environment = begun(scenario.task("eval", 0), style="words", capacity=30)
     environment.step({"team": "2 0 3"})
     assert environment.state.caught == (2, 0, 3)
     boat = build_roles(scenario.teams["team"])["north"]
-    assert boat.parse("37 - 16 = 21, a third is 7.") == Action(text="7")
+    assert boat.parse(" 7 of the 37 fish.") == Action(text="7")
     assert isinstance(boat.parse("all of them"), Failure)
     solo = build_roles(scenario.teams["solo"])["solo"]
     assert solo.parse("So 21 of 37: 7 7 7.") == Action(text="7 7 7")

@@ -240,7 +240,7 @@ def test_the_expert_reaches_the_most_that_any_answer_does_and_the_idle_nothing(o
         ("solver", "I do not know.", None),
         ("evaluator", "Wrong. 12+3 is 15.", "Wrong. 12+3 is 15."),
         ("evaluator", "It is right.", None),
-        ("scorer", "The answer 15 is right: 3", "3"),
+        ("scorer", " 3 points, as 15 is right.", "3"),
         ("scorer", "13", None),
     ],
 )

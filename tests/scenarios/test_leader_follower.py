@@ -51,7 +51,7 @@ def earn(task: Task, policy: Policy, **options: Any) -> tuple[float, bool]:
 class TestSmall(EnvironmentContract):
     privacy: Mapping[str, frozenset[str]] = {
         "leader": frozenset({"goal"}),
-        "follower": frozenset({"board", "compass"}),
+        "follower": frozenset({"board", "compass", "ways"}),
     }
     options: Mapping[str, Any] = {}
 

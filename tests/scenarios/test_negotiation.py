@@ -255,10 +255,15 @@ def test_packages_are_written_and_read_as_characters_and_in_words() -> None:
 
 @pytest.mark.parametrize(
     ("text", "action"),
-    [("So.\nOFFER 1 hat", "OFFER 1 hat"), ("ACCEPT", "ACCEPT"), ("I ACCEPT", None), ("OFFER 1 hat\nif so", None)],
+    [
+        ("So.\nOFFER 1 hat", "OFFER 1 hat"),
+        ("ACCEPT", "ACCEPT"),
+        ("I ACCEPT", None),
+        ("OFFER 2 hats\nOFFER 1 hat\nif so", "OFFER 1 hat"),
+    ],
 )
 @pytest.mark.parametrize("team", ["team", "solo"])
-def test_the_last_line_of_a_text_is_the_offer(team: str, text: str, action: str | None) -> None:
+def test_the_last_line_that_begins_with_an_offer_counts(team: str, text: str, action: str | None) -> None:
     spec = scenario_of(style="words").teams[team]
     payload = build_roles(spec)[spec.output].parse(text)
     assert isinstance(payload, Failure) if action is None else payload == Action(text=action)

@@ -1,5 +1,7 @@
 """Teams for the seats of a bridged environment: a role for each, and one role for all."""
 
+import re
+
 from mas.core.environment import EnvironmentSpec
 from mas.core.team import RoleSpec, TeamSpec
 
@@ -11,42 +13,52 @@ _LETTERS = (
     "characters. Answer with one character, that of a legal action."
 )
 _MOVE = r"(?s)(?:.*\n)?MOVE (?P<answer>[^\n]+)"
-_THINK = "Think as long as you like; nobody but you hears it. "
+_THINK = "Think as long as you like; nobody but you reads it. "
 _WORDS = {
     "game": (
-        "You play {name}, in the seat that you are told. You see what this seat knows, the legal actions and, after "
-        "one that was not legal, a note. " + _THINK + "End with one line: MOVE and one of the legal actions.",
+        "You play {name}, in the seat that you are told.",
+        "Which of the legal actions do you take? " + _THINK + "End with one line: MOVE and the action.",
         "{seat}|{seen}|{legal}|{note}>",
         _MOVE,
     ),
     "textarena": (
-        "You play {name}. You see the rules, what was said and done so far, and the board where there is one. "
+        "You play {name}.",
+        "What do you do? "
         + _THINK
-        + "End with one line: MOVE and your action as the rules write it, as in: MOVE [4]",
+        + "End with one line: MOVE and your action as the rules write it, such as: MOVE [4]",
         "{rules}|{history}|{board}>",
         _MOVE,
     ),
     "textworld": (
-        "You play a text adventure. You see its objective, what happened last, the room, what you carry and the "
-        "commands that are possible. " + _THINK + "End with one line: MOVE and one of these commands.",
+        "You play a text adventure.",
+        "Which of the commands do you give? " + _THINK + "End with one line: MOVE and the command.",
         "{objective}|{feedback}|{room}|{inventory}|{commands}>",
         _MOVE,
     ),
     "reasoning_gym": (
-        "You answer a question. Think first, then give the final answer alone between <answer> and </answer>.",
+        "You answer questions.",
+        "Think first, and end with the final answer alone between <answer> and </answer>, such as: <answer>12</answer>",
         "{question}>",
         None,
     ),
 }
-"""Kind of environment -> instructions, the prompt of base models, and what an answer must look like."""
-_ADVISE = "You see what your team mate, who acts, sees. Say in a few short sentences what to do now and why."
+"""Kind of environment -> instructions and the last words of a chat prompt, the prompt of base models, and the pattern
+of an answer."""
+_ADVISE = "You see what your team mate, who acts, sees."
+_ADVICE = "What should your team mate do now, and why? Answer in a few short sentences."
+
+
+def game_name(name: str) -> str:
+    """The id as people would say it, without package, folder and version: `open_spiel:tic_tac_toe` is tic tac toe."""
+    bare = name.partition(":")[2].rpartition("/")[2]
+    return re.sub(r"[-_]v[0-9]+.*", "", bare).replace("_", " ")
 
 
 def letter_teams(name: str, spec: EnvironmentSpec, symbols: str) -> dict[str, TeamSpec]:
     """`team` has a role for each seat, `solo` one in all of them; each answers with one of the symbols."""
     role = RoleSpec(
         type="executor",
-        instructions=_LETTERS.format(name=name),
+        instructions=_LETTERS.format(name=game_name(name)),
         template=PROMPT,
         choices=tuple(symbols),
         max_tokens=1,
@@ -57,9 +69,14 @@ def letter_teams(name: str, spec: EnvironmentSpec, symbols: str) -> dict[str, Te
 def word_teams(name: str, spec: EnvironmentSpec, symbols: str) -> dict[str, TeamSpec]:
     """The same in words; where one seat acts, an adviser speaks in `team` before the role that acts."""
     package = name.partition(":")[0]
-    told, template, pattern = _WORDS.get(package, _WORDS["game"])
+    told, asked, template, pattern = _WORDS.get(package, _WORDS["game"])
     role = RoleSpec(
-        type="executor", instructions=told.format(name=name), template=template, pattern=pattern, max_tokens=512
+        type="executor",
+        instructions=told.format(name=game_name(name)),
+        template=template,
+        format=asked,
+        pattern=pattern,
+        max_tokens=512,
     )
     teams = _teams(spec, role)
     if len(spec.seats) == 1:
@@ -100,6 +117,7 @@ def _advised(spec: EnvironmentSpec, role: RoleSpec) -> TeamSpec:
     planner = RoleSpec(
         type="planner",
         instructions=_ADVISE,
+        format=_ADVICE,
         template=f"{role.template}\nAdvice:",
         view=views["planner"],
         max_tokens=256,

@@ -16,6 +16,8 @@ from mas.scenarios.leader_follower.board import COLOURS, EMPTY, Board, make_boar
 from mas.scenarios.plan_path.grid import MOVES, Cell, neighbour
 from mas.scenarios.world import RecordEnvironment
 
+_NAMES = {"r": "red", "g": "green", "b": "blue"}
+
 
 class ColourState(msgspec.Struct, frozen=True, kw_only=True):
     """`goals` holds the goal colour of every turn; `seed` decides where blocks come back; `score` may be negative."""
@@ -35,6 +37,11 @@ class ColourState(msgspec.Struct, frozen=True, kw_only=True):
     def compass(self) -> str:
         """The first move towards the nearest block of each colour, in the order of `COLOURS`."""
         return "".join(self.board.way(self.cell, colour) for colour in COLOURS)
+
+    def ways(self) -> str:
+        """The compass with the colours' names: `red U, green L, blue L`."""
+        moves = ((_NAMES[colour], self.board.way(self.cell, colour)) for colour in COLOURS)
+        return ", ".join(f"{name} {move}" for name, move in moves if move)
 
 
 class ColourRules(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,7 +79,7 @@ class ColourEnvironment(RecordEnvironment[ColourState]):
     def fields(self, state: ColourState, view: str) -> Mapping[str, str]:
         if view == "leader":
             return {"goal": state.goal}
-        seen = {"board": state.board.rows(state.cell), "compass": state.compass()}
+        seen = {"board": state.board.rows(state.cell), "compass": state.compass(), "ways": state.ways()}
         return seen if view == "follower" else {"goal": state.goal} | seen
 
     def legal(self, seat: str) -> tuple[str, ...] | None:

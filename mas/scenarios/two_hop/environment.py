@@ -43,6 +43,11 @@ def content(random: Random) -> str:
     return f"{state.x}{state.table}"
 
 
+def lookup(table: str) -> str:
+    """The table in words that can be read without counting."""
+    return ", ".join(f"f({symbol}) = {value}" for symbol, value in zip(SYMBOLS, table, strict=True))
+
+
 class TwoHopEnvironment(RecordEnvironment[TwoHopState]):
     """One team turn: the team's action is a symbol. All members see the table; only the planner sees x."""
 
@@ -56,7 +61,7 @@ class TwoHopEnvironment(RecordEnvironment[TwoHopState]):
         return make(Random(task.seed))
 
     def fields(self, state: TwoHopState, view: str) -> Mapping[str, str]:
-        shown = {"table": state.table}
+        shown = {"table": state.table, "lookup": lookup(state.table)}
         return shown if view == "executor" else shown | {"x": state.x}
 
     def legal(self, seat: str) -> tuple[str, ...] | None:
@@ -79,8 +84,7 @@ class TwoHopEnvironment(RecordEnvironment[TwoHopState]):
 
     def render(self) -> str:
         state = self.state
-        pairs = ", ".join(f"f({s})={v}" for s, v in zip(SYMBOLS, state.table, strict=True))
-        return f"{pairs}; asked f(f({state.x})); answer {state.answer or '-'}"
+        return f"{lookup(state.table)}; asked f(f({state.x})); answer {state.answer or '-'}"
 
 
 def expert(environment: TwoHopEnvironment, random: Random) -> dict[str, str]:
