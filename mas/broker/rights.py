@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass
 
-from mas.bus.mqtt_topics import level
+from mas.bus.mqtt.topics import level
 from mas.core.errors import ConfigError
 from mas.core.team import COORDINATOR, DONE, START, TeamSpec
 
@@ -94,7 +94,7 @@ def _member(name: str, owner: dict[str, str], sends: set[tuple[str, str]], space
 
 
 def _filter(space: str, kind: str, *names: str | None) -> str:
-    """A topic of `mas.bus.mqtt_topics`, or all that differ in the names that are None."""
+    """A topic of `mas.bus.mqtt.topics`, or all that differ in the names that are None."""
     return "/".join(("mas", level(space), kind, *("+" if name is None else level(name) for name in names)))
 
 

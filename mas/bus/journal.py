@@ -48,7 +48,7 @@ class Journal:
 
     Attributes:
         connection: for a bus that begins, before it writes anything down; later only the writing thread uses it.
-        is_shared: its bus is one process of several (`mas.bus.mqtt_store`).
+        is_shared: its bus is one process of several (`mas.bus.mqtt.journal`).
     """
 
     def __init__(

@@ -4,9 +4,9 @@ from collections.abc import Collection
 from pathlib import Path
 
 from mas.bus.mqtt import MqttBus
-from mas.bus.mqtt_admission import Owns, any_address
-from mas.bus.mqtt_topics import Peer
-from mas.bus.mqtt_url import parse_broker
+from mas.bus.mqtt.admission import Owns, any_address
+from mas.bus.mqtt.topics import Peer
+from mas.bus.mqtt.url import parse_broker
 from mas.core.errors import ConfigError
 from mas.core.naming import did_you_mean, listed
 from mas.core.replicas import Replicas

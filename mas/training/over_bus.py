@@ -15,8 +15,8 @@ from pathlib import Path
 
 from mas.bus.envelopes import EnvelopeFactory
 from mas.bus.mqtt import MqttBus
-from mas.bus.mqtt_claims import claim
-from mas.bus.mqtt_options import MqttOptions
+from mas.bus.mqtt.leases import claim
+from mas.bus.mqtt.options import MqttOptions
 from mas.bus.serve import serve
 from mas.config.options import EngineOptions
 from mas.core.engine import PinnedAdapter

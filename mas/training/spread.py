@@ -6,9 +6,9 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 from mas.bus.mqtt import MqttBus
-from mas.bus.mqtt_claims import claim
-from mas.bus.mqtt_orders import obey
-from mas.bus.mqtt_topics import Peer
+from mas.bus.mqtt.leases import claim
+from mas.bus.mqtt.shutdown import obey
+from mas.bus.mqtt.topics import Peer
 from mas.core.engine import AdapterRef, Generation, Request, Tokenizer
 from mas.core.errors import ConfigError, EngineError, NoRoute
 from mas.core.naming import listed

@@ -24,7 +24,7 @@ from brokers import (
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
-from mas.bus.mqtt_group import share_group
+from mas.bus.mqtt.group import share_group
 
 pytestmark = needs_mosquitto
 SPACE, PLANNER, EXECUTOR, COORDINATOR, OPERATOR = (

@@ -9,8 +9,8 @@ from between import QUICK, until
 from brokers import Broker, broker, card_topic, needs_mosquitto
 
 from mas.bus.mqtt import MqttBus
-from mas.bus.mqtt_cards import Card
-from mas.bus.mqtt_orders import dismiss, obey, ordered
+from mas.bus.mqtt.presence import Card
+from mas.bus.mqtt.shutdown import dismiss, obey, ordered
 from mas.core.team import COORDINATOR
 
 pytestmark = needs_mosquitto

@@ -13,7 +13,7 @@ from brokers import Broker, broker, card_topic, needs_mosquitto, to_topic
 from paho.mqtt.publish import single
 from test_broker_spread import agent
 
-from mas.bus.mqtt_cards import Card
+from mas.bus.mqtt.presence import Card
 
 pytestmark = needs_mosquitto
 Mas = Callable[..., Any]

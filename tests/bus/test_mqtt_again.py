@@ -8,7 +8,7 @@ from between import ASK, PATIENCE_S, processes, until, vanish
 from mosquitto import needs_mosquitto
 
 from mas.bus.mqtt import MqttBus
-from mas.bus.mqtt_options import MqttOptions
+from mas.bus.mqtt.options import MqttOptions
 from mas.core.errors import RemoteError
 from mas.core.messages import Note
 from mas.testing.bus_suite import cancel, is_blocked, next_text, start

@@ -1,10 +1,10 @@
 """A sender with a journal that is gone may come back: what became of its messages is kept for it, for a while."""
 
-from desks import ALICE, Heard
+from receivers import ALICE, Heard
 
-from mas.bus.mqtt_cards import Card, Cards
-from mas.bus.mqtt_frames import Find
-from mas.bus.mqtt_topics import Peer
+from mas.bus.mqtt.frames import Find
+from mas.bus.mqtt.presence import Card, Cards
+from mas.bus.mqtt.topics import Peer
 from mas.testing.bus_suite import answer_to
 
 

@@ -17,11 +17,11 @@ from paho.mqtt.reasoncodes import ReasonCode
 
 from mas.bus.envelopes import EnvelopeFactory
 from mas.bus.mqtt import MqttBus
-from mas.bus.mqtt_cards import Card
-from mas.bus.mqtt_client import Client
-from mas.bus.mqtt_frames import Codec, Send
-from mas.bus.mqtt_options import MqttOptions
-from mas.bus.mqtt_topics import Topics
+from mas.bus.mqtt.client import Client
+from mas.bus.mqtt.frames import Codec, Send
+from mas.bus.mqtt.options import MqttOptions
+from mas.bus.mqtt.presence import Card
+from mas.bus.mqtt.topics import Topics
 from mas.bus.serve import serve
 from mas.core.errors import Closed, Denied, Dropped, Expired, Malformed, NoRoute, RemoteError, Unreachable
 from mas.core.messages import Delivery, Envelope, Note, Payload

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from mosquitto import needs_mosquitto
 
-from mas.bus.mqtt_client import Client
+from mas.bus.mqtt.client import Client
 from mas.testing.bus_suite import LoopTurn
 
 

@@ -1,8 +1,8 @@
 """What the receiving side tells a sender of a message that is given back, left, or given up."""
 
-from desks import ALICE, Heard
+from receivers import ALICE, Heard
 
-from mas.bus.mqtt_frames import Find, Send, Word
+from mas.bus.mqtt.frames import Find, Send, Word
 from mas.core.messages import Delivery
 from mas.testing.bus_suite import next_text
 

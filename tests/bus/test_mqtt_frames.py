@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mas.bus.mqtt_frames import Answer, Cancel, Codec, Failed, Find, Got, Part, Send, Status, Word, error_named
+from mas.bus.mqtt.frames import Answer, Cancel, Codec, Failed, Find, Got, Part, Send, Status, Word
 from mas.core import errors
 from mas.core.engine import AdapterRef, Generation
 from mas.core.environment import Observation, Step
-from mas.core.errors import ConfigError, Malformed, MasError, NoRoute, RemoteError
+from mas.core.errors import ConfigError, Malformed, MasError, NoRoute, RemoteError, error_named
 from mas.core.messages import PAYLOADS, Action, Delivery, Envelope, Failure, Feedback, Note, Payload, Plan, Verdict
 from mas.core.role import Message, View
 from mas.runtime import agents

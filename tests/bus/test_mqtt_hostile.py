@@ -15,10 +15,10 @@ from test_mqtt_frames import mutated
 from mas.bus.envelopes import EnvelopeFactory
 from mas.bus.journal import Journal
 from mas.bus.mqtt import MqttBus
-from mas.bus.mqtt_cards import Card, read_card
-from mas.bus.mqtt_frames import Answer, Cancel, Codec, Failed, Find, Frame, Got, Part, Send, Status, Word
-from mas.bus.mqtt_options import MqttOptions
-from mas.bus.mqtt_topics import MOST_LETTERS, Peer, Topics
+from mas.bus.mqtt.frames import Answer, Cancel, Codec, Failed, Find, Frame, Got, Part, Send, Status, Word
+from mas.bus.mqtt.options import MqttOptions
+from mas.bus.mqtt.presence import Card, read_card
+from mas.bus.mqtt.topics import MOST_LETTERS, Peer, Topics
 from mas.bus.serve import serve
 from mas.core.errors import Malformed
 from mas.core.messages import Envelope, Note, Payload

@@ -10,8 +10,8 @@ from mosquitto import needs_mosquitto
 from process_lives import Slow, interrupted, lives, note
 
 from mas.bus.mqtt import MqttBus
-from mas.bus.mqtt_cards import Card
-from mas.bus.mqtt_options import MqttOptions
+from mas.bus.mqtt.options import MqttOptions
+from mas.bus.mqtt.presence import Card
 from mas.bus.record import State, read_records
 from mas.bus.serve import serve
 from mas.core.errors import Closed, Dropped, JournalError, NoRoute, RemoteError

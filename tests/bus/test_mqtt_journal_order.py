@@ -9,9 +9,9 @@ from between import QUICK, as_user, until
 from mosquitto import needs_mosquitto
 from process_lives import Lives, Slow, interrupted, note
 
-from mas.bus.behind import Behind
 from mas.bus.mqtt import MqttBus
-from mas.bus.mqtt_speaker import Speaker
+from mas.bus.mqtt.after_write import Behind
+from mas.bus.mqtt.frame_writer import Speaker
 from mas.bus.serve import serve
 from mas.core.errors import JournalError
 from mas.testing.bus_suite import next_text, start

@@ -7,7 +7,7 @@ from mosquitto import needs_mosquitto
 
 from mas.bus.limits import Limits
 from mas.bus.mqtt import MqttBus
-from mas.bus.mqtt_options import MqttOptions
+from mas.bus.mqtt.options import MqttOptions
 from mas.core.messages import Note
 from mas.testing.bus_suite import answer_to, next_text, start
 

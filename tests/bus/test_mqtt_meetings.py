@@ -12,9 +12,9 @@ from between import ASK, QUICK, as_user, echo, processes, until
 from mosquitto import needs_mosquitto
 from process_lives import Slow, interrupted, lives, note
 
-from mas.bus.blobs import BlobStore
 from mas.bus.mqtt import MqttBus
-from mas.bus.mqtt_frames import Codec, Status, Word
+from mas.bus.mqtt.blobs import BlobStore
+from mas.bus.mqtt.frames import Codec, Status, Word
 from mas.bus.serve import serve
 from mas.core.errors import Closed, NoRoute
 from mas.core.messages import Envelope, Note, Payload

@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mas.bus.mqtt import MqttBus
-from mas.bus.mqtt_cards import Card, Cards, read_card
-from mas.bus.mqtt_group import share_group
-from mas.bus.mqtt_options import MqttOptions
-from mas.bus.mqtt_topics import Peer, Topics
-from mas.bus.mqtt_url import parse_broker
+from mas.bus.mqtt.group import share_group
+from mas.bus.mqtt.options import MqttOptions
+from mas.bus.mqtt.presence import Card, Cards, read_card
+from mas.bus.mqtt.topics import Peer, Topics
+from mas.bus.mqtt.url import parse_broker
 from mas.core.errors import ConfigError, Malformed
 
 names = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12)

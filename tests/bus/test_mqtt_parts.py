@@ -11,10 +11,10 @@ from between import ASK, QUICK, as_user, processes, until, vanish
 from mosquitto import needs_mosquitto
 
 from mas.bus.mqtt import MqttBus
-from mas.bus.mqtt_frames import Answer, Codec, Part
-from mas.bus.mqtt_node import Node
-from mas.bus.mqtt_options import MqttOptions
-from mas.bus.mqtt_topics import Topics
+from mas.bus.mqtt.frames import Answer, Codec, Part
+from mas.bus.mqtt.node import Node
+from mas.bus.mqtt.options import MqttOptions
+from mas.bus.mqtt.topics import Topics
 from mas.bus.parts import PartStream
 from mas.bus.serve import serve
 from mas.core.bus import Gap, Restart

@@ -13,11 +13,11 @@ import pytest
 from between import ASK, as_user, echo, until, vanish
 from mosquitto import OPEN, Mosquitto, needs_mosquitto, running_mosquitto
 
-from mas.bus.blobs import BlobStore
 from mas.bus.mqtt import MqttBus
-from mas.bus.mqtt_frames import Answer, Codec, Part, Send, Stored
-from mas.bus.mqtt_options import MqttOptions
-from mas.bus.references import References
+from mas.bus.mqtt.blobs import BlobStore
+from mas.bus.mqtt.frames import Answer, Codec, Part, Send, Stored
+from mas.bus.mqtt.options import MqttOptions
+from mas.bus.mqtt.references import References
 from mas.bus.serve import serve
 from mas.core.errors import Closed, Expired, Malformed, NoPayload, NoRoute
 from mas.core.messages import PAYLOADS, Envelope, Note, Payload

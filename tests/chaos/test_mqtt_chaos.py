@@ -18,7 +18,7 @@ from mosquitto import Mosquitto, needs_mosquitto, running_mosquitto
 
 from mas.bus.envelopes import EnvelopeFactory
 from mas.bus.mqtt import MqttBus
-from mas.bus.mqtt_options import MqttOptions
+from mas.bus.mqtt.options import MqttOptions
 from mas.bus.serve import serve
 from mas.core.messages import Envelope, Note, Payload
 

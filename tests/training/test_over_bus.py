@@ -18,7 +18,7 @@ from distant import CONTEXT, Agents, Fate, agents
 from mosquitto import running_mosquitto
 from rich.console import Console
 
-from mas.bus.mqtt_options import MqttOptions
+from mas.bus.mqtt.options import MqttOptions
 from mas.config.load import load_config
 from mas.observe.metrics import read_metrics
 from mas.runs.resolve import resolve

@@ -11,7 +11,7 @@ from mosquitto import Mosquitto, needs_mosquitto, running_mosquitto
 from spreading import CONFIG, Held, relay, without_a_base
 
 from mas.bus.mqtt import MqttBus
-from mas.bus.mqtt_claims import claim
+from mas.bus.mqtt.leases import claim
 from mas.core.errors import ConfigError, NoRoute
 from mas.runs.resolve import resolve
 from mas.training.spread import open_spread, serve_agent, watch_connection

@@ -2,9 +2,9 @@
 
 from collections.abc import Callable
 
-from mas.bus.mqtt_frames import Codec, Part
-from mas.bus.mqtt_post import Post
-from mas.bus.mqtt_topics import Peer
+from mas.bus.mqtt.frames import Codec, Part
+from mas.bus.mqtt.outgoing import Post
+from mas.bus.mqtt.topics import Peer
 from mas.bus.parts import PartCounters, Take, part_of
 from mas.core.messages import Envelope
 

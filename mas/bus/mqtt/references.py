@@ -14,9 +14,9 @@ from typing import TypeVar
 
 import msgspec
 
-from mas.bus.blobs import BlobStore
-from mas.bus.mqtt_frames import Codec, Stored
-from mas.bus.mqtt_options import MqttOptions
+from mas.bus.mqtt.blobs import BlobStore
+from mas.bus.mqtt.frames import Codec, Stored
+from mas.bus.mqtt.options import MqttOptions
 from mas.core.errors import Closed, Expired, Malformed, NoPayload
 from mas.core.messages import Envelope
 

@@ -2,8 +2,8 @@
 
 from collections.abc import Collection
 
-from mas.bus.mqtt_client import NOT_AUTHORISED
-from mas.bus.mqtt_post import Post
+from mas.bus.mqtt.client import NOT_AUTHORISED
+from mas.bus.mqtt.outgoing import Post
 from mas.core.errors import Closed, Denied, Expired, Malformed, NoRoute, RemoteError
 from mas.core.naming import listed
 

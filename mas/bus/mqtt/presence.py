@@ -12,8 +12,8 @@ from typing import Annotated
 
 import msgspec
 
-from mas.bus.mqtt_client import NOBODY
-from mas.bus.mqtt_topics import Peer
+from mas.bus.mqtt.client import NOBODY
+from mas.bus.mqtt.topics import Peer
 from mas.core.errors import Malformed
 
 _VANISHED = 256
@@ -30,8 +30,8 @@ class Card(msgspec.Struct, frozen=True, kw_only=True):
         is_leaving: it goes now and takes nothing more.
         away_s: how long it may be gone and come back with what it had sent; 0: it does not.
         draining: those of the addresses where it takes nothing new and has something in hand.
-        claims: addresses that it wants to listen at, where only so many may; see `mas.bus.mqtt_claims`.
-        obeys: principals on whose word it ends; see `mas.bus.mqtt_orders`.
+        claims: addresses that it wants to listen at, where only so many may; see `mas.bus.mqtt.leases`.
+        obeys: principals on whose word it ends; see `mas.bus.mqtt.shutdown`.
         dismisses: processes that it tells to end -> whether at once, instead of when they have nothing more in hand.
     """
 

@@ -12,8 +12,8 @@ from contextlib import asynccontextmanager
 
 import msgspec
 
-from mas.bus.mqtt import MqttBus
-from mas.bus.mqtt_topics import Peer
+from mas.bus.mqtt.bus import MqttBus
+from mas.bus.mqtt.topics import Peer
 
 _LOOK_S = 0.05
 

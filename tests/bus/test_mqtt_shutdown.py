@@ -9,7 +9,7 @@ from between import QUICK, as_user, until
 from mosquitto import needs_mosquitto
 
 from mas.bus.mqtt import MqttBus
-from mas.bus.mqtt_orders import dismiss, obey, ordered
+from mas.bus.mqtt.shutdown import dismiss, obey, ordered
 from mas.core.errors import Closed, NoRoute
 
 pytestmark = needs_mosquitto
@@ -79,7 +79,7 @@ async def test_whoever_is_just_connecting_again_is_told_when_it_is_back(url, mon
 
 
 async def test_whoever_never_comes_back_is_named(url, monkeypatch):
-    monkeypatch.setattr("mas.bus.mqtt_orders._BACK_S", 1.0)
+    monkeypatch.setattr("mas.bus.mqtt.shutdown._BACK_S", 1.0)
     async with boss(url) as tells, worker(url) as works:
         obey(works, "boss")
         await works.flush()

@@ -14,9 +14,8 @@ from typing import Annotated, Any, ClassVar, Literal
 import msgspec
 from pydantic import BaseModel, Field, ValidationError
 
-from mas.bus.mqtt_topics import MOST_LETTERS
-from mas.core import errors
-from mas.core.errors import ConfigError, Malformed, MasError, RemoteError
+from mas.bus.mqtt.topics import MOST_LETTERS
+from mas.core.errors import ConfigError, Malformed
 from mas.core.messages import PAYLOADS, Envelope, Payload
 
 VERSION = b"\x01"
@@ -147,17 +146,6 @@ class Failed(msgspec.Struct, frozen=True, array_like=True, tag="e"):
 
 
 Frame = Send | Find | Cancel | Got | Status | Answer | Part | Failed
-
-
-_ERRORS = {
-    name: found for name, found in vars(errors).items() if isinstance(found, type) and issubclass(found, MasError)
-}
-
-
-def error_named(name: str, text: str) -> MasError:
-    """The error that `Failed` speaks of; one that is not of `mas.core.errors` becomes a RemoteError."""
-    found = _ERRORS.get(name)
-    return RemoteError(f"{name}: {text}") if found is None else found(text)
 
 
 class Codec:

@@ -11,8 +11,8 @@ from collections.abc import Callable
 
 import msgspec
 
-from mas.bus.mqtt import MqttBus
-from mas.bus.mqtt_topics import Peer
+from mas.bus.mqtt.bus import MqttBus
+from mas.bus.mqtt.topics import Peer
 from mas.core.errors import NoRoute
 from mas.core.naming import did_you_mean
 

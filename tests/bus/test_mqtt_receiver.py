@@ -4,9 +4,9 @@ import asyncio
 from collections import Counter
 
 import pytest
-from desks import ALICE, CODEC, Heard
+from receivers import ALICE, CODEC, Heard
 
-from mas.bus.mqtt_frames import Answer, Failed, Find, Send, Status
+from mas.bus.mqtt.frames import Answer, Failed, Find, Send, Status
 from mas.core.messages import Delivery
 from mas.testing.bus_suite import LoopTurn, answer_to
 

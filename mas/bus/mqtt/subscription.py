@@ -5,7 +5,7 @@ from types import TracebackType
 from typing import Self
 
 from mas.bus.inbox import Inbox
-from mas.bus.mqtt_node import Node
+from mas.bus.mqtt.node import Node
 from mas.core.errors import Closed
 from mas.core.messages import Envelope
 

@@ -14,7 +14,7 @@ from urllib.parse import quote, unquote
 
 import msgspec
 
-from mas.bus.mqtt_group import share_group
+from mas.bus.mqtt.group import share_group
 
 MOST_LETTERS = 1_024
 """Of a name: percent-encoded, three of them must fit into a topic."""

@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
-from mas.bus.mqtt_link import Link
-from mas.bus.mqtt_topics import Topics
+from mas.bus.mqtt.connection import Link
+from mas.bus.mqtt.topics import Topics
 from mas.core.errors import Denied
 from mas.core.naming import listed
 

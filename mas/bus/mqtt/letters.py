@@ -4,7 +4,7 @@ import time
 from collections import OrderedDict
 
 from mas.bus.dead import DeadLetter
-from mas.bus.mqtt_post import Post
+from mas.bus.mqtt.outgoing import Post
 
 
 class Letters:

@@ -5,8 +5,8 @@ import math
 from collections import deque
 from collections.abc import Callable
 
-from mas.bus.mqtt_frames import Mode
-from mas.bus.mqtt_topics import Peer
+from mas.bus.mqtt.frames import Mode
+from mas.bus.mqtt.topics import Peer
 from mas.bus.parts import PartStream
 from mas.core.messages import Delivery, Envelope
 

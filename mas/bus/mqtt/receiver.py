@@ -12,15 +12,15 @@ from typing import Final
 
 import msgspec
 
-from mas.bus.behind import Behind
 from mas.bus.memory import MemoryBus
-from mas.bus.mqtt_case import Case, Key, Over
-from mas.bus.mqtt_frames import LAST, Answer, Codec, Failed, Find, Send, Standing, Status, Word
-from mas.bus.mqtt_parts import way_to
-from mas.bus.mqtt_store import Store
-from mas.bus.mqtt_topics import Peer
+from mas.bus.mqtt.after_write import Behind
+from mas.bus.mqtt.frames import LAST, Answer, Codec, Failed, Find, Send, Standing, Status, Word
+from mas.bus.mqtt.journal import Store
+from mas.bus.mqtt.parts import way_to
+from mas.bus.mqtt.received import Case, Key, Over
+from mas.bus.mqtt.references import References
+from mas.bus.mqtt.topics import Peer
 from mas.bus.parts import Take
-from mas.bus.references import References
 from mas.bus.watch import Fate
 from mas.core.errors import Closed, Malformed, MasError, NoRoute
 from mas.core.messages import Delivery, Envelope

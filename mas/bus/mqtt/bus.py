@@ -17,22 +17,22 @@ from typing import Self
 
 import msgspec
 
-from mas.bus.blobs import BlobStore
 from mas.bus.counters import DetailedStatistics
 from mas.bus.dead import DeadLetter
 from mas.bus.journal import Journal
 from mas.bus.limits import Limits
 from mas.bus.memory import MemoryBus
-from mas.bus.mqtt_admission import Owns, any_address
-from mas.bus.mqtt_cards import Card
-from mas.bus.mqtt_frames import Codec
-from mas.bus.mqtt_inbox import MqttInbox
-from mas.bus.mqtt_node import Node
-from mas.bus.mqtt_options import MqttOptions
-from mas.bus.mqtt_owner import claim
-from mas.bus.mqtt_store import Store
-from mas.bus.mqtt_topics import Peer
-from mas.bus.mqtt_url import Broker, parse_broker
+from mas.bus.mqtt.admission import Owns, any_address
+from mas.bus.mqtt.blobs import BlobStore
+from mas.bus.mqtt.frames import Codec
+from mas.bus.mqtt.journal import Store
+from mas.bus.mqtt.node import Node
+from mas.bus.mqtt.options import MqttOptions
+from mas.bus.mqtt.owner import claim
+from mas.bus.mqtt.presence import Card
+from mas.bus.mqtt.subscription import MqttInbox
+from mas.bus.mqtt.topics import Peer
+from mas.bus.mqtt.url import Broker, parse_broker
 from mas.bus.parts import PartStream
 from mas.core.messages import PAYLOADS, Envelope, Payload
 

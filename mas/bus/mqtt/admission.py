@@ -8,8 +8,8 @@ import logging
 from collections import defaultdict
 from collections.abc import Callable
 
-from mas.bus.mqtt_cards import Card, read_card
-from mas.bus.mqtt_topics import Peer
+from mas.bus.mqtt.presence import Card, read_card
+from mas.bus.mqtt.topics import Peer
 
 Owns = Callable[[str, str], bool]
 """Whether a principal, the first, may listen at an address, the second."""

@@ -16,14 +16,14 @@ from typing import Literal
 import msgspec
 
 from mas.bus.journal import Journal
-from mas.bus.mqtt_cards import Card, read_card
-from mas.bus.mqtt_frames import Answer, Codec, Failed, Mode, Stored, error_named, stored
-from mas.bus.mqtt_owner import Owner
-from mas.bus.mqtt_post import Post
-from mas.bus.mqtt_topics import Peer
+from mas.bus.mqtt.frames import Answer, Codec, Failed, Mode, Stored, stored
+from mas.bus.mqtt.outgoing import Post
+from mas.bus.mqtt.owner import Owner
+from mas.bus.mqtt.presence import Card, read_card
+from mas.bus.mqtt.topics import Peer
 from mas.bus.record import State, connect, failing, select
 from mas.bus.wire import decode, encode
-from mas.core.errors import BusError, Expired, JournalError, RemoteError
+from mas.core.errors import BusError, Expired, JournalError, RemoteError, error_named
 from mas.core.messages import Delivery, Envelope, Payload
 
 _ATTEMPTS = 1 << 20

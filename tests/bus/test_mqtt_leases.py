@@ -10,8 +10,8 @@ from between import QUICK, processes, until
 from mosquitto import needs_mosquitto
 
 from mas.bus.mqtt import MqttBus
-from mas.bus.mqtt_claims import claim
-from mas.bus.mqtt_topics import Peer
+from mas.bus.mqtt.leases import claim
+from mas.bus.mqtt.topics import Peer
 from mas.core.errors import Closed
 
 pytestmark = needs_mosquitto

@@ -6,16 +6,16 @@ from typing import Protocol
 
 import msgspec
 
-from mas.bus.mqtt_client import Acknowledge
-from mas.bus.mqtt_frames import Cancel, Codec, Find, Got, Send
-from mas.bus.mqtt_post import Post
-from mas.bus.mqtt_topics import Peer, Topics
+from mas.bus.mqtt.client import Acknowledge
+from mas.bus.mqtt.frames import Cancel, Codec, Find, Got, Send
+from mas.bus.mqtt.outgoing import Post
+from mas.bus.mqtt.topics import Peer, Topics
 
 _FINDS = 500
 
 
 class Line(Protocol):
-    """What carries bytes to the broker; see `mas.bus.mqtt_link.Link`."""
+    """What carries bytes to the broker; see `mas.bus.mqtt.connection.Link`."""
 
     @property
     def is_up(self) -> bool: ...

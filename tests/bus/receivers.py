@@ -5,11 +5,11 @@ import msgspec
 from mas.bus.envelopes import EnvelopeFactory
 from mas.bus.limits import Limits
 from mas.bus.memory import MemoryBus
-from mas.bus.mqtt_desk import Desk
-from mas.bus.mqtt_frames import Codec, Frame, Mode, Send, Status, Word
-from mas.bus.mqtt_options import MqttOptions
-from mas.bus.mqtt_topics import Peer
-from mas.bus.references import References
+from mas.bus.mqtt.frames import Codec, Frame, Mode, Send, Status, Word
+from mas.bus.mqtt.options import MqttOptions
+from mas.bus.mqtt.receiver import Desk
+from mas.bus.mqtt.references import References
+from mas.bus.mqtt.topics import Peer
 from mas.core.messages import Delivery, Envelope, Note
 from mas.testing.bus_suite import LoopTurn
 

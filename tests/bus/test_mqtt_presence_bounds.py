@@ -11,10 +11,10 @@ from mosquitto import Mosquitto, needs_mosquitto
 
 from mas.bus.envelopes import EnvelopeFactory
 from mas.bus.mqtt import MqttBus
-from mas.bus.mqtt_admission import PRINCIPALS, Admission, any_address
-from mas.bus.mqtt_cards import Card, Cards
-from mas.bus.mqtt_claims import claim
-from mas.bus.mqtt_topics import Peer, Topics
+from mas.bus.mqtt.admission import PRINCIPALS, Admission, any_address
+from mas.bus.mqtt.leases import claim
+from mas.bus.mqtt.presence import Card, Cards
+from mas.bus.mqtt.topics import Peer, Topics
 from mas.bus.serve import serve
 from mas.core.errors import Malformed
 from mas.core.messages import Note

@@ -8,25 +8,25 @@ from functools import partial
 
 import msgspec
 
-from mas.bus.blobs import BlobStore
 from mas.bus.memory import MemoryBus
-from mas.bus.mqtt_admission import Admission, Owns
-from mas.bus.mqtt_cards import Card, Cards
-from mas.bus.mqtt_client import REFUSED
-from mas.bus.mqtt_desk import Desk
-from mas.bus.mqtt_ear import Ear
-from mas.bus.mqtt_frames import Codec, Mode
-from mas.bus.mqtt_link import Link
-from mas.bus.mqtt_options import MqttOptions
-from mas.bus.mqtt_outbox import Outbox
-from mas.bus.mqtt_parts import PartsIn
-from mas.bus.mqtt_places import Places
-from mas.bus.mqtt_speaker import Speaker
-from mas.bus.mqtt_store import Store
-from mas.bus.mqtt_topics import Peer, Topics
-from mas.bus.mqtt_url import Broker
+from mas.bus.mqtt.admission import Admission, Owns
+from mas.bus.mqtt.blobs import BlobStore
+from mas.bus.mqtt.client import REFUSED
+from mas.bus.mqtt.connection import Link
+from mas.bus.mqtt.dispatcher import Ear
+from mas.bus.mqtt.frame_writer import Speaker
+from mas.bus.mqtt.frames import Codec, Mode
+from mas.bus.mqtt.journal import Store
+from mas.bus.mqtt.options import MqttOptions
+from mas.bus.mqtt.parts import PartsIn
+from mas.bus.mqtt.presence import Card, Cards
+from mas.bus.mqtt.receiver import Desk
+from mas.bus.mqtt.references import References
+from mas.bus.mqtt.routes import Places
+from mas.bus.mqtt.sender import Outbox
+from mas.bus.mqtt.topics import Peer, Topics
+from mas.bus.mqtt.url import Broker
 from mas.bus.parts import PartStream
-from mas.bus.references import References
 from mas.core.errors import Closed, Denied, Dropped, Expired, NoRoute, Unreachable
 from mas.core.messages import Envelope
 from mas.core.naming import did_you_mean

@@ -11,19 +11,19 @@ from collections import defaultdict
 from collections.abc import Callable, Container
 from functools import partial
 
-from mas.bus import mqtt_refusals as refusals
-from mas.bus.behind import Behind
-from mas.bus.mqtt_cards import Cards
-from mas.bus.mqtt_client import NOBODY, NOT_AUTHORISED
-from mas.bus.mqtt_frames import Mode, Word, error_named
-from mas.bus.mqtt_letters import Letters
-from mas.bus.mqtt_options import MqttOptions
-from mas.bus.mqtt_post import Lanes, Post
-from mas.bus.mqtt_speaker import Speaker
-from mas.bus.mqtt_store import Store
-from mas.bus.mqtt_topics import Peer
+from mas.bus.mqtt import refusals
+from mas.bus.mqtt.after_write import Behind
+from mas.bus.mqtt.client import NOBODY, NOT_AUTHORISED
+from mas.bus.mqtt.frame_writer import Speaker
+from mas.bus.mqtt.frames import Mode, Word
+from mas.bus.mqtt.journal import Store
+from mas.bus.mqtt.letters import Letters
+from mas.bus.mqtt.options import MqttOptions
+from mas.bus.mqtt.outgoing import Lanes, Post
+from mas.bus.mqtt.presence import Cards
+from mas.bus.mqtt.topics import Peer
 from mas.bus.parts import PartStream
-from mas.core.errors import Closed, JournalError, Malformed
+from mas.core.errors import Closed, JournalError, Malformed, error_named
 from mas.core.messages import Envelope
 
 _RETRY_S = 0.05

@@ -4,8 +4,8 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 
-from mas.bus.mqtt_frames import Mode, Standing
-from mas.bus.mqtt_topics import Peer
+from mas.bus.mqtt.frames import Mode, Standing
+from mas.bus.mqtt.topics import Peer
 from mas.bus.watch import Fate
 from mas.core.messages import Delivery
 

@@ -13,9 +13,9 @@ from collections.abc import Callable
 import aiomqtt
 from aiomqtt.exceptions import MqttConnectError
 
-from mas.bus.mqtt_client import NOT_AUTHORISED, REFUSED, Acknowledge, Client
-from mas.bus.mqtt_options import MqttOptions
-from mas.bus.mqtt_url import PASSWORD, Broker
+from mas.bus.mqtt.client import NOT_AUTHORISED, REFUSED, Acknowledge, Client
+from mas.bus.mqtt.options import MqttOptions
+from mas.bus.mqtt.url import PASSWORD, Broker
 from mas.core.errors import Denied, Unreachable
 
 _BEHIND = 1_000  # packets

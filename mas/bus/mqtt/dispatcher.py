@@ -6,15 +6,15 @@ from typing import Any
 
 import msgspec
 
-from mas.bus.behind import Behind
-from mas.bus.mqtt_admission import Admission
-from mas.bus.mqtt_cards import Cards, read_card
-from mas.bus.mqtt_desk import Desk
-from mas.bus.mqtt_frames import Answer, Cancel, Codec, Failed, Find, Frame, Got, Part, Send, Status
-from mas.bus.mqtt_outbox import Outbox
-from mas.bus.mqtt_speaker import Speaker
-from mas.bus.mqtt_store import Store
-from mas.bus.mqtt_topics import Arrival, Peer, Topics
+from mas.bus.mqtt.admission import Admission
+from mas.bus.mqtt.after_write import Behind
+from mas.bus.mqtt.frame_writer import Speaker
+from mas.bus.mqtt.frames import Answer, Cancel, Codec, Failed, Find, Frame, Got, Part, Send, Status
+from mas.bus.mqtt.journal import Store
+from mas.bus.mqtt.presence import Cards, read_card
+from mas.bus.mqtt.receiver import Desk
+from mas.bus.mqtt.sender import Outbox
+from mas.bus.mqtt.topics import Arrival, Peer, Topics
 from mas.core.errors import Malformed
 
 _GOT_S = 0.05
