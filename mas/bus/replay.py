@@ -14,10 +14,10 @@ from typing import Any
 
 import msgspec
 
+from mas.bus.in_flight import DeliveryObserver
 from mas.bus.memory import MemoryBus
 from mas.bus.parts import Take
 from mas.bus.record import Record, State, connect, failing, lost, owner_of, select
-from mas.bus.watch import Watch
 from mas.bus.wire import decode, encode, read_plain
 from mas.core import errors
 from mas.core.errors import JournalError, MasError, RemoteError, ReplayError
@@ -61,10 +61,10 @@ class ReplayBus(MemoryBus):
         envelope: Envelope,
         *,
         timeout_s: float | None = None,
-        watch: Watch | None = None,
+        observer: DeliveryObserver | None = None,
         take: Take | None = None,
     ) -> Envelope:
-        """Answer from the record, which holds no parts; live addresses may give some. `watch` hears nothing.
+        """Answer from the record, which holds no parts; live addresses may give some. `observer` hears nothing.
 
         Raises:
             ReplayError: the recorded run asked something else here, or its record ends here.

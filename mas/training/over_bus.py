@@ -15,7 +15,7 @@ from pathlib import Path
 
 from mas.bus.envelopes import EnvelopeFactory
 from mas.bus.mqtt import MqttBus
-from mas.bus.mqtt.leases import claim
+from mas.bus.mqtt.leases import ask_for_lease
 from mas.bus.mqtt.options import MqttOptions
 from mas.bus.serve import serve
 from mas.config.options import EngineOptions
@@ -90,7 +90,7 @@ class Presence:
             )
 
     def _is_there(self, address: str) -> bool:
-        return any(card.takes(address) for card in self._bus.processes().values())
+        return any(presence.takes(address) for presence in self._bus.processes().values())
 
 
 def over_bus(
@@ -176,7 +176,7 @@ async def _open(
     )
     async with AsyncExitStack() as stack:
         stack.push_async_callback(engine.close)
-        async with claim(bus, f"{team.name}/{ENVIRONMENT}", most=1) as first:
+        async with ask_for_lease(bus, f"{team.name}/{ENVIRONMENT}", most=1) as first:
             check_alone(first)
             await stack.enter_async_context(serve(bus, f"{team.name}/{RUN}", engine.handle, principal=me.principal))
             await stack.enter_async_context(runtime)

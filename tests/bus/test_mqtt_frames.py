@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mas.bus.mqtt.frames import Answer, Cancel, Codec, Failed, Find, Got, Part, Send, Status, Word
+from mas.bus.mqtt.frames import Answer, Cancel, Codec, Confirm, Failed, MessageState, Part, Query, Send, Status
 from mas.core import errors
 from mas.core.engine import AdapterRef, Generation
 from mas.core.environment import Observation, Step
@@ -97,25 +97,25 @@ frames = st.one_of(
         process=processes,
         ticket=texts,
         attempt=counts,
-        mode=st.sampled_from(["tell", "try", "ask"]),
+        mode=st.sampled_from(["publish", "publish_nowait", "request"]),
         remaining_s=st.none() | floats,
         eager=st.booleans(),
         is_streamed=st.booleans(),
         envelope=envelopes(),
     ),
     st.builds(Answer, process=processes, ticket=texts, envelope=envelopes()),
-    st.builds(Find, process=processes, tickets=st.lists(st.tuples(texts, counts), max_size=3)),
+    st.builds(Query, process=processes, tickets=st.lists(st.tuples(texts, counts), max_size=3)),
     st.builds(Cancel, process=processes, ticket=texts),
-    st.builds(Got, process=processes, tickets=st.lists(texts, max_size=3)),
+    st.builds(Confirm, process=processes, tickets=st.lists(texts, max_size=3)),
     st.builds(
         Status,
         process=processes,
-        words=st.lists(
+        states=st.lists(
             st.builds(
-                Word,
+                MessageState,
                 ticket=texts,
                 attempt=counts,
-                standing=st.sampled_from(["held", "accepted", "taken", "done", "dead", "left", "unknown"]),
+                state=st.sampled_from(["received", "queued", "delivered", "done", "dead", "returned", "unknown"]),
                 tries=counts,
                 delay_s=st.none() | st.floats(allow_nan=False, allow_infinity=False),
             ),
@@ -140,7 +140,7 @@ def test_a_frame_comes_out_as_it_went_in(frame):
 def note(text: str = "x", payload: Payload | None = None) -> Send:
     payload = payload or Note(text=text)
     envelope = Envelope(id="1", kind=payload.kind, source="a", target="b", payload=payload)
-    return Send("p", "t", 1, "ask", None, False, envelope)
+    return Send("p", "t", 1, "request", None, False, envelope)
 
 
 def test_a_mapping_that_cannot_be_changed_travels_as_a_dictionary():
@@ -263,7 +263,7 @@ def test_a_hundred_thousand_malformed_frames_are_refused_and_none_does_harm():
     """Seen: 1 to 3 s. A changed frame may still be one; then it holds only what the codec makes."""
     draw = random.Random(0)
     ask = Ask(view=View(observation=Observation({"goal": "3"}), messages=(Message("a", Note(text="x")),)), seeds=(1, 2))
-    valid = [CODEC.encode(note()), CODEC.encode(note(payload=ask)), CODEC.encode(Find("p", [("t", 1)])), PART]
+    valid = [CODEC.encode(note()), CODEC.encode(note(payload=ask)), CODEC.encode(Query("p", [("t", 1)])), PART]
     begin = time.process_time()
     refused = 0
     for _ in range(100_000):
@@ -272,7 +272,7 @@ def test_a_hundred_thousand_malformed_frames_are_refused_and_none_does_harm():
         except Malformed:
             refused += 1
         else:
-            assert isinstance(frame, Send | Answer | Find | Cancel | Got | Status | Failed | Part)
+            assert isinstance(frame, Send | Answer | Query | Cancel | Confirm | Status | Failed | Part)
             assert not isinstance(frame, Part) or 0 <= min(frame.attempt, frame.again, frame.sequence) <= 2**53
     assert refused > 60_000
     assert time.process_time() - begin < 60

@@ -10,7 +10,7 @@ from between import QUICK, processes, until
 from mosquitto import needs_mosquitto
 
 from mas.bus.mqtt import MqttBus
-from mas.bus.mqtt.leases import claim
+from mas.bus.mqtt.leases import ask_for_lease
 from mas.bus.mqtt.topics import Peer
 from mas.core.errors import Closed
 
@@ -18,7 +18,7 @@ pytestmark = needs_mosquitto
 
 
 def age(bus: MqttBus, since: float) -> None:
-    bus.show(msgspec.structs.replace(bus.card(), since=since))
+    bus.announce(msgspec.structs.replace(bus.presence(), since=since))
 
 
 async def seen(bus: MqttBus, other: MqttBus, holds: Callable[[MqttBus], bool]) -> None:
@@ -27,7 +27,7 @@ async def seen(bus: MqttBus, other: MqttBus, holds: Callable[[MqttBus], bool]) -
 
 async def listens(bus: MqttBus, stack: AsyncExitStack, most: int = 1) -> bool:
     """Whether it got in."""
-    async with claim(bus, "b", most=most) as first:
+    async with ask_for_lease(bus, "b", most=most) as first:
         if len(first) < most:
             await stack.enter_async_context(bus.subscribe("b"))
     return len(first) < most
@@ -39,18 +39,18 @@ async def test_whoever_comes_to_one_that_listens_gives_way(url, since):
         age(here, 2.0)
         age(comes, since)
         assert await listens(here, stack)
-        async with claim(comes, "b", most=1) as first:
+        async with ask_for_lease(comes, "b", most=1) as first:
             assert first == (here.me,)
-        assert here.card().claims == comes.card().claims == ()
+        assert here.presence().leases == comes.presence().leases == ()
 
 
 async def test_of_two_that_claim_at_once_the_older_gets_in(url):
     async with processes(url, 2) as (older, younger), AsyncExitStack() as stack:
         age(older, 1.0)
         age(younger, 2.0)
-        async with claim(older, "b", most=1) as first:
+        async with ask_for_lease(older, "b", most=1) as first:
             assert first == ()
-            async with claim(younger, "b", most=1) as second:
+            async with ask_for_lease(younger, "b", most=1) as second:
                 assert second == (older.me,)
             await stack.enter_async_context(older.subscribe("b"))
 
@@ -60,10 +60,10 @@ async def test_the_older_waits_for_a_younger_one_that_may_not_have_seen_it(url, 
     async with processes(url, 2) as (older, younger), AsyncExitStack() as stack:
         age(older, 1.0)
         age(younger, 2.0)
-        async with claim(younger, "b", most=1) as first:
+        async with ask_for_lease(younger, "b", most=1) as first:
             assert first == ()
             waiting = asyncio.create_task(listens(older, stack), name="older")
-            await until(lambda: younger.processes()[older.me].claims == ("b",))
+            await until(lambda: younger.processes()[older.me].leases == ("b",))
             await older.flush()
             assert not waiting.done()
             if gets_in:
@@ -75,9 +75,9 @@ async def test_who_waits_hears_that_the_bus_was_closed(url):
     async with processes(url, 2) as (older, younger), AsyncExitStack() as stack:
         age(older, 1.0)
         age(younger, 2.0)
-        async with claim(younger, "b", most=1):
+        async with ask_for_lease(younger, "b", most=1):
             waiting = asyncio.create_task(listens(older, stack), name="older")
-            await until(lambda: older.card().claims == ("b",))
+            await until(lambda: older.presence().leases == ("b",))
             await older.flush()
             await older.close()
             with pytest.raises(Closed):
@@ -91,7 +91,7 @@ async def test_of_equal_age_the_name_decides(url):
     ):
         age(one, 1.0)
         age(two, 1.0)
-        async with claim(one, "b", most=1), claim(two, "b", most=1) as first:
+        async with ask_for_lease(one, "b", most=1), ask_for_lease(two, "b", most=1) as first:
             assert first == (Peer("alice", "p1"),)
 
 
@@ -102,5 +102,5 @@ async def test_of_many_at_once_as_many_get_in_as_may(url, most):
             age(bus, float(number % 3))
         tries: list[Awaitable[bool]] = [listens(bus, stack, most) for bus in buses]
         assert sum(await asyncio.gather(*tries)) == most
-        counts = [sum("b" in card.addresses for card in bus.processes().values()) for bus in buses]
+        counts = [sum("b" in presence.addresses for presence in bus.processes().values()) for bus in buses]
         assert max(counts) == most

@@ -98,7 +98,7 @@ async def test_who_withdrew_may_listen_again(url):
     async with processes(url, 2) as (bus, sends), bus.subscribe("b") as first:
         await first.withdraw()
         async with bus.subscribe("b") as second:
-            assert bus.card().takes("b")
+            assert bus.presence().takes("b")
             await sends.publish(ASK.new("b", Note(text="x")))
             assert await next_text(second) == "x"
 

@@ -54,7 +54,7 @@ async def test_parts_travel_as_their_sender_and_both_ends_count_them(url):
 
 
 async def test_what_the_wire_loses_or_turns_round_is_a_gap(url, monkeypatch):
-    hear = Node._hear
+    hear = Node.received
     held: list[tuple[str, bytes]] = []
     codec = Codec()
 
@@ -73,7 +73,7 @@ async def test_what_the_wire_loses_or_turns_round_is_a_gap(url, monkeypatch):
         if isinstance(frame, Part):
             hear(node, topic, payload)
 
-    monkeypatch.setattr(Node, "_hear", lossy)
+    monkeypatch.setattr(Node, "received", lossy)
     async with reading(url, "abcdefg") as (_, alice, stream):
         assert await rest(stream) == ["a", "b", Gap(2, 2), "d", Gap(4, 4), "f", "g"]
         assert (await stream.answer()).payload.content == "abcdefg"
@@ -108,7 +108,7 @@ async def test_a_stranger_cannot_speak_into_a_stream(url, broker):
         alice.stream(ASK.new("b", Note(text="?"), key="k")) as stream,  # with a key the holder says so at once
     ):
         request = await inbox.receive()
-        (post,) = alice._node.outbox._posts.values()
+        (post,) = alice._node.sender._messages.values()
         await until(lambda: post.holder is not None)
         true = Part("p", post.ticket, post.attempt, 1, 0, Note(text="lie"))
         forged = (
@@ -166,7 +166,7 @@ async def test_a_broker_that_breaks_costs_parts_and_no_answer(broker, url):
         send_parts(answers, request, "ab")
         assert as_told(await anext(aiter(stream))) == "a"
         await asyncio.to_thread(broker.kill)
-        await until(lambda: not answers._node.link.is_up)
+        await until(lambda: not answers._node.connection.is_up)
         send_parts(answers, request, "cd")
         assert answers.statistics().parts.dropped == 2
         await answers.reply(request, answer_to(request, "whole"))

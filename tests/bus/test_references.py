@@ -237,7 +237,7 @@ def test_a_reference_that_is_none_does_not_come_out_of_a_frame(reference):
     lying = Stored.model_construct(**reference)
     envelope = Envelope(id="1", kind="note", source="a", target="b", payload=lying)
     with pytest.raises(Malformed, match="mas/stored"):
-        CODEC.decode(CODEC.encode(Send("p", "t", 1, "ask", None, False, envelope)))
+        CODEC.decode(CODEC.encode(Send("p", "t", 1, "request", None, False, envelope)))
 
 
 @pytest.mark.parametrize("kind", ["stranger", "mas/stored"])

@@ -1,4 +1,4 @@
-"""What must not happen before the disk has what was written down: calls, in order, after one wait for all of them."""
+"""Calls that must not happen before the journal is on the disk: in order, after one wait for all of them."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Callable
 from mas.core.errors import JournalError
 
 
-class Behind:
-    """Calls things in the order in which they were given, each when what was written down before it is safe.
+class AfterWrite:
+    """Makes calls in the order in which they were given, each when what was written before it is safe.
 
     Args:
         safe: waits for that; None: there is no journal, and everything is called at once.
@@ -24,7 +24,7 @@ class Behind:
         self._waiting: asyncio.Task[None] | None = None
 
     def call(self, then: Callable[[], object]) -> None:
-        """Have something called; it must not raise."""
+        """Call it when it is time; it must not raise."""
         if self._safe is None:
             then()
             return
@@ -33,7 +33,7 @@ class Behind:
             self._waiting = asyncio.create_task(self._run(self._safe), name=self._name)
 
     async def idle(self) -> None:
-        """Wait until all was called, or nothing will be any more."""
+        """Wait until all calls were made, or none will be any more."""
         if self._waiting is not None:
             await asyncio.wait([self._waiting])
 

@@ -22,17 +22,15 @@ from mas.bus.dead import DeadLetter
 from mas.bus.journal import Journal
 from mas.bus.limits import Limits
 from mas.bus.memory import MemoryBus
-from mas.bus.mqtt.admission import Owns, any_address
 from mas.bus.mqtt.blobs import BlobStore
 from mas.bus.mqtt.frames import Codec
-from mas.bus.mqtt.journal import Store
-from mas.bus.mqtt.node import Node
-from mas.bus.mqtt.options import MqttOptions
-from mas.bus.mqtt.owner import claim
-from mas.bus.mqtt.presence import Card
-from mas.bus.mqtt.subscription import MqttInbox
+from mas.bus.mqtt.journal import ProcessJournal
+from mas.bus.mqtt.node import Node, build_node
+from mas.bus.mqtt.options import MqttOptions, parse_broker
+from mas.bus.mqtt.owner import take_ownership
+from mas.bus.mqtt.presence import Owns, Presence, any_address
+from mas.bus.mqtt.subscription import MqttSubscription
 from mas.bus.mqtt.topics import Peer
-from mas.bus.mqtt.url import Broker, parse_broker
 from mas.bus.parts import PartStream
 from mas.core.messages import PAYLOADS, Envelope, Payload
 
@@ -49,7 +47,7 @@ class MqttStatistics(DetailedStatistics, frozen=True, kw_only=True):
         given_up: one-way messages sent from here that were accepted and became dead letters, here or elsewhere.
         malformed: frames that were none.
         forged: frames whose envelope names another principal than sent them, or another address than they were sent to.
-        ignored_cards: that claimed an address of another principal, or were too many or too long; see `MqttOptions`.
+        ignored_presences: that claimed an address of another principal, or too many or too long; see `MqttOptions`.
         reconnects: connections after the first.
         stored: payloads put into the store, to travel by reference; fetched: those taken from it.
     """
@@ -61,7 +59,7 @@ class MqttStatistics(DetailedStatistics, frozen=True, kw_only=True):
     given_up: int
     malformed: int
     forged: int
-    ignored_cards: int
+    ignored_presences: int
     reconnects: int
     stored: int
     fetched: int
@@ -82,35 +80,11 @@ class MqttBus:
         life: how often the process has begun, this time included; 1 without a journal.
     """
 
-    def __init__(
-        self,
-        broker: Broker,
-        codec: Codec,
-        options: MqttOptions,
-        *,
-        process: str,
-        store: BlobStore | None = None,
-        journal: Store | None = None,
-        owns: Owns = any_address,
-    ) -> None:
-        self.me = Peer(broker.principal, process)
-        self.life = 1 if journal is None else journal.owner.life
-        limits = Limits(
-            remembered=options.remembered,
-            max_attempts=options.max_attempts,
-            dead_letters=options.dead_letters,
-        )
-        self._local = MemoryBus(limits=limits, journal=None if journal is None else journal.journal)
-        self._node = Node(
-            broker,
-            local=self._local,
-            codec=codec,
-            options=options,
-            process=process,
-            store=store,
-            journal=journal,
-            owns=owns,
-        )
+    def __init__(self, node: Node) -> None:
+        self.me = node.me
+        self.life = 1 if node.journal is None else node.journal.owner.life
+        self._node = node
+        self._local = node.local
 
     @classmethod
     def connect(
@@ -140,8 +114,8 @@ class MqttBus:
             options: None: the defaults.
             journal: what the process comes back with as itself when it was killed; the caller closes it, after the bus.
                 None: what it sent and nobody had done is lost with it.
-            owns: whether a principal may listen at an address; cards of processes that claim others are ignored and
-                counted. A team's is `mas.runtime.joining.team_owns`.
+            owns: whether a principal may listen at an address; presences of processes that claim others are ignored
+                and counted. A team's is `mas.runtime.joining.team_owns`.
 
         Raises:
             ConfigError: the URL, `ca_file`, `store` or `payloads` are wrong.
@@ -155,11 +129,23 @@ class MqttBus:
         name = process or f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
         codec = Codec(payloads, max_bytes=options.max_frame_bytes)
         blobs = None if store is None else BlobStore(store, keep_s=options.keep_s)
-        if journal is None:
-            return cls(broker, codec, options, process=name, store=blobs, owns=owns)
-        owner = claim(journal, principal=broker.principal, space=broker.space, process=process, new=name)
-        books = Store(journal, owner, payloads)
-        return cls(broker, codec, options, process=owner.process, store=blobs, journal=books, owns=owns)
+        books = None
+        if journal is not None:
+            owner = take_ownership(journal, principal=broker.principal, space=broker.space, process=process, new=name)
+            name, books = owner.process, ProcessJournal(journal, owner, payloads)
+        local = MemoryBus(limits=limits_of(options), journal=journal)
+        return cls(
+            build_node(
+                broker,
+                local=local,
+                codec=codec,
+                options=options,
+                process=name,
+                store=blobs,
+                journal=books,
+                owns=owns,
+            )
+        )
 
     async def __aenter__(self) -> Self:
         await self._node.open()
@@ -184,7 +170,7 @@ class MqttBus:
             as often as it may be tried; JournalError: the journal cannot be written, or an earlier life sent the id
             with another payload.
         """
-        await self._node.carry(envelope, "tell" if wait else "try", envelope.deadline)
+        await self._node.carry(envelope, "publish" if wait else "publish_nowait", envelope.deadline)
 
     async def request(self, envelope: Envelope, *, timeout_s: float | None = None) -> Envelope:
         """Deliver and wait for the answer; see `Bus.request`. Malformed: it, or its answer, cannot travel.
@@ -213,7 +199,7 @@ class MqttBus:
         """Answer a request with an error; see `Bus.fail`. Errors not of `mas.core.errors` become RemoteError."""
         await self._local.fail(request, error)
 
-    def subscribe(self, address: str, *, principal: str | None = None, credit: int = 64) -> MqttInbox:
+    def subscribe(self, address: str, *, principal: str | None = None, credit: int = 64) -> MqttSubscription:
         """Listen at an address; see `Bus.subscribe`. Listeners in other processes share its messages, too.
 
         Raises:
@@ -222,7 +208,7 @@ class MqttBus:
         """
         if not address:
             raise ValueError("the address to listen at is empty; a topic needs a name")
-        return MqttInbox(
+        return MqttSubscription(
             self._local.subscribe(address, principal=principal, credit=credit),
             node=self._node,
         )
@@ -235,55 +221,55 @@ class MqttBus:
         """Counters so far."""
         node = self._node
         local = self._local.statistics()
-        forgotten = local.forgotten + node.outbox.letters.forgotten
+        forgotten = local.forgotten + node.sender.dead.forgotten
         return MqttStatistics(
             **msgspec.structs.asdict(msgspec.structs.replace(local, forgotten=forgotten)),
-            outbox=len(node.outbox),
-            resent=node.outbox.resent,
-            repeated=node.desk.repeated,
-            lost=node.outbox.lost,
-            given_up=node.outbox.letters.given_up,
-            malformed=node.ear.malformed,
-            forged=node.ear.forged,
-            ignored_cards=node.admission.refused,
-            reconnects=node.link.reconnects,
+            outbox=len(node.sender),
+            resent=node.sender.resent,
+            repeated=node.receiver.repeated,
+            lost=node.sender.lost,
+            given_up=node.sender.given_up,
+            malformed=node.dispatcher.malformed,
+            forged=node.dispatcher.forged,
+            ignored_presences=node.peers.filter.refused,
+            reconnects=node.connection.reconnects,
             stored=node.references.stored,
             fetched=node.references.fetched,
         )
 
     def dead_letters(self) -> tuple[DeadLetter, ...]:
         """What this process took and gave up on, then what it sent in this life and only it still has."""
-        return self._local.dead_letters() + self._node.outbox.letters.all()
+        return self._local.dead_letters() + self._node.sender.dead.all()
 
     def redrive(self, message_id: str | None = None) -> int:
         """Deliver dead letters of this process again: what it took here, what it sent to whoever listens.
 
         See `MemoryBus.redrive`.
         """
-        return self._local.redrive(message_id) + self._node.outbox.redrive(message_id)
+        return self._local.redrive(message_id) + self._node.sender.redrive(message_id)
 
     def on_connection(self, call: Callable[[bool], object]) -> None:
         """Call with False when the connection to the broker is lost, and with True when it is there again, once each.
 
         For one watcher: the last one that asked.
         """
-        self._node.link.noticed = call
+        self._node.connection.noticed = call
 
-    def card(self) -> Card:
+    def presence(self) -> Presence:
         """What this process says of itself to all others."""
-        return self._node.cards.of(self.me)
+        return self._node.peers.of(self.me)
 
-    def show(self, card: Card) -> None:
-        """Say it anew, now and after every reconnection; what this process listens at stays as it is."""
-        self._node.show(card)
+    def announce(self, presence: Presence) -> None:
+        """Say something else of this process, now and after every reconnection; its addresses stay as they are."""
+        self._node.routes.announcer.announce(presence)
 
-    def processes(self) -> dict[Peer, Card]:
+    def processes(self) -> dict[Peer, Presence]:
         """Who is on the bus, this process included; who vanished a moment ago may still be among them."""
-        return dict(self._node.cards)
+        return dict(self._node.peers)
 
     def vanished(self) -> tuple[Peer, ...]:
         """The latest processes that were given up without having said that they leave; they may have come back."""
-        return tuple(self._node.cards.vanished)
+        return tuple(self._node.peers.vanished)
 
     async def flush(self) -> None:
         """Wait until what this process sent is with the broker's subscribers, and what was sent to it before is heard.
@@ -291,20 +277,25 @@ class MqttBus:
         Raises:
             Closed: the bus was closed.
         """
-        await self._node.flush()
+        await self._node.writer.echoes.round_trip()
 
     async def _ask(self, envelope: Envelope, timeout_s: float | None, stream: PartStream | None) -> Envelope:
         deadline = envelope.deadline
         if timeout_s is not None:
             timeout = self.now() + timeout_s
             deadline = timeout if deadline is None else min(deadline, timeout)
-        answer = await self._node.carry(envelope, "ask", deadline, stream)
+        answer = await self._node.carry(envelope, "request", deadline, stream)
         assert answer is not None
         return answer
 
     async def close(self) -> None:
-        """Stop accepting; see `Bus.close`. Takes the card away, so that others do not wait for this process."""
+        """Stop accepting; see `Bus.close`. Removes the presence, so that others do not wait for this process."""
         try:
             await self._local.close()
         finally:
             await self._node.close()
+
+
+def limits_of(options: MqttOptions) -> Limits:
+    """The bounds of the memory bus of a process."""
+    return Limits(remembered=options.remembered, max_attempts=options.max_attempts, dead_letters=options.dead_letters)

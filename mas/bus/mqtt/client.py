@@ -15,8 +15,8 @@ from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode
 
 Acknowledge = Callable[[int], None]
-"""Told the broker's reason code for one publication: 0 taken, 16 nobody listens, 128 and above refused."""
-NOBODY, REFUSED, NOT_AUTHORISED = 16, 128, 135
+"""Called with the broker's reason code for one publication: 0 taken, 16 nobody listens, 128 and above refused."""
+NOBODY, REFUSED, NOT_AUTHORISED, TOO_LONG = 16, 128, 135, 149
 _NO_DELAY = (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 _READS = 64
 """Messages that are taken at once before others have their turn."""
@@ -24,21 +24,21 @@ T = TypeVar("T")
 
 
 class Client(aiomqtt.Client):
-    """aiomqtt's client, told of every packet where it comes in.
+    """aiomqtt's client, with a callback for every packet that comes in.
 
     aiomqtt hides the reason code of a publication, which says that nobody listens; its queue and its `publish` cost
     several tasks per message, and it wakes the event loop through a pipe for each. What it is here for: driving the
     protocol in the event loop.
     """
 
-    def __init__(self, host: str, port: int, *, hear: Callable[[str, bytes], None], **options: Any) -> None:
+    def __init__(self, host: str, port: int, *, receive: Callable[[str, bytes], None], **options: Any) -> None:
         super().__init__(host, port, protocol=aiomqtt.ProtocolVersion.V5, socket_options=(_NO_DELAY,), **options)
         self._client.disable_logger()  # a lost connection is an error here, and need not be on the terminal as well
         self.longest: int | None = None
-        self._hear = hear
+        self._receive = receive
         self._acknowledge: dict[int, Acknowledge] = {}
         self._is_write_due = False
-        self._heard = 0
+        self._received = 0
 
     def send(
         self,
@@ -77,7 +77,7 @@ class Client(aiomqtt.Client):
 
     async def _wait_for(self, fut: Awaitable[T], timeout: float | None) -> T:  # noqa: ASYNC109 - aiomqtt's own
         """As aiomqtt's own, but a cancellation that comes together with the broker's answer counts: `asyncio.wait_for`
-        of Python 3.11 forgets it, and whoever cancelled waits for ever."""
+        of Python 3.11 loses it, and its caller waits for ever."""
         limit_s = self.timeout if timeout is None else timeout
         try:
             async with asyncio.timeout(None if limit_s == math.inf else limit_s):
@@ -89,9 +89,9 @@ class Client(aiomqtt.Client):
         """Take all that has come, up to a bound: what it makes this process say then goes together."""
         try:
             for _ in range(_READS):
-                heard, sock = self._heard, self._client.socket()
+                received, sock = self._received, self._client.socket()
                 self._client.loop_read()
-                if self._heard == heard and not _is_pending(sock):
+                if self._received == received and not _is_pending(sock):
                     return
             if _is_pending(self._client.socket()):  # the socket has nothing more to wake the event loop with
                 self._loop.call_soon(self._read)
@@ -134,8 +134,8 @@ class Client(aiomqtt.Client):
         super()._on_connect(client, userdata, flags, reason, properties)
 
     def _on_message(self, client: Paho, userdata: Any, message: MQTTMessage) -> None:
-        self._heard += 1
-        self._hear(message.topic, bytes(message.payload))
+        self._received += 1
+        self._receive(message.topic, bytes(message.payload))
 
     def _on_unsubscribe(self, client: Paho, userdata: Any, mid: int, *more: Any) -> None:
         if mid in self._pending_unsubscribes:

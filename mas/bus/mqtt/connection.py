@@ -1,7 +1,7 @@
-"""One connection to the broker that is made again whenever it breaks.
+"""The connection to the broker, made again whenever it breaks.
 
-Each connection is a new client with nothing remembered: what was on its way is sent again by the outbox, which knows
-what arrived. Leaves out on purpose: the broker's queues for absent clients.
+Each one is a new client with nothing remembered: what was on its way is queried for by the sender, which knows what
+arrived. Leaves out on purpose: the broker's queues for absent clients.
 """
 
 import asyncio
@@ -9,13 +9,13 @@ import contextlib
 import math
 import random
 from collections.abc import Callable
+from typing import Protocol
 
 import aiomqtt
 from aiomqtt.exceptions import MqttConnectError
 
 from mas.bus.mqtt.client import NOT_AUTHORISED, REFUSED, Acknowledge, Client
-from mas.bus.mqtt.options import MqttOptions
-from mas.bus.mqtt.url import PASSWORD, Broker
+from mas.bus.mqtt.options import PASSWORD, Broker, MqttOptions
 from mas.core.errors import Denied, Unreachable
 
 _BEHIND = 1_000  # packets
@@ -23,14 +23,22 @@ _LONGEST_S = 2**32 - 1  # that MQTT can say
 _BAD_LOGIN = frozenset({134, NOT_AUTHORISED})
 
 
-class Link:
-    """A connection that is there while the link is open, with short gaps.
+class ConnectionEvents(Protocol):
+    """What a connection reports."""
+
+    def received(self, topic: str, payload: bytes) -> None:
+        """Something came in."""
+
+    def connected(self) -> None:
+        """There is a new connection, and everything subscribed is subscribed again."""
+
+
+class Connection:
+    """A connection that is there from `open` to `close`, with short gaps.
 
     Args:
         identity: the client's name; a broker that still holds an older connection of that name ends it.
-        hear: called with topic and payload of all that comes in.
-        connected: called after every connection, when everything subscribed is subscribed again.
-        will: topic that the broker publishes an empty retained payload to when this link breaks.
+        will: topic that the broker publishes an empty retained payload to when the connection breaks.
     """
 
     def __init__(
@@ -39,8 +47,6 @@ class Link:
         options: MqttOptions,
         *,
         identity: str,
-        hear: Callable[[str, bytes], None],
-        connected: Callable[[], None],
         will: str,
     ) -> None:
         self.reconnects = 0
@@ -48,8 +54,7 @@ class Link:
         self._broker = broker
         self._options = options
         self._identity = identity
-        self._hear = hear
-        self._connected = connected
+        self._events: ConnectionEvents | None = None
         self._will = will
         self._filters: dict[str, int] = {}
         self._client: Client | None = None
@@ -68,15 +73,16 @@ class Link:
         """Whether more waits to be written than what need not arrive should add to."""
         return self._client is not None and self._client.unwritten >= _BEHIND
 
-    async def open(self) -> None:
-        """Connect, and keep connected until `close`.
+    async def open(self, events: ConnectionEvents) -> None:
+        """Connect, and keep connected until `close`; `events` hears what comes in.
 
         Raises:
             Unreachable: no broker answers there, or it refuses the name or the password.
         """
+        self._events = events
         self._client = client = await self._connect()
         self.longest = client.longest
-        self._keeping = asyncio.create_task(self._keep(client), name=f"mqtt link {self._identity}")
+        self._keeping = asyncio.create_task(self._keep(client), name=f"mqtt connection {self._identity}")
 
     async def close(self) -> None:
         """Disconnect; the will is not published."""
@@ -98,7 +104,7 @@ class Link:
     ) -> bool:
         """Send without waiting; False: there is no connection. `acknowledge` is not called if the connection breaks.
 
-        `qos`: 1, or 0 for what its receiver asks for again when it does not come.
+        `qos`: 1, or 0 for what its receiver queries for when it does not come.
         `remaining_s`: after this many seconds the broker need not deliver it any more; None: it always does.
         """
         expiry_s = None if remaining_s is None or remaining_s > _LONGEST_S else max(1, math.ceil(remaining_s))
@@ -107,7 +113,7 @@ class Link:
         )
 
     async def subscribe(self, topic: str, *, qos: int = 1) -> None:
-        """Hear what matches the filter, now and after every reconnection; `qos` as in `publish`.
+        """Receive what matches the filter, now and after every reconnection; `qos` as in `publish`.
 
         Raises:
             Denied: the broker does not let this principal listen there.
@@ -124,7 +130,7 @@ class Link:
             raise
 
     async def unsubscribe(self, topic: str) -> None:
-        """Hear it no more."""
+        """Receive it no more."""
         self._filters.pop(topic, None)
         if self._client is not None:
             with contextlib.suppress(aiomqtt.MqttError):
@@ -166,10 +172,11 @@ class Link:
                 subscribed.update(missing)
             self._client = client
             self.longest = client.longest
-            self._connected()
+            assert self._events is not None
+            self._events.connected()
             self._notice(is_up=True)
-            async for message in client.messages:  # ends with the connection: what comes in is heard before
-                raise AssertionError(f"a message at {message.topic} was not heard where it came in")
+            async for message in client.messages:  # ends with the connection: what comes in is taken before
+                raise AssertionError(f"a message at {message.topic} was not taken where it came in")
         except aiomqtt.MqttError as error:
             cause = error.__cause__
             if isinstance(cause, Exception) and not isinstance(cause, aiomqtt.MqttError | OSError):
@@ -203,10 +210,11 @@ class Link:
 
     async def _connect(self) -> Client:
         broker = self._broker
+        assert self._events is not None
         client = Client(
             broker.host,
             broker.port,
-            hear=self._hear,
+            receive=self._events.received,
             username=broker.principal,
             password=broker.password,
             identifier=self._identity,

@@ -1,4 +1,4 @@
-"""Envelopes and what buses tell each other about them, as bytes: msgpack, with payloads by their kind.
+"""Frames: envelopes and what processes tell each other about them, as bytes. msgpack, with payloads by their kind.
 
     codec = Codec({**PAYLOADS, **TEAM_PAYLOADS})
     frame = codec.decode(codec.encode(Send(...)))
@@ -24,8 +24,10 @@ LAST = 2**53
 Count = Annotated[int, msgspec.Meta(ge=0, le=LAST)]
 Ticket = Annotated[str, msgspec.Meta(max_length=64)]
 Process = Annotated[str, msgspec.Meta(min_length=1, max_length=MOST_LETTERS)]
-Mode = Literal["tell", "try", "ask"]
-Standing = Literal["held", "accepted", "taken", "done", "dead", "left", "unknown"]
+Mode = Literal["publish", "publish_nowait", "request"]
+"""One way and waiting for room, one way and not waiting, or a request."""
+RemoteState = Literal["received", "queued", "delivered", "done", "dead", "returned", "unknown"]
+"""Of one attempt at the process that was asked; docs/delivery.md says what each means."""
 
 
 class Stored(Payload):
@@ -49,9 +51,9 @@ class Send(msgspec.Struct, frozen=True, array_like=True, tag="s"):
         process: who sent it, and gets what becomes of it.
         ticket: names this sending of the message; the same in every attempt.
         attempt: 1 for the first; a receiver that has said `unknown` to an attempt never takes that attempt later.
-        mode: one way and waiting for room (`tell`), one way and not waiting (`try`), or a request (`ask`).
+        mode: see `Mode`.
         remaining_s: seconds to the deadline, as clocks of processes differ; None: no deadline.
-        eager: the sender goes on when it hears who holds the message, so say `held` at once.
+        eager: the sender waits to hear which process has the message, so tell `received` at once.
         tries: how often a receiver, here or elsewhere, had it and did not finish.
         is_streamed: the sender reads the parts of the answer.
     """
@@ -67,8 +69,8 @@ class Send(msgspec.Struct, frozen=True, array_like=True, tag="s"):
     is_streamed: bool = False
 
 
-class Find(msgspec.Struct, frozen=True, array_like=True, tag="f"):
-    """Asks one process what became of these (ticket, attempt); an empty list asks whether it is there."""
+class Query(msgspec.Struct, frozen=True, array_like=True, tag="q"):
+    """Asks one process for the states of these (ticket, attempt); an empty list asks whether it is there."""
 
     process: Process
     tickets: list[tuple[Ticket, Count]]
@@ -81,35 +83,35 @@ class Cancel(msgspec.Struct, frozen=True, array_like=True, tag="c"):
     ticket: Ticket
 
 
-class Got(msgspec.Struct, frozen=True, array_like=True, tag="g"):
+class Confirm(msgspec.Struct, frozen=True, array_like=True, tag="g"):
     """The answers of these tickets arrived and need not be kept."""
 
     process: Process
     tickets: list[Ticket]
 
 
-class Word(msgspec.Struct, frozen=True, array_like=True):
-    """What became of one attempt.
+class MessageState(msgspec.Struct, frozen=True, array_like=True):
+    """The state of one attempt.
 
     Attributes:
-        standing: `held` here, `accepted` into a queue, `taken` by a receiver, `done`, `dead` (given up: a dead letter
-            there), `left` undone, or `unknown`.
+        state: `received` here, `queued`, `delivered` to a receiver, `done`, `dead` (given up: a dead letter there),
+            `returned` undone, or `unknown`: it is not here, and will not be taken if it comes.
         tries: as in `Send`, by now.
-        delay_s: what was left is not to be delivered again before; None: at once.
+        delay_s: what was returned is not to be delivered again before; None: at once.
     """
 
     ticket: Ticket
     attempt: Count
-    standing: Standing
+    state: RemoteState
     tries: Count = 0
     delay_s: float | None = None
 
 
 class Status(msgspec.Struct, frozen=True, array_like=True, tag="t"):
-    """What became of messages."""
+    """The states of messages."""
 
     process: Process
-    words: list[Word]
+    states: list[MessageState]
 
 
 class Answer(msgspec.Struct, frozen=True, array_like=True, tag="a"):
@@ -145,7 +147,7 @@ class Failed(msgspec.Struct, frozen=True, array_like=True, tag="e"):
     text: str
 
 
-Frame = Send | Find | Cancel | Got | Status | Answer | Part | Failed
+Frame = Send | Query | Cancel | Confirm | Status | Answer | Part | Failed
 
 
 class Codec:

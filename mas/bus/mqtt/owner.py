@@ -22,7 +22,7 @@ class Owner(msgspec.Struct, frozen=True):
     life: int
 
 
-def claim(journal: Journal, *, principal: str, space: str, process: str | None, new: str) -> Owner:
+def take_ownership(journal: Journal, *, principal: str, space: str, process: str | None, new: str) -> Owner:
     """Begin another life of the process that has the journal; it must be on the disk before the process says anything.
 
     Args:

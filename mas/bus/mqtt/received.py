@@ -1,64 +1,64 @@
-"""One message of another process, and which of those that are over are still remembered."""
+"""One message of another process, and which of those that are finished are still remembered."""
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import Callable, Iterator
 
-from mas.bus.mqtt.frames import Mode, Standing
+from mas.bus.in_flight import DeliveryEvent
+from mas.bus.mqtt.frames import Mode, RemoteState
 from mas.bus.mqtt.topics import Peer
-from mas.bus.watch import Fate
+from mas.bus.pending import Recent
 from mas.core.messages import Delivery
 
-Key = tuple[Peer, str]
+MessageKey = tuple[Peer, str]
 """A sender and its ticket."""
 
 
-class Case:
-    """One message of another process; follows it through the local bus.
+class ReceivedMessage:
+    """One message of another process; observes it in the local bus.
 
     Args:
         key: its sender and ticket.
-        attempt: the latest one seen; with the standing `unknown`, all up to it are refused.
-        standing: what its sender is told; `reply` (bytes) instead, once there is an answer or an error.
+        attempt: the latest one seen; in the state `unknown` all up to it are refused.
+        state: what its sender is told; `reply` (bytes) instead, once there is an answer or an error.
         tries: how often a receiver, here or elsewhere, had it and did not finish.
-        heard: told of each of its fates in the local bus.
+        changed: called with each of its events in the local bus.
 
     Attributes:
         due: it is not to be delivered again before, on the local bus's clock.
         handed: the address and the id of a message that came.
-        task: hands it over; None once that is over.
-        is_stowing: its answer is being put into the store.
+        task: gives it to the local bus; None once that is over.
+        is_storing: its answer is being put into the store of long payloads.
     """
 
     __slots__ = (
-        "_heard",
+        "_changed",
         "attempt",
         "delivery",
         "due",
         "handed",
-        "is_stowing",
+        "is_storing",
         "key",
         "mode",
         "reply",
-        "standing",
+        "state",
         "task",
         "tries",
     )
 
     def __init__(
         self,
-        key: Key,
+        key: MessageKey,
         attempt: int,
-        standing: Standing,
+        state: RemoteState,
         *,
-        heard: Callable[["Case", Fate], None],
-        mode: Mode = "tell",
+        changed: Callable[["ReceivedMessage", DeliveryEvent], None],
+        mode: Mode = "publish",
         delivery: Delivery | None = None,
         tries: int = 0,
     ) -> None:
         self.key = key
         self.attempt = attempt
-        self.standing: Standing = standing
+        self.state: RemoteState = state
         self.mode = mode
         self.delivery = delivery
         self.tries = tries
@@ -66,64 +66,68 @@ class Case:
         self.handed: tuple[str, str] | None = None
         self.reply: bytes | None = None
         self.task: asyncio.Task[None] | None = None
-        self.is_stowing = False
-        self._heard = heard
+        self.is_storing = False
+        self._changed = changed
 
-    def became(self, fate: Fate, tries: int, due: float) -> None:
-        """See `mas.bus.watch.Watch`."""
+    @property
+    def is_request(self) -> bool:
+        """Its sender waits for an answer."""
+        return self.mode == "request"
+
+    def observe(self, event: DeliveryEvent, tries: int, due: float) -> None:
+        """See `mas.bus.in_flight.DeliveryObserver`."""
         self.tries, self.due = tries, due
-        self._heard(self, fate)
+        self._changed(self, event)
 
 
-class Over:
-    """Messages that are over and may still be asked for; the oldest is forgotten first.
+class FinishedMessages:
+    """Messages that are finished and may still be queried for; the oldest is forgotten first.
 
     Args:
         limit: how many are remembered; as many again of senders that are away and may come back.
-        forget: called with each that is not any more.
+        forget: called with each that is not remembered any more.
     """
 
-    def __init__(self, limit: int, forget: Callable[[Key], object]) -> None:
-        self._limit = limit
+    def __init__(self, limit: int, forget: Callable[[MessageKey], object]) -> None:
         self._forget = forget
-        self._present: OrderedDict[Key, None] = OrderedDict()
-        self._aside: OrderedDict[Key, None] = OrderedDict()
+        self._of_present: Recent[MessageKey] = Recent(limit)
+        self._of_away: Recent[MessageKey] = Recent(limit)
         self._away: set[Peer] = set()
 
-    def __iter__(self) -> Iterator[Key]:
-        return iter((*self._present, *self._aside))
+    def __iter__(self) -> Iterator[MessageKey]:
+        return iter((*self._of_present, *self._of_away))
 
-    def add(self, key: Key) -> None:
+    def add(self, key: MessageKey) -> None:
         """Remember a message as the latest one."""
-        kept = self._aside if key[0] in self._away else self._present
-        kept[key] = None
-        kept.move_to_end(key)
-        if len(kept) > self._limit:
-            self._forget(kept.popitem(last=False)[0])
+        kept = self._of_away if key[0] in self._away else self._of_present
+        kept.pop(key, None)
+        forgotten = kept.add(key)
+        if forgotten is not None:
+            self._forget(forgotten)
 
-    def discard(self, key: Key) -> None:
-        """It is not over any more."""
-        self._present.pop(key, None)
-        self._aside.pop(key, None)
+    def discard(self, key: MessageKey) -> None:
+        """It is not finished any more."""
+        self._of_present.pop(key, None)
+        self._of_away.pop(key, None)
 
     def away(self, sender: Peer) -> None:
         """A sender is away: messages of others do not push its own out."""
         self._away.add(sender)
-        self._move(sender, self._present)
+        self._move(sender, self._of_present)
 
     def back(self, sender: Peer) -> None:
-        """It came back, and will ask soon."""
+        """It came back, and will query soon."""
         self._away.discard(sender)
-        self._move(sender, self._aside)
+        self._move(sender, self._of_away)
 
     def forgotten(self, sender: Peer) -> None:
         """It did not come back in time."""
         self._away.discard(sender)
-        for key in [key for key in self._aside if key[0] == sender]:
-            del self._aside[key]
+        for key in [key for key in self._of_away if key[0] == sender]:
+            del self._of_away[key]
             self._forget(key)
 
-    def _move(self, sender: Peer, kept: OrderedDict[Key, None]) -> None:
+    def _move(self, sender: Peer, kept: Recent[MessageKey]) -> None:
         for key in [key for key in kept if key[0] == sender]:
             del kept[key]
             self.add(key)

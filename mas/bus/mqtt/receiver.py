@@ -1,291 +1,326 @@
-"""What came to this process from others: each message is handed to the local bus once, and what became of it is kept.
+"""The receiving side of one process: gives each message of another process to the local bus once, and keeps its state.
 
-The desk never speaks first: it answers messages, and questions after them. So a word that was lost is only asked for
-again, and a message that comes twice gets the same word twice.
+A receiver answers messages and queries and never speaks first. So a frame that was lost is queried for again, and a
+message that comes twice gets the same reply twice. docs/delivery.md has the states.
 """
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Container, Iterable
 from functools import partial
-from typing import Final
+from typing import Final, Protocol
 
 import msgspec
 
+from mas.bus.in_flight import DeliveryEvent
 from mas.bus.memory import MemoryBus
-from mas.bus.mqtt.after_write import Behind
-from mas.bus.mqtt.frames import LAST, Answer, Codec, Failed, Find, Send, Standing, Status, Word
-from mas.bus.mqtt.journal import Store
-from mas.bus.mqtt.parts import way_to
-from mas.bus.mqtt.received import Case, Key, Over
+from mas.bus.mqtt.after_write import AfterWrite
+from mas.bus.mqtt.frames import (
+    LAST,
+    Answer,
+    Codec,
+    Failed,
+    MessageState,
+    Part,
+    Query,
+    RemoteState,
+    Send,
+    Status,
+)
+from mas.bus.mqtt.journal import ProcessJournal
+from mas.bus.mqtt.options import MqttOptions
+from mas.bus.mqtt.peers import PeerObserver
+from mas.bus.mqtt.presence import Presence
+from mas.bus.mqtt.received import FinishedMessages, MessageKey, ReceivedMessage
 from mas.bus.mqtt.references import References
 from mas.bus.mqtt.topics import Peer
 from mas.bus.parts import Take
-from mas.bus.watch import Fate
 from mas.core.errors import Closed, Malformed, MasError, NoRoute
 from mas.core.messages import Delivery, Envelope
 
-_WORDS = 500
+_STATES = 500
 """In one frame: so that it is short enough for any broker, whatever came at once."""
-_OVER: Final = frozenset({"done", "dead", "left", "unknown"})
+_FINAL: Final = frozenset({"done", "dead", "returned", "unknown"})
 
 
-class Desk:
-    """The receiving side of one process.
+class ReplyWriter(Protocol):
+    """What a receiver writes to; see `mas.bus.mqtt.frame_writer.FrameWriter`."""
+
+    @property
+    def me(self) -> Peer: ...
+
+    def reply(self, peer: Peer, frame: bytes) -> None: ...
+
+    def part(self, peer: Peer, frame: bytes) -> bool: ...
+
+
+class Receiver(PeerObserver):
+    """What other processes sent to this one.
 
     Args:
         local: the bus that its subscriptions belong to.
-        process: this process's name.
-        say: sends bytes to a process.
-        pass_on: sends bytes that need not arrive; False: they are dropped.
-        listens: whether this process listens at an address.
-        remembered: cases that are over and kept, at most; as many again of senders that are away and may come back.
+        routes: the addresses that this process listens at.
+        options: `remembered` finished messages are kept; as many again of senders that are away and may come back.
         references: fetches and stores payloads that travel by reference.
-        store: has what is done before its sender hears of it; None: nothing does.
+        journal: has what is done before its sender hears of it; None: nothing does.
+
+    Attributes:
+        repeated: messages that came again.
     """
 
     def __init__(
         self,
         local: MemoryBus,
         *,
-        process: str,
         codec: Codec,
-        say: Callable[[Peer, bytes], None],
-        pass_on: Callable[[Peer, bytes], bool],
-        listens: Callable[[str], bool],
-        remembered: int,
+        writer: ReplyWriter,
+        routes: Container[str],
+        options: MqttOptions,
         references: References,
-        store: Store | None = None,
+        journal: ProcessJournal | None = None,
     ) -> None:
         self.repeated = 0
         self._local = local
-        self._process = process
+        self._process = writer.me.process
         self._codec = codec
-        self._say = say
-        self._way_to = partial(way_to, process=process, codec=codec, pass_on=pass_on, counters=local.parts.counters)
-        self._listens = listens
+        self._writer = writer
+        self._routes = routes
         self._references = references
-        self._cases: dict[Key, Case] = {}
-        self._over = Over(remembered, forget=lambda key: self._cases.pop(key, None))
-        self._words: defaultdict[Peer, dict[str, Word]] = defaultdict(dict)
-        self._store = store
-        written = None if store is None else store.journal.flush
-        self._writing = Behind(written, failed=lambda _: None, name="mqtt journal: done")
-        for key, attempt, reply in () if store is None else store.taken():
-            self._cases[key] = Case(key, attempt, "done", heard=self._became)
-            self._cases[key].reply = reply
-            self._over.add(key)
+        self._messages: dict[MessageKey, ReceivedMessage] = {}
+        self._finished = FinishedMessages(options.remembered, forget=lambda key: self._messages.pop(key, None))
+        self._news: defaultdict[Peer, dict[str, MessageState]] = defaultdict(dict)
+        self._journal = journal
+        is_written = None if journal is None else journal.journal.flush
+        self._after_write = AfterWrite(is_written, failed=lambda _: None, name="mqtt journal: done")
+        for key, attempt, reply in () if journal is None else journal.taken():
+            message = self._messages[key] = ReceivedMessage(key, attempt, "done", changed=self._changed)
+            message.reply = reply
+            self._finished.add(key)
 
-    def send(self, sender: Peer, frame: Send) -> None:
+    def take(self, sender: Peer, frame: Send) -> None:
         """A message came; its envelope says who sent it, and when it expires on this process's clock."""
         key = (sender, frame.ticket)
-        case = self._cases.get(key)
-        if case is not None and (frame.attempt <= case.attempt or case.standing not in ("left", "unknown")):
+        known = self._messages.get(key)
+        if known is not None and (frame.attempt <= known.attempt or known.state not in ("returned", "unknown")):
             self.repeated += 1
-            self._tell(case, frame.attempt)
+            self._tell(known, frame.attempt)
             return
-        self._over.discard(key)
+        self._finished.discard(key)
         envelope = frame.envelope
-        case = self._cases[key] = Case(
+        message = self._messages[key] = ReceivedMessage(
             key,
             frame.attempt,
-            "held",
-            heard=self._became,
+            "received",
+            changed=self._changed,
             mode=frame.mode,
             delivery=envelope.delivery,
             tries=frame.tries,
         )
-        case.handed = (envelope.target, envelope.id)
+        message.handed = (envelope.target, envelope.id)
         if frame.tries >= envelope.attempt:
             envelope = msgspec.structs.replace(envelope, attempt=frame.tries + 1)
-        take = self._way_to(*key, frame.attempt) if frame.is_streamed else None
-        case.task = asyncio.create_task(self._hand_over(case, envelope, take), name=f"mqtt {envelope.id}")
-        case.task.add_done_callback(lambda task: self._handed_over(case, is_cancelled=task.cancelled()))
+        take = self._part_writer(key, frame.attempt) if frame.is_streamed else None
+        message.task = asyncio.create_task(self._hand_over(message, envelope, take), name=f"mqtt {envelope.id}")
+        message.task.add_done_callback(lambda task: self._handed_over(message, is_cancelled=task.cancelled()))
         if frame.eager:
-            self._tell(case, frame.attempt)
+            self._tell(message, frame.attempt)
 
-    def find(self, sender: Peer, frame: Find) -> None:
-        """A sender has heard nothing: tell it, and promise not to take what has not come."""
+    def query(self, sender: Peer, frame: Query) -> None:
+        """A sender has heard nothing: tell it the state, and promise not to take what has not come."""
         for ticket, attempt in frame.tickets:
             key = (sender, ticket)
-            case = self._cases.get(key)
-            if case is None:
-                case = self._refuse(key, attempt)
-            elif case.standing == "unknown":
-                case.attempt = max(case.attempt, attempt)
-            self._tell(case, attempt)
+            message = self._messages.get(key)
+            if message is None:
+                message = self._refuse(key, attempt)
+            elif message.state == "unknown":
+                message.attempt = max(message.attempt, attempt)
+            self._tell(message, attempt)
 
     def cancel(self, sender: Peer, ticket: str) -> None:
         """Nobody waits for the message any more; if it is still to come, it is refused."""
         key = (sender, ticket)
-        case = self._cases.get(key)
-        if case is not None and case.mode == "ask" and case.standing == "taken" and case.handed is not None:
-            self._local.forget(*case.handed)  # it may be asked anew
-        if case is None:
+        message = self._messages.get(key)
+        if message is None:
             self._refuse(key, LAST)
-        elif case.task is not None:
-            case.attempt = LAST
-            case.task.cancel()
-        elif case.standing in ("left", "unknown"):
-            case.attempt = LAST
+            return
+        if message.is_request and message.state == "delivered" and message.handed is not None:
+            self._local.forget(*message.handed)  # it may be asked anew
+        if message.task is not None:
+            message.attempt = LAST
+            message.task.cancel()
+        elif message.state in ("returned", "unknown"):
+            message.attempt = LAST
 
-    def got(self, sender: Peer, tickets: Iterable[str]) -> None:
+    def confirm(self, sender: Peer, tickets: Iterable[str]) -> None:
         """Answers arrived: only remember that there was one."""
         for ticket in tickets:
-            case = self._cases.get((sender, ticket))
-            if case is not None and case.reply is not None:
-                case.reply, case.standing = None, "done"
-                if self._store is not None:
-                    self._store.got(case.key)
+            message = self._messages.get((sender, ticket))
+            if message is not None and message.reply is not None:
+                message.reply, message.state = None, "done"
+                if self._journal is not None:
+                    self._journal.confirmed(message.key)
 
-    def lost(self, sender: Peer) -> None:
-        """A sender is gone: nobody waits for what it asked."""
-        for (peer, _), case in tuple(self._cases.items()):
-            if peer == sender and case.task is not None:
-                case.task.cancel()
-                if case.mode == "ask" and case.handed is not None:
-                    self._local.forget(*case.handed)  # if it comes back, it may ask again
+    def peer_gone(self, peer: Peer, presence: Presence) -> None:
+        """A sender is gone. If it may come back, the states of its messages are kept for it."""
+        if presence.is_leaving or not presence.away_s:
+            self._stop_requests(peer)
+        if presence.away_s:
+            self._finished.away(peer)
 
-    def away(self, sender: Peer) -> None:
-        """A sender is gone that may come back: what becomes of its messages is kept for it."""
-        self._over.away(sender)
+    def peer_back(self, peer: Peer) -> None:
+        """It came back, and will query soon."""
+        self._finished.back(peer)
 
-    def back(self, sender: Peer) -> None:
-        """It came back, and will ask soon."""
-        self._over.back(sender)
-
-    def forgotten(self, sender: Peer) -> None:
+    def peer_forgotten(self, peer: Peer) -> None:
         """It did not come back in time."""
-        self._over.forgotten(sender)
-        self.lost(sender)
+        self._finished.forgotten(peer)
+        self._stop_requests(peer)
 
     @property
-    def is_heard(self) -> bool:
-        """Whether all answers that are remembered were confirmed by whoever asked. Errors never are."""
-        return all(case.reply is None and not case.is_stowing for case in self._cases.values())
+    def is_confirmed(self) -> bool:
+        """Whether all answers that are remembered were confirmed by their requesters. Errors never are."""
+        return all(message.reply is None and not message.is_storing for message in self._messages.values())
 
     @property
-    def is_stowing(self) -> bool:
+    def is_storing(self) -> bool:
         """Whether an answer is on its way into the store."""
-        return any(case.is_stowing for case in self._cases.values())
+        return any(message.is_storing for message in self._messages.values())
 
     async def close(self) -> None:
-        """Wait for what is being handed over, and say what becomes of the rest; the local bus must be closed.
+        """Wait for what is being handed over, and tell the state of the rest; the local bus must be closed.
 
-        What is in its queues can still be received here, so it is not given to others. What a receiver has in hand is:
-        nobody would hear whether it was done.
+        What is in its queues can still be received here, so it is not given to others. What a receiver has is: nobody
+        would hear whether it was done.
         """
-        tasks = [case.task for case in self._cases.values() if case.task is not None]
+        tasks = [message.task for message in self._messages.values() if message.task is not None]
         if tasks:
             await asyncio.wait(tasks)
-        await self._writing.idle()
-        for case in tuple(self._cases.values()):
-            if case.mode != "ask" and case.standing in ("accepted", "taken"):
-                case.tries += case.standing == "taken"
-                if self._store is not None and case.standing == "accepted" and case.handed is not None:
-                    self._store.adopt(case.handed[1])
-                case.standing = "left" if case.standing == "taken" else "done"
-                self._moved(case)
-        self._speak()
+        await self._after_write.idle()
+        for message in tuple(self._messages.values()):
+            if not message.is_request and message.state in ("queued", "delivered"):
+                is_delivered = message.state == "delivered"
+                message.tries += is_delivered
+                if self._journal is not None and not is_delivered and message.handed is not None:
+                    self._journal.adopt(message.handed[1])
+                self._set_state(message, "returned" if is_delivered else "done")
+        self._write_states()
 
-    async def _hand_over(self, case: Case, envelope: Envelope, take: Take | None) -> None:
+    def _stop_requests(self, sender: Peer) -> None:
+        """Nobody waits for what a sender asked."""
+        for (peer, _), message in tuple(self._messages.items()):
+            if peer == sender and message.task is not None:
+                message.task.cancel()
+                if message.is_request and message.handed is not None:
+                    self._local.forget(*message.handed)  # if the sender comes back, it may ask again
+
+    async def _hand_over(self, message: ReceivedMessage, envelope: Envelope, take: Take | None) -> None:
         try:
             envelope = await self._references.redeem(envelope, envelope.deadline)
-            if case.mode == "ask":
-                answer = await self._local.request(envelope, watch=case, take=take)
+            if message.is_request:
+                answer = await self._local.request(envelope, observer=message, take=take)
                 timeless = msgspec.structs.replace(answer, deadline=None)  # it would be on this process's clock
-                case.is_stowing = True
-                self._reply(case, Answer(self._process, case.key[1], await self._references.stow(timeless)))
-                if self._store is not None:
-                    self._store.took(case.key, case.attempt, case.reply)
+                message.is_storing = True
+                stowed = await self._references.stow(timeless)
+                self._reply(message, Answer(self._process, message.key[1], stowed))
+                if self._journal is not None:
+                    self._journal.took(message.key, message.attempt, message.reply)
             else:
-                await self._publish(case, envelope)
+                await self._publish(message, envelope)
         except MasError as error:
-            self._failed(case, envelope, error)
+            self._failed(message, envelope, error)
 
-    def _handed_over(self, case: Case, *, is_cancelled: bool) -> None:
+    def _handed_over(self, message: ReceivedMessage, *, is_cancelled: bool) -> None:
         """The task ended, or was cancelled before it began."""
-        case.task, case.is_stowing = None, False
-        if is_cancelled and (case.mode == "ask" or case.standing == "held"):
-            case.standing = "unknown"
-        if case.mode == "ask" or case.standing not in ("accepted", "taken"):
-            self._over.add(case.key)
+        message.task, message.is_storing = None, False
+        if is_cancelled and (message.is_request or message.state == "received"):
+            message.state = "unknown"
+        if message.is_request or message.state not in ("queued", "delivered"):
+            self._finished.add(message.key)
 
-    async def _publish(self, case: Case, envelope: Envelope) -> None:
-        """Into a queue; from then on the local bus says what becomes of it, unless nothing was promised."""
-        if case.delivery is Delivery.BEST_EFFORT:
-            await self._local.publish(envelope, wait=case.mode == "tell")
-            case.standing = "done"
+    async def _publish(self, message: ReceivedMessage, envelope: Envelope) -> None:
+        """Into a queue; from then on the local bus has its state, unless nothing was promised."""
+        may_wait = message.mode == "publish"
+        if message.delivery is Delivery.BEST_EFFORT:
+            await self._local.publish(envelope, wait=may_wait)
+            message.state = "done"
         else:
-            await self._local.publish(envelope, wait=case.mode == "tell", watch=case)
-            if case.standing != "held":
+            await self._local.publish(envelope, wait=may_wait, observer=message)
+            if message.state != "received":
                 return  # it was told already
-            case.standing = "accepted"
-        self._tell(case, case.attempt)
+            message.state = "queued"
+        self._tell(message, message.attempt)
 
-    def _became(self, case: Case, fate: Fate) -> None:
-        """The local bus has news of a message. What becomes of a request in the end, its task says."""
-        if case.standing in _OVER:
+    def _changed(self, message: ReceivedMessage, event: DeliveryEvent) -> None:
+        """The local bus reports an event of a message. The outcome of a request its task tells."""
+        if message.state in _FINAL:
             return
-        if case.mode == "ask":
-            if fate in ("taken", "back"):
-                case.standing = "taken" if fate == "taken" else "held"
+        if message.is_request:
+            if event in ("delivered", "nacked"):
+                message.state = "delivered" if event == "delivered" else "received"
             return
-        if self._store is not None and fate in ("done", "dead"):
-            self._store.took(case.key, case.attempt, None)
-            self._writing.call(partial(self._moved_to, case, fate))
+        if self._journal is not None and event in ("done", "dead"):
+            self._journal.took(message.key, message.attempt, None)
+            self._after_write.call(partial(self._set_state, message, event))
         else:
-            self._moved_to(case, "accepted" if fate == "back" else fate)
+            self._set_state(message, "queued" if event == "nacked" else event)
 
-    def _moved_to(self, case: Case, standing: Standing) -> None:
-        case.standing = standing
-        self._moved(case)
-
-    def _failed(self, case: Case, envelope: Envelope, error: MasError) -> None:
+    def _failed(self, message: ReceivedMessage, envelope: Envelope, error: MasError) -> None:
         """Tell the error, or, where the local listeners left, that another process may take it."""
-        is_spare = case.delivery is Delivery.AT_LEAST_ONCE or case.standing == "held"  # "held": nobody has taken it
-        is_left = isinstance(error, NoRoute) or (isinstance(error, Closed) and is_spare)
-        if is_left and not self._listens(envelope.target):
-            case.tries += case.standing == "taken"
-            case.standing = "left"
-            self._tell(case, case.attempt)
+        is_untouched = message.delivery is Delivery.AT_LEAST_ONCE or message.state == "received"
+        is_returned = isinstance(error, NoRoute) or (isinstance(error, Closed) and is_untouched)
+        if is_returned and envelope.target not in self._routes:
+            message.tries += message.state == "delivered"
+            message.state = "returned"
+            self._tell(message, message.attempt)
         else:
-            self._reply(case, Failed(self._process, case.key[1], type(error).__name__, str(error)))
+            self._reply(message, Failed(self._process, message.key[1], type(error).__name__, str(error)))
 
-    def _reply(self, case: Case, frame: Answer | Failed) -> None:
-        peer, ticket = case.key
+    def _reply(self, message: ReceivedMessage, frame: Answer | Failed) -> None:
+        peer, ticket = message.key
         try:
-            case.reply = self._codec.encode(frame)
+            message.reply = self._codec.encode(frame)
         except Malformed as error:
-            case.reply = self._codec.encode(Failed(self._process, ticket, "Malformed", str(error)))
-        self._say(peer, case.reply)
+            message.reply = self._codec.encode(Failed(self._process, ticket, "Malformed", str(error)))
+        self._writer.reply(peer, message.reply)
 
-    def _refuse(self, key: Key, attempt: int) -> Case:
+    def _refuse(self, key: MessageKey, attempt: int) -> ReceivedMessage:
         """Promise not to take a message that has not come, up to this attempt."""
-        case = self._cases[key] = Case(key, attempt, "unknown", heard=self._became)
-        self._over.add(key)
-        return case
+        message = self._messages[key] = ReceivedMessage(key, attempt, "unknown", changed=self._changed)
+        self._finished.add(key)
+        return message
 
-    def _moved(self, case: Case) -> None:
-        """A message has moved on here, or is over."""
-        if case.standing in _OVER:
-            self._over.add(case.key)
-        self._tell(case, case.attempt)
+    def _set_state(self, message: ReceivedMessage, state: RemoteState) -> None:
+        message.state = state
+        if state in _FINAL:
+            self._finished.add(message.key)
+        self._tell(message, message.attempt)
 
-    def _tell(self, case: Case, attempt: int) -> None:
-        """Say how it stands; short words of one turn of the event loop go together."""
-        peer, ticket = case.key
-        if case.reply is not None:
-            self._say(peer, case.reply)
+    def _tell(self, message: ReceivedMessage, attempt: int) -> None:
+        """Tell the sender the reply or the state; states of one turn of the event loop go in one frame."""
+        peer, ticket = message.key
+        if message.reply is not None:
+            self._writer.reply(peer, message.reply)
             return
-        if not self._words:
-            asyncio.get_running_loop().call_soon(self._speak)
-        delay_s = max(0.0, case.due - self._local.now()) if case.standing == "left" else 0.0
-        self._words[peer][ticket] = Word(ticket, attempt, case.standing, case.tries, delay_s or None)
+        if not self._news:
+            asyncio.get_running_loop().call_soon(self._write_states)
+        delay_s = max(0.0, message.due - self._local.now()) if message.state == "returned" else 0.0
+        self._news[peer][ticket] = MessageState(ticket, attempt, message.state, message.tries, delay_s or None)
 
-    def _speak(self) -> None:
-        words, self._words = self._words, defaultdict(dict)
-        for peer, told in words.items():
-            news = list(told.values())
-            for begin in range(0, len(news), _WORDS):
-                self._say(peer, self._codec.encode(Status(self._process, news[begin : begin + _WORDS])))
+    def _write_states(self) -> None:
+        news, self._news = self._news, defaultdict(dict)
+        for peer, by_ticket in news.items():
+            states = list(by_ticket.values())
+            for begin in range(0, len(states), _STATES):
+                self._writer.reply(peer, self._codec.encode(Status(self._process, states[begin : begin + _STATES])))
+
+    def _part_writer(self, key: MessageKey, attempt: int) -> Take:
+        """Sends the parts of an answer to the requester: each once, and never asked for again."""
+        peer, ticket = key
+
+        def take(part: Envelope) -> bool:
+            frame = Part(self._process, ticket, attempt, part.attempt, part.sequence, part.payload)
+            is_passed = self._writer.part(peer, self._codec.encode(frame))
+            self._local.parts.counters.passed += is_passed
+            return is_passed
+
+        return take

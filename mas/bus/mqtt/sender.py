@@ -1,8 +1,9 @@
-"""What this process has sent and what became of it: nothing is forgotten before it is done somewhere.
+"""The sending side of one process: it keeps every message until some process is done with it.
 
-A message goes to its address, where the broker gives it to one listening process. When nothing is heard of it, the
-processes that may have it are asked. Each either says what it made of it, or promises never to take this attempt; only
-when all that live have promised does the next attempt go out. So no two living processes do it, whatever was lost.
+A message is published to its address, where the broker gives it to one listening process. When nothing is heard of it,
+the processes that may have it are queried. Each says what state it has there, or promises never to take this attempt;
+only when all of them that live have promised is the next attempt published. So no two living processes handle one
+message, whatever was lost. docs/delivery.md has the states.
 """
 
 import asyncio
@@ -11,362 +12,405 @@ from collections import defaultdict
 from collections.abc import Callable, Container
 from functools import partial
 
-from mas.bus.mqtt import refusals
-from mas.bus.mqtt.after_write import Behind
-from mas.bus.mqtt.client import NOBODY, NOT_AUTHORISED
-from mas.bus.mqtt.frame_writer import Speaker
-from mas.bus.mqtt.frames import Mode, Word
-from mas.bus.mqtt.journal import Store
-from mas.bus.mqtt.letters import Letters
+from mas.bus import refusals
+from mas.bus.dead import DeadLetters
+from mas.bus.mqtt.after_write import AfterWrite
+from mas.bus.mqtt.client import NOBODY, NOT_AUTHORISED, TOO_LONG
+from mas.bus.mqtt.frame_writer import FrameWriter
+from mas.bus.mqtt.frames import MessageState, Mode
+from mas.bus.mqtt.journal import ProcessJournal
 from mas.bus.mqtt.options import MqttOptions
-from mas.bus.mqtt.outgoing import Lanes, Post
-from mas.bus.mqtt.presence import Cards
+from mas.bus.mqtt.outgoing import OrderedKeys, OutgoingMessage
+from mas.bus.mqtt.peers import PeerObserver, Peers
+from mas.bus.mqtt.presence import Presence
 from mas.bus.mqtt.topics import Peer
 from mas.bus.parts import PartStream
-from mas.core.errors import Closed, JournalError, Malformed, error_named
+from mas.core.errors import Closed, Denied, JournalError, Malformed, NoRoute, error_named
 from mas.core.messages import Envelope
 
 _RETRY_S = 0.05
 
 
-class Outbox:
-    """The messages of one process.
+class Sender(PeerObserver):
+    """The messages that one process sent and that have no outcome yet.
 
     Args:
         clock: seconds that deadlines refer to; that of the event loop.
-        removed: called when a message is over and there is room for another one.
-        store: has messages before they are sent; None: nothing does.
+        journal: has messages before they are published; None: nothing does.
+
+    Attributes:
+        room: acquired before `add`; given back when the message has its outcome.
+        dead: accepted messages that no process is left to give up on but this one.
+        resent: attempts after the first. lost, given_up: see `MqttStatistics`.
     """
 
     def __init__(
         self,
-        speaker: Speaker,
+        writer: FrameWriter,
         *,
-        cards: Cards,
+        peers: Peers,
         options: MqttOptions,
         clock: Callable[[], float],
-        removed: Callable[[], None],
-        store: Store | None = None,
+        journal: ProcessJournal | None = None,
     ) -> None:
         self.resent = 0
         self.lost = 0
-        self.letters = Letters(options.dead_letters)
-        self._speaker = speaker
-        self._cards = cards
+        self.given_up = 0
+        self.dead: DeadLetters[OutgoingMessage] = DeadLetters(options.dead_letters)
+        self.room = asyncio.Semaphore(options.outbox)
+        self._writer = writer
+        self._peers = peers
         self._options = options
         self._clock = clock
-        self._removed = removed
-        self._posts: dict[str, Post] = {}
-        self._lanes = Lanes(cards.listeners, self._go)
-        self._store = store
-        written = None if store is None else store.journal.is_safe
-        self._writing = Behind(written, failed=self._unwritten, name="mqtt journal: sending")
+        self._messages: dict[str, OutgoingMessage] = {}
+        self._keys = OrderedKeys(peers.listeners, self._start)
+        self._journal = journal
+        is_safe = None if journal is None else journal.journal.is_safe
+        self._after_write = AfterWrite(is_safe, failed=self._write_failed, name="mqtt journal: sending")
 
     def __len__(self) -> int:
-        return len(self._posts)
+        return len(self._messages)
 
-    def find(self, ticket: str) -> Post | None:
-        """The message of a ticket, None: it is over."""
-        return self._posts.get(ticket)
+    def find(self, ticket: str) -> OutgoingMessage | None:
+        """The message of a ticket, None: it has its outcome."""
+        return self._messages.get(ticket)
 
-    def add(self, envelope: Envelope, mode: Mode, deadline: float | None, stream: PartStream | None = None) -> Post:
-        """Send a message; its `future` says what became of it. If an earlier life sent it, who may have it is asked.
+    def add(
+        self, envelope: Envelope, mode: Mode, deadline: float | None, stream: PartStream | None = None
+    ) -> OutgoingMessage:
+        """Send a message; wait for its outcome. If an earlier life sent it, the processes that may have it are queried.
 
         Raises:
             Malformed: it cannot travel. JournalError: it cannot be written down.
         """
         future = asyncio.get_running_loop().create_future()
-        former = None if self._store is None else self._store.again(envelope, mode)
-        ticket = None if former is None else former.ticket
-        post = Post(ticket or secrets.token_hex(8), envelope, mode, deadline, future, stream)
-        self._speaker.check(post)
-        if self._store is not None and post.may_repeat:
-            self._store.sent(post, former, expires_in_s=None if deadline is None else deadline - self._clock())
-            post.is_written = False
-        self._join(post)
-        if not post.is_written:
-            self._writing.call(partial(self._written, post))
-        return post
+        earlier = None if self._journal is None else self._journal.take_earlier(envelope, mode)
+        ticket = None if earlier is None else earlier.ticket
+        message = OutgoingMessage(ticket or secrets.token_hex(8), envelope, mode, deadline, future, stream)
+        self._writer.check(message)
+        if self._journal is not None and message.may_repeat:
+            self._journal.sent(message, earlier, expires_in_s=None if deadline is None else deadline - self._clock())
+            message.is_written = False
+        self._add(message)
+        if not message.is_written:
+            self._after_write.call(partial(self._written, message))
+        return message
 
     def resume(self) -> None:
-        """Take over what earlier lives of this process did not see done. Whoever is there must be known."""
-        if self._store is not None:
-            for post in self._store.posts(self._clock()):
-                self._join(post)
+        """Take over what earlier lives of this process sent without an outcome. The other processes must be known."""
+        if self._journal is not None:
+            for message in self._journal.unfinished(self._clock()):
+                self._add(message)
 
-    def cancel(self, post: Post) -> None:
+    def cancel(self, message: OutgoingMessage) -> None:
         """Nobody waits for it any more."""
-        if post.ticket not in self._posts:
+        if message.ticket not in self._messages:
             return
-        peers = {post.holder} if post.holder else set(self._cards.listeners(post.envelope.target))
-        if self._store is not None:
-            self._store.cancelled(post)
-        self._remove(post)
-        if post.is_sent:
-            self._speaker.cancel(post.ticket, peers)
+        peers = {message.holder} if message.holder else set(self._peers.listeners(message.envelope.target))
+        if self._journal is not None:
+            self._journal.cancelled(message)
+        self._remove(message)
+        if message.is_sent:
+            self._writer.cancel(message.ticket, peers)
 
-    def heard(self, peer: Peer, word: Word) -> None:
-        """A process says how a message stands there."""
-        post = self._posts.get(word.ticket)
-        if post is None or (word.attempt != post.attempt and word.standing not in ("done", "dead")):
+    def take_state(self, peer: Peer, news: MessageState) -> None:
+        """A process says which state a message has there."""
+        message = self._messages.get(news.ticket)
+        if message is None or (news.attempt != message.attempt and news.state not in ("done", "dead")):
             return
-        post.tries = max(post.tries, word.tries)
-        if word.standing == "unknown":
-            self._is_without(post, peer)
-        elif word.standing == "left":
-            post.not_before = self._clock() + (word.delay_s or 0.0)
-            self._leave_to_others(post, peer)
-        elif word.standing in ("done", "dead"):
-            self.letters.given_up += word.standing == "dead"
-            self._end(post, refusals.forgotten(post) if post.mode == "ask" else None)
+        message.tries = max(message.tries, news.tries)
+        if news.state == "unknown":
+            self._not_at(message, peer)
+        elif news.state == "returned":
+            message.not_before = self._clock() + (news.delay_s or 0.0)
+            self._send_elsewhere(message, peer)
+        elif news.state in ("done", "dead"):
+            self.given_up += news.state == "dead"
+            self._finish(message, _answer_is_gone(message) if message.is_request else None)
         else:
-            self._is_with(post, peer, word)
+            self._held_by(message, peer, news)
 
-    def answered(self, ticket: str, answer: Envelope) -> None:
+    def take_answer(self, ticket: str, answer: Envelope) -> None:
         """The answer to a request came; the first one counts."""
-        post = self._posts.get(ticket)
-        if post is not None:
-            self._end(post, answer)
+        message = self._messages.get(ticket)
+        if message is not None:
+            self._finish(message, answer)
 
-    def failed(self, peer: Peer, ticket: str, name: str, text: str) -> None:
-        """A message ended in an error; what was promised outlives a bus that closes."""
-        post = self._posts.get(ticket)
-        if post is not None and name == Closed.__name__ and post.future.done() and post.holder in (None, peer):
-            self._leave_to_others(post, peer)
-        elif post is not None:
-            self._fail(post, error_named(name, text), is_told=True)
+    def take_error(self, peer: Peer, ticket: str, name: str, text: str) -> None:
+        """A message ended in an error. What was accepted outlives a bus that closes."""
+        message = self._messages.get(ticket)
+        if message is None:
+            return
+        if name == Closed.__name__ and message.is_settled and message.holder in (None, peer):
+            self._send_elsewhere(message, peer)
+        else:
+            self._fail(message, error_named(name, text), is_told=True)
 
-    def gone(self, peer: Peer, addresses: Container[str]) -> None:
-        """A process is there no more, and had not left these addresses in good order: it may have died of a message."""
-        for post in tuple(self._posts.values()):
-            if post.holder == peer:
-                post.tries += post.is_taken
-                self._leave_to_others(post, peer)
+    def peer_gone(self, peer: Peer, presence: Presence) -> None:
+        """A process is gone without having left its addresses in good order: it may have died of a message."""
+        addresses: Container[str] = presence.addresses
+        for message in tuple(self._messages.values()):
+            if message.holder == peer:
+                message.tries += message.is_delivered
+                self._send_elsewhere(message, peer)
             else:
-                if post.may_be_with(peer) and post.envelope.target in addresses:
-                    post.may_have_died()
-                self._is_without(post, peer)
+                if message.may_be_at(peer) and message.envelope.target in addresses:
+                    message.count_lost_attempt()
+                self._not_at(message, peer)
 
-    def appeared(self, peer: Peer) -> None:
-        """A process showed: ask it for what it may have."""
+    def peer_seen(self, peer: Peer) -> None:
+        """A process announced itself: query it for what it may have."""
         now = self._clock()
-        for post in self._posts.values():
-            if post.holder == peer or (post.asked is not None and peer in post.asked):
-                post.due = now
+        for message in self._messages.values():
+            if message.holder == peer or (message.queried is not None and peer in message.queried):
+                message.due = now
 
     def reconnected(self) -> None:
-        """Nothing is known of what was on its way when the connection broke."""
+        """What was on its way when the connection broke may be lost."""
         now = self._clock()
-        for post in self._posts.values():
-            post.due = now + _RETRY_S
-        self._speaker.cancel_again()
+        for message in self._messages.values():
+            message.due = now + _RETRY_S
+        self._writer.cancel_again()
 
-    def look(self) -> None:
-        """Look after what is due: send what could not be sent, ask for what was not heard of."""
+    def check_due(self) -> None:
+        """Publish what could not be published, query for what was not heard of."""
         now = self._clock()
-        finds: defaultdict[Peer, list[tuple[str, int]]] = defaultdict(list)
-        for peer in self._cards.suspects:
-            finds[peer] = []
-        for post in [post for post in self._posts.values() if post.attempt > 0 and post.due <= now]:
-            for peer in self._to_ask(post, now):
-                finds[peer].append((post.ticket, post.attempt))
-        for peer, tickets in finds.items():
-            self._speaker.ask(peer, tickets, partial(self._cards.found, peer))
+        queries: defaultdict[Peer, list[tuple[str, int]]] = defaultdict(list)
+        for peer in self._peers.suspects:
+            queries[peer] = []
+        for message in [message for message in self._messages.values() if message.attempt > 0 and message.due <= now]:
+            for peer in self._to_query(message, now):
+                queries[peer].append((message.ticket, message.attempt))
+        for peer, tickets in queries.items():
+            self._writer.query(peer, tickets, partial(self._peers.take_code, peer))
 
     def close(self) -> None:
         """Wake all senders with Closed. What was accepted stays in the journal, if there is one, for the next life."""
-        for post in tuple(self._posts.values()):
-            self.lost += post.future.done() and post.record is None
-            if self._store is not None:
-                self._store.interrupted(post)
-            post.settle(refusals.closed(post))
-            self._remove(post)
+        for message in tuple(self._messages.values()):
+            self.lost += message.is_settled and message.record is None
+            if self._journal is not None:
+                self._journal.interrupted(message)
+            message.settle(refusals.closed(message.envelope))
+            self._remove(message)
 
     def redrive(self, message_id: str | None) -> int:
         """Send the dead letters with this id again, None: all of them; returns how many."""
-        for post in (posts := self.letters.take(message_id)):
-            post.revive(self._clock())
-            if self._store is not None:
-                self._store.redriven(post)
-            self._join(post)
-        return len(posts)
+        for message in (messages := self.dead.take(message_id)):
+            self.given_up -= 1
+            message.revive(self._clock())
+            if self._journal is not None:
+                self._journal.redriven(message)
+            self._add(message)
+        return len(messages)
 
-    def _join(self, post: Post) -> None:
-        self._posts[post.ticket] = post
-        if post.deadline is not None:
-            remaining = max(0.0, post.deadline - self._clock())
-            post.timer = asyncio.get_running_loop().call_later(remaining, self._at_deadline, post)
-        self._lanes.join(post)
+    def _add(self, message: OutgoingMessage) -> None:
+        self._messages[message.ticket] = message
+        self._keys.add(message)
+        if message.deadline is not None and message.ticket in self._messages:  # it may have failed at once
+            message.at(message.deadline, self._clock, partial(self._at_deadline, message))
 
-    def _written(self, post: Post) -> None:
+    def _written(self, message: OutgoingMessage) -> None:
         """The journal has it."""
-        post.is_written = True
-        if post.ticket in self._posts:
-            self._lanes.advance(post)
+        message.is_written = True
+        if message.ticket in self._messages:
+            self._keys.advance(message)
 
-    def _unwritten(self, error: JournalError) -> None:
-        """The disk has failed: what it does not have is not sent."""
-        for post in [post for post in self._posts.values() if not post.is_written]:
-            self._fail(post, error)
+    def _write_failed(self, error: JournalError) -> None:
+        """The disk has failed: what it does not have is not published."""
+        for message in [message for message in self._messages.values() if not message.is_written]:
+            self._fail(message, error)
 
-    def _go(self, post: Post) -> None:
+    def _start(self, message: OutgoingMessage) -> None:
         """It is its turn, though perhaps not yet its time."""
-        if not post.is_written:
+        if not message.is_written:
             return
-        if post.not_before > self._clock():
-            post.due = post.not_before
+        if message.not_before > self._clock():
+            message.due = message.not_before
             return
-        if post.is_resumed and post.attempt == 0 and self._store is not None:  # who may have it is asked first
-            post.attempt, post.is_sent = self._store.first_attempt, True
-            post.due, post.pause_s = self._clock(), self._options.ack_s
+        if message.is_resumed and message.attempt == 0 and self._journal is not None:  # query first
+            message.attempt, message.is_sent = self._journal.first_attempt, True
+            message.due, message.pause_s = self._clock(), self._options.ack_s
             return
-        post.attempt = max(1, post.attempt)
-        self._send(post)
+        message.attempt = max(1, message.attempt)
+        self._publish(message)
 
-    def _is_with(self, post: Post, peer: Peer, word: Word) -> None:
-        post.is_taken = word.standing == "taken"
-        if post.holder != peer:
-            post.holder, post.asked, post.is_orphan = peer, None, False
-            post.look_after(self._clock(), self._options.ack_s)
-        if word.standing == "accepted" or (post.is_taken and post.mode != "ask"):
-            post.settle(None)
-        self._lanes.advance(post)
-
-    def _send(self, post: Post) -> None:
-        """Give the message to its address."""
-        address, visibility = post.envelope.target, post.envelope.visibility
-        readers = self._cards.readers(address)
+    def _publish(self, message: OutgoingMessage) -> None:
+        """Give this attempt to the address."""
+        address, visibility = message.envelope.target, message.envelope.visibility
+        readers = self._peers.readers(address)
         if visibility is not None and not readers <= visibility:
-            self._fail(post, refusals.not_for(post, readers - visibility))
+            self._fail(message, refusals.not_a_reader(message.envelope, readers - visibility))
             return
-        post.holder, post.asked = None, None
-        post.look_after(self._clock(), self._options.ack_s)
+        message.holder, message.queried = None, None
+        message.check_after(self._clock(), self._options.ack_s)
         try:
-            post.is_sent = self._speaker.send(post, partial(self._taken, post, post.attempt))
+            message.is_sent = self._writer.send(message, partial(self._published, message, message.attempt))
         except Malformed as error:  # the broker behind a new connection may take less than the one before
-            self._fail(post, error)
+            self._fail(message, error)
 
-    def _taken(self, post: Post, attempt: int, code: int) -> None:
+    def _published(self, message: OutgoingMessage, attempt: int, code: int) -> None:
         """The broker says what it did with one attempt."""
-        if post.ticket not in self._posts or post.attempt != attempt or post.holder is not None:
+        if message.ticket not in self._messages or message.attempt != attempt or message.holder is not None:
             return
         if code == NOBODY:
-            self._unrouted(post)
-        elif (error := refusals.by_broker(post, self._speaker.me.principal, code)) is not None:
-            self._fail(post, error)
+            self._no_route(message)
+        elif (error := self._refusal(message, code)) is not None:
+            self._fail(message, error)
         elif code > NOT_AUTHORISED:
-            post.is_sent = False  # it is short of something: again in a while
+            message.is_sent = False  # it lacks some resource: again in a while
         else:
-            post.unrouted_since = None
+            message.unrouted_since = None
 
-    def _unrouted(self, post: Post) -> None:
+    def _refusal(self, message: OutgoingMessage, code: int) -> Denied | Malformed | None:
+        """The error for the broker's reason code, None: the message may be published again."""
+        envelope = message.envelope
+        if code == NOT_AUTHORISED:
+            principal = self._writer.me.principal
+            return Denied(f"message {envelope.id!r}: the broker does not let {principal!r} send to {envelope.target!r}")
+        if code == TOO_LONG:
+            return Malformed(f"message {envelope.id!r} is longer than the broker allows")
+        return None
+
+    def _no_route(self, message: OutgoingMessage) -> None:
         """Nobody listens: at all, or not yet again."""
-        now, target = self._clock(), post.envelope.target
-        post.is_sent = False
-        if self._can_wait(post):
-            self._wait_for_drained(post)
+        now, target = self._clock(), message.envelope.target
+        message.is_sent = False
+        if self._may_wait(message):
+            self._wait_for_drained(message)
             return
-        post.unrouted_since = since = now if post.unrouted_since is None else post.unrouted_since
-        listeners = self._cards.listeners(target)
+        message.unrouted_since = since = now if message.unrouted_since is None else message.unrouted_since
+        listeners = self._peers.listeners(target)
         if not listeners or now - since > self._options.absent_s:
-            self._give_up(post)
+            self._no_process_left(message)
             return
         for peer in listeners:
-            self._cards.suspect(peer)
-        post.due = post.not_before = now + _RETRY_S
+            self._peers.suspect(peer)
+        message.due = message.not_before = now + _RETRY_S
 
-    def _to_ask(self, post: Post, now: float) -> tuple[Peer, ...]:
-        """Who should be asked for a message that is due; none where it is sent instead."""
-        if not post.is_sent:
-            post.due = now + self._options.ack_s
-            self._lanes.advance(post)
+    def _to_query(self, message: OutgoingMessage, now: float) -> tuple[Peer, ...]:
+        """The processes to query for a message that is due; none where it is published instead."""
+        if not message.is_sent:
+            message.due = now + self._options.ack_s
+            self._keys.advance(message)
             return ()
-        if post.holder is None and post.asked is None:
-            post.asked = set(self._cards.listeners(post.envelope.target))
-            if not post.asked:
-                self._again(post)
+        if message.holder is None and message.queried is None:
+            message.queried = set(self._peers.listeners(message.envelope.target))
+            if not message.queried:
+                self._retry(message)
                 return ()
-        post.look_after(now, post.pause_s)
-        post.pause_s = min(2 * post.pause_s, self._options.poll_s)
-        return (post.holder,) if post.holder is not None else tuple(post.asked or ())
+        message.check_after(now, message.pause_s)
+        message.pause_s = min(2 * message.pause_s, self._options.poll_s)
+        return (message.holder,) if message.holder is not None else tuple(message.queried or ())
 
-    def _is_without(self, post: Post, peer: Peer) -> None:
+    def _held_by(self, message: OutgoingMessage, peer: Peer, news: MessageState) -> None:
+        message.is_delivered = news.state == "delivered"
+        if message.holder != peer:
+            message.holder, message.queried, message.is_orphan = peer, None, False
+            message.check_after(self._clock(), self._options.ack_s)
+        if news.state == "queued" or (message.is_delivered and not message.is_request):
+            message.settle(None)
+        self._keys.advance(message)
+
+    def _not_at(self, message: OutgoingMessage, peer: Peer) -> None:
         """A process does not have it and will not take this attempt."""
-        if post.holder == peer:
-            post.tries += post.is_taken  # it has begun anew since
-            self._again(post)
-        elif post.asked is not None and peer in post.asked:
-            post.asked.remove(peer)
-            if not post.asked and post.holder is None:
-                self._again(post)
+        if message.holder == peer:
+            message.tries += message.is_delivered  # it was started anew since
+            self._retry(message)
+        elif message.queried is not None and peer in message.queried:
+            message.queried.remove(peer)
+            if not message.queried and message.holder is None:
+                self._retry(message)
 
-    def _leave_to_others(self, post: Post, peer: Peer) -> None:
-        post.shunned.add(peer)
-        if post.may_repeat:
-            self._again(post)
+    def _send_elsewhere(self, message: OutgoingMessage, peer: Peer) -> None:
+        message.excluded.add(peer)
+        if message.may_repeat:
+            self._retry(message)
         else:
-            self._give_up(post)
+            self._no_process_left(message)
 
-    def _again(self, post: Post) -> None:
-        """The next attempt when it is its turn, if there is one left and somebody for it."""
-        if post.tries >= self._options.max_attempts:
-            self._fail(post, refusals.tried_enough(post))
-        elif not set(self._cards.listeners(post.envelope.target)) - post.shunned:
-            self._give_up(post)
+    def _retry(self, message: OutgoingMessage) -> None:
+        """The next attempt when it is its turn, if there is one left and a process for it."""
+        if message.tries >= self._options.max_attempts:
+            self._fail(message, refusals.given_up(message.envelope, _tried_enough(message)))
+        elif not set(self._peers.listeners(message.envelope.target)) - message.excluded:
+            self._no_process_left(message)
         else:
             self.resent += 1
-            post.let_go()
-            post.look_after(self._clock(), self._options.ack_s)
-            self._lanes.advance(post)
+            message.next_attempt()
+            message.check_after(self._clock(), self._options.ack_s)
+            self._keys.advance(message)
 
-    def _give_up(self, post: Post) -> None:
-        """Nobody is left to take it: it waits for a listener if its sender was told that it will be delivered."""
-        if post.future.done() and post.may_repeat:
-            others = sum(other.is_orphan for other in self._posts.values() if other is not post)
-            if 2 * others < self._options.outbox or not post.has_room:  # the other half is for what can go on
-                post.begin_again(self._clock() + 2 * self._options.ack_s)
+    def _no_process_left(self, message: OutgoingMessage) -> None:
+        """It waits for a listener if its sender was told that it will be delivered; else it fails."""
+        if message.is_settled and message.may_repeat:
+            others = sum(other.is_orphan for other in self._messages.values() if other is not message)
+            if 2 * others < self._options.outbox or not message.has_room:  # the other half is for what can be delivered
+                message.wait_for_listener(self._clock() + 2 * self._options.ack_s)
                 return
             self.lost += 1
-        elif self._can_wait(post):
-            self._wait_for_drained(post)
+        elif self._may_wait(message):
+            self._wait_for_drained(message)
             return
-        self._end(post, refusals.nobody_left(post), is_told=False)
+        self._finish(message, _undeliverable(message), is_told=False)
 
-    def _can_wait(self, post: Post) -> bool:
-        """Whether who listens takes nothing new, but has not ended yet."""
-        return post.may_repeat and post.mode != "try" and self._cards.is_draining(post.envelope.target)
+    def _may_wait(self, message: OutgoingMessage) -> bool:
+        """Whether the processes that listen take nothing new, but have not ended yet."""
+        is_draining = self._peers.is_draining(message.envelope.target)
+        return message.may_repeat and message.mode != "publish_nowait" and is_draining
 
-    def _wait_for_drained(self, post: Post) -> None:
-        """As in one process, until they have ended or somebody else listens."""
-        post.begin_again(self._clock() + self._options.ack_s)
-        post.is_orphan = False
+    def _wait_for_drained(self, message: OutgoingMessage) -> None:
+        """As in one process, until they have ended or another process listens."""
+        message.wait_for_listener(self._clock() + self._options.ack_s)
+        message.is_orphan = False
 
-    def _at_deadline(self, post: Post) -> None:
-        """Wait a little for the receiver's own word, where it may have one."""
-        if post.is_sent and self._speaker.line.is_up:
-            post.timer = asyncio.get_running_loop().call_later(self._options.grace_s, self._expire, post)
+    def _at_deadline(self, message: OutgoingMessage) -> None:
+        """Wait a little for the receiver's own state, where it may have the message."""
+        if message.is_sent and self._writer.transport.is_up:
+            message.timer = asyncio.get_running_loop().call_later(self._options.grace_s, self._expire, message)
         else:
-            self._expire(post)
+            self._expire(message)
 
-    def _expire(self, post: Post) -> None:
-        end = self._fail if post.holder is None else self._end
-        end(post, refusals.late(post), is_told=False)
+    def _expire(self, message: OutgoingMessage) -> None:
+        envelope = message.envelope
+        if message.holder is None:
+            self._fail(message, refusals.not_received(envelope))
+        else:
+            error = refusals.not_answered(envelope) if message.is_request else refusals.not_received(envelope)
+            self._finish(message, error, is_told=False)
 
-    def _fail(self, post: Post, error: Exception, *, is_told: bool = False) -> None:
-        self.letters.add(post, str(error))
-        self._end(post, error, is_told=is_told)
+    def _fail(self, message: OutgoingMessage, error: Exception, *, is_told: bool = False) -> None:
+        if message.is_settled:  # its sender believes it to be on its way
+            self.given_up += 1
+            self.dead.add(message.ticket, message, str(error))
+        self._finish(message, error, is_told=is_told)
 
-    def _end(self, post: Post, outcome: Envelope | Exception | None, *, is_told: bool = True) -> None:
+    def _finish(self, message: OutgoingMessage, outcome: Envelope | Exception | None, *, is_told: bool = True) -> None:
         """`is_told`: a process said so; else one may still have it."""
-        if self._store is not None:
-            self._store.over(post, outcome, is_told=is_told)
-        post.settle(outcome)
-        self._remove(post)
+        if self._journal is not None:
+            self._journal.finished(message, outcome, is_told=is_told)
+        message.settle(outcome)
+        self._remove(message)
 
-    def _remove(self, post: Post) -> None:
-        if self._posts.pop(post.ticket, None) is not None:
-            if post.timer is not None:
-                post.timer.cancel()
-            self._lanes.leave(post)
-            if post.has_room:
-                self._removed()
+    def _remove(self, message: OutgoingMessage) -> None:
+        if self._messages.pop(message.ticket, None) is not None:
+            message.stop_timer()
+            self._keys.remove(message)
+            if message.has_room:
+                self.room.release()
+
+
+def _tried_enough(message: OutgoingMessage) -> str:
+    return f"it was tried {message.tries} times at {message.envelope.target!r}, and each time given back or left"
+
+
+def _undeliverable(message: OutgoingMessage) -> Closed | NoRoute:
+    """No process is there to take it, or the one that had taken it is gone."""
+    is_asked = message.holder is not None and message.is_request
+    return refusals.no_answer(message.envelope) if is_asked else refusals.no_listener_left(message.envelope)
+
+
+def _answer_is_gone(message: OutgoingMessage) -> Closed:
+    """The process that answered does not have the answer any more."""
+    return Closed(
+        f"request {message.envelope.id!r}: {message.envelope.target!r} has answered it, and keeps the answer no more"
+    )

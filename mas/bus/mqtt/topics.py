@@ -1,20 +1,19 @@
-"""Where things are on the broker. Every level is percent-encoded, so none can hold `/`, `+`, `#`, `$` or a raw `%`.
+"""The topics on the broker. Every level is percent-encoded, so none can hold `/`, `+`, `#`, `$` or a raw `%`.
 
     mas/{space}/to/{address}/{sender}                      messages to an address, shared by its listeners
     mas/{space}/back/{principal}/{process}/{sender}        to one process: what became of messages, answers, questions
-    mas/{space}/card/{principal}/{process}                 retained: who is there and listens at what
+    mas/{space}/presence/{principal}/{process}             retained: who is there and listens at what
 
 `sender` is the principal that sends. The broker lets a principal publish only where the last level is its own name, so
 a receiver knows who sent a frame from where it came in.
 """
 
 from functools import lru_cache
+from hashlib import blake2b
 from typing import NamedTuple
 from urllib.parse import quote, unquote
 
 import msgspec
-
-from mas.bus.mqtt.group import share_group
 
 MOST_LETTERS = 1_024
 """Of a name: percent-encoded, three of them must fit into a topic."""
@@ -28,7 +27,7 @@ class Peer(NamedTuple):
 
 
 class Arrival(NamedTuple):
-    """What a topic says: `to` an address, `back` to one process, or a `card`. `sender` of a card: its principal."""
+    """What a topic says: `to` an address, `back` to one process, or a `presence`. `sender` of that: its principal."""
 
     kind: str
     sender: str
@@ -48,6 +47,16 @@ def level(name: str) -> str:
     if len(name) > MOST_LETTERS:
         raise ValueError(f"a name of {len(name):,} letters cannot be a level of a topic; {MOST_LETTERS:,} are possible")
     return quote(name, safe="")
+
+
+def share_group(address: str, password: str) -> str:
+    """What stands for GROUP in `$share/GROUP/...`: 32 characters of 0-9 and a-f, without a trace of the password.
+
+    The name under which the processes of one principal share the messages to its address. Brokers check who may read
+    when they deliver, not when somebody subscribes: a stranger in the group would be handed messages in turn and get
+    none of them, and nobody else would. So only holders of the principal's password can work the name out.
+    """
+    return blake2b(address.encode(), key=blake2b(password.encode()).digest(), digest_size=16).hexdigest()
 
 
 class Topics(msgspec.Struct, frozen=True):
@@ -80,14 +89,14 @@ class Topics(msgspec.Struct, frozen=True):
         """The filter of all that is published to one process."""
         return f"{self.root}/back/{level(peer.principal)}/{level(peer.process)}/+"
 
-    def card(self, peer: Peer) -> str:
-        """Where the card of a process is."""
-        return f"{self.root}/card/{level(peer.principal)}/{level(peer.process)}"
+    def presence(self, peer: Peer) -> str:
+        """Where the presence of a process is."""
+        return f"{self.root}/presence/{level(peer.principal)}/{level(peer.process)}"
 
     @property
-    def cards(self) -> str:
-        """The filter of all cards."""
-        return f"{self.root}/card/+/+"
+    def presences(self) -> str:
+        """The filter of all presences."""
+        return f"{self.root}/presence/+/+"
 
     def arrival(self, topic: str) -> Arrival | None:
         """What the topic of something received says, None: it is no topic of this space, or names what none can be."""
@@ -102,7 +111,7 @@ class Topics(msgspec.Struct, frozen=True):
                 return Arrival("to", sender, address=address)
             case ["back", _, process, sender]:
                 return Arrival("back", sender, process)
-            case ["card", principal, process]:
-                return Arrival("card", principal, process)
+            case ["presence", principal, process]:
+                return Arrival("presence", principal, process)
             case _:
                 return None

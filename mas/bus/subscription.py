@@ -9,12 +9,12 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
-from mas.bus.slot import Queue, Slot
+from mas.bus.in_flight import InFlight, Queue
 from mas.core.errors import BusError, Closed, JournalError
 from mas.core.messages import Envelope
 
 
-class Inbox:
+class LocalSubscription:
     """A subscription: an async context manager that listens while it is entered.
 
     Args:
@@ -39,13 +39,13 @@ class Inbox:
         *,
         principal: str,
         credit: int,
-        enter: Callable[["Inbox"], None],
-        leave: Callable[["Inbox"], None],
-        deliver: Callable[[Slot], bool],
-        release: Callable[[Slot], None],
-        finish: Callable[[Slot, bytes | None], None],
-        give_back: Callable[[Slot, float | None, str, bool], bool],
-        withdrawn: Callable[["Inbox"], None],
+        enter: Callable[["LocalSubscription"], None],
+        leave: Callable[["LocalSubscription"], None],
+        deliver: Callable[[InFlight], bool],
+        release: Callable[[InFlight], None],
+        finish: Callable[[InFlight, bytes | None], None],
+        give_back: Callable[[InFlight, float | None, str, bool], bool],
+        withdrawn: Callable[["LocalSubscription"], None],
     ) -> None:
         if credit < 1:
             raise ValueError(f"credit of the subscription at {address!r} is {credit}; it must be 1 or more")
@@ -56,7 +56,7 @@ class Inbox:
         self.closed = False
         self.queue: Queue = OrderedDict()
         self.pinned: Queue = OrderedDict()
-        self.taken: dict[str, list[Slot]] = {}
+        self.taken: dict[str, list[InFlight]] = {}
         self._receivers: deque[asyncio.Future[None]] = deque()
         self._enter = enter
         self._leave = leave
@@ -113,9 +113,9 @@ class Inbox:
         """
         if effect is not None:
             self._check_effect(envelope)
-        slot = self._let_go(envelope)
-        if slot is not None:
-            self._finish(slot, effect)
+        message = self._let_go(envelope)
+        if message is not None:
+            self._finish(message, effect)
 
     def nack(
         self, envelope: Envelope, *, delay_s: float = 0.0, cause: str = "given back", is_tried: bool = True
@@ -127,8 +127,8 @@ class Inbox:
         """
         if not delay_s >= 0:
             raise ValueError(f"delay_s is {delay_s}; it must be 0 (at once) or more")
-        slot = self._let_go(envelope)
-        return slot is None or self._give_back(slot, delay_s, cause, is_tried)
+        message = self._let_go(envelope)
+        return message is None or self._give_back(message, delay_s, cause, is_tried)
 
     def reject(self, envelope: Envelope, *, cause: str) -> None:
         """Give a received message up; see `Subscription.reject`.
@@ -136,18 +136,18 @@ class Inbox:
         Raises:
             BusError: this open subscription does not hold the message.
         """
-        slot = self._let_go(envelope)
-        if slot is not None:
-            self._give_back(slot, None, cause, True)
+        message = self._let_go(envelope)
+        if message is not None:
+            self._give_back(message, None, cause, True)
 
     def on_abandoned(self, envelope: Envelope, call: Callable[[], object]) -> None:
         """Call once when nobody waits for the answer any more; see `Subscription.on_abandoned`."""
-        slot = next((slot for slot in self.taken.get(envelope.id, ()) if slot.envelope is envelope), None)
-        if slot is None or slot.future is None or not slot.is_request:
+        message = next((message for message in self.taken.get(envelope.id, ()) if message.envelope is envelope), None)
+        if message is None or message.future is None or not message.is_request:
             return
-        slot.watchers += (call,)
-        if slot.is_given_up or slot.future.cancelled():
-            slot.tell_watchers()
+        message.watchers += (call,)
+        if message.is_given_up or message.future.cancelled():
+            message.call_watchers()
 
     async def withdraw(self) -> None:
         """Take nothing new; see `Subscription.withdraw`."""
@@ -158,11 +158,11 @@ class Inbox:
     async def heard(self) -> None:
         """In one process an answer is heard at once; see `Subscription.heard`."""
 
-    def push(self, slot: Slot) -> None:
+    def push(self, message: InFlight) -> None:
         """Put a message in the queue at the price of one credit, and wake a receiver."""
         self.held += 1
-        slot.inbox = self
-        slot.put(self.queue)
+        message.subscription = self
+        message.put(self.queue)
         self._wake()
 
     def close(self) -> None:
@@ -172,12 +172,12 @@ class Inbox:
             self._wake()
 
     def _check_effect(self, envelope: Envelope) -> None:
-        if any(slot.record is None or slot.is_request for slot in self.taken.get(envelope.id, ())):
+        if any(message.record is None or message.is_request for message in self.taken.get(envelope.id, ())):
             raise JournalError(
                 f"the effect of {envelope.id!r} cannot be kept: it takes a journal and a one-way message"
             )
 
-    def _let_go(self, envelope: Envelope) -> Slot | None:
+    def _let_go(self, envelope: Envelope) -> InFlight | None:
         """The received message, no longer held; None: the subscription has ended, and others have it."""
         held = self.taken.get(envelope.id)
         if held is None:
@@ -187,20 +187,20 @@ class Inbox:
                 f"message {envelope.id!r} is not held by the subscription at {self.address!r}: call done, nack or "
                 "reject once for each received message, on the subscription that received it"
             )
-        slot = held.pop(0)
+        message = held.pop(0)
         if not held:
             del self.taken[envelope.id]
-        return slot
+        return message
 
     def _take(self) -> Envelope | None:
         while self.queue:
-            _, slot = self.queue.popitem(last=False)
-            slot.place = None
-            if self._deliver(slot):
-                slot.receiver = self
-                self.taken.setdefault(slot.envelope.id, []).append(slot)
-                return slot.envelope
-            self._release(slot)
+            _, message = self.queue.popitem(last=False)
+            message.place = None
+            if self._deliver(message):
+                message.receiver = self
+                self.taken.setdefault(message.envelope.id, []).append(message)
+                return message.envelope
+            self._release(message)
         return None
 
     def _wake(self) -> None:
