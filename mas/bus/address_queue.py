@@ -11,7 +11,7 @@ import math
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 
-from mas.bus.in_flight import InFlight, Queue
+from mas.bus.in_flight import InFlightMessage, Queue
 from mas.bus.subscription import LocalSubscription
 
 
@@ -43,7 +43,7 @@ class AddressQueue:
         admit: asked before a message enters a queue; False: the message was settled otherwise, and counted.
     """
 
-    def __init__(self, principal: str, *, admit: Callable[[InFlight], bool]) -> None:
+    def __init__(self, principal: str, *, admit: Callable[[InFlightMessage], bool]) -> None:
         self.principal = principal
         self.subscriptions: list[LocalSubscription] = []
         self.waiting: Queue = OrderedDict()
@@ -53,7 +53,7 @@ class AddressQueue:
         self._halts: dict[tuple[str, str] | int, Halt] = {}
         self._last = 0
 
-    def offer(self, message: InFlight) -> bool:
+    def offer(self, message: InFlightMessage) -> bool:
         """Put a message into a queue if one has room for it now; False: no room."""
         subscription = self._choose(message)
         if subscription is None:
@@ -63,7 +63,7 @@ class AddressQueue:
             subscription.push(message)
         return True
 
-    def park(self, message: InFlight) -> None:
+    def park(self, message: InFlightMessage) -> None:
         """Let a message wait for room."""
         lane = None if message.lane is None else self._lanes.get(message.lane)
         if message.lane in self._halts:
@@ -74,7 +74,7 @@ class AddressQueue:
             self._bind(message, lane.subscription)
             message.put(lane.subscription.pinned)
 
-    def withdraw(self, message: InFlight) -> None:
+    def withdraw(self, message: InFlightMessage) -> None:
         """Take a message that nobody received out of its queue, and give its credit back."""
         subscription = message.subscription
         is_held = subscription is not None and message.place is subscription.queue
@@ -84,7 +84,7 @@ class AddressQueue:
         elif subscription is not None:
             self._unbind(message)
 
-    def release(self, message: InFlight) -> None:
+    def release(self, message: InFlightMessage) -> None:
         """Give the credit of one message back, and serve whoever waited for it."""
         subscription = message.subscription
         if subscription is None or subscription not in self.subscriptions:
@@ -99,7 +99,7 @@ class AddressQueue:
         self.subscriptions.append(subscription)
         self._dispatch(subscription)
 
-    def leave(self, subscription: LocalSubscription, again: list[InFlight]) -> list[InFlight]:
+    def leave(self, subscription: LocalSubscription, again: list[InFlightMessage]) -> list[InFlightMessage]:
         """Remove a subscription; what it had not handed out, and `again`, goes to the others.
 
         Returns:
@@ -126,7 +126,7 @@ class AddressQueue:
             self._dispatch(other)
         return []
 
-    def give_back(self, message: InFlight, due: float) -> None:
+    def give_back(self, message: InFlightMessage, due: float) -> None:
         """Let a message that a subscription holds, and its lane, wait until `due`."""
         subscription = message.subscription
         assert subscription is not None
@@ -143,7 +143,7 @@ class AddressQueue:
         halt.due = max(halt.due, due)
         self._dispatch(subscription)
 
-    def stand(self, message: InFlight, now: float) -> None:
+    def stand(self, message: InFlightMessage, now: float) -> None:
         """Let a message that was left behind wait: for anybody, until it is due, or behind one of its lane."""
         if message.due > now or message.lane in self._halts:
             halt = self._stand(message.ticket if message.lane is None else message.lane, [message])
@@ -168,11 +168,11 @@ class AddressQueue:
         """How many lanes, and messages without one, wait to be delivered again."""
         return len(self._halts)
 
-    def is_halted(self, message: InFlight) -> bool:
+    def is_halted(self, message: InFlightMessage) -> bool:
         """Whether a message would wait behind another one of its lane that was given back."""
         return message.lane in self._halts
 
-    def messages(self) -> Iterator[InFlight]:
+    def messages(self) -> Iterator[InFlightMessage]:
         """Every message that waits at a sender, in a queue, or to be delivered again."""
         yield from self.waiting.values()
         for halt in self._halts.values():
@@ -181,7 +181,7 @@ class AddressQueue:
             yield from subscription.pinned.values()
             yield from subscription.queue.values()
 
-    def _stand(self, key: tuple[str, str] | int, messages: list[InFlight]) -> Halt:
+    def _stand(self, key: tuple[str, str] | int, messages: list[InFlightMessage]) -> Halt:
         """Put messages behind a halt, in order of acceptance."""
         halt = self._halts.setdefault(key, Halt())
         standing = sorted([*halt.queue.values(), *messages], key=lambda message: message.ticket)
@@ -190,7 +190,7 @@ class AddressQueue:
             message.put(halt.queue)
         return halt
 
-    def _choose(self, message: InFlight) -> LocalSubscription | None:
+    def _choose(self, message: InFlightMessage) -> LocalSubscription | None:
         if self._halts and message.lane in self._halts:
             return None
         lane = None if message.lane is None else self._lanes.get(message.lane)
@@ -225,7 +225,7 @@ class AddressQueue:
                     self._bind(message, subscription)
                 subscription.push(message)
 
-    def _next_for(self, subscription: LocalSubscription) -> InFlight | None:
+    def _next_for(self, subscription: LocalSubscription) -> InFlightMessage | None:
         """The earliest message that this subscription may take."""
         pinned = next(iter(subscription.pinned.values()), None)
         while self.waiting:
@@ -240,12 +240,12 @@ class AddressQueue:
             message.put(lane.subscription.pinned)
         return pinned
 
-    def _bind(self, message: InFlight, subscription: LocalSubscription) -> None:
+    def _bind(self, message: InFlightMessage, subscription: LocalSubscription) -> None:
         message.subscription = subscription
         if message.lane is not None:
             self._lanes.setdefault(message.lane, Lane(subscription)).count += 1
 
-    def _unbind(self, message: InFlight) -> None:
+    def _unbind(self, message: InFlightMessage) -> None:
         """Forget that a message is bound; with the last one of its lane the lane is free again."""
         if message.subscription is None:
             return

@@ -12,7 +12,7 @@ from mas.core.messages import Delivery, Envelope
 if TYPE_CHECKING:
     from mas.bus.subscription import LocalSubscription
 
-Queue = OrderedDict[int, "InFlight"]
+Queue = OrderedDict[int, "InFlightMessage"]
 DeliveryEvent = Literal["delivered", "nacked", "done", "dead", "returned"]
 """A receiver has it; it was given back, or its receiver left it to another one here; it was handled; it was given up,
 and is a dead letter here; nobody is left here to take it, or it could not be kept: its sender may send it elsewhere."""
@@ -31,7 +31,7 @@ class DeliveryObserver(Protocol):
         """Its latest event; `tries` as above, and `due`: not to be delivered again before, on the bus's clock."""
 
 
-class InFlight(Pending):
+class InFlightMessage(Pending):
     """One accepted message, until its outcome is final.
 
     Attributes:

@@ -102,7 +102,7 @@ class Journal:
                 one sync. `async`: it is written behind; a kill loses what was not written yet, a power cut more.
             keep: messages that are over are dropped behind the latest `keep`; None: all are kept, as replay needs.
             keep_s: those that are over for longer are dropped, too; None: age does not matter.
-            keep_ids: ids that are not accepted again; of `Limits.remembered` and this the smaller one holds.
+            keep_ids: ids that are not accepted again; of `BusLimits.remembered` and this the smaller one holds.
             keep_dead: dead letters kept; the oldest are dropped and counted.
             backlog: steps that may wait for the disk; senders wait beyond.
 

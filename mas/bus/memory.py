@@ -15,9 +15,9 @@ from mas.bus import refusals
 from mas.bus.address_queue import AddressQueue
 from mas.bus.counters import DetailedStatistics
 from mas.bus.dead import DeadLetter
-from mas.bus.in_flight import DeliveryObserver, InFlight
+from mas.bus.in_flight import DeliveryObserver, InFlightMessage
 from mas.bus.journal import Journal
-from mas.bus.limits import Limits
+from mas.bus.limits import BusLimits
 from mas.bus.parts import Parts, PartStream, Take
 from mas.bus.record import State
 from mas.bus.redelivery import Redelivery
@@ -54,7 +54,7 @@ class MemoryBus:
         self,
         *,
         clock: Callable[[], float] = time.monotonic,
-        limits: Limits = Limits(),  # noqa: B008 - frozen
+        limits: BusLimits = BusLimits(),  # noqa: B008 - frozen
         journal: Journal | None = None,
     ) -> None:
         self._clock = clock
@@ -63,7 +63,7 @@ class MemoryBus:
         self._settlement = Settlement(clock=clock, show=self._taps.show, limits=limits, journal=journal)
         self._counters = self._settlement.counters
         self._queues: dict[str, AddressQueue] = {}
-        self._pending: dict[str, InFlight] = {}
+        self._pending: dict[str, InFlightMessage] = {}
         self.parts = Parts()
         self._tickets = itertools.count()
         self._redelivery = Redelivery(
@@ -92,7 +92,7 @@ class MemoryBus:
             Malformed: the journal cannot hold the payload. JournalError: it is closed, or its disk has failed.
         """
         queue = self._route(envelope)
-        message = InFlight(envelope, next(self._tickets), is_request=False, observer=observer)
+        message = InFlightMessage(envelope, next(self._tickets), is_request=False, observer=observer)
         if self._journal is not None:
             self._journal.check()
             message.frame = encode(envelope)
@@ -133,7 +133,7 @@ class MemoryBus:
             timeout = self.now() + timeout_s
             deadline = timeout if deadline is None else min(deadline, timeout)
         envelope = msgspec.structs.replace(envelope, reply_to=token, deadline=deadline)
-        message = InFlight(envelope, ticket, is_request=True, observer=observer)
+        message = InFlightMessage(envelope, ticket, is_request=True, observer=observer)
         if self._journal is not None:
             self._journal.check()
             message.frame = encode(message.envelope)
@@ -283,11 +283,11 @@ class MemoryBus:
             raise refusals.not_a_reader(envelope, (queue.principal,))
         return queue
 
-    def _asked(self, request: Envelope) -> InFlight | None:
+    def _asked(self, request: Envelope) -> InFlightMessage | None:
         """The request as it still waits for its answer."""
         return None if request.reply_to is None else self._pending.get(request.reply_to)
 
-    def _finish(self, message: InFlight, effect: bytes | None) -> None:
+    def _finish(self, message: InFlightMessage, effect: bytes | None) -> None:
         self._counters.processed += 1
         if message.record is not None and not message.is_request:
             self._settlement.write(message, State.PROCESSED, effect=effect)
@@ -295,7 +295,7 @@ class MemoryBus:
             message.notify("done")
         self._release(message)
 
-    def _release(self, message: InFlight) -> None:
+    def _release(self, message: InFlightMessage) -> None:
         queue = self._queues.get(message.envelope.target)
         if queue is not None:
             queue.release(message)

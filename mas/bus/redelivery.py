@@ -11,9 +11,9 @@ import msgspec
 
 from mas.bus import refusals
 from mas.bus.address_queue import AddressQueue
-from mas.bus.in_flight import InFlight
+from mas.bus.in_flight import InFlightMessage
 from mas.bus.journal import Journal
-from mas.bus.limits import Limits
+from mas.bus.limits import BusLimits
 from mas.bus.record import Record, State
 from mas.bus.settlement import Settlement
 from mas.bus.subscription import LocalSubscription
@@ -37,7 +37,7 @@ class Redelivery:
         *,
         clock: Callable[[], float],
         ticket: Callable[[], int],
-        limits: Limits,
+        limits: BusLimits,
         journal: Journal | None,
     ) -> None:
         self._settlement = settlement
@@ -47,9 +47,9 @@ class Redelivery:
         self._ticket = ticket
         self._limits = limits
         self._journal = journal
-        self._orphans: dict[str, list[InFlight]] = {}
+        self._orphans: dict[str, list[InFlightMessage]] = {}
 
-    def give_back(self, message: InFlight, delay_s: float | None, cause: str, is_tried: bool) -> bool:
+    def give_back(self, message: InFlightMessage, delay_s: float | None, cause: str, is_tried: bool) -> bool:
         """A receiver gave a message back; see `Subscription.nack`. `delay_s` None: it is never delivered again."""
         queue = self._queues[message.envelope.target]
         if delay_s and queue.halted >= self._limits.delayed and not queue.is_halted(message):
@@ -79,7 +79,7 @@ class Redelivery:
             queue.withdraw(message)
             self._settlement.return_to_sender(message)
 
-    def leave(self, subscription: LocalSubscription, *, has_others: bool) -> list[InFlight]:
+    def leave(self, subscription: LocalSubscription, *, has_others: bool) -> list[InFlightMessage]:
         """Count what a subscription that leaves received and did not finish; returns what must be delivered again."""
         cause = f"its listener at {subscription.address!r} left before it was done"
         again = []
@@ -93,7 +93,7 @@ class Redelivery:
         subscription.taken.clear()
         return again
 
-    def left_behind(self, messages: Iterable[InFlight], address: str, *, is_closed: bool) -> None:
+    def left_behind(self, messages: Iterable[InFlightMessage], address: str, *, is_closed: bool) -> None:
         """The last listener of an address left these: what was promised waits for the next one, in order.
 
         A closed bus has no next one: there they become dead letters, or stay in the journal for the next process.
@@ -176,11 +176,11 @@ class Redelivery:
             self._counters.dead += not message.has_expired
             letters.add(message.ticket, message, record.cause, died_at=record.ended_at)
 
-    def _restored(self, record: Record) -> InFlight:
+    def _restored(self, record: Record) -> InFlightMessage:
         """The message as it stands; its deadline moves from the clock on the wall to the bus's own."""
         deadline = None if record.deadline is None else self._clock() + record.deadline - time.time()
         envelope = msgspec.structs.replace(record.envelope, attempt=record.attempt, deadline=deadline)
-        message = InFlight(envelope, self._ticket(), is_request=False)
+        message = InFlightMessage(envelope, self._ticket(), is_request=False)
         message.tries = record.tries
         message.is_renewed = record.attempt > 1
         message.record = record.seq
@@ -188,7 +188,7 @@ class Redelivery:
         self._counters.accepted += 1
         return message
 
-    def _insert(self, message: InFlight) -> None:
+    def _insert(self, message: InFlightMessage) -> None:
         message.ticket = self._ticket()
         address, readers = message.envelope.target, message.envelope.visibility
         queue = self._queues.get(address)
@@ -198,7 +198,13 @@ class Redelivery:
             queue.park(message)
 
     def _take_back(
-        self, message: InFlight, cause: str, *, is_tried: bool = True, is_last: bool = False, is_kept: bool = True
+        self,
+        message: InFlightMessage,
+        cause: str,
+        *,
+        is_tried: bool = True,
+        is_last: bool = False,
+        is_kept: bool = True,
     ) -> bool:
         """Count a received message as not handled; False: it is not to be delivered again.
 
@@ -219,14 +225,14 @@ class Redelivery:
             message.notify("nacked")
         return True
 
-    def _renew(self, message: InFlight) -> None:
+    def _renew(self, message: InFlightMessage) -> None:
         message.receiver = None
         message.is_renewed = True
         message.envelope = msgspec.structs.replace(message.envelope, attempt=message.envelope.attempt + 1)
         if message.record is not None and self._journal is not None:
             self._journal.renewed(message.record, message.envelope.attempt, message.tries)
 
-    def _revive(self, message: InFlight) -> bool:
+    def _revive(self, message: InFlightMessage) -> bool:
         """Take a dead letter back into delivery, without a deadline; False: its sender has sent it again since."""
         envelope = message.envelope
         if not message.has_expired:

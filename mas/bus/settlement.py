@@ -9,9 +9,9 @@ from mas.bus import refusals
 from mas.bus.address_queue import AddressQueue
 from mas.bus.counters import Counters
 from mas.bus.dead import DeadLetters
-from mas.bus.in_flight import InFlight
+from mas.bus.in_flight import InFlightMessage
 from mas.bus.journal import Journal
-from mas.bus.limits import Limits
+from mas.bus.limits import BusLimits
 from mas.bus.pending import Recent
 from mas.bus.record import State
 from mas.core.errors import Dropped
@@ -36,17 +36,17 @@ class Settlement:
         *,
         clock: Callable[[], float],
         show: Callable[[Envelope], None],
-        limits: Limits,
+        limits: BusLimits,
         journal: Journal | None,
     ) -> None:
         self.counters = Counters()
-        self.dead: DeadLetters[InFlight] = DeadLetters(limits.dead_letters)
+        self.dead: DeadLetters[InFlightMessage] = DeadLetters(limits.dead_letters)
         self.seen: Recent[tuple[str, str]] = Recent(limits.remembered)
         self._journal = journal
         self._clock = clock
         self._show = show
 
-    def offer(self, queue: AddressQueue, message: InFlight) -> bool:
+    def offer(self, queue: AddressQueue, message: InFlightMessage) -> bool:
         """Settle a new message without waiting, if possible: it enters a queue, is a duplicate, or has expired."""
         if message.envelope.deadline is not None:
             queue.has_deadlines = True
@@ -57,7 +57,7 @@ class Settlement:
             return True
         return self.purge(queue) and queue.offer(message)
 
-    async def outcome(self, queue: AddressQueue, message: InFlight) -> Envelope | None:
+    async def outcome(self, queue: AddressQueue, message: InFlightMessage) -> Envelope | None:
         """Wait until a message is settled; a cancelled sender takes it back if nobody has received it."""
         assert message.future is not None
         if message.envelope.deadline is not None:
@@ -74,12 +74,13 @@ class Settlement:
                     message.call_watchers()
             raise
         finally:
-            message.stop_timer()
+            if message.timer is not None:
+                message.timer.cancel()
         if isinstance(outcome, Exception):
             raise outcome
         return outcome
 
-    def admit(self, message: InFlight) -> bool:
+    def admit(self, message: InFlightMessage) -> bool:
         """Check a message at the entrance of a queue; False: it was settled otherwise."""
         if self.is_over(message):
             return False
@@ -105,7 +106,7 @@ class Settlement:
             message.settle(None)
         return True
 
-    def deliver(self, message: InFlight) -> bool:
+    def deliver(self, message: InFlightMessage) -> bool:
         """Check a message that is about to be received; False: it was settled otherwise."""
         if self.is_over(message):
             return False
@@ -114,7 +115,9 @@ class Settlement:
             message.notify("delivered")
         return True
 
-    def answer(self, message: InFlight | None, outcome: Envelope | Exception, frame: bytes | None = None) -> bool:
+    def answer(
+        self, message: InFlightMessage | None, outcome: Envelope | Exception, frame: bytes | None = None
+    ) -> bool:
         """Settle a request with its answer or error; False: nobody waits for it any more.
 
         `frame`: the answer as bytes, for the journal.
@@ -130,7 +133,7 @@ class Settlement:
             self._write_answer(message, outcome, frame)
         return True
 
-    def fail(self, message: InFlight, error: Exception) -> None:
+    def fail(self, message: InFlightMessage, error: Exception) -> None:
         """Settle a message that nobody is left to take."""
         if message.is_promised:
             self.dead_letter(message, str(error))
@@ -142,7 +145,7 @@ class Settlement:
             self.write(message, State.FAILED, f"{type(error).__name__}: {error}")
             message.settle(error)
 
-    def return_to_sender(self, message: InFlight) -> None:
+    def return_to_sender(self, message: InFlightMessage) -> None:
         """Return a message to its sender, which has kept it and may send it elsewhere."""
         if message.is_unwanted:
             self._cancelled(message)
@@ -157,7 +160,7 @@ class Settlement:
         message.settle(refusals.no_listener_left(message.envelope))
         message.notify("returned")
 
-    def give_up(self, message: InFlight, error: Exception) -> None:
+    def give_up(self, message: InFlightMessage, error: Exception) -> None:
         """Settle a request that was received but will not be answered."""
         if not message.is_settled:
             self.counters.unanswered += 1
@@ -166,7 +169,7 @@ class Settlement:
             message.settle(error)
             message.call_watchers()
 
-    def dead_letter(self, message: InFlight, cause: str) -> None:
+    def dead_letter(self, message: InFlightMessage, cause: str) -> None:
         """Give up on a message for good."""
         if message.is_promised:
             self.counters.dead += 1
@@ -192,11 +195,11 @@ class Settlement:
         queue.has_deadlines = any(message.envelope.deadline is not None for message in queue.messages())
         return bool(expired)
 
-    def _is_past(self, message: InFlight) -> bool:
+    def _is_past(self, message: InFlightMessage) -> bool:
         deadline = message.envelope.deadline
         return deadline is not None and self._clock() >= deadline
 
-    def is_over(self, message: InFlight) -> bool:
+    def is_over(self, message: InFlightMessage) -> bool:
         """The sender was cancelled, got its answer from an earlier attempt, or the deadline passed; counted if so."""
         # As message.is_unwanted, without its call: asked twice for every message.
         if message.future is not None and (message.future.done() if message.is_request else message.future.cancelled()):
@@ -210,7 +213,7 @@ class Settlement:
     def _is_seen(self, envelope: Envelope) -> bool:
         return envelope.delivery is _ONCE and (envelope.target, envelope.id) in self.seen
 
-    def _drop_duplicate(self, message: InFlight) -> None:
+    def _drop_duplicate(self, message: InFlightMessage) -> None:
         envelope = message.envelope
         self.counters.duplicates += 1
         if message.is_request:
@@ -219,12 +222,12 @@ class Settlement:
             message.settle(None)
             message.notify("done")
 
-    def _cancelled(self, message: InFlight) -> None:
+    def _cancelled(self, message: InFlightMessage) -> None:
         self._forget(message)
         self.counters.cancelled += 1
         self.write(message, State.FAILED, "its sender was cancelled")
 
-    def _expire(self, message: InFlight) -> None:
+    def _expire(self, message: InFlightMessage) -> None:
         self._forget(message)
         self.counters.expired += 1
         if message.is_promised:
@@ -236,29 +239,29 @@ class Settlement:
             self.write(message, State.FAILED, "Expired: it was not received in time")
         message.settle(refusals.not_received(message.envelope))
 
-    def _write_answer(self, message: InFlight, outcome: Envelope | Exception, frame: bytes | None) -> None:
+    def _write_answer(self, message: InFlightMessage, outcome: Envelope | Exception, frame: bytes | None) -> None:
         if isinstance(outcome, Exception):
             self.write(message, State.FAILED, f"{type(outcome).__name__}: {outcome}")
         elif frame is not None and self._journal is not None:
             self.write(message, State.ANSWERED)
             self._journal.answered(frame, outcome)
 
-    def write(self, message: InFlight, state: State, cause: str = "", effect: bytes | None = None) -> None:
+    def write(self, message: InFlightMessage, state: State, cause: str = "", effect: bytes | None = None) -> None:
         """Note in the journal what became of a message."""
         if message.record is not None and self._journal is not None:
             self._journal.settled(message.record, state, cause, tries=message.tries, effect=effect)
 
-    def remember(self, message: InFlight) -> None:
+    def remember(self, message: InFlightMessage) -> None:
         """Drop later messages with the id of an effectively-once message."""
         if message.envelope.delivery is _ONCE:
             self.seen.add((message.envelope.target, message.envelope.id))
 
-    def _forget(self, message: InFlight) -> None:
+    def _forget(self, message: InFlightMessage) -> None:
         """Let the id of a message that nobody received be sent again."""
         if message.is_admitted and not message.is_renewed:
             self._unremember(message)
 
-    def _unremember(self, message: InFlight) -> None:
+    def _unremember(self, message: InFlightMessage) -> None:
         envelope = message.envelope
         if envelope.delivery is _ONCE:
             self.forget(envelope.target, envelope.id)
@@ -269,7 +272,7 @@ class Settlement:
         if self._journal is not None:
             self._journal.forgot(target, message_id)
 
-    def _at_deadline(self, queue: AddressQueue, message: InFlight) -> None:
+    def _at_deadline(self, queue: AddressQueue, message: InFlightMessage) -> None:
         """Its deadline passed: stop waiting."""
         if message.is_settled:
             return

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
-from mas.bus.in_flight import InFlight, Queue
+from mas.bus.in_flight import InFlightMessage, Queue
 from mas.core.errors import BusError, Closed, JournalError
 from mas.core.messages import Envelope
 
@@ -41,10 +41,10 @@ class LocalSubscription:
         credit: int,
         enter: Callable[["LocalSubscription"], None],
         leave: Callable[["LocalSubscription"], None],
-        deliver: Callable[[InFlight], bool],
-        release: Callable[[InFlight], None],
-        finish: Callable[[InFlight, bytes | None], None],
-        give_back: Callable[[InFlight, float | None, str, bool], bool],
+        deliver: Callable[[InFlightMessage], bool],
+        release: Callable[[InFlightMessage], None],
+        finish: Callable[[InFlightMessage, bytes | None], None],
+        give_back: Callable[[InFlightMessage, float | None, str, bool], bool],
         withdrawn: Callable[["LocalSubscription"], None],
     ) -> None:
         if credit < 1:
@@ -56,7 +56,7 @@ class LocalSubscription:
         self.closed = False
         self.queue: Queue = OrderedDict()
         self.pinned: Queue = OrderedDict()
-        self.taken: dict[str, list[InFlight]] = {}
+        self.taken: dict[str, list[InFlightMessage]] = {}
         self._receivers: deque[asyncio.Future[None]] = deque()
         self._enter = enter
         self._leave = leave
@@ -158,7 +158,7 @@ class LocalSubscription:
     async def heard(self) -> None:
         """In one process an answer is heard at once; see `Subscription.heard`."""
 
-    def push(self, message: InFlight) -> None:
+    def push(self, message: InFlightMessage) -> None:
         """Put a message in the queue at the price of one credit, and wake a receiver."""
         self.held += 1
         message.subscription = self
@@ -177,7 +177,7 @@ class LocalSubscription:
                 f"the effect of {envelope.id!r} cannot be kept: it takes a journal and a one-way message"
             )
 
-    def _let_go(self, envelope: Envelope) -> InFlight | None:
+    def _let_go(self, envelope: Envelope) -> InFlightMessage | None:
         """The received message, no longer held; None: the subscription has ended, and others have it."""
         held = self.taken.get(envelope.id)
         if held is None:

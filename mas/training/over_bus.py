@@ -41,7 +41,7 @@ WAIT_S = 300.0
 _LOOK_S = 0.1
 
 
-class Presence:
+class AgentPresence:
     """Who is on the bus, waited for.
 
     Args:
@@ -137,7 +137,7 @@ def over_bus(
     )
     longest = options.max_frame_bytes if store is None else options.max_stored_bytes
     watch_connection(bus, note)
-    presence = Presence(bus, wait_s=wait_s, note=note)
+    presence = AgentPresence(bus, wait_s=wait_s, note=note)
 
     @asynccontextmanager
     async def opening(base: BaseModel | None) -> AsyncIterator[TeamSession]:
@@ -150,7 +150,7 @@ def over_bus(
 
 @asynccontextmanager
 async def _open(
-    setup: Setup, base: BaseModel, bus: MqttBus, presence: Presence, max_bytes: int
+    setup: Setup, base: BaseModel, bus: MqttBus, presence: AgentPresence, max_bytes: int
 ) -> AsyncIterator[TeamSession]:
     team, plan, me, uses = setup.team, setup.plan, bus.me, setup.uses
     engine = _engine(setup, base, bus, presence, max_bytes)
@@ -184,7 +184,7 @@ async def _open(
         yield TeamSession(setup=setup, runtime=runtime, engine=engine)
 
 
-def _engine(setup: Setup, base: BaseModel, bus: MqttBus, presence: Presence, max_bytes: int) -> AgentsEngine:
+def _engine(setup: Setup, base: BaseModel, bus: MqttBus, presence: AgentPresence, max_bytes: int) -> AgentsEngine:
     name, me, adapter_of = setup.team.name, bus.me, setup.trains
     trained = {agent: role.name for agent, role in setup.plan.roles.items() if role.name in adapter_of}
     return AgentsEngine(

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from mas.bus.envelopes import EnvelopeFactory
 from mas.bus.journal import Journal
-from mas.bus.limits import Limits
+from mas.bus.limits import BusLimits
 from mas.bus.memory import MemoryBus
 from mas.bus.subscription import LocalSubscription
 from mas.core.errors import Closed
@@ -30,7 +30,7 @@ class Machine:
 
     def __init__(self, journal: Journal | None = None) -> None:
         self.time_s = 0.0
-        self.bus = MemoryBus(clock=lambda: self.time_s, limits=Limits(max_attempts=3), journal=journal)
+        self.bus = MemoryBus(clock=lambda: self.time_s, limits=BusLimits(max_attempts=3), journal=journal)
         self.sources = [EnvelopeFactory("a"), EnvelopeFactory("z")]
         self.leaving: dict[LocalSubscription, AsyncExitStack] = {}
         self.sent: list[Envelope] = []

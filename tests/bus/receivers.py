@@ -3,7 +3,7 @@
 import msgspec
 
 from mas.bus.envelopes import EnvelopeFactory
-from mas.bus.limits import Limits
+from mas.bus.limits import BusLimits
 from mas.bus.memory import MemoryBus
 from mas.bus.mqtt.frames import Codec, Frame, MessageState, Mode, Send, Status
 from mas.bus.mqtt.options import MqttOptions
@@ -23,7 +23,7 @@ class Heard:
     def __init__(self, remembered: int = 100) -> None:
         self.me = Peer("bob", "q")
         self.time_s = 100.0
-        self.bus = MemoryBus(clock=lambda: self.time_s, limits=Limits(max_attempts=3))
+        self.bus = MemoryBus(clock=lambda: self.time_s, limits=BusLimits(max_attempts=3))
         self.addresses = {"b"}
         self.said: list[Frame] = []
         options = MqttOptions(remembered=remembered)

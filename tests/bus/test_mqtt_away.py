@@ -2,7 +2,7 @@
 
 from receivers import ALICE, Heard
 
-from mas.bus.mqtt.frames import Query
+from mas.bus.mqtt.frames import StateQuery
 from mas.bus.mqtt.options import MqttOptions
 from mas.bus.mqtt.peers import PeerObserver, Peers
 from mas.bus.mqtt.presence import Presence
@@ -88,19 +88,19 @@ async def test_what_became_of_an_absent_senders_messages_outlives_those_of_other
         await heard.brief_states()
         heard.receiver.peer_gone(ALICE, presence(10.0))
         for number in range(5):
-            heard.receiver.query(Peer("bob", "q"), Query("q", [(str(number), 1)]))
-        heard.receiver.query(ALICE, Query("p", [("kept", 1)]))
+            heard.receiver.query(Peer("bob", "q"), StateQuery("q", [(str(number), 1)]))
+        heard.receiver.query(ALICE, StateQuery("p", [("kept", 1)]))
         assert ("kept", 1, "done") in await heard.brief_states()
         heard.receiver.peer_back(ALICE)
-        heard.receiver.query(Peer("bob", "q"), Query("q", [("5", 1)]))
-        heard.receiver.query(ALICE, Query("p", [("kept", 1)]))
+        heard.receiver.query(Peer("bob", "q"), StateQuery("q", [("5", 1)]))
+        heard.receiver.query(ALICE, StateQuery("p", [("kept", 1)]))
         assert ("kept", 1, "done") in await heard.brief_states()
 
 
 async def test_of_absent_senders_no_more_is_kept_than_of_present_ones():
     heard = Heard(remembered=2)
     heard.receiver.peer_gone(ALICE, presence(10.0))
-    heard.receiver.query(ALICE, Query("p", [(str(number), 1) for number in range(5)]))
+    heard.receiver.query(ALICE, StateQuery("p", [(str(number), 1) for number in range(5)]))
     assert len(heard.receiver._messages) == 2
     heard.receiver.peer_forgotten(ALICE)
     assert heard.receiver._messages == {}
@@ -117,7 +117,7 @@ async def test_a_request_goes_on_while_its_sender_is_away_and_is_stopped_when_th
         heard.receiver.peer_gone(ALICE, presence(10.0))
         await heard.bus.reply(first, answer_to(first))
         await heard.brief_states()
-        heard.receiver.query(ALICE, Query("p", [("1", 1)]))
+        heard.receiver.query(ALICE, StateQuery("p", [("1", 1)]))
         assert len(heard.said) == 2, "the answer, and again when it was queried for"
         assert stopped == []
         heard.receiver.peer_forgotten(ALICE)

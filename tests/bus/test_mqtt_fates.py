@@ -2,7 +2,7 @@
 
 from receivers import ALICE, Heard
 
-from mas.bus.mqtt.frames import MessageState, Query, Send
+from mas.bus.mqtt.frames import MessageState, Send, StateQuery
 from mas.core.messages import Delivery
 from mas.testing.bus_suite import next_text
 
@@ -40,7 +40,7 @@ async def test_the_sender_hears_how_often_it_was_tried_and_when_a_receiver_has_i
         assert await heard.states() == [MessageState("t", 1, "queued", 1)]
         assert (await inbox.receive()).attempt == 2
         assert await heard.states() == [MessageState("t", 1, "delivered", 1)]
-        heard.receiver.query(ALICE, Query("p", [("t", 1)]))
+        heard.receiver.query(ALICE, StateQuery("p", [("t", 1)]))
         assert await heard.states() == [MessageState("t", 1, "delivered", 1)]
 
 

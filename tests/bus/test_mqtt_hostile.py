@@ -15,7 +15,19 @@ from test_mqtt_frames import mutated
 from mas.bus.envelopes import EnvelopeFactory
 from mas.bus.journal import Journal
 from mas.bus.mqtt import MqttBus
-from mas.bus.mqtt.frames import Answer, Cancel, Codec, Confirm, Failed, Frame, MessageState, Part, Query, Send, Status
+from mas.bus.mqtt.frames import (
+    AnswerFrame,
+    Cancel,
+    Codec,
+    Confirm,
+    Failed,
+    Frame,
+    MessageState,
+    PartFrame,
+    Send,
+    StateQuery,
+    Status,
+)
 from mas.bus.mqtt.options import MqttOptions
 from mas.bus.mqtt.presence import Presence, read_presence
 from mas.bus.mqtt.topics import MOST_LETTERS, Peer, Topics
@@ -44,12 +56,12 @@ def valid(topics: Topics, me: Peer) -> list[tuple[str, bytes]]:
         Send("p", "t", 1, "request", 9.0, True, note, is_streamed=True),
         Send("p", "u", 1, "publish", None, False, msgspec.structs.replace(note, target="n", deadline=None)),
         Send("p", "v", 3, "publish_nowait", None, False, msgspec.structs.replace(note, target="n", key=None), tries=2),
-        Query("p", [("t", 1), ("w", 2)]),
+        StateQuery("p", [("t", 1), ("w", 2)]),
         Cancel("p", "t"),
         Confirm("p", ["t"]),
         Status("p", [MessageState("t", 1, "returned", 1, 0.5)]),
-        Answer("p", "t", msgspec.structs.replace(note, target="a")),
-        Part("p", "t", 1, 1, 3, Note(text="x")),
+        AnswerFrame("p", "t", msgspec.structs.replace(note, target="a")),
+        PartFrame("p", "t", 1, 1, 3, Note(text="x")),
         Failed("p", "t", "NoRoute", "nobody"),
     ]
     presence = Presence(since=1.0, addresses={"elsewhere": "bob"}, away_s=3.0)
@@ -74,7 +86,7 @@ def is_wrong(topics: Topics, topic: str, payload: bytes) -> bool:
     if isinstance(frame, Send):
         envelope = frame.envelope
         return (arrival.kind, envelope.principal, envelope.target) != ("to", arrival.sender, arrival.address)
-    return arrival.kind == "to" or (isinstance(frame, Answer) and frame.envelope.principal != arrival.sender)
+    return arrival.kind == "to" or (isinstance(frame, AnswerFrame) and frame.envelope.principal != arrival.sender)
 
 
 async def test_a_hundred_thousand_malformed_frames_leave_a_living_bus_as_it_was(url: str, tmp_path: Path) -> None:
@@ -113,7 +125,7 @@ async def test_a_hundred_thousand_malformed_frames_leave_a_living_bus_as_it_was(
             for envelope in handled:
                 assert envelope.principal == "bob"
                 assert envelope.target in ("b", "n")
-                assert CODEC.decode(CODEC.encode(Answer("p", "t", envelope))).envelope == envelope
+                assert CODEC.decode(CODEC.encode(AnswerFrame("p", "t", envelope))).envelope == envelope
             assert len(bus._node.receiver._messages) <= REMEMBERED
             assert len(bus.processes()) < 10
 
@@ -141,7 +153,7 @@ async def test_nobody_is_answered_or_asked_whose_name_is_no_level_of_a_topic(url
         bus._node.received(topics.to("b", "bob"), CODEC.encode(Send(name, "t", 1, "publish", None, True, message)))
         bus._node.received(f"{topics.root}/presence/bob/{name}", presence)
         bus._node.received(f"{topics.root}/presence/bob/{name}", b"")
-        bus._node.received(f"{topics.root}/back/alice/p/{name}", CODEC.encode(Query("p", [("t", 1)])))
+        bus._node.received(f"{topics.root}/back/alice/p/{name}", CODEC.encode(StateQuery("p", [("t", 1)])))
         await asyncio.sleep(0.1)  # it looks after what is due every 0.05 s
         assert bus.statistics().malformed == 4
         assert len(bus.processes()) == 1

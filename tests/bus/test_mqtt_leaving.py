@@ -5,7 +5,7 @@ import asyncio
 from between import ASK, QUICK, processes, until, vanish
 from mosquitto import needs_mosquitto
 
-from mas.bus.limits import Limits
+from mas.bus.limits import BusLimits
 from mas.bus.mqtt import MqttBus
 from mas.bus.mqtt.options import MqttOptions
 from mas.core.messages import Note
@@ -139,7 +139,7 @@ async def test_what_is_given_back_comes_again_and_at_last_is_a_dead_letter_that_
         while inbox.nack(await inbox.receive(), cause="not now"):
             attempts += 1
             assert sends.statistics().outbox == 1
-        assert attempts == Limits().max_attempts
+        assert attempts == BusLimits().max_attempts
         await until(lambda: sends.statistics().outbox == 0)
         assert takes.statistics().dead == 1
         await sends.publish(ASK.new("b", Note(text="y")))

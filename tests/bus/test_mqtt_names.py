@@ -26,7 +26,7 @@ def test_topics_read_as_documented():
     group = share_group("team/solver", "secret")
     assert topics.listen("team/solver", "secret") == f"$share/{group}/mas/lab/to/team%2Fsolver/+"
     assert topics.back(peer, "bob") == "mas/lab/back/alice/p%2F1/bob"
-    assert topics.inbox(peer) == "mas/lab/back/alice/p%2F1/+"
+    assert topics.replies(peer) == "mas/lab/back/alice/p%2F1/+"
     assert topics.presence(peer) == "mas/lab/presence/alice/p%2F1"
     assert topics.presences == "mas/lab/presence/+/+"
 

@@ -6,7 +6,7 @@ from collections import Counter
 import pytest
 from receivers import ALICE, CODEC, Heard
 
-from mas.bus.mqtt.frames import Answer, Failed, Query, Send, Status
+from mas.bus.mqtt.frames import AnswerFrame, Failed, Send, StateQuery, Status
 from mas.bus.mqtt.presence import Presence
 from mas.core.messages import Delivery
 from mas.testing.bus_suite import LoopTurn, answer_to
@@ -15,7 +15,7 @@ from mas.testing.bus_suite import LoopTurn, answer_to
 async def test_an_attempt_that_was_given_up_is_never_taken_and_the_next_one_is():
     heard = Heard()
     async with heard.bus.subscribe("b") as inbox:
-        heard.receiver.query(ALICE, Query("p", [("t", 2)]))
+        heard.receiver.query(ALICE, StateQuery("p", [("t", 2)]))
         assert await heard.brief_states() == [("t", 2, "unknown")]
         for attempt in (1, 2):
             heard.send("t", attempt)
@@ -56,11 +56,11 @@ async def test_an_answer_is_said_again_until_its_sender_has_it():
         request = await inbox.receive()
         await heard.bus.reply(request, answer_to(request))
         await heard.brief_states()
-        heard.receiver.query(ALICE, Query("p", [("t", 1)]))
+        heard.receiver.query(ALICE, StateQuery("p", [("t", 1)]))
         heard.send("t")
-        assert Counter(type(frame) for frame in heard.said) == {Answer: 3}
+        assert Counter(type(frame) for frame in heard.said) == {AnswerFrame: 3}
         heard.receiver.confirm(ALICE, ["t"])
-        heard.receiver.query(ALICE, Query("p", [("t", 1)]))
+        heard.receiver.query(ALICE, StateQuery("p", [("t", 1)]))
         assert await heard.brief_states() == [("t", 1, "done")]
         assert len(heard.said) == 3
 
@@ -104,9 +104,9 @@ async def test_a_message_cancelled_while_it_waits_for_room_leaves_nothing_behind
         heard.send("waits")
         await heard.brief_states()
         heard.receiver.peer_gone(ALICE, Presence(since=0.0, addresses={}))
-        heard.receiver.query(ALICE, Query("p", [("first", 1), ("waits", 1)]))
+        heard.receiver.query(ALICE, StateQuery("p", [("first", 1), ("waits", 1)]))
         await heard.brief_states()
-        heard.receiver.query(ALICE, Query("p", [("first", 1), ("waits", 1)]))
+        heard.receiver.query(ALICE, StateQuery("p", [("first", 1), ("waits", 1)]))
         assert await heard.brief_states() == [("first", 1, "queued"), ("waits", 1, "unknown")]
 
 
@@ -123,7 +123,7 @@ async def test_an_error_is_told_by_its_name():
 
 async def test_states_of_many_messages_go_in_frames_that_any_broker_takes():
     heard = Heard(remembered=2_000)
-    heard.receiver.query(ALICE, Query("p", [(f"{number:016}", 1) for number in range(1_100)]))
+    heard.receiver.query(ALICE, StateQuery("p", [(f"{number:016}", 1) for number in range(1_100)]))
     await LoopTurn()
     await LoopTurn()
     frames = [frame for frame in heard.said if isinstance(frame, Status)]

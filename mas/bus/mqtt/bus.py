@@ -20,12 +20,12 @@ import msgspec
 from mas.bus.counters import DetailedStatistics
 from mas.bus.dead import DeadLetter
 from mas.bus.journal import Journal
-from mas.bus.limits import Limits
+from mas.bus.limits import BusLimits
 from mas.bus.memory import MemoryBus
 from mas.bus.mqtt.blobs import BlobStore
 from mas.bus.mqtt.frames import Codec
 from mas.bus.mqtt.journal import ProcessJournal
-from mas.bus.mqtt.node import Node, build_node
+from mas.bus.mqtt.node import MqttNode, build_node
 from mas.bus.mqtt.options import MqttOptions, parse_broker
 from mas.bus.mqtt.owner import take_ownership
 from mas.bus.mqtt.presence import Owns, Presence, any_address
@@ -80,7 +80,7 @@ class MqttBus:
         life: how often the process has begun, this time included; 1 without a journal.
     """
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: MqttNode) -> None:
         self.me = node.me
         self.life = 1 if node.journal is None else node.journal.owner.life
         self._node = node
@@ -296,6 +296,8 @@ class MqttBus:
             await self._node.close()
 
 
-def limits_of(options: MqttOptions) -> Limits:
+def limits_of(options: MqttOptions) -> BusLimits:
     """The bounds of the memory bus of a process."""
-    return Limits(remembered=options.remembered, max_attempts=options.max_attempts, dead_letters=options.dead_letters)
+    return BusLimits(
+        remembered=options.remembered, max_attempts=options.max_attempts, dead_letters=options.dead_letters
+    )

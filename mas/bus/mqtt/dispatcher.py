@@ -10,7 +10,7 @@ import msgspec
 from mas.bus.memory import MemoryBus
 from mas.bus.mqtt.after_write import AfterWrite
 from mas.bus.mqtt.frame_writer import FrameWriter
-from mas.bus.mqtt.frames import Answer, Cancel, Codec, Confirm, Failed, Frame, Part, Query, Send, Status
+from mas.bus.mqtt.frames import AnswerFrame, Cancel, Codec, Confirm, Failed, Frame, PartFrame, Send, StateQuery, Status
 from mas.bus.mqtt.journal import ProcessJournal
 from mas.bus.mqtt.outgoing import OutgoingMessage
 from mas.bus.mqtt.peers import Peers
@@ -63,12 +63,12 @@ class Dispatcher:
         self._after_write = AfterWrite(is_written, failed=lambda _: None, name="mqtt journal: answers")
         self._takers: dict[type, Callable[[Peer, Any], None]] = {
             Send: self._take_message,
-            Query: receiver.query,
+            StateQuery: receiver.query,
             Cancel: lambda peer, frame: receiver.cancel(peer, frame.ticket),
             Confirm: self._take_confirm,
             Status: self._take_status,
-            Answer: self._take_answer,
-            Part: self._take_part,
+            AnswerFrame: self._take_answer,
+            PartFrame: self._take_part,
             Failed: lambda peer, frame: sender.take_error(peer, frame.ticket, frame.error, frame.text),
         }
 
@@ -137,13 +137,13 @@ class Dispatcher:
         for state in frame.states:
             self._sender.take_state(peer, state)
 
-    def _take_answer(self, peer: Peer, frame: Answer) -> None:
+    def _take_answer(self, peer: Peer, frame: AnswerFrame) -> None:
         if self._journal is not None and self._journal.may_ask_again(frame.ticket):
             return  # it was asked in an earlier life: whoever answered keeps it until it is asked again
         self._sender.take_answer(frame.ticket, frame.envelope)
         self._after_write.call(lambda: self._answer_is_safe(peer, frame.ticket))
 
-    def _take_part(self, peer: Peer, frame: Part) -> None:
+    def _take_part(self, peer: Peer, frame: PartFrame) -> None:
         """A part of an answer; one that nobody reads, or not of who has the request now, is dropped and counted."""
         self._parts.accepted += 1
         message = self._sender.find(frame.ticket)
@@ -157,7 +157,7 @@ class Dispatcher:
         self._answers.setdefault(peer, []).append(ticket)
 
 
-def _read_part(message: OutgoingMessage, peer: Peer, frame: Part) -> bool:
+def _read_part(message: OutgoingMessage, peer: Peer, frame: PartFrame) -> bool:
     if message.stream is None or frame.attempt != message.attempt or message.holder not in (None, peer):
         return False
     envelope, principal = message.envelope, peer.principal
@@ -168,7 +168,7 @@ def _read_part(message: OutgoingMessage, peer: Peer, frame: Part) -> bool:
 def _is_forged(frame: Frame, arrival: Arrival) -> bool:
     """Whether an envelope says that somebody else sends it, or that it goes elsewhere: both the broker has checked on
     the topic only."""
-    if not isinstance(frame, Send | Answer):
+    if not isinstance(frame, Send | AnswerFrame):
         return False
     is_elsewhere = isinstance(frame, Send) and frame.envelope.target != arrival.address
     return is_elsewhere or frame.envelope.principal != arrival.sender

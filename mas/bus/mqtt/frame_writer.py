@@ -9,7 +9,7 @@ from typing import Protocol
 import msgspec
 
 from mas.bus.mqtt.client import REFUSED, Acknowledge
-from mas.bus.mqtt.frames import Cancel, Codec, Confirm, Query, Send
+from mas.bus.mqtt.frames import Cancel, Codec, Confirm, Send, StateQuery
 from mas.bus.mqtt.outgoing import OutgoingMessage
 from mas.bus.mqtt.topics import Peer, Topics
 from mas.core.errors import Closed, Denied
@@ -136,7 +136,7 @@ class FrameWriter:
     def query(self, peer: Peer, tickets: list[tuple[str, int]], acknowledge: Acknowledge) -> None:
         """Ask a process for the states of (ticket, attempt); of none: whether it is there."""
         for begin in range(0, max(1, len(tickets)), _QUERIES):
-            self._write(peer, Query(self.me.process, tickets[begin : begin + _QUERIES]), acknowledge)
+            self._write(peer, StateQuery(self.me.process, tickets[begin : begin + _QUERIES]), acknowledge)
 
     def cancel(self, ticket: str, peers: set[Peer]) -> None:
         """Tell these that nobody waits for a message any more; again after a reconnection, until the broker has it."""
@@ -173,7 +173,7 @@ class FrameWriter:
             f"reading {self._topics.back(self.me, self.me.principal)!r}"
         )
 
-    def _write(self, peer: Peer, frame: Query | Cancel | Confirm, acknowledge: Acknowledge) -> None:
+    def _write(self, peer: Peer, frame: StateQuery | Cancel | Confirm, acknowledge: Acknowledge) -> None:
         topic = self._topics.back(peer, self.me.principal)
         self.transport.publish(topic, self._codec.encode(frame), acknowledge=acknowledge)
 

@@ -69,7 +69,7 @@ class Send(msgspec.Struct, frozen=True, array_like=True, tag="s"):
     is_streamed: bool = False
 
 
-class Query(msgspec.Struct, frozen=True, array_like=True, tag="q"):
+class StateQuery(msgspec.Struct, frozen=True, array_like=True, tag="q"):
     """Asks one process for the states of these (ticket, attempt); an empty list asks whether it is there."""
 
     process: Process
@@ -114,7 +114,7 @@ class Status(msgspec.Struct, frozen=True, array_like=True, tag="t"):
     states: list[MessageState]
 
 
-class Answer(msgspec.Struct, frozen=True, array_like=True, tag="a"):
+class AnswerFrame(msgspec.Struct, frozen=True, array_like=True, tag="a"):
     """The answer to a request."""
 
     process: Process
@@ -122,7 +122,7 @@ class Answer(msgspec.Struct, frozen=True, array_like=True, tag="a"):
     envelope: Envelope
 
 
-class Part(msgspec.Struct, frozen=True, array_like=True, tag="p"):
+class PartFrame(msgspec.Struct, frozen=True, array_like=True, tag="p"):
     """A part of the answer to a request; what it belongs to, and who may read it, its reader knows.
 
     Attributes:
@@ -147,7 +147,7 @@ class Failed(msgspec.Struct, frozen=True, array_like=True, tag="e"):
     text: str
 
 
-Frame = Send | Query | Cancel | Confirm | Status | Answer | Part | Failed
+Frame = Send | StateQuery | Cancel | Confirm | Status | AnswerFrame | PartFrame | Failed
 
 
 class Codec:
@@ -202,9 +202,9 @@ class Codec:
             frame: Frame = self._decoder.decode(memoryview(encoded)[1:])
         except (msgspec.MsgspecError, ValueError, TypeError, RecursionError, MemoryError) as error:
             raise Malformed(f"not a frame: {str(error)[:300]}") from error
-        if isinstance(frame, Send | Answer):
+        if isinstance(frame, Send | AnswerFrame):
             self._check_envelope(frame.envelope)
-        elif isinstance(frame, Part) and isinstance(frame.payload, Stored):
+        elif isinstance(frame, PartFrame) and isinstance(frame.payload, Stored):
             raise Malformed("a part of an answer travels by reference")
         return frame
 
@@ -294,8 +294,8 @@ def _fields(cls: type[Payload]) -> type[msgspec.Struct]:
 
 
 def _label(frame: Frame) -> str:
-    if isinstance(frame, Send | Answer):
+    if isinstance(frame, Send | AnswerFrame):
         return f"message {frame.envelope.id!r} of kind {frame.envelope.kind!r} to {frame.envelope.target!r}"
-    if isinstance(frame, Part):
+    if isinstance(frame, PartFrame):
         return f"part {frame.sequence} of kind {frame.payload.kind!r} of an answer"
     return f"a {type(frame).__name__} frame"

@@ -16,7 +16,7 @@ from typing import Literal
 import msgspec
 
 from mas.bus.journal import Journal
-from mas.bus.mqtt.frames import Answer, Codec, Failed, Mode, Stored, stored
+from mas.bus.mqtt.frames import AnswerFrame, Codec, Failed, Mode, Stored, stored
 from mas.bus.mqtt.outgoing import OutgoingMessage
 from mas.bus.mqtt.owner import Owner
 from mas.bus.mqtt.peers import PeerObserver
@@ -152,7 +152,7 @@ class ProcessJournal(PeerObserver):
         frame = self._codec.decode(encoded)
         if isinstance(frame, Failed):
             raise error_named(frame.error, frame.text)
-        assert isinstance(frame, Answer)
+        assert isinstance(frame, AnswerFrame)
         return frame.envelope
 
     def sent(self, message: OutgoingMessage, earlier: EarlierMessage | None, *, expires_in_s: float | None) -> None:
@@ -190,7 +190,7 @@ class ProcessJournal(PeerObserver):
         if outcome is None:
             self._over(message.record, State.PROCESSED)
         elif isinstance(outcome, Envelope):
-            effect = self._codec.encode(Answer(process, ticket, outcome))
+            effect = self._codec.encode(AnswerFrame(process, ticket, outcome))
             self._over(message.record, State.ANSWERED, effect=effect)
         elif message.is_request and (isinstance(outcome, RemoteError) or not isinstance(outcome, BusError)):
             effect = self._codec.encode(Failed(process, ticket, type(outcome).__name__, str(outcome)))

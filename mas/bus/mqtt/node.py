@@ -32,8 +32,8 @@ _STILL_S = 0.5
 _HEADER = 1024  # bytes that a packet may hold beside its frame: the topic and what MQTT adds
 
 
-@dataclass(kw_only=True)
-class Node:
+@dataclass(kw_only=True, eq=False)
+class MqttNode:
     """Takes messages of this process to others, and those of others to the local bus. Made by `build_node`.
 
     Attributes:
@@ -78,7 +78,7 @@ class Node:
             await self.journal.journal.flush()
         await self.connection.open(self)
         try:
-            await self.connection.subscribe(self.topics.inbox(self.me))
+            await self.connection.subscribe(self.topics.replies(self.me))
             await self.connection.subscribe(self.topics.presences)
             self.routes.announcer.publish()
             async with asyncio.timeout(self.options.patience_s):
@@ -243,7 +243,7 @@ def build_node(
     store: BlobStore | None,
     journal: ProcessJournal | None,
     owns: Owns,
-) -> Node:
+) -> MqttNode:
     """The parts of one process, not yet connected.
 
     Args:
@@ -269,7 +269,7 @@ def build_node(
     dispatcher = Dispatcher(
         sender, receiver, writer=writer, peers=peers, topics=topics, codec=codec, local=local, journal=journal
     )
-    return Node(
+    return MqttNode(
         local=local,
         options=options,
         codec=codec,

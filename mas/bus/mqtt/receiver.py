@@ -17,14 +17,14 @@ from mas.bus.memory import MemoryBus
 from mas.bus.mqtt.after_write import AfterWrite
 from mas.bus.mqtt.frames import (
     LAST,
-    Answer,
+    AnswerFrame,
     Codec,
     Failed,
     MessageState,
-    Part,
-    Query,
+    PartFrame,
     RemoteState,
     Send,
+    StateQuery,
     Status,
 )
 from mas.bus.mqtt.journal import ProcessJournal
@@ -125,7 +125,7 @@ class Receiver(PeerObserver):
         if frame.eager:
             self._tell(message, frame.attempt)
 
-    def query(self, sender: Peer, frame: Query) -> None:
+    def query(self, sender: Peer, frame: StateQuery) -> None:
         """A sender has heard nothing: tell it the state, and promise not to take what has not come."""
         for ticket, attempt in frame.tickets:
             key = (sender, ticket)
@@ -221,7 +221,7 @@ class Receiver(PeerObserver):
                 timeless = msgspec.structs.replace(answer, deadline=None)  # it would be on this process's clock
                 message.is_storing = True
                 stowed = await self._references.stow(timeless)
-                self._reply(message, Answer(self._process, message.key[1], stowed))
+                self._reply(message, AnswerFrame(self._process, message.key[1], stowed))
                 if self._journal is not None:
                     self._journal.took(message.key, message.attempt, message.reply)
             else:
@@ -275,7 +275,7 @@ class Receiver(PeerObserver):
         else:
             self._reply(message, Failed(self._process, message.key[1], type(error).__name__, str(error)))
 
-    def _reply(self, message: ReceivedMessage, frame: Answer | Failed) -> None:
+    def _reply(self, message: ReceivedMessage, frame: AnswerFrame | Failed) -> None:
         peer, ticket = message.key
         try:
             message.reply = self._codec.encode(frame)
@@ -318,7 +318,7 @@ class Receiver(PeerObserver):
         peer, ticket = key
 
         def take(part: Envelope) -> bool:
-            frame = Part(self._process, ticket, attempt, part.attempt, part.sequence, part.payload)
+            frame = PartFrame(self._process, ticket, attempt, part.attempt, part.sequence, part.payload)
             is_passed = self._writer.part(peer, self._codec.encode(frame))
             self._local.parts.counters.passed += is_passed
             return is_passed

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
-from mas.bus.mqtt.node import Node
+from mas.bus.mqtt.node import MqttNode
 from mas.bus.subscription import LocalSubscription
 from mas.core.errors import Closed
 from mas.core.messages import Envelope
@@ -18,7 +18,7 @@ class MqttSubscription:
         node: announces it to the other processes.
     """
 
-    def __init__(self, local: LocalSubscription, *, node: Node) -> None:
+    def __init__(self, local: LocalSubscription, *, node: MqttNode) -> None:
         self.address = local.address
         self._local = local
         self._node = node

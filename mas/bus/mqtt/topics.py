@@ -85,7 +85,7 @@ class Topics(msgspec.Struct, frozen=True):
         """Where `sender` publishes to one process."""
         return f"{self.root}/back/{level(peer.principal)}/{level(peer.process)}/{level(sender)}"
 
-    def inbox(self, peer: Peer) -> str:
+    def replies(self, peer: Peer) -> str:
         """The filter of all that is published to one process."""
         return f"{self.root}/back/{level(peer.principal)}/{level(peer.process)}/+"
 
