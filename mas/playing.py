@@ -165,11 +165,11 @@ def stop(
     if not bus:
         raise ConfigError("mas stop needs a bus: --bus mqtt://coordinator@HOST:PORT/SPACE, or MAS_BUS_URL")
     from mas.bus.mqtt import MqttBus
-    from mas.bus.mqtt_orders import dismiss
+    from mas.bus.mqtt.shutdown import shut_down
 
     async def tell() -> None:
         async with MqttBus.connect(bus, ca_file=ca) as connection:
-            await dismiss(connection, _teller(Console()), at_once=now)
+            await shut_down(connection, _teller(Console()), at_once=now)
 
     asyncio.run(tell())
 

@@ -26,6 +26,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 BUS = ("bus/test_memory.py", "bus/test_memory_order.py", "bus/test_delivery.py", "bus/test_memory_properties.py")
 BUS += ("bus/test_memory_requests.py", "bus/test_journal.py", "bus/test_parts.py", "bus/test_mqtt.py")
+MQTT = ("bus/test_mqtt_receiver.py", "bus/test_mqtt_fates.py", "bus/test_mqtt_away.py", "bus/test_mqtt_model.py")
 LOSSES = ("test_losses_golden.py", "test_losses_properties.py", "test_losses_options.py", "test_losses_smoothing.py")
 FLOW = (
     "test_flow.py",
@@ -44,8 +45,12 @@ CORE: dict[str, tuple[str, ...]] = {
     "training/packing.py": ("training/test_packing.py", "training/test_equal_gradients.py"),
     "runtime/flow.py": tuple(f"runtime/{name}" for name in FLOW),
     "runtime/joins.py": tuple(f"runtime/{name}" for name in FLOW),
-    "bus/ledger.py": BUS,
+    "bus/settlement.py": BUS,
     "bus/redelivery.py": BUS,
+    "bus/mqtt/sender.py": MQTT,
+    "bus/mqtt/outgoing.py": MQTT,
+    "bus/mqtt/receiver.py": MQTT,
+    "bus/mqtt/received.py": MQTT,
     "serving/store.py": ("serving/test_store.py", "serving/test_engine_contract.py"),
     "graph/check.py": ("graph", "runtime/test_joins.py"),
 }

@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass
 
-from mas.bus.mqtt_topics import level
+from mas.bus.mqtt.topics import level
 from mas.core.errors import ConfigError
 from mas.core.team import COORDINATOR, DONE, START, TeamSpec
 
@@ -49,7 +49,7 @@ def team_rights(spec: TeamSpec, space: str) -> tuple[Rights, ...]:
     owner[run] = COORDINATOR
     sends |= {(address[source], address[target]) for source, target in _neighbours(spec, address)}
     members = [_member(name, owner, sends, space) for name in (*address.values(), COORDINATOR)]
-    return (*members, Rights(principal=OPERATOR, read=(_filter(space, "card", None, None), "$SYS/#"), write=()))
+    return (*members, Rights(principal=OPERATOR, read=(_filter(space, "presence", None, None), "$SYS/#"), write=()))
 
 
 def _neighbours(spec: TeamSpec, agents: Container[str]) -> Iterator[tuple[str, str]]:
@@ -83,18 +83,18 @@ def _member(name: str, owner: dict[str, str], sends: set[tuple[str, str]], space
         read=(
             *(_filter(space, "to", address, None) for address in heard),
             _filter(space, "back", name, None, None),
-            _filter(space, "card", None, None),
+            _filter(space, "presence", None, None),
         ),
         write=(
             *(_filter(space, "to", address, name) for address in asked),
             *(_filter(space, "back", other, None, name) for other in principals if other in known),
-            _filter(space, "card", name, None),
+            _filter(space, "presence", name, None),
         ),
     )
 
 
 def _filter(space: str, kind: str, *names: str | None) -> str:
-    """A topic of `mas.bus.mqtt_topics`, or all that differ in the names that are None."""
+    """A topic of `mas.bus.mqtt.topics`, or all that differ in the names that are None."""
     return "/".join(("mas", level(space), kind, *("+" if name is None else level(name) for name in names)))
 
 

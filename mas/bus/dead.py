@@ -2,11 +2,15 @@
 
 import time
 from collections import OrderedDict
+from collections.abc import Hashable
+from typing import Generic, TypeVar
 
 import msgspec
 
-from mas.bus.slot import Slot
+from mas.bus.pending import Pending
 from mas.core.messages import Envelope
+
+P = TypeVar("P", bound=Pending)
 
 
 class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
@@ -24,8 +28,8 @@ class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
     died_at: float
 
 
-class DeadLetters:
-    """The latest dead letters of one bus, oldest first.
+class DeadLetters(Generic[P]):
+    """The latest dead letters of one bus, or of what one process sent, oldest first.
 
     Args:
         limit: how many are kept; of the older ones only the number `forgotten` is left. 0: none is kept.
@@ -34,32 +38,30 @@ class DeadLetters:
     def __init__(self, limit: int) -> None:
         self.forgotten = 0
         self._limit = limit
-        self._letters: OrderedDict[int, tuple[DeadLetter, Slot, bool]] = OrderedDict()
+        self._letters: OrderedDict[Hashable, tuple[DeadLetter, P]] = OrderedDict()
 
-    def add(self, slot: Slot, cause: str, *, is_expired: bool = False, died_at: float | None = None) -> None:
-        """Keep a message that died. `died_at` None: now. `is_expired`: its deadline passed, and is counted there."""
+    def add(self, key: Hashable, message: P, cause: str, *, died_at: float | None = None) -> None:
+        """Keep a message that died. `key`: unique among the letters. `died_at` None: now."""
         letter = DeadLetter(
-            envelope=slot.envelope,
+            envelope=message.envelope,
             cause=cause,
-            attempts=slot.tries,
+            attempts=message.tries,
             died_at=time.time() if died_at is None else died_at,
         )
-        self._letters[slot.ticket] = (letter, slot, is_expired)
+        self._letters[key] = (letter, message)
         while len(self._letters) > self._limit:
             self._letters.popitem(last=False)
             self.forgotten += 1
 
     def all(self) -> tuple[DeadLetter, ...]:
         """Every letter that is kept, oldest first."""
-        return tuple(letter for letter, *_ in self._letters.values())
+        return tuple(letter for letter, _ in self._letters.values())
 
-    def take(self, message_id: str | None) -> list[tuple[Slot, bool]]:
-        """Remove the letters with this id, None: all; returns their messages and whether they had expired."""
-        taken = [
-            (slot, is_expired)
-            for letter, slot, is_expired in self._letters.values()
-            if message_id is None or letter.envelope.id == message_id
-        ]
-        for slot, _ in taken:
-            del self._letters[slot.ticket]
-        return taken
+    def take(self, message_id: str | None) -> list[P]:
+        """Remove the letters with this id, None: all; returns their messages."""
+        taken = {
+            key: message for key, (letter, message) in self._letters.items() if message_id in (None, letter.envelope.id)
+        }
+        for key in taken:
+            del self._letters[key]
+        return list(taken.values())

@@ -48,7 +48,7 @@ class Journal:
 
     Attributes:
         connection: for a bus that begins, before it writes anything down; later only the writing thread uses it.
-        is_shared: its bus is one process of several (`mas.bus.mqtt_store`).
+        is_shared: its bus is one process of several (`mas.bus.mqtt.journal`).
     """
 
     def __init__(
@@ -102,7 +102,7 @@ class Journal:
                 one sync. `async`: it is written behind; a kill loses what was not written yet, a power cut more.
             keep: messages that are over are dropped behind the latest `keep`; None: all are kept, as replay needs.
             keep_s: those that are over for longer are dropped, too; None: age does not matter.
-            keep_ids: ids that are not accepted again; of `Limits.remembered` and this the smaller one holds.
+            keep_ids: ids that are not accepted again; of `BusLimits.remembered` and this the smaller one holds.
             keep_dead: dead letters kept; the oldest are dropped and counted.
             backlog: steps that may wait for the disk; senders wait beyond.
 

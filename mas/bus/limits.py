@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class BusLimits:
     """How much a bus remembers, and how often it tries.
 
     Attributes:

@@ -11,24 +11,23 @@ from collections.abc import Callable
 
 import msgspec
 
+from mas.bus import refusals
+from mas.bus.address_queue import AddressQueue
 from mas.bus.counters import DetailedStatistics
 from mas.bus.dead import DeadLetter
-from mas.bus.inbox import Inbox
+from mas.bus.in_flight import DeliveryObserver, InFlightMessage
 from mas.bus.journal import Journal
-from mas.bus.ledger import Ledger
-from mas.bus.limits import Limits
-from mas.bus.mailbox import Mailbox
+from mas.bus.limits import BusLimits
 from mas.bus.parts import Parts, PartStream, Take
 from mas.bus.record import State
 from mas.bus.redelivery import Redelivery
-from mas.bus.restore import restore
-from mas.bus.slot import Slot
+from mas.bus.settlement import Settlement
+from mas.bus.subscription import LocalSubscription
 from mas.bus.taps import Taps
-from mas.bus.watch import Watch
 from mas.bus.wire import encode
-from mas.core.errors import Closed, Denied, Dropped, MasError, NoRoute, RemoteError
+from mas.core.errors import Closed, Denied, Dropped, MasError, RemoteError
 from mas.core.messages import Delivery, Envelope, Payload
-from mas.core.naming import did_you_mean, listed
+from mas.core.naming import listed
 
 
 class MemoryBus:
@@ -55,21 +54,21 @@ class MemoryBus:
         self,
         *,
         clock: Callable[[], float] = time.monotonic,
-        limits: Limits = Limits(),  # noqa: B008 - frozen
+        limits: BusLimits = BusLimits(),  # noqa: B008 - frozen
         journal: Journal | None = None,
     ) -> None:
         self._clock = clock
         self._taps = Taps()
         self._journal = journal
-        self._ledger = Ledger(clock=clock, show=self._taps.show, limits=limits, journal=journal)
-        self._counters = self._ledger.counters
-        self._mailboxes: dict[str, Mailbox] = {}
-        self._pending: dict[str, Slot] = {}
+        self._settlement = Settlement(clock=clock, show=self._taps.show, limits=limits, journal=journal)
+        self._counters = self._settlement.counters
+        self._queues: dict[str, AddressQueue] = {}
+        self._pending: dict[str, InFlightMessage] = {}
         self.parts = Parts()
         self._tickets = itertools.count()
         self._redelivery = Redelivery(
-            self._ledger,
-            self._mailboxes,
+            self._settlement,
+            self._queues,
             clock=clock,
             ticket=self._tickets.__next__,
             limits=limits,
@@ -77,30 +76,30 @@ class MemoryBus:
         )
         self._is_closed = False
         if journal is not None:
-            restore(journal, self._ledger, self._redelivery, clock, self._tickets.__next__)
+            self._redelivery.restore()
 
     def now(self) -> float:
         """Seconds on the clock that deadlines refer to."""
         return self._clock()
 
-    async def publish(self, envelope: Envelope, *, wait: bool = True, watch: Watch | None = None) -> None:
+    async def publish(self, envelope: Envelope, *, wait: bool = True, observer: DeliveryObserver | None = None) -> None:
         """Deliver one way; see `Bus.publish`. A duplicate is counted and dropped without an error.
 
         A best-effort message never waits; where there is no room it is counted and dropped, without an error unless
-        `wait` is False. With a journal in group mode, returns once it is on the disk. `watch` hears what becomes of it.
+        `wait` is False. With a journal in group mode, returns once it is on the disk. `observer` hears its events.
 
         Raises:
             Malformed: the journal cannot hold the payload. JournalError: it is closed, or its disk has failed.
         """
-        mailbox = self._route(envelope)
-        slot = Slot(envelope, next(self._tickets), is_request=False, watch=watch)
+        queue = self._route(envelope)
+        message = InFlightMessage(envelope, next(self._tickets), is_request=False, observer=observer)
         if self._journal is not None:
             self._journal.check()
-            slot.frame = encode(envelope)
+            message.frame = encode(envelope)
         self._counters.accepted += 1
-        if self._ledger.offer(mailbox, slot):
-            if isinstance(slot.outcome, Exception):
-                raise slot.outcome
+        if self._settlement.offer(queue, message):
+            if isinstance(message.outcome, Exception):
+                raise message.outcome
         elif not wait or envelope.delivery is Delivery.BEST_EFFORT:
             self._counters.refused += 1
             if not wait:
@@ -108,10 +107,10 @@ class MemoryBus:
                     f"message {envelope.id!r}: the queue of {envelope.target!r} is full; wait, or raise its credit"
                 )
         else:
-            slot.future = asyncio.get_running_loop().create_future()
-            mailbox.park(slot)
-            await self._ledger.outcome(mailbox, slot)
-        if slot.record is not None and self._journal is not None:
+            message.future = asyncio.get_running_loop().create_future()
+            queue.park(message)
+            await self._settlement.outcome(queue, message)
+        if message.record is not None and self._journal is not None:
             await self._journal.is_safe()
 
     async def request(
@@ -119,14 +118,14 @@ class MemoryBus:
         envelope: Envelope,
         *,
         timeout_s: float | None = None,
-        watch: Watch | None = None,
+        observer: DeliveryObserver | None = None,
         take: Take | None = None,
     ) -> Envelope:
         """Deliver and wait for the answer; see `Bus.request` and `publish`. A duplicate raises Dropped.
 
         `take` is given the parts of the answer, None: nobody reads them.
         """
-        mailbox = self._route(envelope)
+        queue = self._route(envelope)
         ticket = next(self._tickets)
         token = f"answer-{ticket}"
         deadline = envelope.deadline
@@ -134,19 +133,19 @@ class MemoryBus:
             timeout = self.now() + timeout_s
             deadline = timeout if deadline is None else min(deadline, timeout)
         envelope = msgspec.structs.replace(envelope, reply_to=token, deadline=deadline)
-        slot = Slot(envelope, ticket, is_request=True, watch=watch)
+        message = InFlightMessage(envelope, ticket, is_request=True, observer=observer)
         if self._journal is not None:
             self._journal.check()
-            slot.frame = encode(slot.envelope)
-        slot.future = asyncio.get_running_loop().create_future()
+            message.frame = encode(message.envelope)
+        message.future = asyncio.get_running_loop().create_future()
         self._counters.accepted += 1
-        self._pending[token] = slot
+        self._pending[token] = message
         if take is not None:
             self.parts.open(token, take)
-        if not self._ledger.offer(mailbox, slot):
-            mailbox.park(slot)
+        if not self._settlement.offer(queue, message):
+            queue.park(message)
         try:
-            answer = await self._ledger.outcome(mailbox, slot)
+            answer = await self._settlement.outcome(queue, message)
         finally:
             del self._pending[token]
             self.parts.close(token)
@@ -163,8 +162,9 @@ class MemoryBus:
 
     def part(self, request: Envelope, payload: Payload) -> bool:
         """Send a part of the answer to a request; see `Bus.part`."""
-        slot = self._asked(request)
-        return self.parts.send(request, payload, None if slot is None or not slot.receiver else slot.receiver.principal)
+        message = self._asked(request)
+        receiver = None if message is None else message.receiver
+        return self.parts.send(request, payload, None if receiver is None else receiver.principal)
 
     async def reply(self, request: Envelope, answer: Envelope) -> None:
         """Answer a request; see `Bus.reply`. The answer's `correlation` is set to the request's id.
@@ -182,7 +182,7 @@ class MemoryBus:
             answer = msgspec.structs.replace(answer, correlation=request.id)
         answer = self.parts.closing(request, answer)
         frame = None if self._journal is None else encode(answer)
-        if self._ledger.answer(self._asked(request), answer, frame):
+        if self._settlement.answer(self._asked(request), answer, frame):
             self.parts.close(request.reply_to)
             self._taps.show(answer)
 
@@ -192,23 +192,23 @@ class MemoryBus:
             remote = RemoteError(f"{request.target!r} failed on {request.id!r}: {type(error).__name__}: {error}")
             remote.__cause__ = error
             error = remote
-        self._ledger.answer(self._asked(request), error)
+        self._settlement.answer(self._asked(request), error)
         self.parts.close(request.reply_to)
 
-    def subscribe(self, address: str, *, principal: str | None = None, credit: int = 64) -> Inbox:
+    def subscribe(self, address: str, *, principal: str | None = None, credit: int = 64) -> LocalSubscription:
         """Listen at an address while the result is entered; see `Bus.subscribe`.
 
         Raises:
             ValueError: credit is below 1.
             On entry: Closed; Denied when the address already has subscriptions of another principal.
         """
-        return Inbox(
+        return LocalSubscription(
             address,
             principal=address if principal is None else principal,
             credit=credit,
             enter=self._enter,
             leave=self._leave,
-            deliver=self._ledger.deliver,
+            deliver=self._settlement.deliver,
             release=self._release,
             finish=self._finish,
             give_back=self._redelivery.give_back,
@@ -222,18 +222,18 @@ class MemoryBus:
     def statistics(self) -> DetailedStatistics:
         """Counters so far; what has expired or is due again is taken out of its queue first."""
         self._redelivery.resume_due()
-        for mailbox in tuple(self._mailboxes.values()):
-            self._ledger.purge(mailbox)
+        for queue in tuple(self._queues.values()):
+            self._settlement.purge(queue)
         return self._counters.freeze(
-            waiting=self._redelivery.waiting() + sum(len([*box.slots()]) for box in self._mailboxes.values()),
-            subscriptions=sum(len(mailbox.inboxes) for mailbox in self._mailboxes.values()),
-            forgotten=self._ledger.dead.forgotten,
+            waiting=self._redelivery.waiting() + sum(len([*box.messages()]) for box in self._queues.values()),
+            subscriptions=sum(len(queue.subscriptions) for queue in self._queues.values()),
+            forgotten=self._settlement.dead.forgotten,
             parts=self.parts.counters.freeze(),
         )
 
     def dead_letters(self) -> tuple[DeadLetter, ...]:
         """Messages whose delivery was promised and given up on, oldest first, payloads and all."""
-        return self._ledger.dead.all()
+        return self._settlement.dead.all()
 
     def redrive(self, message_id: str | None = None) -> int:
         """Deliver the dead letters with this id again, None: all of them; returns how many.
@@ -250,7 +250,7 @@ class MemoryBus:
 
     def forget(self, address: str, message_id: str) -> None:
         """Accept a message with this id again: whoever waited for it is gone."""
-        self._ledger.forget(address, message_id)
+        self._settlement.forget(address, message_id)
 
     async def close(self) -> None:
         """Stop accepting; see `Bus.close`. One-way messages already in a queue can still be received.
@@ -261,76 +261,69 @@ class MemoryBus:
             return
         self._is_closed = True
         closed = Closed("the bus was closed")
-        for mailbox in self._mailboxes.values():
-            for slot in [slot for slot in mailbox.slots() if slot.is_request or not slot.is_admitted]:
-                mailbox.withdraw(slot)
-                self._ledger.abandon(slot, closed)
-            for inbox in mailbox.inboxes:
-                inbox.close()
-        for slot in self._pending.values():
-            self._ledger.give_up(slot, closed)
+        for queue in self._queues.values():
+            for message in [message for message in queue.messages() if message.is_request or not message.is_admitted]:
+                queue.withdraw(message)
+                self._settlement.fail(message, closed)
+            for subscription in queue.subscriptions:
+                subscription.close()
+        for message in self._pending.values():
+            self._settlement.give_up(message, closed)
         self._redelivery.close()
         if self._journal is not None:
             await self._journal.flush()
 
-    def _route(self, envelope: Envelope) -> Mailbox:
+    def _route(self, envelope: Envelope) -> AddressQueue:
         if self._is_closed:
-            raise Closed(f"message {envelope.id!r}: the bus is closed")
-        mailbox = self._mailboxes.get(envelope.target)
-        if mailbox is None:
-            raise NoRoute(
-                f"message {envelope.id!r}: nobody listens at {envelope.target!r}. "
-                + did_you_mean(envelope.target, self._mailboxes)
-            )
-        if envelope.visibility is not None and mailbox.principal not in envelope.visibility:
-            raise Denied(
-                f"message {envelope.id!r}: {mailbox.principal!r}, who reads at {envelope.target!r}, "
-                f"is not in its visibility: {listed(envelope.visibility)}"
-            )
-        return mailbox
+            raise refusals.closed(envelope)
+        queue = self._queues.get(envelope.target)
+        if queue is None:
+            raise refusals.no_listener(envelope, self._queues)
+        if envelope.visibility is not None and queue.principal not in envelope.visibility:
+            raise refusals.not_a_reader(envelope, (queue.principal,))
+        return queue
 
-    def _asked(self, request: Envelope) -> Slot | None:
+    def _asked(self, request: Envelope) -> InFlightMessage | None:
         """The request as it still waits for its answer."""
         return None if request.reply_to is None else self._pending.get(request.reply_to)
 
-    def _finish(self, slot: Slot, effect: bytes | None) -> None:
+    def _finish(self, message: InFlightMessage, effect: bytes | None) -> None:
         self._counters.processed += 1
-        if slot.record is not None and not slot.is_request:
-            self._ledger.write(slot, State.PROCESSED, effect=effect)
-        if slot.watch is not None:
-            slot.became("done")
-        self._release(slot)
+        if message.record is not None and not message.is_request:
+            self._settlement.write(message, State.PROCESSED, effect=effect)
+        if message.observer is not None:
+            message.notify("done")
+        self._release(message)
 
-    def _release(self, slot: Slot) -> None:
-        mailbox = self._mailboxes.get(slot.envelope.target)
-        if mailbox is not None:
-            mailbox.release(slot)
+    def _release(self, message: InFlightMessage) -> None:
+        queue = self._queues.get(message.envelope.target)
+        if queue is not None:
+            queue.release(message)
 
-    def _enter(self, inbox: Inbox) -> None:
-        if self._is_closed or inbox.closed:
-            raise Closed(f"cannot listen at {inbox.address!r}: the bus or this subscription is closed")
-        mailbox = self._mailboxes.get(inbox.address)
-        if mailbox is None:
-            mailbox = self._mailboxes[inbox.address] = Mailbox(inbox.principal, admit=self._ledger.admit)
-        if mailbox.principal != inbox.principal:
-            raise Denied(
-                f"{inbox.principal!r} cannot listen at {inbox.address!r}, where {mailbox.principal!r} reads: "
-                "subscriptions of one address share its messages, hence their principal"
+    def _enter(self, subscription: LocalSubscription) -> None:
+        if self._is_closed or subscription.closed:
+            raise Closed(f"cannot listen at {subscription.address!r}: the bus or this subscription is closed")
+        queue = self._queues.get(subscription.address)
+        if queue is None:
+            queue = self._queues[subscription.address] = AddressQueue(
+                subscription.principal, admit=self._settlement.admit
             )
-        self._redelivery.adopt(inbox.address, mailbox)
-        mailbox.join(inbox)
+        if queue.principal != subscription.principal:
+            raise Denied(
+                f"{subscription.principal!r} cannot listen at {subscription.address!r}, where {queue.principal!r} "
+                "reads: subscriptions of one address share its messages, hence their principal"
+            )
+        self._redelivery.adopt(subscription.address, queue)
+        queue.join(subscription)
 
-    def _leave(self, inbox: Inbox) -> None:
-        mailbox = self._mailboxes[inbox.address]
-        inbox.close()
-        again = self._redelivery.leave(inbox, has_others=len(mailbox.inboxes) > 1)
-        left = mailbox.leave(inbox, again)
-        if not mailbox.inboxes:
-            del self._mailboxes[inbox.address]
-        self._redelivery.left_behind(left, inbox.address, is_closed=self._is_closed)
-        for slot in tuple(self._pending.values()):
-            if slot.receiver is inbox:
-                self._ledger.give_up(
-                    slot,
-                    Closed(f"request {slot.envelope.id!r}: its listener at {inbox.address!r} left without an answer"),
-                )
+    def _leave(self, subscription: LocalSubscription) -> None:
+        queue = self._queues[subscription.address]
+        subscription.close()
+        again = self._redelivery.leave(subscription, has_others=len(queue.subscriptions) > 1)
+        left = queue.leave(subscription, again)
+        if not queue.subscriptions:
+            del self._queues[subscription.address]
+        self._redelivery.left_behind(left, subscription.address, is_closed=self._is_closed)
+        for message in tuple(self._pending.values()):
+            if message.receiver is subscription:
+                self._settlement.give_up(message, refusals.no_answer(message.envelope))

@@ -75,7 +75,7 @@ def part_of(request: Envelope, payload: Payload, *, sequence: int, attempt: int,
     )
 
 
-class Line:
+class PartLine:
     """The way of the parts of one answer. `attempt`: whose parts they are; `sent`: how many it has sent."""
 
     __slots__ = ("attempt", "sent", "take")
@@ -91,11 +91,11 @@ class Parts:
 
     def __init__(self) -> None:
         self.counters = PartCounters()
-        self._lines: dict[str, Line] = {}
+        self._lines: dict[str, PartLine] = {}
 
     def open(self, token: str, take: Take) -> None:
         """The answer of this token is streamed."""
-        self._lines[token] = Line(take)
+        self._lines[token] = PartLine(take)
 
     def close(self, token: str | None) -> None:
         """It was given, or nobody waits for it any more."""
@@ -127,7 +127,7 @@ class Parts:
             return answer
         return msgspec.structs.replace(answer, sequence=line.sent, final=True, attempt=line.attempt)
 
-    def _line(self, request: Envelope) -> Line | None:
+    def _line(self, request: Envelope) -> PartLine | None:
         """The way of this attempt's parts; a new attempt counts from 0."""
         line = None if request.reply_to is None else self._lines.get(request.reply_to)
         if line is None or request.attempt < line.attempt:

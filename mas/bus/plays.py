@@ -30,7 +30,7 @@ class PlayRow(msgspec.Struct, frozen=True, kw_only=True):
     """One play.
 
     Attributes:
-        id: drawn by lot when it began, so that no two plays of any journal share one.
+        id: random, made when it began, so that no two plays of any journal share one.
         frame: how it began.
         at: when it began, seconds since 1970; clock_s: how long it was played, all lives together, as far as known.
         lives: how often a process has begun to play it.

@@ -1,7 +1,7 @@
 """The file of a journal: its tables, and what is read from them.
 
 One row of `record` per message that was accepted, in the order of acceptance; `seen` holds the ids of messages that
-are not accepted again. The other tables are those of a process on a broker, see `mas.bus.mqtt_store`: who it is
+are not accepted again. The other tables are those of a process on a broker, see `mas.bus.mqtt.journal`: who it is
 (`owner`), the tickets of what it sent (`post`), what of others it has done (`taken`), and whom it knew (`peer`); and
 those of plays (`PLAYS_SCHEMA`), see `mas.bus.plays`.
 """

@@ -1,21 +1,22 @@
-"""What is delivered again: messages given back, left behind by a listener, or re-driven after they died.
+"""What is delivered again: messages given back, left behind by a subscription, or re-driven dead letters.
 
 Messages that nobody listens for any more wait here as orphans, until somebody listens at their address again.
 """
 
 import asyncio
+import time
 from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
 
-from mas.bus.inbox import Inbox
+from mas.bus import refusals
+from mas.bus.address_queue import AddressQueue
+from mas.bus.in_flight import InFlightMessage
 from mas.bus.journal import Journal
-from mas.bus.ledger import Ledger
-from mas.bus.limits import Limits
-from mas.bus.mailbox import Mailbox
-from mas.bus.record import State
-from mas.bus.slot import Slot
-from mas.core.errors import NoRoute
+from mas.bus.limits import BusLimits
+from mas.bus.record import Record, State
+from mas.bus.settlement import Settlement
+from mas.bus.subscription import LocalSubscription
 from mas.core.messages import Delivery
 
 
@@ -23,116 +24,117 @@ class Redelivery:
     """Decides whether a message that was not handled gets another attempt, and when.
 
     Args:
-        ledger: counts what becomes of every message.
-        mailboxes: address -> mailbox, of every address that somebody listens at.
+        settlement: counts what becomes of every message.
+        queues: address -> queue, of every address that somebody listens at.
         clock: seconds; timers wait in real time and look at it again.
         ticket: the next position in the order of acceptance.
     """
 
     def __init__(
         self,
-        ledger: Ledger,
-        mailboxes: Mapping[str, Mailbox],
+        settlement: Settlement,
+        queues: Mapping[str, AddressQueue],
         *,
         clock: Callable[[], float],
         ticket: Callable[[], int],
-        limits: Limits,
+        limits: BusLimits,
         journal: Journal | None,
     ) -> None:
-        self._ledger = ledger
-        self._counters = ledger.counters
-        self._mailboxes = mailboxes
+        self._settlement = settlement
+        self._counters = settlement.counters
+        self._queues = queues
         self._clock = clock
         self._ticket = ticket
         self._limits = limits
         self._journal = journal
-        self._orphans: dict[str, list[Slot]] = {}
+        self._orphans: dict[str, list[InFlightMessage]] = {}
 
-    def give_back(self, slot: Slot, delay_s: float | None, cause: str, is_tried: bool) -> bool:
+    def give_back(self, message: InFlightMessage, delay_s: float | None, cause: str, is_tried: bool) -> bool:
         """A receiver gave a message back; see `Subscription.nack`. `delay_s` None: it is never delivered again."""
-        mailbox = self._mailboxes[slot.envelope.target]
-        if delay_s and mailbox.halted >= self._limits.delayed and not mailbox.is_halted(slot):
-            delay_s, cause = None, f"{cause}; {mailbox.halted} others wait already to be delivered again"
-        slot.due = self._clock() + (delay_s or 0.0)
-        if not self._take_back(slot, cause, is_tried=is_tried, is_last=delay_s is None):
-            mailbox.release(slot)
+        queue = self._queues[message.envelope.target]
+        if delay_s and queue.halted >= self._limits.delayed and not queue.is_halted(message):
+            delay_s, cause = None, f"{cause}; {queue.halted} others wait already to be delivered again"
+        message.due = self._clock() + (delay_s or 0.0)
+        if not self._take_back(message, cause, is_tried=is_tried, is_last=delay_s is None):
+            queue.release(message)
             return False
-        mailbox.give_back(slot, slot.due)
-        self._resume(mailbox, delay_s or 0.0)
-        self._give_up_waiting(mailbox)
+        queue.give_back(message, message.due)
+        self._resume(queue, delay_s or 0.0)
+        self._give_up_waiting(queue)
         return True
 
-    def withdrawn(self, inbox: Inbox) -> None:
+    def withdrawn(self, subscription: LocalSubscription) -> None:
         """A subscription takes nothing new."""
-        mailbox = self._mailboxes.get(inbox.address)
-        if mailbox is not None:
-            self._give_up_waiting(mailbox)
+        queue = self._queues.get(subscription.address)
+        if queue is not None:
+            self._give_up_waiting(queue)
 
-    def _give_up_waiting(self, mailbox: Mailbox) -> None:
-        """Where nobody takes anything new, what is watched and in no queue goes back to its sender, who has kept it."""
-        if not all(inbox.closed for inbox in mailbox.inboxes):
+    def _give_up_waiting(self, queue: AddressQueue) -> None:
+        """With no subscription that takes anything new, return observed unqueued messages to the sender."""
+        if not all(subscription.closed for subscription in queue.subscriptions):
             return
-        for slot in [slot for slot in mailbox.slots() if slot.watch is not None and not slot.is_queued]:
-            mailbox.withdraw(slot)
-            self._ledger.forgo(slot)
+        for message in [
+            message for message in queue.messages() if message.observer is not None and not message.is_queued
+        ]:
+            queue.withdraw(message)
+            self._settlement.return_to_sender(message)
 
-    def leave(self, inbox: Inbox, *, has_others: bool) -> list[Slot]:
+    def leave(self, subscription: LocalSubscription, *, has_others: bool) -> list[InFlightMessage]:
         """Count what a subscription that leaves received and did not finish; returns what must be delivered again."""
-        cause = f"its listener at {inbox.address!r} left before it was done"
+        cause = f"its listener at {subscription.address!r} left before it was done"
         again = []
-        for slot in [slot for taken in inbox.taken.values() for slot in taken]:
-            is_answerable = has_others and slot.envelope.delivery is Delivery.AT_LEAST_ONCE
-            if not slot.is_request or slot.is_settled or is_answerable:
-                is_kept = has_others or slot.watch is None
-                again += [slot] if self._take_back(slot, cause, is_kept=is_kept) else []
+        for message in [message for taken in subscription.taken.values() for message in taken]:
+            is_answerable = has_others and message.envelope.delivery is Delivery.AT_LEAST_ONCE
+            if not message.is_request or message.is_settled or is_answerable:
+                is_kept = has_others or message.observer is None
+                again += [message] if self._take_back(message, cause, is_kept=is_kept) else []
             else:
                 self._counters.processed += 1
-        inbox.taken.clear()
+        subscription.taken.clear()
         return again
 
-    def left_behind(self, slots: Iterable[Slot], address: str, *, is_closed: bool) -> None:
+    def left_behind(self, messages: Iterable[InFlightMessage], address: str, *, is_closed: bool) -> None:
         """The last listener of an address left these: what was promised waits for the next one, in order.
 
-        A closed bus has no next one: there they die, or stay in the journal for the next process. What is watched goes
-        back to its sender instead, who has kept it.
+        A closed bus has no next one: there they become dead letters, or stay in the journal for the next process.
+        What is observed returns to its sender instead, which has kept it.
         """
-        for slot in slots:
-            if slot.watch is not None:
-                self._ledger.forgo(slot)
-            elif slot.is_promised and (not is_closed or slot.record is not None):
-                self._orphans.setdefault(address, []).append(slot)
+        for message in messages:
+            if message.observer is not None:
+                self._settlement.return_to_sender(message)
+            elif message.is_promised and (not is_closed or message.record is not None):
+                self._orphans.setdefault(address, []).append(message)
             else:
-                error = NoRoute(f"message {slot.envelope.id!r}: the last listener at {address!r} left")
-                self._ledger.abandon(slot, error)
+                self._settlement.fail(message, refusals.no_listener_left(message.envelope))
 
-    def adopt(self, address: str, mailbox: Mailbox) -> None:
+    def adopt(self, address: str, queue: AddressQueue) -> None:
         """Somebody listens at an address: what waited for that and may be read comes first."""
         orphans, now = self._orphans.pop(address, []), self._clock()
-        for slot in orphans:
-            readers = slot.envelope.visibility
-            if readers is not None and mailbox.principal not in readers:
-                self._orphans.setdefault(address, []).append(slot)
+        for message in orphans:
+            readers = message.envelope.visibility
+            if readers is not None and queue.principal not in readers:
+                self._orphans.setdefault(address, []).append(message)
             else:
-                mailbox.stand(slot, now)
-                mailbox.has_deadlines = mailbox.has_deadlines or slot.envelope.deadline is not None
-        for due in {slot.due for slot in orphans if slot.due > now}:
-            self._resume(mailbox, due - now)
+                queue.stand(message, now)
+                queue.has_deadlines = queue.has_deadlines or message.envelope.deadline is not None
+        for due in {message.due for message in orphans if message.due > now}:
+            self._resume(queue, due - now)
 
     def close(self) -> None:
-        """The bus is closed: orphans die, or stay in the journal; what was given back goes to a sender that kept it."""
-        for mailbox in tuple(self._mailboxes.values()):
-            for slot in [slot for slot in mailbox.slots() if slot.watch is not None]:
-                if slot.is_renewed or not slot.is_queued:
-                    mailbox.withdraw(slot)
-                    self._ledger.forgo(slot)
-        for address, slots in tuple(self._orphans.items()):
+        """The bus is closed: orphans become dead letters or stay in the journal; what is observed returns."""
+        for queue in tuple(self._queues.values()):
+            for message in [message for message in queue.messages() if message.observer is not None]:
+                if message.is_renewed or not message.is_queued:
+                    queue.withdraw(message)
+                    self._settlement.return_to_sender(message)
+        for address, messages in tuple(self._orphans.items()):
             del self._orphans[address]
-            self.left_behind(slots, address, is_closed=True)
+            self.left_behind(messages, address, is_closed=True)
 
     def waiting(self) -> int:
         """How many messages wait for a listener; what has expired is taken out first."""
-        for address, slots in tuple(self._orphans.items()):
-            kept = [slot for slot in slots if not self._ledger.is_over(slot)]
+        for address, messages in tuple(self._orphans.items()):
+            kept = [message for message in messages if not self._settlement.is_over(message)]
             if kept:
                 self._orphans[address] = kept
             else:
@@ -142,85 +144,123 @@ class Redelivery:
     def redrive(self, message_id: str | None) -> int:
         """Deliver dead letters again, behind what waits; see `MemoryBus.redrive`."""
         number = 0
-        for slot, is_expired in self._ledger.dead.take(message_id):
-            if self._revive(slot, is_expired=is_expired):
+        for message in self._settlement.dead.take(message_id):
+            if self._revive(message):
                 number += 1
-                self._insert(slot)
+                self._insert(message)
         return number
 
-    def restore(self, slot: Slot) -> None:
-        """Put a message from the journal where it waits for its listener."""
-        self._counters.accepted += 1
-        slot.is_admitted = True
-        self._renew(slot)
-        self._orphans.setdefault(slot.envelope.target, []).append(slot)
+    def restore(self) -> None:
+        """Take over what the journal holds: messages to deliver again, dead letters, and ids not to accept again.
 
-    def _insert(self, slot: Slot) -> None:
-        slot.ticket = self._ticket()
-        address, readers = slot.envelope.target, slot.envelope.visibility
-        mailbox = self._mailboxes.get(address)
-        if mailbox is None or (readers is not None and mailbox.principal not in readers):
-            self._orphans.setdefault(address, []).append(slot)
-        elif not mailbox.offer(slot):
-            mailbox.park(slot)
+        Dead letters count as accepted, so that the counters add up.
+
+        Raises:
+            JournalError: the journal cannot be read, or a bus has it already. Malformed: a payload's class is unknown.
+        """
+        if self._journal is None:
+            return
+        open_records, dead, seen, forgotten = self._journal.attach()
+        for key in seen:
+            self._settlement.seen.add(key)
+        for record in open_records:
+            message = self._restored(record)
+            self._renew(message)
+            self._orphans.setdefault(message.envelope.target, []).append(message)
+        letters = self._settlement.dead
+        letters.forgotten = forgotten
+        for record in dead:
+            message = self._restored(record)
+            message.has_expired = record.state is State.EXPIRED
+            self._counters.expired += message.has_expired
+            self._counters.dead += not message.has_expired
+            letters.add(message.ticket, message, record.cause, died_at=record.ended_at)
+
+    def _restored(self, record: Record) -> InFlightMessage:
+        """The message as it stands; its deadline moves from the clock on the wall to the bus's own."""
+        deadline = None if record.deadline is None else self._clock() + record.deadline - time.time()
+        envelope = msgspec.structs.replace(record.envelope, attempt=record.attempt, deadline=deadline)
+        message = InFlightMessage(envelope, self._ticket(), is_request=False)
+        message.tries = record.tries
+        message.is_renewed = record.attempt > 1
+        message.record = record.seq
+        message.is_admitted = True
+        self._counters.accepted += 1
+        return message
+
+    def _insert(self, message: InFlightMessage) -> None:
+        message.ticket = self._ticket()
+        address, readers = message.envelope.target, message.envelope.visibility
+        queue = self._queues.get(address)
+        if queue is None or (readers is not None and queue.principal not in readers):
+            self._orphans.setdefault(address, []).append(message)
+        elif not queue.offer(message):
+            queue.park(message)
 
     def _take_back(
-        self, slot: Slot, cause: str, *, is_tried: bool = True, is_last: bool = False, is_kept: bool = True
+        self,
+        message: InFlightMessage,
+        cause: str,
+        *,
+        is_tried: bool = True,
+        is_last: bool = False,
+        is_kept: bool = True,
     ) -> bool:
         """Count a received message as not handled; False: it is not to be delivered again.
 
         `is_kept` False: it goes back to its sender, who knows what to do after the last attempt.
         """
-        if slot.is_request and slot.is_settled:
+        if message.is_request and message.is_settled:
             self._counters.processed += 1
             return False
         self._counters.delivered -= 1
-        slot.tries += is_tried
-        is_spent = is_kept and slot.tries >= self._limits.max_attempts
-        if is_last or is_spent or not (slot.is_request or slot.is_promised):
-            self._ledger.die(slot, cause)
+        message.tries += is_tried
+        is_spent = is_kept and message.tries >= self._limits.max_attempts
+        if is_last or is_spent or not (message.is_request or message.is_promised):
+            self._settlement.dead_letter(message, cause)
             return False
         self._counters.redelivered += 1
-        self._renew(slot)
-        if slot.watch is not None:
-            slot.became("back")
+        self._renew(message)
+        if message.observer is not None:
+            message.notify("nacked")
         return True
 
-    def _renew(self, slot: Slot) -> None:
-        slot.receiver = None
-        slot.is_renewed = True
-        slot.envelope = msgspec.structs.replace(slot.envelope, attempt=slot.envelope.attempt + 1)
-        if slot.record is not None and self._journal is not None:
-            self._journal.renewed(slot.record, slot.envelope.attempt, slot.tries)
+    def _renew(self, message: InFlightMessage) -> None:
+        message.receiver = None
+        message.is_renewed = True
+        message.envelope = msgspec.structs.replace(message.envelope, attempt=message.envelope.attempt + 1)
+        if message.record is not None and self._journal is not None:
+            self._journal.renewed(message.record, message.envelope.attempt, message.tries)
 
-    def _revive(self, slot: Slot, *, is_expired: bool) -> bool:
+    def _revive(self, message: InFlightMessage) -> bool:
         """Take a dead letter back into delivery, without a deadline; False: its sender has sent it again since."""
-        envelope = slot.envelope
-        if not is_expired:
+        envelope = message.envelope
+        if not message.has_expired:
             self._counters.dead -= 1
         else:
+            message.has_expired = False
             self._counters.expired -= 1
-            was_forgotten = envelope.delivery is Delivery.EFFECTIVELY_ONCE and not slot.is_renewed
-            if was_forgotten and (envelope.target, envelope.id) in self._ledger.seen:
+            was_forgotten = envelope.delivery is Delivery.EFFECTIVELY_ONCE and not message.is_renewed
+            if was_forgotten and (envelope.target, envelope.id) in self._settlement.seen:
                 self._counters.duplicates += 1
-                self._ledger.write(slot, State.FAILED, "sent again after it had expired")
+                self._settlement.write(message, State.FAILED, "sent again after it had expired")
                 return False
-            self._ledger.remember(slot)
-        slot.tries, slot.watch = 0, None  # its sender was told that it died
-        slot.envelope = msgspec.structs.replace(envelope, deadline=None)
-        self._renew(slot)
+            self._settlement.remember(message)
+        message.tries, message.observer = 0, None  # its sender was told that it died
+        message.envelope = msgspec.structs.replace(envelope, deadline=None)
+        self._renew(message)
         return True
 
-    def _resume(self, mailbox: Mailbox, delay_s: float) -> None:
+    def _resume(self, queue: AddressQueue, delay_s: float) -> None:
         """Deliver again what is due; the timer runs in real time, the clock decides."""
         if delay_s > 0:
-            asyncio.get_running_loop().call_later(delay_s, self._wake, mailbox, self._clock() + delay_s)
-        mailbox.resume(self._clock())
+            asyncio.get_running_loop().call_later(delay_s, self._wake, queue, self._clock() + delay_s)
+        queue.resume(self._clock())
 
-    def _wake(self, mailbox: Mailbox, due: float) -> None:
-        self._resume(mailbox, max(0.0, due - self._clock()))
+    def _wake(self, queue: AddressQueue, due: float) -> None:
+        self._resume(queue, max(0.0, due - self._clock()))
 
     def resume_due(self) -> None:
         """Deliver again whatever is due by the clock, without waiting for its timer."""
-        for mailbox in tuple(self._mailboxes.values()):
-            mailbox.resume(self._clock())
+        for queue in tuple(self._queues.values()):
+            queue.resume(self._clock())

@@ -14,10 +14,10 @@ from typing import Any
 
 import msgspec
 
+from mas.bus.in_flight import DeliveryObserver
 from mas.bus.memory import MemoryBus
 from mas.bus.parts import Take
 from mas.bus.record import Record, State, connect, failing, lost, owner_of, select
-from mas.bus.watch import Watch
 from mas.bus.wire import decode, encode, read_plain
 from mas.core import errors
 from mas.core.errors import JournalError, MasError, RemoteError, ReplayError
@@ -28,7 +28,7 @@ _MEASURED = re.compile(r"payload\.fields\.candidates\[\d+\]\.seconds")
 """What is measured while a payload is made: it differs between equal runs."""
 
 
-class Exchange(msgspec.Struct, kw_only=True):
+class RecordedExchange(msgspec.Struct, kw_only=True):
     """A recorded request and its answer. `answer` None: it failed, with the request's cause."""
 
     request: Record
@@ -45,11 +45,11 @@ class ReplayBus(MemoryBus):
         live: addresses whose listeners answer themselves, such as an environment; their answers must be those recorded.
     """
 
-    def __init__(self, exchanges: list[Exchange], live: Collection[str]) -> None:
+    def __init__(self, exchanges: list[RecordedExchange], live: Collection[str]) -> None:
         super().__init__()
         self._live = frozenset(live)
         self._by_id = {exchange.request.id: exchange for exchange in exchanges}
-        self._next: dict[tuple[str, str | None], deque[Exchange]] = defaultdict(deque)
+        self._next: dict[tuple[str, str | None], deque[RecordedExchange]] = defaultdict(deque)
         for exchange in exchanges:
             if exchange.request.damage is not None:  # found by its id alone, and refused then
                 continue
@@ -61,10 +61,10 @@ class ReplayBus(MemoryBus):
         envelope: Envelope,
         *,
         timeout_s: float | None = None,
-        watch: Watch | None = None,
+        observer: DeliveryObserver | None = None,
         take: Take | None = None,
     ) -> Envelope:
-        """Answer from the record, which holds no parts; live addresses may give some. `watch` hears nothing.
+        """Answer from the record, which holds no parts; live addresses may give some. `observer` hears nothing.
 
         Raises:
             ReplayError: the recorded run asked something else here, or its record ends here.
@@ -93,7 +93,7 @@ class ReplayBus(MemoryBus):
         if missing:
             raise ReplayError(f"{len(missing)} recorded requests were not made, the first is {missing[0].id!r}")
 
-    def _take(self, envelope: Envelope) -> Exchange:
+    def _take(self, envelope: Envelope) -> RecordedExchange:
         exchange = self._by_id.get(envelope.id)
         if exchange is None or exchange.was_asked:
             waiting = self._next[envelope.target, envelope.episode]
@@ -109,7 +109,7 @@ class ReplayBus(MemoryBus):
         return exchange
 
     async def _ask(
-        self, envelope: Envelope, take: Take | None, exchange: Exchange, timeout_s: float | None
+        self, envelope: Envelope, take: Take | None, exchange: RecordedExchange, timeout_s: float | None
     ) -> Envelope:
         try:
             answer = await super().request(envelope, timeout_s=timeout_s, take=take)
@@ -185,9 +185,9 @@ def fork(path: str | Path, *, at: str, new: str | Path) -> int:
     return number
 
 
-def _exchanges(records: list[Record]) -> list[Exchange]:
+def _exchanges(records: list[Record]) -> list[RecordedExchange]:
     """Requests in order, each with its answer."""
-    exchanges = {record.id: Exchange(request=record) for record in records if record.way == "request"}
+    exchanges = {record.id: RecordedExchange(request=record) for record in records if record.way == "request"}
     for record in records:
         if record.way == "answer" and record.damage is None:
             exchange = exchanges.get(read_plain(record.frame).get("correlation", ""))

@@ -169,3 +169,11 @@ class SandboxError(MasError):
 
 class TrainingError(MasError):
     """A learning step that broke one of its own rules, such as a gradient in the wrong adapter."""
+
+
+def error_named(name: str, text: str) -> MasError:
+    """The error of this module with that class name and text; a RemoteError if the module has no such class."""
+    found = globals().get(name)
+    if isinstance(found, type) and issubclass(found, MasError):
+        return found(text)
+    return RemoteError(f"{name}: {text}")

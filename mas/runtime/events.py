@@ -5,10 +5,9 @@ from hashlib import blake2b
 
 import msgspec
 
-from mas.bus.mqtt_frames import error_named
 from mas.bus.wire import pack, unpacker
 from mas.core.environment import Step
-from mas.core.errors import MasError
+from mas.core.errors import MasError, error_named
 from mas.runtime.agents import Candidate
 from mas.runtime.budget import Spent
 

@@ -4,9 +4,9 @@ from collections.abc import Collection
 from pathlib import Path
 
 from mas.bus.mqtt import MqttBus
-from mas.bus.mqtt_admission import Owns, any_address
-from mas.bus.mqtt_topics import Peer
-from mas.bus.mqtt_url import parse_broker
+from mas.bus.mqtt.options import parse_broker
+from mas.bus.mqtt.presence import Owns, any_address
+from mas.bus.mqtt.topics import Peer
 from mas.core.errors import ConfigError
 from mas.core.naming import did_you_mean, listed
 from mas.core.replicas import Replicas
@@ -80,13 +80,13 @@ def check_room(principal: str, first: Collection[Peer], limits: Replicas | None)
 
 def listening(bus: MqttBus, principal: str) -> list[Peer]:
     """The processes that speak for an agent; not those that only finish what they have in hand."""
-    return [peer for peer, card in bus.processes().items() if card.takes(principal)]
+    return [peer for peer, presence in bus.processes().items() if presence.takes(principal)]
 
 
 def who_is_there(bus: MqttBus) -> str:
     """The agents that processes speak for, of any team, for people."""
-    cards = [card for card in bus.processes().values() if COORDINATOR in card.obeys]
-    return f"agents there: {listed({address for card in cards for address in card.addresses})}"
+    agents = [presence for presence in bus.processes().values() if COORDINATOR in presence.stops_for]
+    return f"agents there: {listed({address for presence in agents for address in presence.addresses})}"
 
 
 def share_of(bus: MqttBus, principal: str, limits: Replicas | None) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from mas.bus.mqtt import MqttBus
-from mas.bus.mqtt_orders import ordered
+from mas.bus.mqtt.shutdown import shutdown_command
 from mas.runtime.team import TeamRuntime
 
 _LOOK_S = 0.1
@@ -16,7 +16,7 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 class Told:
     """How often this process was told to end: 0; 1: in good order; 2 and more: at once. Never less than before.
 
-    By SIGINT or SIGTERM, each time, and by a principal that it obeys on the bus (see `mas.bus.mqtt_orders`).
+    By SIGINT or SIGTERM, each time, and by a shutdown command on the bus (see `mas.bus.mqtt.shutdown`).
     """
 
     def __init__(self, bus: MqttBus) -> None:
@@ -38,7 +38,7 @@ class Told:
     async def until(self, times: int) -> None:
         """Wait until it was told that often."""
         while True:
-            order = ordered(self._bus)
+            order = shutdown_command(self._bus)
             if order is not None:
                 self._times = max(self._times, 2 if order else 1)
             if self._times >= times:

@@ -15,8 +15,8 @@ from pathlib import Path
 
 from mas.bus.envelopes import EnvelopeFactory
 from mas.bus.mqtt import MqttBus
-from mas.bus.mqtt_claims import claim
-from mas.bus.mqtt_options import MqttOptions
+from mas.bus.mqtt.leases import ask_for_lease
+from mas.bus.mqtt.options import MqttOptions
 from mas.bus.serve import serve
 from mas.config.options import EngineOptions
 from mas.core.engine import PinnedAdapter
@@ -41,7 +41,7 @@ WAIT_S = 300.0
 _LOOK_S = 0.1
 
 
-class Presence:
+class AgentPresence:
     """Who is on the bus, waited for.
 
     Args:
@@ -90,7 +90,7 @@ class Presence:
             )
 
     def _is_there(self, address: str) -> bool:
-        return any(card.takes(address) for card in self._bus.processes().values())
+        return any(presence.takes(address) for presence in self._bus.processes().values())
 
 
 def over_bus(
@@ -137,7 +137,7 @@ def over_bus(
     )
     longest = options.max_frame_bytes if store is None else options.max_stored_bytes
     watch_connection(bus, note)
-    presence = Presence(bus, wait_s=wait_s, note=note)
+    presence = AgentPresence(bus, wait_s=wait_s, note=note)
 
     @asynccontextmanager
     async def opening(base: BaseModel | None) -> AsyncIterator[TeamSession]:
@@ -150,7 +150,7 @@ def over_bus(
 
 @asynccontextmanager
 async def _open(
-    setup: Setup, base: BaseModel, bus: MqttBus, presence: Presence, max_bytes: int
+    setup: Setup, base: BaseModel, bus: MqttBus, presence: AgentPresence, max_bytes: int
 ) -> AsyncIterator[TeamSession]:
     team, plan, me, uses = setup.team, setup.plan, bus.me, setup.uses
     engine = _engine(setup, base, bus, presence, max_bytes)
@@ -176,7 +176,7 @@ async def _open(
     )
     async with AsyncExitStack() as stack:
         stack.push_async_callback(engine.close)
-        async with claim(bus, f"{team.name}/{ENVIRONMENT}", most=1) as first:
+        async with ask_for_lease(bus, f"{team.name}/{ENVIRONMENT}", most=1) as first:
             check_alone(first)
             await stack.enter_async_context(serve(bus, f"{team.name}/{RUN}", engine.handle, principal=me.principal))
             await stack.enter_async_context(runtime)
@@ -184,7 +184,7 @@ async def _open(
         yield TeamSession(setup=setup, runtime=runtime, engine=engine)
 
 
-def _engine(setup: Setup, base: BaseModel, bus: MqttBus, presence: Presence, max_bytes: int) -> AgentsEngine:
+def _engine(setup: Setup, base: BaseModel, bus: MqttBus, presence: AgentPresence, max_bytes: int) -> AgentsEngine:
     name, me, adapter_of = setup.team.name, bus.me, setup.trains
     trained = {agent: role.name for agent, role in setup.plan.roles.items() if role.name in adapter_of}
     return AgentsEngine(

@@ -6,9 +6,9 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 from mas.bus.mqtt import MqttBus
-from mas.bus.mqtt_claims import claim
-from mas.bus.mqtt_orders import obey
-from mas.bus.mqtt_topics import Peer
+from mas.bus.mqtt.leases import ask_for_lease
+from mas.bus.mqtt.shutdown import accept_shutdown
+from mas.bus.mqtt.topics import Peer
 from mas.core.engine import AdapterRef, Generation, Request, Tokenizer
 from mas.core.errors import ConfigError, EngineError, NoRoute
 from mas.core.naming import listed
@@ -144,7 +144,7 @@ async def open_spread(
             ),
             log=log,
         )
-        async with claim(bus, f"{team.name}/{ENVIRONMENT}", most=1) as first:
+        async with ask_for_lease(bus, f"{team.name}/{ENVIRONMENT}", most=1) as first:
             check_alone(first)
             await stack.enter_async_context(runtime)
         await _everybody(bus, team, note)
@@ -240,10 +240,10 @@ async def serve_agent(
         if limits is None:
             session = await stack.enter_async_context(opening)
         else:
-            async with claim(bus, principal, most=limits.most) as first:
+            async with ask_for_lease(bus, principal, most=limits.most) as first:
                 check_room(principal, first, limits)
                 session = await stack.enter_async_context(opening)
-        obey(bus, COORDINATOR)
+        accept_shutdown(bus, COORDINATOR)
         note(f"{principal} speaks on the bus as {bus.me.process}{share_of(bus, principal, limits)}; Ctrl-C ends it")
         told = Told(bus)
         with told.by_signals():

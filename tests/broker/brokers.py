@@ -42,9 +42,9 @@ def back_topic(space: str, principal: str, process: str | None, sender: str | No
     return f"mas/{space}/back/{_level(principal)}/{_level(process)}/{_level(sender)}"
 
 
-def card_topic(space: str, principal: str | None, process: str | None) -> str:
+def presence_topic(space: str, principal: str | None, process: str | None) -> str:
     """Presence of a process."""
-    return f"mas/{space}/card/{_level(principal)}/{_level(process)}"
+    return f"mas/{space}/presence/{_level(principal)}/{_level(process)}"
 
 
 def shared_filter(space: str, address: str, group: str) -> str:

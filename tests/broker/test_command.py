@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 import typer.main
-from brokers import back_topic, broker, card_topic, free_port, needs_mosquitto
+from brokers import back_topic, broker, free_port, needs_mosquitto, presence_topic
 
 from mas.broker.options import BrokerOptions
 from mas.cli import app
@@ -28,7 +28,7 @@ roles:
 edges: [start -> planner, planner -> executor, executor -> done]
 output: executor
 """
-CARD = card_topic("default", "coordinator", "p1")
+PRESENCE = presence_topic("default", "coordinator", "p1")
 FENCE = back_topic("default", "coordinator", "p1", "coordinator")
 
 
@@ -77,17 +77,17 @@ def test_it_says_where_it_is_who_may_connect_and_no_password(tmp_path: Path) -> 
 
 
 async def present(directory: Path, *words: str, writes: bool) -> bool:
-    """Whether a broker knows a presence card after it has started; `writes`: and then put one there."""
+    """Whether a broker knows a presence after it has started; `writes`: and then put one there."""
     with broker("relay", directory, *words, port=int((directory.parent / "port").read_text())) as running:
         async with running.client("coordinator") as client:
             if writes:
-                await client.publish(CARD, b"here", qos=1, retain=True)
-            await client.subscribe(CARD, qos=1)
+                await client.publish(PRESENCE, b"here", qos=1, retain=True)
+            await client.subscribe(PRESENCE, qos=1)
             await client.subscribe(FENCE, qos=1)
             await client.publish(FENCE, b"", qos=1)
             async with asyncio.timeout(30):
                 message = await anext(aiter(client.messages))
-            return message.topic.value == CARD
+            return message.topic.value == PRESENCE
 
 
 @needs_mosquitto

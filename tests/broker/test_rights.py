@@ -19,25 +19,25 @@ SOLO = """\
 user solo/solo
 topic read mas/s/to/solo%2Fsolo/+
 topic read mas/s/back/solo%2Fsolo/+/+
-topic read mas/s/card/+/+
+topic read mas/s/presence/+/+
 topic write mas/s/to/solo%2Frun/solo%2Fsolo
 topic write mas/s/back/solo%2Fsolo/+/solo%2Fsolo
 topic write mas/s/back/coordinator/+/solo%2Fsolo
-topic write mas/s/card/solo%2Fsolo/+
+topic write mas/s/presence/solo%2Fsolo/+
 
 user coordinator
 topic read mas/s/to/solo%2Fenvironment/+
 topic read mas/s/to/solo%2Frun/+
 topic read mas/s/back/coordinator/+/+
-topic read mas/s/card/+/+
+topic read mas/s/presence/+/+
 topic write mas/s/to/solo%2Fsolo/coordinator
 topic write mas/s/to/solo%2Fenvironment/coordinator
 topic write mas/s/back/solo%2Fsolo/+/coordinator
 topic write mas/s/back/coordinator/+/coordinator
-topic write mas/s/card/coordinator/+
+topic write mas/s/presence/coordinator/+
 
 user operator
-topic read mas/s/card/+/+
+topic read mas/s/presence/+/+
 topic read $SYS/#
 """
 
@@ -45,23 +45,23 @@ PAIR = """\
 user pair/a
 topic read mas/s/to/pair%2Fa/+
 topic read mas/s/back/pair%2Fa/+/+
-topic read mas/s/card/+/+
+topic read mas/s/presence/+/+
 topic write mas/s/to/pair%2Fb/pair%2Fa
 topic write mas/s/to/pair%2Frun/pair%2Fa
 topic write mas/s/back/pair%2Fa/+/pair%2Fa
 topic write mas/s/back/pair%2Fb/+/pair%2Fa
 topic write mas/s/back/coordinator/+/pair%2Fa
-topic write mas/s/card/pair%2Fa/+
+topic write mas/s/presence/pair%2Fa/+
 
 user pair/b
 topic read mas/s/to/pair%2Fb/+
 topic read mas/s/back/pair%2Fb/+/+
-topic read mas/s/card/+/+
+topic read mas/s/presence/+/+
 topic write mas/s/to/pair%2Frun/pair%2Fb
 topic write mas/s/back/pair%2Fa/+/pair%2Fb
 topic write mas/s/back/pair%2Fb/+/pair%2Fb
 topic write mas/s/back/coordinator/+/pair%2Fb
-topic write mas/s/card/pair%2Fb/+
+topic write mas/s/presence/pair%2Fb/+
 
 user coordinator
 """
@@ -161,10 +161,10 @@ def check(spec: TeamSpec) -> None:
                 is_itself = other == user and takes_part
                 assert may_write(back) == (sender == user and (asked or was_asked or is_itself))
         for other in everybody:
-            card = f"mas/s/card/{level(other)}/1"
-            assert may_read(card) == (user != "stranger")
-            assert may_write(card) == (other == user and user not in ("operator", "stranger"))
-        for topic in ("mas/s/to", "mas/other/card/x/1", "$SYS/broker/version", "$CONTROL/dynamic-security/v1", "x"):
+            presence = f"mas/s/presence/{level(other)}/1"
+            assert may_read(presence) == (user != "stranger")
+            assert may_write(presence) == (other == user and user not in ("operator", "stranger"))
+        for topic in ("mas/s/to", "mas/other/presence/x/1", "$SYS/broker/version", "$CONTROL/dynamic-security/v1", "x"):
             assert may_read(topic) == (user == "operator" and topic.startswith("$SYS"))
             assert not may_write(topic)
 

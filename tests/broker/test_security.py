@@ -16,15 +16,15 @@ from brokers import (
     Broker,
     back_topic,
     broker,
-    card_topic,
     needs_mosquitto,
+    presence_topic,
     shared_filter,
     to_topic,
 )
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
-from mas.bus.mqtt_group import share_group
+from mas.bus.mqtt.topics import share_group
 
 pytestmark = needs_mosquitto
 SPACE, PLANNER, EXECUTOR, COORDINATOR, OPERATOR = (
@@ -38,7 +38,7 @@ MAX_PACKET = 2048
 _WAIT_S = 30.0
 FENCES = {
     **{name: back_topic(SPACE, name, "fence", COORDINATOR) for name in (PLANNER, EXECUTOR, COORDINATOR)},
-    OPERATOR: card_topic(SPACE, COORDINATOR, "fence"),
+    OPERATOR: presence_topic(SPACE, COORDINATOR, "fence"),
 }
 """Where the coordinator may write and the principal may read."""
 PRIVATE = [
@@ -154,14 +154,14 @@ FORGED = [
     to_topic(SPACE, PLANNER, PLANNER),
     back_topic(SPACE, PLANNER, "p1", COORDINATOR),
     back_topic(SPACE, PLANNER, "p1", PLANNER),
-    card_topic(SPACE, PLANNER, "p1"),
-    card_topic(SPACE, COORDINATOR, "p1"),
+    presence_topic(SPACE, PLANNER, "p1"),
+    presence_topic(SPACE, COORDINATOR, "p1"),
 ]
 """What the executor may not say, though the planner would read it."""
 OPEN_TO_PLANNER = [
     to_topic(SPACE, PLANNER, None),
     back_topic(SPACE, PLANNER, None, None),
-    card_topic(SPACE, None, None),
+    presence_topic(SPACE, None, None),
 ]
 
 
@@ -183,7 +183,7 @@ async def test_who_is_asked_answers_under_its_own_name(served: Broker) -> None:
 
 
 async def test_a_last_will_is_no_way_around(served: Broker) -> None:
-    own = card_topic(SPACE, EXECUTOR, "dead")
+    own = presence_topic(SPACE, EXECUTOR, "dead")
 
     async def die() -> None:
         async with served.client(OPERATOR) as watcher:
@@ -201,9 +201,9 @@ async def test_a_last_will_is_no_way_around(served: Broker) -> None:
 
 
 async def test_presence_is_written_by_its_owner_and_read_by_all(served: Broker) -> None:
-    card = card_topic(SPACE, EXECUTOR, "p7")
+    presence = presence_topic(SPACE, EXECUTOR, "p7")
     for reader in (PLANNER, OPERATOR, COORDINATOR):
-        assert await heard(served, reader, [card], lambda: publish(served, EXECUTOR, card)) == [card]
+        assert await heard(served, reader, [presence], lambda: publish(served, EXECUTOR, presence)) == [presence]
 
 
 async def test_counters_of_the_broker_are_for_the_operator(served: Broker) -> None:

@@ -6,11 +6,11 @@ from pathlib import Path
 import msgspec
 import pytest
 from between import QUICK, until
-from brokers import Broker, broker, card_topic, needs_mosquitto
+from brokers import Broker, broker, needs_mosquitto, presence_topic
 
 from mas.bus.mqtt import MqttBus
-from mas.bus.mqtt_cards import Card
-from mas.bus.mqtt_orders import dismiss, obey, ordered
+from mas.bus.mqtt.presence import Presence
+from mas.bus.mqtt.shutdown import accept_shutdown, shut_down, shutdown_command
 from mas.core.team import COORDINATOR
 
 pytestmark = needs_mosquitto
@@ -30,20 +30,20 @@ async def test_another_role_cannot_tell_an_agent_to_end_and_whoever_plays_can(
             bus_of(running, "relay/planner", monkeypatch) as planner,
             bus_of(running, COORDINATOR, monkeypatch) as plays,
         ):
-            obey(planner, COORDINATOR)
+            accept_shutdown(planner, COORDINATOR)
             await planner.flush()
-            order = Card(since=1.0, addresses={}, dismisses={planner.me.process: True})
+            order = Presence(since=1.0, addresses={}, stops={planner.me.process: True})
             forged = msgspec.json.encode(order)
             for thief in ("relay/executor", "operator"):
                 async with running.client(thief) as client:
                     for claimed in (COORDINATOR, "relay/planner", thief):
-                        topic = card_topic("default", claimed, "forged")
+                        topic = presence_topic("default", claimed, "forged")
                         await client.publish(topic, forged, qos=1, retain=True)
             await plays.flush()
             await planner.flush()
             assert {peer.principal for peer in planner.processes() if peer.process == "forged"} <= {"relay/executor"}
-            assert ordered(planner) is None
-            telling = asyncio.create_task(dismiss(plays, lambda text: None, at_once=False), name="tell")
-            await until(lambda: ordered(planner) is False)
+            assert shutdown_command(planner) is None
+            telling = asyncio.create_task(shut_down(plays, lambda text: None, at_once=False), name="tell")
+            await until(lambda: shutdown_command(planner) is False)
             await planner.close()
             await telling

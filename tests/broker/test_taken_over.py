@@ -9,11 +9,11 @@ from typing import Any
 import aiomqtt
 import msgspec
 import pytest
-from brokers import Broker, broker, card_topic, needs_mosquitto, to_topic
+from brokers import Broker, broker, needs_mosquitto, presence_topic, to_topic
 from paho.mqtt.publish import single
 from test_broker_spread import agent
 
-from mas.bus.mqtt_cards import Card
+from mas.bus.mqtt.presence import Presence
 
 pytestmark = needs_mosquitto
 Mas = Callable[..., Any]
@@ -39,12 +39,12 @@ def resident_mib(running: Broker) -> float:
 
 
 async def flood(running: Broker, most: int) -> int:
-    """How many cards of 1 MiB the broker takes of the executor before it disconnects."""
+    """How many presences of 1 MiB the broker takes of the executor before it disconnects."""
     taken = 0
     with suppress(aiomqtt.MqttError):
         async with running.client(EXECUTOR, timeout=5) as eve:
             for number in range(most):
-                await eve.publish(card_topic(SPACE, EXECUTOR, f"p{number}"), bytes(MIB), qos=1, retain=True)
+                await eve.publish(presence_topic(SPACE, EXECUTOR, f"p{number}"), bytes(MIB), qos=1, retain=True)
                 taken += 1
     return taken
 
@@ -66,16 +66,16 @@ async def test_a_flood_of_retained_cards_does_not_grow_the_broker_beyond_its_lim
 def test_one_role_that_claims_the_addresses_of_the_others_does_not_stop_the_team(
     tmp_path: Path, mas: Mas, small_overrides: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Eve has the executor's password: her cards say that she is the planner and the environment, and was first."""
-    forged = Card(
+    """Eve has the executor's password: her presences say that she is the planner and the environment, and was first."""
+    forged = Presence(
         since=-1.0,
         addresses={PLANNER: "eve", "relay/environment": "eve", "relay/run": "eve"},
-        claims=(PLANNER, "relay/environment"),
+        leases=(PLANNER, "relay/environment"),
         away_s=80_000.0,
     )
     with broker("relay", tmp_path / "bus") as running:
         for name in ("p1", "p2"):
-            leave(running, card_topic(SPACE, EXECUTOR, name), msgspec.json.encode(forged))
+            leave(running, presence_topic(SPACE, EXECUTOR, name), msgspec.json.encode(forged))
         with agent(running, "planner", small_overrides), agent(running, "executor", small_overrides):
             monkeypatch.setenv("MAS_BUS_PASSWORD", running.password(COORDINATOR))
             url = f"mqtt://{COORDINATOR}@127.0.0.1:{running.port}/{SPACE}"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import aiomqtt
 import pytest
-from brokers import Broker, broker, card_topic, needs_mosquitto, needs_openssl
+from brokers import Broker, broker, needs_mosquitto, needs_openssl, presence_topic
 
 pytestmark = [needs_mosquitto, needs_openssl]
 
@@ -21,7 +21,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
 
 async def check_serves(running: Broker) -> None:
     """A client with the authority and its password reads what it is sent."""
-    topic = card_topic("default", "coordinator", "p1")
+    topic = presence_topic("default", "coordinator", "p1")
     trusting = ssl.create_default_context(cafile=running.directory / "tls" / "ca.crt")
     async with running.client("coordinator", tls_context=trusting) as client:
         await client.subscribe(topic, qos=1)

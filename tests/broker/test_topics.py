@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mas.bus.mqtt_group import share_group
-from mas.bus.mqtt_topics import level
+from mas.bus.mqtt.topics import level, share_group
 
 NAMES = st.text(min_size=1)
 

@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 from mas.bus.envelopes import EnvelopeFactory
 from mas.bus.mqtt import MqttBus
-from mas.bus.mqtt_options import MqttOptions
+from mas.bus.mqtt.options import MqttOptions
 from mas.core.messages import Envelope, Payload
 
 PATIENCE_S = 0.3
@@ -27,10 +27,10 @@ async def until(holds, limit_s: float = 20.0) -> None:
 
 async def vanish(bus: MqttBus) -> None:
     """The process dies: its connection breaks, and it says nothing more."""
-    link = bus._node.link
+    link = bus._node.connection
     link._keeping.cancel()
     client, link._client = link._client, None
-    bus._node._looking.cancel()
+    bus._node._checking.cancel()
     client._client._sock_close()
     with contextlib.suppress(asyncio.CancelledError):
         await link._keeping

@@ -6,10 +6,10 @@ from contextlib import AsyncExitStack, suppress
 from hypothesis import strategies as st
 
 from mas.bus.envelopes import EnvelopeFactory
-from mas.bus.inbox import Inbox
 from mas.bus.journal import Journal
-from mas.bus.limits import Limits
+from mas.bus.limits import BusLimits
 from mas.bus.memory import MemoryBus
+from mas.bus.subscription import LocalSubscription
 from mas.core.errors import Closed
 from mas.core.messages import Delivery, Envelope, Note
 from mas.testing.bus_suite import LoopTurn, adds_up, answer_to
@@ -30,15 +30,15 @@ class Machine:
 
     def __init__(self, journal: Journal | None = None) -> None:
         self.time_s = 0.0
-        self.bus = MemoryBus(clock=lambda: self.time_s, limits=Limits(max_attempts=3), journal=journal)
+        self.bus = MemoryBus(clock=lambda: self.time_s, limits=BusLimits(max_attempts=3), journal=journal)
         self.sources = [EnvelopeFactory("a"), EnvelopeFactory("z")]
-        self.leaving: dict[Inbox, AsyncExitStack] = {}
+        self.leaving: dict[LocalSubscription, AsyncExitStack] = {}
         self.sent: list[Envelope] = []
         self.calls: dict[asyncio.Task[object], Envelope] = {}
         self.receivers: list[asyncio.Task[None]] = []
         self.violations: list[str] = []
-        self.received: list[tuple[Envelope, Inbox]] = []
-        self.held: list[tuple[Envelope, Inbox]] = []
+        self.received: list[tuple[Envelope, LocalSubscription]] = []
+        self.held: list[tuple[Envelope, LocalSubscription]] = []
         self.unanswered: set[str] = set()
         self.finished: list[str] = []
 
@@ -51,7 +51,7 @@ class Machine:
         inbox = await stack.enter_async_context(self.bus.subscribe("b", credit=1 + number % 3))
         self.leaving[inbox] = stack
 
-    async def leave(self, inbox: Inbox) -> None:
+    async def leave(self, inbox: LocalSubscription) -> None:
         await self.leaving.pop(inbox).aclose()
         self.held = [(envelope, holder) for envelope, holder in self.held if holder is not inbox]
 
@@ -70,10 +70,10 @@ class Machine:
         call = self.bus.request(envelope) if kind == "request" else self.bus.publish(envelope, wait=kind != "offer")
         self.calls[asyncio.create_task(call)] = envelope
 
-    def receive(self, inbox: Inbox) -> None:
+    def receive(self, inbox: LocalSubscription) -> None:
         self.receivers.append(asyncio.create_task(self.take(inbox)))
 
-    async def take(self, inbox: Inbox) -> None:
+    async def take(self, inbox: LocalSubscription) -> None:
         """Receive one message; whatever of its lane is still held must be held by the same subscription."""
         with suppress(Closed):
             envelope = await inbox.receive()
@@ -112,7 +112,7 @@ class Machine:
         else:
             await self.do_at_receiver(verb, number, inbox)
 
-    async def do_at_receiver(self, verb: str, number: int, inbox: Inbox | None) -> None:
+    async def do_at_receiver(self, verb: str, number: int, inbox: LocalSubscription | None) -> None:
         if verb == "join" and len(self.leaving) < 3:
             await self.join(number)
         elif verb == "leave" and inbox is not None:
@@ -147,7 +147,7 @@ class Machine:
         else:
             await self.bus.fail(envelope, ValueError("random"))
 
-    def give_back(self, envelope: Envelope, inbox: Inbox, delay_s: float) -> None:
+    def give_back(self, envelope: Envelope, inbox: LocalSubscription, delay_s: float) -> None:
         """Give a message back, and with it what the same receiver has of its lane, as the contract asks for."""
         inbox.nack(envelope, delay_s=delay_s, cause="random")
         lane = (envelope.source, envelope.key)

@@ -9,7 +9,7 @@ from between import QUICK, vanish
 
 from mas.bus.journal import Journal
 from mas.bus.mqtt import MqttBus
-from mas.bus.mqtt_options import MqttOptions
+from mas.bus.mqtt.options import MqttOptions
 from mas.core.errors import Closed, JournalError
 from mas.core.messages import Envelope, Note, Payload
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mas.bus.blobs import BlobStore
+from mas.bus.mqtt.blobs import BlobStore
 from mas.core.errors import ConfigError, NoPayload
 
 CONTENT = b"content" * 100

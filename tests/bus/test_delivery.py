@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from mas.bus.envelopes import EnvelopeFactory
-from mas.bus.limits import Limits
+from mas.bus.limits import BusLimits
 from mas.bus.memory import MemoryBus
 from mas.bus.serve import Backoff, serve
 from mas.core.errors import Closed, NoRoute
@@ -39,14 +39,14 @@ def causes(bus: MemoryBus) -> dict[str, str]:
 @pytest.mark.parametrize("name", ["remembered", "max_attempts", "delayed"])
 def test_limits_below_one_are_refused(name):
     with pytest.raises(ValueError, match=f"{name} is 0"):
-        Limits(**{name: 0})
+        BusLimits(**{name: 0})
     with pytest.raises(ValueError, match="dead_letters is -1"):
-        Limits(dead_letters=-1)
+        BusLimits(dead_letters=-1)
 
 
 async def test_a_message_dies_of_its_attempts_of_rejection_and_of_its_deadline_each_with_its_cause(sender):
     clock = Clock()
-    bus = MemoryBus(clock=clock, limits=Limits(max_attempts=2))
+    bus = MemoryBus(clock=clock, limits=BusLimits(max_attempts=2))
     async with bus.subscribe("b", credit=4) as inbox:
         for text in ("tried", "rejected"):
             await bus.publish(note(sender, text))
@@ -80,7 +80,7 @@ async def test_what_nobody_is_left_to_take_when_the_bus_closes_is_a_dead_letter(
 
 
 async def test_only_what_was_promised_becomes_a_dead_letter(sender):
-    bus = MemoryBus(limits=Limits(max_attempts=1))
+    bus = MemoryBus(limits=BusLimits(max_attempts=1))
     async with bus.subscribe("b", credit=2) as inbox:
         await bus.publish(note(sender, "effort", delivery=Delivery.BEST_EFFORT))
         inbox.nack(await inbox.receive())
@@ -99,7 +99,7 @@ async def test_only_what_was_promised_becomes_a_dead_letter(sender):
 
 
 async def test_dead_letters_are_bounded_and_the_forgotten_ones_counted(sender):
-    bus = MemoryBus(limits=Limits(dead_letters=2))
+    bus = MemoryBus(limits=BusLimits(dead_letters=2))
     async with bus.subscribe("b") as inbox:
         for text in "123":
             await bus.publish(note(sender, text))
@@ -110,7 +110,7 @@ async def test_dead_letters_are_bounded_and_the_forgotten_ones_counted(sender):
 
 async def test_a_redriven_letter_is_delivered_with_all_its_attempts_and_without_deadline(sender):
     clock = Clock()
-    bus = MemoryBus(clock=clock, limits=Limits(max_attempts=2))
+    bus = MemoryBus(clock=clock, limits=BusLimits(max_attempts=2))
     async with bus.subscribe("b") as inbox:
         expired = note(sender, "expired", deadline=105.0)
         await bus.publish(expired)
@@ -190,7 +190,7 @@ async def test_a_timer_that_fires_before_the_clock_waits_for_the_rest(sender, mo
 
 
 async def test_more_than_the_bound_of_delayed_messages_die_and_name_the_bound(sender):
-    bus = MemoryBus(limits=Limits(delayed=1))
+    bus = MemoryBus(limits=BusLimits(delayed=1))
     async with bus.subscribe("b") as inbox:
         for text in "12":
             await bus.publish(note(sender, text))
@@ -246,7 +246,7 @@ async def test_a_service_tries_a_one_way_message_again_and_keeps_the_order_of_it
 
 
 async def test_a_service_that_never_succeeds_leaves_a_dead_letter_with_the_error(sender):
-    bus = MemoryBus(limits=Limits(max_attempts=3))
+    bus = MemoryBus(limits=BusLimits(max_attempts=3))
 
     async def handle(envelope: Envelope) -> None:
         raise ValueError("broken")

@@ -8,7 +8,7 @@ import pytest
 
 from mas.bus.envelopes import EnvelopeFactory
 from mas.bus.journal import Journal
-from mas.bus.limits import Limits
+from mas.bus.limits import BusLimits
 from mas.bus.memory import MemoryBus
 from mas.bus.record import State, read_records, redrive
 from mas.core.bus import Bus
@@ -152,7 +152,7 @@ async def test_a_deadline_goes_on_in_the_next_process_and_dead_letters_stay(path
 
 
 async def test_attempts_count_across_restarts(path, sender):
-    limits = Limits(max_attempts=3)
+    limits = BusLimits(max_attempts=3)
     with Journal.open(path) as journal:
         bus = MemoryBus(journal=journal, limits=limits)
         async with bus.subscribe("b") as inbox:

@@ -8,7 +8,7 @@ from bus_machine import BEST_EFFORT, Machine, Step, steps
 from hypothesis import given, settings
 
 from mas.bus.journal import Journal
-from mas.bus.limits import Limits
+from mas.bus.limits import BusLimits
 from mas.bus.memory import MemoryBus
 from mas.bus.record import State, read_records
 from mas.core.messages import Delivery
@@ -46,6 +46,6 @@ def test_the_next_bus_has_what_was_promised_and_neither_finished_nor_dead(script
         held = sum(envelope.reply_to is None for envelope, _ in machine.held)
         assert left == held + waiting
         with Journal.open(path, keep=None) as journal:
-            bus = MemoryBus(journal=journal, limits=Limits(max_attempts=3))
+            bus = MemoryBus(journal=journal, limits=BusLimits(max_attempts=3))
             assert bus.statistics().waiting == left
             assert adds_up(bus)

@@ -6,7 +6,7 @@ import time
 import pytest
 
 from mas.bus.envelopes import EnvelopeFactory
-from mas.bus.limits import Limits
+from mas.bus.limits import BusLimits
 from mas.bus.memory import MemoryBus
 from mas.core.bus import Bus, Subscription
 from mas.core.errors import BusError, Closed, Denied, NoRoute
@@ -53,7 +53,7 @@ def test_credit_below_one_is_refused(credit):
 
 def test_a_memory_of_no_ids_is_refused():
     with pytest.raises(ValueError, match="remembered is 0"):
-        MemoryBus(limits=Limits(remembered=0))
+        MemoryBus(limits=BusLimits(remembered=0))
 
 
 async def test_no_route_names_the_addresses_that_exist(sender):
@@ -64,7 +64,7 @@ async def test_no_route_names_the_addresses_that_exist(sender):
 
 
 async def test_ids_are_remembered_up_to_the_bound_and_the_oldest_is_forgotten_first(sender):
-    bus = MemoryBus(limits=Limits(remembered=2))
+    bus = MemoryBus(limits=BusLimits(remembered=2))
     first, second, third = (note(sender, text) for text in "123")
     async with bus.subscribe("b") as inbox:
         for envelope in (first, second, third, second, third, first):

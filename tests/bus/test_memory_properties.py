@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mas.bus.envelopes import EnvelopeFactory
-from mas.bus.inbox import Inbox
 from mas.bus.memory import MemoryBus
+from mas.bus.subscription import LocalSubscription
 from mas.core.errors import BusError
 from mas.core.messages import Delivery, Envelope, Note
 from mas.testing.bus_suite import LoopTurn, adds_up, answer_to
@@ -84,7 +84,7 @@ def test_a_request_cancelled_at_any_point_leaves_the_bus_usable(steps_before_can
         bus = MemoryBus()
         sender = EnvelopeFactory("a")
 
-        async def handle(inbox: Inbox) -> None:
+        async def handle(inbox: LocalSubscription) -> None:
             async for request in inbox:
                 await LoopTurn()
                 await bus.reply(request, answer_to(request))

@@ -8,7 +8,7 @@ from between import ASK, PATIENCE_S, processes, until, vanish
 from mosquitto import needs_mosquitto
 
 from mas.bus.mqtt import MqttBus
-from mas.bus.mqtt_options import MqttOptions
+from mas.bus.mqtt.options import MqttOptions
 from mas.core.errors import RemoteError
 from mas.core.messages import Note
 from mas.testing.bus_suite import cancel, is_blocked, next_text, start
@@ -117,7 +117,7 @@ async def test_a_message_that_kills_each_process_ends_as_a_dead_letter_of_its_se
         for number in range(3):
             dying = start(die_with_it(url))
             if number == 0:
-                await until(lambda: any(card.addresses for card in sends.processes().values()))
+                await until(lambda: any(presence.addresses for presence in sends.processes().values()))
                 await sends.publish(ASK.new("b", Note(text="poison")))
             bus = await dying
             dead.push_async_callback(bus._local.close)
@@ -138,7 +138,7 @@ async def test_a_message_that_kills_each_process_ends_as_a_dead_letter_of_its_se
 async def test_a_request_that_kills_each_process_fails_after_as_many_attempts(url):
     async with MqttBus.connect(url, options=THRICE) as asks, AsyncExitStack() as dead:
         dying = [start(die_with_it(url)) for _ in range(3)]
-        await until(lambda: sum(bool(card.addresses) for card in asks.processes().values()) == 3)
+        await until(lambda: sum(bool(presence.addresses) for presence in asks.processes().values()) == 3)
         with pytest.raises(RemoteError, match=r"'asker/.*tried 3 times at 'b'"):
             await asks.request(ASK.new("b", Note(text="poison")))
         for task in dying:

@@ -17,11 +17,11 @@ from paho.mqtt.reasoncodes import ReasonCode
 
 from mas.bus.envelopes import EnvelopeFactory
 from mas.bus.mqtt import MqttBus
-from mas.bus.mqtt_cards import Card
-from mas.bus.mqtt_client import Client
-from mas.bus.mqtt_frames import Codec, Send
-from mas.bus.mqtt_options import MqttOptions
-from mas.bus.mqtt_topics import Topics
+from mas.bus.mqtt.client import Client
+from mas.bus.mqtt.frames import Codec, Send
+from mas.bus.mqtt.options import MqttOptions
+from mas.bus.mqtt.presence import Presence
+from mas.bus.mqtt.topics import Topics
 from mas.bus.serve import serve
 from mas.core.errors import Closed, Denied, Dropped, Expired, Malformed, NoRoute, RemoteError, Unreachable
 from mas.core.messages import Delivery, Envelope, Note, Payload
@@ -55,7 +55,7 @@ async def test_frames_that_are_none_or_not_their_senders_are_counted_and_the_bus
     topics, codec = Topics(space=space), Codec()
     note = Note(text="forged")
     envelope = Envelope(id="1", kind="note", source="a", target="b", payload=note, principal="alice")
-    forged = codec.encode(Send("p", "t", 1, "tell", None, False, envelope))
+    forged = codec.encode(Send("p", "t", 1, "publish", None, False, envelope))
     async with (
         MqttBus.connect(url) as bus,
         serve(bus, "b", echo),
@@ -66,7 +66,7 @@ async def test_frames_that_are_none_or_not_their_senders_are_counted_and_the_bus
             await stranger.publish(topics.to("b", "mallory"), bytes([1, number % 256]) * (number % 7), qos=1)
             await stranger.publish(topics.back(bus.me, "mallory"), forged[: number % len(forged)], qos=1)
         await stranger.publish(topics.back(bus.me, "mallory"), forged, qos=1)
-        await stranger.publish(f"mas/{space}/card/mallory/p", b"no card", qos=1)
+        await stranger.publish(f"mas/{space}/presence/mallory/p", b"no presence", qos=1)
         await until(lambda: bus.statistics().malformed >= 602)
         counts = bus.statistics()
         assert (counts.forged, counts.malformed, counts.accepted) == (1, 602, 0)
@@ -123,9 +123,9 @@ async def test_a_request_at_the_only_process_fails_in_bounded_time_when_it_vanis
         dying = await dies.subscribe("b").__aenter__()
         asked = start(asks.request(ASK.new("b", Note(text="x"))))
         await dying.receive()
-        await until(lambda: next(iter(asks._node.outbox._posts.values())).holder is not None)
+        await until(lambda: next(iter(asks._node.sender._messages.values())).holder is not None)
         await vanish(dies)
-        with pytest.raises(Closed, match="vanished"):
+        with pytest.raises(Closed, match="left without an answer"):
             async with asyncio.timeout(10.0):
                 await asked
         with pytest.raises(NoRoute):
@@ -167,7 +167,7 @@ async def test_a_requester_that_vanishes_stops_the_handler(url):
         await began.wait()
         await vanish(asks)
         await asyncio.wait_for(ended.wait(), 10.0)
-        asks._node.outbox.close()
+        asks._node.sender.close()
         with pytest.raises(Closed):
             await asked
 
@@ -227,7 +227,7 @@ async def test_private_messages_never_leave_for_a_stranger(url):
     ):
         with pytest.raises(Denied, match=r"'bob'.*not in its visibility"):
             await sends.publish(ASK.new("b", Note(text="secret"), visibility=frozenset({"eve"})))
-        assert bob._node.desk._cases == {}, "it was not sent"
+        assert bob._node.receiver._messages == {}, "it was not sent"
 
 
 async def test_one_address_has_one_reader_in_all_processes(url):
@@ -248,7 +248,7 @@ async def test_no_route_names_the_addresses_of_all_processes(url):
 async def test_cards_say_who_is_there_and_closing_takes_them_away(url):
     async with processes(url, 1) as (watches,):
         async with MqttBus.connect(as_user(url, "bob"), process="desk 1") as bob, bob.subscribe("b"):
-            await until(lambda: watches.processes().get(bob.me, Card(since=0, addresses={})).addresses)
+            await until(lambda: watches.processes().get(bob.me, Presence(since=0, addresses={})).addresses)
             assert watches.processes()[bob.me].addresses == {"b": "b"}
         await until(lambda: bob.me not in watches.processes())
         async with MqttBus.connect(url) as late:
@@ -260,7 +260,7 @@ async def test_a_process_without_a_connection_waits_and_goes_on_when_there_is_on
         async with MqttBus.connect(broker.url("alice")) as bus, serve(bus, "b", echo):
             await bus.request(ASK.new("b", Note(text="1")))
             broker.kill()
-            await until(lambda: not bus._node.link.is_up)
+            await until(lambda: not bus._node.connection.is_up)
             with pytest.raises(Expired):
                 await bus.request(ASK.new("b", Note(text="2")), timeout_s=0.1)
             third = start(bus.request(ASK.new("b", Note(text="3"))))
@@ -270,11 +270,11 @@ async def test_a_process_without_a_connection_waits_and_goes_on_when_there_is_on
             assert bus.statistics().reconnects == 1
 
 
-async def test_an_address_taken_while_there_is_no_connection_is_heard_when_there_is_one(tmp_path: Path):
+async def test_an_address_taken_while_there_is_no_connection_is_confirmed_when_there_is_one(tmp_path: Path):
     with running_mosquitto(tmp_path) as broker:
         async with MqttBus.connect(broker.url("alice")) as bus:
             broker.kill()
-            await until(lambda: not bus._node.link.is_up)
+            await until(lambda: not bus._node.connection.is_up)
             async with serve(bus, "b", echo):
                 asked = start(bus.request(ASK.new("b", Note(text="x"))))
                 await asyncio.to_thread(broker.start)
@@ -299,7 +299,7 @@ async def test_a_bus_closes_while_its_broker_is_away(tmp_path: Path):
     with running_mosquitto(tmp_path) as broker:
         async with MqttBus.connect(broker.url("alice")) as bus, bus.subscribe("b"):
             broker.kill()
-            await until(lambda: not bus._node.link.is_up)
+            await until(lambda: not bus._node.connection.is_up)
         with pytest.raises(Closed):
             await bus.publish(ASK.new("b", Note(text="x")))
 
@@ -321,12 +321,12 @@ topic read mas/test/to/alice/+
 topic write mas/test/to/alice/alice
 topic read mas/test/back/alice/+/+
 topic write mas/test/back/+/+/alice
-topic read mas/test/card/+/+
-topic write mas/test/card/alice/+
+topic read mas/test/presence/+/+
+topic write mas/test/presence/alice/+
 
 user mute
 topic read mas/test/back/mute/+/+
-topic read mas/test/card/+/+
+topic read mas/test/presence/+/+
 """
 
 
@@ -361,7 +361,7 @@ async def test_what_the_broker_does_not_allow_is_denied(guarded, monkeypatch):
                 with pytest.raises(Denied, match="does not let 'alice' send to 'closed'"):
                     await sending(ASK.new("closed", Note(text="x")))
     # mosquitto 2.0.11 also breaks the connection, so the limit may pass while there is none
-    with pytest.raises((Denied, Unreachable), match=r"does not let 'mute' say something to itself|broke it again"):
+    with pytest.raises((Denied, Unreachable), match=r"does not let 'mute' publish to itself|broke it again"):
         async with MqttBus.connect(guarded.url("mute"), options=MqttOptions(patience_s=1.0)):
             pass
 

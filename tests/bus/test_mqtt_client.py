@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from mosquitto import needs_mosquitto
 
-from mas.bus.mqtt_client import Client
+from mas.bus.mqtt.client import Client
 from mas.testing.bus_suite import LoopTurn
 
 
@@ -20,12 +20,12 @@ class Layer(ssl.SSLSocket):
     def read_one(self, *_: Any) -> int:
         if self.left:
             self.left -= 1
-            self._client._heard += 1
+            self._client._received += 1
         return 0
 
 
 async def test_more_messages_than_are_taken_at_once_do_not_wait_in_the_tls_layer(monkeypatch):
-    client = Client("127.0.0.1", 1883, hear=lambda topic, payload: None)
+    client = Client("127.0.0.1", 1883, receive=lambda topic, payload: None)
     layer = Layer.__new__(Layer)
     layer.left, layer._client = 150, client
     monkeypatch.setattr(client._client, "socket", lambda: layer)
@@ -40,7 +40,7 @@ async def test_more_messages_than_are_taken_at_once_do_not_wait_in_the_tls_layer
 @needs_mosquitto
 @pytest.mark.parametrize("call", ["subscribe", "unsubscribe"])
 async def test_a_cancellation_that_comes_together_with_the_brokers_answer_is_not_forgotten(broker, call):
-    async with Client("127.0.0.1", broker.port, hear=lambda topic, payload: None, timeout=5.0) as client:
+    async with Client("127.0.0.1", broker.port, receive=lambda topic, payload: None, timeout=5.0) as client:
         answered = getattr(client._client, f"on_{call}")
 
         def answer(*more: Any) -> None:

@@ -1,8 +1,8 @@
 """What the receiving side tells a sender of a message that is given back, left, or given up."""
 
-from desks import ALICE, Heard
+from receivers import ALICE, Heard
 
-from mas.bus.mqtt_frames import Find, Send, Word
+from mas.bus.mqtt.frames import MessageState, Send, StateQuery
 from mas.core.messages import Delivery
 from mas.testing.bus_suite import next_text
 
@@ -12,12 +12,12 @@ async def test_what_expires_in_a_queue_or_is_rejected_is_told_as_dead_and_kept_n
     async with heard.bus.subscribe("b") as inbox:
         heard.send("expires", remaining_s=5.0)
         heard.send("rejected")
-        await heard.standings()
+        await heard.brief_states()
         heard.time_s += 5.0
         inbox.reject(await inbox.receive(), cause="no use")
-        assert sorted(await heard.standings()) == [("expires", 1, "dead"), ("rejected", 1, "dead")]
-        assert set(heard.desk._over) == {(ALICE, "expires"), (ALICE, "rejected")}
-    assert await heard.standings() == []
+        assert sorted(await heard.brief_states()) == [("expires", 1, "dead"), ("rejected", 1, "dead")]
+        assert set(heard.receiver._finished) == {(ALICE, "expires"), (ALICE, "rejected")}
+    assert await heard.brief_states() == []
     assert len(heard.bus.dead_letters()) == 2
 
 
@@ -25,23 +25,23 @@ async def test_a_later_copy_of_a_message_that_expired_is_settled_by_its_own_fate
     heard = Heard()
     async with heard.bus.subscribe("b") as inbox:
         envelope = heard.send("first", delivery=Delivery.AT_LEAST_ONCE, remaining_s=5.0)
-        await heard.standings()
+        await heard.brief_states()
         heard.time_s += 5.0
-        heard.desk.send(ALICE, Send("p", "second", 1, "tell", None, False, envelope))
-        await heard.standings()
+        heard.receiver.take(ALICE, Send("p", "second", 1, "publish", None, False, envelope))
+        await heard.brief_states()
         inbox.done(await inbox.receive())
-        assert await heard.standings() == [("first", 1, "dead"), ("second", 1, "done")]
+        assert await heard.brief_states() == [("first", 1, "dead"), ("second", 1, "done")]
 
 
 async def test_the_sender_hears_how_often_it_was_tried_and_when_a_receiver_has_it():
     heard = Heard()
     async with heard.bus.subscribe("b") as inbox:
         heard.send("t", tries=1)
-        assert await heard.words() == [Word("t", 1, "accepted", 1)]
+        assert await heard.states() == [MessageState("t", 1, "queued", 1)]
         assert (await inbox.receive()).attempt == 2
-        assert await heard.words() == [Word("t", 1, "taken", 1)]
-        heard.desk.find(ALICE, Find("p", [("t", 1)]))
-        assert await heard.words() == [Word("t", 1, "taken", 1)]
+        assert await heard.states() == [MessageState("t", 1, "delivered", 1)]
+        heard.receiver.query(ALICE, StateQuery("p", [("t", 1)]))
+        assert await heard.states() == [MessageState("t", 1, "delivered", 1)]
 
 
 async def test_the_last_attempt_that_is_given_back_is_a_dead_letter_here_and_told():
@@ -49,9 +49,9 @@ async def test_the_last_attempt_that_is_given_back_is_a_dead_letter_here_and_tol
     async with heard.bus.subscribe("b") as inbox:
         heard.send("t", tries=1)  # of three
         assert inbox.nack(await inbox.receive(), cause="one")
-        await heard.words()
+        await heard.states()
         assert not inbox.nack(await inbox.receive(), cause="two")
-        assert (await heard.words())[-1] == Word("t", 1, "dead", 3)
+        assert (await heard.states())[-1] == MessageState("t", 1, "dead", 3)
     assert [(letter.cause, letter.attempts) for letter in heard.bus.dead_letters()] == [("two", 3)]
 
 
@@ -60,7 +60,7 @@ async def test_what_the_last_listener_leaves_in_its_last_attempt_is_its_senders_
     async with heard.bus.subscribe("b") as inbox:
         heard.send("t", tries=2)
         await inbox.receive()
-    assert (await heard.words())[-1] == Word("t", 1, "left", 3)
+    assert (await heard.states())[-1] == MessageState("t", 1, "returned", 3)
     assert heard.bus.dead_letters() == ()
 
 
@@ -70,8 +70,8 @@ async def test_the_rest_of_a_delay_goes_with_what_is_left():
         heard.send("t")
         inbox.nack(await inbox.receive(), delay_s=50.0)
         heard.time_s += 30.0
-    word = (await heard.words())[-1]
-    assert (word.standing, word.tries) == ("left", 1)
+    word = (await heard.states())[-1]
+    assert (word.state, word.tries) == ("returned", 1)
     assert word.delay_s == 20.0
 
 
@@ -82,16 +82,16 @@ async def test_a_bus_that_closes_leaves_what_is_in_hand_or_was_given_back_to_oth
             heard.send(ticket)
         inbox.nack(await inbox.receive(), delay_s=50.0)
         await inbox.receive()
-        await heard.words()
+        await heard.states()
         await heard.bus.close()
-        await heard.desk.close()
-        assert sorted((word.ticket, word.standing, word.tries) for word in await heard.words()) == [
-            ("given back", "left", 1),
-            ("in hand", "left", 1),
+        await heard.receiver.close()
+        assert sorted((word.ticket, word.state, word.tries) for word in await heard.states()) == [
+            ("given back", "returned", 1),
+            ("in hand", "returned", 1),
             ("queued", "done", 0),
         ]
         assert await next_text(inbox) == "queued"
-    assert await heard.words() == []
+    assert await heard.states() == []
 
 
 async def test_what_waits_behind_a_message_given_back_leaves_with_it_when_the_bus_closes():
@@ -100,10 +100,10 @@ async def test_what_waits_behind_a_message_given_back_leaves_with_it_when_the_bu
         for ticket in ("given back", "behind"):
             heard.send(ticket, key="k")
         inbox.nack(await inbox.receive(), delay_s=50.0)
-        await heard.words()
+        await heard.states()
         await heard.bus.close()
-        await heard.desk.close()
-        assert sorted(await heard.standings()) == [("behind", 1, "left"), ("given back", 1, "left")]
+        await heard.receiver.close()
+        assert sorted(await heard.brief_states()) == [("behind", 1, "returned"), ("given back", 1, "returned")]
 
 
 async def test_a_copy_that_never_came_into_the_queue_does_not_open_the_door_for_a_third_one():
@@ -111,19 +111,19 @@ async def test_a_copy_that_never_came_into_the_queue_does_not_open_the_door_for_
     async with heard.bus.subscribe("b", credit=1) as inbox:
         heard.send("before")
         envelope = heard.send("once")
-        await heard.standings()
+        await heard.brief_states()
         heard.send("between")
-        heard.desk.send(ALICE, Send("p", "copy", 1, "tell", None, False, envelope))
+        heard.receiver.take(ALICE, Send("p", "copy", 1, "publish", None, False, envelope))
         for _ in "12":
-            await heard.standings()
+            await heard.brief_states()
             inbox.done(await inbox.receive())
-        await heard.standings()
+        await heard.brief_states()
         heard.addresses.clear()
-    assert sorted(await heard.standings()) == [("between", 1, "left"), ("copy", 1, "done")]
+    assert sorted(await heard.brief_states()) == [("between", 1, "returned"), ("copy", 1, "done")]
     heard.addresses.add("b")
     async with heard.bus.subscribe("b"):
-        heard.desk.send(ALICE, Send("p", "third", 1, "tell", None, False, envelope))
-        assert await heard.standings() == [("third", 1, "done")]
+        heard.receiver.take(ALICE, Send("p", "third", 1, "publish", None, False, envelope))
+        assert await heard.brief_states() == [("third", 1, "done")]
         assert heard.bus.statistics().waiting == 0
 
 

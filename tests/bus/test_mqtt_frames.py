@@ -9,11 +9,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mas.bus.mqtt_frames import Answer, Cancel, Codec, Failed, Find, Got, Part, Send, Status, Word, error_named
+from mas.bus.mqtt.frames import (
+    AnswerFrame,
+    Cancel,
+    Codec,
+    Confirm,
+    Failed,
+    MessageState,
+    PartFrame,
+    Send,
+    StateQuery,
+    Status,
+)
 from mas.core import errors
 from mas.core.engine import AdapterRef, Generation
 from mas.core.environment import Observation, Step
-from mas.core.errors import ConfigError, Malformed, MasError, NoRoute, RemoteError
+from mas.core.errors import ConfigError, Malformed, MasError, NoRoute, RemoteError, error_named
 from mas.core.messages import PAYLOADS, Action, Delivery, Envelope, Failure, Feedback, Note, Payload, Plan, Verdict
 from mas.core.role import Message, View
 from mas.runtime import agents
@@ -97,25 +108,25 @@ frames = st.one_of(
         process=processes,
         ticket=texts,
         attempt=counts,
-        mode=st.sampled_from(["tell", "try", "ask"]),
+        mode=st.sampled_from(["publish", "publish_nowait", "request"]),
         remaining_s=st.none() | floats,
         eager=st.booleans(),
         is_streamed=st.booleans(),
         envelope=envelopes(),
     ),
-    st.builds(Answer, process=processes, ticket=texts, envelope=envelopes()),
-    st.builds(Find, process=processes, tickets=st.lists(st.tuples(texts, counts), max_size=3)),
+    st.builds(AnswerFrame, process=processes, ticket=texts, envelope=envelopes()),
+    st.builds(StateQuery, process=processes, tickets=st.lists(st.tuples(texts, counts), max_size=3)),
     st.builds(Cancel, process=processes, ticket=texts),
-    st.builds(Got, process=processes, tickets=st.lists(texts, max_size=3)),
+    st.builds(Confirm, process=processes, tickets=st.lists(texts, max_size=3)),
     st.builds(
         Status,
         process=processes,
-        words=st.lists(
+        states=st.lists(
             st.builds(
-                Word,
+                MessageState,
                 ticket=texts,
                 attempt=counts,
-                standing=st.sampled_from(["held", "accepted", "taken", "done", "dead", "left", "unknown"]),
+                state=st.sampled_from(["received", "queued", "delivered", "done", "dead", "returned", "unknown"]),
                 tries=counts,
                 delay_s=st.none() | st.floats(allow_nan=False, allow_infinity=False),
             ),
@@ -123,7 +134,7 @@ frames = st.one_of(
         ),
     ),
     st.builds(Failed, process=processes, ticket=texts, error=texts, text=texts),
-    st.builds(Part, process=processes, ticket=texts, attempt=counts, again=counts, sequence=counts, payload=plain),
+    st.builds(PartFrame, process=processes, ticket=texts, attempt=counts, again=counts, sequence=counts, payload=plain),
 )
 
 
@@ -132,7 +143,7 @@ frames = st.one_of(
 def test_a_frame_comes_out_as_it_went_in(frame):
     again = CODEC.decode(CODEC.encode(frame))
     assert again == frame
-    if isinstance(frame, Send | Answer):
+    if isinstance(frame, Send | AnswerFrame):
         assert type(again.envelope.payload) is type(frame.envelope.payload)
         assert repr(again.envelope.payload) == repr(frame.envelope.payload), "tuples stay tuples, floats stay floats"
 
@@ -140,7 +151,7 @@ def test_a_frame_comes_out_as_it_went_in(frame):
 def note(text: str = "x", payload: Payload | None = None) -> Send:
     payload = payload or Note(text=text)
     envelope = Envelope(id="1", kind=payload.kind, source="a", target="b", payload=payload)
-    return Send("p", "t", 1, "ask", None, False, envelope)
+    return Send("p", "t", 1, "request", None, False, envelope)
 
 
 def test_a_mapping_that_cannot_be_changed_travels_as_a_dictionary():
@@ -194,7 +205,7 @@ def test_a_kind_with_other_fields_is_refused():
 def test_an_envelope_that_lies_about_its_kind_is_refused():
     lying = Envelope(id="1", kind="plan", source="a", target="b", payload=Note(text="x"))
     with pytest.raises(Malformed, match="of kind 'plan' holds 'note'"):
-        CODEC.decode(CODEC.encode(Answer("p", "t", lying)))
+        CODEC.decode(CODEC.encode(AnswerFrame("p", "t", lying)))
 
 
 def test_another_version_is_refused():
@@ -231,7 +242,7 @@ def test_an_error_from_elsewhere_is_a_remote_error_with_its_name():
     assert not hasattr(errors, "Overheated")
 
 
-PART = CODEC.encode(Part("p", "t", 1, 1, 3, Note(text="x")))
+PART = CODEC.encode(PartFrame("p", "t", 1, 1, 3, Note(text="x")))
 
 
 @pytest.mark.parametrize("number", [-1, 2**53 + 1, 2**64 - 1])
@@ -239,7 +250,7 @@ PART = CODEC.encode(Part("p", "t", 1, 1, 3, Note(text="x")))
 def test_a_part_with_a_number_that_none_has_is_refused(name, number):
     counted = {"attempt": 1, "again": 1, "sequence": 0} | {name: number}
     with pytest.raises(Malformed, match="not a frame"):
-        CODEC.decode(CODEC.encode(Part(process="p", ticket="t", payload=Note(text="x"), **counted)))
+        CODEC.decode(CODEC.encode(PartFrame(process="p", ticket="t", payload=Note(text="x"), **counted)))
 
 
 def mutated(valid: bytes, draw: random.Random) -> bytes:
@@ -263,7 +274,7 @@ def test_a_hundred_thousand_malformed_frames_are_refused_and_none_does_harm():
     """Seen: 1 to 3 s. A changed frame may still be one; then it holds only what the codec makes."""
     draw = random.Random(0)
     ask = Ask(view=View(observation=Observation({"goal": "3"}), messages=(Message("a", Note(text="x")),)), seeds=(1, 2))
-    valid = [CODEC.encode(note()), CODEC.encode(note(payload=ask)), CODEC.encode(Find("p", [("t", 1)])), PART]
+    valid = [CODEC.encode(note()), CODEC.encode(note(payload=ask)), CODEC.encode(StateQuery("p", [("t", 1)])), PART]
     begin = time.process_time()
     refused = 0
     for _ in range(100_000):
@@ -272,8 +283,8 @@ def test_a_hundred_thousand_malformed_frames_are_refused_and_none_does_harm():
         except Malformed:
             refused += 1
         else:
-            assert isinstance(frame, Send | Answer | Find | Cancel | Got | Status | Failed | Part)
-            assert not isinstance(frame, Part) or 0 <= min(frame.attempt, frame.again, frame.sequence) <= 2**53
+            assert isinstance(frame, Send | AnswerFrame | StateQuery | Cancel | Confirm | Status | Failed | PartFrame)
+            assert not isinstance(frame, PartFrame) or 0 <= min(frame.attempt, frame.again, frame.sequence) <= 2**53
     assert refused > 60_000
     assert time.process_time() - begin < 60
 

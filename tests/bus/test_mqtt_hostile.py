@@ -15,10 +15,22 @@ from test_mqtt_frames import mutated
 from mas.bus.envelopes import EnvelopeFactory
 from mas.bus.journal import Journal
 from mas.bus.mqtt import MqttBus
-from mas.bus.mqtt_cards import Card, read_card
-from mas.bus.mqtt_frames import Answer, Cancel, Codec, Failed, Find, Frame, Got, Part, Send, Status, Word
-from mas.bus.mqtt_options import MqttOptions
-from mas.bus.mqtt_topics import MOST_LETTERS, Peer, Topics
+from mas.bus.mqtt.frames import (
+    AnswerFrame,
+    Cancel,
+    Codec,
+    Confirm,
+    Failed,
+    Frame,
+    MessageState,
+    PartFrame,
+    Send,
+    StateQuery,
+    Status,
+)
+from mas.bus.mqtt.options import MqttOptions
+from mas.bus.mqtt.presence import Presence, read_presence
+from mas.bus.mqtt.topics import MOST_LETTERS, Peer, Topics
 from mas.bus.serve import serve
 from mas.core.errors import Malformed
 from mas.core.messages import Envelope, Note, Payload
@@ -38,22 +50,25 @@ def said(frame: Frame, topics: Topics, me: Peer, sender: str = "bob") -> tuple[s
 
 
 def valid(topics: Topics, me: Peer) -> list[tuple[str, bytes]]:
-    """One of every kind, from a process of bob's, and a card."""
+    """One of every kind, from a process of bob's, and a presence."""
     note = Envelope(id="1", kind="note", source="a", target="b", payload=Note(text="x"), principal="bob", key="k")
     frames = [
-        Send("p", "t", 1, "ask", 9.0, True, note, is_streamed=True),
-        Send("p", "u", 1, "tell", None, False, msgspec.structs.replace(note, target="n", deadline=None)),
-        Send("p", "v", 3, "try", None, False, msgspec.structs.replace(note, target="n", key=None), tries=2),
-        Find("p", [("t", 1), ("w", 2)]),
+        Send("p", "t", 1, "request", 9.0, True, note, is_streamed=True),
+        Send("p", "u", 1, "publish", None, False, msgspec.structs.replace(note, target="n", deadline=None)),
+        Send("p", "v", 3, "publish_nowait", None, False, msgspec.structs.replace(note, target="n", key=None), tries=2),
+        StateQuery("p", [("t", 1), ("w", 2)]),
         Cancel("p", "t"),
-        Got("p", ["t"]),
-        Status("p", [Word("t", 1, "left", 1, 0.5)]),
-        Answer("p", "t", msgspec.structs.replace(note, target="a")),
-        Part("p", "t", 1, 1, 3, Note(text="x")),
+        Confirm("p", ["t"]),
+        Status("p", [MessageState("t", 1, "returned", 1, 0.5)]),
+        AnswerFrame("p", "t", msgspec.structs.replace(note, target="a")),
+        PartFrame("p", "t", 1, 1, 3, Note(text="x")),
         Failed("p", "t", "NoRoute", "nobody"),
     ]
-    card = Card(since=1.0, addresses={"elsewhere": "bob"}, away_s=3.0)
-    return [(topics.card(Peer("bob", "p")), msgspec.json.encode(card)), *(said(frame, topics, me) for frame in frames)]
+    presence = Presence(since=1.0, addresses={"elsewhere": "bob"}, away_s=3.0)
+    return [
+        (topics.presence(Peer("bob", "p")), msgspec.json.encode(presence)),
+        *(said(frame, topics, me) for frame in frames),
+    ]
 
 
 def is_wrong(topics: Topics, topic: str, payload: bytes) -> bool:
@@ -62,8 +77,8 @@ def is_wrong(topics: Topics, topic: str, payload: bytes) -> bool:
     try:
         if arrival is None:
             return True
-        if arrival.kind == "card":
-            read_card(payload)
+        if arrival.kind == "presence":
+            read_presence(payload)
             return False
         frame = CODEC.decode(payload)
     except Malformed:
@@ -71,7 +86,7 @@ def is_wrong(topics: Topics, topic: str, payload: bytes) -> bool:
     if isinstance(frame, Send):
         envelope = frame.envelope
         return (arrival.kind, envelope.principal, envelope.target) != ("to", arrival.sender, arrival.address)
-    return arrival.kind == "to" or (isinstance(frame, Answer) and frame.envelope.principal != arrival.sender)
+    return arrival.kind == "to" or (isinstance(frame, AnswerFrame) and frame.envelope.principal != arrival.sender)
 
 
 async def test_a_hundred_thousand_malformed_frames_leave_a_living_bus_as_it_was(url: str, tmp_path: Path) -> None:
@@ -91,7 +106,7 @@ async def test_a_hundred_thousand_malformed_frames_leave_a_living_bus_as_it_was(
             serve(bus, "n", keep),
             MqttBus.connect(as_user(url, "bob"), options=QUICK) as bob,
         ):
-            topics, wrong = bus._node._topics, 0
+            topics, wrong = bus._node.topics, 0
             right = valid(topics, bus.me)
             for number in range(FRAMES):
                 topic, payload = draw.choice(right)
@@ -99,7 +114,7 @@ async def test_a_hundred_thousand_malformed_frames_leave_a_living_bus_as_it_was(
                 if draw.random() < 0.1:
                     topic = mutated(topic.encode(), draw).decode(errors="replace")
                 wrong += is_wrong(topics, topic, payload)
-                bus._node._hear(topic, payload)
+                bus._node.received(topic, payload)
                 if number % 500 == 0:
                     await asyncio.sleep(0)
             counted = bus.statistics()
@@ -110,8 +125,8 @@ async def test_a_hundred_thousand_malformed_frames_leave_a_living_bus_as_it_was(
             for envelope in handled:
                 assert envelope.principal == "bob"
                 assert envelope.target in ("b", "n")
-                assert CODEC.decode(CODEC.encode(Answer("p", "t", envelope))).envelope == envelope
-            assert len(bus._node.desk._cases) <= REMEMBERED
+                assert CODEC.decode(CODEC.encode(AnswerFrame("p", "t", envelope))).envelope == envelope
+            assert len(bus._node.receiver._messages) <= REMEMBERED
             assert len(bus.processes()) < 10
 
             notes = EnvelopeFactory("bob")
@@ -132,25 +147,25 @@ async def test_nobody_is_answered_or_asked_whose_name_is_no_level_of_a_topic(url
     unhandled: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: unhandled.append(context))
     async with MqttBus.connect(url, options=QUICK) as bus, bus.subscribe("b"):
-        topics = bus._node._topics
+        topics = bus._node.topics
         message = Envelope(id="1", kind="note", source="a", target="b", payload=Note(text="x"), principal="bob")
-        card = msgspec.json.encode(Card(since=1.0, addresses={}))
-        bus._node._hear(topics.to("b", "bob"), CODEC.encode(Send(name, "t", 1, "tell", None, True, message)))
-        bus._node._hear(f"{topics.root}/card/bob/{name}", card)
-        bus._node._hear(f"{topics.root}/card/bob/{name}", b"")
-        bus._node._hear(f"{topics.root}/back/alice/p/{name}", CODEC.encode(Find("p", [("t", 1)])))
+        presence = msgspec.json.encode(Presence(since=1.0, addresses={}))
+        bus._node.received(topics.to("b", "bob"), CODEC.encode(Send(name, "t", 1, "publish", None, True, message)))
+        bus._node.received(f"{topics.root}/presence/bob/{name}", presence)
+        bus._node.received(f"{topics.root}/presence/bob/{name}", b"")
+        bus._node.received(f"{topics.root}/back/alice/p/{name}", CODEC.encode(StateQuery("p", [("t", 1)])))
         await asyncio.sleep(0.1)  # it looks after what is due every 0.05 s
         assert bus.statistics().malformed == 4
         assert len(bus.processes()) == 1
-        assert not bus._node._looking.done()
+        assert not bus._node._checking.done()
     assert unhandled == []
 
 
 async def test_a_message_goes_nowhere_else_than_where_the_broker_let_it(url: str) -> None:
     async with MqttBus.connect(url, options=QUICK) as bus, bus.subscribe("b"), bus.subscribe("private"):
-        topics = bus._node._topics
+        topics = bus._node.topics
         hidden = Envelope(id="1", kind="note", source="a", target="private", payload=Note(text="x"), principal="bob")
-        bus._node._hear(topics.to("b", "bob"), CODEC.encode(Send("p", "t", 1, "tell", None, True, hidden)))
+        bus._node.received(topics.to("b", "bob"), CODEC.encode(Send("p", "t", 1, "publish", None, True, hidden)))
         assert (bus.statistics().forged, bus.statistics().accepted) == (1, 0)
 
 
@@ -161,8 +176,8 @@ async def test_numbers_that_no_journal_can_hold_stop_none(process, other, change
         named = {"attempt": 1, "tries": 0} | changed
         message = Envelope(id="1", kind="note", source="a", target="b", payload=Note(text="x"), principal="bob")
         for envelope in (message, msgspec.structs.replace(message, attempt=2**63)):
-            frame = Send("p", "t", named["attempt"], "tell", None, True, envelope, named["tries"])
-            bus._node._hear(bus._node._topics.to("b", "bob"), CODEC.encode(frame))
+            frame = Send("p", "t", named["attempt"], "publish", None, True, envelope, named["tries"])
+            bus._node.received(bus._node.topics.to("b", "bob"), CODEC.encode(frame))
         assert bus.statistics().malformed == 2
         await other.publish(msgspec.structs.replace(message, principal=None))
         inbox.done(await inbox.receive())
@@ -174,7 +189,7 @@ async def test_an_error_of_this_program_on_what_came_is_shown_and_the_connection
     asyncio.get_running_loop().set_exception_handler(lambda _, context: unhandled.append(context))
     async with MqttBus.connect(url, options=QUICK) as bus, bus.subscribe("b") as inbox:
         with monkeypatch.context() as patch:
-            patch.setattr(bus._node.ear, "hear", lambda topic, payload: {}[topic])
+            patch.setattr(bus._node.dispatcher, "take", lambda topic, payload: {}[topic])
             await until(lambda: bus.me in other.processes())
             sent = asyncio.create_task(other.publish(Envelope(id="1", kind="note", source="a", target="b", payload=X)))
             await until(lambda: unhandled)

@@ -10,8 +10,8 @@ from mosquitto import needs_mosquitto
 from process_lives import Slow, interrupted, lives, note
 
 from mas.bus.mqtt import MqttBus
-from mas.bus.mqtt_cards import Card
-from mas.bus.mqtt_options import MqttOptions
+from mas.bus.mqtt.options import MqttOptions
+from mas.bus.mqtt.presence import Presence
 from mas.bus.record import State, read_records
 from mas.bus.serve import serve
 from mas.core.errors import Closed, Dropped, JournalError, NoRoute, RemoteError
@@ -199,7 +199,7 @@ async def test_a_request_that_was_given_up_is_asked_for_where_it_may_be_before_i
         sender = await process.begin()
         asked = start(sender.request(note("1")))
         await until(lambda: slow.begun == ["1"])
-        sender._node.cards.take(other.me, Card(since=0.0, addresses={}, is_leaving=True))  # which is not so
+        sender._node.peers.take(other.me, Presence(since=0.0, addresses={}, is_leaving=True))  # which is not so
         with pytest.raises((Closed, NoRoute)):
             await asked
         again = start((await process.again()).request(note("1")))
@@ -218,7 +218,7 @@ async def test_a_cancelled_request_of_an_earlier_life_is_not_joined(process, oth
             await asked
         await process.again()
         assert [(record.id, record.state) for record in read_records(process.path)] == [("m1", State.FAILED)]
-        assert process.bus._node._store.former(note("1"), is_request=True) is None
+        assert process.bus._node.journal.earlier(note("1"), is_request=True) is None
 
 
 async def test_a_cancelled_request_of_an_earlier_life_is_made_anew(process, other):

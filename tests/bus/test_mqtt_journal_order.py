@@ -9,9 +9,9 @@ from between import QUICK, as_user, until
 from mosquitto import needs_mosquitto
 from process_lives import Lives, Slow, interrupted, note
 
-from mas.bus.behind import Behind
 from mas.bus.mqtt import MqttBus
-from mas.bus.mqtt_speaker import Speaker
+from mas.bus.mqtt.after_write import AfterWrite
+from mas.bus.mqtt.frame_writer import FrameWriter
 from mas.bus.serve import serve
 from mas.core.errors import JournalError
 from mas.testing.bus_suite import next_text, start
@@ -41,7 +41,7 @@ async def test_a_message_is_sent_when_the_disk_has_it(process, other, monkeypatc
         sending = [start(sender.publish(note(text, key="k"))) for text in "123"]
         await sender.flush()
         await other.flush()
-        assert other._node.desk._cases == {}
+        assert other._node.receiver._messages == {}
         disk.may_write.set()
         assert [await next_text(inbox) for _ in range(3)] == ["1", "2", "3"]
         await asyncio.gather(*sending)
@@ -72,8 +72,8 @@ async def test_an_answer_is_kept_for_its_requester_until_the_disk_of_that_has_it
         disk = SlowDisk(process, monkeypatch)
         slow.may_answer.set()
         assert (await asked).payload.content == "answer to 1"
-        (case,) = other._node.desk._cases.values()
-        sender._node.ear.say_what_came()
+        (case,) = other._node.receiver._messages.values()
+        sender._node.dispatcher.confirm_answers()
         await sender.flush()
         await other.flush()
         assert case.reply is not None
@@ -95,7 +95,7 @@ async def test_who_may_have_a_message_is_asked_before_another_one_gets_it(url, p
             for inbox, bus in ((first, other), (second, third))
         }
         sender = await process.again()
-        await until(lambda: all(post.holder for post in sender._node.outbox._posts.values()))
+        await until(lambda: all(post.holder for post in sender._node.sender._messages.values()))
         for inbox, envelopes in taken.items():
             for envelope in envelopes:
                 inbox.done(envelope)
@@ -107,11 +107,13 @@ async def test_who_may_have_a_message_is_asked_before_another_one_gets_it(url, p
 async def test_no_attempt_of_an_earlier_life_is_ever_taken_again(process, other, monkeypatch):
     sent: list[int] = []
     asked: list[int] = []
-    send, ask = Speaker.send, Speaker.ask
-    monkeypatch.setattr(Speaker, "send", lambda self, post, *rest: sent.append(post.attempt) or send(self, post, *rest))
+    send, ask = FrameWriter.send, FrameWriter.query
     monkeypatch.setattr(
-        Speaker,
-        "ask",
+        FrameWriter, "send", lambda self, message, *rest: sent.append(message.attempt) or send(self, message, *rest)
+    )
+    monkeypatch.setattr(
+        FrameWriter,
+        "query",
         lambda self, peer, tickets, *rest: asked.extend(dict(tickets).values()) or ask(self, peer, tickets, *rest),
     )
     await process.begin()
@@ -137,7 +139,7 @@ async def test_calls_are_made_in_order_and_none_after_a_failure():
         if "2" in called:
             raise JournalError("no disk")
 
-    behind = Behind(disk, failed=lambda error: called.append(str(error)), name="test")
+    behind = AfterWrite(disk, failed=lambda error: called.append(str(error)), name="test")
     for word in "12":
         behind.call(partial(called.append, word))
     assert called == []
@@ -147,5 +149,5 @@ async def test_calls_are_made_in_order_and_none_after_a_failure():
     behind.call(partial(called.append, "3"))
     await behind.idle()
     assert called == ["1", "2", "no disk"]
-    Behind(None, failed=lambda error: None, name="test").call(partial(called.append, "at once"))
+    AfterWrite(None, failed=lambda error: None, name="test").call(partial(called.append, "at once"))
     assert called[-1] == "at once"

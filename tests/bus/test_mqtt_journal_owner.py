@@ -52,7 +52,7 @@ async def test_what_a_receiver_did_before_it_was_killed_is_not_done_again(proces
     for text in "12":
         await other.publish(note(text))
     done = await inbox.receive()
-    receiver._node.desk._say = lambda peer, frame: None
+    receiver._node.receiver._writer.reply = lambda peer, frame: None
     inbox.done(done, effect=b"1 was done")
     await process.journal.flush()
     receiver = await process.again()
@@ -69,7 +69,7 @@ async def test_a_receiver_that_comes_back_answers_what_it_had_answered(process, 
     slow = Slow()
     slow.may_answer.set()
     receiver = await process.begin()
-    receiver._node.desk._say = lambda peer, frame: None
+    receiver._node.receiver._writer.reply = lambda peer, frame: None
     answers = serve(receiver, "b", slow)
     await answers.__aenter__()
     asked = start(other.request(note("1")))
@@ -139,7 +139,7 @@ async def test_a_message_that_kills_its_receiver_each_time_is_given_up(process, 
         if life == 1:
             await other.publish(note("1"))
         assert (await inbox.receive()).attempt == life
-        await until(lambda: all(post.is_taken for post in other._node.outbox._posts.values()))
+        await until(lambda: all(post.is_delivered for post in other._node.sender._messages.values()))
         receiver = await process.again()
     async with receiver.subscribe("b"):
         await until(lambda: other.statistics().given_up == 1)

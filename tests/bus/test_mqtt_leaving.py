@@ -5,9 +5,9 @@ import asyncio
 from between import ASK, QUICK, processes, until, vanish
 from mosquitto import needs_mosquitto
 
-from mas.bus.limits import Limits
+from mas.bus.limits import BusLimits
 from mas.bus.mqtt import MqttBus
-from mas.bus.mqtt_options import MqttOptions
+from mas.bus.mqtt.options import MqttOptions
 from mas.core.messages import Note
 from mas.testing.bus_suite import answer_to, next_text, start
 
@@ -98,7 +98,7 @@ async def test_who_withdrew_may_listen_again(url):
     async with processes(url, 2) as (bus, sends), bus.subscribe("b") as first:
         await first.withdraw()
         async with bus.subscribe("b") as second:
-            assert bus.card().takes("b")
+            assert bus.presence().takes("b")
             await sends.publish(ASK.new("b", Note(text="x")))
             assert await next_text(second) == "x"
 
@@ -139,7 +139,7 @@ async def test_what_is_given_back_comes_again_and_at_last_is_a_dead_letter_that_
         while inbox.nack(await inbox.receive(), cause="not now"):
             attempts += 1
             assert sends.statistics().outbox == 1
-        assert attempts == Limits().max_attempts
+        assert attempts == BusLimits().max_attempts
         await until(lambda: sends.statistics().outbox == 0)
         assert takes.statistics().dead == 1
         await sends.publish(ASK.new("b", Note(text="y")))

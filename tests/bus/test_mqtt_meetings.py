@@ -12,9 +12,9 @@ from between import ASK, QUICK, as_user, echo, processes, until
 from mosquitto import needs_mosquitto
 from process_lives import Slow, interrupted, lives, note
 
-from mas.bus.blobs import BlobStore
 from mas.bus.mqtt import MqttBus
-from mas.bus.mqtt_frames import Codec, Status, Word
+from mas.bus.mqtt.blobs import BlobStore
+from mas.bus.mqtt.frames import Codec, MessageState, Status
 from mas.bus.serve import serve
 from mas.core.errors import Closed, NoRoute
 from mas.core.messages import Envelope, Note, Payload
@@ -34,12 +34,12 @@ async def test_an_answer_that_comes_before_it_is_asked_for_again_is_not_lost(pro
         await interrupted(asking)
         sender = await process.begin()
         slow.may_answer.set()
-        await until(lambda: not other._node.desk.is_heard)
+        await until(lambda: not other._node.receiver.is_confirmed)
         await sender.flush()
         await asyncio.sleep(0.1)  # what comes is confirmed 0.05 s later
         assert (await sender.request(note("1"), timeout_s=5.0)).payload.content == "answer to 1"
         assert slow.begun == ["1"]
-        await until(lambda: other._node.desk.is_heard)
+        await until(lambda: other._node.receiver.is_confirmed)
 
 
 async def test_a_life_with_a_store_knows_what_one_without_has_sent(url: str, tmp_path: Path) -> None:
@@ -159,8 +159,8 @@ async def test_a_request_that_is_done_without_an_answer_is_one_clear_error(url):
     async with processes(url, 2) as (serves, asks), serves.subscribe("b") as inbox:
         asked = start(asks.request(ASK.new("b", Note(text="x"))))
         await inbox.receive()
-        (ticket,) = asks._node.outbox._posts
-        serves._node._speaker.say(asks.me, Codec().encode(Status(serves.me.process, [Word(ticket, 1, "done")])))
+        (ticket,) = asks._node.sender._messages
+        serves._node.writer.reply(asks.me, Codec().encode(Status(serves.me.process, [MessageState(ticket, 1, "done")])))
         with pytest.raises(Closed, match="has answered it, and keeps the answer no more"):
             await asked
 

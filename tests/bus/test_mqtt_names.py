@@ -1,4 +1,4 @@
-"""Topics keep every name apart, URLs say who one is where, and options and cards are checked."""
+"""Topics keep every name apart, URLs say which process is where, and options and presences are checked."""
 
 import ssl
 from pathlib import Path
@@ -8,11 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mas.bus.mqtt import MqttBus
-from mas.bus.mqtt_cards import Card, Cards, read_card
-from mas.bus.mqtt_group import share_group
-from mas.bus.mqtt_options import MqttOptions
-from mas.bus.mqtt_topics import Peer, Topics
-from mas.bus.mqtt_url import parse_broker
+from mas.bus.mqtt.options import MqttOptions, parse_broker
+from mas.bus.mqtt.peers import PeerObserver, Peers
+from mas.bus.mqtt.presence import Presence, read_presence
+from mas.bus.mqtt.topics import Peer, Topics, share_group
 from mas.core.errors import ConfigError, Malformed
 
 names = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12)
@@ -27,20 +26,20 @@ def test_topics_read_as_documented():
     group = share_group("team/solver", "secret")
     assert topics.listen("team/solver", "secret") == f"$share/{group}/mas/lab/to/team%2Fsolver/+"
     assert topics.back(peer, "bob") == "mas/lab/back/alice/p%2F1/bob"
-    assert topics.inbox(peer) == "mas/lab/back/alice/p%2F1/+"
-    assert topics.card(peer) == "mas/lab/card/alice/p%2F1"
-    assert topics.cards == "mas/lab/card/+/+"
+    assert topics.replies(peer) == "mas/lab/back/alice/p%2F1/+"
+    assert topics.presence(peer) == "mas/lab/presence/alice/p%2F1"
+    assert topics.presences == "mas/lab/presence/+/+"
 
 
 @given(hostile, hostile, hostile, hostile)
 def test_no_name_reaches_beyond_its_level_and_each_is_read_back(space, principal, process, sender):
     topics = Topics(space=space)
     peer = Peer(principal, process)
-    for topic, levels in ((topics.back(peer, sender), 6), (topics.card(peer), 5), (topics.to(process, sender), 5)):
+    for topic, levels in ((topics.back(peer, sender), 6), (topics.presence(peer), 5), (topics.to(process, sender), 5)):
         assert not set("+#$") & set(topic)
         assert len(topic.split("/")) == levels
     assert topics.arrival(topics.back(peer, sender)) == ("back", sender, process, "")
-    assert topics.arrival(topics.card(peer)) == ("card", principal, process, "")
+    assert topics.arrival(topics.presence(peer)) == ("presence", principal, process, "")
     assert topics.arrival(topics.to(process, sender)) == ("to", sender, "", process)
 
 
@@ -117,67 +116,63 @@ async def test_two_buses_of_one_process_have_names_of_their_own():
 
 
 @pytest.mark.parametrize("payload", [b"{", b"[]", b'{"since": 1}', b'{"since": 1, "addresses": {"a": 1}}', b"\xff"])
-def test_what_is_no_card_is_refused(payload):
-    with pytest.raises(Malformed, match="not a card"):
-        read_card(payload)
+def test_what_is_no_presence_is_refused(payload):
+    with pytest.raises(Malformed, match="not a presence"):
+        read_presence(payload)
 
 
-class Watched:
-    """Cards with a clock that the test moves, and who went."""
+class Watched(PeerObserver):
+    """Peers with a clock that the test moves, and who went."""
 
     def __init__(self) -> None:
         self.time_s = 0.0
         self.went: list[Peer] = []
-        self.cards = Cards(
-            clock=lambda: self.time_s,
-            absent_s=5.0,
-            most_away=9,
-            gone=lambda peer, card: self.went.append(peer),
-            back=lambda peer: None,
-            forgotten=lambda peer: None,
-            changed=lambda peer, card: None,
-        )
+        self.peers = Peers(clock=lambda: self.time_s, options=MqttOptions(absent_s=5.0))
+        self.peers.observers = (self,)
+
+    def peer_gone(self, peer: Peer, presence: Presence) -> None:
+        self.went.append(peer)
 
 
 ALICE = Peer("alice", "p")
-CARD = Card(since=0.0, addresses={"solver": "solver"})
+PRESENCE = Presence(since=0.0, addresses={"solver": "solver"})
 
 
 def test_a_process_that_leaves_is_gone_at_once():
     watched = Watched()
-    watched.cards.take(ALICE, CARD)
-    assert watched.cards.listeners("solver") == [ALICE]
-    watched.cards.take(ALICE, Card(since=0.0, addresses={}, is_leaving=True))
-    watched.cards.take(ALICE, None)
-    assert watched.cards.listeners("solver") == []
+    watched.peers.take(ALICE, PRESENCE)
+    assert watched.peers.listeners("solver") == [ALICE]
+    watched.peers.take(ALICE, Presence(since=0.0, addresses={}, is_leaving=True))
+    watched.peers.take(ALICE, None)
+    assert watched.peers.listeners("solver") == []
     assert watched.went == [ALICE]
 
 
 def test_a_process_that_vanishes_is_gone_after_a_while_unless_it_shows():
     watched = Watched()
-    watched.cards.take(ALICE, CARD)
-    watched.cards.take(ALICE, None)
+    watched.peers.take(ALICE, PRESENCE)
+    watched.peers.take(ALICE, None)
     watched.time_s = 4.9
-    watched.cards.give_up()
-    assert watched.cards.suspects == (ALICE,)
-    watched.cards.heard(ALICE)
+    watched.peers.give_up()
+    assert watched.peers.suspects == (ALICE,)
+    watched.peers.seen(ALICE)
     watched.time_s = 20.0
-    watched.cards.give_up()
+    watched.peers.give_up()
     assert watched.went == []
-    watched.cards.suspect(ALICE)
+    watched.peers.suspect(ALICE)
     watched.time_s = 24.0
-    watched.cards.suspect(ALICE)
+    watched.peers.suspect(ALICE)
     watched.time_s = 25.0
-    watched.cards.give_up()
+    watched.peers.give_up()
     assert watched.went == [ALICE], "five seconds after it was suspected first"
 
 
 def test_after_a_reconnection_everybody_has_the_whole_while():
     watched = Watched()
-    watched.cards.take(ALICE, CARD)
-    watched.cards.suspect(ALICE)
+    watched.peers.take(ALICE, PRESENCE)
+    watched.peers.suspect(ALICE)
     watched.time_s = 4.0
-    watched.cards.suspect_all()
+    watched.peers.suspect_all()
     watched.time_s = 8.0
-    watched.cards.give_up()
+    watched.peers.give_up()
     assert watched.went == []

@@ -11,10 +11,10 @@ from between import ASK, QUICK, as_user, processes, until, vanish
 from mosquitto import needs_mosquitto
 
 from mas.bus.mqtt import MqttBus
-from mas.bus.mqtt_frames import Answer, Codec, Part
-from mas.bus.mqtt_node import Node
-from mas.bus.mqtt_options import MqttOptions
-from mas.bus.mqtt_topics import Topics
+from mas.bus.mqtt.frames import AnswerFrame, Codec, PartFrame
+from mas.bus.mqtt.node import MqttNode
+from mas.bus.mqtt.options import MqttOptions
+from mas.bus.mqtt.topics import Topics
 from mas.bus.parts import PartStream
 from mas.bus.serve import serve
 from mas.core.bus import Gap, Restart
@@ -54,26 +54,26 @@ async def test_parts_travel_as_their_sender_and_both_ends_count_them(url):
 
 
 async def test_what_the_wire_loses_or_turns_round_is_a_gap(url, monkeypatch):
-    hear = Node._hear
+    hear = MqttNode.received
     held: list[tuple[str, bytes]] = []
     codec = Codec()
 
     def lossy(node, topic: str, payload: bytes) -> None:
         frame = codec.decode(payload) if "/back/alice/" in topic else None
         match frame:
-            case Part(sequence=2):
+            case PartFrame(sequence=2):
                 return
-            case Part(sequence=4):
+            case PartFrame(sequence=4):
                 held.append((topic, payload))
                 return
-            case Answer():
+            case AnswerFrame():
                 for late in held:
                     hear(node, *late)
         hear(node, topic, payload)
-        if isinstance(frame, Part):
+        if isinstance(frame, PartFrame):
             hear(node, topic, payload)
 
-    monkeypatch.setattr(Node, "_hear", lossy)
+    monkeypatch.setattr(MqttNode, "received", lossy)
     async with reading(url, "abcdefg") as (_, alice, stream):
         assert await rest(stream) == ["a", "b", Gap(2, 2), "d", Gap(4, 4), "f", "g"]
         assert (await stream.answer()).payload.content == "abcdefg"
@@ -108,9 +108,9 @@ async def test_a_stranger_cannot_speak_into_a_stream(url, broker):
         alice.stream(ASK.new("b", Note(text="?"), key="k")) as stream,  # with a key the holder says so at once
     ):
         request = await inbox.receive()
-        (post,) = alice._node.outbox._posts.values()
+        (post,) = alice._node.sender._messages.values()
         await until(lambda: post.holder is not None)
-        true = Part("p", post.ticket, post.attempt, 1, 0, Note(text="lie"))
+        true = PartFrame("p", post.ticket, post.attempt, 1, 0, Note(text="lie"))
         forged = (
             true,
             msgspec.structs.replace(true, process=bob.me.process),
@@ -166,7 +166,7 @@ async def test_a_broker_that_breaks_costs_parts_and_no_answer(broker, url):
         send_parts(answers, request, "ab")
         assert as_told(await anext(aiter(stream))) == "a"
         await asyncio.to_thread(broker.kill)
-        await until(lambda: not answers._node.link.is_up)
+        await until(lambda: not answers._node.connection.is_up)
         send_parts(answers, request, "cd")
         assert answers.statistics().parts.dropped == 2
         await answers.reply(request, answer_to(request, "whole"))

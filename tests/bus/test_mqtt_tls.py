@@ -11,7 +11,7 @@ from mosquitto import OPEN, Mosquitto, needs_mosquitto, running_mosquitto
 
 from mas.bus.envelopes import EnvelopeFactory
 from mas.bus.mqtt import MqttBus
-from mas.bus.mqtt_options import MqttOptions
+from mas.bus.mqtt.options import MqttOptions
 from mas.core.errors import Unreachable
 from mas.core.messages import Note
 from mas.testing.bus_suite import next_text

@@ -13,11 +13,11 @@ import pytest
 from between import ASK, as_user, echo, until, vanish
 from mosquitto import OPEN, Mosquitto, needs_mosquitto, running_mosquitto
 
-from mas.bus.blobs import BlobStore
 from mas.bus.mqtt import MqttBus
-from mas.bus.mqtt_frames import Answer, Codec, Part, Send, Stored
-from mas.bus.mqtt_options import MqttOptions
-from mas.bus.references import References
+from mas.bus.mqtt.blobs import BlobStore
+from mas.bus.mqtt.frames import AnswerFrame, Codec, PartFrame, Send, Stored
+from mas.bus.mqtt.options import MqttOptions
+from mas.bus.mqtt.references import References
 from mas.bus.serve import serve
 from mas.core.errors import Closed, Expired, Malformed, NoPayload, NoRoute
 from mas.core.messages import PAYLOADS, Envelope, Note, Payload
@@ -237,19 +237,19 @@ def test_a_reference_that_is_none_does_not_come_out_of_a_frame(reference):
     lying = Stored.model_construct(**reference)
     envelope = Envelope(id="1", kind="note", source="a", target="b", payload=lying)
     with pytest.raises(Malformed, match="mas/stored"):
-        CODEC.decode(CODEC.encode(Send("p", "t", 1, "ask", None, False, envelope)))
+        CODEC.decode(CODEC.encode(Send("p", "t", 1, "request", None, False, envelope)))
 
 
 @pytest.mark.parametrize("kind", ["stranger", "mas/stored"])
 def test_a_reference_stands_for_a_known_kind(kind):
     envelope = Envelope(id="1", kind=kind, source="a", target="b", payload=Stored(sha256="0" * 64, size=1))
     with pytest.raises(Malformed, match=f"unknown kind '{kind}'"):
-        CODEC.decode(CODEC.encode(Answer("p", "t", envelope)))
+        CODEC.decode(CODEC.encode(AnswerFrame("p", "t", envelope)))
 
 
 def test_no_part_of_an_answer_travels_by_reference():
     with pytest.raises(Malformed, match="a part of an answer travels by reference"):
-        CODEC.decode(CODEC.encode(Part("p", "t", 1, 1, 0, Stored(sha256="0" * 64, size=1))))
+        CODEC.decode(CODEC.encode(PartFrame("p", "t", 1, 1, 0, Stored(sha256="0" * 64, size=1))))
 
 
 async def test_what_was_promised_and_whose_payload_is_gone_is_a_dead_letter_of_its_sender(url, store, place):

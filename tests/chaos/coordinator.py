@@ -12,7 +12,7 @@ from pathlib import Path
 
 from mas.bus.journal import Journal
 from mas.bus.mqtt import MqttBus
-from mas.bus.mqtt_options import MqttOptions
+from mas.bus.mqtt.options import MqttOptions
 from mas.core.messages import Envelope, Note
 
 IN_FLIGHT = 16

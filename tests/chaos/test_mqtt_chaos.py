@@ -18,7 +18,7 @@ from mosquitto import Mosquitto, needs_mosquitto, running_mosquitto
 
 from mas.bus.envelopes import EnvelopeFactory
 from mas.bus.mqtt import MqttBus
-from mas.bus.mqtt_options import MqttOptions
+from mas.bus.mqtt.options import MqttOptions
 from mas.bus.serve import serve
 from mas.core.messages import Envelope, Note, Payload
 
@@ -175,23 +175,23 @@ async def test_a_broker_that_stands_still_for_ten_seconds_loses_nothing(
 
 
 def disturb(bus: MqttBus, random_: random.Random) -> None:
-    """Lose, repeat and delay a part of what the bus hears, cards and its own echoes excepted."""
-    hear = bus._node._hear
+    """Lose, repeat and delay a part of what the bus receives, presences and its own echoes excepted."""
+    received = bus._node.received
 
     def disturbed(topic: str, payload: bytes) -> None:
-        if "/card/" in topic or topic.endswith(f"/{bus._node.me.process}/{bus._node.me.principal}"):
-            hear(topic, payload)
+        if "/presence/" in topic or topic.endswith(f"/{bus._node.me.process}/{bus._node.me.principal}"):
+            received(topic, payload)
             return
         draw = random_.random()
         if draw < 0.1:
             return
         for _ in range(2 if draw < 0.3 else 1):
             if draw > 0.7:
-                asyncio.get_running_loop().call_later(random_.uniform(0.0, 0.15), hear, topic, payload)
+                asyncio.get_running_loop().call_later(random_.uniform(0.0, 0.15), received, topic, payload)
             else:
-                hear(topic, payload)
+                received(topic, payload)
 
-    bus._node.link._hear = disturbed
+    bus._node.received = disturbed
 
 
 @asynccontextmanager

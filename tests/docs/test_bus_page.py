@@ -11,7 +11,7 @@ from mosquitto import Mosquitto, needs_mosquitto
 from pages import ROOT, blocks, read
 
 from mas.bus.mqtt import MqttStatistics
-from mas.bus.mqtt_options import MqttOptions
+from mas.bus.mqtt.options import MqttOptions
 from mas.core import errors
 
 

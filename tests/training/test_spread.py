@@ -11,7 +11,7 @@ from mosquitto import Mosquitto, needs_mosquitto, running_mosquitto
 from spreading import CONFIG, Held, relay, without_a_base
 
 from mas.bus.mqtt import MqttBus
-from mas.bus.mqtt_claims import claim
+from mas.bus.mqtt.leases import ask_for_lease
 from mas.core.errors import ConfigError, NoRoute
 from mas.runs.resolve import resolve
 from mas.training.spread import open_spread, serve_agent, watch_connection
@@ -61,7 +61,7 @@ async def test_nobody_plays_beside_somebody_who_does(broker: Mosquitto, monkeypa
     monkeypatch.setattr("mas.training.spread.WAIT_S", 0.5)
     async with (
         MqttBus.connect(broker.url("coordinator")) as plays,
-        claim(plays, "relay/environment", most=1) as first,
+        ask_for_lease(plays, "relay/environment", most=1) as first,
         plays.subscribe("relay/environment"),
     ):
         assert first == ()

@@ -17,7 +17,7 @@ from spreading import CONFIG, Held, asked, relay, serving, with_replicas, withou
 
 from mas.bus.journal import Journal
 from mas.bus.mqtt import MqttBus
-from mas.bus.mqtt_orders import dismiss
+from mas.bus.mqtt.shutdown import shut_down
 from mas.core.errors import Closed, ConfigError, Halted, NoRoute
 from mas.runs.resolve import resolve
 from mas.runtime.runlog import RunLog
@@ -155,7 +155,7 @@ async def test_told_twice_it_ends_also_while_the_broker_is_away(broker: Mosquitt
         broker.start()
 
 
-async def test_an_answer_that_was_given_while_the_broker_was_away_is_heard_before_its_process_ends(
+async def test_an_answer_that_was_given_while_the_broker_was_away_is_confirmed_before_its_process_ends(
     broker: Mosquitto, engines: Engines
 ) -> None:
     async with (
@@ -190,7 +190,7 @@ async def test_agents_end_on_the_word_of_whoever_plays(broker: Mosquitto, engine
         held.let.clear()
         begun = asked(players, "planner", 1)
         await until(lambda: held.begun == 1)
-        stopping = asyncio.create_task(dismiss(bus, said.append, at_once=at_once), name="stop")
+        stopping = asyncio.create_task(shut_down(bus, said.append, at_once=at_once), name="stop")
         await executor
         async with serving("executor", broker) as later:
             if not at_once:

@@ -1,0 +1,130 @@
+"""One message in flight through a bus in one process: where it is, who waits for it, and who observes it."""
+
+import asyncio
+import math
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Literal, Protocol
+
+from mas.bus.pending import Pending
+from mas.core.messages import Delivery, Envelope
+
+if TYPE_CHECKING:
+    from mas.bus.subscription import LocalSubscription
+
+Queue = OrderedDict[int, "InFlightMessage"]
+DeliveryEvent = Literal["delivered", "nacked", "done", "dead", "returned"]
+"""A receiver has it; it was given back, or its receiver left it to another one here; it was handled; it was given up,
+and is a dead letter here; nobody is left here to take it, or it could not be kept: its sender may send it elsewhere."""
+
+
+class DeliveryObserver(Protocol):
+    """Observes one message: for a bus between processes, whose sender waits in another one.
+
+    Attributes:
+        tries: how often a receiver had it and did not finish, before it came here.
+    """
+
+    tries: int
+
+    def observe(self, event: DeliveryEvent, tries: int, due: float) -> None:
+        """Its latest event; `tries` as above, and `due`: not to be delivered again before, on the bus's clock."""
+
+
+class InFlightMessage(Pending):
+    """One accepted message, until its outcome is final.
+
+    Attributes:
+        ticket: position in the order of acceptance, unique on one bus.
+        lane: (source, key), or None where no order was asked.
+        place: the queue that holds it, None once delivered or gone.
+        subscription: the one it is bound to, None while any may take it and once it is done.
+        receiver: the subscription that took it, None before.
+        is_admitted: it went through the checks at the entrance of a queue.
+        is_given_up: it was delivered, and its sender was told that no answer will come.
+        due: when it may be delivered again, on the bus's clock.
+        is_renewed: a receiver had it before, here or before the journal was opened.
+        has_expired: it is a dead letter whose deadline passed.
+        frame: the envelope as bytes, None without a journal; record: its number in the journal, None until it is in it.
+        watchers: called once when nobody waits for its answer any more.
+        observer: hears its events, None: nobody does.
+    """
+
+    __slots__ = (
+        "due",
+        "frame",
+        "has_expired",
+        "is_admitted",
+        "is_given_up",
+        "is_renewed",
+        "is_request",
+        "lane",
+        "observer",
+        "place",
+        "receiver",
+        "record",
+        "subscription",
+        "ticket",
+        "watchers",
+    )
+
+    def __init__(
+        self, envelope: Envelope, ticket: int, *, is_request: bool, observer: DeliveryObserver | None = None
+    ) -> None:
+        self.envelope = envelope  # as Pending does, without its call: once for every message
+        self.future = None
+        self.outcome = None
+        self.timer = None
+        self.tries = 0 if observer is None else observer.tries
+        self.ticket = ticket
+        self.is_request = is_request
+        self.lane = None if envelope.key is None else (envelope.source, envelope.key)
+        self.place: Queue | None = None
+        self.subscription: LocalSubscription | None = None
+        self.receiver: LocalSubscription | None = None
+        self.is_admitted = False
+        self.is_given_up = False
+        self.has_expired = False
+        self.due = -math.inf
+        self.is_renewed = False
+        self.observer = observer
+        self.frame: bytes | None = None
+        self.record: int | None = None
+        self.watchers: tuple[Callable[[], object], ...] = ()
+
+    @property
+    def is_promised(self) -> bool:
+        """Its sender was told that it will be delivered."""
+        return not self.is_request and self.is_admitted and self.envelope.delivery is not Delivery.BEST_EFFORT
+
+    @property
+    def is_queued(self) -> bool:
+        """A subscription has it in its queue, and can still receive it."""
+        return self.subscription is not None and self.place is self.subscription.queue
+
+    @property
+    def is_unwanted(self) -> bool:
+        """The sender was cancelled, though it may not have run since, or it already has the answer."""
+        return self.future is not None and (self.future.done() if self.is_request else self.future.cancelled())
+
+    def call_watchers(self) -> None:
+        """Nobody waits for the answer any more: what watches for that is called soon, and never again."""
+        for call in self.watchers:
+            asyncio.get_running_loop().call_soon(call)
+        self.watchers = ()
+
+    def notify(self, event: DeliveryEvent) -> None:
+        """Tell its observer."""
+        if self.observer is not None:
+            self.observer.observe(event, self.tries, self.due)
+
+    def put(self, place: Queue) -> None:
+        """Stand at the end of a queue."""
+        place[self.ticket] = self
+        self.place = place
+
+    def lift(self) -> None:
+        """Leave the queue it stands in."""
+        if self.place is not None:
+            del self.place[self.ticket]
+            self.place = None

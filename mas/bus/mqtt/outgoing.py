@@ -1,0 +1,197 @@
+"""Messages of this process in flight to other processes, and the order of those that have a key."""
+
+import asyncio
+import math
+from collections import deque
+from collections.abc import Callable
+
+from mas.bus.mqtt.frames import Mode
+from mas.bus.mqtt.topics import Peer
+from mas.bus.parts import PartStream
+from mas.bus.pending import Outcome, Pending
+from mas.core.messages import Delivery, Envelope
+
+OrderKey = tuple[str, str, str]
+"""Source, key and target of messages that are handled in order."""
+
+
+class OutgoingMessage(Pending):
+    """A message that this process sent, until its outcome is final.
+
+    Attributes:
+        ticket: names this sending; hard to guess, so that only who was sent it can answer it.
+        deadline: on this process's clock; None: none.
+        order_key: None where no order was asked.
+        attempt: how often it was published; 0 before its turn.
+        holder: the process that said that it has this attempt.
+        queried: processes that may have this attempt and have not answered a query yet; None: none was queried.
+        excluded: processes that had it and returned it.
+        counted: the latest attempt that is among `tries` although nothing was heard of it.
+        is_delivered: a receiver at its holder has it now.
+        is_orphan: it waits for somebody to listen; whoever was to handle it has left or died.
+        is_sent: this attempt went to the broker, which has not said that nobody listens.
+        is_written: the journal has it, or need not; only then it is published.
+        is_resumed: an earlier life of this process sent it, and some process may have it.
+        record: its position in the journal; None: it is in none.
+        unrouted_since: when the broker first said that nobody listens; None: it did not, or took it since.
+        not_before: when it may be published again, on this process's clock.
+        has_room: it counts towards the bound of messages in flight.
+        due: when to check on it next; `pause_s`: the wait after that.
+        stream: reads the parts of its answer; None: nobody does.
+    """
+
+    __slots__ = (
+        "attempt",
+        "counted",
+        "deadline",
+        "due",
+        "excluded",
+        "has_room",
+        "holder",
+        "is_delivered",
+        "is_orphan",
+        "is_resumed",
+        "is_sent",
+        "is_written",
+        "mode",
+        "not_before",
+        "order_key",
+        "pause_s",
+        "queried",
+        "record",
+        "stream",
+        "ticket",
+        "unrouted_since",
+    )
+
+    def __init__(
+        self,
+        ticket: str,
+        envelope: Envelope,
+        mode: Mode,
+        deadline: float | None,
+        future: "asyncio.Future[Outcome]",
+        stream: PartStream | None = None,
+    ) -> None:
+        super().__init__(envelope, future)
+        self.ticket = ticket
+        self.mode = mode
+        self.deadline = deadline
+        self.order_key: OrderKey | None = None
+        if envelope.key is not None:
+            self.order_key = (envelope.source, envelope.key, envelope.target)
+        self.attempt = 0
+        self.holder: Peer | None = None
+        self.queried: set[Peer] | None = None
+        self.excluded: set[Peer] = set()
+        self.counted = 0
+        self.is_delivered = False
+        self.is_sent = False
+        self.is_written = True
+        self.is_resumed = False
+        self.record: int | None = None
+        self.is_orphan = False
+        self.unrouted_since: float | None = None
+        self.not_before = -math.inf
+        self.has_room = True
+        self.due = 0.0
+        self.pause_s = 0.0
+        self.stream = stream
+
+    @property
+    def is_request(self) -> bool:
+        """Its sender waits for an answer."""
+        return self.mode == "request"
+
+    @property
+    def may_repeat(self) -> bool:
+        """Whether another process may get it when the one that has it vanishes."""
+        return self.envelope.delivery is not Delivery.BEST_EFFORT
+
+    def check_after(self, now: float, pause_s: float) -> None:
+        """Check on it when the pause is over."""
+        self.pause_s = pause_s
+        self.due = now + pause_s
+
+    def may_be_at(self, peer: Peer) -> bool:
+        """Whether a process may have this attempt without having said so."""
+        return self.is_sent and self.holder is None and (self.queried is None or peer in self.queried)
+
+    def count_lost_attempt(self) -> None:
+        """A process died that may have had this attempt; of all that may have had one, one did: count it once."""
+        self.tries += self.counted < self.attempt
+        self.counted = self.attempt
+
+    def next_attempt(self) -> None:
+        """No process has it: the next attempt may be published when it is its turn."""
+        self.attempt += 1
+        self.holder, self.queried = None, None
+        self.is_sent, self.is_delivered = False, False
+
+    def wait_for_listener(self, not_before: float) -> None:
+        """No process is there to take it; those that returned it may take the next attempt."""
+        self.next_attempt()
+        self.unrouted_since = None
+        self.excluded.clear()
+        self.is_orphan = True
+        self.due = self.not_before = max(self.not_before, not_before)
+
+    def revive(self, now: float) -> None:
+        """A dead letter is sent again: with all its attempts, without a deadline, and beyond the bound of messages."""
+        self.tries, self.deadline, self.has_room = 0, None, False
+        self.wait_for_listener(now)
+
+
+class OrderedKeys:
+    """Keeps messages of one source, key and target in order.
+
+    The next one may be published when all before it are done, or are at the one process that listens: that keeps their
+    order. One that must be published again waits for that at its old place.
+
+    Args:
+        listeners: the processes that listen at an address.
+        start: publishes a message whose turn it is.
+    """
+
+    def __init__(self, listeners: Callable[[str], list[Peer]], start: Callable[[OutgoingMessage], None]) -> None:
+        self._listeners = listeners
+        self._start = start
+        self._queues: dict[OrderKey, deque[OutgoingMessage]] = {}
+
+    def add(self, message: OutgoingMessage) -> None:
+        """Publish a message when it is its turn, which may be now."""
+        if message.order_key is None:
+            self._start(message)
+        else:
+            self._queues.setdefault(message.order_key, deque()).append(message)
+            self.advance(message)
+
+    def remove(self, message: OutgoingMessage) -> None:
+        """The message has its outcome."""
+        queue = None if message.order_key is None else self._queues.get(message.order_key)
+        if message.order_key is None or queue is None:
+            return
+        queue.remove(message)
+        if queue:
+            self.advance(queue[0])
+        else:
+            del self._queues[message.order_key]
+
+    def advance(self, message: OutgoingMessage) -> None:
+        """The state of a message changed: publish those of its key whose turn it is now."""
+        if message.order_key is None:
+            if not message.is_sent:
+                self._start(message)
+            return
+        holders: set[Peer | None] = set()
+        for following in tuple(self._queues.get(message.order_key, ())):
+            if not following.is_sent:
+                if not holders or self._may_follow(following, holders):
+                    self._start(following)
+                return
+            holders.add(following.holder)
+
+    def _may_follow(self, message: OutgoingMessage, holders: set[Peer | None]) -> bool:
+        """Whether a message can only reach the process that has all before it."""
+        is_one = len(holders) == 1 and holders == set(self._listeners(message.envelope.target))
+        return is_one and holders.isdisjoint(message.excluded)
