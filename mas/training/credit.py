@@ -20,13 +20,15 @@ from mas.training.advantages.group import group_advantages
 from mas.training.advantages.members import members
 from mas.training.advantages.returns import returns_to_go
 from mas.training.advantages.running import Running
-from mas.training.advantages.steps import random_groups, with_steps
+from mas.training.advantages.steps import Anchor, random_groups, with_steps
 from mas.training.advantages.strata import stratified_advantages
 from mas.training.advantages.trajectories import over_trajectories
 from mas.training.advantages.uncertainty import modulated_advantages
 from mas.training.advantages.whiten import whiten
 from mas.training.grown import grown_advantages
 from mas.training.rewards import MODEL, OUTCOME, OWN, TEAM, term_weights, total_reward
+from mas.training.sampling.answers import AnswerKnowledge, EntityRate, Wave
+from mas.training.sampling.tool_use import ToolUse
 from mas.training.shaping.length import overlong_penalty
 from mas.training.shaping.partial import Answer, entity_rewards
 
@@ -103,10 +105,12 @@ class _Table:
         self.rewards = rewards
         self.is_own = rewards.of == "turn"
         is_single = self.is_own or rewards.discount < 1 or options.key == "prompt"
-        self.row_of: list[Hashable] = [(turn.group, turn.id if is_single else turn.trajectory) for turn in turns]
+        names = [turn.id if is_single else turn.trajectory for turn in turns]
+        self.row_of = [(turn.group, name) for turn, name in zip(turns, names, strict=True)]
         self.indices = members(self.row_of)
-        self.rows: list[Hashable] = list(self.indices)
+        self.rows = list(self.indices)
         self.first = [turns[indices[0]] for indices in self.indices.values()]
+        self.labels = [repr((str(turns[own[0]].group), names[own[0]])) for own in self.indices.values()]
         self.keys = [_key(turn, options.key) for turn in self.first]
         self.lost = [self._lost(indices, known.penalties) for indices in self.indices.values()]
         behind = _turns_left(turns)
@@ -136,7 +140,7 @@ class _Table:
     def _partial(self, alpha: float) -> list[float]:
         """What every row earns for what it found, though its answer is wrong."""
         earned = [0.0] * len(self.rows)
-        rates = [self.episodes[turn.episode].entity_rate or 0.0 for turn in self.first]
+        rates = [EntityRate.of(self.episodes[turn.episode]).share or 0.0 for turn in self.first]
         answers = [self._answer(row) for row in range(len(self.rows))]
         for own in members(self.keys).values():
             rewards = entity_rewards([rates[row] for row in own], [answers[row] for row in own], alpha=alpha)
@@ -196,7 +200,7 @@ def _compared(table: _Table, options: AdvantageOptions, running: Running | None)
     values = table.values()
     if options.baseline == "running":
         running = running or Running(options.decay)
-        return running.advantages(values, [str(key) for key in table.keys], [repr(row) for row in table.rows])
+        return running.advantages(values, [str(key) for key in table.keys], table.labels)
     if options.strata is not None:
         strata = _strata(table, options.strata.by)
         return stratified_advantages(values, table.keys, strata, alpha=options.strata.blend, scale=options.scale)
@@ -217,12 +221,12 @@ def _gained(table: _Table) -> list[float]:
     """Gains and rewards, each compared by itself, summed from every turn's wave to the end of its episode."""
     assert table.rewards.gain is not None
     gain = table.rewards.gain
-    knowledge = [table.episodes[turn.episode].answer_logprobs for turn in table.first]
+    knowledge = [AnswerKnowledge.of(table.episodes[turn.episode]).logprobs for turn in table.first]
     if gain.of == "probability":
         knowledge = [tuple(math.exp(logprob) for logprob in own) for own in knowledge]
     rows = gain_advantages(knowledge, table.values(), table.keys, gamma=gain.discount)
     by_row = dict(zip(table.rows, rows, strict=True))
-    return [by_row[row][turn.wave] for row, turn in zip(table.row_of, table.turns, strict=True)]
+    return [by_row[row][Wave.of(turn).number] for row, turn in zip(table.row_of, table.turns, strict=True)]
 
 
 def _by_component(table: _Table) -> list[float]:
@@ -238,7 +242,7 @@ def _strata(table: _Table, by: str) -> list[int]:
     if by == "calls":
         calls = Counter[str]()
         for turn in table.turns:
-            calls[turn.episode] += turn.tool_calls
+            calls[turn.episode] += ToolUse.of(turn).calls
         return [calls[turn.episode] for turn in table.first]
     if by == "turns":
         return [len(indices) for indices in table.indices.values()]
@@ -270,7 +274,7 @@ def _step_keys(turns: Sequence[Turn], options: StepOptions, step: int) -> Sequen
     if options.key == "group":
         return [turn.group for turn in turns]
     if options.key == "state":
-        return [(turn.group, turn.state) for turn in turns]
+        return [(turn.group, Anchor.of(turn).state) for turn in turns]
     if options.key == "index":
         ranks = _ranks(turns)
         return [(turn.group, rank) for turn, rank in zip(turns, ranks, strict=True)]
@@ -288,7 +292,7 @@ def _early(
     lengths: dict[str, int] = {}
     first: dict[str, int] = {}
     for turn in turns:
-        if turn.tool_calls:
+        if ToolUse.of(turn).calls:
             first.setdefault(turn.episode, lengths.get(turn.episode, 0))
         lengths[turn.episode] = lengths.get(turn.episode, 0) + len(turn.completion_ids)
     rows = list(members([(turn.group, turn.trajectory) for turn in turns]).values())

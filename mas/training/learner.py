@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from mas.config.options import LearnerOptions, LossOptions
+from mas.core.records import Group
 from mas.serving.head import Head
 from mas.serving.model import BaseModel
 from mas.serving.weights import AdapterWeights
@@ -151,7 +152,7 @@ class Learner:
         loss = self.loss
         if count == 1:
             return [list(rows)]
-        groups: dict[str, set[str]] = defaultdict(set)
+        groups: dict[str, set[Group]] = defaultdict(set)
         for row in rows:
             groups[row.adapter].add(group_of(row))
         seen: dict[str, dict[object, int]] = defaultdict(dict)

@@ -8,7 +8,7 @@ import msgspec
 from mas.config.algorithm import AlgorithmOptions, FilterOptions
 from mas.config.options import RewardOptions
 from mas.core.errors import TrainingError
-from mas.core.records import Episode, Turn
+from mas.core.records import Episode, Group, Turn
 from mas.core.seeds import derive_seed
 from mas.core.tasks import Outcome
 from mas.core.together import together
@@ -139,11 +139,11 @@ class Rollout:
             self.solved = unsolved(episodes, trained, options)
             return [_only(one, one.task in self.solved.kept) for one in episodes]
         by: GroupFilter = "dapo" if options.by == "equal" else options.by
-        by_role: dict[str, dict[str, dict[str, float]]] = {}
+        by_role: dict[str, dict[Group, dict[str, float]]] = {}
         for turn in (turn for episode in episodes for turn in episode.turns):
             rewards = by_role.setdefault(turn.role, {}).setdefault(turn.group, {})
             rewards[turn.trajectory] = total_reward(turn.rewards, reward)
-        kept: set[str] = set()
+        kept: set[Group] = set()
         for groups in by_role.values():
             values = {group: list(rewards.values()) for group, rewards in groups.items()}
             # Where all are equal nothing can be learned, but a role without any turn could not even be measured.
@@ -173,5 +173,5 @@ def _only(episode: Episode, is_kept: bool) -> Episode:
     return episode if is_kept else msgspec.structs.replace(episode, turns=())
 
 
-def _of(turns: Sequence[Turn], groups: set[str]) -> tuple[Turn, ...]:
+def _of(turns: Sequence[Turn], groups: set[Group]) -> tuple[Turn, ...]:
     return tuple(turn for turn in turns if turn.group in groups)
