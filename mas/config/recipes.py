@@ -1,32 +1,6 @@
 """What is known of every algorithm preset beside its options: paper, scenario, what differs; for `mas algorithms`."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Recipe:
-    """One `algorithm=NAME`.
-
-    Attributes:
-        title: as its authors call it; paper: arXiv id, empty for ours.
-        does: what it does, one sentence.
-        differs: from what its paper has; empty: in nothing that we know of beside models, sizes, learning rates and the
-            entropy bonus, which is on unless a preset says otherwise.
-        scenario: where its roles or rewards are found, and what it is tried on; empty: any.
-        needs: what else a scenario must have; beside: further words of its command, without which it cannot run.
-        options: what it sets of its scenario's own options, where it is chosen together with that scenario.
-    """
-
-    title: str
-    paper: str
-    does: str
-    differs: str = ""
-    scenario: str = ""
-    needs: str = ""
-    beside: str = ""
-    options: Mapping[str, str] = field(default_factory=dict)
-
+from mas.algorithms.base import Recipe
 
 FORMER: dict[str, str] = {"hrpo": "action_grpo"}
 """Presets by the names that they had before."""

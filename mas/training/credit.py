@@ -6,9 +6,10 @@ reward -> group key -> baseline and scale -> strata, or a tree -> early tools ->
 
 import math
 from collections import Counter
-from collections.abc import Container, Hashable, Mapping, Sequence
+from collections.abc import Callable, Container, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from mas.algorithms.base import Row
 from mas.config.algorithm import AdvantageOptions, EarlyOptions, RewardOptions, StepOptions, UncertaintyOptions
 from mas.core.errors import TrainingError
 from mas.core.naming import agent_of
@@ -31,6 +32,9 @@ from mas.training.sampling.answers import AnswerKnowledge, EntityRate, Wave
 from mas.training.sampling.tool_use import ToolUse
 from mas.training.shaping.length import overlong_penalty
 from mas.training.shaping.partial import Answer, entity_rewards
+
+Compare = Callable[[Sequence[Row]], Sequence[float]]
+"""From rows to one advantage each."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +64,7 @@ def turn_advantages(
     options: AdvantageOptions,
     known: Known | None = None,
     running: Running | None = None,
+    own: Compare | None = None,
 ) -> list[float]:
     """One advantage per turn.
 
@@ -68,6 +73,7 @@ def turn_advantages(
 
     Args:
         running: the baselines of baseline=running, which are changed here.
+        own: compares the rows, in place of baseline and scale; one advantage per row.
 
     Raises:
         TrainingError: the baseline is a critic, which compares tokens; see `mas.training.updates.ppo`.
@@ -80,6 +86,8 @@ def turn_advantages(
         advantages = grown_advantages(turns, rewards, options.tree)
     elif rewards.gain is not None:
         advantages = _gained(table)
+    elif own is not None:
+        advantages = table.spread(own(table.compared()))
     else:
         advantages = table.spread(_compared(table, options, running))
     if options.early is not None:
@@ -155,6 +163,13 @@ class _Table:
             return "correct"
         is_unread = any(self.turns[i].failure is not None for i in self.indices[self.rows[row]])
         return "error" if is_unread else "wrong"
+
+    def compared(self) -> list[Row]:
+        """The rows with what they are worth."""
+        return [
+            Row(turns=tuple(self.turns[i] for i in indices), reward=reward, group=key)
+            for indices, reward, key in zip(self.indices.values(), self.values(), self.keys, strict=True)
+        ]
 
     def spread(self, values: Sequence[float]) -> list[float]:
         """A row's value to each of its turns."""

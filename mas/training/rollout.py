@@ -41,6 +41,7 @@ class Rollout:
         self.late = late
         self.opponents = opponents
         self._algorithm: AlgorithmOptions = setup.algorithm
+        self._method = setup.method
         self._train = setup.train
         self._tasks = tasks
         self.solved: Selected[str] | None = None
@@ -121,7 +122,8 @@ class Rollout:
         self, runtime: TeamRuntime, planned: Planned, facing: Facing | None, step: int, seed: int
     ) -> Sequence[Episode]:
         algorithm, scenario = self._algorithm, planned.scenario
-        kind, rewards = SAMPLERS[algorithm.sampler.mode], rewards_of(algorithm, step)
+        own = None if self._method is None else self._method.sampler
+        kind, rewards = own or SAMPLERS[algorithm.sampler.mode], rewards_of(algorithm, step)
         turns = self._horizon(step) if self._horizon is not None else None
         if self.opponents is None or facing is None:
             sampler = kind(runtime, scenario.reward, algorithm.sampler, rewards, turns)

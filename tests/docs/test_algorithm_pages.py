@@ -5,7 +5,7 @@ import re
 import pytest
 from pages import ROOT, blocks, read
 
-from mas.algorithms import parts_of
+from mas.algorithms_command import parts_of
 from mas.config.learned import LEARNED
 from mas.config.load import presets
 from mas.config.recipes import RECIPES

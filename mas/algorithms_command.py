@@ -1,7 +1,7 @@
 """`mas algorithms`, and what `mas train algorithm=?` prints: presets, their papers, their parts, what they reached."""
 
 from importlib import resources
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 import yaml
@@ -9,10 +9,13 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from mas.algorithms.base import Algorithm, Recipe
+from mas.algorithms.registry import find_algorithm, installed
 from mas.config.learned import LEARNED
 from mas.config.load import instead_of, leaves, presets
-from mas.config.recipes import RECIPES, Recipe
+from mas.config.recipes import RECIPES
 from mas.core.errors import ConfigError
+from mas.core.user_code import is_code
 
 ASKED = "algorithm=?"
 
@@ -22,15 +25,17 @@ def algorithms(
 ) -> None:
     """List the algorithms, or say all about one: its paper, its parts, what it does otherwise."""
     console = Console()
-    if name and name not in presets("algorithm"):
-        raise ConfigError(f"no algorithm {name!r}. {instead_of(name)}")
+    is_own = is_code(name) or name in installed()
+    if name and name not in presets("algorithm") and not is_own:
+        raise ConfigError(f"no algorithm {name!r}. {instead_of(name, installed())}")
     if not name:
         console.print(_table())
         console.print(
             Text("one of them in full: mas algorithms NAME   to train: mas train algorithm=NAME", style="dim")
         )
         return
-    recipe = RECIPES[name]
+    own = find_algorithm(name) if is_own else None
+    recipe = RECIPES[name] if own is None else own.recipe
     where = f", arXiv {recipe.paper}" if recipe.paper else ""
     lines = [f"{recipe.title}{where}", recipe.does]
     if recipe.differs:
@@ -38,7 +43,10 @@ def algorithms(
     if recipe.needs:
         lines.append(f"Needs: a scenario with {recipe.needs}.")
     lines += ["Sets:", *(f"  {part}" for part in parts_of(name))]
-    lines += [f"Run: {command_of(name, recipe)}", f"Status: {status_of(name)}; docs/algorithms/{name}.md"]
+    if own is not None:
+        lines += _own_lines(own)
+    lines.append(f"Run: {command_of(name, recipe)}")
+    lines.append(f"Status: {status_of(name)}; docs/algorithms/{name}.md" if own is None else "Status: not of mas")
     for line in lines:
         console.print(Text(line), soft_wrap=True)
 
@@ -56,10 +64,28 @@ def status_of(name: str) -> str:
 
 def parts_of(name: str) -> list[str]:
     """What a preset sets, as `key=value`; the rest is the scenario's preset and the defaults."""
-    own = yaml.safe_load(resources.files("mas.conf").joinpath(f"algorithm/{name}.yaml").read_text(encoding="utf-8"))
-    options = {f"scenario.options.{key}": value for key, value in RECIPES[name].options.items()}
+    if name in presets("algorithm"):
+        own = yaml.safe_load(resources.files("mas.conf").joinpath(f"algorithm/{name}.yaml").read_text(encoding="utf-8"))
+        recipe = RECIPES[name]
+    else:
+        algorithm = find_algorithm(name)
+        own, recipe = dict(algorithm.parts), algorithm.recipe
+    options = {f"scenario.options.{key}": value for key, value in recipe.options.items()}
     found = options | {f"algorithm.{key}": value for key, value in leaves(own) if key != "name"}
     return [f"{key}={value}" for key, value in found.items()] or ["algorithm.* (nothing but defaults)"]
+
+
+def _own_lines(algorithm: Algorithm[Any]) -> list[str]:
+    """Its own functions and options, with their defaults."""
+    functions = {name: getattr(algorithm, name) for name in ("advantages", "loss", "sampler", "update")}
+    names = [name for name, function in functions.items() if function is not None]
+    options = [
+        f"  algorithm.options.{key}"
+        + ("" if field.is_required() else f"={field.get_default(call_default_factory=True)}")
+        for key, field in algorithm.options.model_fields.items()
+    ]
+    lines = [f"Functions of its own: {', '.join(names)}"] if names else []
+    return lines + (["Options of its own:", *options] if options else [])
 
 
 def _table() -> Table:
@@ -70,4 +96,6 @@ def _table() -> Table:
         recipe = RECIPES[name]
         made_for = " · ".join(filter(None, (recipe.scenario, recipe.needs))) or "any"
         table.add_row(name, recipe.paper, recipe.does, made_for, status_of(name))
+    for name, place in installed().items():
+        table.add_row(name, "", f"comes with another package: {place}", "", "")
     return table

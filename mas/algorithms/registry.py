@@ -1,0 +1,62 @@
+"""Finds algorithms that do not come with mas: files, modules, and entry points `mas.algorithms` of other packages."""
+
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any
+
+from mas.algorithms.base import Algorithm
+from mas.core.errors import ConfigError
+from mas.core.naming import did_you_mean
+from mas.core.user_code import is_code, load_module
+
+EXAMPLE = "path/file.py:NAME"
+
+
+def installed() -> dict[str, str]:
+    """Name -> place of the algorithms that other packages bring."""
+    return {point.name: point.value for point in entry_points(group="mas.algorithms")}
+
+
+def find_algorithm(name: str) -> Algorithm[Any]:
+    """The algorithm of a name: `path/file.py`, `path/file.py:NAME`, `package.module:NAME`, or an entry point's.
+
+    A file's name alone is enough where the file has one algorithm.
+
+    Raises:
+        ConfigError: there is no such file, module or entry point, it cannot be imported, or it has no such algorithm.
+    """
+    offered = installed()
+    place = offered.get(name, name)
+    if not is_code(place):
+        raise ConfigError(f"no algorithm {name!r} comes with an installed package. {did_you_mean(name, offered)}")
+    what = f"algorithm {name!r}"
+    path, mark, attribute = (place, "", "") if place.endswith(".py") else place.rpartition(":")
+    if not path or (mark and not attribute.isidentifier()):
+        raise ConfigError(f"{what}: write path/file.py, {EXAMPLE} or package.module:NAME")
+    found = {
+        key: value
+        for key, value in vars(load_module(what, path, EXAMPLE)).items()
+        if isinstance(value, Algorithm) and not key.startswith("_")
+    }
+    if attribute in found:
+        return found[attribute]
+    if attribute or not found:
+        wanted = f"no algorithm {attribute!r}" if attribute else "no algorithm"
+        raise ConfigError(
+            f"{what}: {path} has {wanted}. {did_you_mean(attribute, found)} "
+            "One is made by mas.algorithms.Algorithm: see docs/own_algorithm.md"
+        )
+    if len(found) > 1:
+        raise ConfigError(f"{what}: {path} has {len(found)} algorithms; write one of {_places(path, found)}")
+    return next(iter(found.values()))
+
+
+def label_of(name: str) -> str:
+    """What an algorithm is called in files and curves: the name of its file, or of what is in a module."""
+    if name.endswith(".py"):
+        return Path(name).stem
+    return name.rpartition(":")[2]
+
+
+def _places(path: str, found: dict[str, Algorithm[Any]]) -> str:
+    return ", ".join(f"{path}:{name}" for name in sorted(found))
