@@ -1,10 +1,8 @@
 """`mas algorithms`, and what `mas train algorithm=?` prints: presets, their papers, their parts, what they reached."""
 
-from importlib import resources
 from typing import Annotated, Any
 
 import typer
-import yaml
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -13,7 +11,6 @@ from mas.algorithms.base import Algorithm, Recipe
 from mas.algorithms.registry import find_algorithm, installed
 from mas.config.learned import LEARNED
 from mas.config.load import instead_of, leaves, presets
-from mas.config.recipes import RECIPES
 from mas.core.errors import ConfigError
 from mas.core.user_code import is_code
 
@@ -34,8 +31,8 @@ def algorithms(
             Text("one of them in full: mas algorithms NAME   to train: mas train algorithm=NAME", style="dim")
         )
         return
-    own = find_algorithm(name) if is_own else None
-    recipe = RECIPES[name] if own is None else own.recipe
+    own = find_algorithm(name)
+    recipe = own.recipe
     where = f", arXiv {recipe.paper}" if recipe.paper else ""
     lines = [f"{recipe.title}{where}", recipe.does]
     if recipe.differs:
@@ -43,10 +40,9 @@ def algorithms(
     if recipe.needs:
         lines.append(f"Needs: a scenario with {recipe.needs}.")
     lines += ["Sets:", *(f"  {part}" for part in parts_of(name))]
-    if own is not None:
-        lines += _own_lines(own)
+    lines += _own_lines(own)
     lines.append(f"Run: {command_of(name, recipe)}")
-    lines.append(f"Status: {status_of(name)}; docs/algorithms/{name}.md" if own is None else "Status: not of mas")
+    lines.append(f"Status: {status_of(name)}; docs/algorithms/{name}.md" if not is_own else "Status: not of mas")
     for line in lines:
         console.print(Text(line), soft_wrap=True)
 
@@ -64,14 +60,9 @@ def status_of(name: str) -> str:
 
 def parts_of(name: str) -> list[str]:
     """What a preset sets, as `key=value`; the rest is the scenario's preset and the defaults."""
-    if name in presets("algorithm"):
-        own = yaml.safe_load(resources.files("mas.conf").joinpath(f"algorithm/{name}.yaml").read_text(encoding="utf-8"))
-        recipe = RECIPES[name]
-    else:
-        algorithm = find_algorithm(name)
-        own, recipe = dict(algorithm.parts), algorithm.recipe
-    options = {f"scenario.options.{key}": value for key, value in recipe.options.items()}
-    found = options | {f"algorithm.{key}": value for key, value in leaves(own) if key != "name"}
+    algorithm = find_algorithm(name)
+    options = {f"scenario.options.{key}": value for key, value in algorithm.recipe.options.items()}
+    found = options | {f"algorithm.{key}": value for key, value in leaves(dict(algorithm.parts))}
     return [f"{key}={value}" for key, value in found.items()] or ["algorithm.* (nothing but defaults)"]
 
 
@@ -93,7 +84,7 @@ def _table() -> Table:
     for column in ("algorithm", "arXiv", "what it does", "made for", "three seeds, greedy success"):
         table.add_column(column, overflow="fold")
     for name in presets("algorithm"):
-        recipe = RECIPES[name]
+        recipe = find_algorithm(name).recipe
         made_for = " · ".join(filter(None, (recipe.scenario, recipe.needs))) or "any"
         table.add_row(name, recipe.paper, recipe.does, made_for, status_of(name))
     for name, place in installed().items():

@@ -1,7 +1,7 @@
 """A configuration from the command line: presets by Hydra, values checked by the option models.
 
-Merged in this order, later wins: defaults of `mas.config.options`, scenario, model, algorithm and engine preset, what
-the algorithm's recipe sets of its scenario's options, command line.
+Merged in this order, later wins: defaults of `mas.config.options`, scenario, model and engine preset, the parts of the
+algorithm (`mas.algorithms`), what its recipe sets of its scenario's options, command line.
 `scenario=NAME`, `algorithm=NAME`, `engine=NAME` and `model=NAME` choose presets; everything else is `dotted.key=value`
 in Hydra's grammar. Without `scenario=`, `scenario.name=NAME` chooses the preset of that name, or none where there is
 none; without `algorithm=`, `algorithm.name=NAME` chooses likewise, and beside it is a label of one's own.
@@ -25,14 +25,13 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from pydantic import ValidationError
 
-from mas.algorithms.registry import find_algorithm, label_of
+from mas.algorithms.registry import FORMER, SHIPPED, find_algorithm, label_of
 from mas.config.access import CONFIG_FILE, KINDS, TEAM_FILE, Kind
 from mas.config.idle import why_idle
 from mas.config.literal import literal
 from mas.config.methods import method_of
 from mas.config.options import Config
 from mas.config.problems import bridged_id, describe, unknown_key
-from mas.config.recipes import FORMER, RECIPES
 from mas.config.stored import read_stored
 from mas.config.trust import check_stored
 from mas.core.errors import ConfigError, RunDirectoryError
@@ -46,7 +45,9 @@ _OFFERED = {"scenario": "mas.scenarios", "algorithm": "mas.algorithms"}
 
 
 def presets(group: str) -> list[str]:
-    """Names of the presets of a group."""
+    """Names of the presets of a group; those of `algorithm` are modules of `mas.algorithms`."""
+    if group == "algorithm":
+        return sorted(SHIPPED)
     folder = resources.files(_PRESETS).joinpath(group)
     return sorted(file.name.removesuffix(".yaml") for file in folder.iterdir() if file.name.endswith(".yaml"))
 
@@ -248,23 +249,20 @@ def _named(parsed: Iterable[Override], group: str) -> str | None:
 def _composed(choices: dict[str, str], name: str | None) -> DictConfig:
     """The presets merged; a scenario of another package has none."""
     scenario = choices.get("scenario", name)
-    groups = dict(choices)
+    algorithm = choices.get("algorithm", Config().algorithm.name)
+    own = find_algorithm(algorithm)
+    groups = {group: preset for group, preset in choices.items() if group != "algorithm"}
     if scenario is not None:
         groups["scenario"] = scenario
-    algorithm = choices.get("algorithm", "")
-    own = find_algorithm(algorithm) if algorithm and algorithm not in presets("algorithm") else None
-    others = {"scenario": scenario is not None and scenario not in presets("scenario"), "algorithm": own is not None}
-    lines = [f"{group}={preset}" for group, preset in groups.items() if not others.get(group)]
-    lines += [f"~{group}" for group, is_other in others.items() if is_other]
-    composed = deepcopy(_merged_presets(_PRESETS, *lines))
-    if others["scenario"]:
+    known = scenario is None or scenario in presets("scenario")
+    lines = [f"{group}={preset}" for group, preset in groups.items() if known or group != "scenario"]
+    composed = deepcopy(_merged_presets(_PRESETS, *lines, *(() if known else ("~scenario",))))
+    if not known:
         OmegaConf.update(composed, "scenario.name", scenario, force_add=True)
-    if own is not None:
-        parts = {**own.parts, "name": label_of(algorithm), "code": algorithm}
-        OmegaConf.update(composed, "algorithm", parts, force_add=True, merge=True)
-    recipe = RECIPES.get(algorithm) if own is None else own.recipe
-    if recipe is not None and recipe.scenario == scenario:
-        for key, value in recipe.options.items():
+    parts = {**own.parts, "name": label_of(algorithm), **({} if algorithm in SHIPPED else {"code": algorithm})}
+    OmegaConf.update(composed, "algorithm", parts, force_add=True, merge=True)
+    if "algorithm" in choices and own.recipe.scenario == scenario:
+        for key, value in own.recipe.options.items():
             OmegaConf.update(composed, f"scenario.options.{key}", value, force_add=True)
     return composed
 
