@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.text import Text
 
 from mas import __version__
-from mas.algorithms import ASKED, algorithms
+from mas.algorithms_command import ASKED, algorithms
 from mas.api.train import train_setup
 from mas.bench import add_bench
 from mas.broker.command import broker

@@ -8,7 +8,7 @@ from random import Random
 import torch
 
 from benchmarks.learner.workload import WorkloadOptions
-from mas.core.records import Turn
+from mas.core.records import Group, Turn
 from mas.core.seeds import derive_seed
 from mas.serving.forward import Row, completion_logprobs
 from mas.serving.model import BaseModel
@@ -100,9 +100,8 @@ def _turn(one: Drawn, logprobs: tuple[float, ...]) -> Turn:
         visit=0,
         candidate=one.candidate,
         parent=None,
-        group=str(one.group),
+        group=Group(kind="task", task=f"task-{one.group}", agent=one.role),
         trajectory=name,
-        state="",
         prompt_ids=one.prompt_ids,
         completion_ids=one.completion_ids,
         logprobs=logprobs,

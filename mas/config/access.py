@@ -18,6 +18,7 @@ from mas.config.servers import ServerOptions
 from mas.config.sources import CHAT, STEP, RunSource, chat_options
 from mas.config.stored import read_stored
 from mas.core.errors import RunDirectoryError
+from mas.core.user_code import is_code
 
 Kind = Literal["server", "model", "code", "file", "start", "opponent"]
 PLAYS: tuple[Kind, ...] = ("server", "model", "code", "file")
@@ -63,6 +64,10 @@ def accesses_of(config: Config, run: Path | None = None) -> list[Access]:
     options |= {f"train.tasks.arms.{name}.options": arm.options for name, arm in config.train.tasks.arms.items()}
     for prefix, values in options.items():
         found += option_accesses(values, prefix, run)
+    if config.algorithm.code is not None and is_code(config.algorithm.code):
+        code = config.algorithm.code
+        found.append(Access("code", f"import {_function(code)}", "algorithm.code", {"algorithm.code": code}))
+    found += _path_accesses(config.algorithm.options, "algorithm.options", run)
     team = config.algorithm.team
     if team.endswith(_SUFFIXES) and not is_inside(team, run):
         found.append(Access("file", f"read {_path(team)}", "algorithm.team", {"algorithm.team": team}))
@@ -79,7 +84,12 @@ def option_accesses(options: object, prefix: str, run: Path | None = None) -> It
     for key, value in scalars(options, prefix):
         if (key == own or key.startswith(f"{own}.")) and value is not None:
             yield Access("code", f"import {_function(str(value))}", key, {key: value})
-            continue
+        else:
+            yield from _path_accesses(value, key, run)
+
+
+def _path_accesses(options: object, prefix: str, run: Path | None) -> Iterator[Access]:
+    for key, value in scalars(options, prefix):
         for path in _paths(value) if isinstance(value, str) else ():
             if not is_inside(path, run):
                 yield Access("file", f"read {_path(path)}", key, {key: value})
@@ -253,6 +263,8 @@ def _is_path(text: str) -> bool:
 
 def _function(text: str) -> str:
     """A function's name, of a file with its whole path: another directory's `reward.py:score` is another function."""
+    if text.endswith(".py"):
+        return _path(text)
     place, _, name = text.rpartition(":")
     return f"{_path(place)}:{_plain(name)}" if place.endswith(".py") else _plain(text)
 

@@ -1,6 +1,6 @@
 """Options of an algorithm: which team, how sampled, rewarded, compared and improved."""
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -335,6 +335,8 @@ class ForkOptions(Options):
 class AlgorithmOptions(Options):
     """One way to train: which team, whose adapters, how sampled, compared and improved.
 
+    `code`: a file, module or entry point with functions and `options` of its own (docs/own_algorithm.md), in place of
+    some of the parts below; None: there are none. `name` is what it is called in files and curves.
     `policy`: `per_role` gives every role an adapter of its own, `shared` gives all of them one.
     `roles`: those that are trained, of the trainable ones; empty: all. `stages`: only some of them at a time, each with
     weights of its own; the last stage never ends. `swap`: roles whose adapters change places. `fork`: adapters that
@@ -345,6 +347,8 @@ class AlgorithmOptions(Options):
     """
 
     name: str = "at_grpo"
+    code: str | None = None
+    options: dict[str, Any] = Field(default_factory=dict)
     team: str = "team"
     policy: Literal["per_role", "shared"] = "per_role"
     roles: tuple[str, ...] = ()

@@ -1,19 +1,15 @@
-"""What all option models share."""
+"""Numbers of options, and options that do not all have an effect at once."""
 
 from abc import abstractmethod
 from typing import Annotated, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
+
+from mas.core.options import Options as Options
 
 Positive = Annotated[int, Field(ge=1)]
 Count = Annotated[int, Field(ge=0)]
 NonNegative = Annotated[float, Field(ge=0)]
-
-
-class Options(BaseModel):
-    """Base of all options: frozen, and an unknown key is an error."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class Selective(Options):

@@ -1,7 +1,7 @@
 """A configuration from the command line: presets by Hydra, values checked by the option models.
 
-Merged in this order, later wins: defaults of `mas.config.options`, scenario, model, algorithm and engine preset, what
-the algorithm's recipe sets of its scenario's options, command line.
+Merged in this order, later wins: defaults of `mas.config.options`, scenario, model and engine preset, the parts of the
+algorithm (`mas.algorithms`), what its recipe sets of its scenario's options, command line.
 `scenario=NAME`, `algorithm=NAME`, `engine=NAME` and `model=NAME` choose presets; everything else is `dotted.key=value`
 in Hydra's grammar. Without `scenario=`, `scenario.name=NAME` chooses the preset of that name, or none where there is
 none; without `algorithm=`, `algorithm.name=NAME` chooses likewise, and beside it is a label of one's own.
@@ -25,32 +25,42 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from pydantic import ValidationError
 
+from mas.algorithms.registry import FORMER, SHIPPED, find_algorithm, label_of
 from mas.config.access import CONFIG_FILE, KINDS, TEAM_FILE, Kind
 from mas.config.idle import why_idle
 from mas.config.literal import literal
+from mas.config.methods import method_of
 from mas.config.options import Config
 from mas.config.problems import bridged_id, describe, unknown_key
-from mas.config.recipes import FORMER, RECIPES
 from mas.config.stored import read_stored
 from mas.config.trust import check_stored
 from mas.core.errors import ConfigError, RunDirectoryError
 from mas.core.naming import did_you_mean
+from mas.core.user_code import is_code
 
 GROUPS = ("scenario", "algorithm", "engine", "model")
 _PRESETS = "mas.conf"
+_OFFERED = {"scenario": "mas.scenarios", "algorithm": "mas.algorithms"}
+"""Groups that other packages may add to, with their entry points."""
 
 
 def presets(group: str) -> list[str]:
-    """Names of the presets of a group."""
+    """Names of the presets of a group; those of `algorithm` are modules of `mas.algorithms`."""
+    if group == "algorithm":
+        return sorted(SHIPPED)
     folder = resources.files(_PRESETS).joinpath(group)
     return sorted(file.name.removesuffix(".yaml") for file in folder.iterdir() if file.name.endswith(".yaml"))
 
 
-def instead_of(algorithm: str) -> str:
-    """A hint for an unknown algorithm: its present name if it was renamed, else the nearest names."""
+def instead_of(algorithm: str, offered: Collection[str] = ()) -> str:
+    """A hint for an unknown algorithm: its present name if it was renamed, else the nearest names.
+
+    Args:
+        offered: those of other packages.
+    """
     if algorithm in FORMER:
         return f"{algorithm!r} is now called {FORMER[algorithm]!r}."
-    return did_you_mean(algorithm, presets("algorithm"))
+    return did_you_mean(algorithm, {*presets("algorithm"), *offered})
 
 
 def load_config(overrides: Sequence[str] = ()) -> Config:
@@ -63,6 +73,9 @@ def load_config(overrides: Sequence[str] = ()) -> Config:
     parsed = [_parse(override) for override in listed_overrides(overrides)]
     choices, values = _choices(parsed), [one for one in parsed if one.key_or_group not in GROUPS]
     config = _validated(_with_values(_composed(choices, _named(parsed, "scenario")), values))
+    if (method := method_of(config.algorithm)) is not None:
+        options = method.options.model_dump(mode="json")
+        config = config.model_copy(update={"algorithm": config.algorithm.model_copy(update={"options": options})})
     for override in values:
         for key, _ in leaves(override.value(), override.key_or_group):
             if reason := why_idle(key, config):
@@ -176,7 +189,8 @@ def overrides_of(config: Config) -> list[str]:
     """The shortest overrides that make this configuration, values without effect left out."""
     name, algorithm = config.scenario.name, config.algorithm.name
     chosen = [f"scenario={name}" if name in presets("scenario") else f"scenario.name={literal(name)}"]
-    chosen.append(f"algorithm={algorithm if algorithm in presets('algorithm') else Config().algorithm.name}")
+    known = algorithm if algorithm in presets("algorithm") else Config().algorithm.name
+    chosen.append(f"algorithm={known if config.algorithm.code is None else literal(config.algorithm.code)}")
     chosen.append(f"engine={config.engine.name}")
     usual = dict(leaves(load_config(chosen).model_dump(mode="json")))
     wanted = leaves(config.model_dump(mode="json"))
@@ -214,12 +228,13 @@ def _choices(parsed: Sequence[Override]) -> dict[str, str]:
         if group not in GROUPS:
             continue
         value, possible = str(override.value()), presets(group)
-        is_other = group == "scenario" and value not in possible
-        offered = {point.name for point in entry_points(group="mas.scenarios")} if is_other else set()
+        is_other = group in _OFFERED and value not in possible
+        offered = {point.name for point in entry_points(group=_OFFERED[group])} if is_other else set()
         if group == "scenario" and ":" in value and value not in offered:
             raise ConfigError(bridged_id(value))
-        if value not in possible and value not in offered:
-            hint = instead_of(value) if group == "algorithm" else did_you_mean(value, {*possible, *offered})
+        is_own = group == "algorithm" and is_code(value)
+        if value not in possible and value not in offered and not is_own:
+            hint = instead_of(value, offered) if group == "algorithm" else did_you_mean(value, {*possible, *offered})
             raise ConfigError(f"{group}={value}: no such {group}. {hint}")
         choices[group] = value
     named = _named(parsed, "algorithm")
@@ -245,7 +260,9 @@ def _named(parsed: Iterable[Override], group: str) -> str | None:
 def _composed(choices: dict[str, str], name: str | None) -> DictConfig:
     """The presets merged; a scenario of another package has none."""
     scenario = choices.get("scenario", name)
-    groups = dict(choices)
+    algorithm = choices.get("algorithm", Config().algorithm.name)
+    own = find_algorithm(algorithm)
+    groups = {group: preset for group, preset in choices.items() if group != "algorithm"}
     if scenario is not None:
         groups["scenario"] = scenario
     known = scenario is None or scenario in presets("scenario")
@@ -253,9 +270,10 @@ def _composed(choices: dict[str, str], name: str | None) -> DictConfig:
     composed = deepcopy(_merged_presets(_PRESETS, *lines, *(() if known else ("~scenario",))))
     if not known:
         OmegaConf.update(composed, "scenario.name", scenario, force_add=True)
-    recipe = RECIPES.get(choices.get("algorithm", ""))
-    if recipe is not None and recipe.scenario == scenario:
-        for key, value in recipe.options.items():
+    parts = {**own.parts, "name": label_of(algorithm), **({} if algorithm in SHIPPED else {"code": algorithm})}
+    OmegaConf.update(composed, "algorithm", parts, force_add=True, merge=True)
+    if "algorithm" in choices and own.recipe.scenario == scenario:
+        for key, value in own.recipe.options.items():
             OmegaConf.update(composed, f"scenario.options.{key}", value, force_add=True)
     return composed
 

@@ -1,11 +1,64 @@
 """The records of sampling: one frozen `Turn` per generation, one `Episode` per task played."""
 
 from collections.abc import Mapping
-from typing import Literal
+from typing import Any, Literal, Self
 
 import msgspec
 
 from mas.core.engine import AdapterRef
+
+
+class Fact(msgspec.Struct, frozen=True, kw_only=True):
+    """What one algorithm's sampler notes of a turn or an episode for its advantages, beside what all of them need.
+
+    An algorithm has a subclass of its own, with a default for every field: what counts where nothing was noted. Records
+    hold facts as plain data, so that a checkpoint is read without knowing these classes.
+    """
+
+    @classmethod
+    def of(cls, record: "Turn | Episode") -> Self:
+        """What was noted of a record."""
+        return msgspec.convert(record.facts.get(cls.__name__, {}), cls)
+
+
+def facts_of(*facts: Fact) -> dict[str, Any]:
+    """Facts as a record holds them: class -> fields. Those that are all defaults are left out."""
+    return {type(fact).__name__: msgspec.to_builtins(fact) for fact in facts if fact != type(fact)()}
+
+
+class Group(msgspec.Struct, frozen=True, kw_only=True):
+    """What turns have in common that are compared with each other.
+
+    Attributes:
+        kind: a `decision`: candidates of one prompt and state (tree sampling); a `task`: episodes of one task as one
+            agent played them (parallel sampling); or a `tree`: all that one agent said in one entropy tree.
+        task, agent: of all members.
+        episode: of a decision the episode, of a tree its name among the trees of the task; empty: all of the task's.
+        turn, visit: of a decision; see `Turn`. `state`: fingerprint of environment and messages there.
+        path: of a decision in a full tree, the candidates that lie before it, `.0.2`; empty elsewhere.
+        attempt: where every attempt of an episode is compared by itself, the number of the attempt; else None.
+        step: of training in which the group was sampled, where it waits for late rewards; else None.
+    """
+
+    kind: Literal["decision", "task", "tree"]
+    task: str
+    agent: str
+    episode: str = ""
+    turn: int = 0
+    visit: int = 0
+    state: str = ""
+    path: str = ""
+    attempt: int | None = None
+    step: int | None = None
+
+    def __str__(self) -> str:
+        """For people, and as a label that orders groups; nothing reads it back."""
+        if self.kind == "decision":
+            text = f"{self.task}/{self.episode}{self.path}/{self.turn}/{self.agent}/{self.visit}/{self.state}"
+        else:
+            text = "/".join(part for part in (self.task, self.episode, self.agent) if part)
+        text += f"/{self.attempt}" if self.attempt is not None else ""
+        return f"{text}@{self.step}" if self.step is not None else text
 
 
 class Turn(msgspec.Struct, frozen=True, kw_only=True):
@@ -17,12 +70,8 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
         turn: team turn within the episode, from 0; `visit`: how often this agent has acted in it before, from 0.
         candidate: index within its group.
         parent: id of the committed turn before this one, None for an episode's first.
-        group: members were sampled from one identical prompt and state (tree sampling), or belong to the same task
-            and agent (parallel sampling), or to the same tree and agent (entropy trees: the tree, `/`, the agent);
-            advantages compare within it.
+        group: advantages compare within it.
         trajectory: rows of one trajectory share it; equals `id` in tree sampling, where each candidate is its own.
-        state: fingerprint of environment and messages before the turn; in parallel sampling of where the task stands
-            (`mas.core.environment.anchor_of`), whatever the time and the way there.
         prompt_ids: P token ids; completion_ids: L token ids; logprobs: L behaviour log-probabilities.
         temperature: of the sampling; the learner divides logits by it.
         supports: L supports of restricted sampling (`mas.core.support`), empty where every token could be any; the
@@ -30,18 +79,12 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
         rewards: named, unweighted terms, of what a trajectory is one of (in parallel sampling the whole episode).
         paid: those of this turn alone, where a trajectory has several; the team's are all that the world paid from this
             turn to before the agent's next one. They add up to `rewards`.
-        grounded: whether the output parsed and the team's action of its turn was legal; None where no whole turn was
-            played (tree sampling).
         is_replayed: whether it was sampled in an earlier step, whose `logprobs` and `adapter` it has.
         chosen: whether this candidate was committed.
         failure: why the output did not parse, None when it did.
         world: the name of the environment, of its specification.
         choices: ids of the legal tokens, empty where any token may be legal; the entropy term looks only at these.
-        wave: where it stands in `Episode.answer_logprobs`; 0 where those are not known.
-        ends: of an entropy tree: agent -> its terms, of each whole episode whose last turn this one is. `rewards` are
-            there means over all episodes that go through the turn.
-        tool_calls: that the turn made, where the environment can tell (`mas.core.environment.Tooled`); tool_errors:
-            that failed, which are not among them.
+        facts: what single algorithms need beside all this; see `Fact`.
     """
 
     id: str
@@ -53,9 +96,8 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
     visit: int
     candidate: int
     parent: str | None
-    group: str
+    group: Group
     trajectory: str
-    state: str
     prompt_ids: tuple[int, ...]
     completion_ids: tuple[int, ...]
     logprobs: tuple[float, ...]
@@ -70,13 +112,9 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
     choices: tuple[int, ...] = ()
     world: str = ""
     paid: Mapping[str, float] = {}
-    ends: tuple[Mapping[str, Mapping[str, float]], ...] = ()
-    tool_calls: int = 0
-    tool_errors: int = 0
-    grounded: bool | None = None
     is_replayed: bool = False
-    wave: int = 0
     supports: tuple[bytes, ...] = ()
+    facts: Mapping[str, Any] = {}
 
 
 class Line(msgspec.Struct, frozen=True, kw_only=True):
@@ -139,9 +177,7 @@ class Episode(msgspec.Struct, frozen=True, kw_only=True):
             candidates is K calls, each with its prompt.
         prompts: key of a prompt and its adapter -> its tokens, of all that were asked; what episodes have in common is
             in `mas.core.cost.cost_of` counted once.
-        answer_logprobs: of the right answer's tokens, their mean (nats) if the team's last member gave it then: before
-            the agents that spoke first, before those that spoke when they had, and so on. Empty: not asked.
-        entity_rate: share of the task's entities that stand in what was said; None: not asked.
+        facts: what single algorithms need beside all this; see `Fact`.
         opponent: who played the seats other than `seat`, `self` for the policy in training; empty: nobody was drawn.
         seat: the learner's, where an opponent other than itself played; else empty.
     """
@@ -164,8 +200,7 @@ class Episode(msgspec.Struct, frozen=True, kw_only=True):
     measures: Mapping[str, float] = {}
     loops: Mapping[str, tuple[int, ...]] = {}
     scenes: tuple[Scene, ...] = ()
-    answer_logprobs: tuple[float, ...] = ()
-    entity_rate: float | None = None
+    facts: Mapping[str, Any] = {}
     opponent: str = ""
     seat: str = ""
 

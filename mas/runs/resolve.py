@@ -8,6 +8,7 @@ Needs no model, and asks no server.
 
 from dataclasses import fields, replace
 
+from mas.config.methods import method_of
 from mas.config.options import Config
 from mas.config.peers import check_peers
 from mas.core.scenario import Scenario
@@ -25,7 +26,8 @@ def resolve(config: Config, scenario: Scenario | None = None) -> Setup:
         scenario: what is played instead of the scenario that `config` names; None: that one.
 
     Raises:
-        ConfigError: there is no such scenario or team, or external models are not as the team needs them.
+        ConfigError: there is no such scenario or team, external models are not as the team needs them, or a
+            user's own algorithm cannot be loaded; see `method_of`.
         GraphError: the team's file cannot be read as a team.
     """
     scenario = configured_scenario(config) if scenario is None else scenario
@@ -41,6 +43,7 @@ def resolve(config: Config, scenario: Scenario | None = None) -> Setup:
         learner=config.learner,
         train=config.train,
         trace=config.trace,
+        method=method_of(config.algorithm),
     )
 
 

@@ -39,8 +39,9 @@ class TrainableAdapters:
         self.base = base
         self._team = setup.team
         self._has_canary = setup.train.canary
-        self.learner = Learner(base, untrained(setup, base), setup.learner, loss_of(setup.algorithm))
-        self.update = build_update(self.learner, setup.algorithm, setup.train.seed)
+        surrogate = None if setup.method is None else setup.method.loss
+        self.learner = Learner(base, untrained(setup, base), setup.learner, loss_of(setup.algorithm), surrogate)
+        self.update = build_update(self.learner, setup.algorithm, setup.train.seed, setup.method)
         self.is_shared = setup.algorithm.reward.shared
         self.casting = Casting(setup.algorithm, self.trained)
         self._copied: tuple[str, ...] = ()

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from mas.core.records import Turn
+from mas.core.records import Group, Turn
 from mas.training.losses.aggregation import Aggregation, token_weights
 
 
@@ -27,12 +27,12 @@ class TrainRow:
     smoothing: float = 0.0
 
 
-def group_of(row: TrainRow) -> str:
+def group_of(row: TrainRow) -> Group:
     """Rows that are compared with each other have this in common; a trajectory lies in one group."""
     return row.turn.group
 
 
-def trajectory_of(row: TrainRow) -> tuple[str, str, str]:
+def trajectory_of(row: TrainRow) -> tuple[str, Group, str]:
     """Rows of one trajectory have this in common."""
     return row.adapter, row.turn.group, row.turn.trajectory
 

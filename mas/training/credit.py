@@ -6,9 +6,10 @@ reward -> group key -> baseline and scale -> strata, or a tree -> early tools ->
 
 import math
 from collections import Counter
-from collections.abc import Container, Hashable, Mapping, Sequence
+from collections.abc import Callable, Container, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from mas.algorithms.base import Row
 from mas.config.algorithm import AdvantageOptions, EarlyOptions, RewardOptions, StepOptions, UncertaintyOptions
 from mas.core.errors import TrainingError
 from mas.core.naming import agent_of
@@ -20,15 +21,20 @@ from mas.training.advantages.group import group_advantages
 from mas.training.advantages.members import members
 from mas.training.advantages.returns import returns_to_go
 from mas.training.advantages.running import Running
-from mas.training.advantages.steps import random_groups, with_steps
+from mas.training.advantages.steps import Anchor, random_groups, with_steps
 from mas.training.advantages.strata import stratified_advantages
 from mas.training.advantages.trajectories import over_trajectories
 from mas.training.advantages.uncertainty import modulated_advantages
 from mas.training.advantages.whiten import whiten
 from mas.training.grown import grown_advantages
 from mas.training.rewards import MODEL, OUTCOME, OWN, TEAM, term_weights, total_reward
+from mas.training.sampling.answers import AnswerKnowledge, EntityRate, Wave
+from mas.training.sampling.tool_use import ToolUse
 from mas.training.shaping.length import overlong_penalty
 from mas.training.shaping.partial import Answer, entity_rewards
+
+Compare = Callable[[Sequence[Row]], Sequence[float]]
+"""From rows to one advantage each."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +64,7 @@ def turn_advantages(
     options: AdvantageOptions,
     known: Known | None = None,
     running: Running | None = None,
+    own: Compare | None = None,
 ) -> list[float]:
     """One advantage per turn.
 
@@ -66,6 +73,7 @@ def turn_advantages(
 
     Args:
         running: the baselines of baseline=running, which are changed here.
+        own: compares the rows, in place of baseline and scale; one advantage per row.
 
     Raises:
         TrainingError: the baseline is a critic, which compares tokens; see `mas.training.updates.ppo`.
@@ -78,6 +86,8 @@ def turn_advantages(
         advantages = grown_advantages(turns, rewards, options.tree)
     elif rewards.gain is not None:
         advantages = _gained(table)
+    elif own is not None:
+        advantages = table.spread(own(table.compared()))
     else:
         advantages = table.spread(_compared(table, options, running))
     if options.early is not None:
@@ -103,10 +113,12 @@ class _Table:
         self.rewards = rewards
         self.is_own = rewards.of == "turn"
         is_single = self.is_own or rewards.discount < 1 or options.key == "prompt"
-        self.row_of: list[Hashable] = [(turn.group, turn.id if is_single else turn.trajectory) for turn in turns]
+        names = [turn.id if is_single else turn.trajectory for turn in turns]
+        self.row_of = [(turn.group, name) for turn, name in zip(turns, names, strict=True)]
         self.indices = members(self.row_of)
-        self.rows: list[Hashable] = list(self.indices)
+        self.rows = list(self.indices)
         self.first = [turns[indices[0]] for indices in self.indices.values()]
+        self.labels = [repr((str(turns[own[0]].group), names[own[0]])) for own in self.indices.values()]
         self.keys = [_key(turn, options.key) for turn in self.first]
         self.lost = [self._lost(indices, known.penalties) for indices in self.indices.values()]
         behind = _turns_left(turns)
@@ -136,7 +148,7 @@ class _Table:
     def _partial(self, alpha: float) -> list[float]:
         """What every row earns for what it found, though its answer is wrong."""
         earned = [0.0] * len(self.rows)
-        rates = [self.episodes[turn.episode].entity_rate or 0.0 for turn in self.first]
+        rates = [EntityRate.of(self.episodes[turn.episode]).share or 0.0 for turn in self.first]
         answers = [self._answer(row) for row in range(len(self.rows))]
         for own in members(self.keys).values():
             rewards = entity_rewards([rates[row] for row in own], [answers[row] for row in own], alpha=alpha)
@@ -151,6 +163,13 @@ class _Table:
             return "correct"
         is_unread = any(self.turns[i].failure is not None for i in self.indices[self.rows[row]])
         return "error" if is_unread else "wrong"
+
+    def compared(self) -> list[Row]:
+        """The rows with what they are worth."""
+        return [
+            Row(turns=tuple(self.turns[i] for i in indices), reward=reward, group=key)
+            for indices, reward, key in zip(self.indices.values(), self.values(), self.keys, strict=True)
+        ]
 
     def spread(self, values: Sequence[float]) -> list[float]:
         """A row's value to each of its turns."""
@@ -196,7 +215,7 @@ def _compared(table: _Table, options: AdvantageOptions, running: Running | None)
     values = table.values()
     if options.baseline == "running":
         running = running or Running(options.decay)
-        return running.advantages(values, [str(key) for key in table.keys], [repr(row) for row in table.rows])
+        return running.advantages(values, [str(key) for key in table.keys], table.labels)
     if options.strata is not None:
         strata = _strata(table, options.strata.by)
         return stratified_advantages(values, table.keys, strata, alpha=options.strata.blend, scale=options.scale)
@@ -217,12 +236,12 @@ def _gained(table: _Table) -> list[float]:
     """Gains and rewards, each compared by itself, summed from every turn's wave to the end of its episode."""
     assert table.rewards.gain is not None
     gain = table.rewards.gain
-    knowledge = [table.episodes[turn.episode].answer_logprobs for turn in table.first]
+    knowledge = [AnswerKnowledge.of(table.episodes[turn.episode]).logprobs for turn in table.first]
     if gain.of == "probability":
         knowledge = [tuple(math.exp(logprob) for logprob in own) for own in knowledge]
     rows = gain_advantages(knowledge, table.values(), table.keys, gamma=gain.discount)
     by_row = dict(zip(table.rows, rows, strict=True))
-    return [by_row[row][turn.wave] for row, turn in zip(table.row_of, table.turns, strict=True)]
+    return [by_row[row][Wave.of(turn).number] for row, turn in zip(table.row_of, table.turns, strict=True)]
 
 
 def _by_component(table: _Table) -> list[float]:
@@ -238,7 +257,7 @@ def _strata(table: _Table, by: str) -> list[int]:
     if by == "calls":
         calls = Counter[str]()
         for turn in table.turns:
-            calls[turn.episode] += turn.tool_calls
+            calls[turn.episode] += ToolUse.of(turn).calls
         return [calls[turn.episode] for turn in table.first]
     if by == "turns":
         return [len(indices) for indices in table.indices.values()]
@@ -270,7 +289,7 @@ def _step_keys(turns: Sequence[Turn], options: StepOptions, step: int) -> Sequen
     if options.key == "group":
         return [turn.group for turn in turns]
     if options.key == "state":
-        return [(turn.group, turn.state) for turn in turns]
+        return [(turn.group, Anchor.of(turn).state) for turn in turns]
     if options.key == "index":
         ranks = _ranks(turns)
         return [(turn.group, rank) for turn, rank in zip(turns, ranks, strict=True)]
@@ -288,7 +307,7 @@ def _early(
     lengths: dict[str, int] = {}
     first: dict[str, int] = {}
     for turn in turns:
-        if turn.tool_calls:
+        if ToolUse.of(turn).calls:
             first.setdefault(turn.episode, lengths.get(turn.episode, 0))
         lengths[turn.episode] = lengths.get(turn.episode, 0) + len(turn.completion_ids)
     rows = list(members([(turn.group, turn.trajectory) for turn in turns]).values())

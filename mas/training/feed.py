@@ -3,7 +3,7 @@
 Shape legend: N rows of the model's input, T tokens in each, M = N T; R readings, P picks, J loss tokens.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -145,7 +145,7 @@ class Feed:
 
     def _trajectories(self) -> list[int]:
         """Every row's trajectory as a number."""
-        seen: dict[tuple[str, str, str], int] = {}
+        seen: dict[Hashable, int] = {}
         return [seen.setdefault(trajectory_of(row), len(seen)) for row in self.batch.rows]
 
     def adapters(self) -> Iterator[tuple[str, int, slice]]:

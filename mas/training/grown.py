@@ -1,13 +1,22 @@
 """Advantages of turns that several whole episodes go through: values backed up from the ends of their tree."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+
+import msgspec
 
 from mas.config.algorithm import RewardOptions, TreeOptions
-from mas.core.records import Turn
+from mas.core.records import Fact, Group, Turn
 from mas.training.advantages.members import members
 from mas.training.advantages.tree import Node, node_advantages, node_values, normalised_leaves
 from mas.training.advantages.uncertainty import surprise
 from mas.training.rewards import total_reward
+
+
+class TreeEnds(Fact, frozen=True):
+    """Of a turn. `ends`: agent -> its terms, of each whole episode whose last turn this one is; the turn's `rewards`
+    are means over all episodes that go through it."""
+
+    ends: tuple[Mapping[str, Mapping[str, float]], ...] = ()
 
 
 def grown_advantages(turns: Sequence[Turn], rewards: RewardOptions, options: TreeOptions) -> list[float]:
@@ -18,7 +27,7 @@ def grown_advantages(turns: Sequence[Turn], rewards: RewardOptions, options: Tre
     agent that is AT2PO, arXiv 2601.04767; a tree of a team is our reading.
     """
     advantages = [0.0] * len(turns)
-    for indices in members([_tree(turn) for turn in turns]).values():
+    for indices in members([_tree(turn.group) for turn in turns]).values():
         own = [turns[i] for i in indices]
         for agent in dict.fromkeys(turn.agent for turn in own):
             nodes = normalised_leaves(_nodes(own, agent, rewards))
@@ -29,8 +38,9 @@ def grown_advantages(turns: Sequence[Turn], rewards: RewardOptions, options: Tre
     return advantages
 
 
-def _tree(turn: Turn) -> str:
-    return turn.group.removesuffix(f"/{turn.agent}")
+def _tree(group: Group) -> Group:
+    """What the groups of all agents of one tree have in common."""
+    return msgspec.structs.replace(group, agent="")
 
 
 def _nodes(turns: Sequence[Turn], agent: str, rewards: RewardOptions) -> list[Node]:
@@ -40,6 +50,6 @@ def _nodes(turns: Sequence[Turn], agent: str, rewards: RewardOptions) -> list[No
         nodes.append(Node(id=turn.id, parent=turn.parent or "", entropy=surprise(turn.logprobs)))
         nodes += [
             Node(id=f"{turn.id}>{number}", parent=turn.id, reward=total_reward(end[agent], rewards))
-            for number, end in enumerate(turn.ends)
+            for number, end in enumerate(TreeEnds.of(turn).ends)
         ]
     return nodes

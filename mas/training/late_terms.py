@@ -104,7 +104,7 @@ class LateTerms:
         episodes = [episode for group in groups for episode in group]
         turns = [turn for episode in episodes for turn in episode.turns]
         if self._options.steps:  # a task may come again while its group waits, and is another group then
-            turns = [msgspec.structs.replace(turn, group=f"{turn.group}@{step}") for turn in turns]
+            turns = [_of_step(turn, step) for turn in turns]
         self._late.hold(turns, {turn.id: self._names for turn in turns}, step=step)
         if turns:
             self._ask(turns)
@@ -251,6 +251,10 @@ def _counts(late: LateRewards) -> dict[str, int]:
 
 def _with(episode: Episode, turns: Sequence[Turn]) -> Episode:
     return msgspec.structs.replace(episode, turns=tuple(turns))
+
+
+def _of_step(turn: Turn, step: int) -> Turn:
+    return msgspec.structs.replace(turn, group=msgspec.structs.replace(turn.group, step=step))
 
 
 def _summed(turns: Sequence[Turn], terms: Sequence[str]) -> list[Turn]:

@@ -15,13 +15,14 @@ import torch
 from torch import Tensor
 
 from mas.config.options import LearnerOptions, LossOptions
+from mas.core.records import Group
 from mas.serving.head import Head
 from mas.serving.model import BaseModel
 from mas.serving.weights import AdapterWeights
 from mas.training.batch import TrainRow, group_of, trajectory_of, weighted
 from mas.training.feed import Feed, Scores, recomputing
 from mas.training.losses.correction import bias_correction, bias_norm
-from mas.training.losses.tokens import Signals, TokenLosses, token_losses
+from mas.training.losses.tokens import Signals, Surrogate, TokenLosses, token_losses
 from mas.training.optimiser import adamw, gradient_norms, optimiser_tensors, restore_optimiser, set_lr
 from mas.training.packing import Cost, MicroBatch, Sharing, build_trees, packed, padded
 from mas.training.soundness import check_packed, short_rows, tolerance_of
@@ -36,6 +37,7 @@ class Learner:
 
     Args:
         adapters: name -> weights; copied, the caller's stay as they are.
+        surrogate: the policy loss of each token, in place of `loss.surrogate`.
 
     Attributes:
         references: with `loss.reference` the moving average of every adapter, which the KL is measured to; read before
@@ -48,11 +50,17 @@ class Learner:
     """
 
     def __init__(
-        self, base: BaseModel, adapters: Mapping[str, AdapterWeights], options: LearnerOptions, loss: LossOptions
+        self,
+        base: BaseModel,
+        adapters: Mapping[str, AdapterWeights],
+        options: LearnerOptions,
+        loss: LossOptions,
+        surrogate: Surrogate | None = None,
     ) -> None:
         self.base = base
         self.options = options
         self.loss = loss
+        self._surrogate = surrogate
         self.head = Head.of(base.model)
         self._cost = cost_of(base)
         self.adapters = {name: weights.snapshot() for name, weights in adapters.items()}
@@ -102,7 +110,7 @@ class Learner:
         what it learns is in the adapters of both."""
         other = copy(self)
         other.loss, other.options, other.references, other._taken = loss, options, {}, defaultdict(dict)
-        other.updates = 0
+        other.updates, other._surrogate = 0, None
         other.optimisers = {name: adamw(own.parameters(), options, options.lr) for name, own in self.adapters.items()}
         return other
 
@@ -151,7 +159,7 @@ class Learner:
         loss = self.loss
         if count == 1:
             return [list(rows)]
-        groups: dict[str, set[str]] = defaultdict(set)
+        groups: dict[str, set[Group]] = defaultdict(set)
         for row in rows:
             groups[row.adapter].add(group_of(row))
         seen: dict[str, dict[object, int]] = defaultdict(dict)
@@ -251,7 +259,7 @@ class Learner:
             usual_J=feed.per_token([row.usual for row in rows]) if self.loss.smoothing else None,
             smoothing_J=feed.per_token([row.smoothing for row in rows]) if self.loss.smoothing else None,
         )
-        return token_losses(signals, self.loss)
+        return token_losses(signals, self.loss, self._surrogate)
 
     def _reference(self, feed: Feed) -> Tensor | None:
         """Of the reference, [J]; None: the loss does not ask for it."""

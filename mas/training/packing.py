@@ -61,19 +61,20 @@ def build_tree(rows: Sequence[TrainRow]) -> Tree:
 
 
 def build_trees(
-    rows: Iterable[TrainRow], sharing: Sharing, budget: int, apart: Callable[[TrainRow], str] | None = None
+    rows: Iterable[TrainRow], sharing: Sharing, budget: int, apart: Callable[[TrainRow], Hashable] | None = None
 ) -> list[Tree]:
     """All rows as trees of at most `budget` tokens (one row at least).
 
     Args:
-        apart: rows of different keys share no tree; None: all rows of an adapter may.
+        apart: rows of different keys share no tree, and come in the order of the keys' texts; None: all rows of an
+            adapter may.
     """
-    by_adapter: dict[tuple[str, str], list[TrainRow]] = defaultdict(list)
+    by_adapter: dict[tuple[str, Hashable], list[TrainRow]] = defaultdict(list)
     for row in rows:
         by_adapter[row.adapter, apart(row) if apart else ""].append(row)
     return [
         build_tree(part)
-        for key in sorted(by_adapter)
+        for key in sorted(by_adapter, key=lambda key: (key[0], str(key[1])))
         for family in _families(by_adapter[key], sharing)
         for part in _parts(family, budget)
     ]

@@ -8,7 +8,7 @@ import msgspec
 from mas.config.algorithm import AlgorithmOptions, FilterOptions
 from mas.config.options import RewardOptions
 from mas.core.errors import TrainingError
-from mas.core.records import Episode, Turn
+from mas.core.records import Episode, Group, Turn
 from mas.core.seeds import derive_seed
 from mas.core.tasks import Outcome
 from mas.core.together import together
@@ -41,6 +41,7 @@ class Rollout:
         self.late = late
         self.opponents = opponents
         self._algorithm: AlgorithmOptions = setup.algorithm
+        self._method = setup.method
         self._train = setup.train
         self._tasks = tasks
         self.solved: Selected[str] | None = None
@@ -121,7 +122,8 @@ class Rollout:
         self, runtime: TeamRuntime, planned: Planned, facing: Facing | None, step: int, seed: int
     ) -> Sequence[Episode]:
         algorithm, scenario = self._algorithm, planned.scenario
-        kind, rewards = SAMPLERS[algorithm.sampler.mode], rewards_of(algorithm, step)
+        own = None if self._method is None else self._method.sampler
+        kind, rewards = own or SAMPLERS[algorithm.sampler.mode], rewards_of(algorithm, step)
         turns = self._horizon(step) if self._horizon is not None else None
         if self.opponents is None or facing is None:
             sampler = kind(runtime, scenario.reward, algorithm.sampler, rewards, turns)
@@ -139,11 +141,11 @@ class Rollout:
             self.solved = unsolved(episodes, trained, options)
             return [_only(one, one.task in self.solved.kept) for one in episodes]
         by: GroupFilter = "dapo" if options.by == "equal" else options.by
-        by_role: dict[str, dict[str, dict[str, float]]] = {}
+        by_role: dict[str, dict[Group, dict[str, float]]] = {}
         for turn in (turn for episode in episodes for turn in episode.turns):
             rewards = by_role.setdefault(turn.role, {}).setdefault(turn.group, {})
             rewards[turn.trajectory] = total_reward(turn.rewards, reward)
-        kept: set[str] = set()
+        kept: set[Group] = set()
         for groups in by_role.values():
             values = {group: list(rewards.values()) for group, rewards in groups.items()}
             # Where all are equal nothing can be learned, but a role without any turn could not even be measured.
@@ -173,5 +175,5 @@ def _only(episode: Episode, is_kept: bool) -> Episode:
     return episode if is_kept else msgspec.structs.replace(episode, turns=())
 
 
-def _of(turns: Sequence[Turn], groups: set[str]) -> tuple[Turn, ...]:
+def _of(turns: Sequence[Turn], groups: set[Group]) -> tuple[Turn, ...]:
     return tuple(turn for turn in turns if turn.group in groups)

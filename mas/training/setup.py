@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Self
 
+from mas.config.methods import Method
 from mas.config.options import AlgorithmOptions, EngineOptions, LearnerOptions, ModelOptions, TraceOptions, TrainOptions
 from mas.config.servers import PeerOptions
 from mas.core.scenario import Scenario
@@ -38,6 +39,7 @@ class Setup:
 
     Attributes:
         plan: of the team that `algorithm.team` names.
+        method: functions of a user's own algorithm; None: `algorithm` says all.
         peers: external models by name: those of roles, of an editor or of a judge.
     """
 
@@ -50,6 +52,7 @@ class Setup:
     learner: LearnerOptions
     train: TrainOptions
     trace: TraceOptions
+    method: Method | None = None
 
     @property
     def team(self) -> TeamSpec:

@@ -15,7 +15,7 @@ import torch
 from transformers import PreTrainedModel
 
 from mas.core.errors import ModelError
-from mas.core.records import Turn
+from mas.core.records import Group, Turn
 from mas.serving.forward import Row, completion_logprobs
 from mas.serving.head import Head
 from mas.serving.lora import AdapterBank
@@ -137,9 +137,8 @@ def _turn(prompt_ids: tuple[int, ...], completion_ids: tuple[int, ...]) -> Turn:
         visit=0,
         candidate=0,
         parent=None,
-        group="",
+        group=Group(kind="task", task="", agent=""),
         trajectory="",
-        state="",
         prompt_ids=prompt_ids,
         completion_ids=completion_ids,
         logprobs=(0.0,) * len(completion_ids),

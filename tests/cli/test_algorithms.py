@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
+from mas.algorithms.registry import FORMER
 from mas.config.learned import LEARNED
 from mas.config.load import presets
-from mas.config.recipes import FORMER
 
 
 def test_every_algorithm_is_listed_with_its_paper(mas: Callable[..., Any]) -> None:

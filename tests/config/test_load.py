@@ -12,10 +12,10 @@ import pytest
 import yaml
 from hydra.core.global_hydra import GlobalHydra
 
+from mas.algorithms.registry import SHIPPED, find_algorithm
 from mas.config import load
 from mas.config.load import load_config, load_run_config, overrides_of, presets
 from mas.config.options import Config
-from mas.config.recipes import RECIPES
 from mas.core.errors import ConfigError, RunDirectoryError
 from mas.scenarios import SCENARIOS, build_scenario
 
@@ -32,7 +32,10 @@ def test_every_built_in_scenario_has_a_preset() -> None:
 
 PAIRS = tuple(product(presets("scenario"), presets("algorithm")))
 EACH_ONCE = {
-    *((RECIPES[algorithm].scenario or Config().scenario.name, algorithm) for algorithm in presets("algorithm")),
+    *(
+        (find_algorithm(algorithm).recipe.scenario or Config().scenario.name, algorithm)
+        for algorithm in presets("algorithm")
+    ),
     *((scenario, Config().algorithm.name) for scenario in presets("scenario")),
 }
 
@@ -41,14 +44,16 @@ EACH_ONCE = {
 def test_every_pair_of_presets_fits_together(scenario: str, algorithm: str) -> None:
     config = load_config([f"scenario={scenario}", f"algorithm={algorithm}"])
     assert (config.scenario.name, config.algorithm.name) == (scenario, algorithm)
-    is_elsewhere = RECIPES[algorithm].scenario not in ("", scenario)  # Where its own team is.
+    is_elsewhere = find_algorithm(algorithm).recipe.scenario not in ("", scenario)  # Where its own team is.
     assert is_elsewhere or config.algorithm.team in build_scenario(config.scenario).teams
 
 
 def test_every_yaml_file_is_a_preset_of_a_known_group_the_primary_configuration_or_a_study() -> None:
     root = Path(str(resources.files("mas.conf")))
     files = {str(path.relative_to(root)) for path in root.rglob("*.yaml") if path.parent.name != "study"}
-    assert files == {"config.yaml"} | {f"{group}/{name}.yaml" for group in load.GROUPS for name in presets(group)}
+    assert files == {"config.yaml"} | {
+        f"{group}/{name}.yaml" for group in load.GROUPS if group != "algorithm" for name in presets(group)
+    }
 
 
 @pytest.mark.parametrize("name", presets("algorithm"))
@@ -56,7 +61,7 @@ def test_a_preset_is_called_like_its_file_and_says_where_it_is_from(name: str) -
     chosen = load_config([f"algorithm={name}"]).algorithm
     assert chosen.name == name
     assert (chosen.team == "solo") == (name == "single_grpo")
-    recipe = RECIPES[name]
+    recipe = find_algorithm(name).recipe
     assert re.fullmatch(r"(\d{4}\.\d{5})?", recipe.paper)  # empty: ours
     assert recipe.does.endswith(".")
     assert not recipe.differs.endswith(".")
@@ -64,8 +69,11 @@ def test_a_preset_is_called_like_its_file_and_says_where_it_is_from(name: str) -
         assert load_config([f"scenario={recipe.scenario}", f"algorithm={name}"]).algorithm.name == name
 
 
-def test_no_recipe_is_without_a_preset() -> None:
-    assert set(RECIPES) == set(presets("algorithm"))
+def test_every_file_of_the_folder_of_algorithms_is_one_of_them_and_is_called_like_it() -> None:
+    names = {path.stem for path in Path(str(resources.files("mas.algorithms"))).glob("*.py")}
+    assert names - {"__init__", "base", "registry"} == set(SHIPPED)
+    assert {name: f"mas.algorithms.{name}" for name in SHIPPED} == SHIPPED
+    assert list(SHIPPED) == sorted(SHIPPED)
 
 
 def test_no_two_presets_do_the_same() -> None:

@@ -5,10 +5,10 @@ import re
 import pytest
 from pages import ROOT, blocks, read
 
-from mas.algorithms import parts_of
+from mas.algorithms.registry import find_algorithm
+from mas.algorithms_command import parts_of
 from mas.config.learned import LEARNED
 from mas.config.load import presets
-from mas.config.recipes import RECIPES
 
 HEADINGS = [
     "What the paper does",
@@ -31,7 +31,7 @@ def section(text: str, heading: str) -> str:
 @every_preset
 def test_a_page_has_its_papers_name_and_the_headings_in_order(name: str) -> None:
     title, *rest = page_of(name).splitlines()
-    recipe = RECIPES[name]
+    recipe = find_algorithm(name).recipe
     assert title.startswith("# ")
     assert recipe.title.split()[0] in title
     assert [line.removeprefix("## ") for line in rest if line.startswith("#")] == HEADINGS

@@ -67,6 +67,17 @@ def prompt_of(task: str, agent: str, turn: int) -> list[int]:
     return [3 + first.below(60) for _ in range(5)] + [3 + own.below(60) for _ in range(2 + turn)]
 
 
+def of_task(task: str, agent: str) -> Facts:
+    """The group of all episodes of a task as one agent played them."""
+    return {"kind": "task", "task": task, "agent": agent}
+
+
+def decision(task: str, episode: str, agent: str, turn: int, state: str, path: str = "") -> Facts:
+    """The group of one decision."""
+    place = {"episode": episode, "turn": turn, "state": state, "path": path}
+    return {"kind": "decision", "task": task, "agent": agent, **place}
+
+
 def output(draw: Draw, cast: Cast, role: str, number: int = 0) -> Facts:
     """What one request brought back. Log-probabilities are near those of a base that knows nothing."""
     choices = CHOICES if role in cast.closed else ()
@@ -174,17 +185,20 @@ def _parallel(cast: Cast, task: str, episode: str, number: int, *, flat: bool, b
             terms = own_terms(draw, cast, role, said, flat=flat, late=number % 2 == 0)
             own_turn = turn(
                 episode, task, agent, role, at, visit=speakers[:place].count(agent), candidate=number,
-                parent=turns[-1]["id"] if turns else None, group=f"{task}/{agent}", trajectory=episode,
-                state=f"{task}/{at}/{agent}/{draw.below(2) if at else 0}", paid=terms,
-                grounded=said["failure"] is None and draw.chance(0.7), wave=len(turns), world="world",
-                tool_calls=int(draw.chance(0.4)), tool_errors=int(draw.chance(0.2)), **said,
+                parent=turns[-1]["id"] if turns else None, group=of_task(task, agent), trajectory=episode,
+                facts={
+                    "Anchor": {"state": f"{task}/{at}/{agent}/{draw.below(2) if at else 0}"},
+                    "Grounded": {"is_grounded": said["failure"] is None and draw.chance(0.7)},
+                    "ToolUse": {"calls": int(draw.chance(0.4)), "errors": int(draw.chance(0.2))},
+                    "Wave": {"number": len(turns)},
+                },
+                paid=terms, world="world", **said,
             )  # fmt: skip
             turns.append(own_turn)
     _pay(cast, turns, team, success=success, by=by)
     knowledge = [draw.near(-1.5, 1.2) for _ in turns]
-    return episode_of(
-        episode, task, turns, success=success, length=length, answer_logprobs=knowledge, entity_rate=draw.quarter()
-    )
+    facts = {"AnswerKnowledge": {"logprobs": knowledge}, "EntityRate": {"share": draw.quarter()}}
+    return episode_of(episode, task, turns, success=success, length=length, facts=facts)
 
 
 def _pay(cast: Cast, turns: list[Facts], team: Sequence[Facts], *, success: bool, by: str) -> None:
@@ -205,7 +219,7 @@ def _pay(cast: Cast, turns: list[Facts], team: Sequence[Facts], *, success: bool
             for one in part:
                 one["rewards"] = {**rewards, "outcome": float(success)}
                 if by != "episode":
-                    one["group"] += f"/{one['turn']}"
+                    one["group"] = {**one["group"], "attempt": one["turn"]}
                     one["trajectory"] += f"/{one['turn']}"
             part[-1]["paid"]["outcome"] = float(success)
 
@@ -254,8 +268,8 @@ def _candidate(
     terms = team | own_terms(draw, cast, role, said, flat=flat, late=True)
     named = f"{episode}/{at}/{agent}/0/{k}"
     return turn(
-        episode, task, agent, role, at, candidate=k, parent=parent, group=f"{episode}/{at}/{agent}", trajectory=named,
-        state=state, rewards=terms, chosen=False, **said,
+        episode, task, agent, role, at, candidate=k, parent=parent, trajectory=named,
+        group=decision(task, episode, agent, at, state), rewards=terms, chosen=False, **said,
     )  # fmt: skip
 
 
@@ -282,8 +296,8 @@ def _grow(
     for k in range(3):
         named, said = f"{episode}{path}/0/{agent}/0/{k}", output(draw, cast, role)
         own = turn(
-            episode, task, agent, role, 0, candidate=k, parent=parent, group=f"{episode}{path}/{agent}",
-            trajectory=named, state=path, chosen=not path.strip(".0") and not k, **said,
+            episode, task, agent, role, 0, candidate=k, parent=parent, trajectory=named,
+            group=decision(task, episode, agent, 0, path, path), chosen=not path.strip(".0") and not k, **said,
         )  # fmt: skip
         own["id"] = named
         turns.append(own)
@@ -306,8 +320,9 @@ def entropy_tree(cast: Cast, step: int) -> list[list[Facts]]:
                 role, episode = cast.agents[agent], f"{task}#{chain}"
                 node = turn(
                     episode, task, agent, role, at, candidate=chain, parent=said[-1]["id"] if said else None,
-                    group=f"{task}/{step}/{agent}", trajectory=f"{episode}/{at}/{agent}/0/{chain}",
-                    state=f"{task}/{place}/{keep}", **output(draw, cast, role),
+                    group={"kind": "tree", "task": task, "agent": agent, "episode": str(step)},
+                    trajectory=f"{episode}/{at}/{agent}/0/{chain}",
+                    **output(draw, cast, role),
                 )  # fmt: skip
                 nodes.append(node)
                 said.append(node)
@@ -316,7 +331,8 @@ def entropy_tree(cast: Cast, step: int) -> list[list[Facts]]:
         for node in nodes:
             below = [end[node["agent"]] for end, chain in zip(ends, chains, strict=True) if node in chain]
             node["rewards"] = {name: fmean(one.get(name, 0.0) for one in below) for name in below[0]}
-            node["ends"] = [end for end, chain in zip(ends, chains, strict=True) if chain[-1] is node]
+            last = [end for end, chain in zip(ends, chains, strict=True) if chain[-1] is node]
+            node["facts"] = {"TreeEnds": {"ends": last}}
         groups.append(
             [
                 episode_of(name, task, [one for one in nodes if one["episode"] == name], success=draw.chance(0.5))
@@ -350,8 +366,9 @@ def one_each(cast: Cast, step: int, many: str, times: int) -> list[list[Facts]]:
                 said = output(draw, cast, role, len(turns))
                 paid = {f"team.{name}": float(draw.chance(0.5)) for name in cast.team}
                 own_turn = turn(
-                    episode, task, agent, role, int(role == many), candidate=k, group=f"{task}/{agent}",
-                    trajectory=episode, state=f"{task}/{agent}", rewards=dict(paid), paid=paid, grounded=True, **said,
+                    episode, task, agent, role, int(role == many), candidate=k, group=of_task(task, agent),
+                    trajectory=episode, rewards=dict(paid), paid=paid,
+                    facts={"Anchor": {"state": f"{task}/{agent}"}, "Grounded": {"is_grounded": True}}, **said,
                 )  # fmt: skip
                 turns.append(own_turn)
             own.append(episode_of(episode, task, turns, success=draw.chance(0.5)))

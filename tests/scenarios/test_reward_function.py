@@ -215,11 +215,11 @@ def test_a_file_may_have_dataclasses_and_leaves_nothing_behind_when_it_fails(fol
     )
     (folder / "mine.py").write_text(f"{head}def score(said, row): return A().x\n")
     assert world(reward="mine.py:score").step({"team": "5"}).rewards == {"team": {"right": 1.0}}
-    before = [name for name in sys.modules if name.startswith("mas_reward_")]
+    before = [name for name in sys.modules if name.startswith("mas_user_")]
     (folder / "worse.py").write_text(f"{head}1 / 0\n")
     with pytest.raises(ConfigError, match="ZeroDivisionError"):
         world(reward="worse.py:score")
-    assert [name for name in sys.modules if name.startswith("mas_reward_")] == before
+    assert [name for name in sys.modules if name.startswith("mas_user_")] == before
 
 
 def test_equal_questions_with_different_rows_are_refused_with_a_function(folder: Path) -> None:

@@ -19,7 +19,7 @@ from mas.config.options import (
     TinyOptions,
 )
 from mas.core.engine import AdapterRef, Engine
-from mas.core.records import Episode, Turn
+from mas.core.records import Episode, Group, Turn
 from mas.core.scenario import Scenario
 from mas.core.seeds import derive_seed
 from mas.core.team import TeamSpec
@@ -89,12 +89,17 @@ def advantages_of(turns: Sequence[Turn]) -> list[float]:
     return turn_advantages(turns, RewardOptions(), AdvantageOptions())
 
 
-def groups_of(turns: Sequence[Turn]) -> dict[str, list[Turn]]:
+def groups_of(turns: Sequence[Turn]) -> dict[Group, list[Turn]]:
     """Group key -> members, in order."""
-    groups: dict[str, list[Turn]] = {}
+    groups: dict[Group, list[Turn]] = {}
     for turn in turns:
         groups.setdefault(turn.group, []).append(turn)
     return groups
+
+
+def named_group(name: str) -> Group:
+    """A group of a task; its text is the name."""
+    return Group(kind="task", task=name, agent="")
 
 
 def make_turn(
@@ -103,7 +108,7 @@ def make_turn(
     prompt_ids: tuple[int, ...] = (5, 6, 7),
     completion_ids: tuple[int, ...] = (8,),
     logprobs: tuple[float, ...] | None = None,
-    group: str = "g",
+    group: str | Group = "g",
     trajectory: str = "t",
     rewards: dict[str, float] | None = None,
     temperature: float = 1.0,
@@ -121,9 +126,8 @@ def make_turn(
         visit=0,
         candidate=0,
         parent=None,
-        group=group,
+        group=named_group(group) if isinstance(group, str) else group,
         trajectory=trajectory,
-        state="s",
         prompt_ids=prompt_ids,
         completion_ids=completion_ids,
         logprobs=logprobs if logprobs is not None else (-1.0,) * len(completion_ids),

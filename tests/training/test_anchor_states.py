@@ -15,6 +15,7 @@ from mas.core.seeds import derive_seed
 from mas.core.team import RoleSpec, TeamSpec
 from mas.scenarios import build_scenario
 from mas.testing.scripted import Answer, ScriptedEngine
+from mas.training.advantages.steps import Anchor
 from mas.training.credit import turn_advantages
 
 PATH = {"size": 3, "walls": 0, "max_turns": 8}
@@ -116,8 +117,8 @@ async def test_turns_of_episodes_that_meet_in_one_cell_have_one_state() -> None:
     cells: dict[tuple[str, str], set[str]] = defaultdict(set)
     times: dict[str, set[int]] = defaultdict(set)
     for turn in turns:
-        cells[turn.task, "".join(map(chr, turn.prompt_ids))].add(turn.state)
-        times[turn.state].add(turn.turn)
+        cells[turn.task, "".join(map(chr, turn.prompt_ids))].add(Anchor.of(turn).state)
+        times[Anchor.of(turn).state].add(turn.turn)
     assert all(len(states) == 1 for states in cells.values()), "a cell of a task is one state, whatever came before"
     assert len({state for states in cells.values() for state in states}) == len(cells)
     assert sum(len(met) > 1 for met in times.values()) > len(times) / 2, "most cells are met at several times"
@@ -131,7 +132,7 @@ async def test_turns_in_one_cell_that_heard_different_messages_have_different_st
     for turn in await walked(LED, says):
         prompt = "".join(chr(token - 1) for token in turn.prompt_ids)
         if turn.role == "executor":
-            heard[turn.task, prompt[:-2]][prompt[-2]].add(turn.state)
+            heard[turn.task, prompt[:-2]][prompt[-2]].add(Anchor.of(turn).state)
     both = [messages for messages in heard.values() if len(messages) == 2]
     assert len(both) >= 4, "the first cell of each task, at least"
     for messages in both:
@@ -147,9 +148,9 @@ async def test_gigpo_gives_almost_every_turn_of_a_walk_companions_to_be_compared
     assert options.step.key == "state"
     met: dict[tuple[str, str], set[str]] = defaultdict(set)
     for turn in turns:
-        met[turn.group, turn.state].add(turn.trajectory)
+        met[turn.group, Anchor.of(turn).state].add(turn.trajectory)
     later = [turn for turn in turns if turn.turn > 0]
-    assert sum(len(met[turn.group, turn.state]) > 1 for turn in later) > 0.9 * len(later)
+    assert sum(len(met[turn.group, Anchor.of(turn).state]) > 1 for turn in later) > 0.9 * len(later)
     with_steps = turn_advantages(turns, config.algorithm.reward, options)
     plain = turn_advantages(turns, RewardOptions(), options.model_copy(update={"step": None}))
     differing = sum(abs(one - other) > 1e-9 for one, other in zip(with_steps, plain, strict=True))

@@ -19,7 +19,7 @@ from mas.config.load import load_config
 from mas.config.options import AdvantageOptions, AlgorithmOptions, RewardOptions, SamplerOptions, ScenarioOptions
 from mas.core.environment import Answered, Named
 from mas.core.errors import ConfigError, EngineError
-from mas.core.records import Episode, Turn
+from mas.core.records import Episode, Turn, facts_of
 from mas.core.scenario import Scenario
 from mas.core.seeds import derive_seed
 from mas.runs.resolve import resolve, resolve_training
@@ -29,6 +29,7 @@ from mas.serving.model import BaseModel
 from mas.testing.scripted import ScriptedEngine
 from mas.training.check_setup import check_trainable
 from mas.training.credit import Known, turn_advantages
+from mas.training.sampling.answers import AnswerKnowledge, EntityRate, Wave
 from mas.training.sampling.parallel import ParallelSampler
 from mas.training.session import TeamSession
 from mas.training.shaping.partial import match_rate
@@ -69,15 +70,22 @@ def known(turns: Sequence[Turn], **facts: Sequence[Any]) -> Known:
     )
 
 
+KNOWLEDGE = [facts_of(AnswerKnowledge(logprobs=own)) for own in ((-2.0, -1.5, -0.5), (-2.0, -2.2, -1.8))]
+
+
+def knowledge(episode: Episode) -> tuple[float, ...]:
+    return AnswerKnowledge.of(episode).logprobs
+
+
 def walk(name: str, waves: Sequence[int], reward: float) -> list[Turn]:
     same = {"group": "q", "trajectory": name, "episode": name, "rewards": {"team.right": reward}}
-    return [make_turn(**same, id=f"{name}{wave}", turn=wave, wave=wave) for wave in waves]
+    return [make_turn(**same, id=f"{name}{wave}", turn=wave, facts=facts_of(Wave(number=wave))) for wave in waves]
 
 
 @pytest.mark.parametrize(("discount", "wanted"), [(1.0, "turn_adv_gamma1"), (0.9, "turn_adv_gamma09")])
 def test_igpo_by_options(discount: float, wanted: str) -> None:
     turns = walk("a", [0, 1, 2], 1.0) + walk("b", [0, 1, 2], 0.0)
-    facts = known(turns, answer_logprobs=[(-2.0, -1.5, -0.5), (-2.0, -2.2, -1.8)])
+    facts = known(turns, facts=KNOWLEDGE)
     rewards = RewardOptions.model_validate({"gain": {"of": "logprob", "discount": discount}})
     found = turn_advantages(turns, rewards, AdvantageOptions(), facts)
     assert found == near([value for row in IGPO[wanted] for value in row])
@@ -91,7 +99,7 @@ def test_igpo_by_name_pays_what_was_added_to_the_probability() -> None:
         )
         for turn in walk("a", [0, 1, 2], 1.0) + walk("b", [0, 1, 2], 0.0)
     ]
-    facts = known(turns, answer_logprobs=[(-2.0, -1.5, -0.5), (-2.0, -2.2, -1.8)])
+    facts = known(turns, facts=KNOWLEDGE)
     gains = [gain for row in IGPO["info_gain_prob_v1"] for gain in row]
     z = [(gain - fmean(gains)) / (stdev(gains) + 1e-6) for gain in gains]
     first, second = IGPO["z_outcome"]
@@ -101,7 +109,7 @@ def test_igpo_by_name_pays_what_was_added_to_the_probability() -> None:
 
 def test_an_agent_that_rests_has_the_advantage_of_the_waves_in_which_it_speaks() -> None:
     turns = walk("a", [0, 2], 1.0) + walk("b", [1], 0.0)
-    facts = known(turns, answer_logprobs=[(-2.0, -1.5, -0.5), (-2.0, -2.2, -1.8)])
+    facts = known(turns, facts=KNOWLEDGE)
     first, second = IGPO["turn_adv_gamma1"]
     assert turn_advantages(turns, GAIN, AdvantageOptions(), facts) == near([first[0], first[2], second[1]])
 
@@ -120,7 +128,11 @@ def rows(most: int | None = None, tokens: Sequence[int] = (1, 1, 1, 1)) -> tuple
         )
         for k in range(4)
     ]
-    facts = known(turns, entity_rate=ENTITIES["match_rate"], success=[True, False, False, False])
+    facts = known(
+        turns,
+        facts=[facts_of(EntityRate(share=share)) for share in ENTITIES["match_rate"]],
+        success=[True, False, False, False],
+    )
     return turns, facts, RewardOptions.model_validate({"failure": 0.0, "partial": {"alpha": 0.3, "most": most}})
 
 
@@ -181,11 +193,11 @@ async def test_what_was_said_to_who_answers_is_paid_though_every_answer_is_wrong
     for turn, advantage in zip(turns, found, strict=True):
         signals = [one.text for one in turns if one.group == turn.group]
         if turn.agent == "executor":
-            assert (turn.wave, advantage) == (1, 0.0)
+            assert (Wave.of(turn).number, advantage) == (1, 0.0)
         elif "b" in signals and len(set(signals)) > 1:
             best.add(turn.text)
-            assert (turn.wave, advantage > 0) == (0, turn.text == "b")
-        gains = facts.episodes[turn.episode].answer_logprobs
+            assert (Wave.of(turn).number, advantage > 0) == (0, turn.text == "b")
+        gains = AnswerKnowledge.of(facts.episodes[turn.episode]).logprobs
         assert gains == (-3.0, -0.5 if "b" in [one.text for one in facts.episodes[turn.episode].turns] else -2.0)
     assert len(best) > 1
 
@@ -229,7 +241,7 @@ async def test_nobody_hears_of_the_answer() -> None:
         async with runtime_of(scenario.teams["team"], engine) as runtime:
             episodes = await play(runtime, scenario, rewards, range(3))
         asked.append(sorted(engine.tokenizer.decode(request.prompt_ids) for request in engine.requests))
-        turns.append([msgspec.structs.replace(turn, wave=0) for turn in turns_of(episodes)])
+        turns.append([msgspec.structs.replace(turn, facts={}) for turn in turns_of(episodes)])
     assert asked[0] == asked[1]
     assert turns[0] == turns[1]
     planners = [prompt for prompt in asked[0] if prompt.startswith("P")]
@@ -252,13 +264,13 @@ async def test_gains_telescope_to_what_the_engine_says_at_the_end(team: str, ret
             environment = scenario.environment()
             environment.reset(scenario.task("train", int(episode.task.removeprefix("train-"))))
             assert isinstance(environment, Answered)
-            logprobs, own = episode.answer_logprobs, [turn for turn in episode.turns if turn.agent == agent]
-            assert len(logprobs) == len({turn.wave for turn in episode.turns}) == max(t.wave for t in episode.turns) + 1
+            logprobs, own = knowledge(episode), [turn for turn in episode.turns if turn.agent == agent]
+            assert len(logprobs) == len(waves := {Wave.of(turn).number for turn in episode.turns}) == max(waves) + 1
             for turn in own:
                 asked = await mean_score(crew, turn, environment.right_answer(), agent)
-                assert logprobs[turn.wave] == pytest.approx(asked, abs=1e-4)
+                assert logprobs[Wave.of(turn).number] == pytest.approx(asked, abs=1e-4)
             gains = [after - before for before, after in pairwise(logprobs)]
-            if own and own[-1].wave == len(logprobs) - 1 and len(logprobs) > 1:
+            if own and Wave.of(own[-1]).number == len(logprobs) - 1 and len(logprobs) > 1:
                 last = await mean_score(crew, own[-1], environment.right_answer(), agent)
                 assert sum(gains) == pytest.approx(last - logprobs[0], abs=1e-4)
                 checked += 1
@@ -269,7 +281,7 @@ async def test_gains_telescope_to_what_the_engine_says_at_the_end(team: str, ret
     assert extra[0] > 0
     assert extra[K] > 0
     assert min(extra) >= 0
-    assert all(episode.answer_logprobs == () for episode in other)
+    assert all(knowledge(episode) == () for episode in other)
 
 
 async def test_prompts_of_an_episode_are_scored_in_one_pass(
@@ -316,7 +328,7 @@ async def test_entities_are_looked_for_in_all_that_was_said(retrieval: BaseModel
         environment.reset(scenario.task("train", int(episode.task.removeprefix("train-"))))
         assert isinstance(environment, Named)
         wanted = match_rate("\n".join(line.text for line in episode.lines), environment.entities())
-        assert episode.entity_rate == wanted
+        assert EntityRate.of(episode).share == wanted
         rates.add(wanted)
     assert len(rates) > 1
 
@@ -344,8 +356,8 @@ async def test_the_presets_train(name: str, retrieval: BaseModel, tmp_path: Path
     watcher = Steps()
     outcome = await Trainer(resolve_training(config), retrieval).run(watcher)
     assert outcome.progress.step == 1
-    assert all(bool(episode.answer_logprobs) == (name == "igpo") for episode in watcher.episodes)
-    assert all((episode.entity_rate is None) == (name == "igpo") for episode in watcher.episodes)
+    assert all(bool(knowledge(episode)) == (name == "igpo") for episode in watcher.episodes)
+    assert all((EntityRate.of(episode).share is None) == (name == "igpo") for episode in watcher.episodes)
 
 
 @pytest.mark.parametrize(

@@ -134,13 +134,13 @@ async def test_attempts_of_one_number_are_compared_and_paid_by_what_was_paid_in_
 
     _, episodes = await played(config.algorithm, guided)
     groups = groups_of(turns_of(episodes))
-    assert {group.rpartition("/")[2] for group in groups} == {"0", "1"}
+    assert {group.attempt for group in groups} == {0, 1}
     for group, members in groups.items():
-        number = int(group.rpartition("/")[2])
+        number = group.attempt
         assert all(("\n" in guided_prompt(turn)) is (number == 1) for turn in members)
         assert all(turn.rewards == {"team.right": turn.paid["team.right"]} for turn in members)
         assert len({turn.trajectory for turn in members}) == len(members)
-    again = [turn for turn in turns_of(episodes) if turn.group.endswith("/1")]
+    again = [turn for turn in turns_of(episodes) if turn.group.attempt == 1]
     assert {turn.rewards["team.right"] for turn in again} == {0.0, 1.0}
 
 
@@ -169,10 +169,10 @@ async def test_what_turns_are_paid_adds_up_to_the_reward_of_each_agents_attempt(
     assert failed
     for episode in failed:
         trajectories = groups_of(episode.turns)
-        assert {group.rpartition("/")[2] for group in trajectories} == {"0", "1", "2"}
+        assert {group.attempt for group in trajectories} == {0, 1, 2}
         earned = [0.0] * 3  # by the team, as every agent of an attempt is told it
         for group, members in trajectories.items():
-            number = int(group.rpartition("/")[2])
+            number = group.attempt or 0
             (rewards,) = {tuple(sorted(turn.rewards.items())) for turn in members}
             paid = sum(sum(turn.paid.values()) for turn in members)
             earned[number] = sum(value for turn in members for name, value in turn.paid.items() if name[:4] == "team")

@@ -11,11 +11,13 @@ from oracles import ORACLES, near
 from parts import make_turn
 
 from mas.config.options import AdvantageOptions, RewardOptions
-from mas.core.records import Turn
+from mas.core.records import Turn, facts_of
 from mas.training.advantages.running import Running
+from mas.training.advantages.steps import Anchor
 from mas.training.credit import Known, turn_advantages
 from mas.training.losses.aggregation import token_weights
 from mas.training.rewards import total_reward
+from mas.training.sampling.tool_use import ToolUse
 
 BASELINES = ORACLES["28_baselines"]
 
@@ -40,7 +42,7 @@ def walk(episode: str, rewards: Sequence[float], **more: Any) -> list[Turn]:
             trajectory=episode,
             episode=episode,
             turn=step,
-            state=f"s{step}",
+            facts=facts_of(Anchor(state=f"s{step}")),
             rewards={"team.right": sum(rewards)},
             paid={"team.right": reward},
             **more,
@@ -96,7 +98,8 @@ def test_stratified_advantages_compare_trajectories_of_one_length() -> None:
 def test_gigpo_adds_what_turns_of_one_state_are_worth() -> None:
     oracle = ORACLES["06_gigpo"]
     first, second = walk("a", [0.0, 0.0, 1.0]), walk("b", [0.0, 0.0, 0.0])
-    second[2] = make_turn(group="q", trajectory="b", turn=2, state="elsewhere", rewards={"team.right": 0.0}, paid={})
+    elsewhere = facts_of(Anchor(state="elsewhere"))
+    second[2] = make_turn(group="q", trajectory="b", turn=2, facts=elsewhere, rewards={"team.right": 0.0}, paid={})
     found = advantages(first + second, {"scale": "none", "step": {"scale": "none"}})
     assert found == near([value for row in oracle["adv_no_std"] for value in row])
     assert advantages(first + second, {"step": {}})[:3] == near(oracle["adv_std"][0])
@@ -347,7 +350,7 @@ def test_step_terms_of_two_agents_in_one_state_are_compared_apart(key: str) -> N
                 group=f"q/{agent}",
                 trajectory=f"{k}",
                 id=f"{agent}{k}",
-                state="same",
+                facts=facts_of(Anchor(state="same")),
                 rewards={"team.right": 0.0},
                 paid={"own.form": k * size},
             )
@@ -371,7 +374,7 @@ def test_the_place_of_a_tool_is_that_of_its_first_call_in_an_episode_that_was_wo
                 turn=number,
                 rewards={"team.right": right},
                 completion_ids=(7,) * 10,
-                tool_calls=int(number in calls),
+                facts=facts_of(ToolUse(calls=int(number in calls))),
             )
             for number in range(3)
         ]

@@ -4,6 +4,7 @@ from collections import Counter
 from statistics import fmean
 from typing import Any
 
+import msgspec
 import pytest
 from oracles import ORACLES, near
 from parts import runtime_of
@@ -18,6 +19,7 @@ from mas.core.records import Episode, Turn
 from mas.core.team import TeamSpec
 from mas.training.advantages.tree import Node, node_values
 from mas.training.credit import turn_advantages
+from mas.training.grown import TreeEnds
 from mas.training.rewards import total_reward
 from mas.training.sampling import expansion
 from mas.training.sampling.branching import whole_rollouts
@@ -97,8 +99,8 @@ async def test_a_shared_turn_is_one_record_with_the_mean_of_its_ends() -> None:
     assert [[turn.text for turn in episode.turns] for episode in episodes] == [["n", "a", "w!"], ["m."], ["b."]]
     turns = {turn.text: turn for turn in turns_of(episodes)}
     assert turns["n"].rewards == {"team.won": 0.5}
-    assert [len(turn.ends) for turn in turns.values()] == [0, 0, 1, 1, 1]
-    assert turns["w!"].ends[0]["solo"] == turns["w!"].rewards == {"team.won": 1.0}
+    assert [len(TreeEnds.of(turn).ends) for turn in turns.values()] == [0, 0, 1, 1, 1]
+    assert TreeEnds.of(turns["w!"]).ends[0]["solo"] == turns["w!"].rewards == {"team.won": 1.0}
     assert len({turn.id for turn in turns.values()}) == 5
     # The branch is an episode of its own: all of its conversation, and the cost of what was drawn in it alone.
     branch = episodes[2]
@@ -113,11 +115,11 @@ async def test_a_branch_does_not_touch_its_sibling() -> None:
         GOLDEN, UNCERTAIN, chains=2, expand=1, penalty=1.0, world=world
     ))}  # fmt: skip
     assert world.state.words == ()
-    assert turns["a"].state == turns["b."].state != turns["n"].state == turns["m."].state
+    assert turns["a"].prompt_ids == turns["b."].prompt_ids != turns["n"].prompt_ids == turns["m."].prompt_ids
     assert (turns["a"].prompt_ids, turns["a"].parent) == (turns["b."].prompt_ids, turns["b."].parent)
     alone = turns_of(await grown(GOLDEN, UNCERTAIN, candidates=2, chains=2, expand=1))
     for turn in alone:
-        assert (turns[turn.text].state, turns[turn.text].ends) == (turn.state, turn.ends)
+        assert turns[turn.text].facts == turn.facts
 
 
 @pytest.mark.parametrize("candidates", [4, 7, 9])
@@ -132,7 +134,7 @@ async def test_the_budget_of_ends_is_exact_and_rounds_take_the_most_uncertain(ca
     episodes = await grown(script, entropy, candidates=candidates, chains=3, expand=2, penalty=0.05)
     assert len(episodes) == candidates
     turns = turns_of(episodes)
-    assert sum(len(turn.ends) for turn in turns) == candidates
+    assert sum(len(TreeEnds.of(turn).ends) for turn in turns) == candidates
     drawn = Counter("".join(path_of(turn, turns)[:-1]) for turn in turns if turn.turn == 1)
     branches = candidates - 3
     # The first round takes one turn after `a` and one after `b`; later ones take those after `a` alone.
@@ -234,8 +236,8 @@ async def test_in_a_team_what_was_decided_before_the_branch_stays() -> None:
     # Each agent's own terms: the mean over both episodes, or of its own.
     assert left.rewards == {"team.won": 0.0, "own.letters": 2.0}
     assert (first.rewards["own.begins"], second.rewards["own.begins"]) == (0.0, 1.0)
-    assert end.ends[0]["right"] == second.rewards
-    assert {turn.group for turn in (first, second)} == {f"{left.group.removesuffix('/left')}/right"}
+    assert TreeEnds.of(end).ends[0]["right"] == second.rewards
+    assert {turn.group for turn in (first, second)} == {msgspec.structs.replace(left.group, agent="right")}
     # To `right` its second end is worth more, to the others both are worth the same.
     found = turn_advantages(turns_of(episodes), RewardOptions(), AdvantageOptions(tree=TreeOptions()))
     assert found == pytest.approx([0, -1, 0, 1, 0], abs=1e-5)
@@ -267,7 +269,7 @@ async def test_an_episode_that_fails_is_recorded_counted_and_never_branched_from
     assert len(episodes) == 5
     failed = [episode for episode in episodes if episode.status == "failed"]
     assert [(episode.turns, "out of order" in str(episode.cause)) for episode in failed] == [((), True)]
-    assert sum(len(turn.ends) for turn in turns_of(episodes)) == 4
+    assert sum(len(TreeEnds.of(turn).ends) for turn in turns_of(episodes)) == 4
 
 
 @pytest.mark.parametrize(("by", "branch"), [("rank", {"chains": 1, "expand": 1}), ("chance", {})])

@@ -15,7 +15,7 @@ from mas.config.load import load_config
 from mas.config.options import RewardOptions, ScenarioOptions
 from mas.core.environment import Tooled
 from mas.core.errors import ConfigError
-from mas.core.records import Turn
+from mas.core.records import Turn, facts_of
 from mas.runs.resolve import resolve
 from mas.scenarios import build_scenario
 from mas.testing.scripted import ScriptedEngine
@@ -23,6 +23,7 @@ from mas.training.batch import TrainRow
 from mas.training.check_setup import check_trainable
 from mas.training.credit import Known, turn_advantages
 from mas.training.learner import Learner, Logprobs
+from mas.training.sampling.tool_use import ToolUse
 from mas.training.updates.policy_gradient import PolicyGradient
 
 ASPO = ORACLES["30_aspo"]
@@ -80,6 +81,9 @@ def test_entropies_are_those_of_the_policy_and_each_token_has_its_own_gradient(b
     assert sum(values) / len(values) == pytest.approx(1)
 
 
+CALLED = facts_of(ToolUse(calls=1))
+
+
 def early(places: Sequence[int], lengths: Sequence[int], advantage: float) -> list[Turn]:
     """Episodes that call a tool after so many tokens, one that is lost, one without a tool, and one of another task."""
     turns = []
@@ -88,11 +92,11 @@ def early(places: Sequence[int], lengths: Sequence[int], advantage: float) -> li
             "group": "q", "trajectory": f"e{k}", "episode": f"e{k}", "rewards": {"team.won": advantage},
         }  # fmt: skip
         turns.append(make_turn(id=f"{k}a", completion_ids=(8,) * place, **own))
-        turns.append(make_turn(id=f"{k}b", completion_ids=(8,) * (length - place), turn=1, tool_calls=1, **own))
+        turns.append(make_turn(id=f"{k}b", completion_ids=(8,) * (length - place), turn=1, facts=CALLED, **own))
     other: dict[str, Any] = {"group": "q", "rewards": {"team.won": 1.0}, "completion_ids": (8,) * 50}
     return [
         *turns,
-        make_turn(id="lost", trajectory="lost", episode="lost", tool_calls=1, **other),
+        make_turn(id="lost", trajectory="lost", episode="lost", facts=CALLED, **other),
         make_turn(id="bare", trajectory="bare", episode="bare", **other),
     ]
 
@@ -127,9 +131,9 @@ async def test_records_tell_which_turns_call_tools() -> None:
     options = SamplerOptions(mode="parallel", candidates=2)
     async with runtime_of(scenario.teams["team"], ScriptedEngine(script)) as runtime:
         turns = turns_of(await sample(runtime, scenario, [0], options))
-    by_text = {turn.text: turn.tool_calls for turn in turns if turn.agent == "caller"}
+    by_text = {turn.text: ToolUse.of(turn).calls for turn in turns if turn.agent == "caller"}
     assert by_text == {"+a4": 0, "+34": 1, "tap": 1, "+11": 1}
-    assert {turn.tool_calls for turn in turns if turn.agent != "caller"} == {0}
+    assert {ToolUse.of(turn).calls for turn in turns if turn.agent != "caller"} == {0}
 
 
 def test_early_tools_are_refused_where_nothing_tells_of_tools() -> None:

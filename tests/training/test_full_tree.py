@@ -132,7 +132,7 @@ async def test_a_tree_is_complete_and_its_records_say_how_it_hangs_together(scen
     )
     for members in groups_of(episode.turns).values():
         assert [member.candidate for member in members] == [0, 1, 2]
-        for name in ("prompt_ids", "state", "parent", "agent", "turn", "visit"):
+        for name in ("prompt_ids", "parent", "agent", "turn", "visit"):
             assert len({getattr(member, name) for member in members}) == 1, name
         assert len({member.seed for member in members}) == 3
     assert [request.prompt_ids for request in engine.requests].count(episode.turns[0].prompt_ids) == 1

@@ -132,7 +132,7 @@ class Slow(Seen):
             self.over[self.step].set()
         for turn in turns:
             self.first.setdefault(turn.id, self.step)
-        slow = [turn for turn in turns if crc32(turn.group.encode()) % 2]
+        slow = [turn for turn in turns if crc32(str(turn.group).encode()) % 2]
         for turn in [turn for turn in turns if turn not in slow] + slow:
             if turn in slow:
                 await self.over[self.first[turn.id] + 1].wait()

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 from parts import runtime_of, turns_of
 
+from mas.algorithms.registry import find_algorithm
 from mas.config.load import load_config
 from mas.config.options import RewardOptions
-from mas.config.recipes import RECIPES
 from mas.core.errors import ConfigError
 from mas.core.records import Episode
 from mas.core.seeds import derive_seed
@@ -26,7 +26,7 @@ def says(prompt: str, adapter: str | None, seed: int) -> str:
 
 
 async def played(name: str, *words: str) -> tuple[list[Episode], RewardOptions]:
-    config = load_config([f"algorithm={name}", f"scenario={RECIPES[name].scenario}", *words])
+    config = load_config([f"algorithm={name}", f"scenario={find_algorithm(name).recipe.scenario}", *words])
     scenario, reward = build_scenario(config.scenario), config.algorithm.reward
     plain = reward.model_copy(update={"gain": None, "partial": None})
     async with runtime_of(scenario.teams["team"], ScriptedEngine(says)) as runtime:
@@ -83,7 +83,7 @@ def test_what_would_read_named_terms_is_refused_beside_it(words: list[str], reas
 
 @pytest.mark.parametrize("name", PAID_BY_OUTCOME)
 def test_the_printed_command_trains_by_the_papers_reward(name: str) -> None:
-    from mas.algorithms import command_of
+    from mas.algorithms_command import command_of
 
-    words: Any = command_of(name, RECIPES[name]).split()[2:]
+    words: Any = command_of(name, find_algorithm(name).recipe).split()[2:]
     assert load_config(words).algorithm.reward.source == "outcome"

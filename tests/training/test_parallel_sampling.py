@@ -51,8 +51,7 @@ async def test_k_whole_episodes_are_compared_per_task_and_agent(crew: TeamSessio
     assert len(episodes) == 2 * K
     assert len({episode.id for episode in episodes}) == 2 * K
     for group, members in groups_of(turns_of(episodes)).items():
-        task, agent = group.rsplit("/", 1)
-        assert {(member.task, member.agent) for member in members} == {(task, agent)}
+        assert {(member.task, member.agent) for member in members} == {(group.task, group.agent)}
         assert {member.trajectory for member in members} <= {episode.id for episode in episodes}
     for episode in episodes:
         assert all(turn.chosen and turn.trajectory == episode.id for turn in episode.turns)

@@ -19,12 +19,12 @@ from torch import Tensor
 from mas.config.load import load_config
 from mas.config.options import AlgorithmOptions
 from mas.config.reward_model import RewardModelOptions
-from mas.core.records import Episode, Turn
+from mas.core.records import Episode, Turn, facts_of
 from mas.serving.model import BaseModel
 from mas.training.learner import Learner
 from mas.training.reward_models.implicit import ImplicitModel
 from mas.training.reward_models.model import Scored, Trajectory, trajectories_of
-from mas.training.reward_models.payment import payments
+from mas.training.reward_models.payment import Grounded, payments
 from mas.training.reward_models.progress import ProgressModel
 from mas.training.shaping.implicit import preference_loss, trajectory_score
 from mas.training.updates.kinds import build_update
@@ -50,10 +50,10 @@ def said(
     prompt: tuple[int, ...] = (5, 6, 7)
     for place, ids in enumerate(completions):
         turn = make_turn(role=role, group=f"task/{role}", trajectory=name, prompt_ids=prompt, completion_ids=ids)
-        flag = grounded[place] if grounded else True
+        flag = facts_of(Grounded(is_grounded=grounded[place] if grounded else True))
         turns.append(
             msgspec.structs.replace(
-                turn, id=f"{role}/{name}/{place}", turn=place, rewards={"team.won": float(won)}, grounded=flag
+                turn, id=f"{role}/{name}/{place}", turn=place, rewards={"team.won": float(won)}, facts=flag
             )
         )
         prompt = (*prompt, *ids, 12)
@@ -328,7 +328,7 @@ def test_trajectories_are_those_of_trained_agents_in_order() -> None:
     (found,) = trajectories_of([mixed], ADAPTER_OF)
     assert isinstance(found, Trajectory)
     assert [row.turn.id for row in found.rows] == ["planner/a/0", "planner/a/1"]
-    assert (found.adapter, found.group, found.outcome) == ("planner", "task/planner", 1.0)
+    assert (found.adapter, str(found.group), found.outcome) == ("planner", "task/planner", 1.0)
 
 
 def test_a_model_adds_its_term_to_the_others_or_takes_their_place(base: BaseModel) -> None:

@@ -20,6 +20,7 @@ from mas.serving.transformers_engine import TransformersEngine
 from mas.training.check_setup import check_trainable
 from mas.training.checkpoint import list_checkpoints, update_tensors
 from mas.training.evaluate import Evaluation
+from mas.training.reward_models.payment import Grounded
 from mas.training.trainer import Outcome, Trainer
 
 PARALLEL = {"sampler": {"mode": "parallel"}}
@@ -99,11 +100,11 @@ async def test_an_action_is_grounded_where_the_world_moved(paths: BaseModel) -> 
     async with runtime_of(scenario.teams["team"], TransformersEngine(paths)) as runtime:
         episodes = await sample(runtime, scenario, [0, 1, 2], options)
     for episode in episodes:
-        moved = {turn.turn for turn in episode.turns if turn.grounded}
+        moved = {turn.turn for turn in episode.turns if Grounded.of(turn).is_grounded}
         # Every team turn without a move costs 0.4.
         assert episode.length - len(moved) == pytest.approx(-episode.rewards.get("waste", 0.0) / 0.4)
-        assert not any(turn.grounded for turn in episode.turns if turn.failure is not None)
-    flags = {turn.grounded for turn in turns_of(episodes)}
+        assert not any(Grounded.of(turn).is_grounded for turn in episode.turns if turn.failure is not None)
+    flags = {Grounded.of(turn).is_grounded for turn in turns_of(episodes)}
     assert flags == {True, False}
 
 
@@ -111,7 +112,7 @@ async def test_a_tree_does_not_say_what_was_grounded(paths: BaseModel) -> None:
     scenario = build_scenario(config_of("spa_rl").scenario)
     async with runtime_of(scenario.teams["team"], TransformersEngine(paths)) as runtime:
         episodes: list[Episode] = await sample(runtime, scenario, [0], SamplerOptions(candidates=2))
-    assert {turn.grounded for turn in turns_of(episodes)} == {None}
+    assert {tuple(turn.facts) for turn in turns_of(episodes)} == {()}
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from mas.serving.model import BaseModel
 from mas.training.casting import Casting
 from mas.training.check_setup import check_trainable
 from mas.training.evaluate import Evaluation
+from mas.training.grown import TreeEnds
 from mas.training.trainer import Outcome, Trainer
 
 
@@ -275,7 +276,7 @@ async def test_an_entropy_tree_trains_every_turn_once(relay: BaseModel) -> None:
     (episodes,), (metrics,) = steps.episodes, steps.metrics
     assert len(episodes) == 4 * 6
     turns = [turn for episode in episodes for turn in episode.turns]
-    assert sum(len(turn.ends) for turn in turns) == 4 * 6
+    assert sum(len(TreeEnds.of(turn).ends) for turn in turns) == 4 * 6
     branches = [episode for episode in episodes if episode.turns[0].parent is not None]
     assert branches
     # A branch of relay is one executor's decision: the planner's is that of the episode that it branches off from.

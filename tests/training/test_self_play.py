@@ -18,7 +18,7 @@ from mas.config.load import load_config
 from mas.config.options import Config, RewardOptions, SamplerOptions, ScenarioOptions
 from mas.core.environment import EnvironmentSpec, Observation, Step, Task
 from mas.core.errors import ConfigError
-from mas.core.records import Episode, Turn
+from mas.core.records import Episode, Group, Turn
 from mas.core.scenario import Scenario
 from mas.runs.resolve import resolve, resolve_training
 from mas.scenarios import build_scenario
@@ -200,9 +200,8 @@ def turn_of(number: int, role: int, value: float, world: str) -> Turn:
         visit=0,
         candidate=0,
         parent=None,
-        group=f"g{number:03}",
+        group=Group(kind="task", task=f"g{number:03}", agent=""),
         trajectory=f"{number:03}",
-        state="",
         prompt_ids=(1,),
         completion_ids=(2,),
         logprobs=(0.0,),
@@ -282,7 +281,7 @@ async def test_the_baselines_of_a_run_are_those_of_its_own_returns_in_order(kuhn
     means = {"kuhn_poker/player_0": 0.0, "kuhn_poker/player_1": 0.0}
     for episodes in steps.episodes:
         rows = {(turn.group, turn.trajectory): turn for one in episodes for turn in one.turns}
-        for key in sorted(rows):
+        for key in sorted(rows, key=lambda key: (str(key[0]), key[1])):
             turn = rows[key]
             name = f"kuhn_poker/{turn.role}"
             means[name] = 0.95 * means[name] + 0.05 * turn.rewards["team.payoff"]
@@ -296,7 +295,7 @@ async def test_two_games_of_a_run_do_not_share_a_baseline(kuhn: BaseModel) -> No
     means: dict[str, float] = {}
     for episodes in steps.episodes:
         rows = {(turn.group, turn.trajectory): turn for one in episodes for turn in one.turns}
-        for key in sorted(rows):
+        for key in sorted(rows, key=lambda key: (str(key[0]), key[1])):
             turn = rows[key]
             name = f"{turn.world}/{turn.role}"
             means[name] = 0.95 * means.get(name, 0.0) + 0.05 * turn.rewards["team.payoff"]

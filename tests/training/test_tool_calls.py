@@ -10,7 +10,7 @@ from mas.config.load import load_config
 from mas.config.options import SamplerOptions
 from mas.core.environment import Environment, Tooled
 from mas.core.errors import ConfigError
-from mas.core.records import Episode
+from mas.core.records import Episode, facts_of
 from mas.core.seeds import derive_seed
 from mas.core.team import RoleSpec, TeamSpec
 from mas.scenarios import build_scenario
@@ -22,6 +22,7 @@ from mas.training.credit import turn_advantages
 from mas.training.rewards import total_reward
 from mas.training.sampling.parallel import ParallelSampler, _uncleanness
 from mas.training.sampling.resample import transcript_penalty
+from mas.training.sampling.tool_use import ToolUse
 
 ALONE = TeamSpec(
     name="alone",
@@ -107,11 +108,13 @@ async def test_grpo_roc_keeps_the_successes_with_the_fewest_failed_calls() -> No
     kept = [k for k, episode in enumerate(episodes) if episode.turns]
     assert Counter(errors[k] for k in kept) == {0: 6, 2: 2}
     for k in kept:
-        assert sum(turn.tool_errors for turn in episodes[k].turns) == errors[k]
+        assert sum(ToolUse.of(turn).errors for turn in episodes[k].turns) == errors[k]
 
 
 def transcript(calls: int, errors: int, unread: int = 0) -> Episode:
-    turns = [make_turn(tool_calls=1)] * calls + [make_turn(tool_errors=1)] * errors
+    turns = [make_turn(facts=facts_of(ToolUse(calls=1)))] * calls + [
+        make_turn(facts=facts_of(ToolUse(errors=1)))
+    ] * errors
     turns += [make_turn(failure="none of the choices")] * unread
     return Episode(
         id="e", task="t", success=True, turns=tuple(turns), lines=(), rewards={}, prompt_tokens=0,
@@ -133,7 +136,7 @@ async def test_turns_record_their_failed_calls() -> None:
         options = SamplerOptions(mode="parallel", candidates=2)
         sampler = ParallelSampler(runtime, scenario.reward, options, load_config([]).algorithm.reward)
         turns = turns_of(await sampler.sample(scenario.task("train", 0), scenario.environment(), 0))
-    found = {turn.text: (turn.tool_calls, turn.tool_errors) for turn in turns}
+    found = {turn.text: (ToolUse.of(turn).calls, ToolUse.of(turn).errors) for turn in turns}
     assert found["+a4"] == (0, 1)
     assert found["+34"] == found["tap"] == (1, 0)
     assert found["7"] == (0, 0)
@@ -145,7 +148,8 @@ def test_strata_are_episodes_with_as_many_calls_of_the_whole_team() -> None:
     for k, (calls, reward) in enumerate([(1, 1.0), (1, 0.0), (2, 1.0), (2, 0.5)]):
         same = {"episode": f"e{k}", "trajectory": f"e{k}", "rewards": {"team.right": reward}}
         turns.append(make_turn(group="t/a", role="a", id=f"a{k}", **same))
-        turns += [make_turn(group="t/b", role="b", id=f"b{k}{n}", tool_calls=1, **same) for n in range(calls)]
+        called = facts_of(ToolUse(calls=1))
+        turns += [make_turn(group="t/b", role="b", id=f"b{k}{n}", facts=called, **same) for n in range(calls)]
     chosen = load_config(["algorithm=stratified_grpo", "scenario=retrieval", "algorithm.advantage.strata.blend=1.0"])
     assert chosen.algorithm.advantage.strata is not None
     assert chosen.algorithm.advantage.strata.by == "calls"

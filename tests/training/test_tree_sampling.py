@@ -48,7 +48,7 @@ async def test_every_group_is_k_samples_of_one_prompt_and_state(episodes: list[E
     for members in groups.values():
         assert [member.candidate for member in members] == list(range(K))
         assert len({member.prompt_ids for member in members}) == 1
-        for name in ("episode", "task", "agent", "role", "turn", "visit", "state", "adapter", "parent"):
+        for name in ("episode", "task", "agent", "role", "turn", "visit", "adapter", "parent"):
             assert len({getattr(member, name) for member in members}) == 1, name
         assert len({member.seed for member in members}) == K
         assert [member.trajectory for member in members] == [member.id for member in members]
@@ -91,7 +91,7 @@ async def test_the_state_advances_with_every_decision_and_the_last_turn_is_recor
 ) -> None:
     for episode in episodes:
         groups = groups_of(episode.turns)
-        states = [members[0].state for members in groups.values()]
+        states = [members[0].group.state for members in groups.values()]
         assert len(set(states)) == len(states)
         turns = [members[0].turn for members in groups.values()]
         assert turns == sorted(turns)

@@ -8,25 +8,20 @@ give the same result: the function is called again for play-outs and verdicts.
 """
 
 import inspect
-import sys
 from collections.abc import Callable, Mapping
-from functools import lru_cache
-from importlib import import_module
-from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
-from types import MappingProxyType, ModuleType
+from types import MappingProxyType
 from typing import Any, SupportsFloat
 
 from mas.core.errors import ConfigError, RewardError
 from mas.core.naming import did_you_mean
 from mas.core.reward import check_finite
 from mas.core.seeds import digest
+from mas.core.user_code import load_module
 from mas.scenarios.questions.records import Question
 from mas.scenarios.rows import shown
 
 Function = Callable[[str, Mapping[str, Any]], float]
-_importing: set[str] = set()
-"""Names of the files whose import has begun and not ended."""
 
 
 class RewardFunction:
@@ -88,7 +83,7 @@ def load_function(name: str) -> Function:
     place, _, function_name = name.rpartition(":")
     if not place or not function_name.isidentifier():
         raise ConfigError(f"{where}: write path/file.py:function or package.module:function")
-    module = _from_file(where, Path(place)) if place.endswith(".py") else _from_module(where, place)
+    module = load_module(where, place, "path/file.py:function")
     found = getattr(module, function_name, None)
     if not callable(found):
         functions = [key for key, value in vars(module).items() if inspect.isfunction(value)]
@@ -105,55 +100,3 @@ def load_function(name: str) -> Function:
         pass
     function: Function = found
     return function
-
-
-def _from_module(where: str, name: str) -> ModuleType:
-    try:
-        return import_module(name)
-    except (Exception, SystemExit) as error:  # a user's code
-        raise ConfigError(
-            f"{where}: the module {name!r} cannot be imported: {type(error).__name__}: {error}. Install it, or name "
-            "the file instead: path/file.py:function"
-        ) from error
-
-
-def _from_file(where: str, path: Path) -> ModuleType:
-    if not path.is_file():
-        raise ConfigError(f"{where}: there is no file {path}; a relative path starts at {Path.cwd()}")
-    if is_script(path):
-        return sys.modules["__main__"]
-    try:
-        return _executed(path.resolve(), path.stat().st_mtime_ns)
-    except (Exception, SystemExit) as error:  # a user's code
-        raise ConfigError(f"{where}: {path} cannot be imported: {type(error).__name__}: {error}") from error
-
-
-def is_script(path: Path) -> bool:
-    """Whether this file is the script that runs: it has its functions already, and an import would run it again."""
-    script = getattr(sys.modules["__main__"], "__file__", None)
-    return script is not None and Path(script).resolve() == path.resolve()
-
-
-@lru_cache(maxsize=8)
-def _executed(path: Path, changed_ns: int) -> ModuleType:
-    """The file as a module, executed once per change of it. `sys.modules` has it, as dataclasses look there."""
-    name = f"mas_reward_{digest(str(path), str(changed_ns))}"
-    if name in _importing:
-        raise ConfigError(
-            "the file uses mas itself while it is imported for its function, and would be imported for ever: put what "
-            "it does under `if __name__ == '__main__':`"
-        )
-    spec = spec_from_file_location(name, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = module_from_spec(spec)
-    sys.modules[name] = module
-    _importing.add(name)
-    try:
-        spec.loader.exec_module(module)
-    except BaseException:  # an interrupt, too, must not leave half a module there
-        sys.modules.pop(name, None)
-        raise
-    finally:
-        _importing.discard(name)
-    return module

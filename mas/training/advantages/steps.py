@@ -7,8 +7,16 @@ A_episode has its statistics once per trajectory (`trajectories`).
 import random
 from collections.abc import Hashable, Sequence
 
+from mas.core.records import Fact
 from mas.core.seeds import Part, derive_seed
 from mas.training.advantages.members import check_lengths, members
+
+
+class Anchor(Fact, frozen=True):
+    """Of a turn. `state`: fingerprint of where its task stands, whatever the time and the way there
+    (`mas.core.environment.anchor_of`), and of the messages that its agent has."""
+
+    state: str = ""
 
 
 def with_steps(episode: Sequence[float], step: Sequence[float], weight: float = 1.0) -> list[float]:

@@ -3,7 +3,7 @@
 Shape legend: J loss tokens of several rows, one after the other.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 
 import torch
@@ -69,17 +69,22 @@ class TokenLosses:
     taken_J: Tensor | None = None
 
 
-def token_losses(signals: Signals, options: LossOptions) -> TokenLosses:
+Surrogate = Callable[[Signals], Tensor]
+"""A policy loss of one's own: of J tokens, to minimise."""
+
+
+def token_losses(signals: Signals, options: LossOptions, surrogate: Surrogate | None = None) -> TokenLosses:
     """min(start / behaviour, cap) x policy loss - entropy coefficient x entropy + KL coefficient x KL, per token.
 
     The first factor is without gradient, and only there with an `importance_cap`; the KL only with kl_in=loss.
 
     Raises:
-        TrainingError: the options ask for a KL in the loss, but the signals have no reference.
+        TrainingError: the options ask for a KL in the loss, but the signals have no reference; or the surrogate did not
+            return one number per token.
     """
     if options.kl and options.kl_in == "loss" and signals.reference_J is None:
         raise TrainingError(f"loss.kl is {options.kl}, but the signals have no log-probabilities of a reference")
-    policy_J, values, taken_J = _policy_loss(signals, options)
+    policy_J, values, taken_J = _policy_loss(signals, options) if surrogate is None else _own_loss(signals, surrogate)
     importance_J = importance_weights(signals.start_J, signals.behaviour_J)
     above_J = torch.zeros_like(importance_J)
     if options.importance_cap is not None:
@@ -138,6 +143,19 @@ def _policy_loss(signals: Signals, options: LossOptions) -> tuple[Tensor, dict[s
             loss_J = policy.sapo_loss(ratio_J, advantage_J, tau_pos=options.tau_pos, tau_neg=options.tau_neg)
             held_J = torch.zeros_like(ratio_J)
     return loss_J, {"ratio": ratio_J, "clip_fraction": held_J}, taken_J
+
+
+def _own_loss(signals: Signals, surrogate: Surrogate) -> tuple[Tensor, dict[str, Tensor], None]:
+    """As `_policy_loss`, of a user's function; nothing says where it bounds a gradient."""
+    loss_J = surrogate(signals)
+    if not isinstance(loss_J, Tensor) or loss_J.shape != signals.logprobs_J.shape:
+        got = tuple(loss_J.shape) if isinstance(loss_J, Tensor) else type(loss_J).__name__
+        raise TrainingError(
+            f"the algorithm's own loss returned {got}; it must be a tensor with one number for each of "
+            f"{len(signals.logprobs_J)} tokens"
+        )
+    ratio_J = log_ratio(signals.logprobs_J, signals.behaviour_J).exp()
+    return loss_J, {"ratio": ratio_J, "clip_fraction": torch.zeros_like(ratio_J)}, None
 
 
 def _ratio(log_ratio_J: Tensor, signals: Signals, options: LossOptions) -> Tensor:

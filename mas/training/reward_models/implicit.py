@@ -14,6 +14,7 @@ from statistics import fmean
 from torch import Tensor
 
 from mas.config.reward_model import RewardModelOptions
+from mas.core.records import Group
 from mas.core.seeds import derive_seed
 from mas.training.batch import TrainRow
 from mas.training.learner import Learner, Logprobs
@@ -76,7 +77,7 @@ class ImplicitModel:
         self, trajectories: Sequence[Trajectory], scores: Sequence[Sequence[float]]
     ) -> "dict[str, list[_Group]]":
         """Adapter -> its groups that hold successes and failures."""
-        members: dict[tuple[str, str], list[int]] = defaultdict(list)
+        members: dict[tuple[str, Group], list[int]] = defaultdict(list)
         for index, one in enumerate(trajectories):
             members[one.adapter, one.group].append(index)
         found: dict[str, list[_Group]] = {name: [] for name, _ in members}

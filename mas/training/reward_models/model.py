@@ -6,7 +6,7 @@ from typing import Protocol
 
 from torch import Tensor
 
-from mas.core.records import Episode
+from mas.core.records import Episode, Group
 from mas.training.batch import TrainRow, train_rows, trajectory_of
 from mas.training.tally import Metrics
 
@@ -24,7 +24,7 @@ class Trajectory:
         return self.rows[0].adapter
 
     @property
-    def group(self) -> str:
+    def group(self) -> Group:
         """It is compared within."""
         return self.rows[0].turn.group
 
@@ -73,7 +73,7 @@ def trajectories_of(episodes: Sequence[Episode], adapter_of: Mapping[str, str]) 
     found = []
     for episode in episodes:
         rows = train_rows(episode.turns, [0.0] * len(episode.turns), adapter_of, aggregation="token_mean", max_length=1)
-        own: dict[tuple[str, str, str], list[TrainRow]] = {}
+        own: dict[tuple[str, Group, str], list[TrainRow]] = {}
         for row in sorted(rows, key=lambda row: (row.turn.turn, row.turn.visit)):
             own.setdefault(trajectory_of(row), []).append(row)
         found += [Trajectory(tuple(said), episode.success) for said in own.values()]

@@ -5,10 +5,16 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from mas.config.reward_model import RewardModelOptions
-from mas.core.records import Episode, Turn
+from mas.core.records import Episode, Fact, Turn
 from mas.training.rewards import MODEL, OWN
 from mas.training.shaping.bounded import clip_rewards, delta_rewards
 from mas.training.shaping.progress import fused_rewards
+
+
+class Grounded(Fact, frozen=True):
+    """Of a turn. `is_grounded`: its output parsed, and the team's action of its turn was legal."""
+
+    is_grounded: bool = False
 
 
 def payments(scores: Sequence[float], grounded: Sequence[bool], options: RewardModelOptions) -> list[float]:

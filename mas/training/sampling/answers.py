@@ -9,11 +9,30 @@ import msgspec
 
 from mas.core.environment import Answered, Environment, Named
 from mas.core.errors import MasError, TrainingError
-from mas.core.records import Episode
+from mas.core.records import Episode, Fact, facts_of
 from mas.core.role import View
 from mas.runtime.point import Point
 from mas.runtime.team import TeamRuntime
 from mas.training.shaping.partial import match_rate
+
+
+class AnswerKnowledge(Fact, frozen=True):
+    """Of an episode. `logprobs`: of the right answer's tokens, their mean (nats) if the team's last member gave it
+    then: before the agents that spoke first, before those that spoke when they had, and so on. Empty: not asked."""
+
+    logprobs: tuple[float, ...] = ()
+
+
+class Wave(Fact, frozen=True):
+    """Of a turn. `number`: where it stands in its episode's `AnswerKnowledge`."""
+
+    number: int = 0
+
+
+class EntityRate(Fact, frozen=True):
+    """Of an episode. `share`: of the task's entities that stand in what was said; None: not asked."""
+
+    share: float | None = None
 
 
 @dataclass(slots=True)
@@ -73,7 +92,7 @@ def _with(episode: Episode, asked: Sequence[tuple[float, int]]) -> Episode:
         episode = msgspec.structs.replace(episode, turns=(), success=False, status="failed", cause=cause)
     return msgspec.structs.replace(
         episode,
-        answer_logprobs=tuple(logprob for logprob, _ in asked),
+        facts={**episode.facts, **facts_of(AnswerKnowledge(logprobs=tuple(logprob for logprob, _ in asked)))},
         prompt_tokens=episode.prompt_tokens + sum(tokens for _, tokens in asked),
         calls=episode.calls + sum(tokens > 0 for _, tokens in asked),
         prompts={**episode.prompts, f"{episode.id}/scored": sum(tokens for _, tokens in asked)},
@@ -89,4 +108,5 @@ def matched(episode: Episode, environment: Environment) -> Episode:
     if not isinstance(environment, Named):
         raise TrainingError(f"environment {environment.spec.name!r} names no entities")
     said = "\n".join(line.text for line in episode.lines)
-    return msgspec.structs.replace(episode, entity_rate=match_rate(said, environment.entities()))
+    found = EntityRate(share=match_rate(said, environment.entities()))
+    return msgspec.structs.replace(episode, facts={**episode.facts, **facts_of(found)})

@@ -43,7 +43,7 @@ def by_attempt(
             msgspec.structs.replace(
                 turn,
                 rewards=team | own[turn.agent, number],
-                group=f"{turn.group}/{number}",
+                group=msgspec.structs.replace(turn.group, attempt=number),
                 trajectory=f"{turn.trajectory}/{number}",
             )
         )
@@ -81,7 +81,6 @@ def repaired(turns: Sequence[Turn]) -> list[Turn]:
                     agent=failed.agent,
                     role=failed.role,
                     group=failed.group,
-                    state=failed.state,
                     prompt_ids=failed.prompt_ids,
                     temperature=failed.temperature,
                     choices=failed.choices,

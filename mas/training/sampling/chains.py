@@ -11,7 +11,7 @@ from typing import Self
 from mas.core.environment import Environment, Step, Task
 from mas.core.errors import MasError, RunError
 from mas.core.messages import Payload
-from mas.core.seeds import derive_seed, digest
+from mas.core.seeds import derive_seed
 from mas.core.stopwatch import in_environment
 from mas.runtime.agents import Candidate
 from mas.runtime.flow import Flow
@@ -34,7 +34,6 @@ class Decision:
     """
 
     point: Point
-    state: str
     parent: "Decision | None"
     chain: int
     place: int
@@ -160,7 +159,6 @@ class ChainPlay:
         path = self.chain.path
         decision = Decision(
             point=point,
-            state=digest(point.environment.state_key(), point.flow.key()),
             parent=path[-1] if path else None,
             chain=self.chain.number,
             place=len(path),

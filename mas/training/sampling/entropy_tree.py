@@ -14,10 +14,11 @@ import msgspec
 
 from mas.core.environment import Environment, Task
 from mas.core.errors import MasError
-from mas.core.records import Episode, Turn
+from mas.core.records import Episode, Group, Turn, facts_of
 from mas.core.seeds import derive_seed
 from mas.core.stopwatch import in_environment
 from mas.core.together import together
+from mas.training.grown import TreeEnds
 from mas.training.rewards import TEAM
 from mas.training.sampling.chains import Chain, ChainPlay, Decision
 from mas.training.sampling.expansion import ByChance, ByRank, Expansion
@@ -59,7 +60,7 @@ class EntropyTreeSampler(Sampler):
                 for k, at in enumerate(expansion.next(chains, left))
             ]
             chains += await together((play.run() for play in plays), "episode")
-        return _records(chains, f"{task.id}/{seed:016x}")
+        return _records(chains, f"{seed:016x}")
 
 
 def _records(chains: Sequence[Chain], tree: str) -> tuple[Episode, ...]:
@@ -79,7 +80,8 @@ def _records(chains: Sequence[Chain], tree: str) -> tuple[Episode, ...]:
     for node in sorted(below, key=lambda node: (node.place, node.chain)):
         turn = _record(node, chains[node.chain], tree, ids, [ends[number] for number in below[node]])
         ids[node] = turn.id
-        turns[node.chain].append(msgspec.structs.replace(turn, ends=tuple(ends[number] for number in last[node])))
+        own = TreeEnds(ends=tuple(ends[number] for number in last[node]))
+        turns[node.chain].append(msgspec.structs.replace(turn, facts=facts_of(own)))
     return tuple(_episode(chain, tuple(turns[chain.number])) for chain in chains)
 
 
@@ -107,9 +109,8 @@ def _record(
         chain.ledger,
         parent=next((ids[other] for other in reversed(node.before()) if other in ids), None),
         index=node.chain,
-        group=f"{tree}/{node.point.agent}",
+        group=Group(kind="tree", task=chain.ledger.task, agent=node.point.agent, episode=tree),
         trajectory=None,
-        state=node.state,
         rewards={name: fmean(terms.get(name, 0.0) for terms in own) for name in names},
         chosen=True,
     )

@@ -28,7 +28,7 @@ from mas.runtime.flow import Flow
 from mas.runtime.play import isolated, team_action
 from mas.runtime.point import Point, look, silent_agents
 from mas.training.rewards import OUTCOME, TEAM
-from mas.training.sampling.ledger import Ledger, check_paid, own_terms, record_turn
+from mas.training.sampling.ledger import Ledger, check_paid, decision_group, own_terms, record_turn
 from mas.training.sampling.sampler import Sampler
 
 Terms = dict[tuple[str, str], float]
@@ -145,16 +145,15 @@ class _Tree:
         return _joined(turns, [grown[turn.text] for turn in turns], list(grown.values()), _whose(point))
 
     def _record(self, path: _Path, candidate: Candidate, number: int, state: str) -> Turn:
-        point, task = path.waiting[0], self.ledger.task
+        point = path.waiting[0]
         return record_turn(
             point,
             candidate,
             self.ledger,
             parent=path.parent,
             index=number,
-            group=f"{task}/{self.ledger.id}{path.name}/{_whose(point)}/{state}",
+            group=decision_group(point, self.ledger, state, path.name),
             trajectory=None,
-            state=state,
             rewards={},
             chosen=path.is_committed and number == 0,
             path=path.name,

@@ -1,15 +1,15 @@
 """What one episode leaves behind while it is played: candidates' cost, the conversation, the rewards."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Self
 
-from mas.core.environment import Environment, Step, Task, Tooled, measures_of, world_of
+from mas.core.environment import Environment, Step, Task, measures_of, world_of
 from mas.core.errors import MasError
-from mas.core.messages import Action, Failure, Payload
+from mas.core.messages import Failure, Payload
 from mas.core.naming import agent_of
-from mas.core.records import Attempt, Episode, Line, Scene, Turn
+from mas.core.records import Attempt, Episode, Fact, Group, Line, Scene, Turn, facts_of
 from mas.core.reward import Move, Reward, check_finite
 from mas.core.seeds import digest
 from mas.runtime.agents import Candidate
@@ -155,14 +155,6 @@ def failure_cause(payload: Payload) -> str | None:
     return payload.cause if isinstance(payload, Failure) else None
 
 
-def tool_calls(environment: Environment, payload: Payload) -> tuple[int, int]:
-    """How many tools an output calls in the world as it stands, and how many of its calls fail: of an action, where the
-    world can tell."""
-    if not isinstance(payload, Action) or not isinstance(environment, Tooled):
-        return 0, 0
-    return int(environment.is_call(payload.content)), int(environment.is_failed_call(payload.content))
-
-
 def check_paid(step: Step, seat: str, turn: int) -> None:
     """Raises RewardError: what the environment paid a seat in a team turn is no finite number."""
     check_finite(step.rewards.get(seat, {}), f"the environment, in team turn {turn} to seat {seat!r},")
@@ -193,6 +185,20 @@ def own_terms(
     return terms
 
 
+def decision_group(point: Point, ledger: Ledger, state: str, path: str = "") -> Group:
+    """Candidates of one decision: of one prompt in one state. `path`: see `Group`."""
+    return Group(
+        kind="decision",
+        task=ledger.task,
+        agent=point.agent,
+        episode=ledger.id,
+        turn=point.turn,
+        visit=point.flow.visits(point.agent),
+        state=state,
+        path=path,
+    )
+
+
 def record_turn(
     point: Point,
     candidate: Candidate,
@@ -200,22 +206,19 @@ def record_turn(
     *,
     parent: str | None,
     index: int,
-    group: str,
+    group: Group,
     trajectory: str | None,
-    state: str,
     rewards: Mapping[str, float],
     chosen: bool,
     path: str = "",
     paid: Mapping[str, float] = MappingProxyType({}),
-    grounded: bool | None = None,
-    wave: int = 0,
+    facts: Sequence[Fact] = (),
 ) -> Turn:
     """One generation as a training record. `trajectory` None: it is a trajectory of its own.
 
     `path`: which candidates it comes after, where the place in the episode alone does not say that.
     """
     visit, generation = point.flow.visits(point.agent), candidate.generation
-    calls, errors = tool_calls(point.environment, candidate.payload)
     identity = f"{ledger.id}{path}/{point.turn}/{point.agent}/{visit}/{index}"
     return Turn(
         id=identity,
@@ -229,7 +232,6 @@ def record_turn(
         parent=parent,
         group=group,
         trajectory=trajectory or identity,
-        state=state,
         prompt_ids=candidate.prompt_ids,
         completion_ids=generation.token_ids,
         logprobs=generation.logprobs,
@@ -245,8 +247,5 @@ def record_turn(
         choices=candidate.choices,
         world=world_of(point.environment),
         paid=dict(paid),
-        tool_calls=calls,
-        tool_errors=errors,
-        grounded=grounded,
-        wave=wave,
+        facts=facts_of(*facts),
     )

@@ -14,7 +14,7 @@ from mas.core.environment import Attempting, Environment, Step, Task, anchor_of
 from mas.core.errors import MasError
 from mas.core.messages import Failure, Payload
 from mas.core.naming import agent_of
-from mas.core.records import Episode, Turn
+from mas.core.records import Episode, Group, Turn
 from mas.core.seeds import derive_seed, digest
 from mas.core.stopwatch import in_environment
 from mas.core.together import together
@@ -22,14 +22,17 @@ from mas.runtime.agents import Candidate
 from mas.runtime.flow import Flow
 from mas.runtime.point import Point
 from mas.training.advantages.members import members
+from mas.training.advantages.steps import Anchor
 from mas.training.costs import cost_terms
+from mas.training.reward_models.payment import Grounded
 from mas.training.rewards import OUTCOME, TEAM
-from mas.training.sampling.answers import AnswerWatch, matched, scored
+from mas.training.sampling.answers import AnswerWatch, Wave, matched, scored
 from mas.training.sampling.attempts import by_attempt
 from mas.training.sampling.ledger import Ledger, own_terms, record_turn
 from mas.training.sampling.resample import resample_on_correct, transcript_penalty
 from mas.training.sampling.sampler import Sampler
 from mas.training.sampling.single import SingleDecision
+from mas.training.sampling.tool_use import ToolUse, tool_use
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,14 +162,17 @@ class _ParallelPlay:
             self.ledger,
             parent=self.ledger.parent,
             index=self.index,
-            group=f"{self.ledger.task}/{point.agent}",
+            group=Group(kind="task", task=self.ledger.task, agent=point.agent),
             trajectory=self.ledger.id,
-            state=digest(anchor_of(before), point.flow.key()),
             rewards={},
             chosen=True,
             paid=terms,
-            grounded=is_legal and not isinstance(candidate.payload, Failure),
-            wave=wave,
+            facts=(
+                Anchor(state=digest(anchor_of(before), point.flow.key())),
+                tool_use(before, candidate.payload),
+                Grounded(is_grounded=is_legal and not isinstance(candidate.payload, Failure)),
+                Wave(number=wave),
+            ),
         )
         self.ledger.parent = turn.id
         self.ledger.turns.append(turn)
@@ -226,9 +232,10 @@ def _uncleanness(episode: Episode) -> float:
 
     A solved task has one answer, so the published penalty of further answers is 0.
     """
-    errors = sum(turn.tool_errors for turn in episode.turns)
+    used = [ToolUse.of(turn) for turn in episode.turns]
+    errors = sum(one.errors for one in used)
     return transcript_penalty(
-        calls=errors + sum(turn.tool_calls for turn in episode.turns),
+        calls=errors + sum(one.calls for one in used),
         errors=errors,
         has_form=all(turn.failure is None for turn in episode.turns),
     )

@@ -23,7 +23,7 @@ from mas.runtime.point import Point, look, silent_agents
 from mas.runtime.team import TeamRuntime
 from mas.training.costs import cost_terms
 from mas.training.rewards import TEAM, total_reward
-from mas.training.sampling.ledger import Ledger, own_terms, record_turn
+from mas.training.sampling.ledger import Ledger, decision_group, own_terms, record_turn
 from mas.training.sampling.sampler import Sampler
 
 
@@ -81,7 +81,7 @@ class _TreePlay:
             scored = [terms | cost_terms(costs, one, price) for terms, one in zip(scored, candidates, strict=True)]
         totals = [total_reward(terms, self.sampler.rewards) for terms in scored]
         winner = self._winner(totals, here)
-        group = f"{ledger.task}/{ledger.id}/{point.turn}/{point.agent}/{visit}/{state}"
+        group = decision_group(point, ledger, state)
         turns = [
             record_turn(
                 point,
@@ -91,7 +91,6 @@ class _TreePlay:
                 index=k,
                 group=group,
                 trajectory=None,
-                state=state,
                 rewards=scored[k],
                 chosen=k == winner,
             )

@@ -179,7 +179,7 @@ class LateRewards:
                 raise TrainingError(f"turn {turn.id!r} is held already: every turn is handed in once")
             seen.add(turn.id)
             if turn.group in held:
-                raise TrainingError(f"group {turn.group!r} is held already: hand in all turns of a group at once")
+                raise TrainingError(f"group {str(turn.group)!r} is held already: hand in all turns of a group at once")
 
     def _check_term(self, term: str) -> None:
         if term not in self._defaults:

@@ -2,6 +2,7 @@
 
 from mas.config.algorithm import AlgorithmOptions
 from mas.config.losses import LossOptions
+from mas.config.methods import Method
 from mas.training.learner import Learner
 from mas.training.updates.policy_gradient import PolicyGradient
 from mas.training.updates.ppo import Ppo
@@ -15,16 +16,22 @@ def loss_of(algorithm: AlgorithmOptions) -> LossOptions:
     return LIKELIHOOD if algorithm.update == "preference" else algorithm.loss
 
 
-def build_update(learner: Learner, algorithm: AlgorithmOptions, seed: int) -> Update:
-    """The update that the options name; `learner` minimises `loss_of` them. `seed`: of critics and reward models."""
-    update = _build(learner, algorithm, seed)
+def build_update(learner: Learner, algorithm: AlgorithmOptions, seed: int, method: Method | None = None) -> Update:
+    """The update that the options name; `learner` minimises `loss_of` them. `seed`: of critics and reward models.
+
+    `method`: functions of the algorithm's own, which come first.
+    """
+    update = _build(learner, algorithm, seed, method)
     options = algorithm.reward.model
     return update if options is None else Rewarded(update, build_reward_model(learner, options, seed), options)
 
 
-def _build(learner: Learner, algorithm: AlgorithmOptions, seed: int) -> Update:
+def _build(learner: Learner, algorithm: AlgorithmOptions, seed: int, method: Method | None) -> Update:
+    own: Update | None = None if method is None else method.update(learner, algorithm)
+    if own is not None:
+        return own
     if algorithm.update == "preference":
         return Preference(learner, algorithm)
     if algorithm.advantage.baseline == "critic":
         return Ppo(learner, algorithm, seed)
-    return PolicyGradient(learner, algorithm)
+    return PolicyGradient(learner, algorithm, None if method is None else method.advantages)

@@ -16,7 +16,7 @@ from mas.training.advantages.members import members
 from mas.training.advantages.running import Running
 from mas.training.advantages.uncertainty import entropy_scaled
 from mas.training.batch import TrainRow, train_rows, weighted
-from mas.training.credit import Known, turn_advantages
+from mas.training.credit import Compare, Known, turn_advantages
 from mas.training.learner import Learner, Logprobs
 from mas.training.losses.penalty import kl_penalty
 from mas.training.rewards import rewards_of
@@ -26,11 +26,16 @@ from mas.training.updates.update import Improved
 
 
 class PolicyGradient:
-    """Compares the turns as `algorithm.advantage` says, and lets the learner follow `algorithm.loss`."""
+    """Compares the turns as `algorithm.advantage` says, and lets the learner follow `algorithm.loss`.
 
-    def __init__(self, learner: Learner, algorithm: AlgorithmOptions) -> None:
+    Args:
+        own: compares them in place of baseline and scale; see `turn_advantages`.
+    """
+
+    def __init__(self, learner: Learner, algorithm: AlgorithmOptions, own: Compare | None = None) -> None:
         self.learner = learner
         self.algorithm = algorithm
+        self._own = own
         self.running = Running(algorithm.advantage.decay)
         smoothing = algorithm.loss.smoothing
         self.smoother = Smoother(learner, smoothing) if smoothing is not None else None
@@ -90,7 +95,9 @@ class PolicyGradient:
             episodes=episodes,
             won=frozenset(name for name, episode in episodes.items() if episode.success),
         )
-        advantages = turn_advantages(turns, rewards_of(self.algorithm, step - 1), advantage, known, self.running)
+        advantages = turn_advantages(
+            turns, rewards_of(self.algorithm, step - 1), advantage, known, self.running, self._own
+        )
         rows = self._batch(turns, advantages, adapter_of)
         if advantage.entropy_weight:
             rows = self._by_token(rows, advantage.entropy_weight)

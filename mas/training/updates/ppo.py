@@ -10,7 +10,7 @@ from typing import Any
 from torch import Tensor
 
 from mas.config.algorithm import AlgorithmOptions, RewardOptions
-from mas.core.records import Episode, Turn
+from mas.core.records import Episode, Group, Turn
 from mas.training.advantages.gae import explained_variance, token_rewards, whitened
 from mas.training.advantages.trajectory import Estimate, estimate
 from mas.training.batch import TrainRow, train_rows, trajectory_of
@@ -94,7 +94,7 @@ class Ppo:
         self, rows: Sequence[TrainRow], values: Values, penalties: Values, rewards: RewardOptions
     ) -> tuple[ByTurn, ByTurn, ByTurn]:
         """Advantages, targets and returns."""
-        trajectories: dict[tuple[str, str, str], list[Turn]] = defaultdict(list)
+        trajectories: dict[tuple[str, Group, str], list[Turn]] = defaultdict(list)
         for row in rows:
             trajectories[trajectory_of(row)].append(row.turn)
         advantages, targets, returns = ByTurn(), ByTurn(), ByTurn()

@@ -17,7 +17,7 @@ from torch import Tensor
 from mas.config.algorithm import AlgorithmOptions, RewardOptions
 from mas.config.losses import LossOptions
 from mas.config.preference import PreferenceOptions
-from mas.core.records import Episode, Turn
+from mas.core.records import Episode, Group, Turn
 from mas.training.advantages.value_tree import preference_labels, sibling_pairs
 from mas.training.batch import TrainRow
 from mas.training.learner import Learner, Logprobs
@@ -158,7 +158,7 @@ class Preference:
 
 def _minibatches(rows: Mapping[int, TrainRow], count: int) -> list[list[int]]:
     """Every n-th group of each adapter, so that no pair is torn; as indices, adapters one after the other."""
-    groups: dict[str, dict[str, int]] = defaultdict(dict)
+    groups: dict[str, dict[Group, int]] = defaultdict(dict)
     parts: list[list[int]] = [[] for _ in range(count)]
     for index, row in rows.items():
         seen = groups[row.adapter]

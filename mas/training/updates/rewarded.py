@@ -14,7 +14,7 @@ from mas.core.reward import LARGEST, is_bounded
 from mas.training.learner import Learner
 from mas.training.reward_models.implicit import ImplicitModel
 from mas.training.reward_models.model import RewardModel, Trajectory, trajectories_of
-from mas.training.reward_models.payment import payments, with_payments
+from mas.training.reward_models.payment import Grounded, payments, with_payments
 from mas.training.reward_models.progress import ProgressModel
 from mas.training.updates.update import Improved, Update
 
@@ -54,7 +54,7 @@ class Rewarded:
         scored = self.model.step(trajectories, lr_scale=lr_scale)
         paid: dict[str, tuple[float, float]] = {}
         for one, scores in zip(trajectories, scored.scores, strict=True):
-            own = payments(scores, [bool(row.turn.grounded) for row in one.rows], self.options)
+            own = payments(scores, [Grounded.of(row.turn).is_grounded for row in one.rows], self.options)
             whole = _whole(own, one)
             paid |= {row.turn.id: (value, whole) for row, value in zip(one.rows, own, strict=True)}
         rewarded = with_payments(episodes, paid, self.options)

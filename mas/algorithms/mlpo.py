@@ -1,0 +1,26 @@
+"""MLPO, How to Train a Leader, arXiv 2507.08960: only the leader is trained, on tasks that its peers do not solve
+anyway."""
+
+from mas.algorithms.base import Algorithm, NoOptions, Recipe
+
+algorithm = Algorithm(
+    recipe=Recipe(
+        title="MLPO (How to Train a Leader)",
+        paper="2507.08960",
+        does=(
+            "A leader that hears frozen peers is trained on tasks that these do not solve anyway, by the mean alone."
+        ),
+        differs=(
+            "one round of proposals, drawn anew for each task; no supervised stage before it; max_length 8 tokens"
+        ),
+        scenario="refine",
+    ),
+    parts={
+        "team": "led",
+        "roles": ["leader"],
+        "sampler": {"continuations": 1, "filter": {"by": "solved", "share": 0.75}},
+        "advantage": {"scale": "none"},
+        "loss": {"aggregation": "seq_mean_token_sum_norm", "max_length": 8},
+    },
+    options=NoOptions,
+)

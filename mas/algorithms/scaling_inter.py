@@ -1,0 +1,15 @@
+"""ScalingInter-RL of AgentGym-RL, arXiv 2509.08755: episodes may take more turns as training goes on."""
+
+from mas.algorithms.base import Algorithm, NoOptions, Recipe
+
+algorithm = Algorithm(
+    recipe=Recipe(
+        title="ScalingInter-RL (AgentGym-RL)",
+        paper="2509.08755",
+        does="Episodes may take more turns as training goes on.",
+        differs="horizons of 2, 4 and 8 turns, for small worlds; no KL of 0.001",
+        needs="several turns",
+    ),
+    parts={"sampler": {"mode": "parallel", "horizon": {"turns": [2, 4, 8], "every": 10}}},
+    options=NoOptions,
+)

@@ -1,0 +1,19 @@
+"""ST-PPO, arXiv 2511.20718: Turn-PPO whose updates are smaller the more clipping takes from their gradient."""
+
+from mas.algorithms.base import Algorithm, NoOptions, Recipe
+
+algorithm = Algorithm(
+    recipe=Recipe(
+        title="ST-PPO",
+        paper="2511.20718",
+        does="Turn-PPO, and updates are divided by the norm of the gradient that clipping takes from them.",
+        differs="divided by 1 + the norm, as nothing is taken on policy; of each adapter and mini-batch",
+    ),
+    parts={
+        "sampler": {"mode": "parallel"},
+        "advantage": {"baseline": "critic"},
+        "critic": {"level": "turn", "gamma": 0.99},
+        "loss": {"ratio": "turn", "bias_correction": True},
+    },
+    options=NoOptions,
+)

@@ -1,0 +1,24 @@
+"""Small LLMs Are Weak Tool Learners, arXiv 2401.07324: one backbone imitates what is good of all roles, then each
+role goes on with a copy of it. Our reading: good are answers above the mean of their siblings."""
+
+from mas.algorithms.base import Algorithm, NoOptions, Recipe
+
+algorithm = Algorithm(
+    recipe=Recipe(
+        title="Small LLMs Are Weak Tool Learners",
+        paper="2401.07324",
+        does=("One backbone learns from all roles; planner, caller and summariser then go on with copies of it."),
+        differs=(
+            "imitates the team's own better answers instead of recorded ones; 8 steps before the fork are ours; the "
+            "optimiser's state is copied, too"
+        ),
+        scenario="tool_use",
+    ),
+    parts={
+        "sampler": {"mode": "tree"},
+        "fork": {"after": 8},
+        "update": "preference",
+        "preference": {"value": "reward", "threshold": None, "dpo": 0.0},
+    },
+    options=NoOptions,
+)

@@ -1,0 +1,150 @@
+"""From `algorithm.code` and `algorithm.options` to functions that training calls."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from math import isfinite
+from typing import Any
+
+from pydantic import ValidationError
+
+from mas.algorithms.base import Algorithm, Row
+from mas.algorithms.registry import find_algorithm
+from mas.config.algorithm import AdvantageOptions, AlgorithmOptions
+from mas.config.losses import LossOptions
+from mas.core.errors import ConfigError, MasError, TrainingError
+from mas.core.naming import did_you_mean
+from mas.core.options import Options
+
+_COMPARING = ("baseline", "scale", "single", "decay", "components", "strata", "tree")
+"""Of `algorithm.advantage`: what an own function takes the place of."""
+_BOUNDING = ("surrogate", "ratio", "clip_low", "clip_high", "dual_clip", "tau_pos", "tau_neg", "bias_correction")
+"""Of `algorithm.loss`, likewise."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Method:
+    """An algorithm with functions of its own, and the values of its options. `name`: as `algorithm.code` has it."""
+
+    name: str
+    algorithm: Algorithm[Any]
+    options: Options
+
+    @property
+    def advantages(self) -> Callable[[Sequence[Row]], list[float]] | None:
+        """One advantage per row; None: the parts say.
+
+        The function raises TrainingError: the user's raised, or returned something else than a finite number per row.
+        """
+        return None if self.algorithm.advantages is None else self._advantages
+
+    @property
+    def loss(self) -> Callable[[Any], Any] | None:
+        """From a loss's signals to each token's loss; None: the parts say."""
+        return None if self.algorithm.loss is None else partial(self._called, "loss", self.algorithm.loss)
+
+    @property
+    def sampler(self) -> Callable[..., Any] | None:
+        """What makes a sampler; None: `sampler.mode` says.
+
+        Raises:
+            TrainingError: the user's function raised.
+        """
+        own = self.algorithm.sampler
+        made: Callable[..., Any] | None = None if own is None else self._called("sampler", own)
+        return made
+
+    def update(self, learner: Any, algorithm: AlgorithmOptions) -> Any | None:
+        """The update; None: `algorithm.update` says.
+
+        Raises:
+            TrainingError: the user's function raised.
+        """
+        own = self.algorithm.update
+        return None if own is None else self._called("update", own, learner, algorithm)
+
+    def _advantages(self, rows: Sequence[Row]) -> list[float]:
+        assert self.algorithm.advantages is not None
+        found = self._called("advantages", self.algorithm.advantages, rows)
+        source = f"advantages of algorithm {self.name!r}"
+        try:
+            values = [float(value) for value in found]
+        except (TypeError, ValueError) as error:
+            raise TrainingError(f"{source} returned no numbers: {error}. Return a list with one per row") from error
+        if len(values) != len(rows):
+            raise TrainingError(f"{source} returned {len(values)} numbers for {len(rows)} rows: return one per row")
+        if wrong := [value for value in values if not isfinite(value)]:
+            raise TrainingError(f"{source} returned {wrong[0]}: an advantage must be a finite number")
+        return values
+
+    def _called(self, part: str, function: Callable[..., Any], *arguments: Any) -> Any:
+        try:
+            return function(*arguments, self.options)
+        except MasError:
+            raise
+        except Exception as error:  # a user's code
+            raise TrainingError(f"{part} of algorithm {self.name!r} raised {type(error).__name__}: {error}") from error
+
+
+def method_of(algorithm: AlgorithmOptions) -> Method | None:
+    """The functions that an algorithm has of its own, with its options checked; None: it is made of parts alone.
+
+    Raises:
+        ConfigError: the code cannot be loaded, its options do not fit, or one of its functions would have no effect.
+    """
+    if algorithm.code is None:
+        if algorithm.options:
+            key = next(iter(algorithm.options))
+            raise ConfigError(
+                f"algorithm.options.{key}: algorithm {algorithm.name!r} has no options of its own; those of all "
+                "algorithms are algorithm.sampler, algorithm.reward, algorithm.advantage and algorithm.loss"
+            )
+        return None
+    found = find_algorithm(algorithm.code)
+    method = Method(name=algorithm.code, algorithm=found, options=_options(found, algorithm))
+    if reason := _why_unused(found, algorithm):
+        raise ConfigError(f"algorithm {algorithm.code!r}: {reason}")
+    return method
+
+
+def _options(found: Algorithm[Any], algorithm: AlgorithmOptions) -> Options:
+    try:
+        options: Options = found.options(**algorithm.options)
+    except ValidationError as error:
+        problems = []
+        for problem in error.errors():
+            name = ".".join(map(str, problem["loc"]))
+            hint = f" {did_you_mean(name, found.options.model_fields)}" if problem["type"] == "extra_forbidden" else ""
+            problems.append(f"algorithm.options.{name}: {problem['msg'].removeprefix('Value error, ')}.{hint}")
+        raise ConfigError(f"algorithm {algorithm.code!r}: " + " ".join(problems)) from error
+    return options
+
+
+def _why_unused(found: Algorithm[Any], algorithm: AlgorithmOptions) -> str | None:
+    """Why a function of its own, or a part beside it, would have no effect; None: all have."""
+    if found.advantages is not None:
+        if algorithm.update != "policy_gradient" or found.update is not None:
+            return "its advantages are read by algorithm.update=policy_gradient alone"
+        if algorithm.reward.gain is not None:
+            return "its advantages have no effect beside algorithm.reward.gain, which compares by itself"
+        if reason := _why_replaced("advantage", algorithm.advantage, AdvantageOptions(), _COMPARING):
+            return reason
+    if found.loss is not None:
+        if algorithm.update != "policy_gradient":
+            return "its loss is minimised by algorithm.update=policy_gradient alone"
+        if reason := _why_replaced("loss", algorithm.loss, LossOptions(), _BOUNDING):
+            return reason
+    if found.update is not None and algorithm.update != "policy_gradient":
+        return f"it has an update of its own, so that algorithm.update={algorithm.update} has no effect"
+    return None
+
+
+def _why_replaced(section: str, options: Options, usual: Options, names: Sequence[str]) -> str | None:
+    changed = [name for name in names if getattr(options, name) != getattr(usual, name)]
+    if not changed:
+        return None
+    value = getattr(options, changed[0])
+    return (
+        f"algorithm.{section}.{changed[0]}={value} has no effect, as the algorithm has a function of its own in its "
+        "place: leave it out"
+    )
