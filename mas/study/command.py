@@ -23,7 +23,9 @@ Overrides = Annotated[
 ]
 StudyName = Annotated[
     str,
-    typer.Argument(metavar="STUDY", help="demo, full, algorithms, fair, fair_grid, fair_llm or fair_presets; or ablation"),
+    typer.Argument(
+        metavar="STUDY", help="demo, full, algorithms, ablation or a fair one: fair, fair_grid, fair_llm, fair_presets"
+    ),
 ]
 StudyDir = Annotated[Path, typer.Option("--out", help="directory of the study")]
 
@@ -78,9 +80,7 @@ def study(
     plan: Annotated[
         bool, typer.Option("--plan", help="of a fair study: print runs, tokens and hours, run nothing")
     ] = False,
-    workers: Annotated[
-        int | None, typer.Option(min=1, help="of a fair study: runs at a time; default: cores")
-    ] = None,
+    workers: Annotated[int | None, typer.Option(min=1, help="of a fair study: runs at a time; default: cores")] = None,
 ) -> None:
     """Compare arms over scenarios and seeds at equal token budgets. The same command again does what is missing."""
     if is_protocol(name):
