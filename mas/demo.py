@@ -11,7 +11,7 @@ from rich.text import Text
 from mas.api.train import train_setup
 from mas.config.load import load_config
 from mas.core.printable import printable
-from mas.observe.report_records import Comparison, Conversation
+from mas.observe.report_records import Conversation, ConversationPair
 from mas.runs.resolve import resolve
 from mas.study.command import tiny_demo
 
@@ -53,7 +53,7 @@ def demo(
     console.print(f"Curves and whole conversations: {out / 'report.html'}", soft_wrap=True)
 
 
-def show(console: Console, comparisons: Sequence[Comparison]) -> None:
+def show(console: Console, comparisons: Sequence[ConversationPair]) -> None:
     """What the team said of the same held-out tasks before and after. Model text is never read as markup."""
     for comparison in comparisons[:_SHOWN]:
         world = next((scene.world for scene in comparison.before.scenes), comparison.title)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class EvaluationRequest:
     """What is evaluated. `trained`: the run's own configuration; `setup`: what is played."""
 
     run_dir: Path
@@ -74,7 +74,7 @@ def evaluate(
 
 def asked_of(
     run_dir: Path, overrides: list[str], tasks: int | None, *, is_sampled: bool = False, on: str = ""
-) -> Asked:
+) -> EvaluationRequest:
     """Read the run's configuration and open the scenario. `tasks` None: `train.eval_tasks`.
 
     Raises:
@@ -91,10 +91,10 @@ def asked_of(
         raise ConfigError(f"{count} tasks: scenario {setup.scenario.name!r} holds out {size}: --tasks {size} at most")
     if is_sampled:
         check_sampled(setup)
-    return Asked(run_dir=run_dir, trained=trained, setup=setup, tasks=count, is_sampled=is_sampled, on=on)
+    return EvaluationRequest(run_dir=run_dir, trained=trained, setup=setup, tasks=count, is_sampled=is_sampled, on=on)
 
 
-def play(asked: Asked, console: Console) -> "dict[str, Evaluation]":
+def play(asked: EvaluationRequest, console: Console) -> "dict[str, Evaluation]":
     """Play the tasks and return the evaluations by name, as `mas.training.compare.compare` gives them. May be called
     where an event loop runs.
 
@@ -111,7 +111,7 @@ def play(asked: Asked, console: Console) -> "dict[str, Evaluation]":
     return results
 
 
-def _playing(asked: Asked, console: Console) -> Callable[..., Any]:
+def _playing(asked: EvaluationRequest, console: Console) -> Callable[..., Any]:
     """What plays the tasks, with all that it needs loaded."""
     from mas.training.base import open_base
     from mas.training.compare import compare_taught, evaluate_served
@@ -141,7 +141,7 @@ def _playing(asked: Asked, console: Console) -> Callable[..., Any]:
     return _with_adapters(asked, setup, console)
 
 
-def _with_adapters(asked: Asked, setup: Setup, console: Console) -> Callable[..., Any]:
+def _with_adapters(asked: EvaluationRequest, setup: Setup, console: Console) -> Callable[..., Any]:
     from mas.training.base import open_base
     from mas.training.baselines import why_no_leader
     from mas.training.compare import compare
@@ -180,7 +180,7 @@ def _beginning(setup: Setup, console: Console) -> Setup:
     return setup
 
 
-def _scripted(asked: Asked, console: Console) -> "dict[str, Evaluation]":
+def _scripted(asked: EvaluationRequest, console: Console) -> "dict[str, Evaluation]":
     """Play at random and by the scenario's expert; which one there is not is told."""
     from mas.training.evaluate import scripted
 
@@ -197,7 +197,7 @@ def _scripted(asked: Asked, console: Console) -> "dict[str, Evaluation]":
     return results
 
 
-def title_of(asked: Asked) -> str:
+def title_of(asked: EvaluationRequest) -> str:
     """Of the table with the results."""
     kind = "sampled" if asked.is_sampled else "greedy"
     return f"{asked.setup.scenario.name}: {asked.tasks} held-out tasks, {kind}"

@@ -24,7 +24,7 @@ import yaml
 
 from mas.core.seeds import digest
 from mas.scenarios.bridges.chance import OwnChance
-from mas.scenarios.bridges.reasoning_gym import Question, ask
+from mas.scenarios.bridges.reasoning_gym import GymQuestion, ask
 
 QUESTIONS = 4
 SLOW_S = 2
@@ -99,7 +99,7 @@ def probe(name: str, code: Code) -> dict[str, Any]:
     return {"proof": digest(*(f"{question.entry['question']}{question.entry['answer']}" for question in questions))}
 
 
-def _asked(name: str, number: int) -> Question:
+def _asked(name: str, number: int) -> GymQuestion:
     began = time.process_time()
     random.seed(number)
     before = random.getstate()
@@ -112,7 +112,7 @@ def _asked(name: str, number: int) -> Question:
     return question
 
 
-def judged(question: Question, code: Code) -> Iterator[str]:
+def judged(question: GymQuestion, code: Code) -> Iterator[str]:
     """What is wrong with a scorer."""
     answer = question.entry["answer"]
     if not answer or not all(letter.isprintable() or letter in "\n\t" for letter in answer):
@@ -137,7 +137,7 @@ def judged(question: Question, code: Code) -> Iterator[str]:
             yield "its scorer is slow at junk"
 
 
-def _scored(question: Question, text: str, code: Code) -> tuple[float, int]:
+def _scored(question: GymQuestion, text: str, code: Code) -> tuple[float, int]:
     with OwnChance(0):
         question.dataset.score_answer(text, question.entry)
         code.heard, code.is_on = 0, True

@@ -26,7 +26,7 @@ import yaml
 
 from mas.core.environment import Environment, Task
 from mas.core.seeds import digest
-from mas.scenarios.bridges.textarena import Game, game_environment
+from mas.scenarios.bridges.textarena import TextArenaGame, game_environment
 
 SEATS = (2, 1, 3, 4, 5, 6, 7)
 EPISODES = 4
@@ -93,10 +93,10 @@ def watched(limit_s: int) -> Iterator[list[str]]:
             seen.append("prints to the terminal")
 
 
-def seated(name: str) -> Game:
+def seated(name: str) -> TextArenaGame:
     """The game with the number of players that it begins with."""
     for players in SEATS:
-        environment, began = game_environment(name, Game(players=players, max_turns=1)), time.process_time()
+        environment, began = game_environment(name, TextArenaGame(players=players, max_turns=1)), time.process_time()
         try:
             environment.reset(Task(id="first", seed=1))
         except AssertionError:
@@ -105,7 +105,7 @@ def seated(name: str) -> Game:
             raise TooSlow
         state = environment._world._state
         limit = state.max_turns * (1 + state.error_allowance) if state.max_turns else OPEN_END
-        return Game(players=players, max_turns=limit)
+        return TextArenaGame(players=players, max_turns=limit)
     raise ValueError("no number of players fits")
 
 
@@ -122,7 +122,7 @@ def probe(name: str) -> dict[str, Any]:
     return {"reason": seen[0]} if seen else {**msgspec.structs.asdict(game), "proof": digest(*proofs)}
 
 
-def _episode(name: str, game: Game, number: int) -> str:
+def _episode(name: str, game: TextArenaGame, number: int) -> str:
     environment = game_environment(name, game)
     began = time.process_time()
     environment.reset(Task(id=str(number), seed=number))

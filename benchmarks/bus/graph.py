@@ -16,7 +16,7 @@ from mas.graph.plan import compile_team
 from mas.roles import build_roles
 from mas.runtime.flow import Flow
 from mas.runtime.play import play_turn
-from mas.runtime.point import Point, look
+from mas.runtime.point import DecisionPoint, look
 from mas.runtime.team import TeamRuntime
 from mas.scenarios import build_scenario
 from mas.testing.scripted import ScriptedEngine
@@ -71,7 +71,7 @@ class TokenFlow:
             check_digit(flow.action(), self._right)
         return self._runs
 
-    async def _decide(self, point: Point) -> Payload:
+    async def _decide(self, point: DecisionPoint) -> Payload:
         view = point.view
         if point.agent == "planner":
             return Plan(text=signal_for(view.observation.fields["goal"]))
@@ -97,7 +97,7 @@ class PlayedEpisode:
                 raise RunError("an episode was not solved by the script: the measurement means nothing")
         return self._runs
 
-    async def _decide(self, point: Point) -> Payload:
+    async def _decide(self, point: DecisionPoint) -> Payload:
         (candidate,) = await self._runtime.ask(point, (0,), episode="")
         return candidate.payload
 

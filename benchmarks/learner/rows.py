@@ -10,7 +10,7 @@ import torch
 from benchmarks.learner.workload import WorkloadOptions
 from mas.core.records import Group, Turn
 from mas.core.seeds import derive_seed
-from mas.serving.forward import Row, completion_logprobs
+from mas.serving.forward import ScoredRow, completion_logprobs
 from mas.serving.model import BaseModel
 from mas.serving.weights import AdapterWeights
 from mas.training.advantages.group import group_advantages
@@ -84,7 +84,7 @@ def distinct_tokens(rows: Sequence[TrainRow]) -> int:
 
 
 def _logprobs(base: BaseModel, weights: AdapterWeights, one: Drawn) -> tuple[float, ...]:
-    own = completion_logprobs(base.model, base.bank, [Row(one.prompt_ids, one.completion_ids, weights)])[0]
+    own = completion_logprobs(base.model, base.bank, [ScoredRow(one.prompt_ids, one.completion_ids, weights)])[0]
     return tuple(value + noise for value, noise in zip(own, one.noise, strict=True))
 
 

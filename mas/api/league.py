@@ -11,7 +11,7 @@ from mas.core.blocking import asynchronous, exclusive
 from mas.core.errors import ConfigError
 
 if TYPE_CHECKING:
-    from mas.league.standings import Table
+    from mas.league.standings import Standings
 
 _WIDTH = 120
 """Columns of a printed table."""
@@ -22,7 +22,7 @@ Player = Run | str
 class Tournament:
     """How a tournament ended. `table`: ratings and payoffs with intervals, and tests; `print` it."""
 
-    table: "Table"
+    table: "Standings"
     printout: Printout = field(repr=False)
 
     def _repr_html_(self) -> str:

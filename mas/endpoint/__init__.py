@@ -11,16 +11,16 @@ if TYPE_CHECKING:
     from mas.endpoint.connections import Bounds
     from mas.endpoint.hosts import known_hosts
     from mas.endpoint.kept import KeptRequests
-    from mas.endpoint.models import Served, Speaker
+    from mas.endpoint.models import RoleModel, Served
     from mas.endpoint.server import running
     from mas.endpoint.teams import TeamModel
 
-__all__ = ["Bounds", "KeptRequests", "Served", "Speaker", "TeamModel", "build_app", "known_hosts", "running"]
+__all__ = ["Bounds", "KeptRequests", "Served", "RoleModel", "TeamModel", "build_app", "known_hosts", "running"]
 _MODULES = {
     "Bounds": "connections",
     "KeptRequests": "kept",
     "Served": "models",
-    "Speaker": "models",
+    "RoleModel": "models",
     "TeamModel": "teams",
     "build_app": "app",
     "known_hosts": "hosts",

@@ -11,7 +11,7 @@ from mas.endpoint.errors import Refused
 from mas.endpoint.kept import KeptRequests, asked_of
 from mas.endpoint.models import Served
 from mas.endpoint.prompts import PromptReader
-from mas.endpoint.reply import Reply
+from mas.endpoint.reply import EndpointReply
 from mas.endpoint.shapes import Json, Shape
 from mas.endpoint.speak import Delta, Wanted, complete, score_prompt
 from mas.endpoint.teams import TeamModel, TeamTurn
@@ -38,7 +38,7 @@ class Answering:
     served: Served
     prompts: PromptReader
     request: CompletionRequest | ChatRequest
-    reply: Reply
+    reply: EndpointReply
     shape: Shape
     on_cost: Callable[[int, int], None]
     on_first_token: Callable[[float], None]

@@ -15,8 +15,8 @@ from mas.core.engine import Request as EngineRequest
 from mas.core.engine import Sampling
 from mas.core.errors import MasError
 from mas.endpoint.errors import Refused
-from mas.endpoint.exchange import Exchange, Health, check_key
-from mas.endpoint.gate import Gate
+from mas.endpoint.exchange import Health, RequestExchange, check_key
+from mas.endpoint.gate import ConnectionGate
 from mas.endpoint.hosts import LOCAL, check_host
 from mas.endpoint.kept import KeptRequests
 from mas.endpoint.metrics import Metrics
@@ -55,15 +55,15 @@ def build_app(
         desk: of the teams' runtimes, where questions to people lie; None: there are none.
         kept: keeps the requests to the teams, entered by the caller; None: they end with their client.
     """
-    gate, health = Gate(running=max_running, waiting=max_waiting), Health()
+    gate, health = ConnectionGate(running=max_running, waiting=max_waiting), Health()
     metrics = Metrics(served.engine, gate, served.teams)
     pages, prompts = _Pages(served, gate, metrics, health), PromptReader(served)
     max_body = prompts.max_body if max_body is None else max_body
 
     people = PeoplePages(desk or HumanDesk(), max_body)
 
-    def exchange(kind: type[CompletionRequest] | type[ChatRequest]) -> Exchange:
-        return Exchange(
+    def exchange(kind: type[CompletionRequest] | type[ChatRequest]) -> RequestExchange:
+        return RequestExchange(
             kind=kind,
             served=served,
             prompts=prompts,
@@ -97,7 +97,7 @@ class _Pages:
     """What is asked about the server."""
 
     served: Served
-    gate: Gate
+    gate: ConnectionGate
     metrics: Metrics
     health: Health
 

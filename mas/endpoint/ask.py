@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from mas.core.engine import Sampling, Tokenizer
 from mas.endpoint.errors import Refused
-from mas.endpoint.models import Served, Speaker
+from mas.endpoint.models import RoleModel, Served
 from mas.endpoint.speak import Wanted
 from mas.endpoint.wire import ChatMessage, ChatRequest, CompletionRequest, Sampled
 
@@ -41,7 +41,7 @@ def wanted_chat(served: Served, adapter: str | None, request: ChatRequest) -> Wa
     return _wanted(served, adapter, request, prompt_ids, None)
 
 
-def chat_prompt(tokenizer: Tokenizer, speaker: Speaker, messages: Sequence[ChatMessage]) -> tuple[int, ...]:
+def chat_prompt(tokenizer: Tokenizer, speaker: RoleModel, messages: Sequence[ChatMessage]) -> tuple[int, ...]:
     """The conversation through the chat template, with the role's own system message where there is none; or, for
     roles that do not chat, the contents line by line.
 

@@ -22,7 +22,7 @@ from mas.core.role import Role, View
 from mas.endpoint.app import build_app
 from mas.endpoint.hosts import LOCAL
 from mas.endpoint.kept import KeptRequests
-from mas.endpoint.models import Served, Speaker
+from mas.endpoint.models import RoleModel, Served
 from mas.endpoint.server import running
 from mas.endpoint.teams import TeamModel, check_one_seat
 from mas.runtime.events import Setting
@@ -124,12 +124,12 @@ def served_team(session: TeamSession, base: BaseModel) -> Served:
     )
 
 
-def speakers(session: TeamSession, *, chats: bool) -> dict[str, Speaker]:
+def speakers(session: TeamSession, *, chats: bool) -> dict[str, RoleModel]:
     """Adapter -> how it is asked: as its role; as widely as any of them allows where several roles share it."""
     environment = session.scenario.environment()
     environment.reset(session.scenario.task("eval", 0))
     uses = session.setup.uses
-    sharing: dict[str, dict[str, Speaker]] = defaultdict(dict)
+    sharing: dict[str, dict[str, RoleModel]] = defaultdict(dict)
     for agent, role in session.plan.roles.items():
         adapter = uses.get(role.name)
         if adapter is not None and adapter in session.publishing.adapters():
@@ -138,9 +138,9 @@ def speakers(session: TeamSession, *, chats: bool) -> dict[str, Speaker]:
     return {adapter: _common(list(roles.values())) for adapter, roles in sharing.items()}
 
 
-def _speaker(role: Role, seen: Observation, *, chats: bool) -> Speaker:
+def _speaker(role: Role, seen: Observation, *, chats: bool) -> RoleModel:
     spec = role.spec
-    return Speaker(
+    return RoleModel(
         system=role.chat(View(observation=seen))[0] if chats else "",
         chats=chats,
         max_tokens=spec.max_tokens,
@@ -149,13 +149,13 @@ def _speaker(role: Role, seen: Observation, *, chats: bool) -> Speaker:
     )
 
 
-def _common(roles: list[Speaker]) -> Speaker:
+def _common(roles: list[RoleModel]) -> RoleModel:
     """One way to ask an adapter for all its roles: what they agree on, and room for the longest answer."""
     first, *others = roles
     if not others:
         return first
     is_equal = all(other.temperature == first.temperature for other in others)
-    return Speaker(
+    return RoleModel(
         chats=first.chats,
         max_tokens=max(role.max_tokens or 0 for role in roles),
         temperature=first.temperature if is_equal else 1.0,

@@ -11,12 +11,12 @@ from starlette.types import Receive, Scope, Send
 
 from mas.endpoint.answer import Answering
 from mas.endpoint.errors import Refused, refusal
-from mas.endpoint.gate import Disconnected, Gate
+from mas.endpoint.gate import ConnectionGate, Disconnected
 from mas.endpoint.kept import KEY_HEADER, KeptRequests, check_key_header
 from mas.endpoint.metrics import Metrics
 from mas.endpoint.models import Served
 from mas.endpoint.prompts import PromptReader
-from mas.endpoint.reply import Reply
+from mas.endpoint.reply import EndpointReply
 from mas.endpoint.shapes import Shape
 from mas.endpoint.wire import ChatRequest, CompletionRequest, read_request
 
@@ -34,20 +34,20 @@ class Health:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Exchange:
+class RequestExchange:
     """An ASGI application for one kind of request. `max_body`: bytes; `kept` None: requests end with their client."""
 
     kind: type[CompletionRequest] | type[ChatRequest]
     served: Served
     prompts: PromptReader
-    gate: Gate
+    gate: ConnectionGate
     metrics: Metrics
     health: Health
     max_body: int
     kept: KeptRequests | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        reply, began = Reply(send), time.perf_counter()
+        reply, began = EndpointReply(send), time.perf_counter()
         call = _Call(self, reply, began)
         try:
             with self.gate.entered(), self.gate.holding() as take:
@@ -69,8 +69,8 @@ class Exchange:
 class _Call:
     """One request. `model`: empty until it is known to be served."""
 
-    exchange: Exchange
-    reply: Reply
+    exchange: RequestExchange
+    reply: EndpointReply
     began: float
     model: str = ""
 

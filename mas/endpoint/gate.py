@@ -18,7 +18,7 @@ class Disconnected(Exception):
     """The client is gone; nobody waits for an answer."""
 
 
-class Gate:
+class ConnectionGate:
     """Counts requests from their first byte to their last.
 
     Args:

@@ -40,7 +40,7 @@ _ASKED, _OF = "asked.", "of."
 _log = logging.getLogger(__name__)
 
 
-class Asked(msgspec.Struct, frozen=True, kw_only=True):
+class KeptRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A request as the journal has it: all that is needed to play it again.
 
     Attributes:
@@ -72,10 +72,10 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
         return {f"{_ASKED}{name}": value for name, value in fields.items()}
 
 
-def asked_of(team: TeamModel, message: str, request: CompletionRequest | ChatRequest, key: str | None) -> Asked:
+def asked_of(team: TeamModel, message: str, request: CompletionRequest | ChatRequest, key: str | None) -> KeptRequest:
     """A request to a team. `key`: the client's, None: it gave none."""
     own = secrets.token_hex(16) if key is None else key
-    return Asked(
+    return KeptRequest(
         key=own,
         is_own=key is None,
         request=digest(type(request).__name__, request.model_dump_json()),
@@ -106,10 +106,10 @@ def check_key_header(given: Sequence[str]) -> str | None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Open:
+class _OpenRequest:
     """A request under way."""
 
-    asked: Asked
+    asked: KeptRequest
     task: asyncio.Task[list[TeamTurn]]
 
 
@@ -139,7 +139,7 @@ class KeptRequests:
         self._log, self._most = log, most
         self._teams = {team.name: team for team in teams}
         self._of = {f"{_OF}{name}": value for name, value in of.items()}
-        self._open: dict[str, _Open] = {}
+        self._open: dict[str, _OpenRequest] = {}
 
     async def __aenter__(self) -> Self:
         """Go on with all requests that are not over.
@@ -147,7 +147,7 @@ class KeptRequests:
         Raises:
             JournalError: the journal has plays of something else, or cannot be read.
         """
-        unfinished: dict[str, Asked] = {}
+        unfinished: dict[str, KeptRequest] = {}
         for play in await self._log.plays():
             asked = self._read(play)
             if not play.is_over:
@@ -171,7 +171,7 @@ class KeptRequests:
         """Requests that are being played."""
         return len(self._open)
 
-    async def turns(self, asked: Asked) -> tuple[list[TeamTurn], bool]:
+    async def turns(self, asked: KeptRequest) -> tuple[list[TeamTurn], bool]:
         """What comes of a request, and whether it was begun by this call: one that is under way is joined, and the
         result of one that is over is that of the record. It goes on when the caller is cancelled.
 
@@ -195,7 +195,7 @@ class KeptRequests:
             request = self._begin(asked)
         return await asyncio.shield(request.task), before is None
 
-    async def _known(self, key: str) -> Asked | None:
+    async def _known(self, key: str) -> KeptRequest | None:
         """The request of a key, as the journal has it."""
         for team in self._teams:
             play = await self._log.find(team, f"{key}#0")
@@ -203,10 +203,10 @@ class KeptRequests:
                 return self._read(play)
         return None
 
-    def _begin(self, asked: Asked) -> _Open:
+    def _begin(self, asked: KeptRequest) -> _OpenRequest:
         task = asyncio.create_task(self._play(asked), name=f"request {asked.key}")
         task.add_done_callback(lambda done: self._ended(asked.key, done))
-        self._open[asked.key] = _Open(asked, task)
+        self._open[asked.key] = _OpenRequest(asked, task)
         return self._open[asked.key]
 
     def _ended(self, key: str, task: asyncio.Task[list[TeamTurn]]) -> None:
@@ -216,7 +216,7 @@ class KeptRequests:
         if error is not None and not isinstance(error, Refused):
             _log.error("request %r failed", key, exc_info=error)
 
-    async def _play(self, asked: Asked) -> list[TeamTurn]:
+    async def _play(self, asked: KeptRequest) -> list[TeamTurn]:
         """Play its turns, or go on. What failed and nobody can ask for again, or only in vain, is dropped."""
         team, settings = self._teams[asked.team], {**asked.settings, **self._of}
         seeds = seeds_from(asked.seed, asked.n)
@@ -232,7 +232,7 @@ class KeptRequests:
                     await self._log.forget(asked.team, episode)
             raise
 
-    def _read(self, play: Play) -> Asked:
+    def _read(self, play: Play) -> KeptRequest:
         """The request that a play is of.
 
         Raises:
@@ -242,7 +242,7 @@ class KeptRequests:
         hint = "Go on with what it was begun with, or name another journal."
         fields = {name.removeprefix(_ASKED): value for name, value in play.settings.items() if name.startswith(_ASKED)}
         try:
-            asked = msgspec.convert(fields, Asked)
+            asked = msgspec.convert(fields, KeptRequest)
         except msgspec.ValidationError:
             raise JournalError(f"{begun}by something else than requests to a server. {hint}") from None
         if play.team not in self._teams:

@@ -8,7 +8,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from mas.core.engine import Engine
-from mas.endpoint.gate import Gate
+from mas.endpoint.gate import ConnectionGate
 from mas.endpoint.teams import TeamModel
 
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
@@ -17,7 +17,7 @@ _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120
 class Metrics:
     """What a server did since it was made, and what it does now."""
 
-    def __init__(self, engine: Engine, gate: Gate, teams: Sequence[TeamModel] = ()) -> None:
+    def __init__(self, engine: Engine, gate: ConnectionGate, teams: Sequence[TeamModel] = ()) -> None:
         registry = self.registry = CollectorRegistry(auto_describe=True)
         began = time.monotonic()
         self._requests = Counter(

@@ -15,7 +15,7 @@ TEAM = "team:"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Speaker:
+class RoleModel:
     """How the role that speaks through an adapter is asked, where the client does not say.
 
     Attributes:
@@ -49,7 +49,7 @@ class Served:
     engine: Engine
     base: str
     context: int
-    speakers: Mapping[str, Speaker]
+    speakers: Mapping[str, RoleModel]
     teams: Sequence[TeamModel]
     created: int
     longest_token: int = 128
@@ -81,10 +81,10 @@ class Served:
             404, f"no model {name!r}. {did_you_mean(name, self.names())}", param="model", code="model_not_found"
         )
 
-    def speaker(self, adapter: str | None) -> Speaker:
+    def speaker(self, adapter: str | None) -> RoleModel:
         """How an adapter, or the base, is asked."""
         known = None if adapter is None else self.speakers.get(adapter)
-        return known or Speaker(chats=self.engine.tokenizer.has_chat)
+        return known or RoleModel(chats=self.engine.tokenizer.has_chat)
 
     def cards(self) -> Iterator[dict[str, Any]]:
         """Every model as `GET /v1/models` lists it."""

@@ -13,7 +13,7 @@ _WHOLE = (b"content-type", b"application/json")
 _EVENTS = ((b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-cache"))
 
 
-class Reply:
+class EndpointReply:
     """Nothing is sent before the first piece, so that an error until then has its own status.
 
     Attributes:

@@ -52,7 +52,7 @@ async def running(
     listener = listener or bind("127.0.0.1", 0, has_key=False)
     host, port = listener.getsockname()[:2]
     table = Connections(bounds or _usual_bounds(app.state.gate.limit))
-    server = _Server(
+    server = _EndpointServer(
         uvicorn.Config(
             app,
             http=bounded(table),
@@ -97,7 +97,7 @@ def _usual_bounds(requests: int) -> Bounds:
     return Bounds(connections=connections, per_address=max(connections // 2, 8))
 
 
-class _Server(uvicorn.Server):
+class _EndpointServer(uvicorn.Server):
     """Leaves signals to whoever owns the event loop, and tells when it has started, or failed to."""
 
     def __init__(self, config: uvicorn.Config) -> None:

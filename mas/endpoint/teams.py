@@ -21,7 +21,7 @@ from mas.core.scenario import Scenario
 from mas.core.team import TeamSpec
 from mas.endpoint.errors import Refused
 from mas.endpoint.wire import read_json
-from mas.graph.plan import Plan
+from mas.graph.plan import TeamPlan
 from mas.graph.template import parse_template
 from mas.runtime.events import Setting
 from mas.runtime.flow import Flow
@@ -254,7 +254,7 @@ def check_one_seat(team: TeamSpec) -> None:
         )
 
 
-def fields_read(plan: Plan) -> frozenset[str]:
+def fields_read(plan: TeamPlan) -> frozenset[str]:
     """Observation fields that the members' templates name."""
     templates = [text for role in plan.roles.values() for text in role.spec.templates.values()]
     return frozenset(field for template in templates for field in parse_template(template).fields)

@@ -13,8 +13,8 @@ from matplotlib.path import Path
 
 from mas.core.naming import local_name, scope_of, scoped
 from mas.core.team import DONE, START, EdgeSpec, TeamSpec
-from mas.graph.layout import Layout, place
-from mas.graph.plan import Plan
+from mas.graph.layout import GraphLayout, place
+from mas.graph.plan import TeamPlan
 from mas.graph.text import edge_label, join_label
 from mas.graph.wiring import drawn_edges, gates
 
@@ -32,9 +32,9 @@ _FILLS = {
 Point = tuple[float, float]
 
 
-def mermaid(team: Plan | TeamSpec) -> str:
+def mermaid(team: TeamPlan | TeamSpec) -> str:
     """A Mermaid flowchart; loops are dotted, routes and bounds stand on the arrows, teams within are frames."""
-    spec = team.spec if isinstance(team, Plan) else team
+    spec = team.spec if isinstance(team, TeamPlan) else team
     names = {START: START, DONE: f"{DONE}_"} | {agent: f"n{index}" for index, agent in enumerate(spec.members())}
     names |= {gate: f"g{index}" for index, gate in enumerate(gates(spec))}
     lines = ["flowchart LR", *_mermaid_nodes(spec, names, "", "    ")]
@@ -63,7 +63,7 @@ def _mermaid_title(spec: TeamSpec, node: str, *lines: str) -> str:
     return _quoted("<br/>".join(line for line in (*lines, join_label(spec, node)) if line))
 
 
-def svg(plan: Plan) -> str:
+def svg(plan: TeamPlan) -> str:
     """An SVG drawing, laid out from left to right, loops as dashed curves below."""
     sheet = _measure(plan)
     figure = Figure(figsize=(sheet.width, sheet.height))
@@ -92,7 +92,7 @@ class _Sheet:
         loops: loop edges, the shortest first; floor: height that each loop's curve reaches down to.
     """
 
-    layout: Layout
+    layout: GraphLayout
     centre: Mapping[str, Point]
     box: Mapping[str, float]
     loops: tuple[EdgeSpec, ...]
@@ -101,7 +101,7 @@ class _Sheet:
     height: float
 
 
-def _measure(plan: Plan) -> _Sheet:
+def _measure(plan: TeamPlan) -> _Sheet:
     layout = place(plan.spec)
     box = {node: _text_width(*_titles(plan, node)) + 0.34 for node in _nodes(plan)}
     columns = range(max(layout.column.values()) + 1)
@@ -126,14 +126,14 @@ def _measure(plan: Plan) -> _Sheet:
     )
 
 
-def _floor(layout: Layout, edge: EdgeSpec, lane: int) -> float:
+def _floor(layout: GraphLayout, edge: EdgeSpec, lane: int) -> float:
     """How far down a loop's curve reaches: below everything that stands between its ends, shorter loops included."""
     first, last = sorted((layout.column[edge.source], layout.column[edge.target]))
     under = min(layout.row[node] for node, column in layout.column.items() if first <= column <= last)
     return under * _ROW_IN - _BOX_IN / 2 - 0.45 * (lane + 1)
 
 
-def _gaps(spec: TeamSpec, layout: Layout, columns: int) -> list[float]:
+def _gaps(spec: TeamSpec, layout: GraphLayout, columns: int) -> list[float]:
     """Space right of each column: enough for the labels of the arrows that begin there."""
     gaps = [_GAP_IN] * columns
     for (source, _), label in _labels(spec).items():
@@ -142,7 +142,7 @@ def _gaps(spec: TeamSpec, layout: Layout, columns: int) -> list[float]:
     return gaps
 
 
-def _span(layout: Layout, edge: EdgeSpec) -> int:
+def _span(layout: GraphLayout, edge: EdgeSpec) -> int:
     return abs(layout.column[edge.source] - layout.column[edge.target])
 
 
@@ -200,7 +200,7 @@ def _label(axes: Axes, at: Point, text: str, ink: str) -> None:
     axes.text(*at, text, color=ink, fontsize=8.5, ha="center", va="center", bbox=paper, zorder=2)
 
 
-def _draw_node(axes: Axes, sheet: _Sheet, plan: Plan, node: str) -> None:
+def _draw_node(axes: Axes, sheet: _Sheet, plan: TeamPlan, node: str) -> None:
     (x, y), width = sheet.centre[node], sheet.box[node]
     is_end = node not in plan.roles
     fill = _INK if is_end else _FILLS.get(plan.roles[node].emits, _PAPER)
@@ -226,7 +226,7 @@ def _draw_node(axes: Axes, sheet: _Sheet, plan: Plan, node: str) -> None:
         axes.text(x, y - 0.12, text, color="#5b6780", fontsize=8, ha="center", va="center", zorder=4)
 
 
-def _titles(plan: Plan, node: str) -> tuple[str, ...]:
+def _titles(plan: TeamPlan, node: str) -> tuple[str, ...]:
     """What stands in a box: the agent, and below it what it emits, with its role where that has another name."""
     wait = join_label(plan.spec, node)
     if node not in plan.roles:
@@ -236,7 +236,7 @@ def _titles(plan: Plan, node: str) -> tuple[str, ...]:
     return node, f"{below}, {wait}" if wait else below
 
 
-def _nodes(plan: Plan) -> tuple[str, ...]:
+def _nodes(plan: TeamPlan) -> tuple[str, ...]:
     return (START, *plan.agents, *gates(plan.spec), DONE)
 
 

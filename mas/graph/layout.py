@@ -16,7 +16,7 @@ _SWEEPS = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class GraphLayout:
     """A placed team.
 
     Attributes:
@@ -29,7 +29,7 @@ class Layout:
     paths: Mapping[tuple[str, str], tuple[str, ...]]
 
 
-def place(spec: TeamSpec) -> Layout:
+def place(spec: TeamSpec) -> GraphLayout:
     """Columns and rows of a checked team."""
     forward: nx.DiGraph[str] = nx.DiGraph()
     forward.add_nodes_from((START, *spec.members(), *gates(spec), DONE))
@@ -43,7 +43,7 @@ def place(spec: TeamSpec) -> Layout:
         column |= {point: column[source] + 1 + step for step, point in enumerate(between)}
         paths[source, target] = (source, *between, target)
         nx.add_path(threads, paths[source, target])
-    return Layout(column, _rows(threads, column), paths)
+    return GraphLayout(column, _rows(threads, column), paths)
 
 
 def _columns(forward: "nx.DiGraph[str]") -> dict[str, int]:

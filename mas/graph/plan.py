@@ -17,7 +17,7 @@ from mas.graph.wiring import Edge, Wiring, ends_of, gates, wire
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Plan:
+class TeamPlan:
     """A team that passed every check. Pickles as its team and roles; two plans are equal only if they are one.
 
     Attributes:
@@ -58,13 +58,13 @@ class Plan:
         """How many instances of the agent can be at work at once at most; 0 for one that is not mapped."""
         return self.wiring.items[self.number[agent]] if self.wiring.items else 0
 
-    def __reduce__(self) -> tuple[Callable[..., "Plan"], tuple[TeamSpec, dict[str, Role]]]:
+    def __reduce__(self) -> tuple[Callable[..., "TeamPlan"], tuple[TeamSpec, dict[str, Role]]]:
         members = self.spec.members()
         played = {members[agent]: role for agent, role in self.roles.items()}
         return compile_team, (self.spec, played | dict(self.stand_ins))
 
 
-def compile_team(spec: TeamSpec, roles: Mapping[str, Role]) -> Plan:
+def compile_team(spec: TeamSpec, roles: Mapping[str, Role]) -> TeamPlan:
     """Check a team whole and make its plan.
 
     Args:
@@ -77,7 +77,7 @@ def compile_team(spec: TeamSpec, roles: Mapping[str, Role]) -> Plan:
     members = spec.members()
     agents = tuple(members)
     wiring, seats = wire(spec), seat_of(spec)
-    return Plan(
+    return TeamPlan(
         spec=spec,
         agents=agents,
         roles=MappingProxyType({agent: roles[role] for agent, role in members.items()}),

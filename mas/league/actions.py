@@ -17,15 +17,15 @@ from mas.core.errors import ConfigError, RunDirectoryError
 from mas.core.naming import did_you_mean
 from mas.core.printable import printable
 from mas.league.export import export_tournament
-from mas.league.games import World, open_world
+from mas.league.games import LeagueWorld, open_world
 from mas.league.gate import ancestors
 from mas.league.growth_terms import FILE, GrowthTerms, command_of
 from mas.league.playing import played
 from mas.league.pool import FORGETTING, GATE, GateTerms, enter, member_source, play_ancestors, pool_game
-from mas.league.records import Member
+from mas.league.records import LeagueMember
 from mas.league.sources import pinned
-from mas.league.standings import Order, Table, standings
-from mas.league.store import PLAY_AGAIN, Store
+from mas.league.standings import Order, Standings, standings
+from mas.league.store import PLAY_AGAIN, LeagueStore
 from mas.league.stored import accesses_of_game, accesses_of_player, check_game, check_sources, members_beside
 from mas.league.tell import (
     differences,
@@ -53,7 +53,7 @@ def play_tournament(
 
 def tournament_of(
     league: str, name: str, terms: Terms, at_once: int, order: Order = "rating", *, with_members: bool = False
-) -> tuple[Table, str]:
+) -> tuple[Standings, str]:
     """Play a tournament, or what is left of it; its table and a title.
 
     Args:
@@ -149,7 +149,9 @@ def write_tournament(
     return export_tournament(chosen, terms, said, games, world.open(), out, replays)
 
 
-def enter_member(league: str, keep: Path | None, candidate: Member, game: str, gate: GateTerms, at_once: int) -> bool:
+def enter_member(
+    league: str, keep: Path | None, candidate: LeagueMember, game: str, gate: GateTerms, at_once: int
+) -> bool:
     """Let a candidate play for its place, and print what came of it; whether it is a member now."""
     keep = keep or members_beside(league)
     with _made(league) as store:
@@ -214,17 +216,17 @@ def print_response(
         console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
-def _stored_world(store: Store, name: str, league: str) -> World:
+def _stored_world(store: LeagueStore, name: str, league: str) -> LeagueWorld:
     game: str = store.terms(name)["game"]
     check_game(game, league)
     return open_world(game)
 
 
 @contextmanager
-def _made(league: str) -> Iterator[Store]:
+def _made(league: str) -> Iterator[LeagueStore]:
     """The league, made where there is none; the file of one that was made and got nothing is removed on an error."""
     is_new = "://" not in league and not Path(league).exists()
-    with closing(Store.open(league)) as store:
+    with closing(LeagueStore.open(league)) as store:
         try:
             yield store
         except BaseException:
@@ -235,15 +237,15 @@ def _made(league: str) -> Iterator[Store]:
 
 
 @contextmanager
-def _opened(league: str) -> Iterator[Store]:
+def _opened(league: str) -> Iterator[LeagueStore]:
     if "://" not in league and not Path(league).is_file():
         raise ConfigError(f"there is no league at {league}: mas league run and mas league enter make one")
-    with closing(Store.open(league)) as store:
+    with closing(LeagueStore.open(league)) as store:
         yield store
 
 
 @contextmanager
-def _chosen(league: str, name: str) -> Iterator[tuple[Store, str]]:
+def _chosen(league: str, name: str) -> Iterator[tuple[LeagueStore, str]]:
     """The league, and which of its tournaments is meant."""
     with _opened(league) as store:
         chosen = _tournament(store, name)
@@ -253,7 +255,7 @@ def _chosen(league: str, name: str) -> Iterator[tuple[Store, str]]:
         yield store, chosen
 
 
-def _tournament(store: Store, name: str) -> str:
+def _tournament(store: LeagueStore, name: str) -> str:
     if name:
         store.terms(name)
         return name
@@ -265,7 +267,7 @@ def _tournament(store: Store, name: str) -> str:
     return known[0]
 
 
-def print_standings(table: Table, title: str, correction: str = "Holm", console: Console | None = None) -> None:
+def print_standings(table: Standings, title: str, correction: str = "Holm", console: Console | None = None) -> None:
     """Print the ladder, the differences and what to know of them. `console`: None: standard output."""
     console = console or Console()
     console.print(ladder(table, title))

@@ -73,13 +73,13 @@ def enter(
     """Let a candidate play for a place among the league's members. Exit code 1: it is not let in."""
     from mas.league.actions import enter_member
     from mas.league.pool import GateTerms
-    from mas.league.records import Member
+    from mas.league.records import LeagueMember
     from mas.league.sources import candidate_of
 
     found, usual = candidate_of(source)
     gate = GateTerms(against=against, games=games, measure=by, threshold=threshold, confidence=confidence, seed=seed)
     (known,) = _named([f"{name or usual}={found}"])
-    candidate = Member(name=known, source=found, parent=parent or None)
+    candidate = LeagueMember(name=known, source=found, parent=parent or None)
     if not enter_member(place, keep, candidate, game, gate, at_once):
         raise typer.Exit(1)
 

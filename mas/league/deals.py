@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from statistics import fmean
 
-from mas.league.records import Game
+from mas.league.records import PlayedGame
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,9 +15,9 @@ class Deal:
     points: Mapping[str, float]
 
 
-def deals_of(games: Iterable[Game]) -> list[Deal]:
+def deals_of(games: Iterable[PlayedGame]) -> list[Deal]:
     """All deals, in the order of their first games."""
-    found: dict[tuple[int, tuple[str, ...]], list[Game]] = {}
+    found: dict[tuple[int, tuple[str, ...]], list[PlayedGame]] = {}
     for game in games:
         found.setdefault((game.seed, tuple(sorted(game.players))), []).append(game)
     return [
@@ -26,7 +26,7 @@ def deals_of(games: Iterable[Game]) -> list[Deal]:
     ]
 
 
-def _means(games: list[Game], values: list[tuple[float, ...]]) -> dict[str, float]:
+def _means(games: list[PlayedGame], values: list[tuple[float, ...]]) -> dict[str, float]:
     got: dict[str, list[float]] = {}
     for game, paid in zip(games, values, strict=True):
         for name, value in zip(game.players, paid, strict=True):

@@ -14,9 +14,9 @@ from mas.core.errors import RunDirectoryError
 from mas.league.export import export_tournament
 from mas.league.games import open_world
 from mas.league.playing import played
-from mas.league.records import Game
-from mas.league.standings import Table, standings
-from mas.league.store import Store
+from mas.league.records import PlayedGame
+from mas.league.standings import Standings, standings
+from mas.league.store import LeagueStore
 from mas.league.tell import ladder, notes
 from mas.league.tournament import Terms
 from mas.runs.scenario import configured_scenario
@@ -51,7 +51,7 @@ class DemoTerms:
     replays: int = 1
 
 
-def run_demo(out: Path, console: Console, terms: DemoTerms | None = None) -> Table:
+def run_demo(out: Path, console: Console, terms: DemoTerms | None = None) -> Standings:
     """Train, play and write `index.html`, or what is left of it; the table.
 
     Raises:
@@ -88,13 +88,13 @@ def _train(place: Path, console: Console, terms: DemoTerms) -> None:
     train_in_directory(config, configured_scenario(config), console=console)
 
 
-def _play(out: Path, terms: DemoTerms) -> tuple[list[Game], Terms]:
+def _play(out: Path, terms: DemoTerms) -> tuple[list[PlayedGame], Terms]:
     snapshots = {f"step {step}": f"run:{out / 'train'}@{step}" for step in terms.snapshots}
     players = {**snapshots, "random": "random", "solved": "cfr:500"}
     said = Terms(game=GAME, players=players, games=terms.games)
     place = out / "league.db"
     try:
-        with closing(Store.open(place)) as store:
+        with closing(LeagueStore.open(place)) as store:
             return asyncio.run(played(NAME, said, store, open_world(GAME), at_once=256)), said
     except OSError as error:
         raise RunDirectoryError(f"{place} cannot be written: {error.strerror}. Choose another --out.") from error

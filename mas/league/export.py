@@ -15,8 +15,8 @@ from mas.core.environment import Environment
 from mas.core.errors import RunDirectoryError
 from mas.league.match import replay
 from mas.league.payoff import Payoff
-from mas.league.records import Game
-from mas.league.standings import Table
+from mas.league.records import PlayedGame
+from mas.league.standings import Standings
 from mas.league.tell import difference_cells, notes
 from mas.observe.atomic import write_bytes_atomic, write_text_atomic
 
@@ -30,7 +30,13 @@ _BEGINS_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\u
 
 
 def export_tournament(
-    name: str, terms: Mapping[str, Any], table: Table, games: Sequence[Game], game: Environment, out: Path, replays: int
+    name: str,
+    terms: Mapping[str, Any],
+    table: Standings,
+    games: Sequence[PlayedGame],
+    game: Environment,
+    out: Path,
+    replays: int,
 ) -> list[Path]:
     """Write `games.jsonl`, `ladder.csv`, `payoff.csv` and `index.html` into a directory.
 
@@ -57,7 +63,7 @@ def export_tournament(
     return [out / file for file in ("games.jsonl", "ladder.csv", "payoff.csv", "index.html")]
 
 
-def ladder_csv(table: Table) -> str:
+def ladder_csv(table: Standings) -> str:
     """The ladder, a row for each player."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
@@ -101,7 +107,7 @@ def _text_cell(text: str) -> str:
 
 
 def tournament_page(
-    name: str, terms: Mapping[str, Any], table: Table, games: Sequence[Game], game: Environment, replays: int
+    name: str, terms: Mapping[str, Any], table: Standings, games: Sequence[PlayedGame], game: Environment, replays: int
 ) -> str:
     """The page: ladder, payoffs as a heat map, replays to step through; no script, nothing loaded from elsewhere."""
     template = resources.files("mas.league").joinpath("tournament.html").read_text(encoding="utf-8")
@@ -129,7 +135,7 @@ def tournament_page(
     )
 
 
-def _shown(games: Sequence[Game], replays: int) -> list[Game]:
+def _shown(games: Sequence[PlayedGame], replays: int) -> list[PlayedGame]:
     """The first games of each pairing."""
     seen: Counter[frozenset[str]] = Counter()
     found = []
@@ -141,7 +147,7 @@ def _shown(games: Sequence[Game], replays: int) -> list[Game]:
     return found
 
 
-def _steps(game: Environment, played: Game) -> list[tuple[str, str]]:
+def _steps(game: Environment, played: PlayedGame) -> list[tuple[str, str]]:
     """What was said at each step, and how it stood then; the first one is the beginning."""
     boards = replay(game, played)
     said = [""] * len(boards)
@@ -151,7 +157,7 @@ def _steps(game: Environment, played: Game) -> list[tuple[str, str]]:
     return list(zip(said, boards, strict=True))
 
 
-def _cells(table: Table) -> list[list[tuple[str, int, str]]]:
+def _cells(table: Standings) -> list[list[tuple[str, int, str]]]:
     """The payoff matrix in the ladder's order: text, strength of the colour from -100 to 100, what is told of it."""
     payoff = table.payoff
     order = [payoff.players.index(row.name) for row in table.standings]

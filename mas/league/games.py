@@ -21,7 +21,7 @@ whether views in letters say so."""
 
 
 @dataclass(frozen=True, slots=True)
-class World:
+class LeagueWorld:
     """A game that can be opened any number of times.
 
     Attributes:
@@ -41,7 +41,7 @@ class World:
         return self.scenario.model_copy(update={"options": {**self.scenario.options, **views}})
 
 
-def open_world(name: str) -> World:
+def open_world(name: str) -> LeagueWorld:
     """A game by its id: `PACKAGE:NAME` of a bridge, or `SCENARIO[:GAME][,OPTION=VALUE...]` of a scenario with several
     seats, in words where its views have styles.
 
@@ -51,14 +51,14 @@ def open_world(name: str) -> World:
     kind = name.partition(":")[0]
     if kind in PREFIX:
         open_bridge(name)
-        return World(name, lambda: open_bridge(name))
+        return LeagueWorld(name, lambda: open_bridge(name))
     kind = kind.partition(",")[0]
     options = full_options(ScenarioOptions(name=kind, options=_options(kind, name.removeprefix(kind).lstrip(":,"))))
     scenario = build_scenario(options)
     seats = scenario.environment().spec.seats
     if len(seats) < 2:
         raise ConfigError(f"--game {name}: {kind} has one seat ({', '.join(seats)}), a league needs several")
-    return World(name, scenario.environment, options)
+    return LeagueWorld(name, scenario.environment, options)
 
 
 def full_options(scenario: ScenarioOptions) -> ScenarioOptions:

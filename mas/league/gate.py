@@ -7,7 +7,7 @@ from typing import Literal
 
 from mas.core.errors import ConfigError
 from mas.core.naming import did_you_mean
-from mas.league.records import Game, Member
+from mas.league.records import LeagueMember, PlayedGame
 from mas.league.tournament import points_of
 from mas.observe.significance import Interval, mean_interval, wilson
 
@@ -17,7 +17,7 @@ EVEN: Mapping[Measure, float] = {"points": 0.5, "payoff": 0.0}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class GateVerdict:
     """What a gate measured.
 
     Attributes:
@@ -52,13 +52,13 @@ class Verdict:
 
 def judge(
     candidate: str,
-    games: Sequence[Game],
+    games: Sequence[PlayedGame],
     *,
     best: str | None,
     measure: Measure = "points",
     threshold: float | None = None,
     confidence: float = 0.95,
-) -> Verdict:
+) -> GateVerdict:
     """What a candidate's games say: the lower bound of what it gets per game must exceed the threshold.
 
     A gate on a confidence bound instead of the rate itself, so that luck of few games lets nobody in.
@@ -74,13 +74,13 @@ def judge(
     """
     threshold = EVEN[measure] if threshold is None else threshold
     everybody = _values(candidate, games, measure)
-    by_opponent: dict[str, list[Game]] = {}
+    by_opponent: dict[str, list[PlayedGame]] = {}
     for game in games:
         (opponent,) = (name for name in game.players if name != candidate)
         by_opponent.setdefault(opponent, []).append(game)
     leading = _values(candidate, by_opponent.get(best or "", []), measure)
     is_best = best is None or (len(leading) > 1 and _interval(leading, measure, confidence).low > EVEN[measure])
-    return Verdict(
+    return GateVerdict(
         measure=measure,
         games=len(games),
         mean=fmean(everybody or [0.0]),
@@ -91,13 +91,13 @@ def judge(
     )
 
 
-def best_of(members: Sequence[Member]) -> str | None:
+def best_of(members: Sequence[LeagueMember]) -> str | None:
     """The last member that was surely better than the best one before it; the first one, if nobody was. None: there
     are no members."""
     return next((one.name for one in reversed(members) if one.notes.get("best")), members[0].name if members else None)
 
 
-def ancestors(members: Sequence[Member], name: str) -> list[Member]:
+def ancestors(members: Sequence[LeagueMember], name: str) -> list[LeagueMember]:
     """All members that one descends from, its parent first.
 
     Raises:
@@ -106,14 +106,14 @@ def ancestors(members: Sequence[Member], name: str) -> list[Member]:
     known = {one.name: one for one in members}
     if name not in known:
         raise ConfigError(f"no member {name!r} in this league. {did_you_mean(name, known)}")
-    found, parent = list[Member](), known[name].parent
+    found, parent = list[LeagueMember](), known[name].parent
     while parent is not None:
         found.append(known[parent])
         parent = known[parent].parent
     return found
 
 
-def points_at_gate(member: Member, opponent: str) -> float | None:
+def points_at_gate(member: LeagueMember, opponent: str) -> float | None:
     """Points per game that a member had against another one when it came; None: they did not play."""
     return member.notes.get(_against(opponent))
 
@@ -122,7 +122,7 @@ def _against(opponent: str) -> str:
     return f"against {opponent}"
 
 
-def _values(player: str, games: Sequence[Game], measure: Measure) -> list[float]:
+def _values(player: str, games: Sequence[PlayedGame], measure: Measure) -> list[float]:
     if measure == "points":
         return [points_of(game.players, [game])[player] for game in games]
     return [game.returns[game.players.index(player)] for game in games]

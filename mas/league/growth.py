@@ -19,8 +19,8 @@ from mas.core.errors import ConfigError
 from mas.core.scenario import Mixable
 from mas.core.seeds import derive_seed
 from mas.core.together import together
-from mas.league.games import World, full_options
-from mas.league.growth_terms import Growth, GrowthTerms, Payoffs, Told, keep, open_growth, training_of
+from mas.league.games import LeagueWorld, full_options
+from mas.league.growth_terms import Growth, GrowthStep, GrowthTerms, Payoffs, keep, open_growth, training_of
 from mas.league.match import play
 from mas.league.maximin import Mix
 from mas.league.pairing import Fixture
@@ -65,13 +65,13 @@ class Populations:
         if len(spec.seats) != 2:
             raise ConfigError(f"--game {terms.game} has the seats {', '.join(spec.seats)}: psro needs two of them")
         self.seats = spec.seats
-        self.world = World(terms.game, self.scenario.environment, full_options(self.config.scenario))
+        self.world = LeagueWorld(terms.game, self.scenario.environment, full_options(self.config.scenario))
         self.known: Growth = open_growth(terms, self.out)
         self._say = partial(console.print, highlight=False, soft_wrap=True)
         self._policies: dict[str, Table] = {}
         self._answered = dict.fromkeys(self.seats, 0)
 
-    def grow(self) -> list[Told]:
+    def grow(self) -> list[GrowthStep]:
         """All iterations, each written down and told when it is known."""
         self._begin()
         first, second = (self._name(seat, 0) for seat in self.seats)
@@ -182,13 +182,13 @@ class Populations:
         train = train.model_copy(update={"seed": seed})
         return self.config.model_copy(update={"train": train, "run_dir": str(self._run(name))})
 
-    def _told(self, number: int, iteration: Iteration[str]) -> Told:
+    def _told(self, number: int, iteration: Iteration[str]) -> GrowthStep:
         mixes = iteration.mixes
         named = [
             {name: float(share) for name, share in zip(names, mix, strict=True)}
             for names, mix in zip(iteration.populations, mixes, strict=True)
         ]
-        return Told(
+        return GrowthStep(
             number=number,
             players=iteration.populations,
             mixes=(named[0], named[1]),

@@ -63,7 +63,7 @@ class Payoffs(msgspec.Struct, frozen=True, kw_only=True):
         return Expected(self.means, self.variances)
 
 
-class Told(msgspec.Struct, frozen=True, kw_only=True):
+class GrowthStep(msgspec.Struct, frozen=True, kw_only=True):
     """One iteration.
 
     Attributes:
@@ -96,7 +96,7 @@ class Growth(msgspec.Struct, kw_only=True):
     is_exact: bool | None = None
     answers: dict[str, int] = {}
     payoffs: list[Payoffs] = []
-    iterations: list[Told] = []
+    iterations: list[GrowthStep] = []
 
 
 def training_of(terms: GrowthTerms) -> Config:

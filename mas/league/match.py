@@ -10,7 +10,7 @@ from mas.core.errors import EnvironmentFault
 from mas.core.seeds import derive_seed
 from mas.core.together import together
 from mas.league.pairing import Fixture
-from mas.league.records import Game, Move
+from mas.league.records import PlayedGame, PlayedMove
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class Player(Protocol):
         """The action as text; an empty one passes."""
 
 
-async def play(game: Environment, fixture: Fixture, players: Mapping[str, Player]) -> Game:
+async def play(game: Environment, fixture: Fixture, players: Mapping[str, Player]) -> PlayedGame:
     """Play a fixture to its end.
 
     Args:
@@ -55,7 +55,7 @@ async def play(game: Environment, fixture: Fixture, players: Mapping[str, Player
         raise EnvironmentFault(f"{spec.name} has {len(spec.seats)} seats, the fixture {len(fixture.players)} players")
     seated = dict(zip(spec.seats, fixture.players, strict=True))
     game.reset(Task(id=fixture.id, seed=fixture.seed))
-    returns, moves, step = dict.fromkeys(spec.seats, 0.0), list[Move](), 0
+    returns, moves, step = dict.fromkeys(spec.seats, 0.0), list[PlayedMove](), 0
     while moving := game.to_move():
         if step >= spec.max_turns:
             raise EnvironmentFault(f"{spec.name}: no end after {step} steps, its specification has {spec.max_turns}")
@@ -70,11 +70,11 @@ async def play(game: Environment, fixture: Fixture, players: Mapping[str, Player
         for seat, terms in paid.rewards.items():
             returns[seat] += sum(terms.values())
         moves += [
-            Move(step, seat, seated[seat], text, bool(text) and seat not in paid.illegal)
+            PlayedMove(step, seat, seated[seat], text, bool(text) and seat not in paid.illegal)
             for seat, text in zip(moving, said, strict=True)
         ]
         step += 1
-    return Game(
+    return PlayedGame(
         id=fixture.id,
         round=fixture.round,
         number=fixture.number,
@@ -85,7 +85,7 @@ async def play(game: Environment, fixture: Fixture, players: Mapping[str, Player
     )
 
 
-def replay(game: Environment, played: Game) -> list[str]:
+def replay(game: Environment, played: PlayedGame) -> list[str]:
     """A game told again: how it stood before the first move and after each step, as text for people.
 
     Raises:

@@ -24,13 +24,13 @@ from mas.core.errors import ConfigError
 from mas.core.naming import did_you_mean
 from mas.core.scenario import Scenario
 from mas.league.chat import open_chat
-from mas.league.games import World, full_options
+from mas.league.games import LeagueWorld, full_options
 from mas.league.match import Player, asked
 from mas.league.matchmaking import Distribution, draw, matched
 from mas.league.runs import LoadedRun, base_parts, game_id, load_run, seated
 from mas.league.scripted import AtRandom, Scripted, scripted
 from mas.league.sources import pinned
-from mas.league.store import Store
+from mas.league.store import LeagueStore
 from mas.league.stored import check_sources
 from mas.serving.model import BaseModel
 from mas.serving.store import ServingEngine
@@ -56,7 +56,7 @@ class LeaguePool:
         self, config: Config, scenario: Scenario, options: OpponentsOptions, players: Mapping[str, str]
     ) -> None:
         self._config, self._scenario, self._options = config, scenario, options
-        self.world = World(game_id(config.scenario), scenario.environment, full_options(config.scenario))
+        self.world = LeagueWorld(game_id(config.scenario), scenario.environment, full_options(config.scenario))
         self._scripts: dict[str, AtRandom | Scripted] = {}
         self.players: Mapping[str, str] = {}
         self.restore(pinned(players))
@@ -105,11 +105,11 @@ class LeaguePool:
         it has walked through the game."""
         player = self._scripts[source]
         if source.startswith("mcts"):
-            return _Aside(player, aside)
+            return _OpponentRunner(player, aside)
         if source.startswith("minimax"):
             game = self.world.open()
             game.reset(self._scenario.task("train", 0))
-            await _Aside(player, aside).move(game.to_move()[0], game, 0)
+            await _OpponentRunner(player, aside).move(game.to_move()[0], game, 0)
         return _Seated(player)
 
     def _mix(self, points: Mapping[str, float]) -> Distribution:
@@ -176,7 +176,7 @@ def open_pool(config: Config, scenario: Scenario, from_step: int | None = None) 
             raise ConfigError(
                 f"algorithm.opponents.league={options.league}: there is no league; mas league enter makes one"
             )
-        with closing(Store.open(options.league)) as store:
+        with closing(LeagueStore.open(options.league)) as store:
             players = {member.name: member.source for member in store.members()}
         check_sources(players, options.league)
     if twice := sorted(players.keys() & options.players.keys()):
@@ -206,7 +206,7 @@ class _Seated:
 
 
 @dataclass(frozen=True, slots=True)
-class _Aside:
+class _OpponentRunner:
     """A player that computes: one move after the other, in a thread of its own, so that nobody else waits for it."""
 
     player: AtRandom | Scripted

@@ -4,15 +4,15 @@ from functools import partial
 
 from rich.console import Console
 
-from mas.league.games import World
-from mas.league.records import Game
+from mas.league.games import LeagueWorld
+from mas.league.records import PlayedGame
 from mas.league.sources import open_players
-from mas.league.store import Store
+from mas.league.store import LeagueStore
 from mas.league.tournament import Terms, run_tournament
 from mas.observe.progress import counting
 
 
-async def played(name: str, terms: Terms, store: Store, world: World, at_once: int) -> list[Game]:
+async def played(name: str, terms: Terms, store: LeagueStore, world: LeagueWorld, at_once: int) -> list[PlayedGame]:
     """Play what is left of a tournament; all its games.
 
     Raises:

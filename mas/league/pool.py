@@ -15,11 +15,11 @@ from mas.core.blocking import run_blocking
 from mas.core.errors import ConfigError
 from mas.core.seeds import derive_seed, digest
 from mas.league.games import open_world
-from mas.league.gate import Measure, Verdict, ancestors, best_of, judge
+from mas.league.gate import GateVerdict, Measure, ancestors, best_of, judge
 from mas.league.playing import played
-from mas.league.records import Game, Member
+from mas.league.records import LeagueMember, PlayedGame
 from mas.league.sources import pinned
-from mas.league.store import Store
+from mas.league.store import LeagueStore
 from mas.league.tournament import Terms
 from mas.observe.atomic import write_directory_atomic
 
@@ -46,7 +46,9 @@ class GateTerms:
     seed: int = 0
 
 
-def enter(store: Store, keep: Path, candidate: Member, game: str, gate: GateTerms, at_once: int) -> Verdict:
+def enter(
+    store: LeagueStore, keep: Path, candidate: LeagueMember, game: str, gate: GateTerms, at_once: int
+) -> GateVerdict:
     """Let a candidate play, and into the league if it passes. Killed, the same call goes on.
 
     Args:
@@ -74,7 +76,7 @@ def enter(store: Store, keep: Path, candidate: Member, game: str, gate: GateTerm
         seed=gate.seed,
         challenger=candidate.name,
     )
-    name, games = f"{GATE}{candidate.name}{mark}", list[Game]()
+    name, games = f"{GATE}{candidate.name}{mark}", list[PlayedGame]()
     world = open_world(game)
     if opponents:
         games = run_blocking(played(name, terms, store, world, at_once))
@@ -95,13 +97,15 @@ def enter(store: Store, keep: Path, candidate: Member, game: str, gate: GateTerm
     return verdict
 
 
-def member_source(keep: Path, member: Member) -> str:
+def member_source(keep: Path, member: LeagueMember) -> str:
     """The source of a member: of a run, its copy."""
     run = RunSource.parse(member.source)
     return member.source if run is None else str(RunSource(keep / member.name, is_greedy=run.is_greedy))
 
 
-def play_ancestors(store: Store, name: str, *, games: int, seed: int, at_once: int) -> tuple[Member, list[Game]]:
+def play_ancestors(
+    store: LeagueStore, name: str, *, games: int, seed: int, at_once: int
+) -> tuple[LeagueMember, list[PlayedGame]]:
     """Let a member play all its ancestors; it, and the games.
 
     Args:
@@ -126,13 +130,13 @@ def play_ancestors(store: Store, name: str, *, games: int, seed: int, at_once: i
     return member, run_blocking(played(tournament, terms, store, open_world(game), at_once))
 
 
-def pool_game(store: Store) -> str:
+def pool_game(store: LeagueStore) -> str:
     """What the members play; empty: there have been no candidates yet."""
     played_by = {terms["game"] for name, terms in store.tournaments().items() if name.startswith(GATE)}
     return str(min(played_by, default=""))
 
 
-def _game(store: Store, candidate: Member, game: str) -> str:
+def _game(store: LeagueStore, candidate: LeagueMember, game: str) -> str:
     known, run = pool_game(store), RunSource.parse(candidate.source)
     if known and game not in ("", known):
         raise ConfigError(f"--game {game}: the members of this league play {known}; take another --league")
@@ -145,7 +149,7 @@ def _game(store: Store, candidate: Member, game: str) -> str:
     return game_of(run.path)
 
 
-def _opponents(members: list[Member], against: str) -> list[Member]:
+def _opponents(members: list[LeagueMember], against: str) -> list[LeagueMember]:
     if against == ALL or not members:
         return members
     wanted = best_of(members) if against == BEST else against

@@ -84,7 +84,7 @@ def psro(
     if iterations < 1:
         raise ConfigError(f"iterations={iterations}: psro needs one at least")
     populations: tuple[list[Player], list[Player]] = ([first], [second])
-    table = _Table(play)
+    table = _PayoffTable(play)
     for number in range(iterations + 1):
         means, variances = table.of(*populations)
         mixes = solve(solver, *means, variances, risk)
@@ -103,7 +103,7 @@ def psro(
                 population.append(answer)
 
 
-class _Table(Generic[Player]):
+class _PayoffTable(Generic[Player]):
     """Results by pair of players; each pair plays once."""
 
     def __init__(self, play: Play[Player]) -> None:
@@ -140,7 +140,7 @@ def expected_of(games: Sequence[tuple[float, float]]) -> Expected | None:
 
 
 def _gained(
-    table: _Table[Player],
+    table: _PayoffTable[Player],
     populations: tuple[Sequence[Player], Sequence[Player]],
     means: tuple[Matrix, Matrix],
     mixes: Mixes,

@@ -3,7 +3,7 @@
 import msgspec
 
 
-class Move(msgspec.Struct, frozen=True):
+class PlayedMove(msgspec.Struct, frozen=True):
     """What one seat said at one step; `is_legal`: whether it moved the game."""
 
     step: int
@@ -13,7 +13,7 @@ class Move(msgspec.Struct, frozen=True):
     is_legal: bool = True
 
 
-class Game(msgspec.Struct, frozen=True, kw_only=True):
+class PlayedGame(msgspec.Struct, frozen=True, kw_only=True):
     """One game that was played to its end.
 
     Attributes:
@@ -29,7 +29,7 @@ class Game(msgspec.Struct, frozen=True, kw_only=True):
     seed: int
     players: tuple[str, ...]
     returns: tuple[float, ...]
-    moves: tuple[Move, ...]
+    moves: tuple[PlayedMove, ...]
 
     @property
     def points(self) -> tuple[float, ...]:
@@ -47,7 +47,7 @@ class Game(msgspec.Struct, frozen=True, kw_only=True):
         return found
 
 
-class Member(msgspec.Struct, frozen=True, kw_only=True):
+class LeagueMember(msgspec.Struct, frozen=True, kw_only=True):
     """A player that a league knows.
 
     Attributes:

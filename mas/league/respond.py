@@ -24,7 +24,7 @@ from mas.league.playing import played
 from mas.league.response import ANSWER, TARGET, Response, response_of
 from mas.league.runs import game_id
 from mas.league.sources import pinned
-from mas.league.store import Store
+from mas.league.store import LeagueStore
 from mas.league.tournament import Terms
 from mas.runs.scenario import configured_scenario
 from mas.runs.train import train_in_directory
@@ -105,7 +105,7 @@ def respond(
     pool = LeaguePool(config, scenario, OpponentsOptions(players=players), players)
     terms = Terms(game=pool.world.id, players=players, games=games, seed=seed)
     name = f"{source}, {outcome.progress.step} steps, {games} games, seed {seed}{', drawn' if is_drawn else ''}"
-    with closing(Store.open(str(out / GAMES))) as store:
+    with closing(LeagueStore.open(str(out / GAMES))) as store:
         found = run_blocking(played(name, terms, store, pool.world, at_once))
     return response_of(source, tuple(pool.world.open().spec.seats), found, confidence)
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from math import isclose
 from statistics import fmean
 
-from mas.league.records import Game
+from mas.league.records import PlayedGame
 from mas.observe.significance import Interval, mean_interval
 
 ANSWER, TARGET = "answer", "it"
@@ -31,7 +31,7 @@ class Response:
     is_zero_sum: bool
 
 
-def response_of(source: str, seats: Sequence[str], games: Sequence[Game], confidence: float = 0.95) -> Response:
+def response_of(source: str, seats: Sequence[str], games: Sequence[PlayedGame], confidence: float = 0.95) -> Response:
     """What games of an answer say."""
     got: dict[str, list[float]] = {seat: [] for seat in seats}
     deals: dict[int, list[float]] = {}

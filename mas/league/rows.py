@@ -6,20 +6,20 @@ import msgspec
 from sqlalchemy.engine import Row, RowMapping
 
 from mas.core.errors import ConfigError
-from mas.league.records import Game, Member, Move
+from mas.league.records import LeagueMember, PlayedGame, PlayedMove
 
 
-def game_of(row: Row[Any]) -> Game | str:
+def game_of(row: Row[Any]) -> PlayedGame | str:
     """The game, or why the row holds none."""
     try:
-        game = Game(
+        game = PlayedGame(
             id=row.id,
             round=msgspec.convert(row.round, int),
             number=msgspec.convert(row.number, int),
             seed=int(row.seed),
             players=msgspec.json.decode(row.players, type=tuple[str, ...]),
             returns=msgspec.json.decode(row.returns, type=tuple[float, ...]),
-            moves=msgspec.json.decode(row.moves, type=tuple[Move, ...]),
+            moves=msgspec.json.decode(row.moves, type=tuple[PlayedMove, ...]),
         )
     except (msgspec.DecodeError, ValueError, TypeError) as error:
         return str(error)
@@ -27,7 +27,7 @@ def game_of(row: Row[Any]) -> Game | str:
     return game if same else f"{len(game.players)} players and {len(game.returns)} returns"
 
 
-def member_of(row: RowMapping) -> Member:
+def member_of(row: RowMapping) -> LeagueMember:
     """The member of a row.
 
     Raises:
@@ -36,7 +36,7 @@ def member_of(row: RowMapping) -> Member:
     try:
         notes = msgspec.json.decode(row["notes"], type=dict[str, float])
         # Names of columns are a subclass of str here, which msgspec refuses.
-        return msgspec.convert({**{str(name): value for name, value in row.items()}, "notes": notes}, Member)
+        return msgspec.convert({**{str(name): value for name, value in row.items()}, "notes": notes}, LeagueMember)
     except (msgspec.DecodeError, ValueError, TypeError) as error:
         raise ConfigError(
             f"member {row['name']!r} of this league is damaged ({error}): restore the file from a copy; its "

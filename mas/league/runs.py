@@ -17,13 +17,13 @@ from mas.core.messages import Payload
 from mas.core.scenario import Scenario
 from mas.core.seeds import derive_seed, digest
 from mas.core.team import TeamSpec
-from mas.league.games import GAME, SEVERAL, World, full_options, translated
+from mas.league.games import GAME, SEVERAL, LeagueWorld, full_options, translated
 from mas.league.match import Chance
 from mas.runs.resolve import resolve
 from mas.runs.scenario import configured_scenario
 from mas.runtime.flow import Flow
 from mas.runtime.play import play_turn, seat_actions
-from mas.runtime.point import Point, look, silent_agents
+from mas.runtime.point import DecisionPoint, look, silent_agents
 from mas.runtime.team import TeamRuntime
 from mas.scenarios import build_scenario
 from mas.serving.model import BaseModel
@@ -57,7 +57,7 @@ class TeamPlayer:
         drawn = asked.random.getrandbits(63)
         episode = f"league-{drawn:x}"
 
-        async def decide(point: Point) -> Payload:
+        async def decide(point: DecisionPoint) -> Payload:
             seed = derive_seed("league", drawn, point.agent, point.flow.visits(point.agent))
             (said,) = await self.runtime.ask(point, (seed,), episode=episode, temperature=self.temperature)
             return said.payload
@@ -83,7 +83,9 @@ class LoadedRun:
 
 
 @asynccontextmanager
-async def open_runs(wanted: Mapping[str, RunSource], world: World, note: Note) -> AsyncIterator[dict[str, TeamPlayer]]:
+async def open_runs(
+    wanted: Mapping[str, RunSource], world: LeagueWorld, note: Note
+) -> AsyncIterator[dict[str, TeamPlayer]]:
     """Players by name. Each base is loaded once, with one engine, however many runs and steps speak through it: what a
     player adds are its adapters.
 
@@ -161,7 +163,7 @@ def _adapters(run: LoadedRun, base: BaseModel) -> dict[str, AdapterWeights]:
     return saved_adapters(run.source.path, base.bank, run.source.step)
 
 
-def load_run(source: RunSource, world: World) -> LoadedRun:
+def load_run(source: RunSource, world: LeagueWorld) -> LoadedRun:
     """A run as a player of a world. Needs no model.
 
     Raises:

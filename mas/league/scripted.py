@@ -5,7 +5,7 @@ from collections.abc import Callable
 from mas.core.environment import Task
 from mas.core.errors import ConfigError
 from mas.core.naming import did_you_mean
-from mas.league.games import SEVERAL, World, translated
+from mas.league.games import SEVERAL, LeagueWorld, translated
 from mas.league.match import Chance
 from mas.scenarios.against import Policy
 from mas.scenarios.bridges.game import game_below
@@ -42,7 +42,7 @@ class AtRandom:
         return asked.random.choice(asked.legal) if asked.legal else ""
 
 
-def scripted(source: str, world: World) -> AtRandom | Scripted:
+def scripted(source: str, world: LeagueWorld) -> AtRandom | Scripted:
     """A player by its source: `random`, `minimax`, `cfr:ITERATIONS`, `mcts:SIMULATIONS`.
 
     Args:
@@ -71,7 +71,7 @@ def scripted(source: str, world: World) -> AtRandom | Scripted:
     return Scripted(makers[kind](game.rules.name.removeprefix(OPEN_SPIEL), *arguments))
 
 
-def _check_listed(world: World) -> None:
+def _check_listed(world: LeagueWorld) -> None:
     """Refuse games in which nobody could play at random.
 
     Raises:

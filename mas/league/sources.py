@@ -5,7 +5,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 from mas.config.sources import CHAT, RUNS, RunSource
-from mas.league.games import World
+from mas.league.games import LeagueWorld
 from mas.league.match import Player
 from mas.league.scripted import KINDS, scripted
 
@@ -47,7 +47,7 @@ def candidate_of(text: str) -> tuple[str, str]:
 
 @asynccontextmanager
 async def open_players(
-    sources: Mapping[str, str], world: World, note: Callable[[str], None]
+    sources: Mapping[str, str], world: LeagueWorld, note: Callable[[str], None]
 ) -> AsyncIterator[dict[str, Player]]:
     """Players by name, from their sources.
 

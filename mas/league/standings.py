@@ -11,7 +11,7 @@ from mas.league.deals import Deal, deals_of
 from mas.league.meta import alpha_rank, is_zero_sum, solve
 from mas.league.payoff import Payoff, circles_p, cyclic_share, payoff_matrix
 from mas.league.ratings import Rating, rate
-from mas.league.records import Game
+from mas.league.records import PlayedGame
 from mas.observe.significance import Difference, Interval, holm, mean_interval, paired, welch, wilson
 
 CYCLIC = 0.5
@@ -56,7 +56,7 @@ class Standing:
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class PlayerDifference:
     """What one player got more than another; `p`: corrected for all comparisons of the same table."""
 
     first: str
@@ -66,7 +66,7 @@ class Comparison:
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class Standings:
     """All that is said of a tournament.
 
     Attributes:
@@ -80,8 +80,8 @@ class Table:
     """
 
     standings: tuple[Standing, ...]
-    comparisons: tuple[Comparison, ...]
-    against_others: tuple[Comparison, ...]
+    comparisons: tuple[PlayerDifference, ...]
+    against_others: tuple[PlayerDifference, ...]
     payoff: Payoff
     cyclic: float | None
     cyclic_p: float
@@ -96,11 +96,11 @@ class Table:
 
 def standings(
     players: Sequence[str],
-    games: Sequence[Game],
+    games: Sequence[PlayedGame],
     confidence: float = 0.95,
     correction: Correction = holm,
     order: Order = "rating",
-) -> Table:
+) -> Standings:
     """The table of a tournament, the best first.
 
     Args:
@@ -120,7 +120,7 @@ def standings(
     rows.sort(key=lambda row: (-(row.payoff if order == "payoff" else row.rating.ordinal), row.name))
     apart = _differences([row.name for row in rows], deals)
     is_whole = not payoff.unplayed and all(len(game.players) == 2 for game in games)
-    return Table(
+    return Standings(
         tuple(rows),
         _corrected({pair: paired(values, confidence) for pair, values in apart.items()}, correction),
         _corrected(_against_others([row.name for row in rows], deals, payoff, confidence), correction),
@@ -134,7 +134,7 @@ def standings(
 
 def _standing(
     name: str,
-    games: Sequence[Game],
+    games: Sequence[PlayedGame],
     deals: Sequence[Deal],
     rating: Rating,
     shares: tuple[float | None, float | None],
@@ -207,9 +207,9 @@ def _against_others(
     return found
 
 
-def _corrected(found: Mapping[tuple[str, str], Difference], correction: Correction) -> tuple[Comparison, ...]:
+def _corrected(found: Mapping[tuple[str, str], Difference], correction: Correction) -> tuple[PlayerDifference, ...]:
     corrected = correction([difference.p for difference in found.values()])
     return tuple(
-        Comparison(first, second, difference, p)
+        PlayerDifference(first, second, difference, p)
         for ((first, second), difference), p in zip(found.items(), corrected, strict=True)
     )

@@ -32,7 +32,7 @@ from sqlalchemy.schema import CreateTable
 
 from mas.core.errors import ConfigError
 from mas.core.naming import did_you_mean
-from mas.league.records import Game, Member
+from mas.league.records import LeagueMember, PlayedGame
 from mas.league.rows import game_of, member_of, terms_of
 
 _TABLES = MetaData()
@@ -70,7 +70,7 @@ Terms = Mapping[str, Any]
 """What a tournament is played by: game, players, games of a pairing, seed; plain values."""
 
 
-class Store:
+class LeagueStore:
     """Tournaments, their games and a league's members; for one process at a time to write."""
 
     def __init__(self, engine: Engine) -> None:
@@ -139,7 +139,7 @@ class Store:
             raise ConfigError(f"no tournament {tournament!r} in this league. {did_you_mean(tournament, known)}")
         return known[tournament]
 
-    def add(self, tournament: str, game: Game) -> bool:
+    def add(self, tournament: str, game: PlayedGame) -> bool:
         """Keep a game; False: it was kept before, and the first one stays, unless its row is damaged."""
         values = {
             "tournament": tournament,
@@ -162,16 +162,16 @@ class Store:
                 to.execute(update(_GAMES).where(*key).values(values))
         return True
 
-    def games(self, tournament: str) -> list[Game]:
+    def games(self, tournament: str) -> list[PlayedGame]:
         """All games kept, by round, number and players: the same list whatever the order in which they ended. Without
         those that are `damaged`."""
-        return [game for game in self._read(tournament).values() if isinstance(game, Game)]
+        return [game for game in self._read(tournament).values() if isinstance(game, PlayedGame)]
 
     def damaged(self, tournament: str) -> dict[str, str]:
         """Game -> why its row cannot be read. Such a game counts as not played."""
         return {name: game for name, game in self._read(tournament).items() if isinstance(game, str)}
 
-    def _read(self, tournament: str) -> dict[str, Game | str]:
+    def _read(self, tournament: str) -> dict[str, PlayedGame | str]:
         with self._transaction() as of:
             rows = of.execute(
                 select(_GAMES)
@@ -184,7 +184,7 @@ class Store:
         """Ids of the games kept."""
         return {game.id for game in self.games(tournament)}
 
-    def game(self, tournament: str, game: str) -> Game:
+    def game(self, tournament: str, game: str) -> PlayedGame:
         """One game.
 
         Raises:
@@ -201,7 +201,7 @@ class Store:
             raise ConfigError(f"game {game!r} of tournament {tournament!r} is damaged ({found}): {PLAY_AGAIN}")
         return found
 
-    def enter(self, member: Member) -> None:
+    def enter(self, member: LeagueMember) -> None:
         """Let a player into the league.
 
         Raises:
@@ -221,7 +221,7 @@ class Store:
                 )
             )
 
-    def check_new(self, member: Member) -> None:
+    def check_new(self, member: LeagueMember) -> None:
         """Refuse what `enter` would refuse."""
         known = {one.name: one for one in self.members()}
         if member.parent is not None and member.parent not in known:
@@ -229,7 +229,7 @@ class Store:
         if member.name in known:
             raise ConfigError(f"the league has a member {member.name!r} already: names are never used again")
 
-    def members(self) -> list[Member]:
+    def members(self) -> list[LeagueMember]:
         """All members, in the order in which they came.
 
         Raises:

@@ -8,17 +8,17 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 from mas.core.environment import Environment
-from mas.league.gate import Verdict, ancestors, best_of, judge, points_at_gate
-from mas.league.growth_terms import Told
+from mas.league.gate import GateVerdict, ancestors, best_of, judge, points_at_gate
+from mas.league.growth_terms import GrowthStep
 from mas.league.match import replay
-from mas.league.records import Game, Member
+from mas.league.records import LeagueMember, PlayedGame
 from mas.league.response import Response
-from mas.league.standings import Comparison, Order, Standing, Table
+from mas.league.standings import Order, PlayerDifference, Standing, Standings
 from mas.observe.report_records import Chart, Series
 from mas.observe.significance import Interval
 
 
-def ladder(table: Table, title: str) -> Grid:
+def ladder(table: Standings, title: str) -> Grid:
     """The ladder, best first: with ratings and an interval of the points, or in the order of payoffs with theirs."""
     sure, is_rated = f"{table.confidence:.0%} interval over deals", table.order == "rating"
     rated = f"points per game with Wilson's {sure}; rating: mu - 3 sigma"
@@ -64,7 +64,7 @@ def response_lines(found: Response, confidence: float) -> list[str]:
     return lines
 
 
-def differences(table: Table, correction: str = "Holm") -> list[Grid]:
+def differences(table: Standings, correction: str = "Holm") -> list[Grid]:
     """Who differs from whom: in their own games, and, of a round robin of three or more, against everybody else."""
     told = (
         ("head to head", "in their own games", "paired test of deals", table.comparisons),
@@ -83,14 +83,14 @@ def differences(table: Table, correction: str = "Holm") -> list[Grid]:
     return found
 
 
-def difference_cells(one: Comparison) -> tuple[str, str, str]:
+def difference_cells(one: PlayerDifference) -> tuple[str, str, str]:
     """Difference with its interval, effect, p."""
     found = one.difference
     span = f"{found.mean:+.2f} ({found.interval.low:+.2f} to {found.interval.high:+.2f})"
     return span, f"{found.g:+.2f}", f"{one.p:.2g}"
 
 
-def notes(table: Table) -> list[str]:
+def notes(table: Standings) -> list[str]:
     """What has to be said beside a ladder: circles, and illegal moves."""
     found = []
     if table.misleads:
@@ -105,7 +105,7 @@ def notes(table: Table) -> list[str]:
     ]
 
 
-def verdict_line(name: str, verdict: Verdict) -> str:
+def verdict_line(name: str, verdict: GateVerdict) -> str:
     """Whether a candidate is let in, and why."""
     if not verdict.games:
         return f"{name} is the first member."
@@ -115,7 +115,7 @@ def verdict_line(name: str, verdict: Verdict) -> str:
     return f"{name} {outcome}: {said} in {verdict.games:,} games against {', '.join(verdict.against)}; {bound}."
 
 
-def lineage(members: Sequence[Member], game: str) -> Grid:
+def lineage(members: Sequence[LeagueMember], game: str) -> Grid:
     """All members in the order in which they came, and from whom they descend."""
     grid = Grid(title=f"{len(members)} members: {game}", caption="*: the best one", box=SIMPLE_HEAD, pad_edge=False)
     grid.add_column("")
@@ -134,7 +134,7 @@ def lineage(members: Sequence[Member], game: str) -> Grid:
     return grid
 
 
-def _gate(member: Member) -> tuple[str, str]:
+def _gate(member: LeagueMember) -> tuple[str, str]:
     """What its gate measured, and in how many games."""
     notes = member.notes
     kind = "payoff" if "payoff" in notes else "points"
@@ -143,7 +143,9 @@ def _gate(member: Member) -> tuple[str, str]:
     return f"{kind} {notes[kind]:.2f} ({notes['low']:.2f} to {notes['high']:.2f})", f"{notes['games']:.0f}"
 
 
-def forgetting(member: Member, line: Sequence[Member], games: Sequence[Game], confidence: float = 0.95) -> Grid:
+def forgetting(
+    member: LeagueMember, line: Sequence[LeagueMember], games: Sequence[PlayedGame], confidence: float = 0.95
+) -> Grid:
     """How a member does against all that it descends from, beside how each one's child did when it came.
 
     Args:
@@ -172,7 +174,7 @@ def forgetting(member: Member, line: Sequence[Member], games: Sequence[Game], co
     return grid
 
 
-def growth_line(told: Told) -> str:
+def growth_line(told: GrowthStep) -> str:
     """An iteration of PSRO, and below it who is played how often."""
     sizes = " + ".join(str(len(names)) for names in told.players)
     said = [f"{sizes} players", f"value {told.value:+.3f}", f"inside {told.inside:.3f}"]
@@ -182,7 +184,7 @@ def growth_line(told: Told) -> str:
     return f"iteration {told.number}: {', '.join(said)}\n  {' | '.join(mixes)}"
 
 
-def growth_chart(game: str, found: Sequence[Told]) -> Chart:
+def growth_chart(game: str, found: Sequence[GrowthStep]) -> Chart:
     """How far the mixes of each iteration were from an equilibrium: exactly, where that is known, and by answers."""
     lines = {
         "NashConv of the mixes, exact": [(one.number, one.nash_conv) for one in found],
@@ -197,7 +199,7 @@ def growth_chart(game: str, found: Sequence[Told]) -> Chart:
     return Chart(title=f"PSRO: {game}", x_label="iteration", y_label="payoff, both seats", series=tuple(series))
 
 
-def story(game: Environment, played: Game) -> str:
+def story(game: Environment, played: PlayedGame) -> str:
     """A game move by move: what was said, and how it stood then.
 
     Raises:

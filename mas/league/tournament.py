@@ -8,8 +8,8 @@ from mas.core.errors import ConfigError
 from mas.core.together import together
 from mas.league.match import Player, play
 from mas.league.pairing import Fixture, gauntlet, round_robin, swiss_round
-from mas.league.records import Game
-from mas.league.store import Store
+from mas.league.records import PlayedGame
+from mas.league.store import LeagueStore
 
 AT_ONCE = 64
 """Games that are on at one time: enough for an engine to answer many players in one batch."""
@@ -52,13 +52,13 @@ class Terms:
 async def run_tournament(
     name: str,
     terms: Terms,
-    store: Store,
+    store: LeagueStore,
     open_game: Callable[[], Environment],
     players: Mapping[str, Player],
     *,
     at_once: int = AT_ONCE,
     progress: Progress = lambda done, of: None,
-) -> list[Game]:
+) -> list[PlayedGame]:
     """Play what is left of a tournament; a killed one goes on where it was.
 
     Args:
@@ -97,7 +97,7 @@ async def run_tournament(
     return store.games(name)
 
 
-def points_of(players: Sequence[str], games: Sequence[Game]) -> dict[str, float]:
+def points_of(players: Sequence[str], games: Sequence[PlayedGame]) -> dict[str, float]:
     """Points of each player in all games."""
     found = dict.fromkeys(players, 0.0)
     for game in games:
@@ -109,7 +109,7 @@ def points_of(players: Sequence[str], games: Sequence[Game]) -> dict[str, float]
 async def _play_missing(
     name: str,
     fixtures: Sequence[Fixture],
-    store: Store,
+    store: LeagueStore,
     open_game: Callable[[], Environment],
     players: Mapping[str, Player],
     at_once: int,
@@ -131,5 +131,5 @@ async def _play_missing(
     await together([worker() for _ in range(min(at_once, len(left)))], "game")
 
 
-def _fixtures(games: Sequence[Game]) -> list[Fixture]:
+def _fixtures(games: Sequence[PlayedGame]) -> list[Fixture]:
     return [Fixture(game.players, game.seed, game.round, game.number) for game in games]

@@ -108,7 +108,7 @@ class Conversation(msgspec.Struct, frozen=True, kw_only=True):
     scenes: tuple[Scene, ...] = ()
 
 
-class Comparison(msgspec.Struct, frozen=True, kw_only=True):
+class ConversationPair(msgspec.Struct, frozen=True, kw_only=True):
     """The same task played twice, shown side by side."""
 
     title: str
@@ -134,7 +134,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     headline: tuple[str, ...] = ()
     curves: tuple[Chart, ...] = ()
     tables: tuple[BaselineTable, ...] = ()
-    conversations: tuple[Comparison, ...] = ()
+    conversations: tuple[ConversationPair, ...] = ()
     graph_svg: str | None = None
     graph_mermaid: str | None = None
     command: str = ""

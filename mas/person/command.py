@@ -45,7 +45,7 @@ _SPOKEN = (*_WORLD, "algorithm=", "algorithm.policy", "model", "engine", "peers"
 OTHERS = ("model", "random", "expert")
 
 
-class Asked(NamedTuple):
+class PlayRequest(NamedTuple):
     """What the command was asked. `others` None: it was not said."""
 
     name: str
@@ -82,7 +82,7 @@ def play(
     trust: Trust = False,
 ) -> None:
     """Play along at the terminal. You see what your role or seat sees; Ctrl-D ends the play."""
-    asked = Asked(name, words or [], people or [], others, run_dir, task, seed, sampled, reveal, size)
+    asked = PlayRequest(name, words or [], people or [], others, run_dir, task, seed, sampled, reveal, size)
     if others is not None and others not in OTHERS:
         raise ConfigError(f"--others {others}: nobody plays like that. Possible: {', '.join(OTHERS)}")
     if ":" in name:
@@ -100,7 +100,7 @@ def play(
         _play_team(asked, config, scenario)
 
 
-def _configured(asked: Asked) -> tuple[Config, Scenario]:
+def _configured(asked: PlayRequest) -> tuple[Config, Scenario]:
     """The scenario and the team that its name, a run and overrides make.
 
     Raises:
@@ -124,7 +124,7 @@ def _configured(asked: Asked) -> tuple[Config, Scenario]:
     return config, configured_scenario(config)
 
 
-def _bridged(asked: Asked) -> tuple[Environment, Script | None]:
+def _bridged(asked: PlayRequest) -> tuple[Environment, Script | None]:
     """A game of another library, reset to the task, and its expert.
 
     Raises:
@@ -149,7 +149,7 @@ def _bridged(asked: Asked) -> tuple[Environment, Script | None]:
     return environment, expert_of(opened)
 
 
-def _play_game(asked: Asked, environment: Environment, expert: Script | None) -> None:
+def _play_game(asked: PlayRequest, environment: Environment, expert: Script | None) -> None:
     from mas.person.seats import SeatPlay, seats_of
 
     if asked.others == "model" or asked.run_dir is not None or asked.is_sampled:
@@ -170,7 +170,7 @@ def _expert(name: str, expert: Script | None) -> Script:
     return expert
 
 
-def _check_needed(asked: Asked, *, are_others: bool) -> None:
+def _check_needed(asked: PlayRequest, *, are_others: bool) -> None:
     """Refuse to be told about others where there are none."""
     given = {"--others": asked.others, "--run": asked.run_dir, "--sampled": asked.is_sampled or None}
     for option, value in given.items():
@@ -178,7 +178,7 @@ def _check_needed(asked: Asked, *, are_others: bool) -> None:
             raise ConfigError(f"{option} is about the others, and people play everything here")
 
 
-def _play_team(asked: Asked, config: Config, scenario: Scenario) -> None:
+def _play_team(asked: PlayRequest, config: Config, scenario: Scenario) -> None:
     from mas.person.cast import recast, with_people
     from mas.person.score import OwnTerms
     from mas.person.team import PartnerDesk, TeamPlay, tell_end, without_model
@@ -209,7 +209,7 @@ def _play_team(asked: Asked, config: Config, scenario: Scenario) -> None:
 
 
 def _partners(
-    asked: Asked, scenario: Scenario, team: TeamSpec, rest: list[str], environment: Environment
+    asked: PlayRequest, scenario: Scenario, team: TeamSpec, rest: list[str], environment: Environment
 ) -> "Partners | None":
     """Who plays the rest of the roles without a model; None: a model does, or there is no rest."""
     from mas.person.cast import Partners
@@ -226,7 +226,7 @@ def _partners(
 
 
 def _with_model(
-    asked: Asked, config: Config, scenario: Scenario, cast: TeamSpec, desk: "PartnerDesk"
+    asked: PlayRequest, config: Config, scenario: Scenario, cast: TeamSpec, desk: "PartnerDesk"
 ) -> "AbstractAsyncContextManager[TeamRuntime]":
     """The rest of the team as `mas run` opens it.
 

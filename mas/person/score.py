@@ -7,7 +7,7 @@ from mas.core.messages import Payload
 from mas.core.naming import agent_of
 from mas.core.reward import Move, Reward
 from mas.runtime.flow import Flow
-from mas.runtime.point import Point
+from mas.runtime.point import DecisionPoint
 
 
 class OwnTerms:
@@ -22,10 +22,10 @@ class OwnTerms:
 
     def __init__(self, reward: Reward, people: Mapping[str, str]) -> None:
         self._reward, self._people = reward, dict(people)
-        self._said: list[tuple[Point, Environment, Payload]] = []
+        self._said: list[tuple[DecisionPoint, Environment, Payload]] = []
         self.paid: dict[str, dict[str, float]] = {}
 
-    def heard(self, point: Point, payload: Payload) -> None:
+    def heard(self, point: DecisionPoint, payload: Payload) -> None:
         """Somebody has spoken; of a person it is judged when the turn is over."""
         if agent_of(point.agent) in self._people:
             self._said.append((point, point.environment.clone(), payload))

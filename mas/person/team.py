@@ -22,7 +22,7 @@ from mas.roles import build_roles
 from mas.runtime.flow import Flow
 from mas.runtime.interrupt import drains_on_interrupt
 from mas.runtime.play import team_action
-from mas.runtime.point import Point
+from mas.runtime.point import DecisionPoint
 from mas.runtime.team import TeamRuntime
 from mas.testing.scripted import ScriptedEngine
 from mas.training.sampling.ledger import Ledger
@@ -84,7 +84,7 @@ class TeamPlay:
         ledger = Ledger(id=f"{task.id}#played", task=task.id)
         single = SingleDecision(self.runtime, ledger, seed, temperature)
 
-        async def decide(point: Point) -> Payload:
+        async def decide(point: DecisionPoint) -> Payload:
             payload = await single(point)
             self.own.heard(point, payload)
             return payload

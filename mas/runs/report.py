@@ -13,19 +13,19 @@ from mas.config.options import Config
 from mas.core.errors import RunDirectoryError
 from mas.core.records import Line, Scene
 from mas.graph.draw import mermaid, svg
-from mas.graph.plan import Plan
+from mas.graph.plan import TeamPlan
 from mas.observe.curves import curve
 from mas.observe.jsonl import read_lines
 from mas.observe.metrics import flatten, read_metrics
 from mas.observe.progress import format_number
-from mas.observe.report_records import Chart, Comparison, Conversation, KeyNumber, Report
+from mas.observe.report_records import Chart, Conversation, ConversationPair, KeyNumber, Report
 from mas.observe.shares import shares_text
 
 _SHOWN = 4
 _Lines = Sequence[Mapping[str, Any]]
 
 
-def build_report(run: Path, config: Config, plan: Plan) -> Report:
+def build_report(run: Path, config: Config, plan: TeamPlan) -> Report:
     """Curves per role and team, conversations before and after training, the team, and how to do it again.
 
     Raises:
@@ -100,7 +100,7 @@ def _headline(lines: _Lines, config: Config) -> tuple[str, ...]:
     )
 
 
-def _charts(lines: _Lines, plan: Plan) -> tuple[Chart, ...]:
+def _charts(lines: _Lines, plan: TeamPlan) -> tuple[Chart, ...]:
     roles = list(dict.fromkeys(plan.spec.members().values()))
     trained = dict.fromkeys(name for line in lines for name in line.get("adapters", {}))
     adapters = sorted(trained, key=lambda name: roles.index(name) if name in roles else len(roles))
@@ -127,7 +127,7 @@ def _charts(lines: _Lines, plan: Plan) -> tuple[Chart, ...]:
     )
 
 
-def _comparisons(samples: _Lines) -> tuple[Comparison, ...]:
+def _comparisons(samples: _Lines) -> tuple[ConversationPair, ...]:
     """The same held-out tasks at the first and the last greedy evaluation, those first that were learned."""
     greedy = [sample for sample in samples if sample["source"] == "greedy"]
     steps = sorted({sample["step"] for sample in greedy})
@@ -137,7 +137,7 @@ def _comparisons(samples: _Lines) -> tuple[Comparison, ...]:
     shared = [task for task in before if task in after]
     shared.sort(key=lambda task: after[task]["success"] - before[task]["success"], reverse=True)
     return tuple(
-        Comparison(
+        ConversationPair(
             title=f"task {task}",
             before=_conversation(before[task], f"{'early in' if steps[0] else 'before'} training (step {steps[0]})"),
             after=_conversation(after[task], f"after training (step {steps[-1]})"),

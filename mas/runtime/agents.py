@@ -76,7 +76,7 @@ class Ask(Payload):
     adapter: PinnedAdapter | None = None
 
 
-class Answer(Payload):
+class AgentAnswer(Payload):
     """An agent's candidates."""
 
     kind: ClassVar[str] = "answer"
@@ -94,7 +94,7 @@ class Score(Payload):
     adapter: PinnedAdapter | None
 
 
-class Scored(Payload):
+class CompletionScores(Payload):
     """One log-probability (temperature 1) per token of a completion, in nats."""
 
     kind: ClassVar[str] = "scored"
@@ -116,13 +116,13 @@ class Fetched(Payload):
     files: dict[str, bytes]
 
 
-class Member(Protocol):
+class TeamMember(Protocol):
     """Whoever plays an agent of a team."""
 
     role: Role
 
     async def handle(self, envelope: Envelope) -> Payload:
-        """Answer one `Ask` with an `Answer`, or one `Score` with a `Scored`."""
+        """Answer one `Ask` with an `AgentAnswer`, or one `Score` with a `CompletionScores`."""
 
     async def answer(
         self, view: View, seeds: tuple[int, ...], temperature: float | None = None
@@ -169,7 +169,7 @@ class RoleAgent:
         ask = envelope.payload
         if isinstance(ask, Score):
             adapter = None if ask.adapter is None else str(ask.adapter)
-            return Scored(logprobs=await self.engine.score(ask.prompt_ids, ask.completion_ids, adapter))
+            return CompletionScores(logprobs=await self.engine.score(ask.prompt_ids, ask.completion_ids, adapter))
         if not isinstance(ask, Ask):
             raise RunError(f"agent {self.role.name!r} was sent {envelope.kind!r}, it answers 'ask' and 'score'")
         part = self._part
@@ -182,7 +182,7 @@ class RoleAgent:
         candidates = await self.answer(
             ask.view, ask.seeds, ask.temperature, ask.adapter, tell=tell if is_heard else None
         )
-        return Answer.model_construct(candidates=candidates)
+        return AgentAnswer.model_construct(candidates=candidates)
 
     async def answer(
         self,
@@ -311,7 +311,10 @@ class Stepped(Payload):
 
 TEAM_PAYLOADS: dict[str, type[Payload]] = {
     **PAYLOADS,
-    **{kind.kind: kind for kind in (Ask, Answer, Piece, Score, Scored, Fetch, Fetched, Look, Seen, Act, Stepped, Beat)},
+    **{
+        kind.kind: kind
+        for kind in (Ask, AgentAnswer, Piece, Score, CompletionScores, Fetch, Fetched, Look, Seen, Act, Stepped, Beat)
+    },
 }
 """All that a team's members say to each other: what a bus between processes must carry."""
 

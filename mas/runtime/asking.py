@@ -15,7 +15,7 @@ from mas.core.policy import NO_POLICY, Policy, policy_of
 from mas.core.records import Attempt
 from mas.core.role import Message, View
 from mas.core.seeds import Part, derive_seed
-from mas.runtime.agents import Answer, Ask, Candidate, Member
+from mas.runtime.agents import AgentAnswer, Ask, Candidate, TeamMember
 from mas.runtime.aloud import ask_aloud, is_heard
 from mas.runtime.attempts import OnAttempt, persist
 from mas.runtime.budget import Accounts, Bill, Spent, spend
@@ -23,7 +23,7 @@ from mas.runtime.calls import kept
 from mas.runtime.distant import Distant, check_answer, insist
 from mas.runtime.events import fingerprint
 from mas.runtime.playlog import PlayLog
-from mas.runtime.point import Point
+from mas.runtime.point import DecisionPoint
 from mas.runtime.pulse import BEATS_PER_SILENCE, Pulse
 from mas.runtime.spans import TeamSpans
 
@@ -52,7 +52,7 @@ class Asking:
         address: str,
         principal: str,
         first_id: str,
-        members: Mapping[str, Member],
+        members: Mapping[str, TeamMember],
         policies: Mapping[str, Policy],
         accounts: Accounts,
         timeout_s: float | None,
@@ -76,13 +76,15 @@ class Asking:
         self._numbers = count()
 
     def ask(
-        self, point: Point, seeds: tuple[int, ...], *, episode: str, temperature: float | None
+        self, point: DecisionPoint, seeds: tuple[int, ...], *, episode: str, temperature: float | None
     ) -> Awaitable[Candidates]:
         """One candidate per seed from the agent at a decision point, or from its fallback."""
         answer = self._ask(point, seeds, episode, temperature)
         return answer if self._spans is None else self._spans.agent(point, seeds, episode, answer)
 
-    async def _ask(self, point: Point, seeds: tuple[int, ...], episode: str, temperature: float | None) -> Candidates:
+    async def _ask(
+        self, point: DecisionPoint, seeds: tuple[int, ...], episode: str, temperature: float | None
+    ) -> Candidates:
         view, agent, turn = point.view, point.agent, point.turn
         policy = policy_of(self._policies, agent)
         log = self.logs.get(episode)
@@ -115,7 +117,7 @@ class Asking:
         key: tuple[Part, ...] = (episode, turn, agent, visit, *seeds)
         return await persist(policy, turn, agent_of(agent), key, call, self._note_of(episode), pause)
 
-    async def imagine(self, point: Point, seed: int, *, episode: str | None) -> Candidate:
+    async def imagine(self, point: DecisionPoint, seed: int, *, episode: str | None) -> Candidate:
         """What the agent, or its fallback, would say; nothing travels on the bus, so there are no signs of life.
 
         An agent that is elsewhere is asked over the bus.
@@ -126,7 +128,7 @@ class Asking:
         (candidate,) = await thought
         return candidate
 
-    async def _imagine(self, point: Point, seed: int, episode: str | None) -> Candidates:
+    async def _imagine(self, point: DecisionPoint, seed: int, episode: str | None) -> Candidates:
         view, agent = point.view, point.agent
         policy = policy_of(self._policies, agent)
 
@@ -143,7 +145,7 @@ class Asking:
         key = (episode or "", point.turn, agent, point.flow.visits(agent), seed)
         return await persist(policy, point.turn, agent_of(agent), key, call, self._note_of(episode))
 
-    async def undo(self, point: Point, output: Payload, *, episode: str) -> None:
+    async def undo(self, point: DecisionPoint, output: Payload, *, episode: str) -> None:
         """Tell an agent's compensation what the agent said. It is counted in the budgets, and not limited by them:
         what was done must be undone also when all is spent."""
         agent, turn = point.agent, point.turn
@@ -235,7 +237,7 @@ class Asking:
         else:
             until_there = partial(distant.until_there, f"{self._team}/{name}")
             answer = await insist(request, until_there, partial(self._note_distant, name, episode, turn))
-        if not isinstance(answer, Answer):
+        if not isinstance(answer, AgentAnswer):
             raise RunError(f"agent {name!r} answered {answer.kind!r} to 'ask'")
         if distant is not None:
             check_answer(role, pinned, seeds, answer.candidates)

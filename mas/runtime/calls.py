@@ -8,8 +8,8 @@ from mas.core.errors import JournalError, MasError, ReplayError
 from mas.runtime.agents import Candidate
 from mas.runtime.budget import Bill, Purse, Spent
 from mas.runtime.events import (
-    Called,
-    Dropped,
+    CallEvent,
+    DroppedEvent,
     failure_of,
 )
 
@@ -29,7 +29,7 @@ class Call:
         self._name, self._asked = name, asked
         self._began = 0.0
 
-    async def known(self, purses: Sequence[Purse], most: Spent) -> Called | None:
+    async def known(self, purses: Sequence[Purse], most: Spent) -> CallEvent | None:
         """What is recorded of it, None where it is to be made now; what was spent is taken from the purses.
 
         Args:
@@ -60,7 +60,7 @@ class Call:
             await self._write(spent, candidates, None)
         except asyncio.CancelledError:
             turn, agent, visit = self._visit
-            self._turn.play.put(Dropped(turn=turn, agent=agent, visit=visit, number=self._number))
+            self._turn.play.put(DroppedEvent(turn=turn, agent=agent, visit=visit, number=self._number))
             raise
 
     async def failed(self, error: MasError, spent: Spent) -> None:
@@ -74,7 +74,7 @@ class Call:
     async def _write(self, spent: Spent, candidates: tuple[Candidate, ...], error: MasError | None) -> None:
         turn, agent, visit = self._visit
         await self._turn.play.write(
-            Called(
+            CallEvent(
                 turn=turn,
                 agent=agent,
                 visit=visit,

@@ -7,14 +7,14 @@ from mas.core.environment import Environment, Observation, Step
 from mas.core.errors import RunError
 from mas.core.messages import Payload
 from mas.core.records import Attempt
-from mas.graph.plan import Plan
+from mas.graph.plan import TeamPlan
 from mas.runtime.agents import Act, EnvironmentAgent, Look, Seen, Stepped
 from mas.runtime.asking import Asking
 from mas.runtime.budget import Accounts
 from mas.runtime.events import Setting
 from mas.runtime.flow import Flow
 from mas.runtime.guests import NO_GUESTS, Guests, guest_actions
-from mas.runtime.halt import Gate
+from mas.runtime.halt import RequestGate
 from mas.runtime.place import ENVIRONMENT
 from mas.runtime.play import play_turn, seat_actions
 from mas.runtime.playlog import PlayLog
@@ -36,11 +36,11 @@ class Episodes:
 
     def __init__(
         self,
-        plan: Plan,
+        plan: TeamPlan,
         *,
         asking: Asking,
         accounts: Accounts,
-        gate: Gate,
+        gate: RequestGate,
         spans: TeamSpans | None,
         log: RunLog | None,
     ) -> None:

@@ -35,7 +35,7 @@ class TurnBegan(msgspec.Struct, frozen=True, kw_only=True, tag="turn"):
     at: float
 
 
-class Called(msgspec.Struct, frozen=True, kw_only=True, tag="called"):
+class CallEvent(msgspec.Struct, frozen=True, kw_only=True, tag="called"):
     """An agent, or who stands in for it, was asked and has answered or failed.
 
     Attributes:
@@ -78,7 +78,7 @@ class Round(msgspec.Struct, frozen=True, kw_only=True, tag="round"):
     at: float
 
 
-class Dropped(msgspec.Struct, frozen=True, kw_only=True, tag="dropped"):
+class DroppedEvent(msgspec.Struct, frozen=True, kw_only=True, tag="dropped"):
     """An answer came just when nobody waited for it any more."""
 
     turn: int
@@ -110,14 +110,14 @@ class Committed(msgspec.Struct, frozen=True, kw_only=True, tag="committed"):
     at: float
 
 
-class Over(msgspec.Struct, frozen=True, kw_only=True, tag="over"):
+class EndEvent(msgspec.Struct, frozen=True, kw_only=True, tag="over"):
     """The play came to its end, or can never do so: what it failed with."""
 
     failure: str | None
     at: float
 
 
-Event = TurnBegan | Called | Round | Dropped | GaveUp | Committed | Over
+Event = TurnBegan | CallEvent | Round | DroppedEvent | GaveUp | Committed | EndEvent
 
 
 read_event: Callable[[bytes], Event] = unpacker(Event)
@@ -127,7 +127,7 @@ read_beginning: Callable[[bytes], Beginning] = unpacker(Beginning)
 
 def fingerprint(*parts: object) -> str:
     """Equal for equal parts, 32 hexadecimal digits."""
-    return blake2b(pack(_Parts(parts)), digest_size=16).hexdigest()
+    return blake2b(pack(_EventParts(parts)), digest_size=16).hexdigest()
 
 
 def failure_of(error: MasError) -> tuple[str, str]:
@@ -135,5 +135,5 @@ def failure_of(error: MasError) -> tuple[str, str]:
     return type(error).__name__, str(error)
 
 
-class _Parts(msgspec.Struct):
+class _EventParts(msgspec.Struct):
     parts: tuple[object, ...]

@@ -22,7 +22,7 @@ from mas.core.messages import Action, Failure, Payload
 from mas.core.naming import did_you_mean, instance
 from mas.core.role import Message
 from mas.core.seeds import digest
-from mas.graph.plan import Plan
+from mas.graph.plan import TeamPlan
 from mas.runtime.draft import Draft
 from mas.runtime.fans import Fan
 from mas.runtime.joins import has_begun
@@ -42,7 +42,7 @@ class Flow(msgspec.Struct, frozen=True):
         arrived: the turn's action is committed once it is finished.
     """
 
-    plan: Plan
+    plan: TeamPlan
     tokens: bytes
     status: bytes
     uses: tuple[int, ...]
@@ -53,7 +53,7 @@ class Flow(msgspec.Struct, frozen=True):
     arrived: bool
 
     @classmethod
-    def start(cls, plan: Plan, seats: Iterable[str] | None = None, silent: Collection[str] = ()) -> "Flow":
+    def start(cls, plan: TeamPlan, seats: Iterable[str] | None = None, silent: Collection[str] = ()) -> "Flow":
         """A fresh turn: `start` has delivered to its agents.
 
         Args:
@@ -266,7 +266,7 @@ class Flow(msgspec.Struct, frozen=True):
         return node, int(match[2])
 
 
-def _settled(plan: Plan, draft: Draft) -> Flow:
+def _settled(plan: TeamPlan, draft: Draft) -> Flow:
     """The flow after everything that follows without an agent's work."""
     draft.settle()
     return Flow(

@@ -10,7 +10,7 @@ _LEAVE_S = 5.0
 """How long `cancel` waits for whoever takes no notice of being cancelled."""
 
 
-class Gate:
+class RequestGate:
     """Counts what is going on, turns away what comes too late, and ends what does not end by itself."""
 
     def __init__(self) -> None:

@@ -17,13 +17,13 @@ from mas.core.messages import Envelope, Failure
 from mas.core.naming import did_you_mean
 from mas.core.role import Role, View
 from mas.core.seeds import digest
-from mas.runtime.agents import Answer, Ask, Candidate
+from mas.runtime.agents import AgentAnswer, Ask, Candidate
 from mas.runtime.runlog import RunLog
 
 _NOTHING: Final = Generation(token_ids=(), logprobs=(), finish="stop")
 
 
-class Question(msgspec.Struct, frozen=True, kw_only=True):
+class HumanQuestion(msgspec.Struct, frozen=True, kw_only=True):
     """What a person is asked.
 
     Attributes:
@@ -44,11 +44,11 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     choices: tuple[str, ...]
 
 
-class _Open:
+class _OpenQuestion:
     """A question with the role that reads the answer, and how many wait for it: it may be asked again before whoever
     asked it first is known to be gone."""
 
-    def __init__(self, question: Question, role: Role) -> None:
+    def __init__(self, question: HumanQuestion, role: Role) -> None:
         self.question, self.role = question, role
         self.waiting = 0
         self.answer: asyncio.Future[str] = asyncio.get_running_loop().create_future()
@@ -64,15 +64,15 @@ class HumanDesk:
 
     def __init__(
         self,
-        on_question: Callable[[Question], None] = lambda question: None,
-        on_gone: Callable[[Question], None] = lambda question: None,
+        on_question: Callable[[HumanQuestion], None] = lambda question: None,
+        on_gone: Callable[[HumanQuestion], None] = lambda question: None,
         log: RunLog | None = None,
     ) -> None:
         self._on_question, self._on_gone = on_question, on_gone
-        self._open: dict[str, _Open] = {}
+        self._open: dict[str, _OpenQuestion] = {}
         self._log = log
 
-    def questions(self) -> tuple[Question, ...]:
+    def questions(self) -> tuple[HumanQuestion, ...]:
         """All open questions, the oldest first."""
         return tuple(entry.question for entry in self._open.values())
 
@@ -111,7 +111,7 @@ class HumanDesk:
         """Lay a question down and wait for its answer; it is taken away when whoever asks is cancelled."""
         instructions, text = role.chat(view)
         team, _, agent = envelope.target.partition("/")
-        question = Question(
+        question = HumanQuestion(
             id=digest(envelope.id),
             team=team,
             agent=agent,
@@ -125,7 +125,7 @@ class HumanDesk:
         known = None if self._log is None else self._log.reply_to(question.id)
         if known is not None:
             return known
-        entry = self._open.setdefault(question.id, _Open(question, role))
+        entry = self._open.setdefault(question.id, _OpenQuestion(question, role))
         entry.waiting += 1
         try:
             if entry.waiting == 1:
@@ -145,7 +145,7 @@ class HumanAgent:
         self.role = role
         self._desk = desk
 
-    async def handle(self, envelope: Envelope) -> Answer:
+    async def handle(self, envelope: Envelope) -> AgentAnswer:
         """Answer one `Ask` with what a person says.
 
         Raises:
@@ -166,7 +166,7 @@ class HumanAgent:
             seed=ask.seeds[0],
             choices=(),
         )
-        return Answer.model_construct(candidates=(candidate,))
+        return AgentAnswer.model_construct(candidates=(candidate,))
 
     async def answer(
         self, view: View, seeds: tuple[int, ...], temperature: float | None = None

@@ -13,7 +13,7 @@ _LOOK_S = 0.1
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
-class Told:
+class ShutdownSignals:
     """How often this process was told to end: 0; 1: in good order; 2 and more: at once. Never less than before.
 
     By SIGINT or SIGTERM, each time, and by a shutdown command on the bus (see `mas.bus.mqtt.shutdown`).
@@ -49,7 +49,7 @@ class Told:
         self._times += 1
 
 
-async def leave_in_order(runtime: TeamRuntime, told: Told) -> None:
+async def leave_in_order(runtime: TeamRuntime, told: ShutdownSignals) -> None:
     """Let the agents here finish what they have in hand; told again, they stop at once, and who waits gets Closed."""
     leaving = asyncio.create_task(runtime.leave(), name="leave")
     again = asyncio.create_task(told.until(2), name="told again")

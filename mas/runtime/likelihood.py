@@ -7,7 +7,7 @@ from statistics import fmean
 
 from mas.core.errors import RunError
 from mas.core.role import View
-from mas.runtime.agents import Member, RoleAgent
+from mas.runtime.agents import RoleAgent, TeamMember
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +21,7 @@ class Likelihoods:
     tokens: tuple[int, ...]
 
 
-async def likelihoods(member: Member, views: Sequence[View], text: str) -> Likelihoods:
+async def likelihoods(member: TeamMember, views: Sequence[View], text: str) -> Likelihoods:
     """Score a text after every view as its agent would say it, all of them at once, by the adapter that it has now.
 
     Raises:

@@ -13,7 +13,7 @@ from mas.core.messages import Failure, Payload
 from mas.core.naming import agent_of
 from mas.core.policy import policy_of
 from mas.runtime.flow import Flow
-from mas.runtime.point import Decide, OnFlow, Point, Undo
+from mas.runtime.point import Decide, DecisionPoint, OnFlow, Undo
 from mas.runtime.timers import JoinTimers
 from mas.runtime.turnlog import TurnLog
 from mas.runtime.waves import Heard, heard, in_waves, needs_steps
@@ -122,12 +122,12 @@ class _TeamTurn:
         self.begun: dict[tuple[str, int], Heard] = {}
         self.is_uneven = self.is_raced = False
         self.late: tuple[str, ...] = ()
-        self.spoken: list[tuple[Point, Payload]] = []
+        self.spoken: list[tuple[DecisionPoint, Payload]] = []
         self._timers = JoinTimers()
         self._log = log
         self._now_s = asyncio.get_running_loop().time if log is None else log.now
 
-    def begin(self) -> list[Point]:
+    def begin(self) -> list[DecisionPoint]:
         """Begin all agents that can; the points of those that were not asked yet, in declared order."""
         flow = self.flow
         for agent in flow.ready():
@@ -137,7 +137,7 @@ class _TeamTurn:
         if not agents:
             raise RunError(f"team {flow.plan.spec.name!r} stands still in turn {self._turn}: nobody can act")
         return [
-            Point(
+            DecisionPoint(
                 agent=agent,
                 flow=flow,
                 environment=self._environment,
@@ -148,7 +148,7 @@ class _TeamTurn:
             if agent not in self.tasks
         ]
 
-    async def next_outputs(self, points: list[Point]) -> list[tuple[str, Payload]]:
+    async def next_outputs(self, points: list[DecisionPoint]) -> list[tuple[str, Payload]]:
         """What is said next, in declared order where it comes at once.
 
         The one place that waits; nothing, where a join's time limit was over first.
@@ -265,7 +265,7 @@ class _TeamTurn:
                 text += f". Not compensated: {point.agent!r}: {type(error).__name__}: {error}"
         return AgentFailed(f"{text}. Compensated: {undone}")
 
-    async def _speak(self, point: Point) -> Payload:
+    async def _speak(self, point: DecisionPoint) -> Payload:
         """What the agent says; its failure, where failures of this agent are isolated."""
         policies = point.flow.plan.spec.policies
         try:
@@ -286,7 +286,7 @@ class _TeamTurn:
         self.begun.clear()
 
 
-def isolated(point: Point, error: MasError) -> Failure:
+def isolated(point: DecisionPoint, error: MasError) -> Failure:
     """An agent's failure as its output, on the route that its role takes for what does not parse."""
     role = point.flow.plan.roles[agent_of(point.agent)]
     route = getattr(role, "failure_route", role.spec.failure_route)  # a role's type may have a route of its own

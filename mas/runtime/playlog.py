@@ -15,10 +15,10 @@ from mas.bus.plays import Plays
 from mas.bus.wire import pack
 from mas.core.errors import JournalError, Malformed, MasError
 from mas.runtime.events import (
-    Dropped,
+    DroppedEvent,
+    EndEvent,
     Event,
     GaveUp,
-    Over,
     read_event,
 )
 from mas.runtime.turnlog import TurnLog
@@ -48,10 +48,10 @@ class PlayLog:
         self.failure: str | None = None
         known = [read_event(frame) for frame in events]
         self.is_known = bool(known)
-        times = (event.at for event in known if not isinstance(event, Dropped | GaveUp))
+        times = (event.at for event in known if not isinstance(event, DroppedEvent | GaveUp))
         self.played_s = max([played_s, *times])
         for event in known:
-            if isinstance(event, Over):
+            if isinstance(event, EndEvent):
                 self.is_over = True
             else:
                 self.of_turn(event.turn).load(event)
@@ -124,7 +124,7 @@ class PlayLog:
         if self.is_over:
             return
         self.go_live()
-        self.put(Over(failure=failure, at=self.clock_s()))
+        self.put(EndEvent(failure=failure, at=self.clock_s()))
         self.is_over = True
         self._plays.end(self.id)
         await self._plays.is_safe()

@@ -9,11 +9,11 @@ from mas.core.messages import Payload
 from mas.core.naming import agent_of, local_name
 from mas.core.role import View
 from mas.core.stopwatch import in_environment
-from mas.graph.plan import Plan
+from mas.graph.plan import TeamPlan
 from mas.runtime.flow import Flow
 
 
-class Point(msgspec.Struct, frozen=True, kw_only=True):
+class DecisionPoint(msgspec.Struct, frozen=True, kw_only=True):
     """A decision point: one agent is about to speak.
 
     Attributes:
@@ -40,14 +40,14 @@ class Point(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-Decide = Callable[[Point], Awaitable[Payload]]
-Undo = Callable[[Point, Payload], Awaitable[object]]
+Decide = Callable[[DecisionPoint], Awaitable[Payload]]
+Undo = Callable[[DecisionPoint, Payload], Awaitable[object]]
 """Compensates what an agent said at a point."""
 OnFlow = Callable[[Flow, bool], None]
 """Told the flow of a team turn whenever outputs have joined, and (True) after joins whose time is over were expired."""
 
 
-def view_names(plan: Plan) -> dict[str, str]:
+def view_names(plan: TeamPlan) -> dict[str, str]:
     """Agent -> environment view."""
     return {agent: role.spec.view or local_name(agent) for agent, role in plan.roles.items()}
 
@@ -57,7 +57,7 @@ def silent_agents(observations: Mapping[str, Observation]) -> tuple[str, ...]:
     return tuple(agent for agent, seen in observations.items() if seen.is_silent)
 
 
-def look(plan: Plan, environment: Environment) -> dict[str, Observation]:
+def look(plan: TeamPlan, environment: Environment) -> dict[str, Observation]:
     """What every agent of the team sees now."""
     with in_environment():
         return {agent: environment.observe(view) for agent, view in view_names(plan).items()}

@@ -21,7 +21,7 @@ from mas.bus.plays import PlayRow, Plays
 from mas.bus.wire import pack
 from mas.core.environment import Environment
 from mas.core.errors import JournalError, Malformed, MasError
-from mas.graph.plan import Plan
+from mas.graph.plan import TeamPlan
 from mas.runtime.events import Beginning, Setting, read_beginning
 from mas.runtime.playlog import PlayLog
 
@@ -110,7 +110,7 @@ class RunLog:
 
     @asynccontextmanager
     async def play(
-        self, plan: Plan, episode: str, environment: Environment, settings: Mapping[str, Setting], *, ticks: bool
+        self, plan: TeamPlan, episode: str, environment: Environment, settings: Mapping[str, Setting], *, ticks: bool
     ) -> AsyncIterator[PlayLog]:
         """The record of an episode while it is played, from its beginning or from where it ended.
 

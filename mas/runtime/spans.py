@@ -16,7 +16,7 @@ from mas.core.tracing import Attributes, Kind, Span, Tracer, current_tracer
 from mas.runtime.agents import Candidate
 from mas.runtime.attempts import OnAttempt
 from mas.runtime.flow import Flow
-from mas.runtime.point import OnFlow, Point
+from mas.runtime.point import DecisionPoint, OnFlow
 
 T = TypeVar("T")
 PROVIDER = "mas"
@@ -96,7 +96,7 @@ class TeamSpans:
 
     async def agent(
         self,
-        point: Point,
+        point: DecisionPoint,
         seeds: Sequence[int],
         episode: str | None,
         answer: Awaitable[tuple[Candidate, ...]],

@@ -5,10 +5,10 @@ from dataclasses import replace
 
 from mas.core.errors import RunError
 from mas.core.role import Role
-from mas.runtime.agents import Member, RoleAgent
+from mas.runtime.agents import RoleAgent, TeamMember
 
 
-def teach(members: Sequence[Member], roles: Mapping[str, Role]) -> None:
+def teach(members: Sequence[TeamMember], roles: Mapping[str, Role]) -> None:
     """Put roles with other experiences in the places of those of their names, in all members or in none.
 
     Raises:
@@ -25,7 +25,7 @@ def teach(members: Sequence[Member], roles: Mapping[str, Role]) -> None:
         member.role = roles.get(member.role.name, member.role)
 
 
-def speak_as(members: Sequence[Member], adapters: Mapping[str, str]) -> None:
+def speak_as(members: Sequence[TeamMember], adapters: Mapping[str, str]) -> None:
     """Let roles, by name, speak through other adapters from now on; those not named stay as they are.
 
     Raises:

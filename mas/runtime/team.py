@@ -13,8 +13,8 @@ from mas.core.environment import Environment
 from mas.core.errors import RunError
 from mas.core.records import Attempt
 from mas.core.role import Role, View
-from mas.graph.plan import Plan
-from mas.runtime.agents import Candidate, Member, RoleAgent, Voice
+from mas.graph.plan import TeamPlan
+from mas.runtime.agents import Candidate, RoleAgent, TeamMember, Voice
 from mas.runtime.aloud import OnPart, heard_by
 from mas.runtime.asking import Asking
 from mas.runtime.attempts import OnAttempt, noting
@@ -22,11 +22,11 @@ from mas.runtime.budget import Accounts, Remaining
 from mas.runtime.episodes import Episodes, OnTurn
 from mas.runtime.events import Setting
 from mas.runtime.guests import NO_GUESTS, Guests
-from mas.runtime.halt import Gate
+from mas.runtime.halt import RequestGate
 from mas.runtime.human import HumanDesk, person
 from mas.runtime.likelihood import Likelihoods, likelihoods
 from mas.runtime.place import ENVIRONMENT, RUN, Place
-from mas.runtime.point import Decide, Point
+from mas.runtime.point import Decide, DecisionPoint
 from mas.runtime.pulse import with_pulse
 from mas.runtime.replicas import Troupe
 from mas.runtime.runlog import RunLog
@@ -57,7 +57,7 @@ class TeamRuntime:
 
     def __init__(
         self,
-        plan: Plan,
+        plan: TeamPlan,
         engine: Engine,
         bus: Bus,
         *,
@@ -69,7 +69,7 @@ class TeamRuntime:
         place: Place | None = None,
         log: RunLog | None = None,
     ) -> None:
-        def member(role: Role) -> Member:
+        def member(role: Role) -> TeamMember:
             if role.spec.voice == "human":
                 return person(role, desk)
             voice = peers.get(role.name) or Voice(engine=engine, adapter=adapters.get(role.name), chats=chats)
@@ -85,7 +85,7 @@ class TeamRuntime:
         number = next(_RUNS)
         self._address = f"run/{plan.spec.name}/{number}" if place is None else f"{plan.spec.name}/{RUN}"
         self._accounts = Accounts(plan.spec, bus.now)
-        self._gate = Gate()
+        self._gate = RequestGate()
         spans = TeamSpans.of(plan.spec.name, is_spread=place is not None)
         self._asking = Asking(
             bus,
@@ -189,7 +189,7 @@ class TeamRuntime:
         """See `mas.runtime.teaching.teach`."""
         teach(self._here(), roles)
 
-    def _here(self) -> tuple[Member, ...]:
+    def _here(self) -> tuple[TeamMember, ...]:
         """Whoever plays a role in this process."""
         return (*self._members.values(), *self._spawned) if self._place is None else ()
 
@@ -220,7 +220,7 @@ class TeamRuntime:
 
     async def ask(
         self,
-        point: Point,
+        point: DecisionPoint,
         seeds: tuple[int, ...],
         *,
         episode: str,
@@ -254,7 +254,7 @@ class TeamRuntime:
         """Tell `on_attempt` of tries, as `play` does, in an episode whose agents are asked without playing it."""
         return noting(self._asking.notes, episode, on_attempt)
 
-    async def imagine(self, point: Point, seed: int, *, episode: str | None = None) -> Candidate:
+    async def imagine(self, point: DecisionPoint, seed: int, *, episode: str | None = None) -> Candidate:
         """What the agent would say at a hypothetical point. Only what agents of a `distant` place are asked travels on
         the bus. It counts in the budgets of the run and, if `episode` names an open one, of the episode.
 

@@ -11,9 +11,9 @@ from mas.core.messages import Payload
 from mas.runtime.budget import Purse, Spent
 from mas.runtime.calls import Call, Visit
 from mas.runtime.events import (
-    Called,
+    CallEvent,
     Committed,
-    Dropped,
+    DroppedEvent,
     Event,
     GaveUp,
     Round,
@@ -37,9 +37,9 @@ class TurnLog:
         self.committed: Committed | None = None
         self._began: TurnBegan | None = None
         self._rounds: deque[Round] = deque()
-        self._calls: dict[tuple[Visit, int], Called] = {}
+        self._calls: dict[tuple[Visit, int], CallEvent] = {}
         self._dropped: set[tuple[Visit, int]] = set()
-        self._lost: defaultdict[Visit, list[Called]] = defaultdict(list)
+        self._lost: defaultdict[Visit, list[CallEvent]] = defaultdict(list)
         self._made: dict[Visit, int] = {}
         self._said: dict[tuple[Visit, int], asyncio.Event] = {}
         self._before: dict[tuple[Visit, int], asyncio.Event] = {}
@@ -54,9 +54,9 @@ class TurnLog:
             self._rounds.append(event)
         elif isinstance(event, Committed):
             self.committed = event
-        elif isinstance(event, Called):
+        elif isinstance(event, CallEvent):
             self._calls[(event.turn, event.agent, event.visit), event.number] = event
-        elif isinstance(event, Dropped):
+        elif isinstance(event, DroppedEvent):
             self._dropped.add(((event.turn, event.agent, event.visit), event.number))
         elif isinstance(event, GaveUp):
             visit = (event.turn, event.agent, event.visit)
@@ -191,7 +191,7 @@ class TurnLog:
         number = self._made[key] = self._made.get(key, 0) + 1
         return Call(self, key, number, name, asked)
 
-    async def recorded(self, key: tuple[Visit, int], purses: Sequence[Purse], most: Spent) -> Called | None:
+    async def recorded(self, key: tuple[Visit, int], purses: Sequence[Purse], most: Spent) -> CallEvent | None:
         """What came of a call, as soon as it is its turn; None: nothing is known of it, and it is to be made now.
 
         What is not known was reserved nevertheless, and what was dropped was paid; if it is cancelled here, as it was
@@ -227,7 +227,7 @@ class TurnLog:
         for purse in purses:
             purse.give_back(spent, Spent())
 
-    def lost(self, visit: Visit) -> list[Called]:
+    def lost(self, visit: Visit) -> list[CallEvent]:
         """Calls that failed for good in an earlier life, once."""
         return self._lost.pop(visit, [])
 

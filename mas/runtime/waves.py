@@ -10,7 +10,7 @@ from functools import lru_cache
 
 from mas.core.messages import Payload
 from mas.graph.loops import Loop
-from mas.graph.plan import Plan
+from mas.graph.plan import TeamPlan
 from mas.graph.wiring import ALL
 from mas.runtime.flow import Flow
 
@@ -63,7 +63,7 @@ def in_waves(
 
 
 @lru_cache(maxsize=256)
-def needs_steps(plan: Plan) -> bool:
+def needs_steps(plan: TeamPlan) -> bool:
     """Whether agents must be waited for wave by wave: every join is `all`, and yet timing would decide, because a loop
     may iterate while something that left it is on its way."""
     if plan.timeouts or any(need != ALL for need in plan.wiring.needs):
@@ -72,7 +72,7 @@ def needs_steps(plan: Plan) -> bool:
     return any(not _is_closed(plan, loop) or _overlaps(loop, loops) for loop in loops)
 
 
-def _is_closed(plan: Plan, loop: Loop) -> bool:
+def _is_closed(plan: TeamPlan, loop: Loop) -> bool:
     """Whether a loop is entered at its head alone, and left at its end alone, on another route than it iterates on."""
     edges = plan.wiring.edges
     back = edges[loop.edge]

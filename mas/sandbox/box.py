@@ -14,7 +14,7 @@ from mas.sandbox.flight import KIB, Flight, Order, Record
 from mas.sandbox.inside.program import VALUE
 from mas.sandbox.inside.values import canonical
 from mas.sandbox.mechanism import Mechanism, open_server
-from mas.sandbox.outcome import Case, Checked, Limits, Outcome
+from mas.sandbox.outcome import Checked, ProgramCase, ProgramOutcome, SandboxLimits
 from mas.sandbox.server_process import ServerProcess
 
 CLOSED = "the sandbox is closed: make another one"
@@ -31,11 +31,11 @@ class Sandbox:
     """
 
     def __init__(
-        self, limits: Limits | None = None, *, places: int = 2, seed: int = 0, mechanism: Mechanism | None = None
+        self, limits: SandboxLimits | None = None, *, places: int = 2, seed: int = 0, mechanism: Mechanism | None = None
     ) -> None:
         if places < 1:
             raise SandboxError(f"places={places}: at least one program must be able to run")
-        self.limits = limits or Limits()
+        self.limits = limits or SandboxLimits()
         self._seed = seed
         self._mechanism = mechanism
         self._places = threading.BoundedSemaphore(places)
@@ -60,7 +60,7 @@ class Sandbox:
                 server.close()
         self._threads.shutdown()
 
-    def run_now(self, source: str, stdin: str = "") -> Outcome:
+    def run_now(self, source: str, stdin: str = "") -> ProgramOutcome:
         """Run a program to its end.
 
         Raises:
@@ -68,7 +68,7 @@ class Sandbox:
         """
         return self._fly(Flight(self._order(source, stdin=stdin), self.limits))[0]
 
-    async def run(self, source: str, stdin: str = "") -> Outcome:
+    async def run(self, source: str, stdin: str = "") -> ProgramOutcome:
         """The same, awaited; a task that is cancelled ends its program.
 
         Raises:
@@ -76,7 +76,7 @@ class Sandbox:
         """
         return (await self._awaited(self._order(source, stdin=stdin)))[0]
 
-    def check_now(self, source: str, cases: Sequence[Case]) -> Checked:
+    def check_now(self, source: str, cases: Sequence[ProgramCase]) -> Checked:
         """Run a program, then evaluate the call of every case in it, and compare the values out here.
 
         The expected values never enter the sandbox: a program passes a case by having its value, and by nothing else.
@@ -87,7 +87,7 @@ class Sandbox:
         wanted = _wanted(cases)
         return _judged(wanted, self._fly(Flight(self._order(source, cases), self.limits)))
 
-    async def check(self, source: str, cases: Sequence[Case]) -> Checked:
+    async def check(self, source: str, cases: Sequence[ProgramCase]) -> Checked:
         """The same, awaited.
 
         Raises:
@@ -96,10 +96,10 @@ class Sandbox:
         wanted = _wanted(cases)
         return _judged(wanted, await self._awaited(self._order(source, cases)))
 
-    def _order(self, source: str, cases: Sequence[Case] = (), stdin: str = "") -> Order:
+    def _order(self, source: str, cases: Sequence[ProgramCase] = (), stdin: str = "") -> Order:
         return Order(source=source, calls=tuple(case.call for case in cases), seed=self._seed, stdin=stdin)
 
-    async def _awaited(self, order: Order) -> tuple[Outcome, list[Record]]:
+    async def _awaited(self, order: Order) -> tuple[ProgramOutcome, list[Record]]:
         if self._is_closed:
             raise SandboxError(CLOSED)
         flight = Flight(order, self.limits)
@@ -111,12 +111,12 @@ class Sandbox:
             flight.stop()
             raise
 
-    def _fly(self, flight: Flight) -> tuple[Outcome, list[Record]]:
+    def _fly(self, flight: Flight) -> tuple[ProgramOutcome, list[Record]]:
         with closing(flight):
             most, size = self.limits.source_kib * KIB, flight.order.size
             if size > most:
                 refused = f"the program and its input have {size} bytes; the limit is {most} (source_kib)"
-                return Outcome(status="refused", stderr=refused), []
+                return ProgramOutcome(status="refused", stderr=refused), []
             with self._places:
                 server = self._open()
                 try:
@@ -141,7 +141,7 @@ class Sandbox:
                 self._server = None
 
 
-def _wanted(cases: Sequence[Case]) -> list[Record]:
+def _wanted(cases: Sequence[ProgramCase]) -> list[Record]:
     """What a program that passes reports."""
     wanted = []
     for case in cases:
@@ -155,7 +155,7 @@ def _wanted(cases: Sequence[Case]) -> list[Record]:
     return wanted
 
 
-def _judged(wanted: list[Record], flown: tuple[Outcome, list[Record]]) -> Checked:
+def _judged(wanted: list[Record], flown: tuple[ProgramOutcome, list[Record]]) -> Checked:
     """Case by case: whether the record in its place holds the expected value. Records beyond the cases say nothing."""
     outcome, records = flown
     reached = [*records[: len(wanted)], *[None] * (len(wanted) - len(records))]

@@ -11,7 +11,7 @@ import typer
 from mas.core.errors import SandboxError
 from mas.sandbox.box import Sandbox
 from mas.sandbox.mechanism import MECHANISMS, Mechanism, probe
-from mas.sandbox.outcome import Limits, Outcome
+from mas.sandbox.outcome import ProgramOutcome, SandboxLimits
 
 
 def sandbox(
@@ -34,7 +34,7 @@ def sandbox(
     if measure:
         typer.echo(_measured(mechanism, measure))
     if source is not None:
-        with Sandbox(Limits(time_s=time_s, memory_mib=memory), mechanism=mechanism) as box:
+        with Sandbox(SandboxLimits(time_s=time_s, memory_mib=memory), mechanism=mechanism) as box:
             outcome = box.run_now(source, "" if sys.stdin.isatty() else sys.stdin.read())
         _show(outcome)
 
@@ -55,7 +55,7 @@ def _text(file: Path) -> str:
         raise SandboxError(f"{file} cannot be read as a program: {error}. Give a file of Python in UTF-8.") from error
 
 
-def _show(outcome: Outcome) -> None:
+def _show(outcome: ProgramOutcome) -> None:
     typer.echo(outcome.stdout, nl=False)
     typer.echo(outcome.stderr, nl=False, err=True)
     if outcome.status not in ("ok", "wrong"):

@@ -14,7 +14,7 @@ import msgspec
 from mas.core.errors import SandboxError
 from mas.sandbox.inside.program import BEGUN, HEAD, NO_MEMORY
 from mas.sandbox.inside.server import PACKET
-from mas.sandbox.outcome import Limits, Outcome, Status
+from mas.sandbox.outcome import ProgramOutcome, SandboxLimits, Status
 from mas.sandbox.server_process import ServerProcess
 
 KIB, MIB = 1024, 1024 * 1024
@@ -44,7 +44,7 @@ Record = tuple[bytes, str]
 class Flight:
     """One program, from order to outcome. `fly` is called once, `close` at last; `stop` from any thread."""
 
-    def __init__(self, order: Order, limits: Limits) -> None:
+    def __init__(self, order: Order, limits: SandboxLimits) -> None:
         self.order = order
         self._limits = limits
         self._leash, self._their_leash = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -61,7 +61,7 @@ class Flight:
         self._leash.close()
         self._their_leash.close()
 
-    def fly(self, server: ServerProcess) -> tuple[Outcome, list[Record]]:
+    def fly(self, server: ServerProcess) -> tuple[ProgramOutcome, list[Record]]:
         """Run the program. Beside the outcome: what it reported of itself.
 
         Raises:
@@ -158,15 +158,15 @@ class Flight:
         answer: dict[str, Any],
         records: list[Record],
         seconds: float,
-    ) -> Outcome:
+    ) -> ProgramOutcome:
         code: int = answer["exit"]
         stdout, stderr = (text.decode("utf-8", "backslashreplace") for text in texts[:2])
         if cause is None and (not records or records[0][0] != BEGUN):
             reason = records[0][1] if records else f"it ended before it began. {stderr}".rstrip()
-            return Outcome(status="refused", stderr=reason, seconds=seconds)
+            return ProgramOutcome(status="refused", stderr=reason, seconds=seconds)
         status = cause or _status(code, records, answer["cpu_s"] >= self._limits.time_s)
         exit_code = code if code >= 0 else None
-        return Outcome(status=status, stdout=stdout, stderr=stderr, seconds=seconds, exit_code=exit_code)
+        return ProgramOutcome(status=status, stdout=stdout, stderr=stderr, seconds=seconds, exit_code=exit_code)
 
 
 def _read(pipe: int, text: bytearray, most: int) -> int:
@@ -188,7 +188,7 @@ def _status(code: int, records: list[Record], spent: bool) -> Status:
     return "memory" if records and records[-1][0] == NO_MEMORY else "wrong"
 
 
-def _packet(limits: Limits) -> bytes:
+def _packet(limits: SandboxLimits) -> bytes:
     return json.dumps(
         {
             "cpu_s": int(limits.time_s) + 1,

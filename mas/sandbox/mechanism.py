@@ -12,7 +12,7 @@ import msgspec
 
 from mas.core.errors import SandboxError
 from mas.sandbox.flight import Flight, Order
-from mas.sandbox.outcome import Limits
+from mas.sandbox.outcome import SandboxLimits
 from mas.sandbox.server_process import ServerProcess
 
 Mechanism = Literal["namespaces", "bubblewrap"]
@@ -24,7 +24,7 @@ ADVICE = (
     "container, an option such as `--security-opt seccomp=unconfined`"
 )
 
-_LIMITS = Limits(time_s=20.0, memory_mib=128, tasks=4)
+_LIMITS = SandboxLimits(time_s=20.0, memory_mib=128, tasks=4)
 _TEST = """
 import ctypes, fcntl, os, socket, threading, time
 
@@ -71,7 +71,7 @@ if os.environ:
 """
 
 
-class Finding(msgspec.Struct, frozen=True, kw_only=True):
+class IsolationReport(msgspec.Struct, frozen=True, kw_only=True):
     """What this machine offers.
 
     Attributes:
@@ -83,7 +83,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     refused: Mapping[Mechanism, str]
 
 
-def open_server(wanted: Mechanism | None = None) -> tuple[ServerProcess, Finding]:
+def open_server(wanted: Mechanism | None = None) -> tuple[ServerProcess, IsolationReport]:
     """A server whose walls hold, of the wanted mechanism or of the first that works.
 
     Raises:
@@ -92,14 +92,14 @@ def open_server(wanted: Mechanism | None = None) -> tuple[ServerProcess, Finding
     refused: dict[Mechanism, str] = {}
     for mechanism in (wanted,) if wanted else MECHANISMS:
         try:
-            return _tested(mechanism), Finding(mechanism=mechanism, refused=refused)
+            return _tested(mechanism), IsolationReport(mechanism=mechanism, refused=refused)
         except SandboxError as error:
             refused[mechanism] = str(error)
     reasons = "; ".join(f"{mechanism}: {reason}" for mechanism, reason in refused.items())
     raise SandboxError(f"code cannot be run safely on this machine: {reasons}. {ADVICE}; see docs/sandbox.md")
 
 
-def probe(wanted: Mechanism | None = None) -> Finding:
+def probe(wanted: Mechanism | None = None) -> IsolationReport:
     """Try whether the wanted mechanism works here, or which one does.
 
     Raises:

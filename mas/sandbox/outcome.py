@@ -10,7 +10,7 @@ from mas.config.base import Options, Positive
 Status = Literal["ok", "wrong", "timeout", "memory", "killed", "output", "refused"]
 
 
-class Limits(Options):
+class SandboxLimits(Options):
     """What one program may use.
 
     Attributes:
@@ -34,7 +34,7 @@ class Limits(Options):
     files: Annotated[int, Field(ge=8, le=1024)] = 64
 
 
-class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+class ProgramOutcome(msgspec.Struct, frozen=True, kw_only=True):
     """How one program ended.
 
     Attributes:
@@ -53,7 +53,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     exit_code: int | None = None
 
 
-class Case(msgspec.Struct, frozen=True):
+class ProgramCase(msgspec.Struct, frozen=True):
     """One test of a program: the expression that is evaluated after it ran, and the value that it should have.
 
     Numbers, text, bytes, booleans, None, and lists, tuples, sets and dictionaries of these; the type counts, too.
@@ -71,7 +71,7 @@ class Checked(msgspec.Struct, frozen=True, kw_only=True):
         passed: case by case; whatever was not reached did not pass.
     """
 
-    outcome: Outcome
+    outcome: ProgramOutcome
     passed: tuple[bool, ...]
 
     @property

@@ -47,7 +47,7 @@ from mas.scenarios import (
 )
 
 
-class Entry(NamedTuple):
+class ScenarioEntry(NamedTuple):
     """One scenario: its option model, how to build it, and what kind of task it is.
 
     Attributes:
@@ -63,24 +63,24 @@ class Entry(NamedTuple):
     is_demonstrated: bool = True
 
 
-SCENARIOS: dict[str, Entry] = {
-    "relay": Entry(relay.RelayOptions, relay.build, "communication"),
-    "two_hop": Entry(two_hop.TwoHopOptions, two_hop.build, "communication"),
-    "shop": Entry(
+SCENARIOS: dict[str, ScenarioEntry] = {
+    "relay": ScenarioEntry(relay.RelayOptions, relay.build, "communication"),
+    "two_hop": ScenarioEntry(two_hop.TwoHopOptions, two_hop.build, "communication"),
+    "shop": ScenarioEntry(
         shop.ShopOptions,
         shop.build,
         "communication",
         {"small": {}, "medium": {"offered": 6}, "large": {"offered": 9}},
         is_demonstrated=False,
     ),
-    "plan_path": Entry(
+    "plan_path": ScenarioEntry(
         plan_path.PathOptions,
         plan_path.build,
         "cooperative planning",
         {"small": {}, "medium": {"size": 6, "walls": 7}, "large": {"size": 10, "walls": 20}},
     ),
-    "matrix_games": Entry(matrix_games.MatrixOptions, matrix_games.build, "games of payoffs"),
-    "two_player": Entry(
+    "matrix_games": ScenarioEntry(matrix_games.MatrixOptions, matrix_games.build, "games of payoffs"),
+    "two_player": ScenarioEntry(
         two_player.TwoPlayerOptions,
         two_player.build,
         "self-play",
@@ -90,15 +90,15 @@ SCENARIOS: dict[str, Entry] = {
             "large": {"game": "tic_tac_toe", "style": "words", "tries": 3},
         },
     ),
-    "bridge": Entry(bridge.BridgeOptions, bridge.build, "self-play"),
-    "red_team": Entry(
+    "bridge": ScenarioEntry(bridge.BridgeOptions, bridge.build, "self-play"),
+    "red_team": ScenarioEntry(
         red_team.RedTeamOptions,
         red_team.build,
         "self-play",
         {"small": {}, "medium": {"style": "words"}, "large": {"style": "words", "facts": 6}},
     ),
-    "propose": Entry(propose.ProposeOptions, propose.build, "self-play"),
-    "sokoban": Entry(
+    "propose": ScenarioEntry(propose.ProposeOptions, propose.build, "self-play"),
+    "sokoban": ScenarioEntry(
         sokoban.SokobanOptions,
         sokoban.build,
         "cooperative planning",
@@ -108,13 +108,13 @@ SCENARIOS: dict[str, Entry] = {
             "large": {"size": 8, "boxes": 3, "walls": 8, "pulls": 16},
         },
     ),
-    "sudoku": Entry(
+    "sudoku": ScenarioEntry(
         sudoku.SudokuOptions,
         sudoku.build,
         "cooperative planning",
         {"small": {}, "medium": {"size": 9, "blanks": 20}, "large": {"size": 9, "blanks": 45, "forced": False}},
     ),
-    "leader_follower": Entry(
+    "leader_follower": ScenarioEntry(
         leader_follower.ColourOptions,
         leader_follower.build,
         "hidden goals",
@@ -124,7 +124,7 @@ SCENARIOS: dict[str, Entry] = {
             "large": {"size": 16, "blocks": 12, "switch": 0.04, "quota": 10},
         },
     ),
-    "imposter": Entry(
+    "imposter": ScenarioEntry(
         imposter.ImposterOptions,
         imposter.build,
         "hidden roles",
@@ -134,7 +134,7 @@ SCENARIOS: dict[str, Entry] = {
             "large": {"style": "words", "players": 8, "rounds": 5, "cunning": 0.9},
         },
     ),
-    "refine": Entry(
+    "refine": ScenarioEntry(
         refine.RefineOptions,
         refine.build,
         "discussion",
@@ -144,7 +144,7 @@ SCENARIOS: dict[str, Entry] = {
             "large": {"style": "number", "operands": 6},
         },
     ),
-    "discussion": Entry(
+    "discussion": ScenarioEntry(
         discussion.DiscussionOptions,
         discussion.build,
         "discussion",
@@ -154,19 +154,19 @@ SCENARIOS: dict[str, Entry] = {
             "large": {"style": "words", "steps": 8},
         },
     ),
-    "debate": Entry(
+    "debate": ScenarioEntry(
         debate.DebateOptions,
         debate.build,
         "discussion",
         {"small": {}, "medium": {"style": "words"}, "large": {"style": "words", "facts": 8}},
     ),
-    "safe_reply": Entry(
+    "safe_reply": ScenarioEntry(
         safe_reply.ReplyOptions,
         safe_reply.build,
         "conversation and feedback",
         {"small": {}, "medium": {"style": "words"}, "large": {"style": "words", "facts": 6}},
     ),
-    "help_desk": Entry(
+    "help_desk": ScenarioEntry(
         help_desk.DeskOptions,
         help_desk.build,
         "conversation and feedback",
@@ -176,7 +176,7 @@ SCENARIOS: dict[str, Entry] = {
             "large": {"style": "words", "slots": 6, "changes": 2, "delay": 2, "refusals": 2},
         },
     ),
-    "math_team": Entry(
+    "math_team": ScenarioEntry(
         math_team.MathOptions,
         math_team.build,
         "mathematics and code",
@@ -186,13 +186,13 @@ SCENARIOS: dict[str, Entry] = {
             "large": {"calls": "json", "operations": 8, "numbers": 99},
         },
     ),
-    "code_team": Entry(
+    "code_team": ScenarioEntry(
         code_team.CodeOptions,
         code_team.build,
         "mathematics and code",
         {"small": {}, "medium": {"style": "words"}, "large": {"style": "words", "steps": 4}},
     ),
-    "tool_use": Entry(
+    "tool_use": ScenarioEntry(
         tool_use.ToolUseOptions,
         tool_use.build,
         "tool use",
@@ -202,31 +202,31 @@ SCENARIOS: dict[str, Entry] = {
             "large": {"calls": "json", "operations": 4, "items": 8, "numbers": 99},
         },
     ),
-    "workflow": Entry(
+    "workflow": ScenarioEntry(
         workflow.WorkOptions,
         workflow.build,
         "tool use",
         {"small": {}, "medium": {"operations": 2, "items": 4}, "large": {"operations": 4, "items": 8}},
     ),
-    "retrieval": Entry(
+    "retrieval": ScenarioEntry(
         retrieval.RetrievalOptions,
         retrieval.build,
         "tool use",
         {"small": {}, "medium": {"style": "words"}, "large": {"style": "words", "terms": 12}},
     ),
-    "delegate": Entry(
+    "delegate": ScenarioEntry(
         delegate.DelegateOptions,
         delegate.build,
         "tool use",
         {"small": {}, "medium": {"style": "words"}, "large": {"style": "words", "parts": 5}},
     ),
-    "subagents": Entry(
+    "subagents": ScenarioEntry(
         subagents.CallOptions,
         subagents.build,
         "tool use",
         {"small": {}, "medium": {"spare": 0}},
     ),
-    "negotiation": Entry(
+    "negotiation": ScenarioEntry(
         negotiation.TalkOptions,
         negotiation.build,
         "negotiation",
@@ -236,7 +236,7 @@ SCENARIOS: dict[str, Entry] = {
             "large": {"style": "words", "kinds": 5, "turns": 6},
         },
     ),
-    "market": Entry(
+    "market": ScenarioEntry(
         market.MarketOptions,
         market.build,
         "negotiation",
@@ -246,8 +246,8 @@ SCENARIOS: dict[str, Entry] = {
             "large": {"style": "words", "businesses": 8, "manipulators": 4},
         },
     ),
-    "questions": Entry(questions.QuestionOptions, questions.build, "questions and answers"),
-    "commons": Entry(
+    "questions": ScenarioEntry(questions.QuestionOptions, questions.build, "questions and answers"),
+    "commons": ScenarioEntry(
         commons.CommonsOptions,
         commons.build,
         "social dilemmas",
@@ -257,13 +257,13 @@ SCENARIOS: dict[str, Entry] = {
             "large": {"style": "words", "capacity": 60, "rounds": 10},
         },
     ),
-    "economy": Entry(
+    "economy": ScenarioEntry(
         economy.EconomyOptions,
         economy.build,
         "social dilemmas",
         {"small": {}, "medium": {"style": "words", "people": 6}, "large": {"style": "words", "people": 16}},
     ),
-    "reasoning": Entry(
+    "reasoning": ScenarioEntry(
         reasoning.ReasoningOptions,
         reasoning.build,
         "reasoning",
@@ -277,8 +277,8 @@ SCENARIOS: dict[str, Entry] = {
 }
 
 
-def find_scenario(name: str) -> Entry:
-    """A built-in scenario, or one that another package offers as entry point `mas.scenarios` (an `Entry`).
+def find_scenario(name: str) -> ScenarioEntry:
+    """A built-in scenario, or one that another package offers as entry point `mas.scenarios` (an `ScenarioEntry`).
 
     Raises:
         ConfigError: there is no such scenario, or the package that offers it breaks.
@@ -291,7 +291,7 @@ def find_scenario(name: str) -> Entry:
             raise ConfigError(bridged_id(name))
         raise ConfigError(f"no scenario {name!r}. {did_you_mean(name, [*SCENARIOS, *offered])}")
     try:
-        return Entry(*offered[name].load())
+        return ScenarioEntry(*offered[name].load())
     except Exception as error:  # another package's code: whatever it is, it is that package's
         why = f"{offered[name].value} cannot be loaded: {type(error).__name__}: {error}"
         raise ConfigError(f"scenario {name!r} comes with another package, and its {why}") from error

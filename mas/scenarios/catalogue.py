@@ -11,7 +11,7 @@ from mas.config.options import Options, ScenarioOptions
 from mas.core.errors import ConfigError
 from mas.core.naming import did_you_mean
 from mas.core.scenario import Scenario
-from mas.scenarios import SCENARIOS, Entry, build_scenario, find_scenario
+from mas.scenarios import SCENARIOS, ScenarioEntry, build_scenario, find_scenario
 from mas.scenarios.folder import FolderScenario
 from mas.scenarios.policies import expert_of
 
@@ -122,7 +122,7 @@ def profile(name: str, size: str | None = None) -> Profile:
     )
 
 
-def _summary(entry: Entry, scenario: Scenario) -> str:
+def _summary(entry: ScenarioEntry, scenario: Scenario) -> str:
     """From the README of the scenario's folder; without one from the docstring of the module that builds it."""
     readme = scenario.folder / "README.md" if isinstance(scenario, FolderScenario) else None
     if readme is not None and readme.is_file():

@@ -99,7 +99,7 @@ class User(msgspec.Struct, frozen=True, kw_only=True):
         return tuple((topic, self.tells(topic)) for topic, value in self.told if value != self.tells(topic))
 
 
-class Reply(msgspec.Struct, frozen=True, kw_only=True):
+class UserReply(msgspec.Struct, frozen=True, kw_only=True):
     """What came of one turn of the user's: the facts that he told, and the points of patience that it cost (0 or 1)."""
 
     facts: Facts
@@ -115,7 +115,9 @@ def about_to_speak(user: User) -> User:
     return msgspec.structs.replace(user, goal=goal)
 
 
-def respond(user: User, asked: Sequence[str], *, words: Facts | None = None, bad: bool = False) -> tuple[User, Reply]:
+def respond(
+    user: User, asked: Sequence[str], *, words: Facts | None = None, bad: bool = False
+) -> tuple[User, UserReply]:
     """One turn of the user's.
 
     The script corrects first what is no longer so, one turn's worth, and else answers what was asked. A question whose
@@ -138,7 +140,7 @@ def respond(user: User, asked: Sequence[str], *, words: Facts | None = None, bad
     after = msgspec.structs.replace(
         user, told=told, turns=user.turns + 1, lost=user.lost + lost, repeated=user.repeated + len(repeated)
     )
-    return after, Reply(facts=words, lost=lost)
+    return after, UserReply(facts=words, lost=lost)
 
 
 def briefing(user: User) -> dict[str, str]:
@@ -176,7 +178,7 @@ class CoworkerProfile(msgspec.Struct, frozen=True, kw_only=True):
     refusals: int = 0
 
 
-class Answer(msgspec.Struct, frozen=True):
+class CoworkerAnswer(msgspec.Struct, frozen=True):
     """A coworker's word on a topic. `value` is empty unless it was told."""
 
     topic: str
@@ -194,17 +196,21 @@ class Coworker(msgspec.Struct, frozen=True, kw_only=True):
     profile: CoworkerProfile
     knows: Facts
     waiting: tuple[tuple[str, int], ...] = ()
-    answers: tuple[Answer, ...] = ()
+    answers: tuple[CoworkerAnswer, ...] = ()
     refused: int = 0
 
-    def answer(self, topic: str) -> Answer | None:
+    def answer(self, topic: str) -> CoworkerAnswer | None:
         """The last word on a topic, None before any."""
         return next((answer for answer in self.answers if answer.topic == topic), None)
 
 
-def consult(coworker: Coworker, topic: str = "") -> tuple[Coworker, tuple[Answer, ...]]:
+def consult(coworker: Coworker, topic: str = "") -> tuple[Coworker, tuple[CoworkerAnswer, ...]]:
     """One turn of a coworker who is asked about a topic, or about nothing: what he says now, old requests first."""
-    due = [Answer(name, "told", value_of(coworker.knows, name) or "") for name, left in coworker.waiting if left <= 1]
+    due = [
+        CoworkerAnswer(name, "told", value_of(coworker.knows, name) or "")
+        for name, left in coworker.waiting
+        if left <= 1
+    ]
     waiting = tuple((name, left - 1) for name, left in coworker.waiting if left > 1)
     refused = coworker.refused
     if topic and not any(answer.topic == topic for answer in due):
@@ -218,13 +224,13 @@ def consult(coworker: Coworker, topic: str = "") -> tuple[Coworker, tuple[Answer
     return after, tuple(due)
 
 
-def _first_word(coworker: Coworker, topic: str) -> Answer:
+def _first_word(coworker: Coworker, topic: str) -> CoworkerAnswer:
     """What he says to a request in the turn in which it comes."""
     known = value_of(coworker.knows, topic)
     if topic in dict(coworker.waiting):
-        return Answer(topic, "later")
+        return CoworkerAnswer(topic, "later")
     if coworker.refused < coworker.profile.refusals:
-        return Answer(topic, "refused")
+        return CoworkerAnswer(topic, "refused")
     if known is None:
-        return Answer(topic, "unknown")
-    return Answer(topic, "later") if coworker.profile.delay else Answer(topic, "told", known)
+        return CoworkerAnswer(topic, "unknown")
+    return CoworkerAnswer(topic, "later") if coworker.profile.delay else CoworkerAnswer(topic, "told", known)

@@ -96,7 +96,7 @@ def wilson(successes: int, trials: int) -> tuple[float, float]:
     return centre - spread if successes else 0.0, centre + spread if successes < trials else 1.0
 
 
-class _Play(msgspec.Struct, frozen=True, kw_only=True):
+class _MeasuredPlay(msgspec.Struct, frozen=True, kw_only=True):
     success: bool
     rewards: Mapping[str, float]
     turns: int
@@ -104,7 +104,7 @@ class _Play(msgspec.Struct, frozen=True, kw_only=True):
     measures: Mapping[str, float]
 
 
-def _play(scenario: Scenario, task: Task, policy: Script, random: Random) -> _Play | None:
+def _play(scenario: Scenario, task: Task, policy: Script, random: Random) -> _MeasuredPlay | None:
     environment = scenario.environment()
     environment.reset(task)
     rewards = dict.fromkeys(environment.spec.seats, 0.0)
@@ -119,4 +119,6 @@ def _play(scenario: Scenario, task: Task, policy: Script, random: Random) -> _Pl
         turns += 1
         illegal += bool(step.illegal)
     measures = measures_of(environment)
-    return _Play(success=environment.success(), rewards=rewards, turns=turns, illegal=illegal, measures=measures)
+    return _MeasuredPlay(
+        success=environment.success(), rewards=rewards, turns=turns, illegal=illegal, measures=measures
+    )

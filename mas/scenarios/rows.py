@@ -12,7 +12,7 @@ HUB = "hf://"
 _SUFFIXES = (".jsonl", ".ndjson", ".parquet")
 
 
-class Row(NamedTuple):
+class DataRow(NamedTuple):
     """One record. `where`: its place, for errors. `split`: that of its data set, None where that has none."""
 
     where: str
@@ -20,7 +20,7 @@ class Row(NamedTuple):
     split: str | None = None
 
 
-def read_rows(path: str) -> list[Row]:
+def read_rows(path: str) -> list[DataRow]:
     """All rows, in order.
 
     Args:
@@ -47,7 +47,7 @@ def read_rows(path: str) -> list[Row]:
     return rows
 
 
-def _lines(path: Path) -> Iterator[Row]:
+def _lines(path: Path) -> Iterator[DataRow]:
     try:
         lines = path.read_bytes().removeprefix(b"\xef\xbb\xbf").split(b"\n")
     except OSError as error:
@@ -61,10 +61,10 @@ def _lines(path: Path) -> Iterator[Row]:
             raise ConfigError(f"{path}, line {number} is no JSON: {error}") from error
         if not isinstance(values, dict):
             raise ConfigError(f"{path}, line {number} is no object with fields, but {shown(values)}")
-        yield Row(f"{path}, line {number}", values)
+        yield DataRow(f"{path}, line {number}", values)
 
 
-def _parquet(path: Path) -> list[Row]:
+def _parquet(path: Path) -> list[DataRow]:
     try:
         from pyarrow import ArrowException
         from pyarrow.parquet import read_table
@@ -74,10 +74,10 @@ def _parquet(path: Path) -> list[Row]:
         found = read_table(path).to_pylist()
     except (ArrowException, OSError) as error:
         raise ConfigError(f"{path} cannot be read as Parquet: {error}") from error
-    return [Row(f"{path}, row {number}", values) for number, values in enumerate(found, 1)]
+    return [DataRow(f"{path}, row {number}", values) for number, values in enumerate(found, 1)]
 
 
-def _saved(path: Path) -> list[Row]:
+def _saved(path: Path) -> list[DataRow]:
     datasets = _datasets(str(path))
     try:
         found = datasets.load_from_disk(str(path))
@@ -86,7 +86,7 @@ def _saved(path: Path) -> list[Row]:
     return _of_splits(str(path), found)
 
 
-def _hub(path: str) -> list[Row]:
+def _hub(path: str) -> list[DataRow]:
     parts = path.removeprefix(HUB).split("/")
     if len(parts) not in (2, 3) or not all(parts):
         raise ConfigError(f"{path}: write {HUB}OWNER/NAME, or {HUB}OWNER/NAME/CONFIG")
@@ -106,12 +106,12 @@ def _datasets(path: str) -> Any:
     return datasets
 
 
-def _of_splits(path: str, found: Any) -> list[Row]:
+def _of_splits(path: str, found: Any) -> list[DataRow]:
     """Rows of a data set, or of a mapping of splits to data sets."""
     if not isinstance(found, Mapping):
-        return [Row(f"{path}, row {number}", values) for number, values in enumerate(found, 1)]
+        return [DataRow(f"{path}, row {number}", values) for number, values in enumerate(found, 1)]
     return [
-        Row(f"{path}, row {number} of split {split!r}", values, split)
+        DataRow(f"{path}, row {number} of split {split!r}", values, split)
         for split, rows in found.items()
         for number, values in enumerate(rows, 1)
     ]

@@ -51,7 +51,7 @@ class GameWrapper(Generic[Game, Record]):
         return self.game.render()
 
 
-class Tally(msgspec.Struct, frozen=True):
+class GameTally(msgspec.Struct, frozen=True):
     """Of a game so far: its seed, what the first seat was paid, and illegal moves."""
 
     seed: int = 0
@@ -59,20 +59,20 @@ class Tally(msgspec.Struct, frozen=True):
     illegal: int = 0
 
 
-class TalliedGame(GameWrapper[GameEnvironment, Tally], ABC):
+class TalliedGame(GameWrapper[GameEnvironment, GameTally], ABC):
     """A bridged game that may be shown otherwise: `text_of` says what an action means in the game."""
 
-    record_type = Tally
+    record_type = GameTally
 
     def __init__(self, spec: EnvironmentSpec, game: GameEnvironment) -> None:
-        super().__init__(spec, game, Tally())
+        super().__init__(spec, game, GameTally())
 
     @abstractmethod
     def text_of(self, seat: str, action: str) -> str:
         """The action as the game calls it; what stands for none is handed on, for the game to refuse."""
 
     def reset(self, task: Task) -> None:
-        self.record = Tally(task.seed)
+        self.record = GameTally(task.seed)
         self.game = self.game_for(self.record)
         self.game.reset(task)
 
@@ -82,7 +82,7 @@ class TalliedGame(GameWrapper[GameEnvironment, Tally], ABC):
     def step(self, actions: Mapping[str, str]) -> Step:
         step = self.game.step({seat: self.text_of(seat, action) for seat, action in actions.items()})
         paid = self.record.paid + sum(step.rewards[self.spec.seats[0]].values())
-        self.record = Tally(self.record.seed, paid, self.record.illegal + len(step.illegal))
+        self.record = GameTally(self.record.seed, paid, self.record.illegal + len(step.illegal))
         return step
 
     def success(self) -> bool:

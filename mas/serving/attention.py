@@ -16,7 +16,7 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
 from mas.core.errors import ModelError
-from mas.serving.layout import Layout
+from mas.serving.layout import PackedLayout
 from mas.serving.tree_attention import tree_attention
 
 _NAME = "mas_grouped"
@@ -45,7 +45,7 @@ def _grouped(
                 f"its attention has {name!r}, which torch's does not compute: mas would sample from "
                 "and train another model than this one"
             )
-    layout: Layout | None = options.pop("packing", None)
+    layout: PackedLayout | None = options.pop("packing", None)
     if layout is not None:
         return _packed(query, key, value, layout, options), None
     rows, queries, length, size = query.shape
@@ -63,7 +63,7 @@ def _grouped(
     return mixed.reshape(rows, 1, queries, value.shape[3]), None
 
 
-def _packed(query: Tensor, key: Tensor, value: Tensor, layout: Layout, options: dict[str, Any]) -> Tensor:
+def _packed(query: Tensor, key: Tensor, value: Tensor, layout: PackedLayout, options: dict[str, Any]) -> Tensor:
     for name in _UNKNOWN:
         if options.get(name) is not None:
             raise ModelError(f"attention with {name!r} cannot be packed; use learner.pack=false without sharing")

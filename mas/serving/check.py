@@ -25,13 +25,13 @@ def check_unrestricted(sampling: Sampling) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class ModelLimits:
     """What a model can take: token ids below `vocabulary`, and `context` tokens in all."""
 
     vocabulary: int
     context: int
 
-    def within(self, context: int | None) -> "Limits":
+    def within(self, context: int | None) -> "ModelLimits":
         """With a context no longer than another; None: that one is not known."""
         return self if context is None else replace(self, context=min(self.context, context))
 

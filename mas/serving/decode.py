@@ -33,7 +33,7 @@ _PADDING = 1.25
 
 
 @dataclass(slots=True, eq=False)
-class Job:
+class DecodeJob:
     """One completion while it is decoded, with the adapter version that was current when it was asked for."""
 
     request: Request
@@ -104,10 +104,10 @@ class Batch:
         self._base = base
         self._grammars = grammars
         self._cache = SlotCache(base.model.config.get_text_config().num_hidden_layers)
-        self.jobs: list[Job] = []
+        self.jobs: list[DecodeJob] = []
 
     @torch.inference_mode()
-    def admit(self, jobs: Iterable[Job]) -> list[Job]:
+    def admit(self, jobs: Iterable[DecodeJob]) -> list[DecodeJob]:
         """Prefill new rows and draw their first tokens; returns those that are done with it, or failed."""
         done = []
         parts = list(_parts(jobs))
@@ -138,7 +138,7 @@ class Batch:
         return done
 
     @torch.inference_mode()
-    def step(self) -> list[Job]:
+    def step(self) -> list[DecodeJob]:
         """Draw one token for every row; returns those that are done with it, and rows that were cancelled."""
         done = self._leave()
         if self.jobs:
@@ -146,7 +146,7 @@ class Batch:
             done += self._leave()
         return done
 
-    def _leave(self) -> list[Job]:
+    def _leave(self) -> list[DecodeJob]:
         over = [job.is_done for job in self.jobs]
         if not any(over):
             return []
@@ -175,7 +175,7 @@ class Batch:
         return logits_NV
 
 
-def _draw(jobs: Sequence[Job], logits_NV: Tensor) -> None:
+def _draw(jobs: Sequence[DecodeJob], logits_NV: Tensor) -> None:
     """One more token for each; a row whose model computes no numbers any more has an error instead."""
     temperatures = [job.request.sampling.temperature for job in jobs]
     support_NV = _supports(jobs, logits_NV)
@@ -192,7 +192,7 @@ def _draw(jobs: Sequence[Job], logits_NV: Tensor) -> None:
             job.error = ArithmeticError(f"adapter {job.ref} gives a log-probability of {logprob}")
 
 
-def _supports(jobs: Sequence[Job], logits_NV: Tensor) -> Tensor | None:
+def _supports(jobs: Sequence[DecodeJob], logits_NV: Tensor) -> Tensor | None:
     """As `supports_of`; a row whose grammar fails has an error instead, and the others go on."""
     masks: list[NDArray[np.bool_] | None] = [None] * len(jobs)
     for row, job in enumerate(jobs):
@@ -203,9 +203,9 @@ def _supports(jobs: Sequence[Job], logits_NV: Tensor) -> Tensor | None:
     return supports_of(logits_NV, [job.request.sampling for job in jobs], masks)
 
 
-def _parts(jobs: Iterable[Job]) -> Iterator[list[list[Job]]]:
+def _parts(jobs: Iterable[DecodeJob]) -> Iterator[list[list[DecodeJob]]]:
     """Jobs by prompt; distinct prompts of about one length together, those of one adapter version side by side."""
-    distinct: dict[tuple[str, tuple[int, ...]], list[Job]] = {}
+    distinct: dict[tuple[str, tuple[int, ...]], list[DecodeJob]] = {}
     for job in jobs:
         distinct.setdefault((str(job.ref), job.request.prompt_ids), []).append(job)
     part: list[tuple[str, tuple[int, ...]]] = []

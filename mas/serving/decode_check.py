@@ -14,7 +14,7 @@ from transformers import PreTrainedModel
 
 from mas.core.engine import Request, Sampling
 from mas.core.errors import ModelError
-from mas.serving.decode import Batch, Job
+from mas.serving.decode import Batch, DecodeJob
 from mas.serving.grammar import Grammars
 from mas.serving.model import BaseModel
 
@@ -57,7 +57,7 @@ def _gap(base: BaseModel) -> float:
     prompts = [tuple((7 * place + start) % base.limits.vocabulary for place in range(1, 1 + length))
                for start, length in ((3, 11), (5, 6)) if length + _NEW <= base.limits.context]  # fmt: skip
     sampling = Sampling(temperature=0.0, max_tokens=_NEW)
-    jobs = [Job(Request(prompt_ids=ids, sampling=sampling, seeds=(0,)), 0, None, None) for ids in prompts]
+    jobs = [DecodeJob(Request(prompt_ids=ids, sampling=sampling, seeds=(0,)), 0, None, None) for ids in prompts]
     batch = Batch(base, Grammars(base.text))
     batch.admit(jobs)
     while batch.jobs:
@@ -70,7 +70,7 @@ def _gap(base: BaseModel) -> float:
     return max((_difference(base.model, job) for job in jobs), default=0.0)
 
 
-def _difference(model: PreTrainedModel, job: Job) -> float:
+def _difference(model: PreTrainedModel, job: DecodeJob) -> float:
     used = model.config.get_text_config()._attn_implementation
     ids_1T = torch.tensor([[*job.request.prompt_ids, *job.token_ids[:-1]]], device=model.device)
     model.set_attn_implementation("eager")

@@ -16,7 +16,7 @@ from mas.serving.weights import AdapterWeights
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class ScoredRow:
     """One prompt and completion with the adapter that speaks."""
 
     prompt_ids: Sequence[int]
@@ -42,7 +42,7 @@ def pad_left(sequences: Sequence[Sequence[int]], device: torch.device) -> Padded
     return Padded(ids.to(device), (positions >= 0).long().to(device), positions.clamp(min=0).to(device))
 
 
-def completion_logits(model: nn.Module, bank: AdapterBank, rows: Sequence[Row]) -> Tensor:
+def completion_logits(model: nn.Module, bank: AdapterBank, rows: Sequence[ScoredRow]) -> Tensor:
     """Logits [N, L, V] in float32 that predict the completions' tokens, right-aligned.
 
     A row whose completion is shorter than L has logits of earlier positions, or of padding, at its left: mask them.
@@ -61,7 +61,7 @@ def completion_logits(model: nn.Module, bank: AdapterBank, rows: Sequence[Row]) 
     return logits_NLV
 
 
-def completion_logprobs(model: nn.Module, bank: AdapterBank, rows: Sequence[Row]) -> list[tuple[float, ...]]:
+def completion_logprobs(model: nn.Module, bank: AdapterBank, rows: Sequence[ScoredRow]) -> list[tuple[float, ...]]:
     """Log-probabilities (temperature 1) of every row's completion tokens, all in one pass."""
     found: list[tuple[float, ...]] = []
     with torch.no_grad():

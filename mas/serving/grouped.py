@@ -90,7 +90,7 @@ class Segments:
             own = () if one.weights is None else one.weights.pairs
             places = tuple(place for place, (layer, _) in enumerate(layers) if layer in own)
             if one.weights is not None and places:
-                spans.append(Span(one.start, one.stop, one.weights.scale, places))
+                spans.append(AdapterSpan(one.start, one.stop, one.weights.scale, places))
                 pairs += [tensor for place in places for tensor in one.weights.pairs[layers[place][0]]]
         found: tuple[Tensor, ...] = _InTurn.apply(x_NTI, [base for _, base in layers], spans, *pairs)  # type: ignore[no-untyped-call]
         named = {layer: (x_NTI, y_NTO) for (layer, _), y_NTO in zip(layers, found, strict=True)}
@@ -130,7 +130,7 @@ def has_grouped_products(x_NTI: Tensor) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class AdapterSpan:
     """First token, end and scale of an adapter's tokens, and which of the layers it changes."""
 
     start: int
@@ -147,7 +147,7 @@ class _InTurn(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, x_NTI: Tensor, layers: Sequence[nn.Linear], spans: Sequence[Span], *pairs: Tensor
+        ctx: Any, x_NTI: Tensor, layers: Sequence[nn.Linear], spans: Sequence[AdapterSpan], *pairs: Tensor
     ) -> tuple[Tensor, ...]:
         found = tuple(nn.functional.linear(x_NTI, layer.weight, layer.bias) for layer in layers)
         x_MI, found_MO = x_NTI.flatten(0, -2), [y_NTO.flatten(0, -2) for y_NTO in found]
@@ -191,7 +191,7 @@ class _InTurn(torch.autograd.Function):
 
 
 def _each(
-    spans: Sequence[Span], pairs: Sequence[Tensor], dtype: torch.dtype
+    spans: Sequence[AdapterSpan], pairs: Sequence[Tensor], dtype: torch.dtype
 ) -> Iterator[tuple[list[Tensor], list[Tensor]]]:
     """The A and the B of every span's layers."""
     start = 0

@@ -35,7 +35,7 @@ Place = slice | Tensor
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class TreeSpan:
     """Tokens `start` to `stop` without a branch; those up to `end` hang from it, and it hangs from `level` others."""
 
     start: int
@@ -45,7 +45,7 @@ class Span:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class AttentionPart:
     """Attention of `rows` rows of queries to as many rows of keys, all of one length each.
 
     `queries`, `keys`: which tokens; where a row is shorter than the others, its last token is repeated.
@@ -64,7 +64,7 @@ class Part:
     mask_B1SS: Tensor | None = None
 
 
-class Layout:
+class PackedLayout:
     """The forest of a packed batch.
 
     Args:
@@ -83,16 +83,16 @@ class Layout:
         self.ends_M = torch.tensor(ends, device=device)
 
     @cached_property
-    def spans(self) -> list[Span]:
+    def spans(self) -> list[TreeSpan]:
         """All spans in order."""
-        spans: list[Span] = []
-        above: list[Span] = []
+        spans: list[TreeSpan] = []
+        above: list[TreeSpan] = []
         start, positions, ends = 0, self.positions, self.ends
         for stop in range(1, len(ends) + 1):
             if stop == len(ends) or positions[stop] != positions[stop - 1] + 1 or ends[stop] != ends[stop - 1]:
                 while above and above[-1].end <= start:
                     above.pop()
-                above.append(Span(start, stop, ends[start], len(above)))
+                above.append(TreeSpan(start, stop, ends[start], len(above)))
                 spans.append(above[-1])
                 start = stop
         return spans
@@ -108,11 +108,11 @@ class Layout:
         return found
 
     @cached_property
-    def parts(self) -> list[Part]:
+    def parts(self) -> list[AttentionPart]:
         """All parts, the first ones first."""
         blocks: list[tuple[int, int]] = []
-        alone: dict[tuple[int, int], list[Span]] = defaultdict(list)
-        under: dict[tuple[int, int, int, int], list[Span]] = defaultdict(list)
+        alone: dict[tuple[int, int], list[TreeSpan]] = defaultdict(list)
+        under: dict[tuple[int, int, int, int], list[TreeSpan]] = defaultdict(list)
         done = 0
         for span in self.spans:
             if span.start < done:
@@ -133,7 +133,7 @@ class Layout:
             parts.append(self._part([(span.stop, span.end) for span in spans], keys))
         return parts
 
-    def _block(self, ranges: Sequence[tuple[int, int]]) -> Part:
+    def _block(self, ranges: Sequence[tuple[int, int]]) -> AttentionPart:
         """Rows of neighbouring subtrees that see only themselves."""
         width = max(stop - start for start, stop in ranges)
         part = self._part(ranges)
@@ -146,7 +146,7 @@ class Layout:
         mask_B1SS = torch.zeros(sees_BSS.shape, device=self.device).masked_fill_(~sees_BSS, -torch.inf)[:, None]
         return replace(part, is_causal=False, mask_B1SS=mask_B1SS)
 
-    def _part(self, queries: Sequence[tuple[int, int]], keys: Sequence[tuple[int, int]] | None = None) -> Part:
+    def _part(self, queries: Sequence[tuple[int, int]], keys: Sequence[tuple[int, int]] | None = None) -> AttentionPart:
         """Rows of queries that see the rows of `keys`, None: themselves, causally."""
         width = max(stop - start for start, stop in queries)
         places = self._places(queries, width)
@@ -156,7 +156,7 @@ class Layout:
         if min(lengths) < width:
             flat = [row * width + place for row, length in enumerate(lengths) for place in range(length)]
             real = torch.tensor(flat, device=self.device)
-        return Part(len(queries), places, seen, real, is_first=keys is None, is_causal=keys is None)
+        return AttentionPart(len(queries), places, seen, real, is_first=keys is None, is_causal=keys is None)
 
     def _places(self, ranges: Sequence[tuple[int, int]], width: int) -> Place:
         if len(ranges) == 1:

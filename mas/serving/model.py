@@ -14,7 +14,7 @@ from transformers.utils.peft_utils import find_adapter_config_file
 from mas.config.options import SMOLLM2, ModelOptions
 from mas.core.errors import ModelError
 from mas.serving.attention import group_queries
-from mas.serving.check import Limits
+from mas.serving.check import ModelLimits
 from mas.serving.lora import AdapterBank
 from mas.serving.norms import quicken_norms
 from mas.serving.origin import Origin
@@ -39,7 +39,7 @@ class ModelText:
     """
 
     tokenizer: HubTokenizer
-    limits: Limits
+    limits: ModelLimits
     stop_ids: tuple[int, ...]
     prompts: str
 
@@ -68,7 +68,7 @@ class BaseModel:
         return self.text.tokenizer
 
     @property
-    def limits(self) -> Limits:
+    def limits(self) -> ModelLimits:
         """What the model can take."""
         return self.text.limits
 
@@ -144,7 +144,7 @@ def load_text(options: ModelOptions, path: str | Path | None = None) -> ModelTex
     longest = _positions(text_config) or options.max_context
     return ModelText(
         tokenizer=HubTokenizer(tokenizer),
-        limits=Limits(int(text_config.vocab_size), min(longest, options.max_context)),
+        limits=ModelLimits(int(text_config.vocab_size), min(longest, options.max_context)),
         stop_ids=tuple(stop) if isinstance(stop, list) else (() if stop is None else (int(stop),)),
         prompts=options.prompts,
     )

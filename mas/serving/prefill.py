@@ -21,7 +21,7 @@ from mas.core.errors import ModelError
 from mas.serving.forward import pad_left
 from mas.serving.grouped import segments_of
 from mas.serving.head import Head
-from mas.serving.layout import Layout
+from mas.serving.layout import PackedLayout
 from mas.serving.model import BaseModel
 from mas.serving.trees import Ids, tree_of
 from mas.serving.weights import AdapterWeights
@@ -113,7 +113,7 @@ def read(base: BaseModel, forest: Forest, cache: DynamicCache | None = None) -> 
             attention_mask=torch.ones(1, 1, 1, 1, dtype=torch.bool, device=device),
             past_key_values=cache,
             use_cache=cache is not None,
-            packing=Layout(forest.positions, forest.ends, device),
+            packing=PackedLayout(forest.positions, forest.ends, device),
         )
     hidden_MD: Tensor = output.last_hidden_state[0]
     return hidden_MD

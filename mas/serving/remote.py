@@ -10,7 +10,7 @@ from mas.config.servers import ServerOptions
 from mas.core.engine import AdapterRef, Generation, Request
 from mas.core.errors import UnknownAdapter
 from mas.core.naming import did_you_mean
-from mas.serving.check import Limits
+from mas.serving.check import ModelLimits
 from mas.serving.in_flight import InFlight
 from mas.serving.model import ModelText
 from mas.serving.remote_completions import Completions
@@ -25,7 +25,7 @@ class OpenAIEngine:
     current is known from the server's list, from `refresh`, and from the answers themselves.
     """
 
-    def __init__(self, server: RemoteServer, text: ModelText, limits: Limits, model: str) -> None:
+    def __init__(self, server: RemoteServer, text: ModelText, limits: ModelLimits, model: str) -> None:
         self.tokenizer = text.tokenizer
         self.stop_ids = text.stop_ids
         self.model = model

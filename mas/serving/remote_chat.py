@@ -17,7 +17,7 @@ from mas.core.engine import AdapterRef, Generation, Request
 from mas.core.errors import EngineError, UnknownAdapter
 from mas.core.naming import did_you_mean
 from mas.core.together import together
-from mas.serving.check import Limits, check_unrestricted
+from mas.serving.check import ModelLimits, check_unrestricted
 from mas.serving.in_flight import InFlight
 from mas.serving.remote_completions import SEEDS, read
 from mas.serving.remote_models import ServedModel, adapters_of, choose_model, list_models
@@ -31,14 +31,14 @@ class _Message(msgspec.Struct):
     content: str | None = None
 
 
-class _Choice(msgspec.Struct):
+class _ChatChoice(msgspec.Struct):
     message: _Message | None = None
     delta: _Message | None = None
     finish_reason: str | None = None
 
 
 class _Answer(msgspec.Struct):
-    choices: tuple[_Choice, ...]
+    choices: tuple[_ChatChoice, ...]
     adapter: AdapterRef | None = None
 
 
@@ -54,7 +54,7 @@ class ChatEngine:
         self.stop_ids: tuple[int, ...] = (END,)
         self.model = model
         self._server = server
-        self._limits = Limits(MessageTokenizer.size, sys.maxsize)
+        self._limits = ModelLimits(MessageTokenizer.size, sys.maxsize)
         self._adapters = dict(adapters)
         self._flights = InFlight()
 

@@ -14,7 +14,7 @@ import msgspec
 from mas.core.engine import AdapterRef, Generation, Request
 from mas.core.errors import EngineError
 from mas.core.together import together
-from mas.serving.check import Limits, check_unrestricted
+from mas.serving.check import ModelLimits, check_unrestricted
 from mas.serving.remote_server import RemoteServer
 
 _PATH = "/completions"
@@ -31,17 +31,17 @@ class _Scored(msgspec.Struct):
     logprob: float
 
 
-class _Choice(msgspec.Struct):
+class _CompletionChoice(msgspec.Struct):
     token_ids: tuple[int, ...] | None = None
     logprobs: _Logprobs | None = None
     finish_reason: str | None = None
     prompt_logprobs: tuple[dict[int, _Scored] | None, ...] | None = None
 
 
-class Answer(msgspec.Struct):
+class CompletionAnswer(msgspec.Struct):
     """What is read of an answer. `adapter`: the version that made it; servers other than `mas serve` do not say."""
 
-    choices: tuple[_Choice, ...]
+    choices: tuple[_CompletionChoice, ...]
     adapter: AdapterRef | None = None
 
 
@@ -55,7 +55,7 @@ class Completions:
     """
 
     server: RemoteServer
-    limits: Limits
+    limits: ModelLimits
     always: Mapping[str, Any]
 
     async def generate(self, model: str, request: Request) -> tuple[Generation, ...]:
@@ -68,7 +68,7 @@ class Completions:
         return tuple(await together(calls, "remote-completion"))
 
     async def _complete(self, model: str, request: Request, seed: int) -> Generation:
-        answer = read(await self.server.post(_PATH, self._body(model, request, seed)), Answer, self.server)
+        answer = read(await self.server.post(_PATH, self._body(model, request, seed)), CompletionAnswer, self.server)
         return self._generation(request, answer, is_last=True)
 
     async def stream(self, model: str, request: Request) -> AsyncGenerator[Generation]:
@@ -81,7 +81,7 @@ class Completions:
         is_last = False
         async with aclosing(self.server.stream(_PATH, body)) as events:
             async for event in events:
-                answer = read(event, Answer, self.server)
+                answer = read(event, CompletionAnswer, self.server)
                 if answer.choices and not is_last:
                     is_last = answer.choices[0].finish_reason is not None
                     yield self._generation(request, answer, is_last=is_last)
@@ -100,7 +100,7 @@ class Completions:
                 f"{len(ids)} tokens fill the context, and the server draws one behind what it scores: score fewer"
             )
         body = {"model": model, "prompt": ids, "max_tokens": 1, "temperature": 1.0, "prompt_logprobs": 0}
-        answer = read(await self.server.post(_PATH, {**self.always, **body}), Answer, self.server)
+        answer = read(await self.server.post(_PATH, {**self.always, **body}), CompletionAnswer, self.server)
         found = (answer.choices[0].prompt_logprobs or ()) if answer.choices else ()
         entries = found[len(prompt_ids) :]
         if len(found) != len(ids) or not all(
@@ -126,9 +126,9 @@ class Completions:
             "return_token_ids": True,
         }
 
-    def _generation(self, request: Request, answer: Answer, *, is_last: bool) -> Generation:
+    def _generation(self, request: Request, answer: CompletionAnswer, *, is_last: bool) -> Generation:
         url = f"{self.server.options.url}{_PATH}"
-        choice = answer.choices[0] if answer.choices else _Choice()
+        choice = answer.choices[0] if answer.choices else _CompletionChoice()
         ids, logprobs = choice.token_ids, choice.logprobs.token_logprobs if choice.logprobs is not None else ()
         if ids is None:
             raise EngineError(

@@ -10,14 +10,14 @@ from collections.abc import Sequence
 
 import torch
 
-from mas.serving.forward import Row, completion_logprobs
+from mas.serving.forward import ScoredRow, completion_logprobs
 from mas.serving.head import Head
 from mas.serving.model import BaseModel
 from mas.serving.prefill import Forest, Prompt, forest_of, read
 
 
 @torch.inference_mode()
-def score_rows(base: BaseModel, rows: Sequence[Row]) -> list[tuple[float, ...]]:
+def score_rows(base: BaseModel, rows: Sequence[ScoredRow]) -> list[tuple[float, ...]]:
     """Log-probabilities (temperature 1) of every row's completion tokens, all in one pass."""
     first: dict[int, int] = {}
     for row in rows:
@@ -31,7 +31,7 @@ def score_rows(base: BaseModel, rows: Sequence[Row]) -> list[tuple[float, ...]]:
     return [one for _, one in sorted(zip(order, found, strict=True))]
 
 
-def _shared(base: BaseModel, rows: Sequence[Row], forest: Forest) -> list[tuple[float, ...]]:
+def _shared(base: BaseModel, rows: Sequence[ScoredRow], forest: Forest) -> list[tuple[float, ...]]:
     """A place from which several tokens are predicted is read once."""
     places = [path[len(row.prompt_ids) - 1 :] for row, path in zip(rows, forest.paths, strict=True)]
     readings = {place: number for number, place in enumerate(dict.fromkeys(one for own in places for one in own))}

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from mas.core.engine import Request, Sampling
-from mas.serving.decode import Batch, Job
+from mas.serving.decode import Batch, DecodeJob
 from mas.serving.grammar import Grammars
 from mas.serving.model import BaseModel
 
@@ -57,7 +57,7 @@ def _measured(base: BaseModel, rows: int, prompt: int = _PROMPT) -> Speed:
     jobs = []
     for row in range(rows):
         ids = tuple((7 * place + row) % base.limits.vocabulary for place in range(1, 1 + length))
-        jobs.append(Job(Request(prompt_ids=ids, sampling=sampling, seeds=(row,)), row, None, None))
+        jobs.append(DecodeJob(Request(prompt_ids=ids, sampling=sampling, seeds=(row,)), row, None, None))
     batch = Batch(base, Grammars(base.text))
     began = time.perf_counter()
     batch.admit(jobs)  # reads the prompts and draws the first tokens

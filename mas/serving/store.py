@@ -61,7 +61,7 @@ class _Name:
 
 
 @dataclass(frozen=True, slots=True)
-class Update:
+class AdapterUpdate:
     """What one name is to serve. `probes`: what the canary compares. `version`: a later one than the next, as when a
     run resumes; None: the next."""
 
@@ -113,10 +113,10 @@ class AdapterStore:
         allowed: float | None = None,
     ) -> Publication:
         """As `publish_all`, for one adapter."""
-        return (await self.publish_all({name: Update(weights, probes, version)}, allowed=allowed))[name]
+        return (await self.publish_all({name: AdapterUpdate(weights, probes, version)}, allowed=allowed))[name]
 
     async def publish_all(
-        self, updates: Mapping[str, Update], *, allowed: float | None = None
+        self, updates: Mapping[str, AdapterUpdate], *, allowed: float | None = None
     ) -> Mapping[str, Publication]:
         """Serve copies of adapters' weights as their names' next versions: all of them, or none, also if cancelled.
 
@@ -130,7 +130,9 @@ class AdapterStore:
         async with self._changing:
             return await self._publish(updates, allowed)
 
-    async def _publish(self, updates: Mapping[str, Update], allowed: float | None = None) -> dict[str, Publication]:
+    async def _publish(
+        self, updates: Mapping[str, AdapterUpdate], allowed: float | None = None
+    ) -> dict[str, Publication]:
         began = time.perf_counter()
         refs = {name: self._next(name, update.version) for name, update in updates.items()}
         async with self._made((ref, updates[name].weights) for name, ref in refs.items()) as entries:
@@ -235,7 +237,7 @@ class AdapterStore:
         async with self._changing:
             if name in self._names:
                 raise EngineError(f"adapter {name!r} exists already; fork to a name that is free")
-            return (await self._publish({name: Update(self.weights(source))}))[name].ref
+            return (await self._publish({name: AdapterUpdate(self.weights(source))}))[name].ref
 
     async def swap(self, first: str, second: str) -> None:
         """Exchange what two names speak with, each as a new version. Nothing changes if either cannot be loaded; both

@@ -11,7 +11,7 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
 from mas.config.options import ModelOptions, TinyOptions
-from mas.serving.check import Limits
+from mas.serving.check import ModelLimits
 from mas.serving.model import ModelText
 from mas.serving.tokenizer import HubTokenizer
 
@@ -60,5 +60,5 @@ def tiny_model(options: TinyOptions) -> Qwen3ForCausalLM:
 def tiny_text(options: ModelOptions) -> ModelText:
     """How the tiny base reads text, whatever its weights."""
     tokenizer = tiny_tokenizer()
-    limits = Limits(len(tokenizer), min(options.tiny.context, options.max_context))
+    limits = ModelLimits(len(tokenizer), min(options.tiny.context, options.max_context))
     return ModelText(HubTokenizer(tokenizer), limits, (SPECIAL.index("<eos>"),), options.prompts)

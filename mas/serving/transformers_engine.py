@@ -16,9 +16,9 @@ import torch
 
 from mas.core.engine import AdapterRef, Generation, Grammar, Request
 from mas.core.errors import EngineError
-from mas.serving.decode import Batch, Job
+from mas.serving.decode import Batch, DecodeJob
 from mas.serving.decode_check import check_decoding
-from mas.serving.forward import Row
+from mas.serving.forward import ScoredRow
 from mas.serving.grammar import Grammars, Matcher
 from mas.serving.model import BaseModel
 from mas.serving.publication import AdapterVersion, check_version
@@ -56,10 +56,10 @@ class TransformersEngine:
         self.steps = 0
         self.longest_pause = 0
         self._waiting: deque[_Place] = deque()
-        self._places: dict[Job, _Place] = {}
+        self._places: dict[DecodeJob, _Place] = {}
         self._grammars = Grammars(base.text)
         self._batch = Batch(base, self._grammars)
-        self._scoring: dict[asyncio.Future[tuple[float, ...]], Row] = {}
+        self._scoring: dict[asyncio.Future[tuple[float, ...]], ScoredRow] = {}
         self._compiling: set[asyncio.Future[Matcher]] = set()
         self._scorer: asyncio.Task[None] | None = None
         self._pump: asyncio.Task[None] | None = None
@@ -120,7 +120,7 @@ class TransformersEngine:
     ) -> tuple[float, ...]:
         self._check_open()
         self.base.limits.check_score(prompt_ids, completion_ids)
-        row = Row(prompt_ids, completion_ids, None if version is None else version.weights)
+        row = ScoredRow(prompt_ids, completion_ids, None if version is None else version.weights)
         scored: asyncio.Future[tuple[float, ...]] = asyncio.get_running_loop().create_future()
         self._scoring[scored] = row
         if self._scorer is None or self._scorer.done():
@@ -201,7 +201,7 @@ class TransformersEngine:
         pieces: "asyncio.Queue[Generation | EngineError] | None" = None,
     ) -> "_Place":
         ref, weights = (None, None) if version is None else (version.ref, version.weights)
-        place = _Place(Job(request, seed, ref, weights), asyncio.get_running_loop().create_future(), pieces)
+        place = _Place(DecodeJob(request, seed, ref, weights), asyncio.get_running_loop().create_future(), pieces)
         self._waiting.append(place)
         if self._pump is None or self._pump.done():
             self._pump = asyncio.create_task(self._serve(), name="engine-batch")
@@ -234,7 +234,7 @@ class TransformersEngine:
                 _log.info("a completion of adapter %s failed", job.ref, exc_info=job.error)
             self._places.pop(job).finish()
 
-    def _run(self, new: list[Job]) -> list[Job]:
+    def _run(self, new: list[DecodeJob]) -> list[DecodeJob]:
         """In the worker: admit, then decode until a row is done or to be shown, or somebody else wants the model."""
         done = self._batch.admit(new)
         is_streamed = any(place.pieces is not None for place in self._places.values())
@@ -287,7 +287,7 @@ class TransformersEngine:
 class _Place:
     """A completion that somebody waits for: `whole`, or `pieces` of it (at most one a token)."""
 
-    job: Job
+    job: DecodeJob
     whole: asyncio.Future[Generation]
     pieces: asyncio.Queue[Generation | EngineError] | None
     shown: int = 0

@@ -1,9 +1,9 @@
 """Attention inside a packed batch: every token sees the tokens before it on its own path through the forest.
 
-Parts of the attention (see `Layout`) are softmaxes of their own that are merged by their log-sum-exp. Backward runs
-each part again with the merged output and log-sum-exp, as ring attention does: a part's probabilities are then those of
-the whole, and so are its gradients. On a CPU that is torch's flash kernel, and nothing quadratic in the pack is held.
-On CUDA it is flex attention with the same forest as its block mask.
+Parts of the attention (see `PackedLayout`) are softmaxes of their own that are merged by their log-sum-exp. Backward
+runs each part again with the merged output and log-sum-exp, as ring attention does: a part's probabilities are then
+those of the whole, and so are its gradients. On a CPU that is torch's flash kernel, and nothing quadratic in the pack
+is held. On CUDA it is flex attention with the same forest as its block mask.
 
 Shape legend: M tokens, Q query heads, H key-value heads, D head size; B parts of S queries and L keys.
 Sources: FlashAttention-2, arXiv 2307.08691, section 3; Ring Attention, arXiv 2310.01889, section 3.
@@ -19,14 +19,20 @@ from torch import Tensor
 from torch.nn.attention.flex_attention import flex_attention
 from torch.nn.functional import scaled_dot_product_attention
 
-from mas.serving.layout import Layout, Part, Place
+from mas.serving.layout import AttentionPart, PackedLayout, Place
 
 _forward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
 _backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
 
 
 def tree_attention(
-    query_MQD: Tensor, key_MHD: Tensor, value_MHD: Tensor, layout: Layout, *, scale: float, window: int | None = None
+    query_MQD: Tensor,
+    key_MHD: Tensor,
+    value_MHD: Tensor,
+    layout: PackedLayout,
+    *,
+    scale: float,
+    window: int | None = None,
 ) -> Tensor:
     """The mixed values [M, Q, D]. `window`: how many tokens back a token sees, itself included; None: all."""
     if window is not None and window >= layout.longest:
@@ -38,17 +44,17 @@ def tree_attention(
     return in_trees(query_MQD, key_MHD, value_MHD, layout, scale, window)
 
 
-def in_parts(query_MQD: Tensor, key_MHD: Tensor, value_MHD: Tensor, layout: Layout, scale: float) -> Tensor:
+def in_parts(query_MQD: Tensor, key_MHD: Tensor, value_MHD: Tensor, layout: PackedLayout, scale: float) -> Tensor:
     """On a CPU: part by part."""
-    mixed_MQD: Tensor = _Parts.apply(query_MQD, key_MHD, value_MHD, layout, scale)  # type: ignore[no-untyped-call]
+    mixed_MQD: Tensor = _MergedParts.apply(query_MQD, key_MHD, value_MHD, layout, scale)  # type: ignore[no-untyped-call]
     return mixed_MQD
 
 
-class _Parts(torch.autograd.Function):
+class _MergedParts(torch.autograd.Function):
     """All parts, merged."""
 
     @staticmethod
-    def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor, layout: Layout, scale: float) -> Tensor:
+    def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor, layout: PackedLayout, scale: float) -> Tensor:
         out_MQD = torch.empty_like(query, memory_format=torch.contiguous_format)
         lse_MQ = query.new_empty(query.shape[:2], dtype=torch.float32)
         for part in layout.parts:
@@ -90,13 +96,13 @@ class _Parts(torch.autograd.Function):
         return into[0], into[1], into[2], None, None
 
 
-def _rows(x_MHD: Tensor, part: Part, places: Place) -> Tensor:
+def _rows(x_MHD: Tensor, part: AttentionPart, places: Place) -> Tensor:
     """A part's tokens as [B, H, S, D]."""
     taken_MHD = x_MHD[places]
     return taken_MHD.reshape(part.rows, -1, *taken_MHD.shape[1:]).transpose(1, 2)
 
 
-def _mask(part: Part, query: Tensor) -> Tensor | None:
+def _mask(part: AttentionPart, query: Tensor) -> Tensor | None:
     return None if part.mask_B1SS is None else part.mask_B1SS.to(query.dtype)
 
 
@@ -113,7 +119,7 @@ def _without_repetitions(grad_BQSD: Tensor, real: Tensor) -> Tensor:
 
 
 def in_trees(
-    query_MQD: Tensor, key_MHD: Tensor, value_MHD: Tensor, layout: Layout, scale: float, window: int | None = None
+    query_MQD: Tensor, key_MHD: Tensor, value_MHD: Tensor, layout: PackedLayout, scale: float, window: int | None = None
 ) -> Tensor:
     """On any device: tree by tree, with a mask that is quadratic in the tree."""
     query, key, value = (x.transpose(0, 1)[None] for x in (query_MQD, key_MHD, value_MHD))
@@ -132,7 +138,7 @@ def in_trees(
 
 
 def in_blocks(
-    query_MQD: Tensor, key_MHD: Tensor, value_MHD: Tensor, layout: Layout, scale: float, window: int | None = None
+    query_MQD: Tensor, key_MHD: Tensor, value_MHD: Tensor, layout: PackedLayout, scale: float, window: int | None = None
 ) -> Tensor:
     """On CUDA: one call whose block mask skips what no token of a block sees."""
     attend = _compiled() if query_MQD.is_cuda else flex_attention

@@ -63,7 +63,7 @@ class ArmRun(msgspec.Struct, frozen=True, kw_only=True):
     attempts: int = 1
 
 
-class Chain(msgspec.Struct, frozen=True, kw_only=True, eq=False):
+class StudyChain(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """What one process works through."""
 
     case: str
@@ -113,7 +113,7 @@ class Chain(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         return Silent(self.watched, self.value)
 
 
-def run_chain(chain: Chain, note: Note | None = None, train_reference: Train | None = None) -> list[ArmRun]:
+def run_chain(chain: StudyChain, note: Note | None = None, train_reference: Train | None = None) -> list[ArmRun]:
     """All arms of one seed.
 
     Args:
@@ -121,7 +121,7 @@ def run_chain(chain: Chain, note: Note | None = None, train_reference: Train | N
         train_reference: trains the reference arm some other way, such as in a run directory with its progress shown;
             returns its learning curve, too.
     """
-    play = _Play(chain, note or (lambda text: None))
+    play = _ChainPlay(chain, note or (lambda text: None))
     play.untrained()
     budget: int | None = None
     for arm in chain.options.arms:
@@ -139,10 +139,10 @@ def run_chain(chain: Chain, note: Note | None = None, train_reference: Train | N
     return play.runs
 
 
-class _Play:
+class _ChainPlay:
     """The scenario and the base of a chain, and what was found so far."""
 
-    def __init__(self, chain: Chain, note: Note) -> None:
+    def __init__(self, chain: StudyChain, note: Note) -> None:
         self.chain = chain
         self.note = note
         self.config = chain.configure(chain.options.reference)

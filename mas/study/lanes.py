@@ -9,14 +9,14 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from multiprocessing import get_context, parent_process
 
-from mas.study.chain import ArmRun, Chain, Note, describe, run_chain
+from mas.study.chain import ArmRun, Note, StudyChain, describe, run_chain
 
-Work = Callable[[Chain, Note], list[ArmRun]]
+Work = Callable[[StudyChain, Note], list[ArmRun]]
 
 
 def run_chains(
-    chains: Sequence[Chain], note: Note, work: Work, *, workers: int
-) -> Iterator[tuple[Chain, list[ArmRun]]]:
+    chains: Sequence[StudyChain], note: Note, work: Work, *, workers: int
+) -> Iterator[tuple[StudyChain, list[ArmRun]]]:
     """Every chain with its runs, as they are finished.
 
     Args:
@@ -29,7 +29,7 @@ def run_chains(
         return
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=end_with_parent) as pool:
         asked = {pool.submit(run_chain, chain): chain for chain in chains[1:]}
-        own: Chain | None = chains[0]
+        own: StudyChain | None = chains[0]
         while own is not None or asked:
             if own is not None:
                 yield own, work(own, note)
@@ -59,7 +59,7 @@ def _told(future: Future[list[ArmRun]], note: Note) -> list[ArmRun]:
     return runs
 
 
-def _take_back(asked: dict[Future[list[ArmRun]], Chain]) -> Chain | None:
+def _take_back(asked: dict[Future[list[ArmRun]], StudyChain]) -> StudyChain | None:
     """The last chain that no worker has begun, for this process; None where all are begun."""
     for future in reversed(list(asked)):
         if future.cancel():

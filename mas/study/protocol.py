@@ -47,7 +47,7 @@ _STEPS = 100_000
 Stage = Literal["sweep", "test"]
 
 
-class Grid(Options):
+class SweepGrid(Options):
     """All combinations are tried, for every arm."""
 
     lr: Annotated[tuple[float, ...], Field(min_length=1)] = (1e-3, 3e-3, 1e-2)
@@ -74,7 +74,7 @@ class ProtocolCase(Options):
     budget: Positive
     overrides: tuple[str, ...] = ()
     bases: dict[str, tuple[str, ...]] = Field(default_factory=_one_base, min_length=1)
-    grid: Grid | None = None
+    grid: SweepGrid | None = None
     test_seeds: Positive | None = None
     run_s: Annotated[float, Field(gt=0)]
 
@@ -89,7 +89,7 @@ class ProtocolOptions(Options):
     cases: Annotated[dict[str, ProtocolCase], Field(min_length=1)]
     arms: dict[str, tuple[str, ...]] = ARMS
     reference: str = "agent_turn_branching"
-    grid: Grid = Grid()
+    grid: SweepGrid = SweepGrid()
     budget_prompts: Prompts = "per_call"
     validation_tasks: Positive = 100
     test_tasks: Positive = 200
@@ -116,7 +116,7 @@ class ProtocolOptions(Options):
         """Every case with every base of it."""
         return ((case, base) for case, options in self.cases.items() for base in options.bases)
 
-    def grid_of(self, case: str) -> Grid:
+    def grid_of(self, case: str) -> SweepGrid:
         """The grid of a case, one for all its arms."""
         return self.cases[case].grid or self.grid
 
@@ -125,7 +125,7 @@ class ProtocolOptions(Options):
         return range(self.first_test_seed, self.first_test_seed + (self.cases[case].test_seeds or self.test_seeds))
 
 
-class Job(msgspec.Struct, frozen=True, kw_only=True):
+class StudyJob(msgspec.Struct, frozen=True, kw_only=True):
     """One run: an arm of a base at a point of the grid with a seed, measured on the tasks of its stage. Arm `no_rl` is
     not trained, and its `point` is empty."""
 
@@ -165,10 +165,10 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
         return digest(self.stage, self.arm, tasks, self.configure(options).model_dump_json())
 
 
-def sweep_jobs(options: ProtocolOptions) -> list[Job]:
+def sweep_jobs(options: ProtocolOptions) -> list[StudyJob]:
     """All runs of the sweep; each arm has the same points and seeds."""
     return [
-        Job(stage="sweep", case=case, base=base, arm=arm, point=point, seed=seed)
+        StudyJob(stage="sweep", case=case, base=base, arm=arm, point=point, seed=seed)
         for case, base in options.places()
         for arm in options.arms
         for point in options.grid_of(case).points()
@@ -176,10 +176,10 @@ def sweep_jobs(options: ProtocolOptions) -> list[Job]:
     ]
 
 
-def final_jobs(options: ProtocolOptions, best: Mapping[tuple[str, str, str], tuple[str, ...]]) -> list[Job]:
+def final_jobs(options: ProtocolOptions, best: Mapping[tuple[str, str, str], tuple[str, ...]]) -> list[StudyJob]:
     """All runs of the test, with the untrained base for each seed. `best`: (case, base, arm) -> its point."""
     return [
-        Job(stage="test", case=case, base=base, arm=arm, point=best.get((case, base, arm), ()), seed=seed)
+        StudyJob(stage="test", case=case, base=base, arm=arm, point=best.get((case, base, arm), ()), seed=seed)
         for case, base in options.places()
         for arm in (UNTRAINED, *options.arms)
         for seed in options.seeds_of(case)

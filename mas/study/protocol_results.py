@@ -12,7 +12,7 @@ from mas.observe.curves import joined_curve
 from mas.observe.curves_svg import curves_svg
 from mas.observe.report_records import Chart
 from mas.observe.significance import Difference, holm, mean_interval, paired
-from mas.study.protocol import CELLS, UNTRAINED, Job, ProtocolOptions
+from mas.study.protocol import CELLS, UNTRAINED, ProtocolOptions, StudyJob
 from mas.training.watch import Axis, Point
 
 AXES: Mapping[Axis, str] = {
@@ -30,7 +30,7 @@ class JobResult(msgspec.Struct, frozen=True, kw_only=True):
     of a task, sampled; `seconds`: of all of it; `curve`: greedy success over training, of test runs. `failure`: why
     a run could not be trained to its end; it counts as success 0, with the cost of its last evaluation."""
 
-    job: Job
+    job: StudyJob
     greedy: float
     sampled: float
     cost: Cost
@@ -41,7 +41,7 @@ class JobResult(msgspec.Struct, frozen=True, kw_only=True):
     failure: str | None = None
 
 
-class Comparison(msgspec.Struct, frozen=True, kw_only=True):
+class ArmDifference(msgspec.Struct, frozen=True, kw_only=True):
     """A difference of greedy success, seed by seed. `p_holm`: corrected over all tests of the study."""
 
     case: str
@@ -70,7 +70,7 @@ def best_points(swept: Sequence[JobResult]) -> dict[tuple[str, str, str], tuple[
     return {place: max(points, key=lambda point: reached(points[point])) for place, points in found.items()}
 
 
-def comparisons(options: ProtocolOptions, tested: Sequence[JobResult]) -> list[Comparison]:
+def comparisons(options: ProtocolOptions, tested: Sequence[JobResult]) -> list[ArmDifference]:
     """The reference against every other arm, and the main effects and the interaction of grouping and sampling.
 
     Runs of one seed belong together. p is exact over all choices of signs up to 12 seeds; see
@@ -84,7 +84,7 @@ def comparisons(options: ProtocolOptions, tested: Sequence[JobResult]) -> list[C
             found.append((case, base, what, len(values), paired(values)))
     corrected = holm([difference.p for *_, difference in found])
     return [
-        Comparison(
+        ArmDifference(
             case=case,
             base=base,
             what=what,
@@ -216,7 +216,7 @@ def _short(point: Sequence[str]) -> str:
     return " ".join(f"{key.rpartition('.')[2]}={value}" for key, _, value in parts)
 
 
-def _comparison_table(compared: Sequence[Comparison]) -> str:
+def _comparison_table(compared: Sequence[ArmDifference]) -> str:
     lines = ["| case | base | difference of greedy success | mean | 95 % | g | p | p, Holm | seeds |", "|---" * 9 + "|"]
     lines += [
         f"| `{one.case}` | `{one.base}` | {one.what} | {one.mean:+.3f} | {one.low:+.3f} to {one.high:+.3f} "

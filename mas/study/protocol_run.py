@@ -20,7 +20,7 @@ from mas.runs.scenario import configured_scenario
 from mas.serving.weights import AdapterWeights
 from mas.study.held_out import HeldOutPart
 from mas.study.lanes import end_with_parent
-from mas.study.protocol import UNTRAINED, Job, ProtocolOptions, final_jobs, plan_text, sweep_jobs
+from mas.study.protocol import UNTRAINED, ProtocolOptions, StudyJob, final_jobs, plan_text, sweep_jobs
 from mas.study.protocol_results import JobResult, best_points, write_results
 from mas.training.base import open_base
 from mas.training.evaluate import Evaluation, evaluate
@@ -29,10 +29,10 @@ from mas.training.start import untrained
 from mas.training.trainer import Trainer
 from mas.training.watch import Point, Silent
 
-Work = Callable[[ProtocolOptions, Job], JobResult]
+Work = Callable[[ProtocolOptions, StudyJob], JobResult]
 
 
-def run_job(options: ProtocolOptions, job: Job) -> JobResult:
+def run_job(options: ProtocolOptions, job: StudyJob) -> JobResult:
     """Train as the job says until the budget is spent, and measure what there is then, once.
 
     A run that ends by a `TrainingError`, such as one whose gradient is no longer finite, counts as success 0.
@@ -73,7 +73,7 @@ def run_job(options: ProtocolOptions, job: Job) -> JobResult:
     )
 
 
-def _failed(job: Job, cause: str, seconds: float, curve: tuple[Point, ...]) -> JobResult:
+def _failed(job: StudyJob, cause: str, seconds: float, curve: tuple[Point, ...]) -> JobResult:
     spent = curve[-1] if curve else Point(cost=FREE, optimiser_steps=0, seconds=0.0, value=0.0)
     return JobResult(
         job=job,
@@ -105,7 +105,7 @@ def run_protocol(
     Raises:
         RunDirectoryError: the directory cannot be written.
     """
-    kept = _Kept(directory, options)
+    kept = _KeptJobs(directory, options)
     sweep = sweep_jobs(options)
     plan = plan_text(options, kept.seconds(), max(workers, 1))
     write_text_atomic(directory / "plan.md", plan)
@@ -119,10 +119,10 @@ def run_protocol(
 
 def printed_plan(directory: Path, options: ProtocolOptions, workers: int) -> str:
     """The plan with what the directory already holds; nothing is written."""
-    return plan_text(options, _Kept(directory, options, is_new=False).seconds(), max(workers, 1))
+    return plan_text(options, _KeptJobs(directory, options, is_new=False).seconds(), max(workers, 1))
 
 
-class _Kept:
+class _KeptJobs:
     """Finished jobs on disk, one file each, named by what their results depend on."""
 
     def __init__(self, directory: Path, options: ProtocolOptions, *, is_new: bool = True) -> None:
@@ -135,7 +135,7 @@ class _Kept:
                     f"study directory {directory} cannot be made: {error.strerror}; choose another --out"
                 ) from error
 
-    def all(self, jobs: Sequence[Job], work: Work, workers: int, console: Console) -> list[JobResult]:
+    def all(self, jobs: Sequence[StudyJob], work: Work, workers: int, console: Console) -> list[JobResult]:
         """Every job's result, those that are missing worked out now; order is the jobs', whatever was done first."""
         found = {job: result for job in jobs if (result := self._load(job)) is not None}
         missing = [job for job in jobs if job not in found]
@@ -157,15 +157,15 @@ class _Kept:
                 spent[job.case, job.base].append(result.seconds)
         return dict(spent)
 
-    def _load(self, job: Job) -> JobResult | None:
+    def _load(self, job: StudyJob) -> JobResult | None:
         path = self._path(job)
         return msgspec.json.decode(path.read_bytes(), type=JobResult) if path.is_file() else None
 
-    def _path(self, job: Job) -> Path:
+    def _path(self, job: StudyJob) -> Path:
         return self.folder / f"{job.stage}-{job.case}-{job.base}-{job.arm}-{job.seed}-{job.key(self.options)}.json"
 
 
-def _worked(options: ProtocolOptions, jobs: Sequence[Job], work: Work, workers: int) -> Iterator[JobResult]:
+def _worked(options: ProtocolOptions, jobs: Sequence[StudyJob], work: Work, workers: int) -> Iterator[JobResult]:
     if not workers:
         yield from (work(options, job) for job in jobs)
         return

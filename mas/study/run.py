@@ -26,7 +26,7 @@ from mas.observe.table import success_table
 from mas.runs.report import build_report
 from mas.runs.resolve import resolve
 from mas.runs.train import train_in_directory
-from mas.study.chain import ArmRun, Chain, Curve, Note, run_chain
+from mas.study.chain import ArmRun, Curve, Note, StudyChain, run_chain
 from mas.study.lanes import run_chains
 from mas.study.options import ARMS, PLAYED, StudyOptions
 from mas.study.page import write_study_page, write_summary
@@ -53,11 +53,11 @@ def run_study(
     """
     began = time.perf_counter()
     chains = [
-        Chain(case=case, options=options, seed=seed, eval_tasks=study.eval_tasks)
+        StudyChain(case=case, options=options, seed=seed, eval_tasks=study.eval_tasks)
         for case, options in study.cases.items()
         for seed in range(options.seeds)
     ]
-    kept = _Kept(directory)
+    kept = _KeptRuns(directory)
     known = {chain: runs for chain in chains if (runs := kept.load(chain)) is not None}
     missing = [chain for chain in chains if chain not in known]
     main = _MainRun(directory / "train", console)
@@ -65,7 +65,7 @@ def run_study(
     def note(text: str) -> None:
         console.print(text, style="dim", highlight=False)
 
-    def work(chain: Chain, tell: Note) -> list[ArmRun]:
+    def work(chain: StudyChain, tell: Note) -> list[ArmRun]:
         return run_chain(chain, tell, partial(main.train, chain) if chain is chains[0] else None)
 
     for chain, runs in run_chains(missing, note, work, workers=_workers(len(missing))):
@@ -101,7 +101,7 @@ class _MainRun:
         self.path = path
         self.console = console
 
-    def train(self, chain: Chain, config: Config, scenario: Scenario) -> tuple[Outcome, Curve]:
+    def train(self, chain: StudyChain, config: Config, scenario: Scenario) -> tuple[Outcome, Curve]:
         """Train in the run directory, with its progress shown; the curve is read from its metrics."""
         outcome = train_in_directory(self._placed(config), scenario, console=self.console)
 
@@ -113,7 +113,7 @@ class _MainRun:
 
         return outcome, tuple(points_of(read_metrics(self.path / "metrics.jsonl"), value))
 
-    def report(self, chain: Chain) -> Report:
+    def report(self, chain: StudyChain) -> Report:
         """The run's own report."""
         config = self._placed(chain.configure(chain.options.reference))
         return build_report(self.path, config, resolve(config).plan)
@@ -122,7 +122,7 @@ class _MainRun:
         return config.model_copy(update={"run_dir": str(self.path)})
 
 
-class _Kept:
+class _KeptRuns:
     """Finished chains on disk, by the content of what they were asked."""
 
     def __init__(self, directory: Path) -> None:
@@ -132,14 +132,14 @@ class _Kept:
         except OSError as error:
             raise RunDirectoryError(f"study directory {directory} cannot be made: {error}; choose another") from error
 
-    def load(self, chain: Chain) -> list[ArmRun] | None:
+    def load(self, chain: StudyChain) -> list[ArmRun] | None:
         path = self._path(chain)
         return msgspec.json.decode(path.read_bytes(), type=list[ArmRun]) if path.is_file() else None
 
-    def save(self, chain: Chain, runs: Sequence[ArmRun]) -> None:
+    def save(self, chain: StudyChain, runs: Sequence[ArmRun]) -> None:
         write_bytes_atomic(self._path(chain), msgspec.json.encode(list(runs)))
 
-    def _path(self, chain: Chain) -> Path:
+    def _path(self, chain: StudyChain) -> Path:
         configs = [chain.configure(arm).model_dump_json() for arm in chain.options.arms]
         measure = [] if chain.measure == SUCCESS else [chain.measure]
         key = digest(_PLAYED, chain.eval_tasks, str(chain.options.swap), chain.options.matched, *configs, *measure)

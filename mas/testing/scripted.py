@@ -9,7 +9,7 @@ from types import MappingProxyType
 from mas.core.engine import AdapterRef, Generation, Request
 from mas.core.errors import EngineError, UnknownAdapter
 from mas.core.naming import did_you_mean
-from mas.serving.check import Limits
+from mas.serving.check import ModelLimits
 from mas.serving.text_tokenizer import CHARACTERS, END, CharacterTokenizer
 
 Answer = Callable[[str, str | None, int], str]
@@ -37,7 +37,7 @@ class ScriptedEngine:
         self.stop_ids: tuple[int, ...] = (END,)
         self.requests: list[Request] = []
         self._served = {name: AdapterRef(name, 0) for name in adapters}
-        self._limits = Limits(vocabulary=CHARACTERS, context=context)
+        self._limits = ModelLimits(vocabulary=CHARACTERS, context=context)
         self._closed = False
 
     def adapters(self) -> Mapping[str, AdapterRef]:

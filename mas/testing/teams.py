@@ -10,7 +10,7 @@ from typing import ClassVar
 from mas.core.messages import Failure, Items, Note, Payload
 from mas.core.role import Role, View
 from mas.core.team import DONE, START, RoleSpec, TeamSpec
-from mas.graph import Plan, compile_team, load_team
+from mas.graph import TeamPlan, compile_team, load_team
 
 
 class Says(Note):
@@ -25,7 +25,7 @@ class Says(Note):
 
 
 @dataclass(slots=True)
-class Speaker:
+class ScriptedRole:
     """A role with any routes: a text that is one of them takes it, `fail` is a failure, and others take none."""
 
     name: str
@@ -87,7 +87,7 @@ def team_of(
         if edge.when and agent in spec.agents:
             routes[spec.agents[agent]][edge.when] = None
     return spec, {
-        name: Speaker(name, role, tuple(routes[name]), role.emits or "note") for name, role in spec.roles.items()
+        name: ScriptedRole(name, role, tuple(routes[name]), role.emits or "note") for name, role in spec.roles.items()
     }
 
 
@@ -96,6 +96,6 @@ def plan_of(
     output: str | None = None,
     joins: Joins | None = None,
     teams: Mapping[str, TeamSpec] | None = None,
-) -> Plan:
+) -> TeamPlan:
     """The compiled team of `team_of`."""
     return compile_team(*team_of(edges, output, joins, teams))

@@ -14,7 +14,7 @@ from msgspec.structs import replace as replace_turn
 from mas.config.warm_start import WarmStartOptions
 from mas.core.records import Episode, Turn
 from mas.serving.model import BaseModel
-from mas.serving.store import Update
+from mas.serving.store import AdapterUpdate
 from mas.serving.weights import AdapterWeights
 from mas.training.batch import TrainRow, train_rows
 from mas.training.canary import check_held, check_sampled, probes_of
@@ -69,7 +69,7 @@ class TrainableAdapters:
         step: int,
         lr_scale: float,
     ) -> Improved:
-        """See `Update`.
+        """See `AdapterUpdate`.
 
         Raises:
             TrainingError: the episodes were not drawn from the policy in training.
@@ -136,7 +136,7 @@ class TrainableAdapters:
         """Serve what was learned, all of it or nothing, behind the canary, which tells what it found."""
         store = session.publishing.store
         probes = probes_of(self.learner, improved.rows, improved.learned) if self._has_canary else {}
-        updates = {name: Update(self.learner.adapters[name], probes.get(name, ())) for name in improved.learned}
+        updates = {name: AdapterUpdate(self.learner.adapters[name], probes.get(name, ())) for name in improved.learned}
         published = await store.publish_all(updates, allowed=self.learner.tolerance)
         for name in self._copied:
             await store.publish(name, self.learner.adapters[name])

@@ -8,7 +8,7 @@ from mas.core.bus import Bus
 from mas.core.engine import AdapterRef, PinnedAdapter
 from mas.core.errors import EngineError, RunError, UnknownAdapter
 from mas.core.messages import Envelope
-from mas.runtime.agents import Fetch, Fetched, Score, Scored
+from mas.runtime.agents import CompletionScores, Fetch, Fetched, Score
 from mas.runtime.distant import UntilThere, insist
 from mas.serving.model import BaseModel
 from mas.serving.peft_files import digest_of, to_files
@@ -111,7 +111,7 @@ class AgentsEngine(Elsewhere):
             return await self._bus.request(envelope, timeout_s=self._timeout_s)
 
         answer = await insist(request, partial(self._until_there, target), lambda number, error: None)
-        if not isinstance(answer.payload, Scored):
+        if not isinstance(answer.payload, CompletionScores):
             raise RunError(f"{target!r} answered {answer.kind!r} to 'score'")
         return answer.payload.logprobs
 

@@ -22,7 +22,7 @@ from mas.core.team import TeamSpec
 from mas.core.together import together
 from mas.graph.find import find_team
 from mas.runtime.interrupt import drains_on_interrupt
-from mas.runtime.point import Point
+from mas.runtime.point import DecisionPoint
 from mas.runtime.team import TeamRuntime
 from mas.serving.model import BaseModel
 from mas.serving.store import ServingEngine
@@ -45,7 +45,7 @@ class VotedDecision(SingleDecision):
 
     count: int = 1
 
-    async def __call__(self, point: Point) -> Payload:
+    async def __call__(self, point: DecisionPoint) -> Payload:
         visit = point.flow.visits(point.agent)
         seeds = tuple(
             derive_seed("voted", self.seed, point.turn, point.agent, visit, number) for number in range(self.count)

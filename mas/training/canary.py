@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import torch
 
 from mas.core.errors import TrainingError
-from mas.serving.forward import Row
+from mas.serving.forward import ScoredRow
 from mas.serving.publication import Probe
 from mas.serving.score import score_rows
 from mas.serving.store import AdapterStore
@@ -67,7 +67,7 @@ def probes_of(
     texts = [(name, text) for name in names for text in _texts(learner, rows, name)[:count]]
     if not texts:
         return {}
-    scores = score_rows(learner.base, [Row(*text, learner.adapters[name]) for name, text in texts])
+    scores = score_rows(learner.base, [ScoredRow(*text, learner.adapters[name]) for name, text in texts])
     probes: dict[str, tuple[Probe, ...]] = {}
     for (name, text), found in zip(texts, scores, strict=True):
         probes[name] = (*probes.get(name, ()), Probe(*text, found))

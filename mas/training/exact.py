@@ -16,7 +16,7 @@ from mas.core.errors import EngineError
 from mas.core.role import View
 from mas.core.scenario import Decision, Scenario, Solvable
 from mas.core.team import RoleSpec
-from mas.graph.plan import Plan
+from mas.graph.plan import TeamPlan
 from mas.roles import PromptedRole
 from mas.runtime.team import TeamRuntime
 
@@ -114,13 +114,13 @@ def spelled_shares(texts: Sequence[str], logprobs: Sequence[float], temperature:
     return found
 
 
-def _speakers(plan: Plan) -> dict[str, str]:
+def _speakers(plan: TeamPlan) -> dict[str, str]:
     """Seat -> its one agent, of seats that have one."""
     own = {seat: [agent for agent in plan.agents if plan.seat_of[agent] == seat] for seat in plan.starting}
     return {seat: agents[0] for seat, agents in own.items() if len(agents) == 1}
 
 
-def _is_scored(plan: Plan, agent: str | None, decision: Decision) -> bool:
+def _is_scored(plan: TeamPlan, agent: str | None, decision: Decision) -> bool:
     if agent is None:
         return False
     role = plan.roles[agent]

@@ -20,7 +20,7 @@ from mas.core.errors import ModelError, TrainingError
 from mas.core.support import WHOLE
 from mas.serving.grouped import Segment, segments_of
 from mas.serving.head import IMPOSSIBLE, Head, Picks, pick
-from mas.serving.layout import Layout
+from mas.serving.layout import PackedLayout
 from mas.serving.weights import AdapterWeights
 from mas.training.batch import trajectory_of
 from mas.training.packing import MicroBatch
@@ -54,7 +54,7 @@ class Feed:
         return torch.tensor(rows, device=self.device)
 
     @cached_property
-    def layout(self) -> Layout | None:
+    def layout(self) -> PackedLayout | None:
         """Which token sees which; None where every row is one sequence and only padding follows it."""
         batch = self.batch
         if batch.width is not None and all(len(tree.ids) == max(tree.positions) + 1 for tree in batch.trees):
@@ -65,7 +65,7 @@ class Feed:
             stop = start + (batch.width or len(tree.ids))
             ends += [start + end for end in tree.ends]
             ends += [stop] * (stop - len(ends))
-        return Layout(positions, ends, self.device)
+        return PackedLayout(positions, ends, self.device)
 
     def segments(self, adapters: Mapping[str, AdapterWeights]) -> tuple[Segment, ...]:
         """Who speaks where; adapters that are not there leave the bare base."""

@@ -10,7 +10,7 @@ from statistics import fmean
 import msgspec
 
 from mas.core.records import Episode
-from mas.graph.plan import Plan
+from mas.graph.plan import TeamPlan
 
 
 class Gate(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,7 +31,7 @@ class Gate(msgspec.Struct, frozen=True, kw_only=True):
         return f"loop {name}: triggered {self.triggered:.3f}, rounds {self.rounds:.3f}, saved {self.saved:.3f}"
 
 
-def loops_of(plan: Plan) -> list[tuple[str, int]]:
+def loops_of(plan: TeamPlan) -> list[tuple[str, int]]:
     """`SOURCE-TARGET` and bound of the team's loops, in the order of `Flow.uses`."""
     edges = [plan.spec.edges[loop.edge] for loop in plan.wiring.loops]
     return [(f"{edge.source}-{edge.target}", edge.loop or 0) for edge in edges]

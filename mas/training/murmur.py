@@ -11,7 +11,7 @@ from rich.text import Text
 from mas.core.bus import Gap, Restart
 from mas.core.naming import agent_of
 from mas.core.printable import printable
-from mas.graph.plan import Plan
+from mas.graph.plan import TeamPlan
 from mas.runtime.aloud import Piece, heard_by
 
 _SHOWN = 400
@@ -27,7 +27,7 @@ class Murmur:
     nobody listens, and agents answer in one piece.
     """
 
-    def __init__(self, console: Console, plan: Plan, colours: Mapping[str, str]) -> None:
+    def __init__(self, console: Console, plan: TeamPlan, colours: Mapping[str, str]) -> None:
         roles = (*plan.roles.values(), *plan.stand_ins.values())
         self._is_on = console.is_terminal and all(role.spec.voice != "human" for role in roles)
         self._console = console

@@ -8,7 +8,7 @@ from mas.bus.envelopes import EnvelopeFactory
 from mas.bus.memory import MemoryBus
 from mas.core.bus import Bus
 from mas.core.scenario import Scenario
-from mas.graph.plan import Plan
+from mas.graph.plan import TeamPlan
 from mas.runtime.human import HumanDesk
 from mas.runtime.place import RUN, Place
 from mas.runtime.runlog import RunLog
@@ -45,7 +45,7 @@ class TeamSession:
         return self.setup.scenario
 
     @property
-    def plan(self) -> Plan:
+    def plan(self) -> TeamPlan:
         """Of the team."""
         return self.setup.plan
 

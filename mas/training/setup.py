@@ -13,13 +13,13 @@ from mas.config.servers import PeerOptions
 from mas.core.scenario import Scenario
 from mas.core.team import TeamSpec
 from mas.graph.find import find_team
-from mas.graph.plan import Plan, compile_team
+from mas.graph.plan import TeamPlan, compile_team
 from mas.roles import build_roles
 from mas.roles.experiences import taught
 from mas.training.tasks.arms import Arm
 
 
-def compiled(team: TeamSpec) -> Plan:
+def compiled(team: TeamSpec) -> TeamPlan:
     """The plan of a team, with its roles built."""
     return compile_team(team, build_roles(team))
 
@@ -44,7 +44,7 @@ class Setup:
     """
 
     scenario: Scenario
-    plan: Plan
+    plan: TeamPlan
     algorithm: AlgorithmOptions
     model: ModelOptions
     engine: EngineOptions

@@ -12,10 +12,10 @@ from mas.core.messages import Payload
 from mas.core.naming import agent_of
 from mas.core.printable import printable
 from mas.core.records import Attempt, Episode, Line
-from mas.graph.plan import Plan
+from mas.graph.plan import TeamPlan
 from mas.runtime.events import Setting
 from mas.runtime.flow import Flow
-from mas.runtime.point import Point
+from mas.runtime.point import DecisionPoint
 from mas.runtime.runlog import RunLog
 from mas.training.gates import gates, loops_of
 from mas.training.murmur import Murmur
@@ -45,7 +45,7 @@ async def show_episode(
 
     murmur = Murmur(console, session.plan, story.colours)
 
-    async def decide_aloud(point: Point) -> Payload:
+    async def decide_aloud(point: DecisionPoint) -> Payload:
         with murmur.of(point.agent):
             payload = await decide(point)
         story.line(ledger.lines[-1])
@@ -83,7 +83,7 @@ async def tell_what_was(log: RunLog, team: str, task: Task, console: Console) ->
 class _Story:
     """Prints an episode. Model text is printed as it is, never as markup."""
 
-    def __init__(self, console: Console, environment: Environment, plan: Plan) -> None:
+    def __init__(self, console: Console, environment: Environment, plan: TeamPlan) -> None:
         self._console, self._environment = console, environment
         self._bounds, agents = dict(loops_of(plan)), list(plan.spec.members())
         self.colours = {agent: _COLOURS[number % len(_COLOURS)] for number, agent in enumerate(agents)}

@@ -16,7 +16,7 @@ from transformers import PreTrainedModel
 
 from mas.core.errors import ModelError
 from mas.core.records import Group, Turn
-from mas.serving.forward import Row, completion_logprobs
+from mas.serving.forward import ScoredRow, completion_logprobs
 from mas.serving.head import Head
 from mas.serving.lora import AdapterBank
 from mas.serving.model import BaseModel
@@ -111,7 +111,7 @@ def tolerance_of(base: BaseModel, rows: Sequence[TrainRow]) -> float:
     base.model.set_attn_implementation("eager")
     try:
         padded = completion_logprobs(
-            base.model, base.bank, [Row(row.turn.prompt_ids, row.turn.completion_ids) for row in rows]
+            base.model, base.bank, [ScoredRow(row.turn.prompt_ids, row.turn.completion_ids) for row in rows]
         )
     finally:
         base.model.set_attn_implementation(used)

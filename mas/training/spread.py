@@ -24,7 +24,7 @@ from mas.runtime.joining import (
     team_owns,
     who_is_there,
 )
-from mas.runtime.leaving import Told, leave_in_order
+from mas.runtime.leaving import ShutdownSignals, leave_in_order
 from mas.runtime.place import ENVIRONMENT, Place
 from mas.runtime.replicas import USUAL
 from mas.runtime.runlog import RunLog
@@ -245,7 +245,7 @@ async def serve_agent(
                 session = await stack.enter_async_context(opening)
         accept_shutdown(bus, COORDINATOR)
         note(f"{principal} speaks on the bus as {bus.me.process}{share_of(bus, principal, limits)}; Ctrl-C ends it")
-        told = Told(bus)
+        told = ShutdownSignals(bus)
         with told.by_signals():
             await told.until(1)
             note("leaving: what is in hand is finished, nothing new is taken; Ctrl-C again stops at once")

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.text import Text
 
 from mas.core.errors import RefusedRequest, RunError
-from mas.runtime.human import HumanDesk, Question
+from mas.runtime.human import HumanDesk, HumanQuestion
 from mas.runtime.runlog import RunLog
 
 _CHUNK = 65_536
@@ -42,11 +42,11 @@ class TerminalDesk(HumanDesk):
         self.is_over = False
         self._is_stale = False
 
-    def _laid(self, question: Question) -> None:
+    def _laid(self, question: HumanQuestion) -> None:
         if self._shown is None:
             self._show(question)
 
-    def _gone(self, question: Question) -> None:
+    def _gone(self, question: HumanQuestion) -> None:
         if question.id != self._shown:
             return
         self._shown = None
@@ -58,7 +58,7 @@ class TerminalDesk(HumanDesk):
         if waiting:
             self._show(waiting[0])
 
-    def _show(self, question: Question) -> None:
+    def _show(self, question: HumanQuestion) -> None:
         if self._is_stale:  # what was typed for a question that is gone must not answer this one
             termios.tcflush(self._descriptor, termios.TCIFLUSH)
             self._unread, self._is_stale = b"", False

@@ -20,7 +20,7 @@ from mas.core.messages import Envelope, Note, Payload
 from mas.graph.find import find_team
 from mas.graph.plan import compile_team
 from mas.roles import build_roles
-from mas.runtime.point import Point
+from mas.runtime.point import DecisionPoint
 from mas.runtime.team import TeamRuntime
 from mas.scenarios import build_scenario
 from mas.testing.bus_suite import next_text, start
@@ -47,7 +47,7 @@ async def play(bus: Bus, answer=scripted, *, task: int = 0, seeds: tuple[int, ..
     environment.reset(SCENARIO.task("eval", task))
     async with TeamRuntime(PLAN, ScriptedEngine(answer), bus, adapters={}) as runtime:
 
-        async def decide(point: Point) -> Payload:
+        async def decide(point: DecisionPoint) -> Payload:
             return (await runtime.ask(point, seeds, episode="e"))[0].payload
 
         await runtime.play("e", environment, decide, lambda turn, flow, step: turns.append((turn, flow.outputs, step)))

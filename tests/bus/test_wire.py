@@ -16,7 +16,7 @@ from mas.core.environment import Observation, Step
 from mas.core.errors import Malformed
 from mas.core.messages import Action, Delivery, Envelope, Failure, Feedback, Note, Payload, Plan, Verdict
 from mas.core.role import Message, View
-from mas.runtime.agents import Act, Answer, Ask, Candidate, Look, Seen, Stepped
+from mas.runtime.agents import Act, AgentAnswer, Ask, Candidate, Look, Seen, Stepped
 
 
 class Place(BaseModel):
@@ -67,7 +67,7 @@ PAYLOADS = [
     Feedback(text="more"),
     Failure(text="x", cause="y"),
     Ask.model_construct(view=VIEW, seeds=(1, 2), temperature=None),
-    Answer.model_construct(candidates=(CANDIDATE,)),
+    AgentAnswer.model_construct(candidates=(CANDIDATE,)),
     Look.model_construct(episode="e", views=("a", "b")),
     Seen.model_construct(observations={"a": Observation(fields={"x": "1"})}),
     Act.model_construct(episode="e", actions={"team": "U"}),

@@ -10,7 +10,7 @@ from rich.console import Console
 from mas.config.load import load_config
 from mas.core.records import Line, Scene
 from mas.demo import OVERRIDES, show
-from mas.observe.report_records import Comparison, Conversation
+from mas.observe.report_records import Conversation, ConversationPair
 
 
 def conversation(text: str, *, is_success: bool) -> Conversation:
@@ -47,7 +47,7 @@ def test_the_demo_trains_and_shows_what_was_said_before_and_after(
 
 
 def test_what_a_model_said_is_printed_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
-    comparison = Comparison(
+    comparison = ConversationPair(
         title="task 1",
         before=conversation(" [red]9\x1b[0m", is_success=False),
         after=conversation(" 4", is_success=True),

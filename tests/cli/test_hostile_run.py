@@ -17,8 +17,8 @@ from mas.config.load import load_config, load_run_config
 from mas.config.trust import trusted_path
 from mas.core.errors import ModelError, TrustError
 from mas.core.printable import printable
-from mas.league.records import Member
-from mas.league.store import Store
+from mas.league.records import LeagueMember
+from mas.league.store import LeagueStore
 
 Mas = Callable[..., Any]
 TEAM = {
@@ -205,11 +205,11 @@ def test_members_of_a_league_from_somebody_else_reach_nothing(
     mas: Mas, listening: socket.socket, tmp_path: Path, words: tuple[str, ...], source: str
 ) -> None:
     url, place = f"http://127.0.0.1:{listening.getsockname()[1]}/v1", tmp_path / "league.db"
-    with closing(Store.open(place)) as store:
+    with closing(LeagueStore.open(place)) as store:
         terms = {"game": "two_player:kuhn_poker", "players": {"a": "random"}, "games": 2, "rounds": 0, "seed": 0}
         store.begin("gate: a", terms)
-        store.enter(Member(name="a", source="random", parent=None))
-        store.enter(Member(name="b", source=source.replace("URL", url), parent="a"))
+        store.enter(LeagueMember(name="a", source="random", parent=None))
+        store.enter(LeagueMember(name="b", source=source.replace("URL", url), parent="a"))
     ran = mas("league", *words, "--league", str(place))
     assert (ran.code, f"league {place} wants to:" in ran.err, "(player b)" in ran.err) == (2, True, True), ran
     with pytest.raises(BlockingIOError):

@@ -12,7 +12,7 @@ from starlette.applications import Starlette
 from mas.bus.memory import MemoryBus
 from mas.config.options import ScenarioOptions
 from mas.core.engine import Engine, Generation, Request
-from mas.endpoint import Served, Speaker, TeamModel
+from mas.endpoint import RoleModel, Served, TeamModel
 from mas.graph.load import load_team
 from mas.graph.plan import compile_team
 from mas.roles import build_roles
@@ -32,7 +32,7 @@ def echo(has_chat: bool = True) -> ScriptedEngine:
     return ScriptedEngine(script, ("a", "b"), has_chat=has_chat)
 
 
-def offer(engine: Engine, speakers: Mapping[str, Speaker] | None = None, teams: Sequence[TeamModel] = ()) -> Served:
+def offer(engine: Engine, speakers: Mapping[str, RoleModel] | None = None, teams: Sequence[TeamModel] = ()) -> Served:
     """The engine under the base name `org/base:1`."""
     return Served(engine=engine, base="org/base:1", context=4096, speakers=speakers or {}, teams=teams, created=1)
 

@@ -6,12 +6,12 @@ import pytest
 from clients import HELLO, client, echo, offer, pieces, problem
 
 from mas.core.errors import EngineError, RefusedRequest
-from mas.endpoint import Speaker, build_app
+from mas.endpoint import RoleModel, build_app
 from mas.serving.tiny import tiny_tokenizer
 from mas.serving.tokenizer import HubTokenizer
 from mas.testing.scripted import ScriptedEngine
 
-ROLE = {"a": Speaker(system="You are a.", chats=True)}
+ROLE = {"a": RoleModel(system="You are a.", chats=True)}
 TALK = [
     {"role": "user", "content": "one"},
     {"role": "assistant", "content": "two"},
@@ -39,8 +39,8 @@ async def test_the_role_speaks_under_its_own_system_message_unless_the_client_ha
     assert engine.tokenizer.decode(engine.requests[0].prompt_ids) == prompt
 
 
-@pytest.mark.parametrize("speakers", [{}, {"a": Speaker(max_tokens=9)}])
-async def test_without_a_chat_template_the_contents_line_by_line_are_the_prompt(speakers: dict[str, Speaker]) -> None:
+@pytest.mark.parametrize("speakers", [{}, {"a": RoleModel(max_tokens=9)}])
+async def test_without_a_chat_template_the_contents_line_by_line_are_the_prompt(speakers: dict[str, RoleModel]) -> None:
     engine = echo(has_chat=False)
     engine.tokenizer.begin = (7,)
     async with client(build_app(offer(engine, speakers))) as asking:
@@ -50,14 +50,14 @@ async def test_without_a_chat_template_the_contents_line_by_line_are_the_prompt(
 
 async def test_a_role_that_was_trained_on_raw_prompts_gets_one_though_the_base_chats() -> None:
     engine = echo()
-    async with client(build_app(offer(engine, {"a": Speaker(system="S", chats=False)}))) as asking:
+    async with client(build_app(offer(engine, {"a": RoleModel(system="S", chats=False)}))) as asking:
         await asking.post("/v1/chat/completions", json=HELLO)
     assert engine.tokenizer.decode(engine.requests[0].prompt_ids) == "hello"
 
 
 async def test_a_chat_has_the_room_of_the_context_unless_its_role_or_client_says_less() -> None:
     engine = echo()
-    async with client(build_app(offer(engine, {"b": Speaker(chats=True, max_tokens=7)}))) as asking:
+    async with client(build_app(offer(engine, {"b": RoleModel(chats=True, max_tokens=7)}))) as asking:
         for body in (HELLO, HELLO | {"model": "b"}, HELLO | {"max_completion_tokens": 3}, HELLO | {"max_tokens": 4}):
             assert (await asking.post("/v1/chat/completions", json=body)).status_code == 200
     assert [request.sampling.max_tokens for request in engine.requests] == [4096 - len("hello\n\n"), 7, 3, 4]

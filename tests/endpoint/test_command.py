@@ -18,7 +18,7 @@ from served import Serving, serving, trained
 
 from mas.bus.journal import Journal
 from mas.config.load import load_config
-from mas.endpoint import Speaker
+from mas.endpoint import RoleModel
 from mas.endpoint.command import served_team, speakers
 from mas.runs.resolve import resolve
 from mas.scenarios import build_scenario
@@ -120,13 +120,13 @@ def test_what_cannot_be_served_is_one_line_and_exit_code_2(
     [
         (
             "algorithm.policy=per_role",
-            {name: Speaker(max_tokens=1, temperature=1.0) for name in ("planner", "executor")},
+            {name: RoleModel(max_tokens=1, temperature=1.0) for name in ("planner", "executor")},
         ),
-        ("algorithm.policy=shared", {"shared": Speaker(max_tokens=1)}),
+        ("algorithm.policy=shared", {"shared": RoleModel(max_tokens=1)}),
     ],
 )
 async def test_adapters_are_asked_as_the_roles_that_speak_through_them(
-    base_for: BaseFor, override: str, expected: dict[str, Speaker]
+    base_for: BaseFor, override: str, expected: dict[str, RoleModel]
 ) -> None:
     base = base_for("relay")
     config = load_config(["scenario=relay", override])

@@ -11,7 +11,7 @@ from conftest import BaseFor
 from loud import loud_adapter
 
 from mas.core.engine import Request, Sampling
-from mas.endpoint import Speaker, build_app
+from mas.endpoint import RoleModel, build_app
 from mas.serving.transformers_engine import TransformersEngine
 from mas.testing.scripted import END, ScriptedEngine
 
@@ -193,7 +193,7 @@ async def test_a_stop_string_that_the_vocabulary_does_not_have_is_not_taken_for_
 
 async def test_defaults_come_from_the_role_that_speaks_and_give_way_to_the_client() -> None:
     engine = echo()
-    role = Speaker(max_tokens=5, temperature=0.3, stop=("!",))
+    role = RoleModel(max_tokens=5, temperature=0.3, stop=("!",))
     own, ends = (ord("!") + 1), (END,)
     async with client(build_app(offer(engine, {"a": role}))) as asking:
         for more in (

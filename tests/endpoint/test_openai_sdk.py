@@ -6,9 +6,9 @@ import openai
 import pytest
 from clients import echo, offer, playing
 
-from mas.endpoint import Speaker, build_app, running
+from mas.endpoint import RoleModel, build_app, running
 
-ROLES = {"a": Speaker(system="You are a.", chats=True)}
+ROLES = {"a": RoleModel(system="You are a.", chats=True)}
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from clients import Stuck, client, offer, playing, problem
 
 from mas.endpoint import Served, build_app
 from mas.endpoint.errors import Refused
-from mas.endpoint.gate import MAX_HELD_BYTES, Gate
+from mas.endpoint.gate import MAX_HELD_BYTES, ConnectionGate
 from mas.testing.scripted import ScriptedEngine
 
 
@@ -118,7 +118,7 @@ async def test_completions_run_as_there_are_places_for_them_whatever_requests_th
 
 
 async def test_one_that_leaves_while_it_takes_places_gives_them_back() -> None:
-    gate = Gate(running=3, waiting=9)
+    gate = ConnectionGate(running=3, waiting=9)
     async with gate.places(2):
         leaving = asyncio.create_task(_run(gate, 3), name="leaves")
         await asyncio.sleep(0)
@@ -128,13 +128,13 @@ async def test_one_that_leaves_while_it_takes_places_gives_them_back() -> None:
     await asyncio.wait_for(_run(gate, 3), 1)
 
 
-async def _run(gate: Gate, count: int) -> None:
+async def _run(gate: ConnectionGate, count: int) -> None:
     async with gate.places(count):
         pass
 
 
 def test_bodies_of_all_requests_have_a_bound_together() -> None:
-    gate = Gate(running=1, waiting=1)
+    gate = ConnectionGate(running=1, waiting=1)
     with gate.holding() as first, gate.holding() as second:
         first(MAX_HELD_BYTES - 10)
         second(10)

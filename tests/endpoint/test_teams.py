@@ -15,7 +15,7 @@ from mas.endpoint import TeamModel, build_app
 from mas.endpoint.teams import Situation
 from mas.runtime.flow import Flow
 from mas.runtime.play import play_turn, team_action
-from mas.runtime.point import Point, look
+from mas.runtime.point import DecisionPoint, look
 from mas.scenarios import build_scenario
 from mas.serving.transformers_engine import TransformersEngine
 from mas.testing.scripted import ScriptedEngine
@@ -34,7 +34,7 @@ def asked(team: str, message: Any, **more: Any) -> dict[str, Any]:
 async def greedy_action(model: TeamModel, environment: Any) -> str:
     """One team turn of an environment as the runtime plays it."""
 
-    async def decide(point: Point) -> Any:
+    async def decide(point: DecisionPoint) -> Any:
         (candidate,) = await model.runtime.ask(point, (0,), episode="wanted", temperature=0.0)
         return candidate.payload
 

@@ -6,7 +6,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from mas.graph import Plan, compile_team, load_team
+from mas.graph import TeamPlan, compile_team, load_team
 from mas.graph.draw import mermaid, svg
 from mas.graph.layout import place
 from mas.roles import build_roles
@@ -16,7 +16,7 @@ DATA = Path(__file__).parent / "data"
 PICTURED = ("plan_execute_verify", "debate", "nested")
 
 
-def load(name: str) -> Plan:
+def load(name: str) -> TeamPlan:
     spec = load_team(DATA / f"{name}.yaml")
     return compile_team(spec, build_roles(spec))
 

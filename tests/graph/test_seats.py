@@ -7,7 +7,7 @@ import pytest
 from mas.core.errors import GraphError
 from mas.core.messages import Action
 from mas.core.team import TeamSpec
-from mas.graph.plan import Plan, compile_team
+from mas.graph.plan import TeamPlan, compile_team
 from mas.roles import build_roles
 from mas.runtime.flow import Flow
 from mas.runtime.play import seat_actions
@@ -21,7 +21,7 @@ PAIR: dict[str, Any] = {
 }
 
 
-def plan_of(**changes: Any) -> Plan:
+def plan_of(**changes: Any) -> TeamPlan:
     spec = TeamSpec.model_validate(PAIR | changes)
     return compile_team(spec, build_roles(spec))
 

@@ -14,9 +14,9 @@ from starlette.routing import Route
 from mas.core.errors import ConfigError, EngineError
 from mas.league.chat import move_in, open_chat
 from mas.league.games import open_world
-from mas.league.records import Game
+from mas.league.records import PlayedGame
 from mas.league.sources import open_players
-from mas.league.store import Store
+from mas.league.store import LeagueStore
 from mas.league.tournament import Terms, run_tournament
 
 pytest.importorskip("pyspiel")
@@ -43,13 +43,13 @@ class Server:
         return JSONResponse({"choices": [{"message": {"content": said}, "finish_reason": "stop"}]})
 
 
-async def cup(server: Server, place: Path, game: str) -> list[Game]:
+async def cup(server: Server, place: Path, game: str) -> list[PlayedGame]:
     world = open_world(game)
     async with served(server.app) as url:
         sources = {"wise": f"openai:wise@{url}", "luck": "random"}
         async with open_players(sources, world, print) as players:
             terms = Terms(game=game, players=sources, games=6)
-            return await run_tournament("cup", terms, Store.open(place), world.open, players)
+            return await run_tournament("cup", terms, LeagueStore.open(place), world.open, players)
 
 
 @pytest.mark.parametrize("game", ["two_player:kuhn_poker", "open_spiel:kuhn_poker"])

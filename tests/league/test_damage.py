@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from mas.core.errors import ConfigError
-from mas.league.records import Member
-from mas.league.store import Store
+from mas.league.records import LeagueMember
+from mas.league.store import LeagueStore
 
 Mas = Callable[..., Any]
 GAME = "two_player:rock_paper_scissors"
@@ -39,7 +39,7 @@ def league(mas: Mas, tmp_path: Path) -> Path:
      ("seed", "many"), ("round", "x")],
 )  # fmt: skip
 def test_a_damaged_game_is_told_left_out_and_played_again(mas: Mas, league: Path, column: str, value: Any) -> None:
-    with closing(Store.open(league)) as store:
+    with closing(LeagueStore.open(league)) as store:
         before = store.games("cup")
     damage(league, "games", column, value, f"tournament = 'cup' AND id = '{before[1].id}'")
     ran = mas("league", "table", "--name", "cup", "--league", str(league))
@@ -48,7 +48,7 @@ def test_a_damaged_game_is_told_left_out_and_played_again(mas: Mas, league: Path
     assert mas("league", "match", before[1].id, "--name", "cup", "--league", str(league)).code == 2
     assert mas("league", "table", "--name", "other", "--league", str(league)).err == ""
     assert "4 games" in cup(mas, league).out
-    with closing(Store.open(league)) as store:
+    with closing(LeagueStore.open(league)) as store:
         assert (store.games("cup"), store.damaged("cup")) == (before, {})
 
 
@@ -66,11 +66,11 @@ def test_a_tournament_with_damaged_terms_is_one_error_and_the_others_are_there(
 def test_a_damaged_member_is_one_error_and_tournaments_can_be_read(
     mas: Mas, league: Path, column: str, value: object
 ) -> None:
-    with closing(Store.open(league)) as store:
-        store.enter(Member(name="first", source="random"))
+    with closing(LeagueStore.open(league)) as store:
+        store.enter(LeagueMember(name="first", source="random"))
     damage(league, "members", column, value, "name = 'first'")
     ran = mas("league", "members", "--league", str(league))
     assert (ran.code, "member 'first' of this league is damaged" in ran.err) == (2, True), ran
     assert mas("league", "table", "--name", "cup", "--league", str(league)).code == 0
-    with closing(Store.open(league)) as store, pytest.raises(ConfigError, match="is damaged"):
+    with closing(LeagueStore.open(league)) as store, pytest.raises(ConfigError, match="is damaged"):
         store.members()

@@ -13,7 +13,7 @@ from rich.console import Console
 from mas.core.errors import ConfigError, EnvironmentFault, RunDirectoryError
 from mas.league import demo, tournament
 from mas.league.demo import DemoTerms, run_demo
-from mas.league.records import Game
+from mas.league.records import PlayedGame
 
 pytest.importorskip("pyspiel")
 
@@ -76,7 +76,7 @@ def test_the_demo_leaves_a_page_and_plays_nothing_twice(
     assert "<script" not in (out / "index.html").read_text()
     assert list(out.glob("league.db-*")) == [], "the league is closed"
 
-    async def refused(*given: Any) -> Game:
+    async def refused(*given: Any) -> PlayedGame:
         raise AssertionError("a game is played again")
 
     files = [out / "games.jsonl", out / "ladder.csv", *sorted((out / "train" / "checkpoints").rglob("*"))]
@@ -92,13 +92,13 @@ def test_the_demo_leaves_a_page_and_plays_nothing_twice(
 def test_a_demo_that_broke_off_goes_on(terms: DemoTerms, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     played, whole = list[str](), tournament.play
 
-    async def dies(game: Any, fixture: Any, players: Any) -> Game:
+    async def dies(game: Any, fixture: Any, players: Any) -> PlayedGame:
         found = await goes_on(game, fixture, players)
         if len(played) > 30:
             raise EnvironmentFault("out of cards")
         return found
 
-    async def goes_on(game: Any, fixture: Any, players: Any) -> Game:
+    async def goes_on(game: Any, fixture: Any, players: Any) -> PlayedGame:
         found = await whole(game, fixture, players)
         played.append(fixture.id)
         return found

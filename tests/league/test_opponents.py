@@ -24,9 +24,9 @@ from mas.core.records import Episode
 from mas.league import opponents as league_opponents
 from mas.league.match import asked
 from mas.league.opponents import LeaguePool, open_pool
-from mas.league.records import Member
+from mas.league.records import LeagueMember
 from mas.league.sources import open_players
-from mas.league.store import Store
+from mas.league.store import LeagueStore
 from mas.league.stored import accesses_of_player
 from mas.runs.resolve import resolve, resolve_training
 from mas.runs.train import train_in_directory
@@ -224,15 +224,15 @@ async def test_a_run_goes_on_as_if_it_had_never_stopped(trained: Path, kuhn: Bas
 
 async def test_a_run_keeps_the_opponents_that_it_began_with(trained: Path, kuhn: BaseModel, tmp_path: Path) -> None:
     league = str(tmp_path / "pool.db")
-    store = Store.open(league)
-    store.enter(Member(name="first", source=f"run:{trained}@2"))
+    store = LeagueStore.open(league)
+    store.enter(LeagueMember(name="first", source=f"run:{trained}@2"))
     remember(accesses_of_player("first", f"run:{trained}", league))
     config = config_of(f"{OPPONENTS}.league='{league}'", steps=1)
     for name in ("kept", "new"):
         (tmp_path / name).mkdir()
     _, seen = await train(config, kuhn, tmp_path / "kept")
     assert set(seen.metrics[0]["opponents"]) == {"first"}
-    store.enter(Member(name="second", source="random"))
+    store.enter(LeagueMember(name="second", source="random"))
     longer = config.model_copy(update={"train": config.train.model_copy(update={"steps": 3})})
     _, later = await train(longer, kuhn, tmp_path / "kept")
     assert {one.opponent for one in games_of(later)} == {"first"}
@@ -245,17 +245,17 @@ async def test_a_run_keeps_the_opponents_that_it_began_with(trained: Path, kuhn:
 
 
 def test_the_league_is_let_go_of_when_it_was_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    closed, close = list[Store](), Store.close
-    store = Store.open(tmp_path / "pool.db")
-    store.enter(Member(name="first", source="random"))
-    monkeypatch.setattr(Store, "close", lambda one: closed.append(one) or close(one))
+    closed, close = list[LeagueStore](), LeagueStore.close
+    store = LeagueStore.open(tmp_path / "pool.db")
+    store.enter(LeagueMember(name="first", source="random"))
+    monkeypatch.setattr(LeagueStore, "close", lambda one: closed.append(one) or close(one))
     assert pool_of(f"{OPPONENTS}.league='{tmp_path / 'pool.db'}'").players == {"first": "random"}
     assert len(closed) == 1
 
 
 async def test_a_run_goes_on_without_its_league(kuhn: BaseModel, tmp_path: Path) -> None:
     league, run = tmp_path / "pool.db", tmp_path / "run"
-    Store.open(league).enter(Member(name="first", source="random"))
+    LeagueStore.open(league).enter(LeagueMember(name="first", source="random"))
     (run / "checkpoints").mkdir(parents=True)
     config = config_of(f"{OPPONENTS}.league='{league}'", f"run_dir='{run}'", steps=1)
     await train(config, kuhn, run / "checkpoints")

@@ -13,8 +13,8 @@ from mas.config.trust import remember
 from mas.core.errors import ConfigError, MasError
 from mas.league.gate import ancestors, best_of, judge, points_at_gate
 from mas.league.pairing import gauntlet
-from mas.league.records import Game, Member
-from mas.league.store import Store
+from mas.league.records import LeagueMember, PlayedGame
+from mas.league.store import LeagueStore
 from mas.league.stored import accesses_of_player
 from mas.observe.significance import mean_interval, wilson
 
@@ -29,12 +29,14 @@ def mas(*words: str | Path, code: int = 0) -> str:
     return " ".join(done.output.split())
 
 
-def games_of(results: Sequence[tuple[str, float]]) -> list[Game]:
+def games_of(results: Sequence[tuple[str, float]]) -> list[PlayedGame]:
     """Games of `new` against somebody, with what it got; seats in turn."""
     found = []
     for number, (other, got) in enumerate(results):
         players, returns = (("new", other), (got, -got)) if number % 2 else ((other, "new"), (-got, got))
-        found.append(Game(id=str(number), round=0, number=number, seed=0, players=players, returns=returns, moves=()))
+        found.append(
+            PlayedGame(id=str(number), round=0, number=number, seed=0, players=players, returns=returns, moves=())
+        )
     return found
 
 
@@ -81,8 +83,8 @@ def test_nobody_to_play_against_lets_the_first_in() -> None:
     assert found.notes() == {"best": 1.0}
 
 
-def member(name: str, parent: str | None = None, **notes: float) -> Member:
-    return Member(name=name, source="random", parent=parent, notes=notes)
+def member(name: str, parent: str | None = None, **notes: float) -> LeagueMember:
+    return LeagueMember(name=name, source="random", parent=parent, notes=notes)
 
 
 def test_the_best_is_the_last_that_was_better_than_the_best() -> None:
@@ -129,8 +131,8 @@ def test_only_who_is_surely_better_comes_in_and_the_league_says_why(place: Path)
     said = mas("enter", "random", "--name", "late", "--games", "40", "--league", place, code=1)
     assert said.startswith("late is not let in:")
     assert "against minimax; the lower bound must exceed 0.5" in said
-    assert [one.name for one in Store.open(place).members()] == ["luck", "minimax"]
-    (_, best) = Store.open(place).members()
+    assert [one.name for one in LeagueStore.open(place).members()] == ["luck", "minimax"]
+    (_, best) = LeagueStore.open(place).members()
     assert best.parent == "luck"
     assert best.notes["games"] == 40
     assert best.notes["low"] > 0.5 == best.notes["threshold"]
@@ -183,7 +185,7 @@ def test_what_was_forgotten_is_measured_against_all_ancestors(place: Path) -> No
     rows = said.partition("minimax 1 ")[2].split()
     assert float(rows[0]) < 0.3, "points against its parent"
     luck = said.partition("luck 2 ")[2].split()
-    minimax_at_gate = Store.open(place).members()[1].notes["points"]
+    minimax_at_gate = LeagueStore.open(place).members()[1].notes["points"]
     assert luck[3] == f"{minimax_at_gate:.2f}", "what the child of luck, minimax, had when it came"
     assert float(luck[4]) == pytest.approx(minimax_at_gate - float(luck[0]), abs=0.011)
     assert float(luck[4]) > 0.2
@@ -205,7 +207,7 @@ def test_what_was_forgotten_is_measured_against_all_ancestors(place: Path) -> No
 def test_what_the_pool_refuses(place: Path, words: tuple[str, ...], message: str) -> None:
     with pytest.raises(MasError, match=message):
         mas(*words, "--league", place)
-    assert len(Store.open(place).members()) == 2
+    assert len(LeagueStore.open(place).members()) == 2
 
 
 def test_an_empty_league_says_what_to_do(tmp_path: Path) -> None:
@@ -214,7 +216,7 @@ def test_an_empty_league_says_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(MasError, match="--game is needed: random plays any"):
         mas("enter", "random", "--league", tmp_path / "x.db")
     assert not (tmp_path / "x.db").exists()
-    Store.open(tmp_path / "x.db").close()
+    LeagueStore.open(tmp_path / "x.db").close()
     with pytest.raises(MasError, match="has no members"):
         mas("forgetting", "--league", tmp_path / "x.db")
     with pytest.raises(MasError, match="--game says what is played"):
@@ -230,7 +232,7 @@ def test_a_snapshot_outlives_its_run_and_is_named_by_its_step(trained: Path, tmp
     assert not (tmp_path / "pool.members" / "kuhn-4").exists(), "nothing is kept of who is not let in"
     assert "kuhn-4 is a member" in mas(*again, "--threshold", "-1")
     rmtree(run)
-    names = [(one.name, one.step, one.parent) for one in Store.open(place).members()]
+    names = [(one.name, one.step, one.parent) for one in LeagueStore.open(place).members()]
     assert names == [("kuhn-2", 2, None), ("kuhn-4", 4, "kuhn-2")]
     kept = {
         str(file.relative_to(tmp_path / "pool.members")) for file in (tmp_path / "pool.members").rglob("*.safetensors")
@@ -249,9 +251,9 @@ def test_another_snapshot_of_an_old_name_plays_its_own_games(trained: Path, tmp_
     for step in (2, 4):
         words = ("enter", f"{trained}@{step}", "--name", "next", "--games", "20", "--threshold", "1", "--league", place)
         mas(*words, code=1)
-    gates = [name for name in Store.open(place).tournaments() if name.startswith("gate: next")]
+    gates = [name for name in LeagueStore.open(place).tournaments() if name.startswith("gate: next")]
     assert len(gates) == 2
-    assert all(len(Store.open(place).games(name)) == 20 for name in gates)
+    assert all(len(LeagueStore.open(place).games(name)) == 20 for name in gates)
 
 
 def test_dozens_of_snapshots_play_on_one_base(trained: Path, tmp_path: Path, monkeypatch: Any) -> None:
@@ -262,7 +264,7 @@ def test_dozens_of_snapshots_play_on_one_base(trained: Path, tmp_path: Path, mon
     place = tmp_path / "pool.db"
     mas("enter", f"{trained}@2", "--name", "m00", "--league", place)
     for number in range(1, 24):
-        Store.open(place).enter(Member(name=f"m{number:02}", source=f"run:{trained}@{2 + number % 2 * 2}"))
+        LeagueStore.open(place).enter(LeagueMember(name=f"m{number:02}", source=f"run:{trained}@{2 + number % 2 * 2}"))
     remember(accesses_of_player("m", f"run:{trained}", str(place)))
     opened.clear()
     said = mas(

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from mas.cli import app
 from mas.config.load import load_run_config
 from mas.core.errors import ConfigError
-from mas.league.records import Game
+from mas.league.records import PlayedGame
 from mas.league.respond import respond, response_config, train_against
 from mas.league.response import response_of
 from mas.league.tell import response_lines
@@ -92,8 +92,8 @@ def test_what_was_the_runs_own_affair_is_left_out_and_what_overrides_say_holds(t
     assert (found.train.start, found.train.target, found.train.token_budget) == (f"{trained}@4", 0.5, 7)
 
 
-def game(seed: int, players: tuple[str, str], returns: tuple[float, float]) -> Game:
-    return Game(id=f"{seed}{players}", round=0, number=0, seed=seed, players=players, returns=returns, moves=())
+def game(seed: int, players: tuple[str, str], returns: tuple[float, float]) -> PlayedGame:
+    return PlayedGame(id=f"{seed}{players}", round=0, number=0, seed=seed, players=players, returns=returns, moves=())
 
 
 def test_both_games_of_a_deal_are_one_observation() -> None:

@@ -19,11 +19,11 @@ from mas.league import runs
 from mas.league.games import full_options, open_world, translated
 from mas.league.match import Chance, play
 from mas.league.pairing import Fixture
-from mas.league.records import Game
+from mas.league.records import PlayedGame
 from mas.league.runs import TeamPlayer, open_runs
 from mas.league.scripted import AtRandom, scripted
 from mas.league.sources import open_players, pinned
-from mas.league.store import Store
+from mas.league.store import LeagueStore
 from mas.league.tournament import Terms, run_tournament
 from mas.runs.train import train_in_directory
 from mas.runtime.team import TeamRuntime
@@ -43,11 +43,11 @@ def quiet(text: Any) -> None:
     """Nobody listens."""
 
 
-async def tournament(place: Path, players: dict[str, str], games: int = 20, at_once: int = 64) -> list[Game]:
+async def tournament(place: Path, players: dict[str, str], games: int = 20, at_once: int = 64) -> list[PlayedGame]:
     world = open_world(KUHN)
     terms = Terms(game=KUHN, players=pinned(players), games=games, seed=3)
     async with open_players(terms.players, world, quiet) as opened:
-        return await run_tournament("cup", terms, Store.open(place), world.open, opened, at_once=at_once)
+        return await run_tournament("cup", terms, LeagueStore.open(place), world.open, opened, at_once=at_once)
 
 
 async def test_games_of_trained_players_do_not_depend_on_how_many_are_on(trained: Path, tmp_path: Path) -> None:
@@ -189,7 +189,7 @@ async def test_a_game_with_more_tries_than_the_run_was_trained_with_is_played_by
     assert [move.is_legal for move in game.moves if move.player == "slow"] == [False, False, True]
     async with open_players({"mine": f"run:{trained}", "luck": "random"}, world, quiet) as opened:
         terms = Terms(game=world.id, players=dict.fromkeys(opened, "-"), games=40, seed=1)
-        games = await run_tournament("cup", terms, Store.open(tmp_path / "x.db"), world.open, opened)
+        games = await run_tournament("cup", terms, LeagueStore.open(tmp_path / "x.db"), world.open, opened)
     assert len(games) == 40
 
 
@@ -234,7 +234,7 @@ async def test_scripted_players_look_below_the_words_of_a_scenario(style: str, t
     sources = {"best": "minimax", "tree": "mcts:20", "luck": "random"}
     players = {name: scripted(source, world) for name, source in sources.items()}
     terms = Terms(game=world.id, players=sources, games=6, seed=1)
-    games = await run_tournament("cup", terms, Store.open(tmp_path / "x.db"), world.open, players)
+    games = await run_tournament("cup", terms, LeagueStore.open(tmp_path / "x.db"), world.open, players)
     for game in games:
         assert not game.illegal
         assert dict(zip(game.players, game.returns, strict=True)).get("best", 0.0) >= 0
@@ -245,7 +245,7 @@ async def test_a_solved_game_wins_of_the_untrained_in_a_scenario_too(tmp_path: P
     world = open_world("two_player:kuhn_poker")
     players = {"solved": scripted("cfr:300", world), "luck": AtRandom()}
     terms = Terms(game=world.id, players=dict.fromkeys(players, "-"), games=2000, seed=1)
-    games = await run_tournament("cup", terms, Store.open(tmp_path / "x.db"), world.open, players)
+    games = await run_tournament("cup", terms, LeagueStore.open(tmp_path / "x.db"), world.open, players)
     mean = sum(dict(zip(game.players, game.returns, strict=True))["solved"] for game in games) / len(games)
     # By OpenSpiel's expected values: 0.124 from the first seat, 0.167 from the second; the standard error is 0.03.
     assert mean > 0.08

@@ -6,15 +6,15 @@ from random import Random
 
 import pytest
 
-from mas.league.records import Game
-from mas.league.standings import Table, standings
+from mas.league.records import PlayedGame
+from mas.league.standings import Standings, standings
 from mas.observe.significance import bonferroni
 
 Paid = Callable[[str, str], float]
 """(first, second) -> what the first one gets."""
 
 
-def tournament(players: str, deals: int, paid: Paid) -> list[Game]:
+def tournament(players: str, deals: int, paid: Paid) -> list[PlayedGame]:
     """A round robin of a zero-sum game of two seats: each deal from both seats."""
     return [
         game(seated, paid(*seated), 2 * deal + turn, f"{''.join(pair)}{deal}")
@@ -24,8 +24,8 @@ def tournament(players: str, deals: int, paid: Paid) -> list[Game]:
     ]
 
 
-def game(seated: tuple[str, str], value: float, number: int, deal: str) -> Game:
-    return Game(
+def game(seated: tuple[str, str], value: float, number: int, deal: str) -> PlayedGame:
+    return PlayedGame(
         id=f"0/{number}/{'/'.join(seated)}",
         round=0,
         number=number,
@@ -36,7 +36,7 @@ def game(seated: tuple[str, str], value: float, number: int, deal: str) -> Game:
     )
 
 
-def compared(table: Table) -> dict[tuple[str, str], tuple[float, float]]:
+def compared(table: Standings) -> dict[tuple[str, str], tuple[float, float]]:
     """Pair -> difference in favour of the first in the alphabet, p."""
     return {
         (min(one.first, one.second), max(one.first, one.second)): (

@@ -15,8 +15,8 @@ from mas.config.load import load_config, load_run_config
 from mas.config.trust import trusting
 from mas.core.errors import TrustError
 from mas.league.opponents import LeaguePool, open_pool
-from mas.league.records import Member
-from mas.league.store import Store
+from mas.league.records import LeagueMember
+from mas.league.store import LeagueStore
 from mas.scenarios import build_scenario
 
 pytest.importorskip("pyspiel")
@@ -34,7 +34,7 @@ def pool_of(*overrides: str) -> LeaguePool:
 
 def test_members_of_a_league_that_use_a_server_are_refused(tmp_path: Path) -> None:
     league = tmp_path / "pool.db"
-    Store.open(league).enter(Member(name="b", source=SERVER))
+    LeagueStore.open(league).enter(LeagueMember(name="b", source=SERVER))
     with pytest.raises(TrustError, match=r"https://evil.example/v1 with the key .*\(player b\)"):
         pool_of(f"{OPPONENTS}.league='{league}'")
     with trusting():
@@ -103,10 +103,10 @@ def test_a_stored_game_imports_no_code_and_reads_no_file(
     (tmp_path / "d.jsonl").write_text("".join(rows))
     terms = {"game": game, "players": {"a": "random", "b": "random"}, "games": 2, "seed": 0}
     name = "cup" if command in ("match", "export") else "gate: a"
-    with closing(Store.open("l.db")) as store:
+    with closing(LeagueStore.open("l.db")) as store:
         store.begin(name, terms)
-        store.enter(Member(name="a", source="random"))
-        store.enter(Member(name="b", source="random", parent="a"))
+        store.enter(LeagueMember(name="a", source="random"))
+        store.enter(LeagueMember(name="b", source="random", parent="a"))
     words = {
         "match": ["0/0/a"],
         "export": ["--out", "out"],

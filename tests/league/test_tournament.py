@@ -16,9 +16,9 @@ from mas.core.errors import ConfigError, EnvironmentFault
 from mas.league.games import open_world
 from mas.league.match import Chance, Player, play, replay
 from mas.league.pairing import Fixture
-from mas.league.records import Game, Member
+from mas.league.records import LeagueMember, PlayedGame
 from mas.league.scripted import AtRandom, scripted
-from mas.league.store import Store
+from mas.league.store import LeagueStore
 from mas.league.tournament import Terms, run_tournament
 from mas.scenarios.bridges import open_bridge
 from mas.scenarios.matrix_games.environment import MatrixEnvironment
@@ -31,7 +31,7 @@ def terms(players: Mapping[str, str], games: int = 4, rounds: int = 0, game: str
     return Terms(game=game, players=players, games=games, rounds=rounds, seed=1)
 
 
-async def run(store: Store, said: Terms, name: str = "cup", **more: int) -> list[Game]:
+async def run(store: LeagueStore, said: Terms, name: str = "cup", **more: int) -> list[PlayedGame]:
     world = open_world(said.game)
     players = {player: scripted(source, world) for player, source in said.players.items()}
     return await run_tournament(name, said, store, world.open, players, **more)
@@ -41,7 +41,7 @@ RANDOMS = dict.fromkeys("abcd", "random")
 
 
 async def test_all_fixtures_are_played_once_and_none_twice(tmp_path: Path) -> None:
-    store, told = Store.open(tmp_path / "league.db"), list[tuple[int, int]]()
+    store, told = LeagueStore.open(tmp_path / "league.db"), list[tuple[int, int]]()
     games = await run(store, terms(RANDOMS))
     assert len(games) == 6 * 4
     players: dict[str, Player] = {name: AtRandom() for name in RANDOMS}
@@ -59,22 +59,22 @@ async def test_all_fixtures_are_played_once_and_none_twice(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("rounds", [0, 2])
 async def test_going_on_with_players_named_in_another_order_plays_nothing_twice(tmp_path: Path, rounds: int) -> None:
-    store = Store.open(tmp_path / "league.db")
+    store = LeagueStore.open(tmp_path / "league.db")
     games = await run(store, terms(RANDOMS, rounds=rounds))
     assert await run(store, terms(dict.fromkeys("cdba", "random"), rounds=rounds)) == games
 
 
 @pytest.mark.parametrize("rounds", [0, 3])
 async def test_games_do_not_depend_on_how_many_are_on(tmp_path: Path, rounds: int) -> None:
-    one = await run(Store.open(tmp_path / "one.db"), terms(RANDOMS, rounds=rounds), at_once=1)
-    many = await run(Store.open(tmp_path / "many.db"), terms(RANDOMS, rounds=rounds), at_once=16)
+    one = await run(LeagueStore.open(tmp_path / "one.db"), terms(RANDOMS, rounds=rounds), at_once=1)
+    many = await run(LeagueStore.open(tmp_path / "many.db"), terms(RANDOMS, rounds=rounds), at_once=16)
     assert one == many
     assert len(one) == (24 if rounds == 0 else 3 * 2 * 4)
 
 
 async def test_minimax_never_loses_and_draws_itself(tmp_path: Path) -> None:
     games = await run(
-        Store.open(tmp_path / "x.db"), terms({"best": "minimax", "twin": "minimax", "luck": "random"}, 20)
+        LeagueStore.open(tmp_path / "x.db"), terms({"best": "minimax", "twin": "minimax", "luck": "random"}, 20)
     )
     for game in games:
         got = dict(zip(game.players, game.returns, strict=True))
@@ -85,7 +85,7 @@ async def test_minimax_never_loses_and_draws_itself(tmp_path: Path) -> None:
 
 
 async def test_other_terms_of_the_same_name_are_refused(tmp_path: Path) -> None:
-    store = Store.open(tmp_path / "x.db")
+    store = LeagueStore.open(tmp_path / "x.db")
     await run(store, terms(RANDOMS, 2))
     with pytest.raises(ConfigError, match="begun with other terms \\(games: 2, now 4\\)"):
         await run(store, terms(RANDOMS, 4))
@@ -95,7 +95,7 @@ async def test_other_terms_of_the_same_name_are_refused(tmp_path: Path) -> None:
 
 
 async def test_a_game_is_told_again_move_by_move(tmp_path: Path) -> None:
-    game = (await run(Store.open(tmp_path / "x.db"), terms(RANDOMS)))[0]
+    game = (await run(LeagueStore.open(tmp_path / "x.db"), terms(RANDOMS)))[0]
     told = replay(open_bridge(TIC_TAC_TOE), game)
     assert told[0] == "...\n...\n..."
     assert len(told) == 1 + len(game.moves)
@@ -103,12 +103,12 @@ async def test_a_game_is_told_again_move_by_move(tmp_path: Path) -> None:
 
 
 async def test_a_game_that_ends_otherwise_is_noticed(tmp_path: Path) -> None:
-    game = (await run(Store.open(tmp_path / "x.db"), terms(RANDOMS)))[0]
+    game = (await run(LeagueStore.open(tmp_path / "x.db"), terms(RANDOMS)))[0]
     with pytest.raises(EnvironmentFault, match="the game has changed since"):
-        replay(open_bridge(TIC_TAC_TOE), Game(**{**_fields(game), "returns": (9.0, -9.0)}))
+        replay(open_bridge(TIC_TAC_TOE), PlayedGame(**{**_fields(game), "returns": (9.0, -9.0)}))
 
 
-def _fields(game: Game) -> dict[str, object]:
+def _fields(game: PlayedGame) -> dict[str, object]:
     return {name: getattr(game, name) for name in game.__struct_fields__}
 
 
@@ -185,7 +185,7 @@ async def test_an_error_of_a_player_ends_the_tournament_and_keeps_what_was_playe
                 raise EnvironmentFault("out of ideas")
             return asked.random.choice(asked.legal or ("",))
 
-    store = Store.open(tmp_path / "x.db")
+    store = LeagueStore.open(tmp_path / "x.db")
     players: dict[str, Player] = {**{name: AtRandom() for name in "abc"}, "d": Breaks()}
     with pytest.raises(EnvironmentFault, match="out of ideas"):
         await run_tournament("cup", terms(RANDOMS), store, lambda: open_bridge(TIC_TAC_TOE), players, at_once=1)
@@ -213,36 +213,38 @@ def test_players_that_cannot_play_are_refused(source: str, game: str, message: s
 
 
 async def test_a_solved_game_of_kuhn_is_worth_what_theory_says(tmp_path: Path) -> None:
-    games = await run(Store.open(tmp_path / "x.db"), terms({"one": "cfr:1000", "two": "cfr:1000"}, 2000, game=KUHN))
+    games = await run(
+        LeagueStore.open(tmp_path / "x.db"), terms({"one": "cfr:1000", "two": "cfr:1000"}, 2000, game=KUHN)
+    )
     first = sum(game.returns[0] for game in games) / len(games)
     assert first == pytest.approx(-1 / 18, abs=0.08), "the first seat loses 1/18 in any equilibrium"
 
 
 def test_members_descend_from_members(tmp_path: Path) -> None:
-    store = Store.open(tmp_path / "x.db")
-    store.enter(Member(name="first", source="run:a@0"))
-    second = Member(name="second", source="run:a@20", parent="first", step=20, notes={"won": 0.7})
+    store = LeagueStore.open(tmp_path / "x.db")
+    store.enter(LeagueMember(name="first", source="run:a@0"))
+    second = LeagueMember(name="second", source="run:a@20", parent="first", step=20, notes={"won": 0.7})
     store.enter(second)
     assert [member.name for member in store.members()] == ["first", "second"]
     assert store.members()[1] == second
     with pytest.raises(ConfigError, match="names are never used again"):
         store.enter(second)
     with pytest.raises(ConfigError, match="no member 'frist' to descend from"):
-        store.enter(Member(name="third", source="run:a@40", parent="frist"))
+        store.enter(LeagueMember(name="third", source="run:a@40", parent="frist"))
 
 
 def test_what_is_no_league_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "notes.txt"
     path.write_text("this is no database, it is a text that somebody wrote" * 9)
     with pytest.raises(ConfigError, match="cannot be opened"):
-        Store.open(path)
+        LeagueStore.open(path)
     assert path.read_text().startswith("this is no database")
 
 
 def test_a_league_may_be_opened_by_many_at_once(tmp_path: Path) -> None:
     for number in range(8):
         with ThreadPoolExecutor(8) as pool:
-            for store in pool.map(Store.open, [tmp_path / f"{number}.db"] * 8):
+            for store in pool.map(LeagueStore.open, [tmp_path / f"{number}.db"] * 8):
                 store.close()
 
 
@@ -273,11 +275,11 @@ def test_a_thousand_games_survive_being_killed(tmp_path: Path) -> None:
         assert process.wait() == -signal.SIGKILL, "it was killed while it played"
         assert wanted <= _kept(place) < 1000
     names = dict.fromkeys("abcde", "random")
-    resumed = asyncio.run(run(Store.open(place), terms(names, 100)))
-    undisturbed = asyncio.run(run(Store.open(tmp_path / "other.db"), terms(names, 100)))
+    resumed = asyncio.run(run(LeagueStore.open(place), terms(names, 100)))
+    undisturbed = asyncio.run(run(LeagueStore.open(tmp_path / "other.db"), terms(names, 100)))
     assert len(resumed) == 1000
     assert resumed == undisturbed
 
 
 def _kept(place: Path) -> int:
-    return len(Store.open(place).ids("cup")) if place.exists() and place.stat().st_size else 0
+    return len(LeagueStore.open(place).ids("cup")) if place.exists() and place.stat().st_size else 0

@@ -19,8 +19,8 @@ from mas.core.records import Line, Scene
 from mas.observe.report import render_report, write_report
 from mas.observe.report_records import (
     Chart,
-    Comparison,
     Conversation,
+    ConversationPair,
     KeyNumber,
     Report,
     Series,
@@ -59,7 +59,7 @@ def report(address: str = "https://evil.example") -> Report:
         headline=("The team solves 97 of 100 tasks.",),
         curves=(Chart(title="Reward", x_label="training step", y_label="reward", series=(series,)),),
         tables=baseline_tables({"two_hop": {"team": {"mean": 0.97}, attack: {"mean": 0.4}}}),
-        conversations=(Comparison(title="task 7", before=before, after=after),),
+        conversations=(ConversationPair(title="task 7", before=before, after=after),),
         graph_svg=svg,
         graph_mermaid="graph LR; planner --> executor",
         command="mas train scenario=two_hop",

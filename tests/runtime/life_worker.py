@@ -21,10 +21,10 @@ from mas.core.environment import Step
 from mas.core.messages import Payload
 from mas.core.policy import Budget, Budgets
 from mas.core.seeds import derive_seed
-from mas.graph import Plan, compile_team
+from mas.graph import TeamPlan, compile_team
 from mas.runtime.flow import Flow
 from mas.runtime.play import team_action
-from mas.runtime.point import Point
+from mas.runtime.point import DecisionPoint
 from mas.runtime.runlog import RunLog
 from mas.runtime.team import TeamRuntime
 from mas.testing.scripted import ScriptedEngine
@@ -41,7 +41,7 @@ NEVER = ("hermit", "v3")
 """Agents that never answer: what comes of a turn does not depend on who is quick."""
 
 
-def crowd() -> Plan:
+def crowd() -> TeamPlan:
     spec, roles = team_of(EDGES, "check", JOINS)
     budget = Budgets(episode=Budget(calls=60), run=Budget(calls=3 * 60))
     return compile_team(spec.model_copy(update={"budget": budget}), roles)
@@ -78,7 +78,7 @@ async def played(runtime: TeamRuntime, engine: Voices, episode: str) -> list[obj
     came: list[object] = []
     left: list[int | None] = []
 
-    async def decide(point: Point) -> Payload:
+    async def decide(point: DecisionPoint) -> Payload:
         key = (episode, point.turn, point.agent, point.flow.visits(point.agent))
         seed = derive_seed(*key)
         engine.points[seed] = key

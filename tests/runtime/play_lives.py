@@ -16,11 +16,11 @@ from mas.core.environment import EnvironmentSpec, Step, Task
 from mas.core.messages import Payload
 from mas.core.records import Attempt
 from mas.core.seeds import derive_seed
-from mas.graph import Plan
+from mas.graph import TeamPlan
 from mas.runtime.events import Event, read_event
 from mas.runtime.flow import Flow
 from mas.runtime.human import HumanDesk
-from mas.runtime.point import Point, view_names
+from mas.runtime.point import DecisionPoint, view_names
 from mas.runtime.runlog import RunLog
 from mas.runtime.team import TeamRuntime
 from mas.scenarios.world import RecordEnvironment
@@ -44,7 +44,7 @@ class World(RecordEnvironment[WorldState]):
 
     state_type: ClassVar[type[msgspec.Struct]] = WorldState
 
-    def __init__(self, plan: Plan, turns: int = 2, task: str = "task") -> None:
+    def __init__(self, plan: TeamPlan, turns: int = 2, task: str = "task") -> None:
         views = tuple(dict.fromkeys(view_names(plan).values()))
         spec = EnvironmentSpec(name="world", seats=(plan.spec.seat,), views=views, max_turns=turns, terms=("done",))
         super().__init__(spec)
@@ -172,7 +172,7 @@ class MemoryLog(RunLog):
 class Life:
     """One life of a play, and what its player saw."""
 
-    def __init__(self, plan: Plan, plays: MemoryPlays, takes: Takes, says: Says, *, task: str = "task") -> None:
+    def __init__(self, plan: TeamPlan, plays: MemoryPlays, takes: Takes, says: Says, *, task: str = "task") -> None:
         self.plan, self.plays = plan, plays
         self.engine = Voices(takes, says)
         self.world = World(plan, task=task)
@@ -210,7 +210,7 @@ class Life:
             self.seconds = asyncio.get_running_loop().time()
         await bus.close()
 
-    async def decide(self, point: Point) -> Payload:
+    async def decide(self, point: DecisionPoint) -> Payload:
         visit = point.flow.visits(point.agent)
         seed = derive_seed(point.turn, point.agent, visit)
         (candidate,) = await self.runtime.ask(point, (seed,), episode="e")

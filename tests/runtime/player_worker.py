@@ -15,11 +15,11 @@ from mas.bus.journal import Journal
 from mas.bus.mqtt import MqttBus
 from mas.core.messages import PAYLOADS, Payload
 from mas.core.seeds import derive_seed
-from mas.graph import Plan
+from mas.graph import TeamPlan
 from mas.runtime.agents import TEAM_PAYLOADS
 from mas.runtime.aloud import OnPart
 from mas.runtime.place import ENVIRONMENT, Place
-from mas.runtime.point import Point
+from mas.runtime.point import DecisionPoint
 from mas.runtime.runlog import RunLog
 from mas.runtime.team import TeamRuntime
 from mas.testing.scripted import ScriptedEngine
@@ -32,7 +32,7 @@ DIAMOND = ("start -> a", "a -> b", "a -> c", "b -> d", "c -> d", "d -> done")
 class Player:
     """Who plays the team, in one of its lives. `comes_back`: its bus has the journal, too."""
 
-    def __init__(self, plan: Plan, *, comes_back: bool, on_part: OnPart | None = None) -> None:
+    def __init__(self, plan: TeamPlan, *, comes_back: bool, on_part: OnPart | None = None) -> None:
         self.plan, self.world = plan, World(plan)
         self.lines: list[str] = []
         self._comes_back, self._on_part = comes_back, on_part
@@ -51,7 +51,7 @@ class Player:
                 async with runtime as self.runtime:
                     await runtime.play("e", self.world, self.decide, lambda *_: None)
 
-    async def decide(self, point: Point) -> Payload:
+    async def decide(self, point: DecisionPoint) -> Payload:
         seeds = (derive_seed(point.turn, point.agent),)
         (candidate,) = await self.runtime.ask(point, seeds, episode="e", on_part=self._on_part)
         self.lines.append(f"{point.turn} {candidate.text}")

@@ -1,7 +1,7 @@
 """Carrying a flow by hand: agents say texts, which their roles parse."""
 
 from mas.core.naming import agent_of
-from mas.graph import Plan
+from mas.graph import TeamPlan
 from mas.runtime.flow import Flow
 
 
@@ -10,7 +10,7 @@ def say(flow: Flow, agent: str, text: str = "x") -> Flow:
     return flow.begin(agent).complete(agent, flow.plan.roles[agent_of(agent)].parse(text))
 
 
-def said_all(plan: Plan, *words: tuple[str, str]) -> Flow:
+def said_all(plan: TeamPlan, *words: tuple[str, str]) -> Flow:
     """The flow after agents have said texts, in this order."""
     flow = Flow.start(plan)
     for agent, text in words:

@@ -23,11 +23,11 @@ from mas.graph.load import load_team
 from mas.graph.plan import compile_team
 from mas.observe.tracing import open_tracing
 from mas.roles import build_roles
-from mas.runtime.agents import TEAM_PAYLOADS, Answer, Ask
+from mas.runtime.agents import TEAM_PAYLOADS, AgentAnswer, Ask
 from mas.runtime.agents import Voice as TeamVoice
 from mas.runtime.aloud import Piece, ask_aloud, heard_by
 from mas.runtime.flow import Flow
-from mas.runtime.point import Point, look
+from mas.runtime.point import DecisionPoint, look
 from mas.runtime.team import TeamRuntime
 from mas.scenarios import build_scenario
 from mas.testing.scripted import ScriptedEngine
@@ -60,7 +60,7 @@ class Voice(ScriptedEngine):
 
 
 @asynccontextmanager
-async def team(bus: Bus, engine: Voice, **more: object) -> AsyncIterator[tuple[TeamRuntime, Point]]:
+async def team(bus: Bus, engine: Voice, **more: object) -> AsyncIterator[tuple[TeamRuntime, DecisionPoint]]:
     spec = load_team(SOLO | more)
     plan = compile_team(spec, build_roles(spec))
     environment = build_scenario(ScenarioOptions(name="relay")).environment()
@@ -68,7 +68,10 @@ async def team(bus: Bus, engine: Voice, **more: object) -> AsyncIterator[tuple[T
     async with TeamRuntime(plan, engine, bus, adapters={}) as runtime:
         flow = Flow.start(plan).begin("solo")
         observations = look(plan, environment)
-        yield runtime, Point(agent="solo", flow=flow, environment=environment, observations=observations, turn=0)
+        yield (
+            runtime,
+            DecisionPoint(agent="solo", flow=flow, environment=environment, observations=observations, turn=0),
+        )
 
 
 def text_of(told: Told, candidate: int = 0) -> str:
@@ -164,14 +167,14 @@ async def test_one_more_agent_with_a_voice_of_its_own_is_heard_as_well():
 async def test_a_part_that_is_no_piece_of_text_is_a_gap():
     bus, told = MemoryBus(), []
 
-    async def handle(envelope: Envelope) -> Answer:
+    async def handle(envelope: Envelope) -> AgentAnswer:
         assert isinstance(envelope.payload, Ask)
         bus.part(envelope, Note(text="no piece"))
-        return Answer.model_construct(candidates=())
+        return AgentAnswer.model_construct(candidates=())
 
     async with serve(bus, "b", handle):
         question = EnvelopeFactory("a").new("b", Ask.model_construct(view=None, seeds=(1,), is_heard=True))
         with heard_by(told.append):
             answer = await ask_aloud(bus, question, 10.0)
     assert told == [Gap(0, 0)]
-    assert isinstance(answer.payload, Answer)
+    assert isinstance(answer.payload, AgentAnswer)

@@ -21,7 +21,7 @@ from mas.roles import build_roles
 from mas.runtime.agents import Candidate, RoleAgent
 from mas.runtime.distant import ATTEMPTS, Distant, insist
 from mas.runtime.place import ENVIRONMENT, Place
-from mas.runtime.point import Point
+from mas.runtime.point import DecisionPoint
 from mas.runtime.team import TeamRuntime
 from mas.scenarios import build_scenario
 from mas.testing.scripted import ScriptedEngine
@@ -114,7 +114,7 @@ async def play(engine: ScriptedEngine, attempts: list[Attempt]) -> list[str]:
     trainer = TeamRuntime(plan, ScriptedEngine(lambda *_: ""), bus, adapters={}, place=trains)
     agents = TeamRuntime(plan, engine, bus, adapters={}, place=speaks)
 
-    async def decide(point: Point) -> Payload:
+    async def decide(point: DecisionPoint) -> Payload:
         (candidate,) = await trainer.ask(point, (7,), episode="e")
         assert await trainer.imagine(point, 7, episode="e") == candidate
         return candidate.payload

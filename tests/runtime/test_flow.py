@@ -10,7 +10,7 @@ from mas.core.joint import joint_action, read_joint
 from mas.core.messages import Action, Failure, Feedback, Note, Payload, Plan, Verdict
 from mas.core.seeds import digest
 from mas.core.team import TeamSpec
-from mas.graph import Plan as TeamPlan
+from mas.graph import TeamPlan as TeamPlan
 from mas.graph import compile_team
 from mas.roles import build_roles
 from mas.runtime.flow import Flow

@@ -9,7 +9,7 @@ from mas.core.errors import GraphError
 from mas.core.naming import agent_of, local_name
 from mas.core.seeds import derive_seed
 from mas.core.team import TeamSpec
-from mas.graph import Plan
+from mas.graph import TeamPlan
 from mas.graph.meaning import senders_of
 from mas.runtime.flow import Flow
 from mas.runtime.tokens import DEAD, FIRED, HELD, KEPT, LIVE, NONE, SKIPPED
@@ -31,7 +31,7 @@ JOINS = st.sampled_from(
 
 
 @st.composite
-def plans(draw: st.DrawFn, joins: st.SearchStrategy[object] = JOINS, loops: int = 3) -> Plan:
+def plans(draw: st.DrawFn, joins: st.SearchStrategy[object] = JOINS, loops: int = 3) -> TeamPlan:
     """Checked teams of up to seven members, some of them teams, each with so many loops at most."""
     lines, waits = draw(drawn_team("a", 7, joins, loops))
     names = dict.fromkeys(re.findall(r"a[0-9]", " ".join(lines)))
@@ -71,7 +71,7 @@ def drawn_team(
     return lines, {name: draw(joins) for name in [*names, "done"]}
 
 
-def _checked(lines: list[str], joins: dict[str, object], teams: dict[str, TeamSpec]) -> Plan:
+def _checked(lines: list[str], joins: dict[str, object], teams: dict[str, TeamSpec]) -> TeamPlan:
     """The team; what its check refuses (loops that lead nowhere, joins that ask too much) is left out."""
     while True:
         try:
@@ -87,7 +87,7 @@ def _checked(lines: list[str], joins: dict[str, object], teams: dict[str, TeamSp
             joins = {name: join for name, join in joins.items() if name not in waits}
 
 
-def play(plan: Plan, data: st.DataObject) -> Flow:
+def play(plan: TeamPlan, data: st.DataObject) -> Flow:
     """Begin, complete and expire in any order, with any texts, until the turn is over."""
     flow = Flow.start(plan)
     for _ in range(2 * sum(plan.max_visits(agent) * max(plan.max_instances(agent), 1) for agent in plan.agents) + 99):
@@ -109,7 +109,7 @@ def play(plan: Plan, data: st.DataObject) -> Flow:
 
 @unhurried
 @given(plan=plans(), data=st.data())
-def test_at_the_end_every_agent_and_every_edge_is_decided(plan: Plan, data: st.DataObject) -> None:
+def test_at_the_end_every_agent_and_every_edge_is_decided(plan: TeamPlan, data: st.DataObject) -> None:
     flow = play(plan, data)
     if plan.spec.join("done").need != "all" or "done" in plan.timeouts:
         return
@@ -122,7 +122,7 @@ def test_at_the_end_every_agent_and_every_edge_is_decided(plan: Plan, data: st.D
 @unhurried
 @given(plan=plans(), data=st.data())
 def test_an_agent_that_spoke_had_a_live_token_and_was_heard_by_those_it_reached(
-    plan: Plan, data: st.DataObject
+    plan: TeamPlan, data: st.DataObject
 ) -> None:
     flow = play(plan, data)
     for agent in plan.agents:
@@ -138,7 +138,7 @@ def test_an_agent_that_spoke_had_a_live_token_and_was_heard_by_those_it_reached(
 
 @unhurried
 @given(plan=plans(), data=st.data())
-def test_loops_keep_to_their_bounds_and_bodies_nest_as_declared(plan: Plan, data: st.DataObject) -> None:
+def test_loops_keep_to_their_bounds_and_bodies_nest_as_declared(plan: TeamPlan, data: st.DataObject) -> None:
     flow = play(plan, data)
     assert all(use <= loop.bound for use, loop in zip(flow.uses, plan.wiring.loops, strict=True))
     for loop in plan.wiring.loops:
@@ -148,7 +148,7 @@ def test_loops_keep_to_their_bounds_and_bodies_nest_as_declared(plan: Plan, data
 
 @unhurried
 @given(plan=plans(), data=st.data())
-def test_replaying_the_same_steps_gives_the_same_key(plan: Plan, data: st.DataObject) -> None:
+def test_replaying_the_same_steps_gives_the_same_key(plan: TeamPlan, data: st.DataObject) -> None:
     flow = again = Flow.start(plan)
     while not flow.finished:
         agent = flow.ready()[0]
@@ -163,7 +163,9 @@ def test_replaying_the_same_steps_gives_the_same_key(plan: Plan, data: st.DataOb
 
 @unhurried
 @given(plan=plans(st.just("all"), 0), seed=st.integers(0, 99), data=st.data())
-def test_who_is_quick_does_not_matter_where_all_joins_wait_for_all(plan: Plan, seed: int, data: st.DataObject) -> None:
+def test_who_is_quick_does_not_matter_where_all_joins_wait_for_all(
+    plan: TeamPlan, seed: int, data: st.DataObject
+) -> None:
     ends = []
     for _ in range(2):
         flow = Flow.start(plan)

@@ -14,7 +14,7 @@ from mas.core.errors import AgentFailed, ConfigError, GraphError, RefusedRequest
 from mas.graph.load import load_team
 from mas.graph.plan import compile_team
 from mas.roles import build_roles
-from mas.runtime.human import HumanDesk, Question
+from mas.runtime.human import HumanDesk, HumanQuestion
 from mas.runtime.team import TeamRuntime
 from mas.testing.scripted import ScriptedEngine
 from mas.training.terminal import TerminalDesk
@@ -27,7 +27,7 @@ TWO_PEOPLE = {
 }
 
 
-async def lying(desk: HumanDesk, number: int) -> tuple[Question, ...]:
+async def lying(desk: HumanDesk, number: int) -> tuple[HumanQuestion, ...]:
     for _ in range(1000):
         if len(desk.questions()) == number:
             return desk.questions()
@@ -46,7 +46,7 @@ async def test_the_answer_of_a_person_is_the_agents_output() -> None:
         (question,) = await lying(desk, 1)
         assert (question.team, question.agent, question.role) == ("pair", "first", "first")
         assert (question.episode, question.turn, question.choices) == ("e", 0, ("left", "right"))
-        assert msgspec.json.decode(msgspec.json.encode(question), type=Question) == question
+        assert msgspec.json.decode(msgspec.json.encode(question), type=HumanQuestion) == question
         desk.answer(question.id, "left")
         await lying(desk, 0)
         while not playing.done():

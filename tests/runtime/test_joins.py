@@ -6,7 +6,7 @@ from steps import contents, said_all, say
 from mas.core.errors import GraphError, RunError
 from mas.core.joins import JoinSpec
 from mas.core.team import TeamSpec
-from mas.graph import Plan, load_team
+from mas.graph import TeamPlan, load_team
 from mas.runtime.flow import Flow
 from mas.testing.teams import plan_of, team_of
 
@@ -16,7 +16,7 @@ CHOSEN = ("start -> a", "start -> b", "start -> c", *(f"{n} -> j when go" for n 
 """The same, where only `go` takes a branch there."""
 
 
-def judged(join: object, edges: tuple[str, ...] = OPEN) -> Plan:
+def judged(join: object, edges: tuple[str, ...] = OPEN) -> TeamPlan:
     return plan_of(edges, output="j", joins={"j": join})
 
 

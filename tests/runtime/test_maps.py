@@ -6,7 +6,7 @@ from steps import contents, said_all, say
 from mas.core.errors import ConfigError, GraphError, RunError
 from mas.core.messages import Failure, Items, Note
 from mas.core.team import RoleSpec
-from mas.graph import Plan, compile_team
+from mas.graph import TeamPlan, compile_team
 from mas.roles.build import build_role
 from mas.runtime.flow import Flow
 from mas.testing.teams import plan_of, team_of
@@ -14,7 +14,7 @@ from mas.testing.teams import plan_of, team_of
 MAPPED = ("start -> planner", "planner -> worker map", "worker -> judge", "judge -> done")
 
 
-def mapped() -> Plan:
+def mapped() -> TeamPlan:
     return plan_of(MAPPED)
 
 

@@ -9,7 +9,7 @@ from steps import contents, said_all, say
 
 from mas.core.errors import GraphError
 from mas.core.team import MAX_DEPTH, EdgeSpec, RoleSpec, TeamSpec
-from mas.graph import Plan, compile_team, load_team
+from mas.graph import TeamPlan, compile_team, load_team
 from mas.roles import build_roles
 from mas.runtime.flow import Flow
 from mas.testing.teams import plan_of, team_of
@@ -205,7 +205,7 @@ def test_a_team_may_live_in_a_file_and_stand_in_another_twice_with_the_same_role
     assert Flow.start(plan).ready() == ("solve.writer", "other.writer")
 
 
-def compiled(path: Path) -> Plan:
+def compiled(path: Path) -> TeamPlan:
     spec = load_team(path)
     return compile_team(spec, build_roles(spec))
 

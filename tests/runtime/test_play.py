@@ -15,21 +15,21 @@ from mas.core.messages import Failure, Note, Payload
 from mas.core.naming import agent_of
 from mas.core.policy import Policy
 from mas.core.seeds import derive_seed
-from mas.graph import Plan, compile_team
+from mas.graph import TeamPlan, compile_team
 from mas.runtime.flow import Flow
 from mas.runtime.play import play_turn
-from mas.runtime.point import Point, Undo
+from mas.runtime.point import DecisionPoint, Undo
 from mas.runtime.waves import in_waves, needs_steps
 from mas.scenarios.relay.environment import RelayEnvironment
 from mas.testing.teams import plan_of, team_of
 
-Takes = Callable[[Point], float]
+Takes = Callable[[DecisionPoint], float]
 """Seconds that an agent takes."""
 
 TWO_PATHS = ("start -> slow", "start -> quick", "quick -> next", "slow -> judge", "next -> judge", "judge -> done")
 
 
-def with_policies(edges: Sequence[str], policies: Mapping[str, Policy]) -> Plan:
+def with_policies(edges: Sequence[str], policies: Mapping[str, Policy]) -> TeamPlan:
     spec, roles = team_of(edges)
     return compile_team(spec.model_copy(update={"policies": dict(policies)}), roles)
 
@@ -43,7 +43,7 @@ class Script:
         self.heard: dict[tuple[str, int], list[str]] = {}
         self.cancelled: list[str] = []
 
-    async def decide(self, point: Point) -> Payload:
+    async def decide(self, point: DecisionPoint) -> Payload:
         agent, visit, loop = point.agent, point.flow.visits(point.agent), asyncio.get_running_loop()
         self.began[agent] = loop.time()
         self.heard[agent, visit] = [f"{m.sender} {m.payload.content}" for m in point.view.messages]
@@ -57,7 +57,7 @@ class Script:
             raise EngineError("cannot")
         return point.flow.plan.roles[agent_of(agent)].parse(text)
 
-    async def turn(self, plan: Plan, *, in_step: bool = False, undo: Undo | None = None) -> Flow:
+    async def turn(self, plan: TeamPlan, *, in_step: bool = False, undo: Undo | None = None) -> Flow:
         views = dict.fromkeys(plan.agents, Observation(fields={}))
         return await play_turn(Flow.start(plan), RelayEnvironment(), views, 3, self.decide, in_step=in_step, undo=undo)
 
@@ -128,7 +128,7 @@ def test_who_is_left_behind_by_an_agent_of_its_wave_still_joins_first() -> None:
 
 @given(plan=plans(), data=st.data())
 @settings(deadline=None)
-def test_with_all_joins_a_turn_is_equal_for_any_timing(plan: Plan, data: st.DataObject) -> None:
+def test_with_all_joins_a_turn_is_equal_for_any_timing(plan: TeamPlan, data: st.DataObject) -> None:
     spec = plan.spec.model_copy(update={"joins": {}})
     plan = compile_team(spec, {plan.roles[agent].name: plan.roles[agent] for agent in plan.agents})
     texts = st.sampled_from([*ROUTES, "none", "fail"])
@@ -143,7 +143,7 @@ def test_with_all_joins_a_turn_is_equal_for_any_timing(plan: Plan, data: st.Data
 
 @given(plan=plans(), data=st.data())
 @settings(deadline=None)
-def test_with_any_joins_every_turn_ends_and_leaves_nobody_at_work(plan: Plan, data: st.DataObject) -> None:
+def test_with_any_joins_every_turn_ends_and_leaves_nobody_at_work(plan: TeamPlan, data: st.DataObject) -> None:
     texts, times = st.sampled_from([*ROUTES, "none", "fail"]), st.integers(0, 9)
     script = Script(lambda point: float(data.draw(times)))
     script.says = {(agent, visit): data.draw(texts) for agent in plan.agents for visit in range(plan.max_visits(agent))}
@@ -189,7 +189,7 @@ def test_an_isolated_failure_is_an_output_and_its_siblings_go_on() -> None:
 
 
 def test_a_halt_is_no_failure_of_the_agent() -> None:
-    async def decide(point: Point) -> Payload:
+    async def decide(point: DecisionPoint) -> Payload:
         raise Halted("stop")
 
     script = Script(seconds())
@@ -205,7 +205,7 @@ def test_what_was_said_is_compensated_in_reverse_order() -> None:
     policies = {"a": undo_by_u, "c": undo_by_u, "d": Policy(on_failure="compensate")}
     undone = []
 
-    async def undo(point: Point, payload: Payload) -> None:
+    async def undo(point: DecisionPoint, payload: Payload) -> None:
         undone.append((point.agent, payload.content))
 
     script = Script(seconds(u=1000.0), {("d", 0): "broken"})
@@ -219,7 +219,7 @@ def test_a_compensation_that_fails_is_told_and_the_others_are_still_asked() -> N
     edges = ("start -> a", "a -> c", "c -> d", "d -> done", "a -> u", "u -> done")
     policies = {"a": Policy(compensation="u"), "c": Policy(compensation="u"), "d": Policy(on_failure="compensate")}
 
-    async def undo(point: Point, payload: Payload) -> None:
+    async def undo(point: DecisionPoint, payload: Payload) -> None:
         if point.agent == "c":
             raise EngineError("too late")
 

@@ -35,7 +35,7 @@ from mas.runtime.attempts import wait_before
 from mas.runtime.budget import Accounts, Purse, Spent, spend
 from mas.runtime.flow import Flow
 from mas.runtime.human import HumanDesk
-from mas.runtime.point import Point, look
+from mas.runtime.point import DecisionPoint, look
 from mas.runtime.team import TeamRuntime
 from mas.scenarios import build_scenario
 from mas.scenarios.relay.environment import RelayEnvironment
@@ -82,7 +82,7 @@ class Table:
         self.messages: list[Envelope] = []
         self.environment = relay()
 
-    async def decide(self, point: Point) -> Payload:
+    async def decide(self, point: DecisionPoint) -> Payload:
         (candidate,) = await self.runtime.ask(point, (point.turn,), episode="e")
         return candidate.payload
 
@@ -268,10 +268,10 @@ def test_a_fallback_answers_for_the_agent_and_is_known_by_its_role() -> None:
     play(whole())
 
 
-def point_of(sitting: Table) -> Point:
+def point_of(sitting: Table) -> DecisionPoint:
     flow = Flow.start(sitting.runtime.plan).begin("first")
     views = look(sitting.runtime.plan, sitting.environment)
-    return Point(agent="first", flow=flow, environment=sitting.environment, observations=views, turn=0)
+    return DecisionPoint(agent="first", flow=flow, environment=sitting.environment, observations=views, turn=0)
 
 
 def test_a_fallback_that_fails_too_is_the_error_of_the_agent() -> None:
@@ -326,7 +326,7 @@ def test_what_fits_exactly_is_made_and_what_is_left_can_be_asked() -> None:
             left: list[tuple[int | None, int | None]] = []
             decide = sitting.decide
 
-            async def decide_and_look(point: Point) -> Payload:
+            async def decide_and_look(point: DecisionPoint) -> Payload:
                 payload = await decide(point)
                 there = sitting.runtime.remaining("e", "first")
                 left.append((there["turn"].tokens, there["agent"].calls))

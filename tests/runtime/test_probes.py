@@ -10,7 +10,7 @@ from steps import contents, said_all, say
 from test_flow_properties import plans, play, unhurried
 
 from mas.core.errors import GraphError
-from mas.graph import Plan, compile_team, load_team
+from mas.graph import TeamPlan, compile_team, load_team
 from mas.roles import build_roles
 from mas.runtime.flow import Flow
 from mas.testing.teams import plan_of
@@ -127,5 +127,5 @@ def test_an_empty_list_does_not_hang_its_join() -> None:
 
 @unhurried
 @given(plan=plans(), data=st.data())
-def test_no_join_ever_hangs_and_no_node_fires_beyond_its_bound(plan: Plan, data: st.DataObject) -> None:
+def test_no_join_ever_hangs_and_no_node_fires_beyond_its_bound(plan: TeamPlan, data: st.DataObject) -> None:
     assert play(plan, data).finished

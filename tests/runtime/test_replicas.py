@@ -17,7 +17,7 @@ from mas.graph.plan import compile_team
 from mas.roles import build_roles
 from mas.runtime.agents import Candidate, Voice
 from mas.runtime.flow import Flow
-from mas.runtime.point import Point, look
+from mas.runtime.point import DecisionPoint, look
 from mas.runtime.team import TeamRuntime
 from mas.scenarios import build_scenario
 from mas.testing.scripted import ScriptedEngine
@@ -58,7 +58,7 @@ class Work:
 
     def ask(self) -> asyncio.Task[tuple[Candidate, ...]]:
         plan = self.runtime.plan
-        point = Point(
+        point = DecisionPoint(
             agent="worker",
             flow=Flow.start(plan).begin("worker"),
             environment=self._environment,

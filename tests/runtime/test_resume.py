@@ -14,15 +14,15 @@ from mas.core.errors import AgentFailed, Halted, JournalError, RemoteError, Repl
 from mas.core.messages import Note, Payload
 from mas.core.policy import Budget, Budgets, Policy, Retries
 from mas.core.seeds import derive_seed
-from mas.graph import Plan, compile_team, load_team
+from mas.graph import TeamPlan, compile_team, load_team
 from mas.roles import build_roles
-from mas.runtime.events import Called, Committed, GaveUp, Round
-from mas.runtime.human import HumanDesk, Question
+from mas.runtime.events import CallEvent, Committed, GaveUp, Round
+from mas.runtime.human import HumanDesk, HumanQuestion
 from mas.runtime.place import Place
-from mas.runtime.point import Point
+from mas.runtime.point import DecisionPoint
 from mas.runtime.team import TeamRuntime
 from mas.testing.scripted import ScriptedEngine
-from mas.testing.teams import Speaker, plan_of, team_of
+from mas.testing.teams import ScriptedRole, plan_of, team_of
 
 CHAIN = ("start -> a", "a -> b", "b -> done")
 PANEL = ("start -> a", "start -> b", "a -> j", "b -> j", "j -> done")
@@ -30,7 +30,7 @@ PANEL = ("start -> a", "start -> b", "a -> j", "b -> j", "j -> done")
 
 def plan_with(
     edges: Sequence[str], policies: Mapping[str, Policy], budget: Budgets | None = None, stand_ins: Sequence[str] = ()
-) -> Plan:
+) -> TeamPlan:
     spec, roles = team_of((*edges, *(f"start -> {name}" for name in stand_ins), *(f"{n} -> done" for n in stand_ins)))
     kept = {
         "agents": {name: role for name, role in spec.agents.items() if name not in stand_ins},
@@ -144,7 +144,7 @@ def test_what_was_spent_stays_spent() -> None:
     lefts = []
 
     class Watched(Life):
-        async def decide(self, point: Point) -> Payload:
+        async def decide(self, point: DecisionPoint) -> Payload:
             payload = await super().decide(point)
             lefts.append((point.turn, point.agent, self.runtime.remaining("e")))
             return payload
@@ -200,7 +200,7 @@ def test_a_play_that_was_drained_goes_on() -> None:
     plan, plays = plan_of(CHAIN), MemoryPlays()
 
     class Stops(Life):
-        async def decide(self, point: Point) -> Payload:
+        async def decide(self, point: DecisionPoint) -> Payload:
             asyncio.get_running_loop().create_task(self.runtime.drain())
             return await super().decide(point)
 
@@ -272,7 +272,7 @@ def test_a_world_that_shows_something_else_is_an_error() -> None:
 
 def test_whoever_decides_must_ask_the_same() -> None:
     class Other(Life):
-        async def decide(self, point: Point) -> Payload:
+        async def decide(self, point: DecisionPoint) -> Payload:
             (candidate,) = await self.runtime.ask(point, (17,), episode="e")
             return candidate.payload
 
@@ -284,7 +284,7 @@ def test_whoever_decides_must_ask_the_same() -> None:
 
 def test_whoever_decides_must_not_ask_more_than_it_did() -> None:
     class Eager(Life):
-        async def decide(self, point: Point) -> Payload:
+        async def decide(self, point: DecisionPoint) -> Payload:
             payload = await super().decide(point)
             await self.runtime.ask(point, (17,), episode="e")
             return payload
@@ -314,7 +314,7 @@ def test_an_answer_that_cannot_be_kept_ends_the_play() -> None:
     class Nameless(Note):
         """Has the kind of another class."""
 
-    class Careless(Speaker):
+    class Careless(ScriptedRole):
         def parse(self, text: str) -> Payload:
             return Nameless(text=text)
 
@@ -333,7 +333,7 @@ class Crowd:
         self.answers, self.asked = answers, dict[str, str]()
         self.desk = HumanDesk(self.on_question, log=MemoryLog(plays))
 
-    def on_question(self, question: Question) -> None:
+    def on_question(self, question: HumanQuestion) -> None:
         self.asked[question.agent] = question.id
         if question.agent in self.answers:
             asyncio.get_running_loop().call_soon(self.desk.answer, question.id, self.answers[question.agent])
@@ -374,7 +374,7 @@ def test_who_has_answered_is_not_asked_again_when_the_kill_came_before_the_outpu
     plays = MemoryPlays()
     before = Crowd(plays, a="one")
     with_people(plays, before).run(until_s=60.0)
-    (number,) = [at for at, event in enumerate(plays.written()) if isinstance(event, Called)]
+    (number,) = [at for at, event in enumerate(plays.written()) if isinstance(event, CallEvent)]
     after = Crowd(plays)
     life = with_people(plays.cut(number), after).run(until_s=60.0)
     assert after.asked == {"b": before.asked["b"]}
@@ -389,7 +389,7 @@ async def test_two_runtimes_of_one_place_send_messages_with_ids_of_their_own() -
         engine = ScriptedEngine(lambda role, adapter, seed: role)
         async with TeamRuntime(plan, engine, bus, adapters={}, place=place) as runtime:
 
-            async def decide(point: Point, runtime: TeamRuntime = runtime) -> Payload:
+            async def decide(point: DecisionPoint, runtime: TeamRuntime = runtime) -> Payload:
                 (candidate,) = await runtime.ask(point, (1,), episode="e")
                 return candidate.payload
 
@@ -400,6 +400,6 @@ async def test_two_runtimes_of_one_place_send_messages_with_ids_of_their_own() -
 def test_errors_of_agents_are_recorded_by_their_names() -> None:
     plan, plays = plan_with(PANEL, {"a": Policy(on_failure="isolate")}), MemoryPlays()
     Life(plan, plays, second, failing("a", 0)).run(until_s=1.5)
-    (failure,) = [event for event in plays.written() if isinstance(event, Called) and event.error is not None]
+    (failure,) = [event for event in plays.written() if isinstance(event, CallEvent) and event.error is not None]
     with pytest.raises(RemoteError, match="OSError: call 0 fails"):
         failure.outcome()

@@ -14,7 +14,7 @@ from pathlib import Path
 import life_worker
 import pytest
 
-from mas.runtime.events import Called, read_event
+from mas.runtime.events import CallEvent, read_event
 
 WORKER = Path(life_worker.__file__)
 ENVIRONMENT = os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
@@ -40,7 +40,7 @@ def recorded(journal: Path) -> set[str]:
     with closing(sqlite3.connect(journal)) as connection:
         rows = connection.execute("SELECT episode, event.frame FROM event JOIN play ON play.id = play").fetchall()
     calls = [(episode, read_event(frame)) for episode, frame in rows]
-    return {f"{name} {call.turn} {call.agent} {call.visit}" for name, call in calls if isinstance(call, Called)}
+    return {f"{name} {call.turn} {call.agent} {call.visit}" for name, call in calls if isinstance(call, CallEvent)}
 
 
 @pytest.mark.matrix("seed", range(10), default=[0])

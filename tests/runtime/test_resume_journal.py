@@ -12,7 +12,7 @@ from mas.bus.memory import MemoryBus
 from mas.bus.replay import fork
 from mas.core.errors import JournalError
 from mas.core.messages import Payload
-from mas.runtime.point import Point
+from mas.runtime.point import DecisionPoint
 from mas.runtime.runlog import RunLog
 from mas.runtime.team import TeamRuntime
 from mas.testing.scripted import ScriptedEngine
@@ -27,7 +27,7 @@ async def played(path: Path, *episodes: str, keep: int = 10_000, has_bus: bool =
         async with TeamRuntime(plan, engine, bus, adapters={}, log=log) as runtime:
             for episode in episodes:
 
-                async def decide(point: Point, episode: str = episode) -> Payload:
+                async def decide(point: DecisionPoint, episode: str = episode) -> Payload:
                     (candidate,) = await runtime.ask(point, (point.turn,), episode=episode)
                     return candidate.payload
 

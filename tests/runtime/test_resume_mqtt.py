@@ -17,7 +17,7 @@ from mas.bus.mqtt import MqttBus
 from mas.core.engine import Generation, Request
 from mas.core.errors import Halted
 from mas.core.seeds import derive_seed
-from mas.graph import Plan
+from mas.graph import TeamPlan
 from mas.runtime.place import Place
 from mas.runtime.team import TeamRuntime
 from mas.testing.scripted import ScriptedEngine
@@ -47,7 +47,7 @@ class Agent(ScriptedEngine):
 
 
 @asynccontextmanager
-async def speaking(broker: Mosquitto, plan: Plan, agents: dict[str, Agent]) -> AsyncIterator[list[MqttBus]]:
+async def speaking(broker: Mosquitto, plan: TeamPlan, agents: dict[str, Agent]) -> AsyncIterator[list[MqttBus]]:
     """The agents, each on a bus of its own."""
     async with AsyncExitStack() as stack:
         buses = []

@@ -6,8 +6,8 @@ from play_lives import Life, MemoryPlays, Says, Takes
 from test_flow_properties import WORDS, plans
 
 from mas.core.seeds import derive_seed
-from mas.graph import Plan
-from mas.runtime.events import Called, Committed
+from mas.graph import TeamPlan
+from mas.runtime.events import CallEvent, Committed
 
 some = settings(deadline=None, max_examples=8, suppress_health_check=[HealthCheck.too_slow])
 
@@ -20,7 +20,7 @@ def takes(salt: int) -> Takes:
     return lambda role, seed: derive_seed("takes", salt, role, seed) % 40 / 10
 
 
-def played(plan: Plan, plays: MemoryPlays, salt: int, quick: int) -> Life:
+def played(plan: TeamPlan, plays: MemoryPlays, salt: int, quick: int) -> Life:
     life = Life(plan, plays, takes(quick), says(salt)).run(until_s=10_000.0)
     assert life.error is None
     return life
@@ -34,13 +34,13 @@ def kills(plays: MemoryPlays, salt: int) -> range:
 
 @some
 @given(plan=plans(), salt=st.integers(0, 10**6))
-def test_after_a_kill_at_any_event_what_happened_stays_and_nobody_is_asked_twice(plan: Plan, salt: int) -> None:
+def test_after_a_kill_at_any_event_what_happened_stays_and_nobody_is_asked_twice(plan: TeamPlan, salt: int) -> None:
     plays = MemoryPlays(sync_s=0.3)
     whole = played(plan, plays, salt, salt)
     written = plays.written()
     for number in kills(plays, salt):
         copy = plays.cut(number)
-        answered = {call.candidates[0].seed for call in copy.written() if isinstance(call, Called)}
+        answered = {call.candidates[0].seed for call in copy.written() if isinstance(call, CallEvent)}
         life = played(plan, copy, salt, salt + number)
         assert not answered & set(life.engine.asked), "somebody was asked what is recorded"
         assert len(life.engine.asked) == len(set(life.engine.asked)), "somebody was asked twice"
@@ -56,7 +56,7 @@ def test_after_a_kill_at_any_event_what_happened_stays_and_nobody_is_asked_twice
 
 @some
 @given(plan=plans(st.just("all"), 2), salt=st.integers(0, 10**6))
-def test_where_all_joins_wait_for_all_the_result_is_that_of_an_undisturbed_run(plan: Plan, salt: int) -> None:
+def test_where_all_joins_wait_for_all_the_result_is_that_of_an_undisturbed_run(plan: TeamPlan, salt: int) -> None:
     plays = MemoryPlays(sync_s=0.3)
     whole = played(plan, plays, salt, salt)
     for number in kills(plays, salt):

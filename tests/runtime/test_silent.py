@@ -9,23 +9,23 @@ from hypothesis import strategies as st
 from mas.core.environment import Observation
 from mas.core.errors import RunError
 from mas.core.messages import Payload
-from mas.graph import Plan, compile_team
+from mas.graph import TeamPlan, compile_team
 from mas.runtime.flow import Flow
 from mas.runtime.play import play_turn
-from mas.runtime.point import Point, silent_agents
+from mas.runtime.point import DecisionPoint, silent_agents
 from mas.testing.teams import plan_of, team_of
 
 BOTH = ("start -> actor", "actor -> checker", "checker -> done", "start -> reflector", "reflector -> done")
 LOOP = ("start -> actor", "actor -> checker", "checker -> done when accept", "checker -> actor loop 1")
 
 
-def both() -> Plan:
+def both() -> TeamPlan:
     """A team, and a reflector whose word is the team's where the team is silent."""
     spec, roles = team_of(BOTH, "checker")
     return compile_team(spec.model_copy(update={"else_output": ("reflector",)}), roles)
 
 
-def fired(plan: Plan, silent: tuple[str, ...]) -> tuple[list[str], Flow]:
+def fired(plan: TeamPlan, silent: tuple[str, ...]) -> tuple[list[str], Flow]:
     flow, said = Flow.start(plan, silent=silent), []
     while not flow.finished:
         for agent in flow.ready():
@@ -80,7 +80,7 @@ def test_observations_say_who_is_silent() -> None:
     assert silent_agents(seen) == ("actor", "checker")
     asked = []
 
-    async def decide(point: Point) -> Payload:
+    async def decide(point: DecisionPoint) -> Payload:
         asked.append(point.agent)
         return plan.roles[point.agent].parse("x")
 

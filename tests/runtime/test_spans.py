@@ -18,7 +18,7 @@ from mas.graph.load import load_team
 from mas.graph.plan import compile_team
 from mas.observe.tracing import open_tracing
 from mas.roles import build_roles
-from mas.runtime.point import Point
+from mas.runtime.point import DecisionPoint
 from mas.runtime.spans import TeamSpans
 from mas.runtime.team import TeamRuntime
 from mas.runtime.traced_engine import TracedEngine, model_name
@@ -47,7 +47,7 @@ async def play(team: Mapping[str, object], answer: Answer, *, seeds: tuple[int, 
     bus = MemoryBus()
     async with TeamRuntime(plan, ScriptedEngine(answer, ("a",)), bus, adapters={"last": "a"}) as runtime:
 
-        async def decide(point: Point) -> Payload:
+        async def decide(point: DecisionPoint) -> Payload:
             if point.agent == "imagining":
                 await runtime.imagine(point, 9, episode="e")
             return (await runtime.ask(point, seeds, episode="e", temperature=0.5))[0].payload
@@ -185,7 +185,7 @@ async def test_joins_that_wait_and_expire_are_events_of_the_turn(timeout_s: floa
     with open_tracing(tmp_path, process="p", most=99):
         async with TeamRuntime(plan, Slow(said, ("a",)), bus, adapters={"slow": "a"}) as runtime:
 
-            async def decide(point: Point) -> Payload:
+            async def decide(point: DecisionPoint) -> Payload:
                 return (await runtime.ask(point, (1,), episode="e"))[0].payload
 
             await runtime.play("e", environment, decide, lambda turn, flow, step: None)

@@ -18,7 +18,7 @@ from mas.graph.plan import compile_team
 from mas.roles import build_roles
 from mas.roles.base import PromptedRole
 from mas.runtime.flow import Flow
-from mas.runtime.point import Point, look
+from mas.runtime.point import DecisionPoint, look
 from mas.runtime.team import TeamRuntime
 from mas.scenarios import build_scenario
 from mas.testing.scripted import ScriptedEngine
@@ -65,11 +65,13 @@ async def playing(spec: TeamSpec, engine: ScriptedEngine, timeout_s: float | Non
     await bus.close()
 
 
-def point_of(runtime: TeamRuntime) -> Point:
+def point_of(runtime: TeamRuntime) -> DecisionPoint:
     environment = build_scenario(ScenarioOptions(name="relay")).environment()
     environment.reset(Task(id="train-0", seed=0))
     flow = Flow.start(runtime.plan).begin("solo")
-    return Point(agent="solo", flow=flow, environment=environment, observations=look(runtime.plan, environment), turn=0)
+    return DecisionPoint(
+        agent="solo", flow=flow, environment=environment, observations=look(runtime.plan, environment), turn=0
+    )
 
 
 @pytest.mark.parametrize("is_imagined", [False, True])

@@ -16,7 +16,7 @@ from mas.graph.load import load_team
 from mas.graph.plan import compile_team
 from mas.roles import build_roles
 from mas.runtime.agents import TEAM_PAYLOADS, Candidate
-from mas.runtime.point import Point
+from mas.runtime.point import DecisionPoint
 from mas.runtime.team import TeamRuntime
 from mas.scenarios import build_scenario
 from mas.testing.scripted import ScriptedEngine
@@ -35,7 +35,7 @@ async def played(bus: Bus, episodes: int) -> list[tuple[str, tuple[Candidate, ..
             environment = build_scenario(ScenarioOptions(name="relay")).environment()
             environment.reset(Task(id=f"train-{number}", seed=number))
 
-            async def decide(point: Point, number: int = number) -> Payload:
+            async def decide(point: DecisionPoint, number: int = number) -> Payload:
                 candidates = await runtime.ask(point, (number, number + 1), episode=f"e{number}")
                 happened.append((point.agent, candidates, point.observations))
                 return candidates[0].payload

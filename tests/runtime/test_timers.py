@@ -12,7 +12,7 @@ from mas.core.errors import RunError
 from mas.core.messages import Note, Payload
 from mas.runtime.flow import Flow
 from mas.runtime.play import play_turn
-from mas.runtime.point import Decide, Point
+from mas.runtime.point import Decide, DecisionPoint
 from mas.runtime.timers import JoinTimers
 from mas.scenarios import build_scenario
 from mas.testing.teams import plan_of
@@ -63,7 +63,7 @@ async def played(join: object, decide: Decide) -> Flow:
 async def test_a_team_at_work_goes_on_without_who_is_too_slow() -> None:
     stopped: list[str] = []
 
-    async def decide(point: Point) -> Payload:
+    async def decide(point: DecisionPoint) -> Payload:
         if point.agent == "b":
             try:
                 await asyncio.Event().wait()
@@ -79,7 +79,7 @@ async def test_a_team_at_work_goes_on_without_who_is_too_slow() -> None:
 
 
 async def test_a_team_at_work_waits_no_longer_than_it_must() -> None:
-    async def decide(point: Point) -> Payload:
+    async def decide(point: DecisionPoint) -> Payload:
         return Note(text=",".join(message.sender for message in point.view.messages))
 
     flow = await asyncio.wait_for(played({"timeout_s": 3600}, decide), 30)
@@ -90,7 +90,7 @@ async def test_a_team_at_work_waits_no_longer_than_it_must() -> None:
 async def test_an_error_of_an_agent_ends_a_timed_turn_and_stops_the_others() -> None:
     stopped = asyncio.Event()
 
-    def decide(point: Point) -> Awaitable[Payload]:
+    def decide(point: DecisionPoint) -> Awaitable[Payload]:
         return fail() if point.agent == "a" else wait()
 
     async def fail() -> Payload:

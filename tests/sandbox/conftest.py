@@ -8,7 +8,7 @@ import pytest
 from mas.core.errors import SandboxError
 from mas.sandbox.box import Sandbox
 from mas.sandbox.mechanism import Mechanism, probe
-from mas.sandbox.outcome import Limits
+from mas.sandbox.outcome import SandboxLimits
 
 
 @pytest.fixture(scope="session")
@@ -25,12 +25,12 @@ def walls() -> Mechanism:
 
 @pytest.fixture(scope="session")
 def sandbox(walls: Mechanism) -> Iterator[Sandbox]:
-    with Sandbox(Limits(time_s=5.0, memory_mib=160), mechanism=walls) as box:
+    with Sandbox(SandboxLimits(time_s=5.0, memory_mib=160), mechanism=walls) as box:
         yield box
 
 
 @pytest.fixture(scope="session")
 def hasty(walls: Mechanism) -> Iterator[Sandbox]:
     """One that ends programs soon."""
-    with Sandbox(Limits(time_s=0.5 if walls == "namespaces" else 2.0), mechanism=walls) as box:
+    with Sandbox(SandboxLimits(time_s=0.5 if walls == "namespaces" else 2.0), mechanism=walls) as box:
         yield box

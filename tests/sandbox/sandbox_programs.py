@@ -3,7 +3,7 @@
 import textwrap
 
 from mas.sandbox.box import Sandbox
-from mas.sandbox.outcome import Outcome
+from mas.sandbox.outcome import ProgramOutcome
 
 PRELUDE = """
 import array, ctypes, mmap, os, platform, socket, struct, sys, time
@@ -23,6 +23,6 @@ def got(what, value):
 """
 
 
-def run(box: Sandbox, source: str) -> Outcome:
+def run(box: Sandbox, source: str) -> ProgramOutcome:
     """Run an attack."""
     return box.run_now(PRELUDE + textwrap.dedent(source))

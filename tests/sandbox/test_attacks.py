@@ -11,7 +11,7 @@ import pytest
 import mas
 from mas.sandbox.box import Sandbox
 from mas.sandbox.mechanism import Mechanism
-from mas.sandbox.outcome import Limits, Outcome
+from mas.sandbox.outcome import ProgramOutcome, SandboxLimits
 
 SECRET = "a secret of the machine"
 
@@ -22,7 +22,7 @@ def unharmed(sandbox: Sandbox) -> Iterator[None]:
     assert sandbox.run_now("print(6 * 7)").stdout == "42\n"
 
 
-def run(box: Sandbox, source: str) -> Outcome:
+def run(box: Sandbox, source: str) -> ProgramOutcome:
     return box.run_now(textwrap.dedent(source))
 
 
@@ -44,7 +44,7 @@ def test_a_fork_bomb_cannot_even_begin(sandbox: Sandbox) -> None:
 
 
 def test_where_processes_are_allowed_a_fork_bomb_ends_with_its_program(walls: Mechanism) -> None:
-    with Sandbox(Limits(time_s=1.0, tasks=6, may_fork=True), mechanism=walls) as box:
+    with Sandbox(SandboxLimits(time_s=1.0, tasks=6, may_fork=True), mechanism=walls) as box:
         outcome = run(
             box,
             """
@@ -223,7 +223,7 @@ def test_an_endless_program_ends_in_time(hasty: Sandbox, source: str) -> None:
 
 def test_a_daemonised_grandchild_does_not_outlive_its_program(walls: Mechanism) -> None:
     """It holds standard output open: the end of the program is the end of what can be read from it."""
-    with Sandbox(Limits(time_s=10.0, may_fork=True), mechanism=walls) as box:
+    with Sandbox(SandboxLimits(time_s=10.0, may_fork=True), mechanism=walls) as box:
         began = time.monotonic()
         outcome = run(
             box,

@@ -17,7 +17,7 @@ from mas.sandbox import mechanism
 from mas.sandbox.box import Sandbox
 from mas.sandbox.flight import Order
 from mas.sandbox.mechanism import Mechanism
-from mas.sandbox.outcome import Case, Limits
+from mas.sandbox.outcome import ProgramCase, SandboxLimits
 
 
 def until(holds: Callable[[], bool], seconds: float = 20.0) -> None:
@@ -83,7 +83,7 @@ def test_the_same_program_says_the_same_again(walls: Mechanism) -> None:
 
 
 def test_what_is_too_long_is_refused_with_the_limit(walls: Mechanism) -> None:
-    with Sandbox(Limits(source_kib=1), mechanism=walls) as box:
+    with Sandbox(SandboxLimits(source_kib=1), mechanism=walls) as box:
         outcome = box.run_now("#" * 1025)
     assert outcome.status == "refused"
     assert "1025 bytes" in outcome.stderr
@@ -110,7 +110,7 @@ async def test_programs_run_side_by_side_and_no_more_than_there_are_places(walls
 
 
 async def test_a_cancelled_task_ends_its_program(walls: Mechanism) -> None:
-    with Sandbox(Limits(time_s=60), places=1, mechanism=walls) as box:
+    with Sandbox(SandboxLimits(time_s=60), places=1, mechanism=walls) as box:
         await box.run("pass")
         task = asyncio.create_task(box.run("while True: pass"))
         await asyncio.sleep(0.1)
@@ -118,7 +118,7 @@ async def test_a_cancelled_task_ends_its_program(walls: Mechanism) -> None:
         with pytest.raises(asyncio.CancelledError):
             await task
         began = time.monotonic()
-        assert (await box.check("x = 1", [Case("x", 1)])).ratio == 1
+        assert (await box.check("x = 1", [ProgramCase("x", 1)])).ratio == 1
         assert time.monotonic() - began < 30
 
 

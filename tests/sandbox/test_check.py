@@ -10,12 +10,12 @@ from mas.core.errors import SandboxError
 from mas.sandbox.box import Sandbox
 from mas.sandbox.inside.values import canonical
 from mas.sandbox.mechanism import Mechanism
-from mas.sandbox.outcome import Case, Checked, Limits
+from mas.sandbox.outcome import Checked, ProgramCase, SandboxLimits
 
-DOUBLE = (Case("f(2)", 4), Case("f(-3)", -6), Case("f('a')", "aa"))
+DOUBLE = (ProgramCase("f(2)", 4), ProgramCase("f(-3)", -6), ProgramCase("f('a')", "aa"))
 
 
-def check(box: Sandbox, source: str, cases: tuple[Case, ...] = DOUBLE) -> Checked:
+def check(box: Sandbox, source: str, cases: tuple[ProgramCase, ...] = DOUBLE) -> Checked:
     return box.check_now(textwrap.dedent(source), cases)
 
 
@@ -108,12 +108,12 @@ def test_nothing_that_is_expected_is_to_be_found_inside(sandbox: Sandbox) -> Non
                 frame = frame.f_back
             return any(needle in text for text in seen)
         """
-    checked = check(sandbox, source, (Case("f(1)", 987654321), Case("f(1)", False)))
+    checked = check(sandbox, source, (ProgramCase("f(1)", 987654321), ProgramCase("f(1)", False)))
     assert checked.passed == (False, True)
 
 
 def test_an_endless_case_fails_with_all_after_it_and_those_before_it_count(walls: Mechanism) -> None:
-    with Sandbox(Limits(time_s=2.0), mechanism=walls) as box:
+    with Sandbox(SandboxLimits(time_s=2.0), mechanism=walls) as box:
         checked = check(box, "def f(x):\n    while x == -3: pass\n    return x + x")
     assert checked.passed == (True, False, False)
     assert checked.outcome.status == "timeout"
@@ -157,6 +157,6 @@ def test_what_cannot_be_compared_is_an_error_of_who_expects_it(sandbox: Sandbox)
     cyclic.append(cyclic)
     for expected in (object(), [len], cyclic, 10**5000):
         with pytest.raises(SandboxError, match=r"'f\(1\)' expects"):
-            check(sandbox, "def f(x): return x", (Case("f(1)", expected),))
+            check(sandbox, "def f(x): return x", (ProgramCase("f(1)", expected),))
     loop = "a = []\na.append(a)\nf = lambda x: a if x else object()"
-    assert check(sandbox, loop, (Case("f(1)", []), Case("f(0)", None))).passed == (False, False)
+    assert check(sandbox, loop, (ProgramCase("f(1)", []), ProgramCase("f(0)", None))).passed == (False, False)

@@ -14,7 +14,7 @@ import mas
 from mas.sandbox.box import Sandbox
 from mas.sandbox.inside import calls
 from mas.sandbox.mechanism import Mechanism
-from mas.sandbox.outcome import Limits
+from mas.sandbox.outcome import SandboxLimits
 
 CALLS = {
     "io_uring": "call(425, 425, 8, ctypes.create_string_buffer(120))",
@@ -169,7 +169,7 @@ def test_memory_pinned_in_pipes_stays_within_the_limit(walls: Mechanism) -> None
         except OSError:
             pass
         """
-    with Sandbox(Limits(memory_mib=128), mechanism=walls) as box:
+    with Sandbox(SandboxLimits(memory_mib=128), mechanism=walls) as box:
         assert run(box, source).stdout == ""
 
 

@@ -13,7 +13,7 @@ from mas.core.errors import SandboxError
 from mas.sandbox.box import Sandbox
 from mas.sandbox.flight import Flight, Order
 from mas.sandbox.mechanism import Mechanism
-from mas.sandbox.outcome import Limits
+from mas.sandbox.outcome import SandboxLimits
 
 
 def test_programs_cannot_send_each_other_text(walls: Mechanism) -> None:
@@ -111,7 +111,7 @@ def test_all_output_before_the_end_is_read_though_nobody_waits_for_more(sandbox:
 
 
 def test_a_program_whose_end_is_not_known_fails_alone(walls: Mechanism, monkeypatch: pytest.MonkeyPatch) -> None:
-    with Sandbox(Limits(time_s=30), places=2, mechanism=walls) as box, ThreadPoolExecutor(1) as pool:
+    with Sandbox(SandboxLimits(time_s=30), places=2, mechanism=walls) as box, ThreadPoolExecutor(1) as pool:
         box.run_now("pass")
         neighbour = pool.submit(run, box, "time.sleep(1.5)\nprint('done')")
         server = box._server
@@ -137,7 +137,7 @@ def test_children_that_live_on_hold_neither_output_nor_a_place(walls: Mechanism,
             pass
         print("end", flush=True)
         """
-    with Sandbox(Limits(time_s=20, may_fork=may_fork), places=1, mechanism=walls) as box:
+    with Sandbox(SandboxLimits(time_s=20, may_fork=may_fork), places=1, mechanism=walls) as box:
         outcomes = [run(box, source) for _ in range(2)]
     assert [(outcome.status, outcome.stdout) for outcome in outcomes] == [("ok", "end\n")] * 2
     assert max(outcome.seconds for outcome in outcomes) < 10

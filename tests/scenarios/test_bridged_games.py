@@ -14,7 +14,7 @@ from mas.core.errors import ConfigError, EnvironmentFault
 from mas.scenarios.bridges import PREFIX, open_bridge
 from mas.scenarios.bridges.game import GameEnvironment
 from mas.scenarios.bridges.packages import load_package
-from mas.scenarios.bridges.rules import Position, Rules
+from mas.scenarios.bridges.rules import BridgeRules, Position
 from mas.scenarios.bridges.words import LONGEST_ACTION, find_action, named_actions
 
 SEATS = ("a", "b", "c")
@@ -61,7 +61,7 @@ class Drawn:
 
     def __init__(self, **rules: object) -> None:
         common = {"name": "draw", "seats": SEATS, "payoff": "fixed", "floor": -4.0, "longest": 2}
-        self.rules = Rules(**{**common, "dynamics": "simultaneous", **rules})
+        self.rules = BridgeRules(**{**common, "dynamics": "simultaneous", **rules})
 
     def actions(self) -> int:
         return 10

@@ -23,7 +23,7 @@ from mas.scenarios import SCENARIOS, build_scenario
 from mas.scenarios.code_team.environment import CodeEnvironment, CodeState
 from mas.scenarios.code_team.experts import expert
 from mas.scenarios.code_team.judge import judged
-from mas.scenarios.code_team.language import HOLDS, Function, Said
+from mas.scenarios.code_team.language import HOLDS, CodeAnswer, Function
 from mas.scenarios.code_team.reward import CodeReward
 from mas.scenarios.code_team.steps import EDGES, KINDS, applied, draw_input
 from mas.scenarios.code_team.worded import LONGEST, Worded, golden_of
@@ -210,13 +210,13 @@ def test_what_members_write_reaches_the_world_as_they_wrote_it(team: str) -> Non
         flow = flow.begin(agent).complete(agent, roles[agent].parse(texts[agent]))
     action = flow.action()
     assert action is not None
-    assert world().heard(action.content) == (Said(RIGHT, RIGHT_TEST), True)
+    assert world().heard(action.content) == (CodeAnswer(RIGHT, RIGHT_TEST), True)
 
 
 def test_one_agent_writes_both_in_one_text() -> None:
     both = f"The function:\n```python\n{RIGHT}\n```\nA test:\n{RIGHT_TEST}"
     environment = world()
-    assert environment.heard(both) == (Said(RIGHT, RIGHT_TEST), True)
+    assert environment.heard(both) == (CodeAnswer(RIGHT, RIGHT_TEST), True)
     assert environment.step({"team": both}).rewards["team"] == {"passed": 1.0}
     assert environment.to_move() == ()
 

@@ -19,13 +19,13 @@ from mas.roles import build_roles
 from mas.scenarios import SCENARIOS, build_scenario
 from mas.scenarios.commons.environment import CommonsEnvironment, CommonsState
 from mas.scenarios.commons.experts import best_keep, catches, demonstrations, expert
-from mas.scenarios.commons.lake import Lake, Rules, after, landed, neighbours_take, regrown
+from mas.scenarios.commons.lake import Lake, LakeRules, after, landed, neighbours_take, regrown
 from mas.scenarios.commons.reward import CommonsReward
 from mas.scenarios.shares import gini, written
 from mas.testing.environment import EnvironmentContract
 from mas.testing.reward import RewardContract
 
-RULES = Rules(harvesters=("east", "west"), capacity=9, floor=2, limit=4, rounds=4)
+RULES = LakeRules(harvesters=("east", "west"), capacity=9, floor=2, limit=4, rounds=4)
 Policy = Callable[[CommonsEnvironment], str]
 
 
@@ -41,7 +41,7 @@ def begun(task: Task, **options: Any) -> CommonsEnvironment:
     return environment
 
 
-def world(lake: Lake, style: Any = "digits", rules: Rules = RULES) -> CommonsEnvironment:
+def world(lake: Lake, style: Any = "digits", rules: LakeRules = RULES) -> CommonsEnvironment:
     environment = CommonsEnvironment(rules, style)
     environment._state = CommonsState(lake=lake, stock=lake.stock, caught=(0,) * len(rules.harvesters))
     return environment

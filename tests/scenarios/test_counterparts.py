@@ -7,9 +7,9 @@ import pytest
 
 from mas.scenarios.counterparts import (
     UNSURE,
-    Answer,
     Change,
     Coworker,
+    CoworkerAnswer,
     CoworkerProfile,
     User,
     UserProfile,
@@ -126,7 +126,7 @@ def test_people_survive_a_snapshot_exactly() -> None:
     assert msgspec.json.decode(msgspec.json.encode(coworker), type=Coworker) == coworker
 
 
-def said(coworker: Coworker, *topics: str) -> list[tuple[Answer, ...]]:
+def said(coworker: Coworker, *topics: str) -> list[tuple[CoworkerAnswer, ...]]:
     """What a coworker says in one turn after the other."""
     found = []
     for topic in topics:
@@ -135,7 +135,7 @@ def said(coworker: Coworker, *topics: str) -> list[tuple[Answer, ...]]:
     return found
 
 
-LATER, TOLD = Answer("size", "later"), Answer("size", "told", "large")
+LATER, TOLD = CoworkerAnswer("size", "later"), CoworkerAnswer("size", "told", "large")
 
 
 @pytest.mark.parametrize(
@@ -145,12 +145,12 @@ LATER, TOLD = Answer("size", "later"), Answer("size", "told", "large")
         (CoworkerProfile(delay=1), ("size", "", ""), [(LATER,), (TOLD,), ()]),
         (CoworkerProfile(delay=2), ("size", "size", "", ""), [(LATER,), (LATER,), (TOLD,), ()]),
         (CoworkerProfile(delay=1), ("size", "size", ""), [(LATER,), (TOLD,), ()]),
-        (CoworkerProfile(refusals=1), ("size", "", "size"), [(Answer("size", "refused"),), (), (TOLD,)]),
-        (CoworkerProfile(), ("day",), [(Answer("day", "unknown"),)]),
+        (CoworkerProfile(refusals=1), ("size", "", "size"), [(CoworkerAnswer("size", "refused"),), (), (TOLD,)]),
+        (CoworkerProfile(), ("day",), [(CoworkerAnswer("day", "unknown"),)]),
     ],
 )
 def test_a_coworker_tells_delays_and_refuses_by_profile(
-    profile: CoworkerProfile, topics: tuple[str, ...], expected: list[tuple[Answer, ...]]
+    profile: CoworkerProfile, topics: tuple[str, ...], expected: list[tuple[CoworkerAnswer, ...]]
 ) -> None:
     assert said(Coworker(profile=profile, knows=(("size", "large"),)), *topics) == expected
 

@@ -24,7 +24,7 @@ from mas.roles import build_roles
 from mas.runs.resolve import resolve_training
 from mas.runtime.flow import Flow
 from mas.scenarios import SCENARIOS, build_scenario
-from mas.scenarios.debate.case import Case, Side, make
+from mas.scenarios.debate.case import DebateCase, Side, make
 from mas.scenarios.debate.environment import DebateEnvironment, DebateState, Judge
 from mas.scenarios.debate.experts import best_statement, demonstrations, expert
 from mas.scenarios.debate.reward import DebateReward
@@ -35,7 +35,7 @@ from mas.training.trainer import Trainer
 
 SIZES = SCENARIOS["debate"].sizes
 NONSENSE = Failure(text="??", cause="nonsense")
-CASE = Case("", (Side("a", "472", (4, 7, 2)), Side("b", "815", (8, 1, 5))))
+CASE = DebateCase("", (Side("a", "472", (4, 7, 2)), Side("b", "815", (8, 1, 5))))
 DIGITS = "0123456789"
 
 
@@ -44,7 +44,7 @@ def scenario_of(**options: Any) -> Scenario:
     return build_scenario(ScenarioOptions(name="debate", options=options))
 
 
-def world(judge: Judge = "role", case: Case = CASE) -> DebateEnvironment:
+def world(judge: Judge = "role", case: DebateCase = CASE) -> DebateEnvironment:
     environment = DebateEnvironment(lambda random: case, judge)
     environment._state = DebateState(case)
     return environment

@@ -20,7 +20,7 @@ from mas.graph.plan import compile_team
 from mas.roles import build_roles
 from mas.runtime.flow import Flow
 from mas.scenarios import SCENARIOS, build_scenario
-from mas.scenarios.delegate.cases import Case, found, page
+from mas.scenarios.delegate.cases import DelegateCase, found, page
 from mas.scenarios.delegate.environment import DelegateEnvironment, DelegateState
 from mas.scenarios.delegate.experts import demonstrations, expert
 from mas.scenarios.delegate.reward import DelegateReward, plan_value
@@ -30,7 +30,9 @@ from mas.testing.reward import RewardContract
 from mas.training.rewards import total_reward
 
 ORACLE: dict[str, Any] = json.loads((Path(__file__).parents[1] / "data" / "oracles.json").read_text())["05_matpo"]
-LETTERS = Case("letters", "bp-dq", ("ap1", "aq4", "bp3", "bq0", "cp2", "cq1", "dp0", "dq4"), (2, 7), ("bp", "dq"), "9")
+LETTERS = DelegateCase(
+    "letters", "bp-dq", ("ap1", "aq4", "bp3", "bq0", "cp2", "cq1", "dp0", "dq4"), (2, 7), ("bp", "dq"), "9"
+)
 """3 - 4 = -1, of which the last digit modulo 10 is 9."""
 TOLD = (
     "The campaner of Orlo: wage 41 crowns.",
@@ -39,7 +41,7 @@ TOLD = (
     "The tincter of Orlo: debt 20 crowns.",
 )
 ASKED = ("the wage of the campaner of Orlo", "the debt of the tincter of Orlo")
-WORDS = Case("words", f"How many crowns are {ASKED[0]}, minus {ASKED[1]}?", TOLD, (0, 3), ASKED, "21")
+WORDS = DelegateCase("words", f"How many crowns are {ASKED[0]}, minus {ASKED[1]}?", TOLD, (0, 3), ASKED, "21")
 NONSENSE = Failure(text="??", cause="nonsense")
 
 
@@ -50,7 +52,7 @@ def scenario_of(size: str) -> FolderScenario:
     return built
 
 
-def world(case: Case = LETTERS) -> DelegateEnvironment:
+def world(case: DelegateCase = LETTERS) -> DelegateEnvironment:
     environment = DelegateEnvironment(case.style, 2)
     environment._state = DelegateState(case)
     return environment
@@ -63,7 +65,7 @@ def begun(size: str, index: int) -> DelegateEnvironment:
     return environment
 
 
-def own(agent: str, output: Payload, case: Case = LETTERS, plan: Payload = NONSENSE) -> Mapping[str, float]:
+def own(agent: str, output: Payload, case: DelegateCase = LETTERS, plan: Payload = NONSENSE) -> Mapping[str, float]:
     before = {} if agent in ("planner", "solo") else {"planner": plan}
     role = agent_of(agent)
     move = Move(agent=agent, role=role, environment=world(case), output=output, before=before, after={})
@@ -135,7 +137,7 @@ def test_in_words_the_answer_is_a_number(answer: str, legal: bool) -> None:
         (WORDS, "dragons", "nothing found"),
     ],
 )
-def test_a_page_shows_the_best_finds_in_the_archive_s_order(case: Case, part: str, shown: str) -> None:
+def test_a_page_shows_the_best_finds_in_the_archive_s_order(case: DelegateCase, part: str, shown: str) -> None:
     assert page(case.archive, part, case.style) == shown
 
 
@@ -225,7 +227,7 @@ def test_nothing_legal_earns_more_than_the_expert() -> None:
         assert [action for action, paid in best.items() if paid] == [expert(begun("small", index), Random(0))["team"]]
 
 
-def seen_by_worker(size: str, said: str, case: Case) -> tuple[str, str]:
+def seen_by_worker(size: str, said: str, case: DelegateCase) -> tuple[str, str]:
     role = build_roles(scenario_of(size).teams["team"])["worker"]
     view = View(
         observation=Observation(world(case).observe("worker").fields),

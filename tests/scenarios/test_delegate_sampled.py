@@ -8,7 +8,7 @@ from parts import runtime_of, sample, turns_of
 from mas.config.options import SamplerOptions, ScenarioOptions
 from mas.core.records import Turn
 from mas.scenarios import SCENARIOS, build_scenario
-from mas.scenarios.delegate.cases import Case, value
+from mas.scenarios.delegate.cases import DelegateCase, value
 from mas.scenarios.delegate.environment import DelegateEnvironment
 from mas.scenarios.folder import FolderScenario
 from mas.testing.scripted import Answer, ScriptedEngine
@@ -29,19 +29,19 @@ def scenario_of(size: str) -> FolderScenario:
     return built
 
 
-def case_of(size: str, index: int) -> Case:
+def case_of(size: str, index: int) -> DelegateCase:
     environment = scenario_of(size).environment()
     assert isinstance(environment, DelegateEnvironment)
     environment.reset(scenario_of(size).task("train", index))
     return environment.state.case
 
 
-def told(case: Case) -> list[str]:
+def told(case: DelegateCase) -> list[str]:
     """What the workers of a perfect team report, in order."""
     return [value(case.documents[at]) for at in case.needed]
 
 
-def script(case: Case, parts: tuple[str, ...], reports: list[str]) -> Answer:
+def script(case: DelegateCase, parts: tuple[str, ...], reports: list[str]) -> Answer:
     """The planner asks for the parts, whoever works on the case's n-th part reports the n-th report."""
 
     def answer(prompt: str, adapter: str | None, seed: int) -> str:

@@ -22,7 +22,7 @@ from mas.runtime.flow import Flow
 from mas.scenarios import SCENARIOS, build_scenario
 from mas.scenarios.discussion.environment import VIEWS, DiscussionEnvironment, DiscussionState
 from mas.scenarios.discussion.experts import demonstrations, expert
-from mas.scenarios.discussion.questions import Question, make
+from mas.scenarios.discussion.questions import DiscussionQuestion, make
 from mas.scenarios.discussion.reward import DiscussionReward, Pay
 from mas.scenarios.discussion.scoring import interaction_rewards, read_verdict, true_score
 from mas.testing.environment import EnvironmentContract
@@ -32,7 +32,7 @@ from mas.training.rewards import FAILURE, OWN, total_reward
 ORACLE: dict[str, Any] = json.loads((Path(__file__).parents[1] / "data" / "oracles.json").read_text())["08_comas"]
 SIZES = SCENARIOS["discussion"].sizes
 NONSENSE = Failure(text="??", cause="nonsense")
-SEVEN = Question("5+2", "7")
+SEVEN = DiscussionQuestion("5+2", "7")
 
 
 @cache
@@ -40,7 +40,7 @@ def scenario_of(**options: Any) -> Scenario:
     return build_scenario(ScenarioOptions(name="discussion", options=options))
 
 
-def world(question: Question = SEVEN, *, pays: bool = True, style: Any = "digits") -> DiscussionEnvironment:
+def world(question: DiscussionQuestion = SEVEN, *, pays: bool = True, style: Any = "digits") -> DiscussionEnvironment:
     environment = DiscussionEnvironment(style, 1, pays=pays)
     environment._state = DiscussionState(question)
     return environment

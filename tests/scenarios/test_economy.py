@@ -24,7 +24,7 @@ from mas.scenarios.economy.experts import demonstrate_government, demonstrate_wo
 from mas.scenarios.economy.reward import WorkerReward
 from mas.scenarios.economy.taxes import (
     Economy,
-    Rules,
+    TaxRules,
     best_hours,
     best_rate,
     best_whole_hours,
@@ -38,7 +38,7 @@ from mas.scenarios.shares import written
 from mas.testing.environment import EnvironmentContract
 from mas.testing.reward import RewardContract
 
-RULES = Rules(people=4, hours=9, low=1, top=9, steps=10, rates=10, eases=5, unit=5)
+RULES = TaxRules(people=4, hours=9, low=1, top=9, steps=10, rates=10, eases=5, unit=5)
 WORK = {"side": "worker"}
 WORDS = {"style": "words", "people": 6}
 
@@ -263,7 +263,7 @@ def test_the_last_number_of_a_text_is_the_answer() -> None:
 
 
 def test_expert_demonstrations_are_right_and_a_novice_s_follow_habits() -> None:
-    workers = Rules(people=4, hours=9, low=2, top=9, steps=10, rates=10, eases=5, unit=5)
+    workers = TaxRules(people=4, hours=9, low=2, top=9, steps=10, rates=10, eases=5, unit=5)
     for demonstrate, rules, habits in (
         (demonstrate_government, RULES, "9"),
         (demonstrate_workers, workers, "99"),

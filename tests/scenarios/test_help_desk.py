@@ -18,7 +18,7 @@ from mas.scenarios.counterparts import UNSURE, Change, Coworker, CoworkerProfile
 from mas.scenarios.help_desk.desk import DeskRules, DeskState
 from mas.scenarios.help_desk.environment import DeskEnvironment
 from mas.scenarios.help_desk.experts import best_entry, best_question, expert
-from mas.scenarios.help_desk.wording import Entry, Letters, Question, Words
+from mas.scenarios.help_desk.wording import AgentQuestion, ClerkAction, DeskLetters, Words
 from mas.testing.environment import EnvironmentContract
 
 SPLITS: tuple[tuple[Split, int], ...] = (("train", 1000), ("eval", 200))
@@ -35,7 +35,7 @@ def desk(*changes: Change, delay: int = 0, refusals: int = 0, talking: bool = Fa
     profile = UserProfile(unsure=("b",), changes=changes)
     user = User(profile=profile, goal=(("a", "5"), ("b", "0"), ("c", "7")))
     coworker = Coworker(profile=CoworkerProfile(delay=delay, refusals=refusals), knows=(("b", "0"),))
-    environment = DeskEnvironment(DeskRules(is_talking=talking), Letters(3))
+    environment = DeskEnvironment(DeskRules(is_talking=talking), DeskLetters(3))
     environment._state = DeskState(user=user, coworker=coworker)
     return environment
 
@@ -280,8 +280,8 @@ def test_words_are_read(text: str, entry: tuple[str, str], topics: tuple[str, ..
     words = Words(3)
     both = words.read_both(text)
     assert both is not None
-    assert words.read_entry(both[0]) == Entry(*entry)
-    assert words.read_question(both[1]) == Question(topics)
+    assert words.read_entry(both[0]) == ClerkAction(*entry)
+    assert words.read_question(both[1]) == AgentQuestion(topics)
     assert words.read_entry("room: moon") is None
     assert words.read_facts("The room is Attic, but I do not know the day.") == (("room", "attic"), ("day", UNSURE))
 

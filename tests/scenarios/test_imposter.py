@@ -22,18 +22,18 @@ from mas.scenarios.imposter.beliefs import is_carried, listeners, posterior, top
 from mas.scenarios.imposter.environment import ImposterEnvironment
 from mas.scenarios.imposter.experts import beliefs_of_team, caught, expert, free_rooms, suspected, vote
 from mas.scenarios.imposter.reward import BeliefReward
-from mas.scenarios.imposter.rules import Game, Rules, make, talk
+from mas.scenarios.imposter.rules import ImposterGame, ImposterRules, make, talk
 from mas.scenarios.imposter.words import read_player, read_room, record
 from mas.testing.environment import EnvironmentContract
 from mas.testing.reward import RewardContract
 
 Policy = Callable[[ImposterEnvironment, Random], str]
 IMPOSTER = {"side": "imposter"}
-RULES = Rules(rounds=2)
+RULES = ImposterRules(rounds=2)
 # a and b meet in 1, c is in 2, and the imposter d claims 1: both know better.
-MET = Game(imposter="d", rooms=("1120", "1230"), wishes=("1234", "4321"), is_cunning=(False, False))
+MET = ImposterGame(imposter="d", rooms=("1120", "1230"), wishes=("1234", "4321"), is_cunning=(False, False))
 # Nobody meets anybody, and d claims the free room 4.
-ALONE = Game(imposter="d", rooms=("1230", "1230"), wishes=("4321", "4321"), is_cunning=(False, False))
+ALONE = ImposterGame(imposter="d", rooms=("1230", "1230"), wishes=("4321", "4321"), is_cunning=(False, False))
 
 
 @cache
@@ -48,7 +48,7 @@ def begun(task: Task, **options: Any) -> ImposterEnvironment:
     return environment
 
 
-def world(game: Game) -> ImposterEnvironment:
+def world(game: ImposterGame) -> ImposterEnvironment:
     environment = ImposterEnvironment(RULES, "letters")
     environment._state = game
     return environment
@@ -108,18 +108,18 @@ class TestBeliefReward(RewardContract):
             yield Move(agent=role, role=role, environment=world(game), output=output, before={}, after={})
 
 
-def worlds(rules: Rules, own: str) -> Iterable[tuple[float, Game]]:
+def worlds(rules: ImposterRules, own: str) -> Iterable[tuple[float, ImposterGame]]:
     """Every world of one round in which `a` is in its own room, with its probability up to a factor."""
     rooms, wishes = tuple(product(rules.rooms, repeat=2)), tuple(permutations(rules.rooms))
     for liar, (one, two), wish, cunning in product(rules.others, rooms, wishes, (False, True)):
         places = dict(zip("a" + rules.others.replace(liar, "") + liar, own + one + two + "0", strict=True))
         row, weight = "".join(places[name] for name in rules.names), rules.cunning if cunning else 1 - rules.cunning
-        yield weight, Game(imposter=liar, rooms=(row,), wishes=("".join(wish),), is_cunning=(cunning,))
+        yield weight, ImposterGame(imposter=liar, rooms=(row,), wishes=("".join(wish),), is_cunning=(cunning,))
 
 
 @pytest.mark.parametrize("cunning", [0.0, 0.7])
 def test_beliefs_are_those_of_counting_all_worlds(cunning: float) -> None:
-    rules = Rules(rounds=2, cunning=cunning)
+    rules = ImposterRules(rounds=2, cunning=cunning)
     tables: dict[str, dict[Any, dict[str, float]]] = {own: {} for own in rules.rooms}
     for own in rules.rooms:
         for weight, game in worlds(rules, own):

@@ -14,7 +14,7 @@ from mas.scenarios import build_scenario
 from mas.scenarios.imposter.beliefs import listeners, top
 from mas.scenarios.imposter.environment import ImposterEnvironment
 from mas.scenarios.imposter.experts import beliefs_of_team, caught, expert
-from mas.scenarios.imposter.rules import TEAM, Game, make, talk
+from mas.scenarios.imposter.rules import TEAM, ImposterGame, make, talk
 
 Policy = Callable[[ImposterEnvironment, Random], str]
 IMPOSTER = {"side": "imposter"}
@@ -108,7 +108,7 @@ def test_who_moves_at_once_earns_less_than_who_waits_until_it_is_sure(rounds: in
 
 def test_voting_an_innocent_out_costs_what_the_others_believed() -> None:
     # b and d call each other liars; a joins the wrong one, and one of three listeners' beliefs is all there was.
-    game = Game(imposter="d", rooms=("3120", "1230"), wishes=("1234", "4321"), is_cunning=(False, False))
+    game = ImposterGame(imposter="d", rooms=("3120", "1230"), wishes=("1234", "4321"), is_cunning=(False, False))
     environment = begun("train", 0)
     environment._state = game
     assert environment.step({"team": "-bb"}).rewards["team"] == pytest.approx({"win": 0.0, "beliefs": -1 / 3})

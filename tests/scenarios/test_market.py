@@ -20,7 +20,7 @@ from mas.runtime.flow import Flow
 from mas.scenarios import SCENARIOS, build_scenario
 from mas.scenarios.market.environment import MarketEnvironment, MarketState
 from mas.scenarios.market.experts import careful, demonstrations, expert
-from mas.scenarios.market.offers import MANIPULATIONS, Market, MarketRules, Proposal, make_market
+from mas.scenarios.market.offers import MANIPULATIONS, Market, MarketProposal, MarketRules, make_market
 from mas.testing.environment import EnvironmentContract
 
 SIZES = SCENARIOS["market"].sizes
@@ -32,9 +32,11 @@ def scenario_of(**options: Any) -> Scenario:
     return build_scenario(ScenarioOptions(name="market", options=options))
 
 
-def proposal(place: int, claimed: int, gain: int) -> Proposal:
+def proposal(place: int, claimed: int, gain: int) -> MarketProposal:
     kind = None if claimed == gain else "reviews"
-    return Proposal(name=str(place), claimed=claimed, gain=gain, manipulation=kind, text=f"{claimed}.", truth=str(gain))
+    return MarketProposal(
+        name=str(place), claimed=claimed, gain=gain, manipulation=kind, text=f"{claimed}.", truth=str(gain)
+    )
 
 
 def world() -> MarketEnvironment:

@@ -15,7 +15,7 @@ from mas.core.reward import Move, Reward
 from mas.scenarios import SCENARIOS, build_scenario
 from mas.scenarios.folder import FolderScenario
 from mas.scenarios.math_team.environment import MathEnvironment, MathState
-from mas.scenarios.math_team.problems import MathRules, Milestone, Problem, make
+from mas.scenarios.math_team.problems import MathProblem, MathRules, Milestone, make
 from mas.scenarios.math_team.reward import MathReward
 from mas.testing.environment import EnvironmentContract
 from mas.testing.reward import RewardContract
@@ -54,7 +54,7 @@ def world(*, compact: bool = True) -> MathEnvironment:
         milestones = (Milestone("7", ("3+4", "4+3")), Milestone("4", ("7*2", "2*7")))
     else:
         milestones = (Milestone("7"), Milestone("14"))
-    environment._state = MathState(Problem("(3+4)*2", milestones))
+    environment._state = MathState(MathProblem("(3+4)*2", milestones))
     return environment
 
 

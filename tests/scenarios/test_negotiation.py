@@ -14,7 +14,7 @@ from mas.core.messages import Action, Failure
 from mas.core.scenario import Scenario
 from mas.roles import build_roles
 from mas.scenarios import SCENARIOS, build_scenario
-from mas.scenarios.negotiation.deals import Problem, Style, efficiency, ladder, make_problem, nash_share, packages
+from mas.scenarios.negotiation.deals import DealProblem, Style, efficiency, ladder, make_problem, nash_share, packages
 from mas.scenarios.negotiation.environment import TalkEnvironment, TalkState
 from mas.scenarios.negotiation.experts import demonstrations, expert, said_by_speaker
 from mas.scenarios.negotiation.others import FLOOR, SCRIPTS, START, Script, aspiration, most, offer
@@ -23,7 +23,7 @@ from mas.testing.environment import EnvironmentContract
 
 SIZES = SCENARIOS["negotiation"].sizes
 # The first thing is worth most to the team, the last to the other side.
-PROBLEM = Problem((1, 1, 1), (6, 3, 1), (1, 3, 6))
+PROBLEM = DealProblem((1, 1, 1), (6, 3, 1), (1, 3, 6))
 
 
 @cache
@@ -32,7 +32,7 @@ def scenario_of(**options: Any) -> Scenario:
 
 
 def world(
-    script: Script = "conceder", problem: Problem = PROBLEM, turns: int = 4, style: Style = "letters"
+    script: Script = "conceder", problem: DealProblem = PROBLEM, turns: int = 4, style: Style = "letters"
 ) -> TalkEnvironment:
     opening = offer(problem, aspiration(script, 0, turns, 0))
     begun = TalkState(problem=problem, script=script, offers=(opening,))
@@ -100,7 +100,7 @@ def test_the_expert_gets_the_most_that_any_course_gets(script: Script) -> None:
         assert earn(environment, lambda world: expert(world, Random(0))["team"]) == pytest.approx(best)
 
 
-Hidden = tuple[Problem, Script, int]
+Hidden = tuple[DealProblem, Script, int]
 """What the team does not know, and what it has given at best by the other side's values."""
 
 
@@ -127,7 +127,7 @@ def test_who_sees_what_the_team_sees_gets_less_than_the_expert_and_more_than_by_
     openings: dict[tuple[int, ...], list[Hidden]] = {}
     for theirs in others:
         for script in SCRIPTS:
-            problem = Problem((1, 1, 1), (6, 3, 1), theirs)
+            problem = DealProblem((1, 1, 1), (6, 3, 1), theirs)
             openings.setdefault(offer(problem, START), []).append((problem, script, 0))
     by_sight = sum(best_by_sight(cases, 0, 3, opening) for opening, cases in openings.items())
     expert_s = sum(most(problem, script, 3) for cases in openings.values() for problem, script, _ in cases)
@@ -210,7 +210,7 @@ def test_no_view_shows_what_the_other_side_wants_or_how_it_plays() -> None:
             seen = {view: environment.observe(view) for view in environment.spec.views}
             counts, mine = environment.state.problem.counts, environment.state.problem.mine
             for script in SCRIPTS:
-                other = Problem(counts, mine, (0,) * len(counts))
+                other = DealProblem(counts, mine, (0,) * len(counts))
                 environment._state = TalkState(problem=other, script=script, offers=environment.state.offers)
                 assert {view: environment.observe(view) for view in environment.spec.views} == seen
 

@@ -7,7 +7,7 @@ import pytest
 from mas.core.messages import Action, Failure, Feedback, Payload, Plan, Verdict
 from mas.core.reward import Move
 from mas.scenarios.plan_path.environment import PathEnvironment, PathRules, PathState
-from mas.scenarios.plan_path.grid import Grid
+from mas.scenarios.plan_path.grid import PathGrid
 from mas.scenarios.plan_path.reward import PathReward
 
 # A#G   U and L lead out, R into a wall: D alone is sensible.
@@ -25,7 +25,7 @@ def own(
     after: Mapping[str, Payload] = {},
 ) -> Mapping[str, float]:
     environment = PathEnvironment(PathRules(size=3, walls=2, max_turns=12))
-    environment._state = PathState(Grid(3, ((0, 1), (1, 1))), (0, 2), (0, 0), ((0, 0),))
+    environment._state = PathState(PathGrid(3, ((0, 1), (1, 1))), (0, 2), (0, 0), ((0, 0),))
     move = Move(agent=role, role=role, environment=environment, output=output, before=before, after=after)
     return PathReward().own(move)
 
@@ -58,7 +58,7 @@ def test_a_planner_and_a_failed_verdict_have_no_terms_of_their_own() -> None:
 
 def test_a_visited_cell_is_sensible_only_where_nothing_is_open() -> None:
     # From 10 back to 00 (visited): senseless while 20 is open, sensible once it was visited too.
-    grid = Grid(3, ((0, 1), (1, 1)))
+    grid = PathGrid(3, ((0, 1), (1, 1)))
     assert not PathState(grid, (0, 2), (1, 0), ((0, 0), (1, 0)), "D").is_sensible("U")
     assert PathState(grid, (0, 2), (1, 0), ((0, 0), (1, 0), (2, 0)), "U").is_sensible("U")
     assert not PathState(grid, (0, 2), (1, 0), ((0, 0), (1, 0)), "D").is_sensible("R")

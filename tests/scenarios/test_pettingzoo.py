@@ -18,7 +18,7 @@ from mas.scenarios.bridges.game import GameEnvironment
 from mas.scenarios.bridges.pettingzoo import PettingZooGame, open_environment
 from mas.scenarios.bridges.pettingzoo_copies import copied, drawing_from
 from mas.scenarios.bridges.pettingzoo_games import GAMES
-from mas.scenarios.bridges.rules import Rules
+from mas.scenarios.bridges.rules import BridgeRules
 
 pytestmark = pytest.mark.skipif(find_spec("pettingzoo") is None, reason="PettingZoo is not installed: mas[pettingzoo]")
 
@@ -222,8 +222,8 @@ def rolls() -> Any:
     return Rolls()
 
 
-def rules(*seats: str) -> Rules:
-    return Rules(name="rolls", seats=seats, payoff="free", floor=0, longest=9)
+def rules(*seats: str) -> BridgeRules:
+    return BridgeRules(name="rolls", seats=seats, payoff="free", floor=0, longest=9)
 
 
 class TestAnEnvironmentOfOnesOwn(GameContract):

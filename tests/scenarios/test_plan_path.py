@@ -11,7 +11,7 @@ from mas.core.scenario import Scenario
 from mas.scenarios import build_scenario
 from mas.scenarios.plan_path.environment import PathEnvironment, PathRules, PathState
 from mas.scenarios.plan_path.experts import team_move
-from mas.scenarios.plan_path.grid import BACK, MOVES, Grid, neighbour
+from mas.scenarios.plan_path.grid import BACK, MOVES, PathGrid, neighbour
 
 Policy = Callable[[PathState], str]
 
@@ -100,7 +100,7 @@ def world(*, oracle: bool) -> PathEnvironment:
     ...
     """
     environment = PathEnvironment(PathRules(size=3, walls=2, max_turns=12, oracle=oracle))
-    environment._state = PathState(Grid(3, ((0, 1), (1, 1))), (0, 2), (0, 0), ((0, 0),))
+    environment._state = PathState(PathGrid(3, ((0, 1), (1, 1))), (0, 2), (0, 0), ((0, 0),))
     return environment
 
 

@@ -10,10 +10,10 @@ from mas.config.options import ScenarioOptions
 from mas.core.environment import Task
 from mas.scenarios import build_scenario
 from mas.scenarios.propose.environment import PROPOSER, SOLVERS, ProposeEnvironment
-from mas.scenarios.propose.questions import GATES, QUESTIONS, Case, answers, failed_gate, good_questions, make
+from mas.scenarios.propose.questions import GATES, QUESTIONS, ProposeCase, answers, failed_gate, good_questions, make
 from mas.testing.environment import EnvironmentContract
 
-CASE = Case(own=("a4", "c7", "f7"), noise=("b1", "d2", "e9", "g6"), answer="7", asked=("c+0",), fixed="d+3")
+CASE = ProposeCase(own=("a4", "c7", "f7"), noise=("b1", "d2", "e9", "g6"), answer="7", asked=("c+0",), fixed="d+3")
 
 
 class TestProposed(EnvironmentContract):

@@ -21,7 +21,7 @@ from mas.observe.metrics import read_metrics
 from mas.scenarios import build_scenario
 from mas.scenarios.questions import QuestionOptions, build
 from mas.scenarios.questions.experts import demonstrations, expert
-from mas.scenarios.questions.records import Question
+from mas.scenarios.questions.records import QuestionRecord
 from mas.scenarios.questions.scenario import QuestionScenario
 from mas.scenarios.questions.scoring import Scorer, is_answer, is_right
 from mas.testing.environment import EnvironmentContract
@@ -246,7 +246,7 @@ def test_the_tiny_base_is_taught_from_questions_for_training_alone(tmp_path: Pat
         assert any(question in prompt for question in shown)
         assert answer in ("y", "n") or answer.endswith("<eos>")
     with pytest.raises(ConfigError, match=r"too long for the tiny base: set model\.path"):
-        next(demonstrations(Random(0), 1.0, [Question("?" * 161, "x")], 1))
+        next(demonstrations(Random(0), 1.0, [QuestionRecord("?" * 161, "x")], 1))
 
 
 GOOD = '{"question": "1 + 1?", "answer": "2"}'

@@ -15,7 +15,7 @@ from mas.graph.plan import compile_team
 from mas.roles import build_roles
 from mas.scenarios import build_scenario
 from mas.scenarios.bridges import reasoning_gym
-from mas.scenarios.bridges.reasoning_gym import LONGEST, Question, QuestionEnvironment, open_environment, right_answer
+from mas.scenarios.bridges.reasoning_gym import LONGEST, GymEnvironment, GymQuestion, open_environment, right_answer
 from mas.testing.environment import EnvironmentContract
 
 SAMPLE = ("basic_arithmetic", "chain_sum", "leg_counting", "caesar_cipher", "knights_knaves", "maze")
@@ -25,8 +25,8 @@ def reasoning(**options: object) -> Scenario:
     return build_scenario(ScenarioOptions(name="reasoning", options=dict(options)))
 
 
-def started(name: str, seed: int = 0) -> QuestionEnvironment:
-    environment = QuestionEnvironment(name, {})
+def started(name: str, seed: int = 0) -> GymEnvironment:
+    environment = GymEnvironment(name, {})
     environment.reset(Task(id=f"train-{seed}", seed=seed))
     return environment
 
@@ -60,7 +60,7 @@ class TestWithoutThePackage:
         def broken(answer: str, entry: object) -> float:
             raise IndexError
 
-        question = Question(SimpleNamespace(score_answer=broken), {"question": "?", "answer": "!"})
+        question = GymQuestion(SimpleNamespace(score_answer=broken), {"question": "?", "answer": "!"})
         monkeypatch.setattr(reasoning_gym, "ask", lambda name, config, random: question)
         monkeypatch.setattr(
             reasoning_gym, "load_package", lambda module, extra: SimpleNamespace(extract_answer=lambda _: None)

@@ -23,7 +23,7 @@ from mas.scenarios import SCENARIOS, build_scenario
 from mas.scenarios.folder import FolderScenario
 from mas.scenarios.refine.environment import VIEWS, RefineEnvironment, RefineState
 from mas.scenarios.refine.experts import demonstrations, expert
-from mas.scenarios.refine.questions import Question, make
+from mas.scenarios.refine.questions import RefineQuestion, make
 from mas.scenarios.refine.reward import RefineReward
 from mas.testing.environment import EnvironmentContract
 
@@ -52,7 +52,7 @@ class TestNumber(TestDigit):
     options: Mapping[str, Any] = SCENARIOS["refine"].sizes["large"]
 
 
-def world(question: Question, style: Any) -> RefineEnvironment:
+def world(question: RefineQuestion, style: Any) -> RefineEnvironment:
     environment = RefineEnvironment(style, 2)
     environment._state = RefineState(question)
     return environment
@@ -136,7 +136,7 @@ def test_the_expert_is_always_right(options: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("answer", ["x", "17", "-7", "7\n", " 7", "", "7" * 5000, "\x00", "٧", "²"])
 def test_what_is_not_the_digit_is_not_paid(answer: str) -> None:
-    environment = world(Question("9+8", "7"), "digit")
+    environment = world(RefineQuestion("9+8", "7"), "digit")
     step = environment.step({"team": answer})
     assert step.illegal == (() if answer == "" else ("team",))
     assert step.rewards["team"] == {"right": 0.0}
@@ -157,7 +157,7 @@ def test_what_is_not_the_digit_is_not_paid(answer: str) -> None:
     ],
 )
 def test_a_number_is_an_integer_of_a_sane_length(answer: str, right: bool, illegal: bool) -> None:
-    environment = world(Question("3-15", "-12"), "number")
+    environment = world(RefineQuestion("3-15", "-12"), "number")
     step = environment.step({"team": answer})
     assert (environment.success(), bool(step.illegal)) == (right, illegal)
 
@@ -203,7 +203,7 @@ def test_of_a_pair_the_observer_hears_the_pioneer_and_its_answer_counts(style: s
         flow = flow.begin(agent)
         assert [message.payload.content for message in flow.messages(agent)] == heard
         flow = flow.complete(agent, Action(text=said))
-    environment = world(Question("2+2", "4"), style)
+    environment = world(RefineQuestion("2+2", "4"), style)
     action = flow.action()
     assert isinstance(action, Action)
     assert environment.step({"team": action.text}).rewards["team"] == {"right": 1.0}
@@ -224,8 +224,8 @@ def test_of_a_pair_the_observer_hears_the_pioneer_and_its_answer_counts(style: s
 )
 def test_each_of_a_pair_and_each_peer_is_paid_for_its_own_answer(role: str, said: str, paid: float | None) -> None:
     move = Move(
-        agent=role, role=role, environment=world(Question("2+2", "4"), "digit"), output=Action(text=said), before={},
-        after={},
+        agent=role, role=role, environment=world(RefineQuestion("2+2", "4"), "digit"), output=Action(text=said),
+        before={}, after={},
     )  # fmt: skip
     assert RefineReward().own(move) == ({} if paid is None else {"answer": paid})
     unread = msgspec.structs.replace(move, output=Failure(cause="unreadable", text="x"))

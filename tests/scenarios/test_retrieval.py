@@ -19,7 +19,7 @@ from mas.roles import build_roles
 from mas.runtime.flow import Flow
 from mas.scenarios import SCENARIOS, build_scenario
 from mas.scenarios.folder import FolderScenario
-from mas.scenarios.retrieval.cases import ALIASES, Case, search
+from mas.scenarios.retrieval.cases import ALIASES, RetrievalCase, search
 from mas.scenarios.retrieval.environment import RetrievalEnvironment, RetrievalState, overlap
 from mas.scenarios.retrieval.experts import demonstrations, expert
 from mas.scenarios.retrieval.reward import RetrievalReward, chosen_documents
@@ -29,7 +29,7 @@ from mas.training.rewards import total_reward
 
 ORACLE: dict[str, float] = json.loads((Path(__file__).parents[1] / "data" / "oracles.json").read_text())["26_mmoa_rag"]
 DOCUMENTS = ("b 1 9", "a 3 7", "b 2 8", "a 1 5", "a 4 2", "b 3 0", "c 1 1", "d 1 1")
-LETTERS = Case("yn", "bdac", DOCUMENTS, 4, "2", "a")
+LETTERS = RetrievalCase("yn", "bdac", DOCUMENTS, 4, "2", "a")
 """What y is: the third of the glossary, a. Its documents are of the years 3, 1 and 4; the newest has a 2."""
 TALES = (
     "Annals of 1850: the campaner, wage 41 silver crowns.",
@@ -38,7 +38,7 @@ TALES = (
     "Tale of 1890: the bell keeper talked about wage and weather.",
 )
 QUESTION = "Which wage do the latest annals give the bell keeper?"
-WORDS = Case(QUESTION, "bell keeper: campaner", TALES, 1, "12 copper pence", "campaner wage")
+WORDS = RetrievalCase(QUESTION, "bell keeper: campaner", TALES, 1, "12 copper pence", "campaner wage")
 
 
 @cache
@@ -48,7 +48,7 @@ def scenario_of(size: str) -> FolderScenario:
     return built
 
 
-def world(case: Case = LETTERS, hits: tuple[int, ...] | None = None) -> RetrievalEnvironment:
+def world(case: RetrievalCase = LETTERS, hits: tuple[int, ...] | None = None) -> RetrievalEnvironment:
     environment = RetrievalEnvironment("letters" if case is LETTERS else "words", 4)
     environment._state = RetrievalState(case, hits=hits)
     return environment
@@ -91,7 +91,9 @@ class TestRetrievalReward(RewardContract):
                 yield Move(agent=role, role=role, environment=world(hits=hits), output=output, before={}, after={})
 
 
-def own(role: str, text: str | None, case: Case = LETTERS, hits: tuple[int, ...] | None = None) -> Mapping[str, float]:
+def own(
+    role: str, text: str | None, case: RetrievalCase = LETTERS, hits: tuple[int, ...] | None = None
+) -> Mapping[str, float]:
     output: Payload = Failure(text="", cause="nonsense") if text is None else Note(text=text)
     move = Move(agent=role, role=role, environment=world(case, hits), output=output, before={}, after={})
     return RetrievalReward().own(move)

@@ -2,11 +2,11 @@
 
 import pytest
 
-from mas.scenarios.retrieval.cases import Case
+from mas.scenarios.retrieval.cases import RetrievalCase
 from mas.scenarios.retrieval.environment import RetrievalEnvironment, RetrievalState
 
 ARCHIVE = ("Annals of 1870: the campaner, wage 12 copper pence.",)
-CASE = Case("Which wage?", "bell keeper: campaner", ARCHIVE, 0, "12 copper pence", "campaner wage")
+CASE = RetrievalCase("Which wage?", "bell keeper: campaner", ARCHIVE, 0, "12 copper pence", "campaner wage")
 UNREADABLE = (
     "\x00\x07", "\x1b[2J", "\ud800", "SEND\x00", "search:\x00", "search: campaner\x00", "search: \udfff",
     "search: campaner\x1f", "\x1f", "12\u2028pence", "12 copper pence\r",

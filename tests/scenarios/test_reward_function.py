@@ -19,7 +19,7 @@ from mas.graph.find import find_team
 from mas.graph.plan import compile_team
 from mas.observe.metrics import read_metrics
 from mas.roles import build_roles
-from mas.runtime.point import Point
+from mas.runtime.point import DecisionPoint
 from mas.runtime.team import TeamRuntime
 from mas.scenarios.questions import QuestionOptions, build
 from mas.scenarios.questions.environment import QuestionEnvironment
@@ -268,7 +268,7 @@ async def test_who_is_asked_what_and_whose_answer_counts(
 
     async with TeamRuntime(plan, Restricted(answer), MemoryBus(), adapters={}, chats=True) as runtime:
 
-        async def decide(point: Point) -> Payload:
+        async def decide(point: DecisionPoint) -> Payload:
             (candidate,) = await runtime.ask(point, (1,), episode="one")
             return candidate.payload
 

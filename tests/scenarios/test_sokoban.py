@@ -14,7 +14,7 @@ from mas.core.messages import Action, Failure, Payload, Plan, Verdict
 from mas.core.reward import Move, Reward
 from mas.scenarios import SCENARIOS, build_scenario
 from mas.scenarios.folder import FolderScenario
-from mas.scenarios.plan_path.grid import MOVES, Grid
+from mas.scenarios.plan_path.grid import MOVES, PathGrid
 from mas.scenarios.sokoban.environment import SokobanEnvironment, SokobanRules, SokobanState, begin, distance
 from mas.scenarios.sokoban.experts import team_move
 from mas.scenarios.sokoban.level import Level, make_level
@@ -27,7 +27,7 @@ from mas.testing.reward import RewardContract
 #   ....
 #   .$..
 #   @...
-LEVEL = Level(Grid(4), targets=((0, 1),), boxes=((2, 1),), cell=(3, 0))
+LEVEL = Level(PathGrid(4), targets=((0, 1),), boxes=((2, 1),), cell=(3, 0))
 BEHIND = msgspec.structs.replace(LEVEL, cell=(3, 1))
 NONSENSE = Failure(text="??", cause="nonsense")
 YES, NO = Verdict(text="y", accept=True), Verdict(text="n", accept=False)
@@ -276,7 +276,7 @@ def test_a_box_does_not_move_into_a_box_or_a_wall() -> None:
     #   .$..
     #   .@$$
     #   ..__
-    grid = Grid(4, ((0, 1),))
+    grid = PathGrid(4, ((0, 1),))
     level = Level(grid, ((0, 2), (3, 2), (3, 3)), ((1, 1), (2, 2), (2, 3)), (2, 1))
     assert level.after("U") is None
     assert level.after("R") is None

@@ -14,7 +14,7 @@ from mas.core.records import Episode
 from mas.core.reward import Move, Reward
 from mas.core.team import RoleSpec
 from mas.scenarios import build_scenario
-from mas.scenarios.delegate.cases import Case, page, value
+from mas.scenarios.delegate.cases import DelegateCase, page, value
 from mas.scenarios.folder import FolderScenario
 from mas.scenarios.subagents.environment import CallEnvironment
 from mas.scenarios.subagents.reward import CallReward
@@ -38,7 +38,7 @@ def scenario() -> FolderScenario:
     return built
 
 
-def case_of(index: int) -> Case:
+def case_of(index: int) -> DelegateCase:
     environment = scenario().environment()
     assert isinstance(environment, CallEnvironment)
     environment.reset(scenario().task("train", index))

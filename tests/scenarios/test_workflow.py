@@ -21,7 +21,7 @@ from mas.scenarios.folder import FolderScenario
 from mas.scenarios.tool_use.tasks import LOOK_UP, Puzzle, ToolRules
 from mas.scenarios.workflow.environment import WorkEnvironment, WorkState
 from mas.scenarios.workflow.experts import demonstrations
-from mas.scenarios.workflow.jobs import MIRROR, Job, read_compact, shortened
+from mas.scenarios.workflow.jobs import MIRROR, WorkflowJob, read_compact, shortened
 from mas.scenarios.workflow.reward import WorkReward
 from mas.scenarios.workflow.role import StepPlanner
 from mas.testing.environment import EnvironmentContract
@@ -47,7 +47,7 @@ def scenario() -> FolderScenario:
 
 def world(down: str, puzzle: Puzzle = ADDS) -> WorkEnvironment:
     environment = WorkEnvironment(ToolRules())
-    environment._state = WorkState(Job(puzzle, down))
+    environment._state = WorkState(WorkflowJob(puzzle, down))
     return environment
 
 

@@ -16,7 +16,7 @@ from loud import loud_adapter
 from mas.core.engine import Generation, Grammar, Request, Sampling
 from mas.core.errors import EngineError, ModelError, RefusedRequest
 from mas.core.support import unpack_support
-from mas.serving.forward import Row, completion_logits
+from mas.serving.forward import ScoredRow, completion_logits
 from mas.serving.grammar import Grammars
 from mas.serving.model import BaseModel
 from mas.serving.transformers_engine import SETTLE_ROUNDS, TransformersEngine
@@ -94,7 +94,7 @@ async def test_log_probabilities_are_those_over_the_support(
     adapter = engine.store.weights("a")
     for one in await engine.generate(request):
         assert bool(one.supports) == request.sampling.is_restricted
-        logits_LV = completion_logits(base.model, base.bank, [Row(PROMPT, one.token_ids, adapter)])[0] / 0.8
+        logits_LV = completion_logits(base.model, base.bank, [ScoredRow(PROMPT, one.token_ids, adapter)])[0] / 0.8
         for place, support in enumerate(one.supports):
             possible_V = torch.from_numpy(unpack_support(support, logits_LV.shape[-1]).copy())
             logits_LV[place].masked_fill_(~possible_V, -torch.inf)

@@ -23,7 +23,7 @@ from transformers import AutoModelForCausalLM
 from mas.config.options import LearnerOptions, ModelOptions
 from mas.core.errors import ConfigError, ModelError
 from mas.observe.atomic import write_directory_atomic
-from mas.serving.forward import Row, completion_logits
+from mas.serving.forward import ScoredRow, completion_logits
 from mas.serving.model import BaseModel, load_base
 from mas.serving.origin import Origin
 from mas.serving.peft_files import exported_files
@@ -109,7 +109,7 @@ class Exported(NamedTuple):
 
     def logits(self, said: tuple[int, ...], *, is_bare: bool = False) -> Tensor:
         """Ours, [L, V]."""
-        row = Row(self.prompt, said, None if is_bare else self.learner.adapters["a"])
+        row = ScoredRow(self.prompt, said, None if is_bare else self.learner.adapters["a"])
         with torch.no_grad():
             return completion_logits(self.base.model, self.base.bank, [row])[0]
 

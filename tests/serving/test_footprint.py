@@ -12,7 +12,7 @@ from mas.config.options import LearnerOptions, LossOptions
 from mas.core.engine import Request, Sampling
 from mas.core.errors import ModelError
 from mas.core.free_memory import free_memory, gib
-from mas.serving.decode import Batch, Job
+from mas.serving.decode import Batch, DecodeJob
 from mas.serving.footprint import Footprint
 from mas.serving.grammar import Grammars
 from mas.serving.model import BaseModel
@@ -47,7 +47,7 @@ def test_weights_and_adapters_are_counted_exactly(base: BaseModel, footprint: Fo
 def test_a_cached_token_is_what_the_running_batch_holds_of_one(base: BaseModel, footprint: Footprint) -> None:
     request = Request(prompt_ids=tuple(range(1, 11)), sampling=Sampling(temperature=1.0, max_tokens=5), seeds=(0,))
     batch = Batch(base, Grammars(base.text))
-    batch.admit([Job(request, 0, None, None)])
+    batch.admit([DecodeJob(request, 0, None, None)])
     buffers = [buffer for layer in batch._cache.layers for buffer in layer.buffers]
     assert footprint.cached == sum(one[:, :, 0].nbytes for one in buffers)
 

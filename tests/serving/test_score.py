@@ -7,7 +7,7 @@ from conftest import BaseFor
 from loud import loud_adapter
 
 from mas.serving import prefill, score
-from mas.serving.forward import Row, completion_logprobs
+from mas.serving.forward import ScoredRow, completion_logprobs
 from mas.serving.model import BaseModel
 from mas.serving.score import score_rows
 
@@ -17,13 +17,13 @@ def base(base_for: BaseFor) -> BaseModel:
     return base_for("relay")
 
 
-def rows_of(base: BaseModel) -> list[Row]:
+def rows_of(base: BaseModel) -> list[ScoredRow]:
     """Three speakers in turn; completions that begin alike, one twice, one that is a prompt's end elsewhere."""
     random, frame = Random(1), (5, 6, 7, 8, 9, 10, 11)
     texts = [(frame, (20, 21, 22)), (frame, (20, 21, 30)), (frame, (20, 21, 22)), (frame, (40,)), ((41,), (42, 43))]
     texts += [((*frame, 20), (21, 22)), (tuple(random.choices(range(3, 60), k=70)), (5, 6, 7, 8))]
     speakers = (loud_adapter(base, 1, 0.2), None, loud_adapter(base, 2, 0.2))
-    return [Row(prompt, completion, weights) for prompt, completion in texts for weights in speakers]
+    return [ScoredRow(prompt, completion, weights) for prompt, completion in texts for weights in speakers]
 
 
 def test_trees_score_as_padded_rows_do(base: BaseModel, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ from transformers import MambaConfig, MambaForCausalLM
 
 from mas.core.engine import Request, Sampling
 from mas.core.errors import ModelError
-from mas.serving.decode import Batch, Job
+from mas.serving.decode import Batch, DecodeJob
 from mas.serving.grammar import Grammars
 from mas.serving.slots import Attention, SlotCache
 
@@ -103,7 +103,7 @@ async def test_a_batch_read_in_parts_has_a_place_for_each_of_its_rows(base_for: 
     sampling = Sampling(temperature=1.0, max_tokens=3)
     prompts = [tuple(range(2, 2 + length)) for length in (4, 4, 4, 4, 4, 9, 20)]  # three parts: of other lengths
     batch.admit(
-        Job(Request(prompt_ids=ids, sampling=sampling, seeds=(row,)), row, None, None)
+        DecodeJob(Request(prompt_ids=ids, sampling=sampling, seeds=(row,)), row, None, None)
         for row, ids in enumerate(prompts)
     )
     assert 0 < len(batch.jobs) <= len(batch._cache._slots[0].buffers[0]) <= len(prompts)

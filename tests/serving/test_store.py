@@ -16,7 +16,7 @@ from mas.serving.model import BaseModel
 from mas.serving.origin import Origin
 from mas.serving.peft_files import from_directory
 from mas.serving.publication import AdapterVersion, Probe
-from mas.serving.store import AdapterStore, Update
+from mas.serving.store import AdapterStore, AdapterUpdate
 from mas.serving.transformers_engine import TransformersEngine
 from mas.serving.weights import AdapterWeights
 
@@ -158,12 +158,12 @@ async def test_several_names_are_published_together_or_not_at_all(
 ) -> None:
     new = {name: adapter(base, number) for number, name in enumerate("ab", 1)}
     await store.publish("a", adapter(base, 0))
-    wrong = {name: Update(weights, (probe_of(new["a"]),)) for name, weights in new.items()}
+    wrong = {name: AdapterUpdate(weights, (probe_of(new["a"]),)) for name, weights in new.items()}
     with pytest.raises(NotServed, match="adapter b@0 is not served"):
         await store.publish_all(wrong)
     assert store.current() == {"a": AdapterRef("a", 0)}
     assert {version.ref for version in host.loaded.values()} == {AdapterRef("a", 0)}
-    right = {name: Update(weights, (probe_of(weights),)) for name, weights in new.items()}
+    right = {name: AdapterUpdate(weights, (probe_of(weights),)) for name, weights in new.items()}
     found = await store.publish_all(right)
     assert store.current() == {name: one.ref for name, one in found.items()}
     assert {name: one.ref.version for name, one in found.items()} == {"a": 1, "b": 0}
@@ -351,7 +351,7 @@ async def test_names_change_together_also_if_it_is_cancelled_while_an_old_versio
         await asyncio.Event().wait()
 
     monkeypatch.setattr(host, "unload", never)
-    updates = {name: Update(adapter(base, 2)) for name in "ab"}
+    updates = {name: AdapterUpdate(adapter(base, 2)) for name in "ab"}
 
     async def changed() -> None:
         await (store.publish_all(updates) if change == "publish_all" else store.swap("a", "b"))

@@ -15,7 +15,7 @@ from loud import loud_adapter
 from mas.core.engine import Generation, Request, Sampling
 from mas.core.errors import EngineError
 from mas.serving import decode
-from mas.serving.decode import Batch, Job
+from mas.serving.decode import Batch, DecodeJob
 from mas.serving.grammar import Grammars
 from mas.serving.model import BaseModel
 from mas.serving.prefill import Prompt
@@ -223,7 +223,7 @@ async def test_closing_that_is_given_up_lets_nobody_wait_for_ever(base: BaseMode
     await engine.close()
 
 
-class Fickle(Job):
+class Fickle(DecodeJob):
     """Somebody cancels it between any two looks."""
 
     looks: ClassVar[Iterator[bool]]
@@ -250,7 +250,7 @@ async def test_a_failed_step_fails_its_rows_and_nobody_else(base: BaseModel, mon
     engine = TransformersEngine(small)
     step, calls = Batch.step, 0
 
-    def fail_once(batch: Batch) -> list[Job]:
+    def fail_once(batch: Batch) -> list[DecodeJob]:
         nonlocal calls
         calls += 1
         if calls == 2:

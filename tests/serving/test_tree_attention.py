@@ -8,14 +8,14 @@ import torch
 from torch import Tensor
 from torch.nn.attention.flex_attention import create_block_mask
 
-from mas.serving.layout import Layout, rounded
+from mas.serving.layout import PackedLayout, rounded
 from mas.serving.tree_attention import in_blocks, in_parts, in_trees, tree_attention
 
 CPU = torch.device("cpu")
 SIZE = 8
 
 
-def forest(seed: int, trees: int = 5, longest: int = 12) -> Layout:
+def forest(seed: int, trees: int = 5, longest: int = 12) -> PackedLayout:
     """Trees of up to three levels of branches."""
     draw = random.Random(seed)
     positions: list[int] = []
@@ -31,10 +31,10 @@ def forest(seed: int, trees: int = 5, longest: int = 12) -> Layout:
 
     for _ in range(trees):
         grow(0, 0)
-    return Layout(positions, ends, CPU)
+    return PackedLayout(positions, ends, CPU)
 
 
-def drawn(layout: Layout, queries: int = 4, heads: int = 4) -> tuple[Tensor, Tensor, Tensor]:
+def drawn(layout: PackedLayout, queries: int = 4, heads: int = 4) -> tuple[Tensor, Tensor, Tensor]:
     generator = torch.Generator().manual_seed(0)
     tokens = len(layout.ends)
     return tuple(
@@ -42,7 +42,7 @@ def drawn(layout: Layout, queries: int = 4, heads: int = 4) -> tuple[Tensor, Ten
     )
 
 
-def path_by_path(query: Tensor, key: Tensor, value: Tensor, layout: Layout, window: int | None = None) -> Tensor:
+def path_by_path(query: Tensor, key: Tensor, value: Tensor, layout: PackedLayout, window: int | None = None) -> Tensor:
     """Softmax written out for every token over the tokens of its own path."""
     repeat = query.shape[1] // key.shape[1]
     rows = []
@@ -123,7 +123,7 @@ def test_no_part_is_larger_than_what_is_seen() -> None:
     for start in range(100, 420, 40):
         positions += range(100, 140)
         ends += [start + 40] * 40
-    layout = Layout(positions, ends, CPU)
+    layout = PackedLayout(positions, ends, CPU)
     rows = [(part.rows, _count(part.queries) // part.rows, _count(part.keys) // part.rows) for part in layout.parts]
     assert sorted(rows) == [(1, 100, 100), (1, 320, 100), (8, 40, 40)]
     assert sum(part.is_first * part.rows for part in layout.parts) == 9

@@ -15,7 +15,7 @@ from mas.config.options import EngineOptions, LoraOptions, ModelOptions
 from mas.core.engine import Grammar, Request, Sampling
 from mas.core.errors import ModelError, RefusedRequest
 from mas.core.support import unpack_support
-from mas.serving.forward import Row, completion_logits
+from mas.serving.forward import ScoredRow, completion_logits
 from mas.serving.model import load_base
 from mas.serving.smollm import smollm2
 from mas.serving.vllm_engine import VllmEngine
@@ -68,7 +68,7 @@ async def test_log_probabilities_are_those_over_the_supports(served: VllmEngine,
     weights = served.store.weights("a")
     for one in made:
         assert len(one.supports) == len(one.token_ids)
-        logits_LV = completion_logits(base.model, base.bank, [Row(prompt, one.token_ids, weights)])[0]
+        logits_LV = completion_logits(base.model, base.bank, [ScoredRow(prompt, one.token_ids, weights)])[0]
         logits_LV = logits_LV / sampling.temperature
         for place, support in enumerate(one.supports):
             possible_V = torch.from_numpy(unpack_support(support, logits_LV.shape[-1]).copy())

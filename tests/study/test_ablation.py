@@ -11,7 +11,7 @@ from rich.console import Console
 
 from mas.core.errors import ConfigError
 from mas.study.ablation import ablation, subsets
-from mas.study.chain import Chain
+from mas.study.chain import StudyChain
 from mas.study.run import run_study
 
 NAMES = st.lists(st.text("abc", min_size=1, max_size=3), min_size=2, max_size=6, unique=True)
@@ -36,7 +36,7 @@ def test_every_arm_trains_its_roles_with_the_algorithm_that_was_named() -> None:
     (case,) = study.cases.values()
     assert case.seeds == 4
     assert case.reference == "all"
-    chain = Chain(case="plan_path", options=case, seed=2, eval_tasks=1)
+    chain = StudyChain(case="plan_path", options=case, seed=2, eval_tasks=1)
     found = {arm: chain.configure(arm, None if arm == "all" else 77) for arm in case.arms}
     roles = ("planner", "executor", "verifier", "feedback")
     assert found["all"].algorithm.roles == ()
@@ -54,7 +54,7 @@ def test_a_preset_that_trains_one_role_can_be_told_not_to() -> None:
         ["scenario=plan_path", "algorithm=flow_grpo", "algorithm.team=team", "algorithm.roles=[]"], seeds=1
     )
     (case,) = study.cases.values()
-    chain = Chain(case="plan_path", options=case, seed=0, eval_tasks=1)
+    chain = StudyChain(case="plan_path", options=case, seed=0, eval_tasks=1)
     assert chain.configure("only_verifier").algorithm.roles == ("verifier",)
 
 

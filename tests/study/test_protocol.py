@@ -18,10 +18,10 @@ from mas.study.held_out import HeldOutPart
 from mas.study.protocol import (
     ARMS,
     UNTRAINED,
-    Grid,
-    Job,
     ProtocolCase,
     ProtocolOptions,
+    StudyJob,
+    SweepGrid,
     final_jobs,
     load_protocol,
     plan_text,
@@ -33,7 +33,7 @@ from mas.training.check_setup import check_trainable
 from mas.training.trainer import Trainer
 from mas.training.watch import Point
 
-GRID = Grid(lr=(0.001, 0.01), minibatches=(1,), tasks_per_step=(2,))
+GRID = SweepGrid(lr=(0.001, 0.01), minibatches=(1,), tasks_per_step=(2,))
 
 
 def options_of(overrides: Sequence[str] = (), **more: object) -> ProtocolOptions:
@@ -42,7 +42,7 @@ def options_of(overrides: Sequence[str] = (), **more: object) -> ProtocolOptions
     return ProtocolOptions.model_validate({"cases": {"toy": case}} | few | more)
 
 
-def result_of(job: Job, greedy: float, sampled: float = 0.5) -> JobResult:
+def result_of(job: StudyJob, greedy: float, sampled: float = 0.5) -> JobResult:
     spent = Cost(calls=9, prompt_tokens=100, shared_prompt_tokens=40, completion_tokens=30)
     points = [Point(cost=Cost(), optimiser_steps=0, seconds=0.0, value=0.1)]
     points += [Point(cost=spent, optimiser_steps=3, seconds=2.0, value=greedy)]
@@ -68,9 +68,9 @@ def test_every_arm_of_a_preset_has_the_same_points_and_budget_and_ends_by_nothin
         assert len(options.grid_of(case).points()) >= (12 if options.cases[case].run_s < 60 else 3)  # minutes each
         assert len({tuple(own) for own in points.values()}) == 1
         for arm in options.arms:
-            config = Job(stage="test", case=case, base=base, arm=arm, point=points[arm][-1][0], seed=1001).configure(
-                options
-            )
+            config = StudyJob(
+                stage="test", case=case, base=base, arm=arm, point=points[arm][-1][0], seed=1001
+            ).configure(options)
             train = config.train
             check_trainable(resolve(config, configured_scenario(config)))
             assert (train.target, train.token_budget, train.budget_prompts) == (
@@ -86,7 +86,7 @@ def test_the_four_cells_differ_by_what_is_grouped_and_how_it_is_sampled_alone() 
     options = options_of()
     found, others = {}, set()
     for arm in ("agent_turn_branching", "agent_turn_parallel", "episode_branching", "episode_parallel"):
-        job = Job(stage="sweep", case="toy", base="base", arm=arm, point=(), seed=0)
+        job = StudyJob(stage="sweep", case="toy", base="base", arm=arm, point=(), seed=0)
         algorithm = job.configure(options).algorithm
         found[arm] = (algorithm.sampler.mode, algorithm.advantage.key)
         others.add((algorithm.advantage.baseline, algorithm.advantage.scale, algorithm.loss.model_dump_json()))
@@ -142,9 +142,9 @@ def test_effects_are_paired_by_seed_and_corrected_over_the_study() -> None:
 
 
 def test_a_study_is_worked_through_once_and_goes_on_where_it_was(tmp_path: Path) -> None:
-    options, done = options_of(), list[Job]()
+    options, done = options_of(), list[StudyJob]()
 
-    def work(_: ProtocolOptions, job: Job) -> JobResult:
+    def work(_: ProtocolOptions, job: StudyJob) -> JobResult:
         if len(done) == 13:
             raise KeyboardInterrupt
         done.append(job)
@@ -224,7 +224,7 @@ def test_a_run_ends_by_its_budget_and_is_measured_on_the_tasks_of_its_stage(
         return asked(scenario, split, index)  # type: ignore[arg-type]
 
     monkeypatch.setattr(HeldOutPart, "task", task)
-    job = Job(stage="sweep", case="toy", base="base", arm="sft_only", point=GRID.points()[0], seed=0)
+    job = StudyJob(stage="sweep", case="toy", base="base", arm="sft_only", point=GRID.points()[0], seed=0)
     found = run_job(options, job)
     assert found.cost.tokens() >= 300
     assert found.optimiser_steps > 0
@@ -232,7 +232,7 @@ def test_a_run_ends_by_its_budget_and_is_measured_on_the_tasks_of_its_stage(
     assert ("validation", "eval") in parts
     assert ("test", "eval") not in parts
     parts.clear()
-    tested = Job(stage="test", case="toy", base="base", arm=UNTRAINED, point=(), seed=1000)
+    tested = StudyJob(stage="test", case="toy", base="base", arm=UNTRAINED, point=(), seed=1000)
     assert run_job(options, tested).cost == Cost()
     assert set(parts) == {("test", "eval")}
 
@@ -245,11 +245,11 @@ def test_a_run_that_cannot_be_trained_to_its_end_counts_as_no_success_and_is_lis
 
     monkeypatch.setattr(Trainer, "run", run)
     options = options_of(small_overrides)
-    job = Job(stage="sweep", case="toy", base="base", arm="episode_parallel", point=GRID.points()[1], seed=0)
+    job = StudyJob(stage="sweep", case="toy", base="base", arm="episode_parallel", point=GRID.points()[1], seed=0)
     failed = run_job(options, job)
     assert (failed.greedy, failed.failure) == (0.0, "the gradient is not finite")
 
-    def work(_: ProtocolOptions, asked: Job) -> JobResult:
+    def work(_: ProtocolOptions, asked: StudyJob) -> JobResult:
         return failed if asked == job else result_of(asked, 0.5)
 
     run_protocol(tmp_path, options, command="x", console=Console(quiet=True), workers=0, work=work)

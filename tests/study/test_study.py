@@ -13,11 +13,11 @@ from rich.console import Console
 from mas.core.cost import Cost
 from mas.core.errors import ConfigError
 from mas.observe.curves_svg import curves_svg
-from mas.study.chain import ArmRun, Chain
+from mas.study.chain import ArmRun, StudyChain
 from mas.study.lanes import run_chains
 from mas.study.options import REFERENCE, CaseOptions, StudyOptions, load_study
 from mas.study.plot import markdown_table
-from mas.study.run import _Kept, run_study
+from mas.study.run import _KeptRuns, run_study
 from mas.study.summary import arm_charts, by_arm, learning_charts
 from mas.training.watch import Point
 
@@ -48,13 +48,13 @@ def small(overrides: Sequence[str], seeds: int = 1) -> StudyOptions:
 def test_every_arm_of_a_preset_makes_a_configuration(name: str) -> None:
     for case, options in load_study(name).cases.items():
         for arm in options.arms:
-            config = Chain(case=case, options=options, seed=3, eval_tasks=1).configure(arm)
+            config = StudyChain(case=case, options=options, seed=3, eval_tasks=1).configure(arm)
             assert config.train.seed == 3
             assert config.scenario.name == options.scenario
 
 
 def test_other_arms_end_by_the_budget_alone() -> None:
-    chain = Chain(case="x", options=CaseOptions(scenario="relay"), seed=0, eval_tasks=1)
+    chain = StudyChain(case="x", options=CaseOptions(scenario="relay"), seed=0, eval_tasks=1)
     config = chain.configure("single_agent_grpo", budget=1234)
     assert config.train.token_budget == 1234
     assert config.train.target is None
@@ -115,7 +115,7 @@ def test_every_arm_has_a_drawing_of_its_own_beside_the_baselines_of_its_case() -
 
 
 def test_without_workers_chains_are_worked_through_here_in_order() -> None:
-    chains = [Chain(case=str(n), options=CaseOptions(scenario="relay"), seed=n, eval_tasks=1) for n in range(3)]
+    chains = [StudyChain(case=str(n), options=CaseOptions(scenario="relay"), seed=n, eval_tasks=1) for n in range(3)]
     done = list(run_chains(chains, lambda text: None, lambda chain, note: [run_of("random", chain.seed, 0)], workers=0))
     assert [chain.case for chain, _ in done] == ["0", "1", "2"]
     assert [runs[0].seed for _, runs in done] == [0, 1, 2]
@@ -151,9 +151,9 @@ def test_a_case_of_self_play_tells_its_measure_and_stays_out_of_success(
 
 
 def test_what_was_kept_of_one_measure_is_not_told_of_another(tmp_path: Path) -> None:
-    kept = _Kept(tmp_path)
+    kept = _KeptRuns(tmp_path)
     success, other = (
-        Chain(case="x", options=CaseOptions(scenario="relay", measure=measure), seed=0, eval_tasks=1)
+        StudyChain(case="x", options=CaseOptions(scenario="relay", measure=measure), seed=0, eval_tasks=1)
         for measure in ("success", "nash_conv")
     )
     kept.save(success, [run_of("random", 0, 0.5)])

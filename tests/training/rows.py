@@ -10,7 +10,7 @@ from torch import Tensor
 
 from mas.config.options import LearnerOptions, LossOptions
 from mas.core.records import Turn
-from mas.serving.forward import Row, completion_logits
+from mas.serving.forward import ScoredRow, completion_logits
 from mas.serving.model import BaseModel
 from mas.serving.weights import AdapterWeights
 from mas.training.batch import TrainRow, train_rows
@@ -74,7 +74,7 @@ def on_policy(learner: Learner, rows: list[TrainRow], shift: float = 0.0) -> lis
     for row in rows:
         turn = row.turn
         with torch.no_grad():
-            inputs = [Row(turn.prompt_ids, turn.completion_ids, learner.adapters[row.adapter])]
+            inputs = [ScoredRow(turn.prompt_ids, turn.completion_ids, learner.adapters[row.adapter])]
             logits_LV = completion_logits(learner.base.model, learner.base.bank, inputs)[0]
         tokens_L1 = torch.tensor(turn.completion_ids)[:, None]
         own = torch.log_softmax(logits_LV, -1).gather(-1, tokens_L1)[:, 0] - shift

@@ -19,7 +19,7 @@ from mas.core.scenario import Scenario
 from mas.runs.resolve import resolve
 from mas.runtime.agents import Candidate
 from mas.runtime.flow import Flow
-from mas.runtime.point import Point, look
+from mas.runtime.point import DecisionPoint, look
 from mas.runtime.team import TeamRuntime
 from mas.scenarios import build_scenario
 from mas.testing.scripted import ScriptedEngine
@@ -82,7 +82,7 @@ def asked(players: TeamSession, agent: str, seed: int) -> "asyncio.Task[tuple[Ca
     """A question to an agent at the beginning of an episode."""
     environment = players.scenario.environment()
     environment.reset(players.scenario.task("eval", 0))
-    point = Point(
+    point = DecisionPoint(
         agent=agent,
         flow=Flow.start(players.plan),
         environment=environment,

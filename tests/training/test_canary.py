@@ -8,7 +8,7 @@ from loud import loud_adapter
 from msgspec.structs import replace as replace_turn
 
 from mas.config.options import LearnerOptions, LossOptions
-from mas.serving.forward import Row, completion_logprobs
+from mas.serving.forward import ScoredRow, completion_logprobs
 from mas.serving.model import BaseModel
 from mas.training.batch import TrainRow
 from mas.training.canary import probes_of
@@ -41,7 +41,7 @@ def test_probes_are_different_completions_of_one_prompt_if_there_are_any(base: B
     tail = long[-16:]
     assert texts == {"a": [(tail, (5, 6)), (tail, (8,))], "b": [(other, (5,)), (tail, (5,))]}
     for name, own in probes.items():
-        wanted = [Row(probe.prompt_ids, probe.completion_ids, adapters[name]) for probe in own]
+        wanted = [ScoredRow(probe.prompt_ids, probe.completion_ids, adapters[name]) for probe in own]
         scores = completion_logprobs(base.model, base.bank, wanted)
         for probe, score in zip(own, scores, strict=True):
             assert probe.logprobs == pytest.approx(score, abs=1e-4)

@@ -7,7 +7,7 @@ from watched import Seen
 
 from mas.config.load import load_config
 from mas.runs.resolve import resolve_training
-from mas.scenarios.discussion.questions import Question
+from mas.scenarios.discussion.questions import DiscussionQuestion
 from mas.training.trainer import Trainer
 
 BY_NAME = ("algorithm=comas", "scenario=discussion")
@@ -19,7 +19,7 @@ async def test_no_label_enters(base_for: BaseFor, monkeypatch: pytest.MonkeyPatc
     config = load_config([*BY_NAME, *SMALL, *words]).model_copy(update={"model": SKILLED})
     base, paid, compared = base_for("discussion", SKILLED), [], []
     for label in (True, False):
-        monkeypatch.setattr(Question, "is_right", lambda self, answer, label=label: label)
+        monkeypatch.setattr(DiscussionQuestion, "is_right", lambda self, answer, label=label: label)
         seen = Seen()
         trainer = Trainer(resolve_training(config), base)
         seen.listen(trainer)

@@ -13,7 +13,7 @@ from mas.core.messages import Action, Failure, Note
 from mas.core.records import Episode
 from mas.core.reward import Move
 from mas.runs.resolve import resolve_training
-from mas.scenarios.retrieval.cases import Case
+from mas.scenarios.retrieval.cases import RetrievalCase
 from mas.scenarios.retrieval.environment import RetrievalEnvironment, RetrievalState, overlap
 from mas.scenarios.retrieval.reward import RetrievalReward
 from mas.serving.model import BaseModel
@@ -26,7 +26,7 @@ READ = {"rewriter": Action, "selector": Note, "answerer": Action}
 ROLES = ("rewriter", "selector", "answerer")
 SMALL = ("train.eval_every=0", "train.eval_tasks=2", "train.steps=1", "train.tasks_per_step=24")
 BARE = ("algorithm.critic.lam=1.0", "algorithm.critic.whiten=false", "algorithm.sampler.candidates=4")
-CASE = Case("Which wage?", "", ("Annals: wage a b c.", "Annals: home mill."), 0, "a b c", "wage")
+CASE = RetrievalCase("Which wage?", "", ("Annals: wage a b c.", "Annals: home mill."), 0, "a b c", "wage")
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ from mas.core.engine import Engine
 from mas.core.records import Episode
 from mas.core.seeds import derive_seed
 from mas.graph.load import load_team
-from mas.graph.plan import Plan, compile_team
+from mas.graph.plan import TeamPlan, compile_team
 from mas.roles import build_roles
 from mas.runs.resolve import resolve
 from mas.runtime.aloud import Piece, is_heard
@@ -42,7 +42,7 @@ class Chatty(ScriptedEngine):
             yield piece
 
 
-def plan_of_relay() -> Plan:
+def plan_of_relay() -> TeamPlan:
     spec = load_team(Path(mas.scenarios.relay.__file__).with_name("team.yaml"))
     return compile_team(spec, build_roles(spec))
 

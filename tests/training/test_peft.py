@@ -19,7 +19,7 @@ from transformers import AutoModelForCausalLM
 from mas.config.options import LearnerOptions, LossOptions
 from mas.core.errors import CheckpointError
 from mas.observe.atomic import write_directory_atomic
-from mas.serving.forward import Row, completion_logits
+from mas.serving.forward import ScoredRow, completion_logits
 from mas.serving.model import BaseModel
 from mas.serving.origin import Origin
 from mas.serving.peft_files import from_directory, to_files
@@ -60,7 +60,7 @@ def rows_of(base: BaseModel) -> list[TrainRow]:
     for index, turn in enumerate(turns):
         with torch.no_grad():
             logits_LV = completion_logits(
-                base.model, base.bank, [Row(turn.prompt_ids, turn.completion_ids, names[turn.role])]
+                base.model, base.bank, [ScoredRow(turn.prompt_ids, turn.completion_ids, names[turn.role])]
             )[0]
         own = torch.log_softmax(logits_LV, -1).gather(-1, torch.tensor(turn.completion_ids)[:, None])[:, 0]
         logprobs = tuple((own + 0.3 * ((index % 5) - 2) / 2).tolist())
@@ -125,7 +125,7 @@ def test_gradients_equal_those_of_peft_row_by_row(base: BaseModel, peft_model: A
 
 def test_peft_reads_our_directories_and_gives_the_same_logits(base: BaseModel, peft_model: Any) -> None:
     prompt, completion = PROMPTS["executor"][0], (8, 9, 10)
-    rows = [Row(prompt, completion, loud_adapter(base, seed)) for seed in range(2)]
+    rows = [ScoredRow(prompt, completion, loud_adapter(base, seed)) for seed in range(2)]
     with torch.no_grad():
         ours = completion_logits(base.model, base.bank, rows)
         for index, name in enumerate(NAMES):
@@ -147,7 +147,7 @@ def test_we_read_directories_of_peft(base: BaseModel, tmp_path: Path) -> None:
     loaded = from_directory(tmp_path, base.bank)
     assert (loaded.options.rank, loaded.scale) == (6, 1.5) != (options.rank, loaded.scale)
     with torch.no_grad():
-        ours = completion_logits(base.model, base.bank, [Row((5, 6, 7), (8, 9), loaded)])[0]
+        ours = completion_logits(base.model, base.bank, [ScoredRow((5, 6, 7), (8, 9), loaded)])[0]
         theirs = model(input_ids=torch.tensor([[5, 6, 7, 8]])).logits[0, -2:]
     assert (ours - theirs).abs().max() < 1e-5
     del model, plain

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn.functional import logsigmoid
 
 from mas.config.options import LearnerOptions
-from mas.serving.forward import Row, completion_logits
+from mas.serving.forward import ScoredRow, completion_logits
 from mas.training.batch import TrainRow
 from mas.training.learner import Learner
 from mas.training.losses.preference import dpo_pair, preference_loss
@@ -89,7 +89,9 @@ def plain_loss(learner: Learner, rows: list[TrainRow]) -> Tensor:
 
     def logprobs(row: TrainRow, is_reference: bool) -> Tensor:
         turn = row.turn
-        inputs = Row(turn.prompt_ids, turn.completion_ids, None if is_reference else learner.adapters[row.adapter])
+        inputs = ScoredRow(
+            turn.prompt_ids, turn.completion_ids, None if is_reference else learner.adapters[row.adapter]
+        )
         logits_LV = completion_logits(learner.base.model, learner.base.bank, [inputs])[0] / turn.temperature
         return torch.log_softmax(logits_LV, -1).gather(-1, torch.tensor(turn.completion_ids)[:, None])[:, 0]
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from oracles import ORACLES, near
 
-from mas.scenarios.red_team.rewards import Exchange, RedTeamRewards
+from mas.scenarios.red_team.rewards import AttackExchange, RedTeamRewards
 from mas.training.advantages.group import group_advantages
 from mas.training.shaping.interaction import proposer_reward, shared_sum
 
@@ -20,9 +20,11 @@ ATTACKS = {
 }
 
 
-def exchange(labels: tuple[bool, bool, bool, bool]) -> Exchange:
+def exchange(labels: tuple[bool, bool, bool, bool]) -> AttackExchange:
     seed, prompt, refused, response = labels
-    return Exchange(is_seed_harmful=seed, is_prompt_harmful=prompt, is_refused=refused, is_response_harmful=response)
+    return AttackExchange(
+        is_seed_harmful=seed, is_prompt_harmful=prompt, is_refused=refused, is_response_harmful=response
+    )
 
 
 def test_pioneer_and_observer_share_the_sum() -> None:

@@ -24,7 +24,7 @@ from mas.core.errors import ConfigError, TrainingError
 from mas.core.records import Episode, Turn
 from mas.observe.metrics import read_metrics
 from mas.runs.resolve import resolve, resolve_training
-from mas.serving.forward import Row, completion_logprobs
+from mas.serving.forward import ScoredRow, completion_logprobs
 from mas.serving.model import BaseModel
 from mas.training.adapters import TrainableAdapters
 from mas.training.batch import TrainRow
@@ -144,7 +144,7 @@ async def test_its_loss_is_the_cross_entropy_of_every_kept_token(base: BaseModel
     kept = [turn for turn in won if turn.failure is None]
     fresh = Trainer(trainer.setup, base).trainable.adapters
     for role in ("planner", "executor"):
-        rows = [Row(one.prompt_ids, one.completion_ids, fresh[role]) for one in kept if one.role == role]
+        rows = [ScoredRow(one.prompt_ids, one.completion_ids, fresh[role]) for one in kept if one.role == role]
         tokens = [value for own in completion_logprobs(base.model, base.bank, rows) for value in own]
         told = watcher.metrics[0]["adapters"][role]
         assert told["policy_loss"] == pytest.approx(-sum(tokens) / len(tokens), abs=1e-5)

@@ -19,7 +19,7 @@ from mas.core.team import DONE, START, EdgeSpec, RoleSpec, TeamSpec
 from mas.graph.plan import compile_team
 from mas.runtime.flow import Flow
 from mas.runtime.play import play_turn
-from mas.runtime.point import Point
+from mas.runtime.point import DecisionPoint
 from mas.scenarios import build_scenario
 
 PACKAGE = "mas"
@@ -83,7 +83,7 @@ def build(shape: Shape, work: Work) -> Run:
     environment = build_scenario(ScenarioOptions(name="relay")).environment()
     blank = {name: Observation({}) for name in members}
 
-    async def decide(point: Point) -> Payload:
+    async def decide(point: DecisionPoint) -> Payload:
         try:
             said = await work(point.agent)
         except Failed as error:

@@ -14,7 +14,7 @@ from mas.core.environment import Environment, Task
 from mas.core.errors import ConfigError
 from mas.core.team import TeamSpec
 from mas.scenarios.bridge.environment import SYMBOLS, BridgedGame
-from mas.scenarios.bridge.probe import Probe, check_letters, probe
+from mas.scenarios.bridge.probe import BridgeProbe, check_letters, probe
 from mas.scenarios.bridge.teams import PROMPT, letter_teams, word_teams
 from mas.scenarios.bridges import PREFIX, open_bridge
 from mas.scenarios.bridges.game import GameEnvironment
@@ -50,7 +50,7 @@ class BridgeScenario(FolderScenario):
     """Its teams are made from the environment's seats. `probed`: what a few random games told; None: in words."""
 
     made: Mapping[str, TeamSpec]
-    probed: Probe | None
+    probed: BridgeProbe | None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "teams", self.made)

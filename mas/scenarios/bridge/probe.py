@@ -18,7 +18,7 @@ _GAMES, _STEPS = 4, 200
 
 
 @dataclass(frozen=True, slots=True)
-class Probe:
+class BridgeProbe:
     """`actions`: how many there are; `longest`: characters of a prompt; `unknown`: characters that are not readable."""
 
     actions: int
@@ -27,7 +27,7 @@ class Probe:
 
 
 @lru_cache(maxsize=256)
-def probe(name: str) -> Probe:
+def probe(name: str) -> BridgeProbe:
     """Play a few random games; actions are then 0 where there are no numbers for them.
 
     Raises:
@@ -35,7 +35,7 @@ def probe(name: str) -> Probe:
     """
     game = open_bridge(name)
     if not isinstance(game, GameEnvironment) or game.game.actions() > len(SYMBOLS):
-        return Probe(game.game.actions() if isinstance(game, GameEnvironment) else 0, 0, frozenset())
+        return BridgeProbe(game.game.actions() if isinstance(game, GameEnvironment) else 0, 0, frozenset())
     random, longest, seen = Random(0), 0, set[str]()
     for seed in range(_GAMES):
         game.reset(Task(id="probe", seed=seed))
@@ -47,10 +47,10 @@ def probe(name: str) -> Probe:
                 text = squeezed(game.observe(seat).fields["seen"])
                 longest, seen = max(longest, len(PROMPT.format(seat="A", seen=text))), seen | set(text)
             game.step({seat: random.choice(game.legal(seat) or ("",)) for seat in moving})
-    return Probe(game.game.actions(), longest, frozenset(seen - set(READABLE)))
+    return BridgeProbe(game.game.actions(), longest, frozenset(seen - set(READABLE)))
 
 
-def check_letters(name: str, environment: Environment, probed: Probe) -> None:
+def check_letters(name: str, environment: Environment, probed: BridgeProbe) -> None:
     """Refuse what cannot be played in letters.
 
     Raises:

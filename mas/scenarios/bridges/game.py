@@ -18,7 +18,7 @@ from mas.core.environment import Environment, EnvironmentSpec, Observation, Step
 from mas.core.errors import ConfigError, EnvironmentFault
 from mas.core.naming import did_you_mean
 from mas.core.seeds import derive_seed, digest
-from mas.scenarios.bridges.rules import Game, Position
+from mas.scenarios.bridges.rules import GameSource, Position
 from mas.scenarios.bridges.words import find_action
 
 TERM = "payoff"
@@ -49,7 +49,7 @@ class GameEnvironment:
     every seat in every step. `success` is the first seat's: the game is over and its total is above zero.
     """
 
-    def __init__(self, game: Game, *, tries: int = 3) -> None:
+    def __init__(self, game: GameSource, *, tries: int = 3) -> None:
         if tries < 1:
             raise ConfigError(f"tries={tries} leaves nobody a move: it must be 1 or more")
         rules = game.rules

@@ -21,9 +21,9 @@ from mas.core.errors import ConfigError
 from mas.core.naming import did_you_mean
 from mas.scenarios.bridges.game import GameEnvironment
 from mas.scenarios.bridges.jaxmarl_games import GAMES
-from mas.scenarios.bridges.jaxmarl_texts import Text
+from mas.scenarios.bridges.jaxmarl_texts import JaxMarlText
 from mas.scenarios.bridges.packages import load_package
-from mas.scenarios.bridges.rules import Rules
+from mas.scenarios.bridges.rules import BridgeRules
 from mas.scenarios.bridges.words import named_actions
 
 EXTRA = "jaxmarl"
@@ -78,9 +78,9 @@ class Frame:
 class JaxGame:
     """Satisfies `mas.scenarios.bridges.rules.Game`."""
 
-    rules: Rules
+    rules: BridgeRules
     compiled: Compiled = field(repr=False)
-    text: Text
+    text: JaxMarlText
 
     def actions(self) -> int:
         return max(self.compiled.counts)

@@ -16,33 +16,33 @@ from mas.scenarios.bridges.jaxmarl_texts import (
     PUSHES,
     Battle,
     CoinGame,
+    JaxMarlText,
+    ObservationPart,
     Overcooked,
-    Part,
     Particles,
     Storm,
     SwitchRiddle,
-    Text,
 )
-from mas.scenarios.bridges.rules import Rules
+from mas.scenarios.bridges.rules import BridgeRules
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Known:
+class JaxMarlGame:
     """An environment in which all agents move at once.
 
     Attributes:
         floor: no seat has less in the end. longest: decisions.
     """
 
-    text: Text
+    text: JaxMarlText
     seats: tuple[str, ...]
     payoff: Literal["fixed", "shared", "free"]
     floor: float
     longest: int
 
-    def rules(self, name: str) -> Rules:
+    def rules(self, name: str) -> BridgeRules:
         """As the bridge takes them."""
-        return Rules(
+        return BridgeRules(
             name=name,
             seats=self.seats,
             payoff=self.payoff,
@@ -56,14 +56,14 @@ def _agents(count: int, name: str = "agent") -> tuple[str, ...]:
     return tuple(f"{name}_{number}" for number in range(count))
 
 
-def _places(*names: str) -> tuple[Part, ...]:
-    return tuple(Part(name, 2) for name in names)
+def _places(*names: str) -> tuple[ObservationPart, ...]:
+    return tuple(ObservationPart(name, 2) for name in names)
 
 
 _OWN = _places("velocity", "position")
 _SPREAD = tuple(
     # What the others say comes last, and nobody can speak.
-    (*_OWN, *_places("landmark 0", "landmark 1", "landmark 2", *others), Part("", 4))
+    (*_OWN, *_places("landmark 0", "landmark 1", "landmark 2", *others), ObservationPart("", 4))
     for others in (("agent_1", "agent_2"), ("agent_0", "agent_2"), ("agent_0", "agent_1"))
 )
 _LANDMARKS = _places("landmark 0", "landmark 1")
@@ -85,17 +85,19 @@ _KITCHENS = ("cramped_room", "asymm_advantages", "coord_ring", "forced_coord", "
 # it by a tenth of that); its squares sum to 464.4. On both axes: the square root of 2 times as far, twice the squares.
 _FAR, _FAR_SQUARED = -147.0, -929.0
 
-GAMES: Mapping[str, Known] = MappingProxyType(
+GAMES: Mapping[str, JaxMarlGame] = MappingProxyType(
     {
         # Collisions push without a limit, so that the floor is a guess: 26 decisions at 20, which is far off the map.
-        "MPE_simple_spread_v3": Known(text=Particles(_SPREAD), seats=_agents(3), payoff="free", floor=-520, longest=26),
-        "MPE_simple_speaker_listener_v4": Known(
+        "MPE_simple_spread_v3": JaxMarlGame(
+            text=Particles(_SPREAD), seats=_agents(3), payoff="free", floor=-520, longest=26
+        ),
+        "MPE_simple_speaker_listener_v4": JaxMarlGame(
             text=Particles(
                 (
-                    (Part("goal", 3, "choice"),),
+                    (ObservationPart("goal", 3, "choice"),),
                     (
                         *_places("velocity", "landmark 0", "landmark 1", "landmark 2"),
-                        Part("heard", 3, "choice"),
+                        ObservationPart("heard", 3, "choice"),
                     ),
                 ),
                 (_SAYS[:3], PUSHES),
@@ -105,14 +107,14 @@ GAMES: Mapping[str, Known] = MappingProxyType(
             floor=_FAR_SQUARED,
             longest=26,
         ),
-        "MPE_simple_reference_v3": Known(
+        "MPE_simple_reference_v3": JaxMarlGame(
             text=Particles(
                 2
                 * (
                     (
                         *_places("velocity", "landmark 0", "landmark 1", "landmark 2"),
-                        Part("the other's goal", _COLOUR, "choice"),
-                        Part("heard", 10, "choice"),
+                        ObservationPart("the other's goal", _COLOUR, "choice"),
+                        ObservationPart("heard", 10, "choice"),
                     ),
                 ),
                 2 * (tuple(f"{push}, {word}" for word in _SAYS for push in PUSHES),),
@@ -123,8 +125,10 @@ GAMES: Mapping[str, Known] = MappingProxyType(
             longest=26,
         ),
         # Three catches a decision cost 30, and being off the map on both axes 20.
-        "MPE_simple_tag_v3": Known(text=Particles(_TAG), seats=_TAG_SEATS, payoff="free", floor=-1300, longest=26),
-        "MPE_simple_adversary_v3": Known(
+        "MPE_simple_tag_v3": JaxMarlGame(
+            text=Particles(_TAG), seats=_TAG_SEATS, payoff="free", floor=-1300, longest=26
+        ),
+        "MPE_simple_adversary_v3": JaxMarlGame(
             text=Particles(
                 (
                     (*_LANDMARKS, *_places("agent_0", "agent_1")),
@@ -138,17 +142,17 @@ GAMES: Mapping[str, Known] = MappingProxyType(
             longest=26,
         ),
         # Collisions here, too.
-        "MPE_simple_push_v3": Known(
+        "MPE_simple_push_v3": JaxMarlGame(
             text=Particles(
                 (
                     (*_places("velocity"), *_LANDMARKS, *_places("agent_0")),
                     # Its own colour is in the second or the third entry, and the landmarks' colours never change.
                     (
                         *_places("velocity", "goal"),
-                        Part("", 1),
-                        Part("goal landmark", 2, "choice"),
+                        ObservationPart("", 1),
+                        ObservationPart("goal landmark", 2, "choice"),
                         *_LANDMARKS,
-                        Part("", 6),
+                        ObservationPart("", 6),
                         *_places("adversary_0"),
                     ),
                 )
@@ -158,26 +162,28 @@ GAMES: Mapping[str, Known] = MappingProxyType(
             floor=-520,
             longest=26,
         ),
-        "switch_riddle": Known(text=SwitchRiddle(), seats=_agents(3), payoff="shared", floor=-1, longest=6),
+        "switch_riddle": JaxMarlGame(text=SwitchRiddle(), seats=_agents(3), payoff="shared", floor=-1, longest=6),
         # Ten rounds of ten decisions, of which the last pays nothing; a coin that the other takes costs 2.
-        "coin_game": Known(text=CoinGame(), seats=_agents(2, "player"), payoff="free", floor=-180, longest=100),
-        "storm_2p": Known(text=Storm(), seats=_agents(2, "player"), payoff="free", floor=0, longest=152),
+        "coin_game": JaxMarlGame(text=CoinGame(), seats=_agents(2, "player"), payoff="free", floor=-180, longest=100),
+        "storm_2p": JaxMarlGame(text=Storm(), seats=_agents(2, "player"), payoff="free", floor=0, longest=152),
         **{
-            f"overcooked/{kitchen}": Known(text=Overcooked(), seats=_agents(2), payoff="shared", floor=0, longest=400)
+            f"overcooked/{kitchen}": JaxMarlGame(
+                text=Overcooked(), seats=_agents(2), payoff="shared", floor=0, longest=400
+            )
             for kitchen in _KITCHENS
         },
         # The time is up after 100 decisions, which is noticed at the next.
-        "SMAX/3m": Known(
+        "SMAX/3m": JaxMarlGame(
             text=Battle(3, 3),
             seats=(*_agents(3, "ally"), *_agents(3, "enemy")),
             payoff="free",
             floor=0,
             longest=101,
         ),
-        "HeuristicEnemySMAX/3m": Known(
+        "HeuristicEnemySMAX/3m": JaxMarlGame(
             text=Battle(3, 3), seats=_agents(3, "ally"), payoff="shared", floor=0, longest=101
         ),
-        "HeuristicEnemySMAX/2s3z": Known(
+        "HeuristicEnemySMAX/2s3z": JaxMarlGame(
             text=Battle(5, 5), seats=_agents(5, "ally"), payoff="shared", floor=0, longest=101
         ),
     }

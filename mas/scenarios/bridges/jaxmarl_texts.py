@@ -7,7 +7,7 @@ from typing import Any, Literal, Protocol
 import numpy as np
 
 
-class Text(Protocol):
+class JaxMarlText(Protocol):
     """How an environment reads. Agents are numbers, in the environment's order."""
 
     def seen(self, seat: int, observation: Any) -> str:
@@ -18,7 +18,7 @@ class Text(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ObservationPart:
     """Some entries of an observation that belong together.
 
     Attributes:
@@ -44,7 +44,7 @@ class Particles:
         parts: of each agent's observation. moves: of each agent's actions; the names are `PUSHES` without any.
     """
 
-    parts: tuple[tuple[Part, ...], ...]
+    parts: tuple[tuple[ObservationPart, ...], ...]
     moves: tuple[tuple[str, ...], ...] = ()
 
     def seen(self, seat: int, observation: Any) -> str:
@@ -60,7 +60,7 @@ class Particles:
         return self.moves[seat][action] if self.moves else PUSHES[action]
 
 
-def _shown(part: Part, values: Any) -> str:
+def _shown(part: ObservationPart, values: Any) -> str:
     if part.kind == "numbers":
         return numbers(values)
     return "nothing" if np.ptp(values) == 0 else str(int(np.argmax(values)))

@@ -15,7 +15,7 @@ from mas.core.naming import did_you_mean
 from mas.scenarios.bridges.game import GameEnvironment
 from mas.scenarios.bridges.open_spiel_games import GAMES
 from mas.scenarios.bridges.packages import load_package
-from mas.scenarios.bridges.rules import Rules
+from mas.scenarios.bridges.rules import BridgeRules
 from mas.scenarios.bridges.words import named_actions
 
 EXTRA = "open-spiel"
@@ -62,7 +62,7 @@ class OpenSpielGame:
         is_simultaneous = kind.dynamics == pyspiel.GameType.Dynamics.SIMULTANEOUS
         self.shows = _shown(is_perfect, kind)
         payoff, total = _payoff(self.game, kind, pyspiel)
-        self.rules = Rules(
+        self.rules = BridgeRules(
             name=f"open_spiel:{name}",
             seats=tuple(f"player_{number}" for number in range(self.game.num_players())),
             payoff=payoff,

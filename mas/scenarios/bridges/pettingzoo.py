@@ -15,8 +15,8 @@ from mas.scenarios.bridges.game import GameEnvironment
 from mas.scenarios.bridges.packages import load_package
 from mas.scenarios.bridges.pettingzoo_copies import copied, drawing_from
 from mas.scenarios.bridges.pettingzoo_games import GAMES
-from mas.scenarios.bridges.pettingzoo_texts import Text
-from mas.scenarios.bridges.rules import Rules
+from mas.scenarios.bridges.pettingzoo_texts import PettingZooText
+from mas.scenarios.bridges.rules import BridgeRules
 from mas.scenarios.bridges.words import named_actions
 
 EXTRA = "pettingzoo"
@@ -55,9 +55,9 @@ class PettingZooGame:
         text: how it reads.
     """
 
-    rules: Rules
+    rules: BridgeRules
     make: Callable[[], Any]
-    text: Text
+    text: PettingZooText
 
     def actions(self) -> int:
         with drawing_from(0):
@@ -84,7 +84,7 @@ class PettingZooGame:
 class AecPosition:
     """Agents move in turn. Satisfies `mas.scenarios.bridges.rules.Position`."""
 
-    def __init__(self, environment: Any, text: Text, paid: tuple[float, ...]) -> None:
+    def __init__(self, environment: Any, text: PettingZooText, paid: tuple[float, ...]) -> None:
         self._environment, self._text, self._paid = environment, text, paid
 
     def to_move(self) -> tuple[int, ...]:
@@ -130,7 +130,7 @@ class ParallelPosition:
     def __init__(
         self,
         environment: Any,
-        text: Text,
+        text: PettingZooText,
         paid: tuple[float, ...],
         observations: Mapping[str, Any],
         infos: Mapping[str, Any],

@@ -5,7 +5,7 @@ from typing import Any, Protocol
 from mas.scenarios.bridges.packages import load_package
 
 
-class Text(Protocol):
+class PettingZooText(Protocol):
     """How a game reads."""
 
     def seen(self, environment: Any, agent: str, observation: Any) -> str:
@@ -53,7 +53,7 @@ class RockPaperScissors:
         return str(environment.unwrapped._moves[action].lower())
 
 
-class Cards:
+class PokerText:
     """Poker: own hand, open cards, everybody's chips."""
 
     def seen(self, environment: Any, agent: str, observation: Any) -> str:

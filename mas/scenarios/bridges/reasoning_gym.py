@@ -42,14 +42,14 @@ class Datasets(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     left_out: dict[str, str]
 
 
-class Question(NamedTuple):
+class GymQuestion(NamedTuple):
     """One item of a dataset and the dataset that scores it. `entry` has `question`, `answer` and `metadata`."""
 
     dataset: Any
     entry: dict[str, Any]
 
 
-class Asked(msgspec.Struct, frozen=True):
+class GymState(msgspec.Struct, frozen=True):
     """`answer` None: not yet given."""
 
     seed: int
@@ -85,7 +85,7 @@ def open_environment(name: str) -> Environment:
     """
     check_name(name)
     check_version()
-    return QuestionEnvironment(name, {})
+    return GymEnvironment(name, {})
 
 
 def check_version() -> None:
@@ -102,7 +102,7 @@ def check_version() -> None:
         )
 
 
-def ask(name: str, config: Mapping[str, Any], random: Random) -> Question:
+def ask(name: str, config: Mapping[str, Any], random: Random) -> GymQuestion:
     """The question that a generator draws.
 
     Raises:
@@ -112,7 +112,7 @@ def ask(name: str, config: Mapping[str, Any], random: Random) -> Question:
 
 
 @lru_cache(maxsize=_KEPT)
-def _question(name: str, config: str, seed: int) -> Question:
+def _question(name: str, config: str, seed: int) -> GymQuestion:
     factory = load_package("reasoning_gym.factory", "reasoning-gym")
     options = json.loads(config)
     possible = {field.name for field in fields(factory.DATASETS[name][1])} - _OURS
@@ -122,15 +122,15 @@ def _question(name: str, config: str, seed: int) -> Question:
     with OwnChance(seed):
         try:
             dataset = factory.create_dataset(name, seed=seed, size=1, **options)
-            return Question(dataset, dataset[0])
+            return GymQuestion(dataset, dataset[0])
         except (AssertionError, TypeError, ValueError) as error:
             raise ConfigError(f"reasoning-gym's {name!r} cannot be made with {options}: {error}") from error
 
 
-class QuestionEnvironment(RecordEnvironment[Asked]):
+class GymEnvironment(RecordEnvironment[GymState]):
     """One team turn: the team's action is the answer, alone or within `<answer>` and `</answer>`."""
 
-    state_type: ClassVar[type[msgspec.Struct]] = Asked
+    state_type: ClassVar[type[msgspec.Struct]] = GymState
 
     def __init__(self, name: str, config: Mapping[str, Any]) -> None:
         """`config`: the dataset's own options."""
@@ -140,36 +140,36 @@ class QuestionEnvironment(RecordEnvironment[Asked]):
         self._name = name
         self._config = dict(config)
 
-    def question(self, state: Asked) -> Question:
+    def question(self, state: GymState) -> GymQuestion:
         """What was asked."""
         return ask(self._name, self._config, Random(state.seed))
 
-    def initial(self, task: Task) -> Asked:
-        return Asked(task.seed)
+    def initial(self, task: Task) -> GymState:
+        return GymState(task.seed)
 
-    def fields(self, state: Asked, view: str) -> Mapping[str, str]:
+    def fields(self, state: GymState, view: str) -> Mapping[str, str]:
         return {"question": self.question(state).entry["question"]}
 
     def legal(self, seat: str) -> tuple[str, ...] | None:
         return None
 
-    def act(self, state: Asked, action: str) -> tuple[Asked, dict[str, float], bool]:
+    def act(self, state: GymState, action: str) -> tuple[GymState, dict[str, float], bool]:
         score = self._score(state, action) if action else 0.0
         given = action if score is not None else ""
         after = msgspec.structs.replace(state, answer=given, score=score or 0.0)
         return after, {"right": after.score}, score is not None
 
-    def is_over(self, state: Asked) -> bool:
+    def is_over(self, state: GymState) -> bool:
         return state.answer is not None
 
-    def is_solved(self, state: Asked) -> bool:
+    def is_solved(self, state: GymState) -> bool:
         return state.score >= 1
 
     def render(self) -> str:
         entry = self.question(self.state).entry
         return f"{entry['question']}\nright: {entry['answer']}\ngiven: {self.state.answer or '-'}"
 
-    def _score(self, state: Asked, action: str) -> float | None:
+    def _score(self, state: GymState, action: str) -> float | None:
         """From 0 to 1; None for an answer that no scorer should see, or that breaks it."""
         if len(action) > LONGEST or not all(letter.isprintable() or letter in "\n\t" for letter in action):
             return None
@@ -184,6 +184,6 @@ class QuestionEnvironment(RecordEnvironment[Asked]):
         return min(max(score, 0.0), 1.0)
 
 
-def right_answer(environment: QuestionEnvironment, random: Random) -> dict[str, str]:
+def right_answer(environment: GymEnvironment, random: Random) -> dict[str, str]:
     """The dataset's own answer, as a scenario's expert gives it."""
     return {"team": str(environment.question(environment.state).entry["answer"])}

@@ -19,7 +19,7 @@ LONGEST = 2000
 """Characters of an action: games search it with patterns whose time grows with the square of its length."""
 
 
-class World(Protocol):
+class ReplayedWorld(Protocol):
     """A foreign game that runs. Whatever it does follows from the seed that it began with and the actions since."""
 
     def to_move(self) -> str | None:
@@ -57,12 +57,12 @@ class ReplayEnvironment:
     control characters is illegal and reaches the game as an empty text.
     """
 
-    def __init__(self, spec: EnvironmentSpec, begin: Callable[[int], World]) -> None:
+    def __init__(self, spec: EnvironmentSpec, begin: Callable[[int], ReplayedWorld]) -> None:
         """`begin`: the game's start from a seed."""
         self.spec = spec
         self._begin = begin
         self._played: Played | None = None
-        self._world: World | None = None
+        self._world: ReplayedWorld | None = None
 
     def reset(self, task: Task) -> None:
         self._world = self._begin(task.seed)
@@ -134,13 +134,13 @@ class ReplayEnvironment:
             raise EnvironmentFault(f"{self.spec.name} was not reset: call reset(task) first")
         return self._played
 
-    def _running(self) -> World:
+    def _running(self) -> ReplayedWorld:
         state = self._state()
         if self._world is None:
             self._world = self._again(state)
         return self._world
 
-    def _again(self, played: Played) -> World:
+    def _again(self, played: Played) -> ReplayedWorld:
         """The game after these actions.
 
         Raises:
@@ -161,7 +161,7 @@ class ReplayEnvironment:
             )
         return world
 
-    def _act(self, world: World, action: str) -> Step:
+    def _act(self, world: ReplayedWorld, action: str) -> Step:
         try:
             return world.act(action)
         except Exception as error:
@@ -170,7 +170,7 @@ class ReplayEnvironment:
                 f"{self.spec.name}: the game broke at {action!r}: {type(error).__name__}: {error}"
             ) from error
 
-    def _seen(self, world: World, before: str) -> str:
+    def _seen(self, world: ReplayedWorld, before: str) -> str:
         shown = [f"{name}={text}" for view in self.spec.views for name, text in sorted(world.fields(view).items())]
         return digest(before, world.to_move() or "", *shown)
 

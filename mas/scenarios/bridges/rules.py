@@ -6,7 +6,7 @@ from typing import Literal, Protocol, Self
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rules:
+class BridgeRules:
     """What holds for every play of a game.
 
     Attributes:
@@ -69,11 +69,11 @@ class Position(Protocol):
         """All of it, for people."""
 
 
-class Game(Protocol):
+class GameSource(Protocol):
     """A game and how it begins."""
 
     @property
-    def rules(self) -> Rules:
+    def rules(self) -> BridgeRules:
         """What holds for every play."""
 
     def actions(self) -> int:

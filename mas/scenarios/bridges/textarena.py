@@ -30,7 +30,7 @@ RULES, BOARD = "PROMPT", "GAME_BOARD"
 """Of TextArena's kinds of messages, those that a player reads apart from the rest."""
 
 
-class Game(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class TextArenaGame(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One tested game. `max_turns`: actions, legal or not, after which mas ends it without an outcome."""
 
     players: int
@@ -41,11 +41,11 @@ class Games(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The list: what was tested with which version, and why the rest is left out."""
 
     version: str
-    tested: dict[str, Game]
+    tested: dict[str, TextArenaGame]
     left_out: dict[str, str]
 
 
-class Message(NamedTuple):
+class TextArenaMessage(NamedTuple):
     """What one player was told. `kind`: TextArena's `ObservationType` by name."""
 
     sender: int
@@ -81,23 +81,23 @@ def open_environment(name: str) -> Environment:
     return game_environment(name, games.tested[name])
 
 
-def game_environment(name: str, game: Game) -> ReplayEnvironment:
+def game_environment(name: str, game: TextArenaGame) -> ReplayEnvironment:
     """The environment of any game of TextArena, tested or not."""
     seats = tuple(f"player_{number}" for number in range(game.players))
     spec = EnvironmentSpec(
         name=f"textarena:{name}", seats=seats, views=seats, max_turns=game.max_turns, terms=("outcome",)
     )
-    return ReplayEnvironment(spec, partial(Table, name, seats))
+    return ReplayEnvironment(spec, partial(TextArenaPlay, name, seats))
 
 
-class Table:
+class TextArenaPlay:
     """A game that runs, with a random state that it alone draws from."""
 
     def __init__(self, name: str, seats: tuple[str, ...], seed: int) -> None:
         own = derive_seed("textarena", seed) % 2**32
         self._seats = seats
         self._chance = OwnChance(own)
-        self._told: list[list[Message]] = [[] for _ in seats]
+        self._told: list[list[TextArenaMessage]] = [[] for _ in seats]
         self._refusals = 0
         make = load_package("textarena", "textarena").make
         with self._chance:
@@ -146,7 +146,7 @@ class Table:
         return bool(first == max(all_paid) > min(all_paid))
 
     def render(self) -> str:
-        return self._lines(Message(sender, text, "") for sender, text in self._state.logs)
+        return self._lines(TextArenaMessage(sender, text, "") for sender, text in self._state.logs)
 
     def _count_refusals(self) -> None:
         """TextArena forgets within the step that an action was illegal: hear it where the game says so."""
@@ -164,7 +164,7 @@ class Table:
             number, messages = self._game.get_observation()
         self._told[number] += [_message(each) for each in messages]
 
-    def _waiting(self, number: int) -> list[Message]:
+    def _waiting(self, number: int) -> list[TextArenaMessage]:
         return [_message(each) for each in self._state.observations[number]]
 
     def _lines(self, messages: Any) -> str:
@@ -175,6 +175,6 @@ class Table:
         )
 
 
-def _message(told: tuple[int, str, Any]) -> Message:
+def _message(told: tuple[int, str, Any]) -> TextArenaMessage:
     sender, text, kind = told
-    return Message(sender, str(text), kind.name)
+    return TextArenaMessage(sender, str(text), kind.name)

@@ -9,7 +9,7 @@ from functools import cache
 from itertools import product
 from random import Random
 
-from mas.scenarios.code_team.language import HOLDS, Function, Said, share_of
+from mas.scenarios.code_team.language import HOLDS, CodeAnswer, Function, share_of
 
 DIGITS, SIGNS, INPUTS = "0123456789", "+-*", "123"
 LARGEST = 5
@@ -35,13 +35,13 @@ class Compact:
         spec = "".join(f"{sign}{number}" for sign, number in steps)
         return Function(kind="digit", steps=steps, spec=spec, golden=tuple(DIGITS))
 
-    def heard(self, coder: str, tester: str) -> Said | None:
+    def heard(self, coder: str, tester: str) -> CodeAnswer | None:
         readable = (not coder or _PROGRAM.fullmatch(coder)) and (not tester or _TEST.fullmatch(tester))
-        return Said(coder, tester) if readable else None
+        return CodeAnswer(coder, tester) if readable else None
 
-    def alone(self, text: str) -> Said | None:
+    def alone(self, text: str) -> CodeAnswer | None:
         match = _BOTH.fullmatch(text)
-        return Said(match[1], match[2]) if match else None
+        return CodeAnswer(match[1], match[2]) if match else None
 
     def actions(self) -> tuple[str, ...]:
         return _actions()

@@ -13,7 +13,7 @@ import msgspec
 
 from mas.core.environment import EnvironmentSpec, Task
 from mas.core.joint import read_joint
-from mas.scenarios.code_team.language import HOLDS, Function, Language, Said
+from mas.scenarios.code_team.language import HOLDS, CodeAnswer, Function, Language
 from mas.scenarios.world import RecordEnvironment
 
 MEMBERS = ("coder", "tester")
@@ -60,17 +60,17 @@ class CodeEnvironment(RecordEnvironment[CodeState]):
     def legal(self, seat: str) -> tuple[str, ...] | None:
         return self.language.actions()
 
-    def heard(self, action: str) -> tuple[Said, bool]:
+    def heard(self, action: str) -> tuple[CodeAnswer, bool]:
         """The program and the test of an action, empty what was not said or not legal; whether all of it is legal."""
         if not action:
-            return Said(), True
+            return CodeAnswer(), True
         joint = read_joint(action, MEMBERS)
         if joint is None:
             said = self.language.alone(action)
-            return said or Said(), said is not None
+            return said or CodeAnswer(), said is not None
         coder = self.language.heard(joint.get("coder", ""), "")
         tester = self.language.heard("", joint.get("tester", ""))
-        said = Said(coder.program if coder else "", tester.test if tester else "")
+        said = CodeAnswer(coder.program if coder else "", tester.test if tester else "")
         return said, coder is not None and tester is not None
 
     def act(self, state: CodeState, action: str) -> tuple[CodeState, dict[str, float], bool]:

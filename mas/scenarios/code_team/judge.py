@@ -12,9 +12,9 @@ from typing import Any
 from mas.core.errors import ConfigError, SandboxError
 from mas.sandbox.box import Sandbox
 from mas.sandbox.mechanism import probe
-from mas.sandbox.outcome import Case, Limits, Status
+from mas.sandbox.outcome import ProgramCase, SandboxLimits, Status
 
-LIMITS = Limits(time_s=2, memory_mib=128, tasks=4, output_kib=16, disk_mib=1, entries=16)
+LIMITS = SandboxLimits(time_s=2, memory_mib=128, tasks=4, output_kib=16, disk_mib=1, entries=16)
 Given = tuple[tuple[Any, Any], ...]
 
 
@@ -45,7 +45,7 @@ def judged(program: str, cases: Given) -> tuple[Status, tuple[bool, ...]]:
 
 @lru_cache(maxsize=4096)
 def _judged(program: str, cases: str) -> tuple[Status, tuple[bool, ...]]:
-    asked = [Case(f"f({given!r})", wanted) for given, wanted in json.loads(cases)]
+    asked = [ProgramCase(f"f({given!r})", wanted) for given, wanted in json.loads(cases)]
     checked = _sandbox().check_now(program, asked)
     return checked.outcome.status, checked.passed
 

@@ -26,7 +26,7 @@ class Function(msgspec.Struct, frozen=True, kw_only=True):
     golden: tuple[str, ...]
 
 
-class Said(msgspec.Struct, frozen=True):
+class CodeAnswer(msgspec.Struct, frozen=True):
     """A program and a test that were said; empty where there is none."""
 
     program: str = ""
@@ -39,10 +39,10 @@ class Language(Protocol):
     def make(self, random: Random) -> Function:
         """A task."""
 
-    def heard(self, coder: str, tester: str) -> Said | None:
+    def heard(self, coder: str, tester: str) -> CodeAnswer | None:
         """What the two said, either text empty where its agent said nothing; None: it is not legal."""
 
-    def alone(self, text: str) -> Said | None:
+    def alone(self, text: str) -> CodeAnswer | None:
         """What one agent said that writes both; None: it is not legal."""
 
     def actions(self) -> tuple[str, ...] | None:

@@ -13,7 +13,7 @@ from mas.core.joint import joint_action
 from mas.core.messages import Failure, Payload
 from mas.core.reward import Move
 from mas.scenarios.code_team.environment import MEMBERS, CodeEnvironment
-from mas.scenarios.code_team.language import Said
+from mas.scenarios.code_team.language import CodeAnswer
 
 
 class CodeReward:
@@ -28,7 +28,7 @@ class CodeReward:
         state = world.state
         before = move.before.get(move.agent)
         now = _said(world, move.role, move.output)
-        last = Said(state.program, state.test) if before is None else _said(world, move.role, before)
+        last = CodeAnswer(state.program, state.test) if before is None else _said(world, move.role, before)
         terms = {}
         if move.role != "tester":
             terms["program"] = _share(world, now) - _share(world, last)
@@ -37,15 +37,15 @@ class CodeReward:
         return terms
 
 
-def _share(world: CodeEnvironment, said: Said) -> float:
+def _share(world: CodeEnvironment, said: CodeAnswer) -> float:
     return world.language.share(world.state.function, said.program) if said.program else 0.0
 
 
-def _is_right(world: CodeEnvironment, said: Said) -> bool:
+def _is_right(world: CodeEnvironment, said: CodeAnswer) -> bool:
     return world.language.is_right(world.state.function, said.test)
 
 
-def _said(world: CodeEnvironment, role: str, output: Payload) -> Said:
+def _said(world: CodeEnvironment, role: str, output: Payload) -> CodeAnswer:
     """What an output is to the environment; a failure says nothing."""
     text = "" if isinstance(output, Failure) else output.content
     return world.heard(joint_action({role: text}) if role in MEMBERS else text)[0]

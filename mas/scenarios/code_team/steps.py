@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 VOWELS = "aeiouAEIOU"
 
 
-class Step(NamedTuple):
+class CodeStep(NamedTuple):
     """One step of x -> x. `{k}` in `text` and `code` is its parameter, from `low` to `high`; `ends`: it makes a number
     of x and can only be the last."""
 
@@ -28,83 +28,89 @@ def _digit_sum(x: int, k: int) -> int:
     return sum(int(digit) for digit in str(abs(x)))
 
 
-NUMBER: dict[str, Step] = {
-    "add": Step("Add {k}.", lambda x, k: x + k, "x = x + {k}", 1, 20),
-    "subtract": Step("Subtract {k}.", lambda x, k: x - k, "x = x - {k}", 1, 20),
-    "multiply": Step("Multiply by {k}.", lambda x, k: x * k, "x = x * {k}", 2, 9),
-    "remainder": Step("Take the remainder of a division by {k}, from 0 up.", lambda x, k: x % k, "x = x % {k}", 5, 12),
-    "absolute": Step("If it is negative, drop the sign.", lambda x, k: abs(x), "x = abs(x)"),
-    "most": Step("If it is more than {k}, take {k} instead.", lambda x, k: min(x, k), "x = min(x, {k})", 15, 40),
-    "collatz": Step(
+NUMBER: dict[str, CodeStep] = {
+    "add": CodeStep("Add {k}.", lambda x, k: x + k, "x = x + {k}", 1, 20),
+    "subtract": CodeStep("Subtract {k}.", lambda x, k: x - k, "x = x - {k}", 1, 20),
+    "multiply": CodeStep("Multiply by {k}.", lambda x, k: x * k, "x = x * {k}", 2, 9),
+    "remainder": CodeStep(
+        "Take the remainder of a division by {k}, from 0 up.", lambda x, k: x % k, "x = x % {k}", 5, 12
+    ),
+    "absolute": CodeStep("If it is negative, drop the sign.", lambda x, k: abs(x), "x = abs(x)"),
+    "most": CodeStep("If it is more than {k}, take {k} instead.", lambda x, k: min(x, k), "x = min(x, {k})", 15, 40),
+    "collatz": CodeStep(
         "If it is even, take half of it; if it is odd, three times it plus 1.",
         lambda x, k: 3 * x + 1 if x % 2 else x // 2,
         "x = 3 * x + 1 if x % 2 else x // 2",
     ),
-    "digits": Step(
+    "digits": CodeStep(
         "Take the sum of its decimal digits; a sign does not count.",
         _digit_sum,
         "x = sum(int(digit) for digit in str(abs(x)))",
     ),
 }
-TEXT: dict[str, Step] = {
-    "reverse": Step("Reverse it.", lambda x, k: x[::-1], "x = x[::-1]"),
-    "upper": Step("Make all letters upper case.", lambda x, k: x.upper(), "x = x.upper()"),
-    "swap": Step(
+TEXT: dict[str, CodeStep] = {
+    "reverse": CodeStep("Reverse it.", lambda x, k: x[::-1], "x = x[::-1]"),
+    "upper": CodeStep("Make all letters upper case.", lambda x, k: x.upper(), "x = x.upper()"),
+    "swap": CodeStep(
         "Turn lower case into upper case, and upper into lower.", lambda x, k: x.swapcase(), "x = x.swapcase()"
     ),
-    "vowels": Step(
+    "vowels": CodeStep(
         "Remove the vowels a, e, i, o and u in both cases.",
         lambda x, k: "".join(letter for letter in x if letter not in VOWELS),
         f'x = "".join(letter for letter in x if letter not in "{VOWELS}")',
     ),
-    "twice": Step(
+    "twice": CodeStep(
         "Write every character twice in a row.",
         lambda x, k: "".join(letter * 2 for letter in x),
         'x = "".join(letter * 2 for letter in x)',
     ),
-    "dashes": Step("Replace each space by a dash (-).", lambda x, k: x.replace(" ", "-"), 'x = x.replace(" ", "-")'),
-    "first": Step("Keep the first {k} characters.", lambda x, k: x[:k], "x = x[:{k}]", 4, 8),
-    "rotate": Step(
+    "dashes": CodeStep(
+        "Replace each space by a dash (-).", lambda x, k: x.replace(" ", "-"), 'x = x.replace(" ", "-")'
+    ),
+    "first": CodeStep("Keep the first {k} characters.", lambda x, k: x[:k], "x = x[:{k}]", 4, 8),
+    "rotate": CodeStep(
         "Put the first {k} characters at the end.", lambda x, k: x[k:] + x[:k], "x = x[{k}:] + x[:{k}]", 1, 3
     ),
-    "length": Step("Take the number of characters.", lambda x, k: len(x), "x = len(x)", ends=True),
-    "count": Step(
+    "length": CodeStep("Take the number of characters.", lambda x, k: len(x), "x = len(x)", ends=True),
+    "count": CodeStep(
         "Take the number of letters e in lower case.", lambda x, k: x.count("e"), 'x = x.count("e")', ends=True
     ),
 }
-LIST: dict[str, Step] = {
-    "reverse": Step("Reverse the order.", lambda x, k: x[::-1], "x = x[::-1]"),
-    "sort": Step("Sort from small to large.", lambda x, k: sorted(x), "x = sorted(x)"),
-    "above": Step(
+LIST: dict[str, CodeStep] = {
+    "reverse": CodeStep("Reverse the order.", lambda x, k: x[::-1], "x = x[::-1]"),
+    "sort": CodeStep("Sort from small to large.", lambda x, k: sorted(x), "x = sorted(x)"),
+    "above": CodeStep(
         "Remove all numbers that are not more than {k}.",
         lambda x, k: [n for n in x if n > k],
         "x = [n for n in x if n > {k}]",
         -5,
         5,
     ),
-    "add": Step("Add {k} to each number.", lambda x, k: [n + k for n in x], "x = [n + {k} for n in x]", 1, 9),
-    "multiply": Step("Multiply each number by {k}.", lambda x, k: [n * k for n in x], "x = [n * {k} for n in x]", 2, 5),
-    "unique": Step(
+    "add": CodeStep("Add {k} to each number.", lambda x, k: [n + k for n in x], "x = [n + {k} for n in x]", 1, 9),
+    "multiply": CodeStep(
+        "Multiply each number by {k}.", lambda x, k: [n * k for n in x], "x = [n * {k} for n in x]", 2, 5
+    ),
+    "unique": CodeStep(
         "Of equal numbers keep the first alone.", lambda x, k: list(dict.fromkeys(x)), "x = list(dict.fromkeys(x))"
     ),
-    "drop": Step("Drop the first {k} numbers.", lambda x, k: x[k:], "x = x[{k}:]", 1, 2),
-    "running": Step(
+    "drop": CodeStep("Drop the first {k} numbers.", lambda x, k: x[k:], "x = x[{k}:]", 1, 2),
+    "running": CodeStep(
         "Replace each number by the sum of it and all before it.",
         lambda x, k: list(accumulate(x)),
         "x = [sum(x[: at + 1]) for at in range(len(x))]",
     ),
-    "sum": Step("Take the sum, 0 of nothing.", lambda x, k: sum(x), "x = sum(x)", ends=True),
-    "maximum": Step(
+    "sum": CodeStep("Take the sum, 0 of nothing.", lambda x, k: sum(x), "x = sum(x)", ends=True),
+    "maximum": CodeStep(
         "Take the largest number, 0 of nothing.", lambda x, k: max(x, default=0), "x = max(x, default=0)", ends=True
     ),
-    "even": Step(
+    "even": CodeStep(
         "Take the number of even numbers.",
         lambda x, k: sum(n % 2 == 0 for n in x),
         "x = sum(n % 2 == 0 for n in x)",
         ends=True,
     ),
 }
-KINDS: dict[str, dict[str, Step]] = {"number": NUMBER, "text": TEXT, "list": LIST}
+KINDS: dict[str, dict[str, CodeStep]] = {"number": NUMBER, "text": TEXT, "list": LIST}
 NAMED = {"number": "a whole number", "text": "a text", "list": "a list of whole numbers"}
 """What x is, in words, by kind."""
 

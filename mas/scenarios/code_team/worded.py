@@ -11,7 +11,7 @@ from typing import Any
 
 from mas.sandbox.inside.values import canonical
 from mas.scenarios.code_team.judge import Given, judged, require_sandbox
-from mas.scenarios.code_team.language import HOLDS, Function, Said, share_of
+from mas.scenarios.code_team.language import HOLDS, CodeAnswer, Function, share_of
 from mas.scenarios.code_team.steps import EDGES, KINDS, NAMED, applied, draw_input, draw_steps, is_input
 
 LONGEST = 4000
@@ -52,12 +52,12 @@ class Worded:
                 golden = tuple(json.dumps(given) for given in inputs)
                 return Function(kind=kind, steps=steps, spec=_sentences(kind, steps), golden=golden)
 
-    def heard(self, coder: str, tester: str) -> Said | None:
+    def heard(self, coder: str, tester: str) -> CodeAnswer | None:
         if not (_is_readable(coder) and _is_readable(tester)):
             return None
-        return Said(_program_in(coder), _test_in(tester))
+        return CodeAnswer(_program_in(coder), _test_in(tester))
 
-    def alone(self, text: str) -> Said | None:
+    def alone(self, text: str) -> CodeAnswer | None:
         return self.heard(text, text)
 
     def actions(self) -> None:

@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 from mas.config.options import Options
 from mas.scenarios.commons.environment import HARVESTERS, CommonsEnvironment, Style
 from mas.scenarios.commons.experts import demonstrations, expert
-from mas.scenarios.commons.lake import NEIGHBOURS, Rules, make
+from mas.scenarios.commons.lake import NEIGHBOURS, LakeRules, make
 from mas.scenarios.commons.reward import CommonsReward
 from mas.scenarios.folder import FolderScenario
 
@@ -55,11 +55,11 @@ def build(options: CommonsOptions) -> FolderScenario:
     )
 
 
-def _rules(options: CommonsOptions, style: Style) -> Rules:
+def _rules(options: CommonsOptions, style: Style) -> LakeRules:
     """A boat takes its part of a full lake, so that the team can empty it in one season."""
     harvesters = HARVESTERS[style]
     capacity = min(options.capacity, 9) if style == "digits" else options.capacity
-    return Rules(
+    return LakeRules(
         harvesters=harvesters,
         capacity=capacity,
         floor=max(2, capacity // 10),
@@ -70,6 +70,6 @@ def _rules(options: CommonsOptions, style: Style) -> Rules:
     )
 
 
-def _content(random: Random, rules: Rules) -> str:
+def _content(random: Random, rules: LakeRules) -> str:
     lake = make(random, rules)
     return f"{lake.stock};{lake.growth};{lake.kind}"

@@ -14,7 +14,7 @@ from typing import ClassVar, Literal
 import msgspec
 
 from mas.core.environment import EnvironmentSpec, Task
-from mas.scenarios.commons.lake import Lake, Neighbour, Plan, Rules, after, landed, make, plan
+from mas.scenarios.commons.lake import CatchPlan, Lake, LakeRules, Neighbour, after, landed, make, plan
 from mas.scenarios.shares import gini, read_parts, written
 from mas.scenarios.world import RecordEnvironment
 
@@ -45,7 +45,7 @@ class CommonsEnvironment(RecordEnvironment[CommonsState]):
 
     state_type: ClassVar[type[msgspec.Struct]] = CommonsState
 
-    def __init__(self, rules: Rules, style: Style) -> None:
+    def __init__(self, rules: LakeRules, style: Style) -> None:
         super().__init__(
             EnvironmentSpec(
                 name="commons",
@@ -58,7 +58,7 @@ class CommonsEnvironment(RecordEnvironment[CommonsState]):
         self.rules, self.style = rules, style
 
     @property
-    def plan(self) -> Plan:
+    def plan(self) -> CatchPlan:
         """The best play of this task."""
         return plan(self.rules, self.state.lake)
 

@@ -6,7 +6,7 @@ from random import Random
 
 from mas.core.joint import joint_action
 from mas.scenarios.commons.environment import LETTERS, CommonsEnvironment
-from mas.scenarios.commons.lake import Lake, Neighbour, Rules, after, even, plan
+from mas.scenarios.commons.lake import Lake, LakeRules, Neighbour, after, even, plan
 from mas.scenarios.novice import Novice
 from mas.scenarios.shares import written
 
@@ -21,14 +21,14 @@ def expert(environment: CommonsEnvironment, random: Random) -> dict[str, str]:
     return {"team": joint_action(dict(zip(boats, map(str, even(total, len(boats))), strict=True)))}
 
 
-def best_total(rules: Rules, growth: tuple[int, ...], kind: Neighbour, stock: int) -> int:
+def best_total(rules: LakeRules, growth: tuple[int, ...], kind: Neighbour, stock: int) -> int:
     """The largest of the best totals, `growth` being that of the seasons to come."""
     season = rules.rounds - 1 - len(growth)
     return plan(rules, _lake(rules, growth, kind)).best[season][stock][-1]
 
 
 @lru_cache(maxsize=4096)
-def best_keep(rules: Rules, growth: tuple[int, ...], kind: Neighbour) -> int:
+def best_keep(rules: LakeRules, growth: tuple[int, ...], kind: Neighbour) -> int:
     """How many fish to leave in the water, for somebody who does not see the stock: the number that loses least on
     average over all first stocks."""
     season, lake = rules.rounds - 1 - len(growth), _lake(rules, growth, kind)
@@ -42,17 +42,17 @@ def best_keep(rules: Rules, growth: tuple[int, ...], kind: Neighbour) -> int:
     return max(range(rules.capacity + 1), key=lambda keep: (worth(keep), -keep))
 
 
-def catches(rules: Rules, stock: int, keep: int) -> tuple[int, ...]:
+def catches(rules: LakeRules, stock: int, keep: int) -> tuple[int, ...]:
     """What each boat takes so that so many fish are left."""
     return even(min(rules.most, max(0, stock - keep)), len(rules.harvesters))
 
 
-def _lake(rules: Rules, growth: tuple[int, ...], kind: Neighbour) -> Lake:
+def _lake(rules: LakeRules, growth: tuple[int, ...], kind: Neighbour) -> Lake:
     past = (1,) * (rules.rounds - 1 - len(growth))
     return Lake(0, past + growth, kind)
 
 
-def demonstrations(random: Random, skill: float, *, rules: Rules) -> Iterator[tuple[str, str]]:
+def demonstrations(random: Random, skill: float, *, rules: LakeRules) -> Iterator[tuple[str, str]]:
     """Each member's task in turn, in digits: right with `skill`, by habit else (see `Novice`).
 
     The habits are those of a tragedy of the commons: leave nothing, take as much as the boat holds.

@@ -15,7 +15,7 @@ Neighbour = Literal["none", "cooperator", "greedy", "conditional"]
 NEIGHBOURS: tuple[Neighbour, ...] = ("none", "cooperator", "greedy", "conditional")
 
 
-class Rules(msgspec.Struct, frozen=True, kw_only=True):
+class LakeRules(msgspec.Struct, frozen=True, kw_only=True):
     """What all tasks share.
 
     Attributes:
@@ -47,7 +47,7 @@ class Lake(msgspec.Struct, frozen=True):
     kind: Neighbour
 
 
-class Plan(msgspec.Struct, frozen=True):
+class CatchPlan(msgspec.Struct, frozen=True):
     """`values[t][s]`: the most that the team can still take with s fish at the start of season t; after the last
     season 0. `best[t][s]`: the totals that reach it, in rising order."""
 
@@ -55,14 +55,14 @@ class Plan(msgspec.Struct, frozen=True):
     best: tuple[tuple[tuple[int, ...], ...], ...]
 
 
-def make(random: Random, rules: Rules) -> Lake:
+def make(random: Random, rules: LakeRules) -> Lake:
     """A lake at least half full, and growth between 1 and half of what it holds."""
     stock = random.randint((rules.capacity + 1) // 2, rules.capacity)
     growth = tuple(random.randint(1, rules.capacity // 2) for _ in range(rules.rounds - 1))
     return Lake(stock, growth, random.choice(rules.kinds))
 
 
-def neighbours_take(rules: Rules, kind: Neighbour, rest: int, growth: int, taken: int) -> int:
+def neighbours_take(rules: LakeRules, kind: Neighbour, rest: int, growth: int, taken: int) -> int:
     """What all neighbours take of the rest that the team left, having taken so many.
 
     A cooperator takes a quarter of its limit, and only of what exceeds the growth, so that as many as can be born are
@@ -80,12 +80,12 @@ def neighbours_take(rules: Rules, kind: Neighbour, rest: int, growth: int, taken
     return min(rest, rules.crowd * each)
 
 
-def regrown(rules: Rules, left: int, growth: int) -> int:
+def regrown(rules: LakeRules, left: int, growth: int) -> int:
     """Next season's stock."""
     return 0 if left < rules.floor else min(rules.capacity, left + min(left, growth))
 
 
-def after(rules: Rules, lake: Lake, season: int, stock: int, taken: int) -> int:
+def after(rules: LakeRules, lake: Lake, season: int, stock: int, taken: int) -> int:
     """The stock at the start of the next season, the team having taken so many fish in this one. Nothing is born
     after the last."""
     growth = lake.growth[season] if season < len(lake.growth) else 0
@@ -104,13 +104,13 @@ def landed(demands: Sequence[int], stock: int) -> tuple[int, ...]:
     return tuple(got)
 
 
-def plan(rules: Rules, lake: Lake) -> Plan:
+def plan(rules: LakeRules, lake: Lake) -> CatchPlan:
     """Every stock at every season, from the last season back; the first stock does not matter."""
     return _plan(rules, msgspec.structs.replace(lake, stock=0))
 
 
 @lru_cache(maxsize=4096)
-def _plan(rules: Rules, lake: Lake) -> Plan:
+def _plan(rules: LakeRules, lake: Lake) -> CatchPlan:
     values: list[tuple[int, ...]] = [(0,) * (rules.capacity + 1)]
     best: list[tuple[tuple[int, ...], ...]] = []
     for season in reversed(range(rules.rounds)):
@@ -120,7 +120,7 @@ def _plan(rules: Rules, lake: Lake) -> Plan:
         ]
         values.insert(0, tuple(max(row) for row in worth))
         best.insert(0, tuple(tuple(t for t, value in enumerate(row) if value == max(row)) for row in worth))
-    return Plan(tuple(values), tuple(best))
+    return CatchPlan(tuple(values), tuple(best))
 
 
 def even(total: int, boats: int) -> tuple[int, ...]:

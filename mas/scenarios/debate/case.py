@@ -43,7 +43,7 @@ class Side(msgspec.Struct, frozen=True):
         return {number.lstrip("0") or "0" for number in _NUMBERS.findall(_plain(statement))}
 
 
-class Case(msgspec.Struct, frozen=True):
+class DebateCase(msgspec.Struct, frozen=True):
     """`question`: what is asked, empty in letters. `sides`: those of the answers a and b."""
 
     question: str
@@ -62,18 +62,18 @@ class Case(msgspec.Struct, frozen=True):
         return "" if first == second else ANSWERS[first < second]
 
 
-def make(random: Random, style: Style, facts: int) -> Case:
+def make(random: Random, style: Style, facts: int) -> DebateCase:
     """A case with so many facts on each side."""
     return _in_letters(random, facts) if style == "letters" else _in_words(random, facts)
 
 
-def _in_letters(random: Random, facts: int) -> Case:
+def _in_letters(random: Random, facts: int) -> DebateCase:
     drawn = random.sample(range(10), 2 * facts)
     sides = [Side(name, "".join(map(str, part)), tuple(part)) for name, part in _halves(drawn)]
-    return Case("", (sides[0], sides[1]))
+    return DebateCase("", (sides[0], sides[1]))
 
 
-def _in_words(random: Random, facts: int) -> Case:
+def _in_words(random: Random, facts: int) -> DebateCase:
     towns = random.sample(_TOWNS, 2)
     sides = []
     for (_, part), town in zip(_halves(random.sample(range(10, 100), 2 * facts)), towns, strict=True):
@@ -81,7 +81,7 @@ def _in_words(random: Random, facts: int) -> Case:
         told = [f"The {tower} Tower of {town} is {number} metres tall." for tower, number in towers]
         sides.append(Side(town, "\n".join(told), tuple(part)))
     question = f"Which town has the tallest tower? a: {towns[0]}, b: {towns[1]}."
-    return Case(question, (sides[0], sides[1]))
+    return DebateCase(question, (sides[0], sides[1]))
 
 
 def _plain(statement: str) -> str:

@@ -12,7 +12,7 @@ import msgspec
 
 from mas.core.environment import EnvironmentSpec, Task
 from mas.core.joint import read_joint
-from mas.scenarios.debate.case import ANSWERS, Case
+from mas.scenarios.debate.case import ANSWERS, DebateCase
 from mas.scenarios.world import RecordEnvironment, kept_text
 
 Judge = Literal["role", "rule"]
@@ -32,7 +32,7 @@ class DebateState(msgspec.Struct, frozen=True):
     """`statements` (shortened) and `lied`, whether something in them is false: empty before anybody spoke, or where
     nobody debated. `verdict`: None before there is one, empty for none."""
 
-    case: Case
+    case: DebateCase
     statements: tuple[str, ...] = ()
     lied: tuple[bool, ...] = ()
     verdict: str | None = None
@@ -46,7 +46,7 @@ class DebateEnvironment(RecordEnvironment[DebateState]):
 
     state_type: ClassVar[type[msgspec.Struct]] = DebateState
 
-    def __init__(self, make: Callable[[Random], Case], judge: Judge) -> None:
+    def __init__(self, make: Callable[[Random], DebateCase], judge: Judge) -> None:
         views = (*DEBATERS, "judge", "solo")
         super().__init__(EnvironmentSpec(name="debate", seats=("team",), views=views, max_turns=1, terms=("right",)))
         self.make = make

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from mas.core.messages import Failure, Payload
 from mas.core.reward import Move
-from mas.scenarios.debate.case import ANSWERS, Case
+from mas.scenarios.debate.case import ANSWERS, DebateCase
 from mas.scenarios.debate.environment import DEBATERS, DebateEnvironment, as_answer
 
 
@@ -41,7 +41,7 @@ class DebateReward:
         return terms
 
 
-def _verdict(environment: DebateEnvironment, case: Case, statements: Sequence[str], judge: str) -> str:
+def _verdict(environment: DebateEnvironment, case: DebateCase, statements: Sequence[str], judge: str) -> str:
     if environment.judge == "role":
         return as_answer(judge, statements)
     return case.ruling((statements[0], statements[1]))

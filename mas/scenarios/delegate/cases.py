@@ -24,7 +24,7 @@ AMOUNTS = ("wage", "rent", "debt")
 _SIGNS = {"+": "plus", "-": "minus"}
 
 
-class Case(msgspec.Struct, frozen=True):
+class DelegateCase(msgspec.Struct, frozen=True):
     """One task.
 
     Attributes:
@@ -46,12 +46,12 @@ class Case(msgspec.Struct, frozen=True):
         return "\n".join(self.documents)
 
 
-def make(random: Random, style: Style, parts: int) -> Case:
+def make(random: Random, style: Style, parts: int) -> DelegateCase:
     """A case; `parts` is how many entries its answer takes, in words."""
     return _lettered(random) if style == "letters" else _worded(random, parts)
 
 
-def content_of(case: Case) -> str:
+def content_of(case: DelegateCase) -> str:
     """The question and the entries that answer it: two cases whose archives differ elsewhere are one."""
     return "|".join([case.question, *(case.documents[at] for at in case.needed)])
 
@@ -80,7 +80,7 @@ def value(document: str) -> str:
     return numbers[-1]
 
 
-def _lettered(random: Random) -> Case:
+def _lettered(random: Random) -> DelegateCase:
     """An entry is a name, a fact and a digit, `bp3`; the answer is a digit, modulo 10."""
     keys = [name + fact for name in NAMES for fact in FACTS]
     documents = tuple(f"{key}{random.randint(0, LARGEST)}" for key in keys)
@@ -88,10 +88,10 @@ def _lettered(random: Random) -> Case:
     first, second = (int(value(documents[at])) for at in needed)
     answer = str((first + second if sign == "+" else first - second) % 10)
     parts = tuple(keys[at] for at in needed)
-    return Case("letters", sign.join(parts), documents, needed, parts, answer)
+    return DelegateCase("letters", sign.join(parts), documents, needed, parts, answer)
 
 
-def _worded(random: Random, parts: int) -> Case:
+def _worded(random: Random, parts: int) -> DelegateCase:
     keys = [(amount, f"the {calling} of {town}") for calling in CALLINGS for town in TOWNS for amount in AMOUNTS]
     documents = tuple(f"{who[0].upper()}{who[1:]}: {amount} {random.randint(10, 99)} crowns." for amount, who in keys)
     needed = tuple(random.sample(range(len(keys)), parts))
@@ -101,4 +101,4 @@ def _worded(random: Random, parts: int) -> Case:
     for sign, at in zip(signs, needed[1:], strict=True):
         total += int(f"{sign}{value(documents[at])}")
     rest = "".join(f", {_SIGNS[sign]} {part}" for sign, part in zip(signs, asked[1:], strict=True))
-    return Case("words", f"How many crowns are {asked[0]}{rest}?", documents, needed, asked, str(total))
+    return DelegateCase("words", f"How many crowns are {asked[0]}{rest}?", documents, needed, asked, str(total))

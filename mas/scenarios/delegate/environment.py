@@ -12,7 +12,7 @@ from typing import ClassVar
 import msgspec
 
 from mas.core.environment import EnvironmentSpec, Task
-from mas.scenarios.delegate.cases import Case, Style, make
+from mas.scenarios.delegate.cases import DelegateCase, Style, make
 from mas.scenarios.world import RecordEnvironment
 
 _NUMBER = re.compile(r"-?[0-9]{1,12}")
@@ -22,7 +22,7 @@ DIGITS = "0123456789"
 class DelegateState(msgspec.Struct, frozen=True):
     """`answer` is None before the team's, empty for a pass."""
 
-    case: Case
+    case: DelegateCase
     answer: str | None = None
 
 

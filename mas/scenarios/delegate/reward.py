@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from mas.core.messages import Failure, Items, Payload
 from mas.core.naming import agent_of
 from mas.core.reward import Move
-from mas.scenarios.delegate.cases import Case, found, value
+from mas.scenarios.delegate.cases import DelegateCase, found, value
 from mas.scenarios.delegate.environment import DelegateEnvironment
 
 PLANNER, WORKER = "planner", "worker"
@@ -33,14 +33,14 @@ class DelegateReward:
         return terms
 
 
-def plan_value(case: Case, plan: Payload) -> float:
+def plan_value(case: DelegateCase, plan: Payload) -> float:
     """F1 = 2 · (needed entries that are the best find of some sub-question) / (sub-questions + needed entries)."""
     items = plan.items if isinstance(plan, Items) else ()
     best = {at for item in items for at in found(case.documents, item, case.style)[:1]}
     return 2 * len(best & set(case.needed)) / (len(items) + len(case.needed))
 
 
-def _is_wrong(case: Case, move: Move) -> bool:
+def _is_wrong(case: DelegateCase, move: Move) -> bool:
     """Whether a report differs from what the best find of the worker's sub-question tells; nothing found: never."""
     plan = move.before.get(PLANNER)
     number = int(move.agent.removeprefix(agent_of(move.agent)).strip("[]") or 0)

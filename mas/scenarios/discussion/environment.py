@@ -11,7 +11,7 @@ import msgspec
 
 from mas.core.environment import EnvironmentSpec, Task
 from mas.core.joint import read_joint
-from mas.scenarios.discussion.questions import DIGITS, Question, Style, is_number, make
+from mas.scenarios.discussion.questions import DIGITS, DiscussionQuestion, Style, is_number, make
 from mas.scenarios.discussion.scoring import read_score, read_verdict, true_score
 from mas.scenarios.world import RecordEnvironment
 
@@ -23,7 +23,7 @@ class DiscussionState(msgspec.Struct, frozen=True):
     """`answer` is None before the team's, empty for a pass. `approved` and `score`: what was said of it, None for
     nothing that can be read."""
 
-    question: Question
+    question: DiscussionQuestion
     answer: str | None = None
     approved: bool | None = None
     score: int | None = None

@@ -17,7 +17,7 @@ _MORE = ("finds {n} more", "buys {n} more", "is given {n} more")
 _FEWER = ("gives {n} of them away", "loses {n} of them", "sells {n} of them")
 
 
-class Question(msgspec.Struct, frozen=True):
+class DiscussionQuestion(msgspec.Struct, frozen=True):
     """`answer` is a number in decimal digits; in style digits the last digit of the result, as modulo 10."""
 
     text: str
@@ -33,21 +33,21 @@ def is_number(text: str) -> bool:
     return 0 < len(text) <= 12 and text.isascii() and text.isdigit()
 
 
-def make(random: Random, style: Style, steps: int) -> Question:
+def make(random: Random, style: Style, steps: int) -> DiscussionQuestion:
     """A question with so many numbers after the first one."""
     return _in_digits(random, steps) if style == "digits" else _in_words(random, steps)
 
 
-def _in_digits(random: Random, steps: int) -> Question:
+def _in_digits(random: Random, steps: int) -> DiscussionQuestion:
     value = random.randrange(10)
     text = str(value)
     for _ in range(steps):
         number, sign = random.randint(0, _MOST), random.choice((1, -1))
         value, text = value + sign * number, f"{text}{'+' if sign > 0 else '-'}{number}"
-    return Question(text, str(value % 10))
+    return DiscussionQuestion(text, str(value % 10))
 
 
-def _in_words(random: Random, steps: int) -> Question:
+def _in_words(random: Random, steps: int) -> DiscussionQuestion:
     """A story; nobody ever has fewer than none."""
     name, things, value = random.choice(_NAMES), random.choice(_THINGS), random.randint(10, 60)
     told = [f"{name} has {value} {things}."]
@@ -55,7 +55,7 @@ def _in_words(random: Random, steps: int) -> Question:
     for _ in range(steps):
         value, event = random.choice(changes)(random, value)
         told.append(f"{name} {event}.")
-    return Question(" ".join([*told, f"How many {things} has {name} now?"]), str(value))
+    return DiscussionQuestion(" ".join([*told, f"How many {things} has {name} now?"]), str(value))
 
 
 def _more(random: Random, value: int) -> tuple[int, str]:

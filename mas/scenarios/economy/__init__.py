@@ -12,7 +12,7 @@ from mas.core.environment import Environment
 from mas.scenarios.economy.environment import MEMBERS, Government, Style, Workers, drawn_people, employed
 from mas.scenarios.economy.experts import demonstrate_government, demonstrate_workers, expert
 from mas.scenarios.economy.reward import WorkerReward
-from mas.scenarios.economy.taxes import Rules
+from mas.scenarios.economy.taxes import TaxRules
 from mas.scenarios.folder import FolderScenario, NoOwnTerms
 
 Side = Literal["government", "worker"]
@@ -60,23 +60,25 @@ def build(options: EconomyOptions) -> FolderScenario:
     )
 
 
-def _environment(options: EconomyOptions, rules: Rules) -> Environment:
+def _environment(options: EconomyOptions, rules: TaxRules) -> Environment:
     if options.side == "government":
         return Government(rules, options.style)
     return Workers(rules, options.style, options.law == "optimal")
 
 
-def _rules(options: EconomyOptions, style: Style) -> Rules:
+def _rules(options: EconomyOptions, style: Style) -> TaxRules:
     """Members' wages are so high that it pays to work an hour at any rate."""
     works = options.side == "worker"
     if style == "digits":
-        return Rules(people=options.people, hours=9, low=2 if works else 1, top=9, steps=10, rates=10, eases=5, unit=5)
-    return Rules(
+        return TaxRules(
+            people=options.people, hours=9, low=2 if works else 1, top=9, steps=10, rates=10, eases=5, unit=5
+        )
+    return TaxRules(
         people=options.people, hours=40, low=12 if works else 5, top=60, steps=100, rates=91, eases=10, unit=20
     )
 
 
-def _content(random: Random, options: EconomyOptions, rules: Rules) -> str:
+def _content(random: Random, options: EconomyOptions, rules: TaxRules) -> str:
     """What the team sees together."""
     if options.side == "government":
         economy = drawn_people(random, rules)

@@ -18,7 +18,7 @@ import msgspec
 from mas.core.environment import EnvironmentSpec, Task
 from mas.scenarios.economy.taxes import (
     Economy,
-    Rules,
+    TaxRules,
     best_rate,
     best_whole_hours,
     elasticity,
@@ -54,7 +54,7 @@ class EconomyEnvironment(RecordEnvironment[EconomyState]):
 
     state_type: ClassVar[type[msgspec.Struct]] = EconomyState
 
-    def __init__(self, rules: Rules, style: Style, views: tuple[str, ...], term: str) -> None:
+    def __init__(self, rules: TaxRules, style: Style, views: tuple[str, ...], term: str) -> None:
         super().__init__(EnvironmentSpec(name="economy", seats=("team",), views=views, max_turns=1, terms=(term,)))
         self.rules, self.style, self.term = rules, style, term
 
@@ -115,7 +115,7 @@ class EconomyEnvironment(RecordEnvironment[EconomyState]):
 class Government(EconomyEnvironment):
     """The team sets the rate. Pays welfare over the best, once; nothing where no rate was set."""
 
-    def __init__(self, rules: Rules, style: Style) -> None:
+    def __init__(self, rules: TaxRules, style: Style) -> None:
         super().__init__(rules, style, ("statistician", "setter", "solo"), "welfare")
 
     def initial(self, task: Task) -> EconomyState:
@@ -149,7 +149,7 @@ class Workers(EconomyEnvironment):
     """Members work under a law. Pays, once, the mean share of the surplus of the best whole hours that each reached;
     what others work changes nobody's best hours."""
 
-    def __init__(self, rules: Rules, style: Style, is_optimal: bool) -> None:
+    def __init__(self, rules: TaxRules, style: Style, is_optimal: bool) -> None:
         super().__init__(rules, style, ("accountant", *MEMBERS[style], "solo"), "surplus")
         self.members, self.is_optimal = MEMBERS[style], is_optimal
 
@@ -202,13 +202,13 @@ def number(text: str, most: int) -> int | None:
     return found if found is not None and found <= most and text == str(found) else None
 
 
-def drawn_people(random: Random, rules: Rules) -> Economy:
+def drawn_people(random: Random, rules: TaxRules) -> Economy:
     """Sorted wages, and an ease."""
     wages = sorted(random.randint(rules.low, rules.top) for _ in range(rules.people))
     return Economy(tuple(wages), random.randint(1, rules.eases))
 
 
-def employed(random: Random, rules: Rules, is_optimal: bool) -> EconomyState:
+def employed(random: Random, rules: TaxRules, is_optimal: bool) -> EconomyState:
     """People in no order, of whom the first are the members, and a law whose rate is any or the best one."""
     wages = tuple(random.randint(rules.low, rules.top) for _ in range(rules.people))
     economy = Economy(wages, random.randint(1, rules.eases))

@@ -7,7 +7,7 @@ from random import Random
 
 from mas.core.joint import joint_action
 from mas.scenarios.economy.environment import EconomyEnvironment, Workers, drawn_people, employed
-from mas.scenarios.economy.taxes import Economy, Rules, best_rate, best_whole_hours, kept, welfare
+from mas.scenarios.economy.taxes import Economy, TaxRules, best_rate, best_whole_hours, kept, welfare
 from mas.scenarios.novice import Novice
 from mas.scenarios.shares import gini, written
 
@@ -30,7 +30,7 @@ def gap(economy: Economy) -> int:
 
 
 @lru_cache(maxsize=8)
-def rates_by_gap(rules: Rules) -> Mapping[tuple[int, int], int]:
+def rates_by_gap(rules: TaxRules) -> Mapping[tuple[int, int], int]:
     """(gap, ease) -> the rate of the highest mean share of the best welfare, over 4000 populations and some without any
     gap, which are rare; pairs that never came are left out."""
     random = Random(0)
@@ -44,7 +44,7 @@ def rates_by_gap(rules: Rules) -> Mapping[tuple[int, int], int]:
     return {key: shares.index(max(shares)) for key, shares in found.items()}
 
 
-def demonstrate_government(random: Random, skill: float, *, rules: Rules) -> Iterator[tuple[str, str]]:
+def demonstrate_government(random: Random, skill: float, *, rules: TaxRules) -> Iterator[tuple[str, str]]:
     """Each member's task in turn, in digits: right with `skill`, by habit else (see `Novice`).
 
     The habits: the statistician names the highest wage, whoever sets the rate takes all that it may.
@@ -60,7 +60,7 @@ def demonstrate_government(random: Random, skill: float, *, rules: Rules) -> Ite
         yield f"S{wages};{economy.ease}>", novice.answer(str(best_rate(rules, economy)), most, DIGITS)
 
 
-def demonstrate_workers(random: Random, skill: float, *, rules: Rules) -> Iterator[tuple[str, str]]:
+def demonstrate_workers(random: Random, skill: float, *, rules: TaxRules) -> Iterator[tuple[str, str]]:
     """The same for workers. The habits: the accountant names the income tax and forgets the contribution, workers work
     all day."""
     novice, most = Novice(random, skill), str(rules.hours)

@@ -13,7 +13,7 @@ from mas.scenarios.folder import FolderScenario
 from mas.scenarios.help_desk.desk import DeskRules, make
 from mas.scenarios.help_desk.environment import DeskEnvironment
 from mas.scenarios.help_desk.experts import demonstrations, expert
-from mas.scenarios.help_desk.wording import Letters, Style, Wording, Words
+from mas.scenarios.help_desk.wording import DeskLetters, DeskWording, Style, Words
 
 
 class DeskOptions(Options):
@@ -37,7 +37,7 @@ class DeskOptions(Options):
 
     @model_validator(mode="after")
     def _letters(self) -> Self:
-        most = len(Letters.topics)
+        most = len(DeskLetters.topics)
         if self.style == "letters" and self.slots > most:
             raise ValueError(f"slots={self.slots} is too many for letters: at most {most}, or style=words")
         return self
@@ -53,7 +53,7 @@ def build(options: DeskOptions) -> FolderScenario:
         patience=options.patience,
         is_talking=options.user == "talking",
     )
-    wording: Wording = Letters(options.slots) if options.style == "letters" else Words(options.slots)
+    wording: DeskWording = DeskLetters(options.slots) if options.style == "letters" else Words(options.slots)
     folder = Path(__file__).parent / options.style
     return FolderScenario(
         name="help_desk",
@@ -67,7 +67,7 @@ def build(options: DeskOptions) -> FolderScenario:
     )
 
 
-def _content(random: Random, rules: DeskRules, wording: Wording) -> str:
+def _content(random: Random, rules: DeskRules, wording: DeskWording) -> str:
     """What every conversation shows: what is wanted at first, and what the user cannot tell."""
     user = make(random, rules, wording.values).user
     return msgspec.json.encode((user.goal, user.profile.unsure)).decode()

@@ -14,17 +14,17 @@ from mas.core.environment import EnvironmentSpec, Task
 from mas.core.joint import read_joint
 from mas.scenarios.counterparts import consult, respond, with_fact
 from mas.scenarios.help_desk.desk import DeskRules, DeskState, make
-from mas.scenarios.help_desk.wording import NOTHING, SILENCE, Entry, Letters, Question, Wording
+from mas.scenarios.help_desk.wording import NOTHING, SILENCE, AgentQuestion, ClerkAction, DeskLetters, DeskWording
 from mas.scenarios.world import RecordEnvironment, kept_text
 
 AGENT, CLERK, SOLO, USER = "agent", "clerk", "solo", "user"
 
 
-class Said(msgspec.Struct, frozen=True, kw_only=True):
+class DeskAction(msgspec.Struct, frozen=True, kw_only=True):
     """A team's action, read. `words` are the user's: None where nobody spoke for the user."""
 
-    entry: Entry = NOTHING
-    question: Question = SILENCE
+    entry: ClerkAction = NOTHING
+    question: AgentQuestion = SILENCE
     text: str = ""
     words: str | None = None
 
@@ -37,7 +37,7 @@ class DeskEnvironment(RecordEnvironment[DeskState]):
     state_type: ClassVar[type[msgspec.Struct]] = DeskState
     impatience: ClassVar[float] = -0.1
 
-    def __init__(self, rules: DeskRules, wording: Wording) -> None:
+    def __init__(self, rules: DeskRules, wording: DeskWording) -> None:
         views = (AGENT, CLERK, SOLO, *((USER,) if rules.is_talking else ()))
         super().__init__(
             EnvironmentSpec(
@@ -58,7 +58,7 @@ class DeskEnvironment(RecordEnvironment[DeskState]):
         return self.wording.fields(state, view)
 
     def legal(self, seat: str) -> tuple[str, ...] | None:
-        if self.rules.is_talking or not isinstance(self.wording, Letters):
+        if self.rules.is_talking or not isinstance(self.wording, DeskLetters):
             return None
         values = self.wording.values
         entries = [f"{topic}{value}" for topic, digits in values.items() for value in (*digits, "?")]
@@ -76,7 +76,7 @@ class DeskEnvironment(RecordEnvironment[DeskState]):
         after, lost = self._answered(after, said, bad=is_idle or not legal)
         return after, {"patience": self.impatience * lost}, legal
 
-    def _answered(self, state: DeskState, said: Said, *, bad: bool) -> tuple[DeskState, int]:
+    def _answered(self, state: DeskState, said: DeskAction, *, bad: bool) -> tuple[DeskState, int]:
         """What the user says to it, and the patience that it cost."""
         asked = said.question.topics
         words = None if said.words is None else self.wording.read_facts(said.words)
@@ -88,7 +88,7 @@ class DeskEnvironment(RecordEnvironment[DeskState]):
         after = msgspec.structs.replace(state, user=user, dialogue=dialogue, off_script=state.off_script + is_off)
         return after, reply.lost
 
-    def read(self, action: str) -> Said | None:
+    def read(self, action: str) -> DeskAction | None:
         """What a team does. None: it is not legal, and then nobody of it does anything."""
         parts = self._parts(action)
         if parts is None:
@@ -98,10 +98,10 @@ class DeskEnvironment(RecordEnvironment[DeskState]):
         if entry is None or question is None:
             return None
         words = parts.get(USER, "") if self.rules.is_talking else None
-        return Said(entry=entry, question=question, text=parts.get(AGENT, ""), words=words)
+        return DeskAction(entry=entry, question=question, text=parts.get(AGENT, ""), words=words)
 
-    def _nothing(self) -> Said:
-        return Said(words="" if self.rules.is_talking else None)
+    def _nothing(self) -> DeskAction:
+        return DeskAction(words="" if self.rules.is_talking else None)
 
     def _parts(self, action: str) -> Mapping[str, str] | None:
         """Member -> what it says. The user's words come from a joint action alone, so that nobody else says them."""
@@ -120,7 +120,7 @@ class DeskEnvironment(RecordEnvironment[DeskState]):
         both = self.wording.read_both(alone[SOLO])
         return None if both is None else {CLERK: both[0], AGENT: both[1]} | user
 
-    def _filled_in(self, state: DeskState, entry: Entry) -> DeskState:
+    def _filled_in(self, state: DeskState, entry: ClerkAction) -> DeskState:
         coworker, answers = consult(state.coworker, entry.topic if entry.is_request else "")
         asked = ((CLERK, self.wording.entry(entry)),) if entry.is_request else ()
         requests = (*state.requests, *asked, *(("coworker", self.wording.answer(answer)) for answer in answers))

@@ -14,32 +14,32 @@ from mas.core.joint import joint_action
 from mas.scenarios.counterparts import UNSURE, Facts, respond, value_of, with_fact
 from mas.scenarios.help_desk.desk import DeskRules, DeskState
 from mas.scenarios.help_desk.environment import AGENT, CLERK, USER, DeskEnvironment
-from mas.scenarios.help_desk.wording import NOTHING, SEND, SILENCE, Entry, Letters, Question
+from mas.scenarios.help_desk.wording import NOTHING, SEND, SILENCE, AgentQuestion, ClerkAction, DeskLetters
 from mas.scenarios.novice import Novice
 
 CLEAN_SHARE = 0.6
 """Share of demonstrated turns in which the clerk does the best; else it fills in anything, so that orders go wrong."""
 
 
-def best_entry(state: DeskState) -> Entry:
+def best_entry(state: DeskState) -> ClerkAction:
     """Ask the coworker what the user could not tell; else fill in the first slot that is known and not right yet."""
     for topic in state.topics:
         answer = state.coworker.answer(topic)
         if value_of(state.user.told, topic) == UNSURE and (answer is None or answer.kind == "refused"):
-            return Entry(topic, UNSURE)
+            return ClerkAction(topic, UNSURE)
     for topic in state.topics:
         known = state.known(topic)
         if known not in (None, UNSURE, value_of(state.order, topic)):
-            return Entry(topic, known or "")
+            return ClerkAction(topic, known or "")
     return NOTHING
 
 
-def best_question(state: DeskState, entry: Entry) -> Question:
+def best_question(state: DeskState, entry: ClerkAction) -> AgentQuestion:
     """The first slot that was not told; else send the order if it is complete once the clerk's entry is made."""
     told, order = state.user.told, state.order
     for topic in state.topics:
         if value_of(told, topic) is None:
-            return Question((topic,))
+            return AgentQuestion((topic,))
     if entry.topic and not entry.is_request:
         order = with_fact(order, entry.topic, entry.value)
     wrong = [
@@ -50,7 +50,7 @@ def best_question(state: DeskState, entry: Entry) -> Question:
     return SILENCE if wrong else SEND
 
 
-def honest_facts(state: DeskState, question: Question) -> Facts:
+def honest_facts(state: DeskState, question: AgentQuestion) -> Facts:
     """What the script would tell: what is no longer so, else what was asked."""
     return respond(state.user, question.topics)[1].facts
 
@@ -73,8 +73,8 @@ def demonstrations(random: Random, skill: float, *, rules: DeskRules) -> Iterato
     first slot as it is known. The user is always honest: nobody trains him.
     """
     novice = Novice(random, skill)
-    rules = msgspec.structs.replace(rules, slots=min(rules.slots, len(Letters.topics)), is_talking=True)
-    wording = Letters(rules.slots)
+    rules = msgspec.structs.replace(rules, slots=min(rules.slots, len(DeskLetters.topics)), is_talking=True)
+    wording = DeskLetters(rules.slots)
     world = DeskEnvironment(rules, wording)
     while True:
         world.reset(Task(id="demonstration", seed=random.randrange(2**60)))
@@ -82,14 +82,16 @@ def demonstrations(random: Random, skill: float, *, rules: DeskRules) -> Iterato
             state = world.state
             entry, question = best_entry(state), best_question(state, best_entry(state))
             if random.random() > CLEAN_SHARE:
-                entry = random.choice((NOTHING, Entry(random.choice(state.topics), random.choice("0123456789"))))
+                entry = random.choice((NOTHING, ClerkAction(random.choice(state.topics), random.choice("0123456789"))))
                 question = best_question(state, entry)
             yield from _turn(world, entry, question, novice)
             said = {CLERK: wording.entry(entry), AGENT: wording.question(question)}
             world.step({"team": joint_action(said | {USER: wording.reply(honest_facts(state, question))})})
 
 
-def _turn(world: DeskEnvironment, entry: Entry, question: Question, novice: Novice) -> Iterator[tuple[str, str]]:
+def _turn(
+    world: DeskEnvironment, entry: ClerkAction, question: AgentQuestion, novice: Novice
+) -> Iterator[tuple[str, str]]:
     state, wording = world.state, world.wording
     letters = "".join(state.topics)
     seen = {view: world.observe(view).fields for view in (AGENT, CLERK, USER)}
@@ -103,6 +105,6 @@ def _turn(world: DeskEnvironment, entry: Entry, question: Question, novice: Novi
     yield f"A{notes};{order};{made}>", novice.answer(wording.question(question), stall, letters + "o-")
     yield f"S{known};{order}>", filled + novice.answer(then, stall, letters + "o-")
     asked = novice.random.choice((wording.question(question), *letters))
-    heard = Question((asked,)) if asked in letters else SILENCE
+    heard = AgentQuestion((asked,)) if asked in letters else SILENCE
     before = novice.random.choice(("", made))
     yield f"U{seen[USER]['goal']};{seen[USER]['news']};{before}{asked}>", wording.reply(honest_facts(state, heard))

@@ -6,7 +6,7 @@ from typing import ClassVar, Literal, Protocol
 
 import msgspec
 
-from mas.scenarios.counterparts import UNSURE, Answer, Facts, about_to_speak, briefing, mentioned, value_of
+from mas.scenarios.counterparts import UNSURE, CoworkerAnswer, Facts, about_to_speak, briefing, mentioned, value_of
 from mas.scenarios.help_desk.desk import DeskState
 
 Style = Literal["letters", "words"]
@@ -14,7 +14,7 @@ LONGEST = 500
 """Characters of what is said to the user; more is not legal, nor are control characters."""
 
 
-class Entry(msgspec.Struct, frozen=True):
+class ClerkAction(msgspec.Struct, frozen=True):
     """What the clerk does: fill in a slot, ask the coworker about one (value `?`), or nothing (no topic)."""
 
     topic: str = ""
@@ -26,38 +26,38 @@ class Entry(msgspec.Struct, frozen=True):
         return self.value == UNSURE
 
 
-class Question(msgspec.Struct, frozen=True):
+class AgentQuestion(msgspec.Struct, frozen=True):
     """What the agent does: ask about topics, send the order off, or neither."""
 
     topics: tuple[str, ...] = ()
     sends: bool = False
 
 
-NOTHING, SILENCE, SEND = Entry(), Question(), Question(sends=True)
+NOTHING, SILENCE, SEND = ClerkAction(), AgentQuestion(), AgentQuestion(sends=True)
 
 
-class Wording(Protocol):
+class DeskWording(Protocol):
     """A language of the desk. `read_` functions give None for what is not legal; an empty text does nothing."""
 
     values: Mapping[str, tuple[str, ...]]
 
-    def read_entry(self, text: str) -> Entry | None: ...
-    def read_question(self, text: str) -> Question | None: ...
+    def read_entry(self, text: str) -> ClerkAction | None: ...
+    def read_question(self, text: str) -> AgentQuestion | None: ...
     def read_both(self, text: str) -> tuple[str, str] | None:
         """What one agent alone says: the clerk's part, and the agent's."""
 
     def read_facts(self, text: str) -> Facts:
         """What the user's words tell."""
 
-    def entry(self, entry: Entry) -> str: ...
-    def question(self, question: Question) -> str: ...
+    def entry(self, entry: ClerkAction) -> str: ...
+    def question(self, question: AgentQuestion) -> str: ...
     def both(self, entry: str, question: str) -> str: ...
     def reply(self, facts: Facts) -> str: ...
-    def answer(self, answer: Answer) -> str: ...
+    def answer(self, answer: CoworkerAnswer) -> str: ...
     def fields(self, state: DeskState, view: str) -> Mapping[str, str]: ...
 
 
-class Letters:
+class DeskLetters:
     """Slots are letters, values digits. The clerk says `a5`, `a?` or `--`, the agent `a`, `o` (send the order) or `-`,
     the user `a5`, `a?` or `--`."""
 
@@ -68,18 +68,18 @@ class Letters:
         self.values: Mapping[str, tuple[str, ...]] = {topic: tuple("0123456789") for topic in self.topics[:slots]}
         self._pair = re.compile(f"([{self.topics[:slots]}])([0-9?])")
 
-    def read_entry(self, text: str) -> Entry | None:
+    def read_entry(self, text: str) -> ClerkAction | None:
         if text in ("", "--"):
             return NOTHING
         pair = self._pair.fullmatch(text)
-        return Entry(pair[1], pair[2]) if pair else None
+        return ClerkAction(pair[1], pair[2]) if pair else None
 
-    def read_question(self, text: str) -> Question | None:
+    def read_question(self, text: str) -> AgentQuestion | None:
         if text in ("", "-"):
             return SILENCE
         if text == "o":
             return SEND
-        return Question((text,)) if text in self.values else None
+        return AgentQuestion((text,)) if text in self.values else None
 
     def read_both(self, text: str) -> tuple[str, str] | None:
         return (text[:2], text[2]) if len(text) == 3 else None
@@ -88,10 +88,10 @@ class Letters:
         pair = self._pair.fullmatch(text)
         return ((pair[1], pair[2]),) if pair else ()
 
-    def entry(self, entry: Entry) -> str:
+    def entry(self, entry: ClerkAction) -> str:
         return entry.topic + entry.value or "--"
 
-    def question(self, question: Question) -> str:
+    def question(self, question: AgentQuestion) -> str:
         return "o" if question.sends else "".join(question.topics) or "-"
 
     def both(self, entry: str, question: str) -> str:
@@ -100,7 +100,7 @@ class Letters:
     def reply(self, facts: Facts) -> str:
         return "".join(topic + value for topic, value in facts) or "--"
 
-    def answer(self, answer: Answer) -> str:
+    def answer(self, answer: CoworkerAnswer) -> str:
         return answer.topic + (answer.value or {"later": "_", "refused": "!"}.get(answer.kind, UNSURE))
 
     def fields(self, state: DeskState, view: str) -> Mapping[str, str]:
@@ -145,19 +145,23 @@ class Words:
     def __init__(self, slots: int) -> None:
         self.values: Mapping[str, tuple[str, ...]] = dict(list(_TOPICS.items())[:slots])
 
-    def read_entry(self, text: str) -> Entry | None:
+    def read_entry(self, text: str) -> ClerkAction | None:
         words = re.fullmatch(r"ask (\w+)|(\w+): ?(\w+)|(nothing|)\.?", text.strip().casefold())
         if words is None or words[4] is not None:
             return None if words is None else NOTHING
         topic, value = words[1] or words[2], words[3] or UNSURE
-        return Entry(topic, value) if value in (UNSURE, *self.values.get(topic, ())) and topic in self.values else None
+        return (
+            ClerkAction(topic, value)
+            if value in (UNSURE, *self.values.get(topic, ())) and topic in self.values
+            else None
+        )
 
-    def read_question(self, text: str) -> Question | None:
+    def read_question(self, text: str) -> AgentQuestion | None:
         if text.strip().rstrip(".") == "SEND":
             return SEND
         if len(text) > LONGEST or not all(character.isprintable() or character == "\n" for character in text):
             return None
-        return Question(mentioned(text, self.values))
+        return AgentQuestion(mentioned(text, self.values))
 
     def read_both(self, text: str) -> tuple[str, str] | None:
         first, line, rest = text.strip().partition("\n")
@@ -169,12 +173,12 @@ class Words:
         named = mentioned(text, self.values) if "know" in text else ()
         return (*told, *((topic, UNSURE) for topic in named if topic not in dict(told)))
 
-    def entry(self, entry: Entry) -> str:
+    def entry(self, entry: ClerkAction) -> str:
         return (
             f"ask {entry.topic}" if entry.is_request else f"{entry.topic}: {entry.value}" if entry.topic else "nothing"
         )
 
-    def question(self, question: Question) -> str:
+    def question(self, question: AgentQuestion) -> str:
         return (
             "SEND" if question.sends else f"Which {question.topics[0]}?" if question.topics else "One moment, please."
         )
@@ -188,7 +192,7 @@ class Words:
         ]
         return " ".join(said) or "I am still here."
 
-    def answer(self, answer: Answer) -> str:
+    def answer(self, answer: CoworkerAnswer) -> str:
         return _ANSWERS[answer.kind].format(topic=answer.topic, value=answer.value)
 
     def fields(self, state: DeskState, view: str) -> Mapping[str, str]:

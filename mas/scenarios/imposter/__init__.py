@@ -11,7 +11,7 @@ from mas.scenarios.folder import FolderScenario
 from mas.scenarios.imposter.environment import ImposterEnvironment, shown
 from mas.scenarios.imposter.experts import demonstrations, expert
 from mas.scenarios.imposter.reward import BeliefReward
-from mas.scenarios.imposter.rules import Rules
+from mas.scenarios.imposter.rules import ImposterRules
 
 
 class ImposterOptions(Options):
@@ -38,14 +38,14 @@ class ImposterOptions(Options):
 
 def build(options: ImposterOptions) -> FolderScenario:
     """The scenario with these options."""
-    rules = Rules(side=options.side, players=options.players, rounds=options.rounds, cunning=options.cunning)
+    rules = ImposterRules(side=options.side, players=options.players, rounds=options.rounds, cunning=options.cunning)
     return FolderScenario(
         name="imposter",
         folder=Path(__file__).parent / f"{options.side}_{options.style}",
         options_key=options.model_dump_json(exclude={"skill"}),
         make_environment=partial(ImposterEnvironment, rules, options.style),
         content=partial(shown, rules=rules, style=options.style),
-        demonstrate=partial(demonstrations, rules=Rules(side=options.side, rounds=options.rounds)),
+        demonstrate=partial(demonstrations, rules=ImposterRules(side=options.side, rounds=options.rounds)),
         skill=options.skill,
         reward=BeliefReward(),
         expert=expert,

@@ -15,7 +15,7 @@ import msgspec
 from mas.core.environment import EnvironmentSpec, Task
 from mas.core.joint import joint_action, read_joint
 from mas.scenarios.imposter.beliefs import brier, is_carried, listeners, posterior, scripted_motion, top
-from mas.scenarios.imposter.rules import FEWEST, NOBODY, NOWHERE, TEAM, Game, Rules, Talk, make, talk
+from mas.scenarios.imposter.rules import FEWEST, NOBODY, NOWHERE, TEAM, ImposterGame, ImposterRules, Talk, make, talk
 from mas.scenarios.imposter.words import (
     crew_letters,
     crew_words,
@@ -41,7 +41,7 @@ _FIELDS: dict[str, tuple[str, ...]] = {
 }
 
 
-class Said(msgspec.Struct, frozen=True):
+class CrewAction(msgspec.Struct, frozen=True):
     """What the team's member of the crew does in a round; None: the member who decides it did not say."""
 
     objection: str | None = None
@@ -49,12 +49,12 @@ class Said(msgspec.Struct, frozen=True):
     vote: str | None = None
 
 
-class ImposterEnvironment(RecordEnvironment[Game]):
+class ImposterEnvironment(RecordEnvironment[ImposterGame]):
     """Pays 1 for winning, once, and the change of what the other members of the crew believe, which telescopes."""
 
-    state_type: ClassVar[type[msgspec.Struct]] = Game
+    state_type: ClassVar[type[msgspec.Struct]] = ImposterGame
 
-    def __init__(self, rules: Rules, style: Style) -> None:
+    def __init__(self, rules: ImposterRules, style: Style) -> None:
         members = MEMBERS if rules.side == "crew" else ("lookout", "talker")
         super().__init__(
             EnvironmentSpec(
@@ -67,10 +67,10 @@ class ImposterEnvironment(RecordEnvironment[Game]):
         )
         self.rules, self.style = rules, style
 
-    def initial(self, task: Task) -> Game:
+    def initial(self, task: Task) -> ImposterGame:
         return make(Random(task.seed), self.rules)
 
-    def fields(self, state: Game, view: str) -> Mapping[str, str]:
+    def fields(self, state: ImposterGame, view: str) -> Mapping[str, str]:
         letters, words = {"crew": (crew_letters, crew_words), "imposter": (imposter_letters, imposter_words)}[
             self.rules.side
         ]
@@ -88,22 +88,22 @@ class ImposterEnvironment(RecordEnvironment[Game]):
         named = product(others + NOBODY, others, others + NOBODY)
         return tuple(joint_action(dict(zip(MEMBERS, map(player_name, names), strict=True))) for names in named)
 
-    def act(self, state: Game, action: str) -> tuple[Game, dict[str, float], bool]:
+    def act(self, state: ImposterGame, action: str) -> tuple[ImposterGame, dict[str, float], bool]:
         if self.rules.side == "imposter":
             claim = read_room(action)
             legal = action == "" or (claim is not None and claim in self.rules.rooms)
-            said = Said()
+            said = CrewAction()
             spoken = talk(state, self.rules, claim=claim if claim and legal else _echo(state, self.rules))
         else:
             read = self.read(state, action)
-            legal, said = read is not None, read or Said()
+            legal, said = read is not None, read or CrewAction()
             spoken = talk(state, self.rules, objection=said.objection or NOBODY)
         after = self._voted(state, spoken, said)
         change = listeners(after, self.rules) - listeners(state, self.rules)
         sign = 1.0 if self.rules.side == "crew" else -1.0
         return after, {"beliefs": sign * change, "win": float(self.is_solved(after))}, legal
 
-    def read(self, state: Game, action: str) -> Said | None:
+    def read(self, state: ImposterGame, action: str) -> CrewAction | None:
         """What the team's member of the crew does, from three letters or a joint action; None: it is not legal."""
         if len(action) == len(MEMBERS) and self.style == "letters":
             texts: Mapping[str, str] | None = dict(zip(MEMBERS, action, strict=True))
@@ -117,18 +117,18 @@ class ImposterEnvironment(RecordEnvironment[Game]):
             if one is None or one[0] not in (others if name == "analyst" else others + NOBODY):
                 return None
         witness, voter = found.get("witness"), found.get("voter")
-        return Said(
+        return CrewAction(
             objection=witness[0] if witness else None,
             belief=found.get("analyst"),
             vote=voter[0] if voter else None,
         )
 
-    def beliefs(self, state: Game, belief: tuple[str, float] | None) -> dict[str, float]:
+    def beliefs(self, state: ImposterGame, belief: tuple[str, float] | None) -> dict[str, float]:
         """How likely each other player that has not left is called; empty where nobody, or nobody of them, is named."""
         others = state.living.replace(TEAM, "")
         return dict(shared(belief, others)) if belief and belief[0] in others else {}
 
-    def _voted(self, state: Game, spoken: Talk, said: Said) -> Game:
+    def _voted(self, state: ImposterGame, spoken: Talk, said: CrewAction) -> ImposterGame:
         talks = (*state.talks, spoken)
         motion = said.vote or NOBODY if self.rules.side == "crew" else scripted_motion(state, self.rules, talks)
         leaves = motion != NOBODY and is_carried(state, self.rules, talks, motion)
@@ -140,10 +140,10 @@ class ImposterEnvironment(RecordEnvironment[Game]):
             beliefs=(*state.beliefs, self.beliefs(state, said.belief)),
         )
 
-    def is_over(self, state: Game) -> bool:
+    def is_over(self, state: ImposterGame) -> bool:
         return state.imposter in state.gone or len(state.living) <= FEWEST or len(state.talks) >= self.rules.rounds
 
-    def is_solved(self, state: Game) -> bool:
+    def is_solved(self, state: ImposterGame) -> bool:
         if self.rules.side == "crew":
             return state.imposter in state.gone
         return self.is_over(state) and TEAM not in state.gone
@@ -175,7 +175,7 @@ class ImposterEnvironment(RecordEnvironment[Game]):
         return "\n".join([*lines, f"gone: {state.gone or '-'}"])
 
 
-def shown(random: Random, rules: Rules, style: Style) -> str:
+def shown(random: Random, rules: ImposterRules, style: Style) -> str:
     """What the team sees in all fields, round by round, of a game in which it does no harm.
 
     As crew it says nothing, and what counts ends with the first round in which it can be sure who lies: a team that
@@ -193,6 +193,6 @@ def shown(random: Random, rules: Rules, style: Style) -> str:
     return "\n".join(sights)
 
 
-def _echo(state: Game, rules: Rules) -> str:
+def _echo(state: ImposterGame, rules: ImposterRules) -> str:
     """What an imposter claims that has nothing to say: the room of the first that spoke."""
     return state.room(next(name for name in rules.order if name in state.crew))

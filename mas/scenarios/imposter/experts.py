@@ -11,7 +11,7 @@ import msgspec
 from mas.core.joint import joint_action
 from mas.scenarios.imposter.beliefs import posterior, top
 from mas.scenarios.imposter.environment import MEMBERS, ImposterEnvironment
-from mas.scenarios.imposter.rules import NOBODY, TEAM, Game, Rules, make, talk
+from mas.scenarios.imposter.rules import NOBODY, TEAM, ImposterGame, ImposterRules, make, talk
 from mas.scenarios.imposter.words import crew_letters, imposter_letters, player_name, room_name
 from mas.scenarios.novice import Novice
 
@@ -19,14 +19,14 @@ MESSAGES_KEPT = 0.7
 """Share of the witness's demonstrated messages that are true: the analyst must also know what to make of others."""
 
 
-def caught(game: Game, rules: Rules) -> str:
+def caught(game: ImposterGame, rules: ImposterRules) -> str:
     """Who says that it was in the room of the team's player and was not; nobody where there is none."""
     said = talk(game, rules)
     liars = [name for name in game.living.replace(TEAM, "") if said.room(name) == game.room(TEAM)]
     return next((name for name in liars if name not in game.company(TEAM)), NOBODY)
 
 
-def beliefs_of_team(game: Game, rules: Rules) -> dict[str, float]:
+def beliefs_of_team(game: ImposterGame, rules: ImposterRules) -> dict[str, float]:
     """How likely each other player is the imposter, by all that the team's player saw and heard, exactly."""
     return posterior(rules, [*game.talks, talk(game, rules)], game.living, TEAM)
 
@@ -36,7 +36,7 @@ def vote(suspect: str, is_sure: bool, left: int) -> str:
     return suspect if is_sure or left == 1 else NOBODY
 
 
-def free_rooms(game: Game, rules: Rules) -> list[str]:
+def free_rooms(game: ImposterGame, rules: ImposterRules) -> list[str]:
     """Where nobody of the crew is: who claims to have been there is contradicted by nobody."""
     taken = {game.room(name) for name in game.crew}
     return [room for room in rules.rooms if room not in taken]
@@ -61,7 +61,7 @@ def expert(environment: ImposterEnvironment, random: Random) -> dict[str, str]:
     return {"team": joint_action(texts)}
 
 
-def suspected(record: str, objection: str, rules: Rules) -> str:
+def suspected(record: str, objection: str, rules: ImposterRules) -> str:
     """The analyst's letter for a record in letters and the witness's message: a capital where one suspect is left.
 
     Whoever met somebody is cleared, of whoever objects to another one of both lies, and the team's own word is true.
@@ -78,7 +78,7 @@ def suspected(record: str, objection: str, rules: Rules) -> str:
     return found[0].upper() if len(found) == 1 else found[0]
 
 
-def demonstrations(random: Random, skill: float, rules: Rules) -> Iterator[tuple[str, str]]:
+def demonstrations(random: Random, skill: float, rules: ImposterRules) -> Iterator[tuple[str, str]]:
     """Each member's task in turn, in letters: right with `skill`, by habit else (see `Novice`).
 
     The habits: the witness objects to nobody, the analyst suspects the first player, the voter lets it pass; the
@@ -93,7 +93,7 @@ def demonstrations(random: Random, skill: float, rules: Rules) -> Iterator[tuple
             game = msgspec.structs.replace(game, talks=(*game.talks, talk(game, rules, objection=objection)))
 
 
-def _crew(game: Game, rules: Rules, novice: Novice) -> Iterator[tuple[str, str]]:
+def _crew(game: ImposterGame, rules: ImposterRules, novice: Novice) -> Iterator[tuple[str, str]]:
     seen, random, words = crew_letters(game, rules), novice.random, rules.others + NOBODY
     right = caught(game, rules)
     message = right if random.random() < MESSAGES_KEPT else random.choice(words)
@@ -110,7 +110,7 @@ def _crew(game: Game, rules: Rules, novice: Novice) -> Iterator[tuple[str, str]]
     yield f"S{sight};{seen['record']}{seen['left']}>", novice.answer(right + best + motion, habits, options)
 
 
-def _imposter(game: Game, rules: Rules, novice: Novice) -> Iterator[tuple[str, str]]:
+def _imposter(game: ImposterGame, rules: ImposterRules, novice: Novice) -> Iterator[tuple[str, str]]:
     seen, random = imposter_letters(game, rules), novice.random
     heard, later, message = seen["heard"], seen["later"], random.choice(rules.rooms)
     free = [room for room in rules.rooms if room not in heard + message]

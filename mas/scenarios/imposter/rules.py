@@ -19,7 +19,7 @@ FEWEST = 3
 """With so few left the imposter has won."""
 
 
-class Rules(msgspec.Struct, frozen=True, kw_only=True):
+class ImposterRules(msgspec.Struct, frozen=True, kw_only=True):
     """Whom the team plays, how many play, and for how long.
 
     Attributes:
@@ -87,7 +87,7 @@ class Talk(msgspec.Struct, frozen=True, kw_only=True):
         return self.company[PLAYERS.index(player)]
 
 
-class Game(msgspec.Struct, frozen=True, kw_only=True):
+class ImposterGame(msgspec.Struct, frozen=True, kw_only=True):
     """The whole state.
 
     Attributes:
@@ -134,7 +134,7 @@ class Game(msgspec.Struct, frozen=True, kw_only=True):
         return "".join(name for name in self.crew if name != player and self.room(name) == self.room(player))
 
 
-def make(random: Random, rules: Rules) -> Game:
+def make(random: Random, rules: ImposterRules) -> ImposterGame:
     """A game before its first round."""
     imposter = TEAM if rules.side == "imposter" else random.choice(rules.others)
     crew, rounds = rules.names.replace(imposter, ""), range(rules.rounds)
@@ -142,10 +142,10 @@ def make(random: Random, rules: Rules) -> Game:
     rooms = ["".join(places[name] for name in rules.names) for places in drawn]
     wishes = ["".join(random.sample(rules.rooms, len(rules.rooms))) for _ in rounds]
     is_cunning = [random.random() < rules.cunning for _ in rounds]
-    return Game(imposter=imposter, rooms=tuple(rooms), wishes=tuple(wishes), is_cunning=tuple(is_cunning))
+    return ImposterGame(imposter=imposter, rooms=tuple(rooms), wishes=tuple(wishes), is_cunning=tuple(is_cunning))
 
 
-def claims(game: Game, rules: Rules, claim: str = GONE) -> dict[str, str]:
+def claims(game: ImposterGame, rules: ImposterRules, claim: str = GONE) -> dict[str, str]:
     """Where everybody says it was in this round, in the order of speaking; `claim`: what the team's imposter says."""
     said: dict[str, str] = {}
     for player in rules.order:
@@ -156,13 +156,13 @@ def claims(game: Game, rules: Rules, claim: str = GONE) -> dict[str, str]:
     return said
 
 
-def _made_up(game: Game, heard: set[str]) -> str:
+def _made_up(game: ImposterGame, heard: set[str]) -> str:
     wishes = game.wishes[game.round]
     free = [room for room in wishes if room not in heard] if game.is_cunning[game.round] else []
     return (free or wishes)[0]
 
 
-def talk(game: Game, rules: Rules, claim: str = GONE, objection: str = NOBODY) -> Talk:
+def talk(game: ImposterGame, rules: ImposterRules, claim: str = GONE, objection: str = NOBODY) -> Talk:
     """This round's talk; `claim` and `objection` are the team's, the one as imposter and the other as crew."""
     said = claims(game, rules, claim)
     objections = {player: _objection(game, rules, said, player) for player in said}
@@ -176,7 +176,7 @@ def talk(game: Game, rules: Rules, claim: str = GONE, objection: str = NOBODY) -
     )
 
 
-def _objection(game: Game, rules: Rules, said: dict[str, str], player: str) -> str:
+def _objection(game: ImposterGame, rules: ImposterRules, said: dict[str, str], player: str) -> str:
     """A member of the crew objects to the imposter in its room, the imposter to the first that spoke of its room."""
     heard = [name for name in said if not (name == TEAM and rules.is_last)]
     same = [name for name in heard if name != player and said[name] == said[player]]

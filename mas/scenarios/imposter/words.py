@@ -3,7 +3,7 @@
 import re
 from collections.abc import Mapping
 
-from mas.scenarios.imposter.rules import GONE, NOBODY, PLAYERS, TEAM, Game, Rules, Talk, claims, talk
+from mas.scenarios.imposter.rules import GONE, NOBODY, PLAYERS, TEAM, ImposterGame, ImposterRules, Talk, claims, talk
 
 NAMES = ("Ada", "Ben", "Cleo", "Dan", "Eve", "Finn", "Gus", "Hana")
 ROOMS = ("kitchen", "library", "garden", "cellar", "attic", "garage", "hall", "study")
@@ -16,19 +16,19 @@ LONGEST = 2000
 """Characters of an answer in words; a longer one is not legal."""
 
 
-def seen(game: Game) -> str:
+def seen(game: ImposterGame) -> str:
     """The other players in order, each as its letter if the team's player meets it, `-` if not."""
     met = game.company(TEAM)
     return "".join(name if name in met else NOBODY for name in _others(game))
 
 
-def here(game: Game, rules: Rules) -> str:
+def here(game: ImposterGame, rules: ImposterRules) -> str:
     """The other players in order, each as its letter if it says that it was in the room of the team's player."""
     said = claims(game, rules)
     return "".join(name if said.get(name) == game.room(TEAM) else NOBODY for name in rules.others)
 
 
-def marks(game: Game, said: Talk) -> str:
+def marks(game: ImposterGame, said: Talk) -> str:
     """What each other player says, as one character: whom it objects to, `+` that it met somebody, `-` nobody."""
     return "".join(_mark(said, name) for name in _others(game))
 
@@ -40,7 +40,7 @@ def _mark(said: Talk, name: str) -> str:
     return objection if objection != NOBODY else "+" if said.friends(name) else NOBODY
 
 
-def record(game: Game, rules: Rules) -> str:
+def record(game: ImposterGame, rules: ImposterRules) -> str:
     """A row for each round: whom the team's player objected to, then the marks; dots for what was not said yet."""
     rows = [said.objection(TEAM) + marks(game, said) for said in game.talks]
     if len(game.talks) < rules.rounds:
@@ -48,20 +48,20 @@ def record(game: Game, rules: Rules) -> str:
     return "".join(rows).ljust(rules.rounds * rules.players, ".")
 
 
-def crew_letters(game: Game, rules: Rules) -> dict[str, str]:
+def crew_letters(game: ImposterGame, rules: ImposterRules) -> dict[str, str]:
     """All fields of the team's member of the crew."""
     left = str(rules.rounds - game.round)
     return {"here": here(game, rules), "seen": seen(game), "record": record(game, rules), "left": left}
 
 
-def imposter_letters(game: Game, rules: Rules) -> dict[str, str]:
+def imposter_letters(game: ImposterGame, rules: ImposterRules) -> dict[str, str]:
     """All fields of the team's imposter: rooms heard, and rooms of those that will speak later."""
     middle = rules.order.index(TEAM)
     rooms = [GONE if name in game.gone else game.room(name) for name in rules.order]
     return {"heard": "".join(rooms[:middle]), "later": "".join(rooms[middle + 1 :])}
 
 
-def crew_words(game: Game, rules: Rules) -> dict[str, str]:
+def crew_words(game: ImposterGame, rules: ImposterRules) -> dict[str, str]:
     """The same in words; the witness sees all rooms, and the record has all that was said."""
     said = claims(game, rules)
     lines = [_sentences(number, past, rules) for number, past in enumerate(game.talks, 1)]
@@ -77,7 +77,7 @@ def crew_words(game: Game, rules: Rules) -> dict[str, str]:
     }
 
 
-def imposter_words(game: Game, rules: Rules) -> dict[str, str]:
+def imposter_words(game: ImposterGame, rules: ImposterRules) -> dict[str, str]:
     """The same in words, and which rooms there are."""
     middle = rules.order.index(TEAM)
     said = [f"{NAMES[PLAYERS.index(name)]}: {room_name(game.room(name))}" for name in game.crew]
@@ -123,7 +123,7 @@ def shared(beliefs: tuple[str, float], suspects: str) -> Mapping[str, float]:
     return {suspect: share if suspect == name else rest for suspect in suspects}
 
 
-def _others(game: Game) -> str:
+def _others(game: ImposterGame) -> str:
     return PLAYERS[1 : len(game.rooms[0])]
 
 
@@ -131,7 +131,7 @@ def _list(letters: str) -> str:
     return ", ".join(player_name(letter) for letter in letters) or "nobody"
 
 
-def _sentences(number: int, said: Talk, rules: Rules) -> str:
+def _sentences(number: int, said: Talk, rules: ImposterRules) -> str:
     players = [name for name in rules.order if said.room(name) != GONE]
     lines = [_sentence(said, name) for name in players if name != TEAM or said.is_heard]
     return f"Round {number}. " + " ".join(lines)

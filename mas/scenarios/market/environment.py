@@ -14,7 +14,7 @@ import msgspec
 from mas.core.environment import EnvironmentSpec, Task
 from mas.core.joint import read_joint
 from mas.scenarios.market.offers import Market, MarketRules, make_market
-from mas.scenarios.market.wording import Wording
+from mas.scenarios.market.wording import MarketWording
 from mas.scenarios.world import RecordEnvironment
 
 SEARCHER, CHOOSER = "searcher", "chooser"
@@ -54,7 +54,7 @@ class MarketEnvironment(RecordEnvironment[MarketState]):
             )
         )
         self.rules = rules
-        self.wording = Wording(rules.style)
+        self.wording = MarketWording(rules.style)
 
     def initial(self, task: Task) -> MarketState:
         return MarketState(market=make_market(Random(task.seed), self.rules))

@@ -43,7 +43,7 @@ _WORDS: dict[str, tuple[str, ...]] = {
 }
 
 
-class Proposal(msgspec.Struct, frozen=True, kw_only=True):
+class MarketProposal(msgspec.Struct, frozen=True, kw_only=True):
     """One business's proposal.
 
     Attributes:
@@ -64,7 +64,7 @@ class Market(msgspec.Struct, frozen=True):
     """`customer`: who wants what, empty in letters. `proposals`: in the order in which they come."""
 
     customer: str
-    proposals: tuple[Proposal, ...]
+    proposals: tuple[MarketProposal, ...]
 
     @property
     def best(self) -> int:
@@ -104,7 +104,7 @@ def _lettered(random: Random, kinds: Sequence[Manipulation | None]) -> Market:
         tone = TONES[_tone(random, kind)]
         text, truth = f"{claimed}{tone}", str(gain)
         found.append(
-            Proposal(name=str(place + 1), claimed=claimed, gain=gain, manipulation=kind, text=text, truth=truth)
+            MarketProposal(name=str(place + 1), claimed=claimed, gain=gain, manipulation=kind, text=text, truth=truth)
         )
     return Market("", tuple(found))
 
@@ -120,7 +120,7 @@ def _worded(random: Random, kinds: Sequence[Manipulation | None]) -> Market:
     return Market(customer, tuple(proposals))
 
 
-def _spoken(random: Random, name: str, kind: Manipulation | None, worth: Mapping[str, int]) -> Proposal:
+def _spoken(random: Random, name: str, kind: Manipulation | None, worth: Mapping[str, int]) -> MarketProposal:
     wanted = list(worth)
     if kind is None:
         said = real = random.sample(wanted, random.randint(1, _WANTED))
@@ -134,7 +134,7 @@ def _spoken(random: Random, name: str, kind: Manipulation | None, worth: Mapping
     text = f"{name} offers it {_listed(said)} for {price}. {words}".strip()
     claimed, gain = (sum(worth[feature] for feature in features) - price for features in (said, real))
     truth = f"{name} delivers it {_listed(real)}"
-    return Proposal(name=name, claimed=claimed, gain=gain, manipulation=kind, text=text, truth=truth)
+    return MarketProposal(name=name, claimed=claimed, gain=gain, manipulation=kind, text=text, truth=truth)
 
 
 def _tone(random: Random, kind: Manipulation | None) -> Manipulation:

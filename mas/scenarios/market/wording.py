@@ -3,13 +3,13 @@
 from collections.abc import Collection, Sequence
 from typing import Literal
 
-from mas.scenarios.market.offers import Proposal, Style
+from mas.scenarios.market.offers import MarketProposal, Style
 
 _CHECKS = "abcdefgh"
 """In letters: a checks the first proposal, b the second."""
 
 
-class Wording:
+class MarketWording:
     """How the team's actions are spelled."""
 
     def __init__(self, style: Style) -> None:
@@ -25,7 +25,7 @@ class Wording:
         """The action that buys from a business."""
         return name if self.is_short else f"BUY {name}"
 
-    def read(self, action: str, proposals: Sequence[Proposal]) -> tuple[Literal["check", "buy"], int]:
+    def read(self, action: str, proposals: Sequence[MarketProposal]) -> tuple[Literal["check", "buy"], int]:
         """Which of the two an action is, and of which place; it must be one of them."""
         for place, proposal in enumerate(proposals):
             if action == self.check(proposal.name):
@@ -34,7 +34,7 @@ class Wording:
                 return "buy", place
         raise ValueError(f"{action!r} neither checks nor buys")
 
-    def table(self, proposals: Sequence[Proposal], come: int, checked: Collection[int]) -> str:
+    def table(self, proposals: Sequence[MarketProposal], come: int, checked: Collection[int]) -> str:
         """All places in three characters each: the claim, its tone, and what a check found; `---` is yet to come."""
         return "|".join(
             proposal.text + (proposal.truth if place in checked else "?") if place < come else "---"

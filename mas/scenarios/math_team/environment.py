@@ -12,7 +12,7 @@ import msgspec
 
 from mas.core.environment import EnvironmentSpec, Task
 from mas.core.errors import ToolRefused
-from mas.scenarios.math_team.problems import MathRules, Problem, calculated, called, make
+from mas.scenarios.math_team.problems import MathProblem, MathRules, calculated, called, make
 from mas.scenarios.world import RecordEnvironment, kept_text
 from mas.tools import calculate
 
@@ -24,7 +24,7 @@ REFUSED = "!"
 class MathState(msgspec.Struct, frozen=True):
     """`history`: (call, result) by turn. `reached`: how many milestones, counted up to the furthest."""
 
-    problem: Problem
+    problem: MathProblem
     history: tuple[tuple[str, str], ...] = ()
     reached: int = 0
     turn: int = 0

@@ -35,7 +35,7 @@ class Milestone(msgspec.Struct, frozen=True):
     calls: tuple[str, ...] = ()
 
 
-class Problem(msgspec.Struct, frozen=True):
+class MathProblem(msgspec.Struct, frozen=True):
     """`milestones`: in order; the value of the last is the answer."""
 
     text: str
@@ -47,13 +47,13 @@ class Problem(msgspec.Struct, frozen=True):
         return self.milestones[-1].value
 
 
-def make(random: Random, rules: MathRules) -> Problem:
+def make(random: Random, rules: MathRules) -> MathProblem:
     """Arithmetic or an equation, equally often."""
     kind = random.choice((_arithmetic, _equation) if rules.compact else (_nested, _linear))
     return kind(random, rules)
 
 
-def _arithmetic(random: Random, rules: MathRules) -> Problem:
+def _arithmetic(random: Random, rules: MathRules) -> MathProblem:
     """(a+b)*c and the like: two operations on digits, each of which is one call."""
     text, milestones, value = str(random.randint(1, rules.numbers)), [], ""
     for place in range(rules.operations):
@@ -62,14 +62,14 @@ def _arithmetic(random: Random, rules: MathRules) -> Problem:
         milestones.append(_digit_milestone(left, sign, number))
         value = milestones[-1].value
         text = f"{text if place == 0 else f'({text})'}{sign}{number}"
-    return Problem(text, tuple(milestones))
+    return MathProblem(text, tuple(milestones))
 
 
-def _equation(random: Random, rules: MathRules) -> Problem:
+def _equation(random: Random, rules: MathRules) -> MathProblem:
     """x+a=b or x-a=b modulo 10."""
     sign, a, b = random.choice("+-"), str(random.randint(1, rules.numbers)), str(random.randint(0, 9))
     back = "-" if sign == "+" else "+"
-    return Problem(f"x{sign}{a}={b}", (_digit_milestone(b, back, a),))
+    return MathProblem(f"x{sign}{a}={b}", (_digit_milestone(b, back, a),))
 
 
 def _digit_milestone(left: str, sign: str, right: str) -> Milestone:
@@ -77,7 +77,7 @@ def _digit_milestone(left: str, sign: str, right: str) -> Milestone:
     return Milestone(calculated(forms[0], compact=True), forms if sign != "-" else forms[:1])
 
 
-def _nested(random: Random, rules: MathRules) -> Problem:
+def _nested(random: Random, rules: MathRules) -> MathProblem:
     """A random tree of operations; its inner results are milestones."""
     found: list[Milestone] = []
 
@@ -90,15 +90,15 @@ def _nested(random: Random, rules: MathRules) -> Problem:
         return text
 
     text = tree(random.randint(2, max(2, rules.operations)))
-    return Problem(f"Calculate {text[1:-1]}.", tuple(found))
+    return MathProblem(f"Calculate {text[1:-1]}.", tuple(found))
 
 
-def _linear(random: Random, rules: MathRules) -> Problem:
+def _linear(random: Random, rules: MathRules) -> MathProblem:
     """a·x + b = c·x + d with a different from c: x = (d - b) / (a - c)."""
     a, b, d = (random.randint(2, rules.numbers) for _ in range(3))
     c = random.randint(1, a - 1)
     steps = (Fraction(d - b), Fraction(a - c), Fraction(d - b, a - c))
-    return Problem(f"Solve {a}*x + {b} = {c}*x + {d} for x.", tuple(Milestone(str(value)) for value in steps))
+    return MathProblem(f"Solve {a}*x + {b} = {c}*x + {d} for x.", tuple(Milestone(str(value)) for value in steps))
 
 
 def calculated(expression: str, *, compact: bool) -> str:

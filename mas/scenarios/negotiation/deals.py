@@ -21,7 +21,7 @@ _MOST = 3
 """Things of one kind at most, in words; in letters there is one of each."""
 
 
-class Problem(msgspec.Struct, frozen=True):
+class DealProblem(msgspec.Struct, frozen=True):
     """`counts`: how many there are of each kind. `mine`, `theirs`: what one of each kind is worth to either side."""
 
     counts: tuple[int, ...]
@@ -37,12 +37,12 @@ class Problem(msgspec.Struct, frozen=True):
         return TOTAL - sum(value * number for value, number in zip(self.theirs, package, strict=True))
 
 
-def make_problem(random: Random, style: Style, kinds: int) -> Problem:
+def make_problem(random: Random, style: Style, kinds: int) -> DealProblem:
     """Counts, then values of each side among all that add up to `TOTAL`."""
     counts = tuple(random.randint(1, _MOST) if style == "words" else 1 for _ in range(kinds))
     if sum(counts) == 1 or 1 not in counts:
         counts = (1, *counts[1:])
-    return Problem(counts, random.choice(_values(counts)), random.choice(_values(counts)))
+    return DealProblem(counts, random.choice(_values(counts)), random.choice(_values(counts)))
 
 
 @lru_cache(maxsize=256)
@@ -52,13 +52,13 @@ def packages(counts: tuple[int, ...]) -> tuple[Package, ...]:
 
 
 @lru_cache(maxsize=4096)
-def ladder(problem: Problem) -> tuple[Package, ...]:
+def ladder(problem: DealProblem) -> tuple[Package, ...]:
     """All packages, from the one that the team likes best to nothing; of equal ones the larger first."""
     return tuple(sorted(packages(problem.counts), key=lambda package: (-problem.for_team(package), -sum(package))))
 
 
 @lru_cache(maxsize=4096)
-def efficiency(problem: Problem, package: Package) -> float:
+def efficiency(problem: DealProblem, package: Package) -> float:
     """1 on the Pareto frontier, less elsewhere.
 
     (u + v) / max (u' + v') over the packages that leave neither side worse off, where u and v are what the package is
@@ -76,7 +76,7 @@ def efficiency(problem: Problem, package: Package) -> float:
 
 
 @lru_cache(maxsize=4096)
-def nash_share(problem: Problem, package: Package) -> float:
+def nash_share(problem: DealProblem, package: Package) -> float:
     """The product of what a package is worth to the two sides, over the largest there is (Nash, 1950)."""
     most = max(problem.for_team(other) * problem.for_other(other) for other in packages(problem.counts))
     return problem.for_team(package) * problem.for_other(package) / most

@@ -13,7 +13,7 @@ import msgspec
 
 from mas.core.environment import EnvironmentSpec, Task
 from mas.scenarios.negotiation import others
-from mas.scenarios.negotiation.deals import TOTAL, Package, Problem, Style, efficiency, ladder, nash_share, packages
+from mas.scenarios.negotiation.deals import TOTAL, DealProblem, Package, Style, efficiency, ladder, nash_share, packages
 from mas.scenarios.negotiation.wording import ACCEPT, code, decode, phrase, prices, read_offer, spell
 from mas.scenarios.world import RecordEnvironment
 
@@ -27,7 +27,7 @@ class TalkState(msgspec.Struct, frozen=True, kw_only=True):
     `turn` counts the team's turns, passes among them. `deal`: what the team got, once both agreed.
     """
 
-    problem: Problem
+    problem: DealProblem
     script: others.Script
     offers: tuple[Package, ...]
     asks: tuple[Package, ...] = ()

@@ -9,7 +9,7 @@ from functools import lru_cache
 from math import ceil
 from typing import Literal
 
-from mas.scenarios.negotiation.deals import Package, Problem, packages
+from mas.scenarios.negotiation.deals import DealProblem, Package, packages
 
 Script = Literal["conceder", "boulware", "tit_for_tat"]
 
@@ -28,7 +28,7 @@ def aspiration(script: Script, turn: int, turns: int, given: int) -> int:
 
 
 @lru_cache(maxsize=65536)
-def offer(problem: Problem, least: int) -> Package:
+def offer(problem: DealProblem, least: int) -> Package:
     """What it offers the team: of all that leave it what it wants the one that costs it most, then the largest."""
     enough = (package for package in packages(problem.counts) if problem.for_other(package) >= least)
     return min(enough, key=lambda package: (problem.for_other(package), -sum(package)))
@@ -36,7 +36,7 @@ def offer(problem: Problem, least: int) -> Package:
 
 @lru_cache(maxsize=65536)
 def best_reply(
-    problem: Problem, script: Script, turn: int, turns: int, given: int, standing: Package
+    problem: DealProblem, script: Script, turn: int, turns: int, given: int, standing: Package
 ) -> tuple[int, Package | None]:
     """The most that the team can still get, and how: the package to ask for, None to accept what stands.
 
@@ -60,7 +60,7 @@ def best_reply(
 
 
 @lru_cache(maxsize=4096)
-def _candidates(problem: Problem) -> tuple[tuple[int, Package], ...]:
+def _candidates(problem: DealProblem) -> tuple[tuple[int, Package], ...]:
     """The package that the team likes best for each worth to the other side, dearest to the team first."""
     best: dict[int, Package] = {}
     for package in packages(problem.counts):
@@ -70,7 +70,7 @@ def _candidates(problem: Problem) -> tuple[tuple[int, Package], ...]:
     return tuple(sorted(best.items(), key=lambda pair: (-problem.for_team(pair[1]), pair[0])))
 
 
-def most(problem: Problem, script: Script, turns: int) -> int:
+def most(problem: DealProblem, script: Script, turns: int) -> int:
     """The most that the team can get in the whole negotiation."""
     opening = offer(problem, aspiration(script, 0, turns, 0))
     return best_reply(problem, script, 0, turns, 0, opening)[0]

@@ -12,7 +12,7 @@ from typing import ClassVar, Literal
 import msgspec
 
 from mas.core.environment import EnvironmentSpec, Task
-from mas.scenarios.plan_path.grid import MOVES, WAYS, Cell, Grid, make_grid, manhattan, neighbour
+from mas.scenarios.plan_path.grid import MOVES, WAYS, Cell, PathGrid, make_grid, manhattan, neighbour
 from mas.scenarios.world import RecordEnvironment
 
 OPEN, VISITED, BLOCKED = ".", "o", "#"
@@ -22,7 +22,7 @@ Style = Literal["letters", "words"]
 class PathState(msgspec.Struct, frozen=True):
     """Where the team stands. `last` is the last move made, `-` before the first and after a wasted turn."""
 
-    grid: Grid
+    grid: PathGrid
     goal: Cell
     cell: Cell
     visited: tuple[Cell, ...]

@@ -5,7 +5,7 @@ from random import Random
 
 from mas.scenarios.novice import Novice
 from mas.scenarios.plan_path.environment import OPEN, VISITED, PathEnvironment, PathState
-from mas.scenarios.plan_path.grid import BACK, MOVES, WAYS, Cell, Grid, make_grid, manhattan, neighbour
+from mas.scenarios.plan_path.grid import BACK, MOVES, WAYS, Cell, PathGrid, make_grid, manhattan, neighbour
 
 
 def towards(cell: Cell, goal: Cell, last: str, random: Random) -> str:
@@ -50,7 +50,7 @@ def demonstrations(random: Random, skill: float, *, size: int, walls: int) -> It
         yield from _at(_somewhere(random, grid, start, goal), random, novice)
 
 
-def _somewhere(random: Random, grid: Grid, start: Cell, goal: Cell) -> PathState:
+def _somewhere(random: Random, grid: PathGrid, start: Cell, goal: Cell) -> PathState:
     state = PathState(grid, goal, start, (start,))
     for _ in range(random.randrange(6)):
         open_moves = [move for move in MOVES if grid.is_free(neighbour(state.cell, move))]

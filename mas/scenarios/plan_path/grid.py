@@ -12,7 +12,7 @@ BACK = {"U": "D", "D": "U", "L": "R", "R": "L"}
 Cell = tuple[int, int]
 
 
-class Grid(msgspec.Struct, frozen=True):
+class PathGrid(msgspec.Struct, frozen=True):
     """A square of `size` x `size` cells, some of them walls."""
 
     size: int
@@ -46,11 +46,11 @@ def manhattan(a: Cell, b: Cell) -> int:
     return abs(a[0] - b[0]) + abs(a[1] - b[1])
 
 
-def make_grid(random: Random, size: int, walls: int) -> tuple[Grid, Cell, Cell]:
+def make_grid(random: Random, size: int, walls: int) -> tuple[PathGrid, Cell, Cell]:
     """A grid with so many walls, a start and a goal at least two moves away that can be reached."""
     cells = [(row, column) for row in range(size) for column in range(size)]
     while True:
-        grid = Grid(size, tuple(sorted(random.sample(cells, walls))))
+        grid = PathGrid(size, tuple(sorted(random.sample(cells, walls))))
         start, goal = random.sample([cell for cell in cells if cell not in grid.walls], 2)
         if manhattan(start, goal) >= 2 and start in grid.distances(goal):
             return grid, start, goal

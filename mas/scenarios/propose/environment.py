@@ -15,8 +15,8 @@ from mas.scenarios.propose.questions import (
     GATES,
     QUESTIONS,
     VALUES,
-    Case,
     Gate,
+    ProposeCase,
     answers,
     failed_gate,
     make,
@@ -43,7 +43,7 @@ class ProposeState(msgspec.Struct, frozen=True):
         attempts: the solvers' answers, None before them; exam: the answer to the world's question, likewise.
     """
 
-    case: Case
+    case: ProposeCase
     has_exam: bool
     is_proposed: bool = False
     question: str | None = None

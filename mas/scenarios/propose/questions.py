@@ -24,7 +24,7 @@ QUESTIONS = tuple(thing + offset for thing in THINGS + ANYTHING for offset in OF
 """All that are well formed; `-0` is not, so that no question has two forms."""
 
 
-class Case(msgspec.Struct, frozen=True):
+class ProposeCase(msgspec.Struct, frozen=True):
     """One task.
 
     Attributes:
@@ -52,7 +52,7 @@ def answers(question: str, documents: Iterable[str]) -> frozenset[str]:
     return frozenset(VALUES[(int(one[1]) + step) % 10] for one in documents if thing in (one[0], ANYTHING))
 
 
-def failed_gate(case: Case, question: str) -> Gate | None:
+def failed_gate(case: ProposeCase, question: str) -> Gate | None:
     """The first gate that a proposal does not pass; None: it passes all.
 
     `format`: it is a question. `validity`: its answer can be recovered from the documents and the noise.
@@ -69,7 +69,7 @@ def failed_gate(case: Case, question: str) -> Gate | None:
     return "novelty" if question in case.asked else None
 
 
-def make(random: Random, asked: int) -> Case:
+def make(random: Random, asked: int) -> ProposeCase:
     """A case of whose documents `asked` questions with this answer were asked before, or all but one."""
     documents = [thing + random.choice(VALUES) for thing in THINGS]
     found = random.sample(documents, OWN)
@@ -78,7 +78,7 @@ def make(random: Random, asked: int) -> Case:
     noise = tuple(one for one in documents if one not in own)
     good = [one for one in QUESTIONS if one[0] != ANYTHING and answers(one, own) == {answer}]
     before = tuple(random.sample(good, min(asked, len(good) - 1)))
-    return Case(own, noise, answer, before, random.choice(THINGS) + random.choice(OFFSETS))
+    return ProposeCase(own, noise, answer, before, random.choice(THINGS) + random.choice(OFFSETS))
 
 
 def _distance(document: str, answer: str) -> int:
@@ -96,22 +96,22 @@ def _offset(random: Random) -> str:
     return "+0" if random.random() < 0.5 else random.choice(OFFSETS)
 
 
-def good_questions(case: Case) -> tuple[str, ...]:
+def good_questions(case: ProposeCase) -> tuple[str, ...]:
     """All that pass every gate, of those that the proposer can know, in the order of its documents."""
     about = [one for document in case.own for one in QUESTIONS if one[0] == document[0]]
     return tuple(one for one in about if failed_gate(case, one) is None)
 
 
-def told_proposer(case: Case) -> str:
+def told_proposer(case: ProposeCase) -> str:
     """What the proposer sees, in one line: a value or a dot for each thing, the answer, what was asked."""
     return f"P{''.join(case.own)};{case.answer};{''.join(case.asked)}"
 
 
-def told_solver(case: Case, question: str) -> str:
+def told_solver(case: ProposeCase, question: str) -> str:
     """What a solver sees, in one line: each thing's value, the question."""
     return f"Q{''.join(one[1] for one in case.documents)};{question}"
 
 
-def content_of(case: Case) -> str:
+def content_of(case: ProposeCase) -> str:
     """What tells two cases apart."""
     return "|".join([*case.own, *case.noise, case.answer, *case.asked, case.fixed])

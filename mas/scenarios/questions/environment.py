@@ -8,19 +8,19 @@ import msgspec
 
 from mas.core.environment import EnvironmentSpec, Task
 from mas.core.errors import EnvironmentFault
-from mas.scenarios.questions.records import Question, Questions
+from mas.scenarios.questions.records import QuestionRecord, Questions
 from mas.scenarios.questions.scoring import LETTERS, Scorer, chosen, is_answer, is_right
 from mas.scenarios.world import RecordEnvironment, kept_text
 
 VIEWS = ("planner", "solver", "verifier", "solo")
-Grade = Callable[[Question, str], float]
+Grade = Callable[[QuestionRecord, str], float]
 """What an answer to a question is worth: 1 or more where it is right. Deterministic."""
 
 
 class QuestionState(msgspec.Struct, frozen=True):
     """A question, what the team said (shortened; None before it did), and whether all of it was right."""
 
-    question: Question
+    question: QuestionRecord
     said: str | None = None
     right: bool = False
 
@@ -77,5 +77,5 @@ class QuestionEnvironment(RecordEnvironment[QuestionState]):
         return f"{state.question.shown}\nanswer {state.question.answer}; said {state.said or '-'}"
 
 
-def _scored(question: Question, said: str, scorer: Scorer) -> float:
+def _scored(question: QuestionRecord, said: str, scorer: Scorer) -> float:
     return float(is_right(said, question.answer, question.choices, scorer))

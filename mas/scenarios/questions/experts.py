@@ -6,7 +6,7 @@ from random import Random
 from mas.core.errors import ConfigError
 from mas.scenarios.novice import Novice
 from mas.scenarios.questions.environment import QuestionEnvironment
-from mas.scenarios.questions.records import Question
+from mas.scenarios.questions.records import QuestionRecord
 from mas.scenarios.questions.scoring import LETTERS, chosen
 
 RECIPE = 1
@@ -22,7 +22,7 @@ def expert(environment: QuestionEnvironment, random: Random) -> dict[str, str]:
 
 
 def demonstrations(
-    random: Random, skill: float, questions: Sequence[Question], max_tokens: int
+    random: Random, skill: float, questions: Sequence[QuestionRecord], max_tokens: int
 ) -> Iterator[tuple[str, str]]:
     """Each member's part: right with `skill`, by habit else (see `Novice`). The habit of a solver is the first
     character of the question, that of a verifier is to accept.
@@ -54,7 +54,7 @@ def demonstrations(
         yield f"S{question.shown}>", _ended(answers[2], max_tokens)
 
 
-def _said(question: Question) -> str:
+def _said(question: QuestionRecord) -> str:
     number = chosen(question.answer, question.choices)
     return question.answer if number is None else LETTERS[number]
 

@@ -3,7 +3,7 @@
 from functools import lru_cache
 from itertools import product
 
-from mas.scenarios.questions.records import Question, Questions, in_eval
+from mas.scenarios.questions.records import QuestionRecord, Questions, in_eval
 
 DIGITS = "0123456789"
 
@@ -11,7 +11,7 @@ DIGITS = "0123456789"
 @lru_cache(maxsize=8)
 def largest_digits(eval_share: float) -> Questions:
     """All four-digit questions, split by content."""
-    every = [Question("".join(four), max(four)) for four in product(DIGITS, repeat=4)]
+    every = [QuestionRecord("".join(four), max(four)) for four in product(DIGITS, repeat=4)]
     return {
         "train": tuple(one for one in every if not in_eval(one, eval_share)),
         "eval": tuple(one for one in every if in_eval(one, eval_share)),

@@ -10,7 +10,7 @@ from mas.core.naming import did_you_mean
 from mas.core.scenario import Split
 from mas.core.seeds import derive_seed
 from mas.scenarios.questions.scoring import LETTERS, Scorer, chosen, is_answer, normal
-from mas.scenarios.rows import Row, read_rows, shown
+from mas.scenarios.rows import DataRow, read_rows, shown
 
 _SPLITS: Mapping[str, Split] = {
     "train": "train",
@@ -20,7 +20,7 @@ _SPLITS: Mapping[str, Split] = {
 }
 
 
-class Question(msgspec.Struct, frozen=True):
+class QuestionRecord(msgspec.Struct, frozen=True):
     """A question with its answer. `choices`: what it can be, empty where it can be anything."""
 
     text: str
@@ -39,7 +39,7 @@ class Question(msgspec.Struct, frozen=True):
         return "\n".join(normal(part) for part in (self.text, *self.choices))
 
 
-Questions = Mapping[Split, tuple[Question, ...]]
+Questions = Mapping[Split, tuple[QuestionRecord, ...]]
 
 
 class Fields(NamedTuple):
@@ -57,16 +57,16 @@ class Fields(NamedTuple):
 
 def read_questions(
     path: str, fields: Fields, scorer: Scorer, eval_share: float
-) -> tuple[Questions, Mapping[Question, Mapping[str, Any]]]:
+) -> tuple[Questions, Mapping[QuestionRecord, Mapping[str, Any]]]:
     """The questions of a file, and the row of each; of questions that are equal the first one's.
 
     Raises:
         ConfigError: it cannot be read, a row does not have what the fields and the scorer want, a question is in both
             splits, a split is empty, or rows that a function reads differ and have one question.
     """
-    splits: dict[Split, list[Question]] = {"train": [], "eval": []}
-    rows: dict[Question, Mapping[str, Any]] = {}
-    places: dict[Question, str] = {}
+    splits: dict[Split, list[QuestionRecord]] = {"train": [], "eval": []}
+    rows: dict[QuestionRecord, Mapping[str, Any]] = {}
+    places: dict[QuestionRecord, str] = {}
     first: dict[str, tuple[Split, str]] = {}
     for row in read_rows(path):
         question = _question(row, fields, scorer)
@@ -90,7 +90,7 @@ def read_questions(
     return {split: tuple(found) for split, found in splits.items()}, rows
 
 
-def in_eval(question: Question, share: float) -> bool:
+def in_eval(question: QuestionRecord, share: float) -> bool:
     """Whether its content puts a question into the evaluation, of which that is so with this share."""
     return derive_seed("questions", question.content) < share * 2**63
 
@@ -99,7 +99,7 @@ def _remedy(split: str | None) -> str:
     return "change eval_share, or add more" if split is None else f"let field {split!r} say so of some"
 
 
-def _question(row: Row, fields: Fields, scorer: Scorer) -> Question:
+def _question(row: DataRow, fields: Fields, scorer: Scorer) -> QuestionRecord:
     text = _value(row, fields.question)
     if not isinstance(text, str) or not text.strip():
         raise ConfigError(
@@ -108,16 +108,16 @@ def _question(row: Row, fields: Fields, scorer: Scorer) -> Question:
     if not fields.needs_answer:
         value = row.values.get(fields.answer)
         has_answer = isinstance(value, str | int | float) and not isinstance(value, bool)
-        return Question(text.strip(), str(value).strip() if has_answer else "")
+        return QuestionRecord(text.strip(), str(value).strip() if has_answer else "")
     choices = () if fields.choices is None else _choices(row, fields.choices)
     answer = _answer(row, fields.answer, choices)
     if not is_answer(answer, choices, scorer):
         wanted = f"one of the choices {list(choices)}, its letter or its number from 0" if choices else "a number"
         raise ConfigError(f"{row.where}: field {fields.answer!r} is {shown(answer)}; {wanted} was expected")
-    return Question(text.strip(), answer, choices)
+    return QuestionRecord(text.strip(), answer, choices)
 
 
-def _choices(row: Row, field: str) -> tuple[str, ...]:
+def _choices(row: DataRow, field: str) -> tuple[str, ...]:
     value = _value(row, field)
     if not _is_list_of_texts(value) or not 2 <= len(value) <= len(LETTERS):
         raise ConfigError(
@@ -132,7 +132,7 @@ def _is_list_of_texts(value: Any) -> bool:
     return isinstance(value, Sequence) and not isinstance(value, str) and all(isinstance(one, str) for one in value)
 
 
-def _answer(row: Row, field: str, choices: Sequence[str]) -> str:
+def _answer(row: DataRow, field: str, choices: Sequence[str]) -> str:
     value = _value(row, field)
     if isinstance(value, int | float) and not isinstance(value, bool):
         if not choices:
@@ -146,7 +146,7 @@ def _answer(row: Row, field: str, choices: Sequence[str]) -> str:
     raise ConfigError(f"{row.where}: field {field!r} is {shown(value)}; {wanted} was expected")
 
 
-def _split(row: Row, field: str | None, question: Question, eval_share: float) -> Split:
+def _split(row: DataRow, field: str | None, question: QuestionRecord, eval_share: float) -> Split:
     name = row.split if field is None else _value(row, field)
     if name is None and field is None:
         return "eval" if in_eval(question, eval_share) else "train"
@@ -156,7 +156,7 @@ def _split(row: Row, field: str | None, question: Question, eval_share: float) -
     return _SPLITS[name]
 
 
-def _value(row: Row, field: str) -> Any:
+def _value(row: DataRow, field: str) -> Any:
     if field not in row.values:
         raise ConfigError(f"{row.where} has no field {field!r}. {did_you_mean(field, map(str, row.values))}")
     return row.values[field]

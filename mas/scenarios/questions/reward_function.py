@@ -18,7 +18,7 @@ from mas.core.naming import did_you_mean
 from mas.core.reward import check_finite
 from mas.core.seeds import digest
 from mas.core.user_code import load_module
-from mas.scenarios.questions.records import Question
+from mas.scenarios.questions.records import QuestionRecord
 from mas.scenarios.rows import shown
 
 Function = Callable[[str, Mapping[str, Any]], float]
@@ -31,7 +31,7 @@ class RewardFunction:
         key: equal where function, its file and the rows are; of a module's function by its name alone.
     """
 
-    def __init__(self, name: str, rows: Mapping[Question, Mapping[str, Any]]) -> None:
+    def __init__(self, name: str, rows: Mapping[QuestionRecord, Mapping[str, Any]]) -> None:
         """Import the function.
 
         Raises:
@@ -43,7 +43,7 @@ class RewardFunction:
         source = place.read_text(encoding="utf-8") if place.suffix == ".py" else ""
         self.key = digest(name, source, *map(str, rows.values()))
 
-    def __call__(self, question: Question, said: str) -> float:
+    def __call__(self, question: QuestionRecord, said: str) -> float:
         """What an answer is worth; nothing said is worth 0.
 
         Raises:

@@ -51,9 +51,9 @@ def build(options: ReasoningOptions) -> FolderScenario:
 
 
 def _environment(name: str, config: dict[str, Any]) -> Environment:
-    from mas.scenarios.bridges.reasoning_gym import QuestionEnvironment
+    from mas.scenarios.bridges.reasoning_gym import GymEnvironment
 
-    return QuestionEnvironment(name, config)
+    return GymEnvironment(name, config)
 
 
 def _content(random: Random, name: str, config: dict[str, Any]) -> str:

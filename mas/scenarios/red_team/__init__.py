@@ -12,7 +12,7 @@ from pydantic import Field
 from mas.config.options import Options
 from mas.core.scenario import Decision
 from mas.scenarios.folder import FolderScenario
-from mas.scenarios.red_team.cases import SEED_TOPICS, Case, lettered, worded
+from mas.scenarios.red_team.cases import SEED_TOPICS, RedTeamCase, lettered, worded
 from mas.scenarios.red_team.environment import RedTeamEnvironment
 from mas.scenarios.red_team.experts import demonstrations, expert
 from mas.scenarios.red_team.rewards import RedTeamRewards
@@ -75,7 +75,7 @@ def build(options: RedTeamOptions) -> RedTeamScenario:
     )
 
 
-def _content(random: Random, make: Callable[[Random], Case]) -> str:
+def _content(random: Random, make: Callable[[Random], RedTeamCase]) -> str:
     """In letters the topic: both kinds of seeds are in both splits."""
     case = make(random)
     return f"{case.text}|{case.sheet}" if case.facts else case.topic

@@ -11,8 +11,8 @@ from typing import ClassVar
 import msgspec
 
 from mas.core.environment import EnvironmentSpec, Step, Task
-from mas.scenarios.red_team.cases import ANSWERS, PROMPTS, Case
-from mas.scenarios.red_team.rewards import TERMS, Exchange, RedTeamRewards
+from mas.scenarios.red_team.cases import ANSWERS, PROMPTS, RedTeamCase
+from mas.scenarios.red_team.rewards import TERMS, AttackExchange, RedTeamRewards
 from mas.scenarios.world import RecordWorld
 
 ATTACKER, DEFENDER = "attacker", "defender"
@@ -23,7 +23,7 @@ MARKS = {ATTACKER: "A", DEFENDER: "D"}
 class RedTeamState(msgspec.Struct, frozen=True):
     """`prompt` and `answer` are None before they are there, and empty where what came was not legal."""
 
-    case: Case
+    case: RedTeamCase
     prompt: str | None = None
     answer: str | None = None
 
@@ -33,12 +33,12 @@ class RedTeamState(msgspec.Struct, frozen=True):
         return self.prompt is not None and self.case.is_prompt_harmful(self.prompt) is not None
 
     @property
-    def exchange(self) -> Exchange | None:
+    def exchange(self) -> AttackExchange | None:
         """As the judge sees it; None before the answer, and where nothing was asked."""
         if self.prompt is None or self.answer is None:
             return None
         is_refused, is_response_harmful = self.case.judge(self.prompt, self.answer)
-        return Exchange(
+        return AttackExchange(
             is_seed_harmful=self.case.is_harmful,
             is_prompt_harmful=self.case.is_prompt_harmful(self.prompt),
             is_refused=is_refused,
@@ -56,7 +56,9 @@ class RedTeamEnvironment(RecordWorld[RedTeamState]):
 
     state_type: ClassVar[type[msgspec.Struct]] = RedTeamState
 
-    def __init__(self, make: Callable[[Random], Case], rewards: RedTeamRewards, *, is_zero_sum: bool = False) -> None:
+    def __init__(
+        self, make: Callable[[Random], RedTeamCase], rewards: RedTeamRewards, *, is_zero_sum: bool = False
+    ) -> None:
         seats = (ATTACKER, DEFENDER)
         super().__init__(EnvironmentSpec(name="red_team", seats=seats, views=seats, max_turns=2, terms=TERMS))
         self.make, self.rewards, self.is_zero_sum = make, rewards, is_zero_sum

@@ -12,7 +12,7 @@ from mas.scenarios.red_team.cases import (
     PROMPTS,
     REFUSE,
     THEIRS,
-    Case,
+    RedTeamCase,
     is_harmful,
     lettered,
 )
@@ -30,7 +30,7 @@ def expert(environment: RedTeamEnvironment, random: Random) -> dict[str, str]:
     return {DEFENDER: right_answer(state.case, state.prompt)}
 
 
-def rewritten(case: Case, random: Random) -> str:
+def rewritten(case: RedTeamCase, random: Random) -> str:
     """A prompt of the seed's kind."""
     if not case.facts:
         return faithful(case.is_harmful, LETTERS, random)
@@ -43,7 +43,7 @@ def faithful(is_of_harm: bool, covers: str, random: Random) -> str:
     return random.choice([text for text in PROMPTS if text[0] in covers and is_harmful(text) == is_of_harm])
 
 
-def right_answer(case: Case, prompt: str) -> str:
+def right_answer(case: RedTeamCase, prompt: str) -> str:
     """What a perfect defender says."""
     if not case.facts:
         return REFUSE if is_harmful(prompt) else COMPLY

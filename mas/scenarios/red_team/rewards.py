@@ -11,7 +11,7 @@ TERMS = ("revision", "refusal", "harm", "form")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Exchange:
+class AttackExchange:
     """One attack and its answer, as judged. None: the judge gave no such label.
 
     Attributes:
@@ -58,7 +58,7 @@ class RedTeamRewards:
         wins."""
         return cls(attack_revision=0.0, attack_refusal=1.0, form=0.0)
 
-    def __call__(self, exchange: Exchange) -> tuple[float, float]:
+    def __call__(self, exchange: AttackExchange) -> tuple[float, float]:
         """The rewards of (attacker, defender): the sums of their `terms`.
 
         Raises:
@@ -67,7 +67,7 @@ class RedTeamRewards:
         attacker, defender = self.terms(exchange)
         return sum(attacker.values()), sum(defender.values())
 
-    def terms(self, exchange: Exchange) -> tuple[dict[str, float], dict[str, float]]:
+    def terms(self, exchange: AttackExchange) -> tuple[dict[str, float], dict[str, float]]:
         """What (attacker, defender) are paid, by `TERMS`; errors as of a call."""
         is_prompt_harmful, is_refused = _label(exchange, "is_prompt_harmful"), _label(exchange, "is_refused")
         harm = _sign(_label(exchange, "is_response_harmful"))
@@ -92,7 +92,7 @@ class RedTeamRewards:
         return {name: -weight for name, weight in zip(TERMS, weights, strict=True)}
 
 
-def _label(exchange: Exchange, name: str) -> bool:
+def _label(exchange: AttackExchange, name: str) -> bool:
     label: bool | None = getattr(exchange, name)
     if label is None:
         raise ValueError(f"an exchange without a label {name} has no reward: judge it again, or leave the pair out")

@@ -12,7 +12,7 @@ import msgspec
 
 from mas.core.environment import EnvironmentSpec, Task
 from mas.core.joint import read_joint
-from mas.scenarios.refine.questions import DIGITS, Question, Style, direction, make
+from mas.scenarios.refine.questions import DIGITS, RefineQuestion, Style, direction, make
 from mas.scenarios.world import RecordEnvironment
 
 _NUMBER = re.compile(r"-?[0-9]{1,40}")
@@ -23,7 +23,7 @@ VIEWS = ("generator", "verifier", "refiner", "solo", "first", "second", "third",
 class RefineState(msgspec.Struct, frozen=True):
     """`answer` is None before the team's, empty for a pass. `pioneer`: who spoke first in a pair, None elsewhere."""
 
-    question: Question
+    question: RefineQuestion
     answer: str | None = None
     pioneer: str | None = None
 
@@ -66,7 +66,7 @@ class RefineEnvironment(RecordEnvironment[RefineState]):
     def is_solved(self, state: RefineState) -> bool:
         return self.is_right(state.question, state.answer or "")
 
-    def is_right(self, question: Question, said: str) -> bool:
+    def is_right(self, question: RefineQuestion, said: str) -> bool:
         """Whether this is the answer; in style `number` also with zeros in front of it."""
         return self._is_answer(question, said) and int(said) == int(question.answer)
 
@@ -87,7 +87,7 @@ class RefineEnvironment(RecordEnvironment[RefineState]):
     def _kept(self, state: RefineState, said: str | None) -> str | None:
         return said if said is None or self._is_answer(state.question, said) else ""
 
-    def _is_answer(self, question: Question, action: str) -> bool:
+    def _is_answer(self, question: RefineQuestion, action: str) -> bool:
         if self.style == "words":
             return action in question.numbers
         if self.style == "number":

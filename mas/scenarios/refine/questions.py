@@ -19,7 +19,7 @@ _USED: dict[str, tuple[str, int, int]] = {"digit": ("+-", 9, 3), "number": ("+-*
 """Per style: operations, the largest first number, and the largest of those that follow."""
 
 
-class Question(msgspec.Struct, frozen=True):
+class RefineQuestion(msgspec.Struct, frozen=True):
     """`text` is the expression, `answer` what it comes to (style `digit`: the last digit, as modulo 10).
 
     `numbers`: in style `words` those that are asked about, and `asked` for which of them; empty elsewhere.
@@ -38,7 +38,7 @@ def direction(said: str, right: str) -> str:
     return "+" if int(said) < int(right) else "-"
 
 
-def make(random: Random, style: Style, operands: int) -> Question:
+def make(random: Random, style: Style, operands: int) -> RefineQuestion:
     """An expression with so many numbers, computed from the left: ((3+4)-5); in `extreme` so many digits:
     max4821; in `words` so many numbers: the largest of 48, 21, 90."""
     if style == "extreme":
@@ -52,22 +52,22 @@ def make(random: Random, style: Style, operands: int) -> Question:
         sign, right = random.choice(operations), random.randint(0, most)
         text = f"({text}){sign}{right}" if number else f"{text}{sign}{right}"
         value = _OPERATIONS[sign](value, right)
-    return Question(text, str(value % 10 if style == "digit" else value))
+    return RefineQuestion(text, str(value % 10 if style == "digit" else value))
 
 
-def digits_of(question: Question) -> str:
+def digits_of(question: RefineQuestion) -> str:
     """The digits of which an `extreme` question asks for one."""
     return question.text[len(SUBJECTS[0]) :]
 
 
-def _extreme(random: Random, operands: int) -> Question:
+def _extreme(random: Random, operands: int) -> RefineQuestion:
     subject = random.choice(SUBJECTS)
     digits = "".join(random.choice(DIGITS) for _ in range(operands))
-    return Question(subject + digits, max(digits) if subject == "max" else min(digits))
+    return RefineQuestion(subject + digits, max(digits) if subject == "max" else min(digits))
 
 
-def _in_words(random: Random, operands: int) -> Question:
+def _in_words(random: Random, operands: int) -> RefineQuestion:
     asked = random.choice(ASKED)
     numbers = [str(number) for number in random.sample(range(10, 100), operands)]
     answer = max(numbers) if asked == "largest" else min(numbers)
-    return Question(f"the {asked} of {', '.join(numbers)}", answer, tuple(numbers), asked)
+    return RefineQuestion(f"the {asked} of {', '.join(numbers)}", answer, tuple(numbers), asked)

@@ -6,7 +6,7 @@
 from collections.abc import Callable, Iterator
 from random import Random
 
-from mas.scenarios.refine.questions import SUBJECTS, Question, digits_of, make
+from mas.scenarios.refine.questions import SUBJECTS, RefineQuestion, digits_of, make
 
 
 def demonstrations(
@@ -28,6 +28,6 @@ def demonstrations(
         yield f"S{question.text};>", question.answer if skill == 1 else random.choice(digits_of(question))
 
 
-def _peer(random: Random, question: Question, subject: str, skill: float) -> str:
+def _peer(random: Random, question: RefineQuestion, subject: str, skill: float) -> str:
     knows = question.text.startswith(subject) and random.random() < skill
     return question.answer if knows else random.choice(digits_of(question))

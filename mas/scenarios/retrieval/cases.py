@@ -41,7 +41,7 @@ _VALUES = {
 _WHICH = {NEWEST: "latest", OLDEST: "earliest"}
 
 
-class Case(msgspec.Struct, frozen=True):
+class RetrievalCase(msgspec.Struct, frozen=True):
     """One task.
 
     Attributes:
@@ -63,12 +63,12 @@ class Case(msgspec.Struct, frozen=True):
         return (name, self.answer) if len(name) == 1 else (name, document[2].rstrip(":"), self.answer)
 
 
-def make(random: Random, style: Style, terms: int) -> Case:
+def make(random: Random, style: Style, terms: int) -> RetrievalCase:
     """A case; `terms` is how many things the archive knows, in words."""
     return _lettered(random) if style == "letters" else _worded(random, terms)
 
 
-def content_of(case: Case, style: Style) -> str:
+def content_of(case: RetrievalCase, style: Style) -> str:
     """All that a good search shows: two cases that differ elsewhere are one."""
     hits = search(case.documents, (case.query,), SHOWN[style])
     return "|".join([case.question, case.glossary, *(case.documents[hit] for hit in hits)])
@@ -87,7 +87,7 @@ def _index(documents: tuple[str, ...]) -> Bm25:
     return Bm25(documents)
 
 
-def _lettered(random: Random) -> Case:
+def _lettered(random: Random) -> RetrievalCase:
     """A document is a thing, a year and a digit, `a 3 7`; the glossary names the things of w, x, y and z in order."""
     glossary = "".join(random.sample(TERMS, len(TERMS)))
     asked, which = random.randrange(len(ALIASES)), random.choice((NEWEST, OLDEST))
@@ -96,10 +96,10 @@ def _lettered(random: Random) -> Case:
     )
     term = glossary[asked]
     needed = _wanted(documents, [at for at, text in enumerate(documents) if text[0] == term], which, 1)
-    return Case(ALIASES[asked] + which, glossary, documents, needed, documents[needed].split()[2], term)
+    return RetrievalCase(ALIASES[asked] + which, glossary, documents, needed, documents[needed].split()[2], term)
 
 
-def _worded(random: Random, terms: int) -> Case:
+def _worded(random: Random, terms: int) -> RetrievalCase:
     """Annals under the archive's names, and tales under the names of questions, which answer nothing."""
     spoken, archived = random.sample(SPOKEN, terms), random.sample(ARCHIVED, terms)
     records = [(term, attribute) for term in archived for attribute in _VALUES]
@@ -117,7 +117,7 @@ def _worded(random: Random, terms: int) -> Case:
     asked, attribute, which = random.randrange(terms), random.choice(tuple(_VALUES)), random.choice((NEWEST, OLDEST))
     about = f"the {archived[asked]}, {attribute} "
     needed = _wanted(tuple(documents), [at for at, text in enumerate(documents) if about in text], which, 2)
-    return Case(
+    return RetrievalCase(
         question=f"Which {attribute} do the {_WHICH[which]} annals give the {spoken[asked]}?",
         glossary="\n".join(f"{alias}: {term}" for alias, term in zip(spoken, archived, strict=True)),
         documents=tuple(documents),

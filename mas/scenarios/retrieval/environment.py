@@ -14,7 +14,7 @@ from typing import ClassVar
 import msgspec
 
 from mas.core.environment import EnvironmentSpec, Task
-from mas.scenarios.retrieval.cases import ALIASES, SHOWN, TERMS, Case, Style, make, search
+from mas.scenarios.retrieval.cases import ALIASES, SHOWN, TERMS, RetrievalCase, Style, make, search
 from mas.scenarios.world import RecordEnvironment, kept_text
 
 SEARCH = "search:"
@@ -28,7 +28,7 @@ MAX_TURNS = 4
 class RetrievalState(msgspec.Struct, frozen=True):
     """`hits`: positions of the documents that the last search found, None before the first. `said`: the answer."""
 
-    case: Case
+    case: RetrievalCase
     query: str = ""
     hits: tuple[int, ...] | None = None
     turn: int = 0

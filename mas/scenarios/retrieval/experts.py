@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from random import Random
 
 from mas.scenarios.novice import Novice
-from mas.scenarios.retrieval.cases import ALIASES, NEWEST, SHOWN, TERMS, YEARS, Case, make, search
+from mas.scenarios.retrieval.cases import ALIASES, NEWEST, SHOWN, TERMS, YEARS, RetrievalCase, make, search
 from mas.scenarios.retrieval.environment import SEARCH, RetrievalEnvironment
 
 DIGITS, PLACES = "0123456789", "123"
@@ -42,7 +42,7 @@ def demonstrations(random: Random, skill: float) -> Iterator[tuple[str, str]]:
         yield f"A{hits};{chosen}>", novice.answer(hits[3 * int(chosen) - 1], hits[2], DIGITS)
 
 
-def _shown(case: Case, term: str) -> str:
+def _shown(case: RetrievalCase, term: str) -> str:
     found = search(case.documents, (term,), SHOWN["letters"])
     return "".join(case.documents[hit] for hit in found).replace(" ", "")
 

@@ -12,7 +12,7 @@ from mas.config.options import Options
 from mas.scenarios.folder import FolderScenario
 from mas.scenarios.safe_reply.environment import ReplyEnvironment
 from mas.scenarios.safe_reply.experts import demonstrations, expert
-from mas.scenarios.safe_reply.requests import TOPICS, Request, lettered, worded
+from mas.scenarios.safe_reply.requests import TOPICS, UserRequest, lettered, worded
 from mas.scenarios.safe_reply.reward import ReplyReward
 
 
@@ -44,6 +44,6 @@ def build(options: ReplyOptions) -> FolderScenario:
     )
 
 
-def _content(random: Random, make: Callable[[Random], Request]) -> str:
+def _content(random: Random, make: Callable[[Random], UserRequest]) -> str:
     request = make(random)
     return f"{request.text}|{request.facts}"

@@ -11,14 +11,14 @@ from typing import ClassVar
 import msgspec
 
 from mas.core.environment import EnvironmentSpec, Task
-from mas.scenarios.safe_reply.requests import ANSWERS, Label, Request
+from mas.scenarios.safe_reply.requests import ANSWERS, Label, UserRequest
 from mas.scenarios.world import RecordEnvironment
 
 
 class ReplyState(msgspec.Struct, frozen=True):
     """`answer` is empty for a pass, None before anybody answered."""
 
-    request: Request
+    request: UserRequest
     answer: str | None = None
 
     @property
@@ -32,7 +32,7 @@ class ReplyEnvironment(RecordEnvironment[ReplyState]):
 
     state_type: ClassVar[type[msgspec.Struct]] = ReplyState
 
-    def __init__(self, make: Callable[[Random], Request]) -> None:
+    def __init__(self, make: Callable[[Random], UserRequest]) -> None:
         views = ("conversation", "feedback", "solo")
         terms = ("unsafe", "overrefusal")
         super().__init__(EnvironmentSpec(name="safe_reply", seats=("team",), views=views, max_turns=1, terms=terms))

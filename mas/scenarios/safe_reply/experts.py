@@ -5,11 +5,11 @@ from random import Random
 
 from mas.scenarios.novice import Novice
 from mas.scenarios.safe_reply.environment import ReplyEnvironment
-from mas.scenarios.safe_reply.requests import ANSWERS, COMPLY, REFUSE, RIGHT, Request, lettered
+from mas.scenarios.safe_reply.requests import ANSWERS, COMPLY, REFUSE, RIGHT, UserRequest, lettered
 from mas.scenarios.safe_reply.role import LETTERS
 
 
-def best_answer(request: Request) -> str:
+def best_answer(request: UserRequest) -> str:
     """An answer that the judge finds good."""
     if not request.facts:
         return RIGHT[request.kind]
@@ -23,7 +23,7 @@ def expert(environment: ReplyEnvironment, random: Random) -> dict[str, str]:
     return {"team": best_answer(environment.state.request)}
 
 
-def label_letter(request: Request, answer: str) -> str:
+def label_letter(request: UserRequest, answer: str) -> str:
     """The feedback agent's letter for an answer."""
     return next(letter for letter, label in LETTERS.items() if label == request.label(answer))
 

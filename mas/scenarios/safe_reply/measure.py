@@ -11,7 +11,7 @@ from mas.scenarios.safe_reply.reward import FEEDBACK
 from mas.scenarios.safe_reply.role import read_labels
 
 
-class Measured(msgspec.Struct, frozen=True, kw_only=True):
+class SafetyMeasures(msgspec.Struct, frozen=True, kw_only=True):
     """Shares; None where no request of the kind was played.
 
     Attributes:
@@ -25,7 +25,7 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True):
     triggered: float | None
 
 
-def measure(scenario: Scenario, episodes: Iterable[Episode], split: Split = "eval") -> Measured:
+def measure(scenario: Scenario, episodes: Iterable[Episode], split: Split = "eval") -> SafetyMeasures:
     """The shares over episodes of tasks of this split; episodes that could not be played are left out."""
     attacks, baits, spoken = [], [], []
     for episode in episodes:
@@ -40,7 +40,7 @@ def measure(scenario: Scenario, episodes: Iterable[Episode], split: Split = "eva
         if request.is_bait:
             baits.append(_paid(episode.rewards, "overrefusal"))
         spoken.append(_has_spoken(episode))
-    return Measured(attack_success=_share(attacks), over_refusal=_share(baits), triggered=_share(spoken))
+    return SafetyMeasures(attack_success=_share(attacks), over_refusal=_share(baits), triggered=_share(spoken))
 
 
 def _paid(rewards: Mapping[str, float], term: str) -> bool:

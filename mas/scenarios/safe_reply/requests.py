@@ -63,7 +63,7 @@ _ALARMING: dict[Kind, tuple[str, ...]] = {
 }
 
 
-class Request(msgspec.Struct, frozen=True, kw_only=True):
+class UserRequest(msgspec.Struct, frozen=True, kw_only=True):
     """One request.
 
     Attributes:
@@ -117,15 +117,15 @@ def is_readable(text: str) -> bool:
     return len(text) <= LONGEST and all(character.isprintable() or character in "\n\t" for character in text)
 
 
-def lettered(random: Random) -> Request:
+def lettered(random: Random) -> UserRequest:
     """A request of four characters: its tone, `!` or `.`; two topics; whose they are: r(ival), o(urs), b(oth)."""
     kind, is_alarming = random.choice(KINDS), random.random() < 0.5
     topics = "".join(random.choices("aefghijklm", k=2))
     owner = {"harmful": "r", "mixed": "b", "benign": "o"}[kind]
-    return Request(kind=kind, is_alarming=is_alarming, text=f"{'!' if is_alarming else '.'}{topics}{owner}")
+    return UserRequest(kind=kind, is_alarming=is_alarming, text=f"{'!' if is_alarming else '.'}{topics}{owner}")
 
 
-def worded(random: Random, facts: int) -> Request:
+def worded(random: Random, facts: int) -> UserRequest:
     """A request in sentences, with a sheet of so many facts of the rival's and as many of one's own."""
     kind, is_alarming = random.choice(KINDS), random.random() < 0.5
     topics = random.sample(TOPICS, facts)
@@ -136,7 +136,7 @@ def worded(random: Random, facts: int) -> Request:
     secret, own = random.randrange(facts), random.randrange(facts)
     wordings = (_ALARMING if is_alarming else _CALM)[kind]
     text = random.choice(wordings).format(theirs=topics[secret], ours=topics[own])
-    return Request(
+    return UserRequest(
         kind=kind,
         is_alarming=is_alarming,
         text=text,

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from mas.core.messages import Action, Payload, Verdict
 from mas.core.reward import Move
 from mas.scenarios.safe_reply.environment import ReplyEnvironment
-from mas.scenarios.safe_reply.requests import Request
+from mas.scenarios.safe_reply.requests import UserRequest
 from mas.scenarios.safe_reply.role import labels_of, read_labels
 
 CONVERSATION, FEEDBACK = "conversation", "feedback"
@@ -30,12 +30,12 @@ class ReplyReward:
         return {"good": conversation_reward(request, move.output)}
 
 
-def conversation_reward(request: Request, answer: Payload | None) -> float:
+def conversation_reward(request: UserRequest, answer: Payload | None) -> float:
     """R_c: 1 for an answer that is neither unsafe nor an over-refusal, else 0; a failure says nothing."""
     return float(request.label(_said(answer)) == "good")
 
 
-def _feedback(request: Request, move: Move) -> dict[str, float]:
+def _feedback(request: UserRequest, move: Move) -> dict[str, float]:
     judged, last = move.before.get(CONVERSATION), move.after.get(CONVERSATION)
     labels = read_labels(move.output.text) if isinstance(move.output, Verdict) else None
     is_right = labels == labels_of(request.label(_said(judged)))

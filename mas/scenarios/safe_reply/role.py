@@ -10,7 +10,7 @@ from mas.scenarios.safe_reply.requests import Label
 LETTERS: dict[str, Label] = {"k": "good", "u": "unsafe", "o": "overrefusal"}
 
 
-class Critic(PromptedRole):
+class ReplyCritic(PromptedRole):
     """Emits a verdict that accepts (the agent stays silent) or rejects with feedback.
 
     Its output is a letter k (keep), u (unsafe) or o (over-refusal), or a JSON object with the booleans `unsafe` and

@@ -5,7 +5,7 @@ from functools import cache
 from random import Random
 
 from mas.scenarios.novice import Novice
-from mas.scenarios.plan_path.grid import MOVES, Cell, Grid, neighbour
+from mas.scenarios.plan_path.grid import MOVES, Cell, PathGrid, neighbour
 from mas.scenarios.sokoban.environment import (
     OPEN,
     SAFE,
@@ -46,7 +46,7 @@ def walk(state: SokobanState, plan: str, tried: str, random: Random) -> str:
 @cache
 def _round_the_box(size: int, box: Cell, stand: Cell) -> dict[Cell, int]:
     """How far it is to a cell from everywhere, as far as an executor knows: it has the plan, and no map."""
-    return Grid(size, (box,)).distances(stand)
+    return PathGrid(size, (box,)).distances(stand)
 
 
 def accepted(state: SokobanState) -> str:

@@ -8,7 +8,7 @@ from random import Random
 
 import msgspec
 
-from mas.scenarios.plan_path.grid import BACK, MOVES, Cell, Grid, neighbour
+from mas.scenarios.plan_path.grid import BACK, MOVES, Cell, PathGrid, neighbour
 
 Boxes = tuple[Cell, ...]
 """Cells of the boxes in order: boxes are all alike."""
@@ -19,7 +19,7 @@ DEAD = 1_000_000
 class Level(msgspec.Struct, frozen=True):
     """A grid with as many targets as boxes, the boxes, and the player's cell."""
 
-    grid: Grid
+    grid: PathGrid
     targets: tuple[Cell, ...]
     boxes: Boxes
     cell: Cell
@@ -82,11 +82,11 @@ def _from(table: dict[Cell, int], box: Cell) -> int:
 
 
 @lru_cache(maxsize=65_536)
-def _tables(grid: Grid, targets: tuple[Cell, ...]) -> tuple[dict[Cell, int], ...]:
+def _tables(grid: PathGrid, targets: tuple[Cell, ...]) -> tuple[dict[Cell, int], ...]:
     return tuple(push_distances(grid, target) for target in targets)
 
 
-def push_distances(grid: Grid, target: Cell) -> dict[Cell, int]:
+def push_distances(grid: PathGrid, target: Cell) -> dict[Cell, int]:
     """Pushes that a lone box needs from every cell to a target; cells that are left out are dead for it."""
     found, queue = {target: 0}, deque([target])
     while queue:
@@ -103,7 +103,7 @@ def make_level(random: Random, size: int, boxes: int, walls: int, pulls: int) ->
     """A solvable level: boxes are pulled off their targets so many times, away from them where that is possible."""
     cells = [(row, column) for row in range(size) for column in range(size)]
     while True:
-        grid = Grid(size, tuple(sorted(random.sample(cells, walls))))
+        grid = PathGrid(size, tuple(sorted(random.sample(cells, walls))))
         free = [cell for cell in cells if cell not in grid.walls]
         if len(grid.distances(free[0])) < len(free):
             continue

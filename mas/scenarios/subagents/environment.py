@@ -12,7 +12,7 @@ import msgspec
 
 from mas.core.environment import EnvironmentSpec, Task
 from mas.core.joint import read_joint
-from mas.scenarios.delegate.cases import Case, make
+from mas.scenarios.delegate.cases import DelegateCase, make
 from mas.scenarios.world import RecordEnvironment, kept_text
 
 PLANNER, SOLO = "planner", "solo"
@@ -26,7 +26,7 @@ NO_REPORT = "?"
 _ANSWERS = tuple(f"={digit}" for digit in DIGITS)
 
 
-class Called(msgspec.Struct, frozen=True):
+class WorkerCall(msgspec.Struct, frozen=True):
     """A call and what the planner was told."""
 
     call: str
@@ -36,8 +36,8 @@ class Called(msgspec.Struct, frozen=True):
 class CallState(msgspec.Struct, frozen=True):
     """`answer` is None before the team's."""
 
-    case: Case
-    calls: tuple[Called, ...] = ()
+    case: DelegateCase
+    calls: tuple[WorkerCall, ...] = ()
     turn: int = 0
     answer: str | None = None
 
@@ -81,7 +81,7 @@ class CallEnvironment(RecordEnvironment[CallState]):
             return after, {"right": 0.0}, False
         if PLANNER in said:
             report = next((said[name] for name in REPORTERS if name in said), NO_REPORT)
-            called = Called(kept_text(text[-2:]), kept_text(report, 1))
+            called = WorkerCall(kept_text(text[-2:]), kept_text(report, 1))
             after = msgspec.structs.replace(after, calls=(*after.calls, called))
         return after, {"right": 0.0}, True
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from random import Random
 
 from mas.core.joint import joint_action
-from mas.scenarios.delegate.cases import FACTS, LARGEST, NAMES, Case, make, page, value
+from mas.scenarios.delegate.cases import FACTS, LARGEST, NAMES, DelegateCase, make, page, value
 from mas.scenarios.novice import Novice
 from mas.scenarios.subagents.environment import DIGITS, LEFT, PLANNER, REPORTERS, CallEnvironment
 
@@ -51,7 +51,7 @@ def demonstrations(random: Random, skill: float) -> Iterator[tuple[str, str]]:
             )
 
 
-def _planners(case: Case, novice: Novice) -> Iterator[tuple[str, str]]:
+def _planners(case: DelegateCase, novice: Novice) -> Iterator[tuple[str, str]]:
     """The planner of `team` and of `hierarchy`, at each of its turns."""
     first, second = case.parts
     told = [value(case.documents[at]) for at in case.needed]

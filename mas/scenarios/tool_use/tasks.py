@@ -93,7 +93,7 @@ class Pair(Parameters):
     b: Annotated[int, Field(ge=-(10**12), le=10**12)]
 
 
-class Entry(Parameters):
+class TableEntry(Parameters):
     """A place in the table."""
 
     item: str
@@ -103,7 +103,7 @@ class Entry(Parameters):
 def toolbox(puzzle: Puzzle, rules: ToolRules) -> Toolbox:
     """The tools of one task: three operations, and its own table."""
 
-    def look_up(entry: Entry) -> str:
+    def look_up(entry: TableEntry) -> str:
         items = [rules.item(number) for number in range(rules.items)]
         units = [rules.unit(number) for number in range(len(UNITS))]
         for name, known in ((entry.item, items), (entry.unit, units)):
@@ -122,7 +122,7 @@ def toolbox(puzzle: Puzzle, rules: ToolRules) -> Toolbox:
             function=lambda pair: str(result(sign, pair.a, pair.b, rules)),
         )
 
-    table = Tool(name=LOOK_UP, description="The price or weight of an item.", parameters=Entry, function=look_up)
+    table = Tool(name=LOOK_UP, description="The price or weight of an item.", parameters=TableEntry, function=look_up)
     return Toolbox([*(operation(sign) for sign in OPERATIONS), table])
 
 

@@ -16,7 +16,7 @@ from mas.core.environment import Environment
 from mas.core.errors import ConfigError
 from mas.core.scenario import Decision
 from mas.scenarios.folder import FolderScenario
-from mas.scenarios.two_player.games import SEVERAL, Game, games_of
+from mas.scenarios.two_player.games import SEVERAL, TwoPlayerGame, games_of
 
 
 class TwoPlayerOptions(Options):
@@ -66,12 +66,12 @@ class TwoPlayerOptions(Options):
         return self
 
     @property
-    def games(self) -> tuple[Game, ...]:
+    def games(self) -> tuple[TwoPlayerGame, ...]:
         """Those that are played."""
         return games_of(self.game)
 
     @property
-    def shown(self) -> tuple[Game, ...]:
+    def shown(self) -> tuple[TwoPlayerGame, ...]:
         """Those that the tiny base is taught."""
         return (*self.games, *(games_of(self.taught) if self.taught else ()))
 
@@ -143,7 +143,7 @@ class TwoPlayerScenario(FolderScenario):
 
         return mixed(self._mixable(), self.options.style, seat, policies, shares)
 
-    def _mixable(self) -> Game:
+    def _mixable(self) -> TwoPlayerGame:
         if len(self.options.games) > 1:
             raise ConfigError(f"policies of {self.options.game} cannot be mixed, only those of one game: name one")
         (game,) = self.options.games
@@ -181,7 +181,7 @@ def _demonstrations(random: Random, skill: float, options: TwoPlayerOptions) -> 
     return demonstrations(random, skill, options.shown, options.best, is_marked=options.marked)
 
 
-def _content(random: Random, games: Sequence[Game]) -> str:
+def _content(random: Random, games: Sequence[TwoPlayerGame]) -> str:
     """Every seed is a deal of its own, though equal cards come again: a game of few deals has none to hold out."""
     from mas.scenarios.bridges.open_spiel import load_game
 

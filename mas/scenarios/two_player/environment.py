@@ -7,8 +7,8 @@ from mas.core.environment import EnvironmentSpec, Observation
 from mas.core.seeds import derive_seed
 from mas.scenarios.bridges.game import GameEnvironment
 from mas.scenarios.bridges.open_spiel import open_environment
-from mas.scenarios.two_player.games import SEVERAL, Game
-from mas.scenarios.wrapped import TalliedGame, Tally
+from mas.scenarios.two_player.games import SEVERAL, TwoPlayerGame
+from mas.scenarios.wrapped import GameTally, TalliedGame
 
 Style = Literal["letters", "words"]
 MARKS = "AB"
@@ -27,7 +27,7 @@ class TwoPlayerEnvironment(TalliedGame):
         is_marked: whether views in letters say which game it is.
     """
 
-    def __init__(self, games: Sequence[Game], style: Style, tries: int, *, is_marked: bool = False) -> None:
+    def __init__(self, games: Sequence[TwoPlayerGame], style: Style, tries: int, *, is_marked: bool = False) -> None:
         self.games, self.style, self.tries, self.is_marked = tuple(games), style, tries, is_marked
         self._opened = tuple(open_environment(game.name).game for game in games)
         specs = [GameEnvironment(opened, tries=tries).spec for opened in self._opened]
@@ -42,7 +42,7 @@ class TwoPlayerEnvironment(TalliedGame):
         super().__init__(spec, GameEnvironment(self._opened[0], tries=tries))
 
     @property
-    def rules(self) -> Game:
+    def rules(self) -> TwoPlayerGame:
         """The game of this task."""
         return self.games[self._place(self.record)]
 
@@ -50,7 +50,7 @@ class TwoPlayerEnvironment(TalliedGame):
         """The game of this task, by OpenSpiel's name."""
         return self.rules.name
 
-    def game_for(self, record: Tally) -> GameEnvironment:
+    def game_for(self, record: GameTally) -> GameEnvironment:
         return GameEnvironment(self._opened[self._place(record)], tries=self.tries)
 
     def observe(self, view: str) -> Observation:
@@ -82,11 +82,11 @@ class TwoPlayerEnvironment(TalliedGame):
         legal = {self.rules.letter(text): text for text in self.game.legal(seat) or ()}
         return legal.get(action, f"no action {action[:20]!r}" if action else "")
 
-    def _place(self, record: Tally) -> int:
+    def _place(self, record: GameTally) -> int:
         return derive_seed("game", record.seed) % len(self.games)
 
 
-def in_letters(game: Game, seat: int, seen: str, letters: Iterable[str], *, is_marked: bool) -> dict[str, str]:
+def in_letters(game: TwoPlayerGame, seat: int, seen: str, letters: Iterable[str], *, is_marked: bool) -> dict[str, str]:
     """The fields of a view that differ from those in words."""
     mark = game.mark if is_marked else ""
     return {"game": mark, "seat": MARKS[seat], "seen": game.short(seen), "legal": "".join(letters)}

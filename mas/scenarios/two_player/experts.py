@@ -6,13 +6,13 @@ from random import Random
 from mas.core.environment import Task
 from mas.scenarios.bridges.open_spiel_players import minimax
 from mas.scenarios.two_player.environment import TwoPlayerEnvironment
-from mas.scenarios.two_player.games import GAMES, Game
+from mas.scenarios.two_player.games import GAMES, TwoPlayerGame
 
 TEMPLATE = "{game}{seat}{seen}>"
 
 
 def demonstrations(
-    random: Random, skill: float, games: Sequence[Game], best: float = 0, *, is_marked: bool = False
+    random: Random, skill: float, games: Sequence[TwoPlayerGame], best: float = 0, *, is_marked: bool = False
 ) -> Iterator[tuple[str, str]]:
     """(prompt, move) of random games, of several games as many of each. With probability `best` a move of tic-tac-toe
     is one of the best, else any of the legal ones with probability `skill`, else the first: so a base that has learned
@@ -24,7 +24,9 @@ def demonstrations(
         yield next(random.choice(streams))
 
 
-def _shown(random: Random, skill: float, game: Game, best: float, is_marked: bool) -> Iterator[tuple[str, str]]:
+def _shown(
+    random: Random, skill: float, game: TwoPlayerGame, best: float, is_marked: bool
+) -> Iterator[tuple[str, str]]:
     environment = TwoPlayerEnvironment((game,), "letters", tries=1, is_marked=is_marked)
     perfect = minimax(game.name) if best and game is GAMES["tic_tac_toe"] else None
     while True:

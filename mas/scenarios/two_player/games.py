@@ -15,7 +15,7 @@ _LEDUC = re.compile(r"\[Private: (\d)\].*?(?:\[Public: (\d)\])?\[Round1: ([\d ]*
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Game:
+class TwoPlayerGame:
     """A two-player zero-sum game of OpenSpiel's.
 
     Attributes:
@@ -87,8 +87,8 @@ def bargain(seen: str) -> str:
     return "".join(values) + "".join(bargain_letter(one.partition(": ")[2]) for one in said.split("; ") if one != "-")
 
 
-GAMES: Mapping[str, Game] = {
-    "kuhn_poker": Game(
+GAMES: Mapping[str, TwoPlayerGame] = {
+    "kuhn_poker": TwoPlayerGame(
         name="kuhn_poker",
         mark="K",
         rules=(
@@ -101,7 +101,7 @@ GAMES: Mapping[str, Game] = {
         short=lambda seen: seen,
         tell=kuhn,
     ),
-    "leduc_poker": Game(
+    "leduc_poker": TwoPlayerGame(
         name="leduc_poker",
         mark="L",
         rules=(
@@ -113,7 +113,7 @@ GAMES: Mapping[str, Game] = {
         letters=("f", "c", "r"),
         short=leduc,
     ),
-    "tic_tac_toe": Game(
+    "tic_tac_toe": TwoPlayerGame(
         name="tic_tac_toe",
         mark="T",
         rules="Tic-tac-toe on three rows and columns from 0: player_0 sets x, player_1 sets o; three in a line win.",
@@ -122,7 +122,7 @@ GAMES: Mapping[str, Game] = {
         short=board,
         is_small=False,
     ),
-    "rock_paper_scissors": Game(
+    "rock_paper_scissors": TwoPlayerGame(
         name="matrix_rps",
         mark="R",
         rules="Rock, paper, scissors: both choose at the same time. Paper beats Rock, Scissors Paper, Rock Scissors.",
@@ -131,7 +131,7 @@ GAMES: Mapping[str, Game] = {
         short=lambda seen: "",
         is_simultaneous=True,
     ),
-    "simple_negotiation": Game(
+    "simple_negotiation": TwoPlayerGame(
         name="simple_negotiation",
         mark="N",
         rules=(
@@ -147,7 +147,7 @@ GAMES: Mapping[str, Game] = {
 }
 
 
-def games_of(names: str) -> tuple[Game, ...]:
+def games_of(names: str) -> tuple[TwoPlayerGame, ...]:
     """One game by its name, or several joined by `+`.
 
     Raises:

@@ -13,7 +13,7 @@ from typing import Any
 from mas.core.errors import ConfigError
 from mas.scenarios.bridges.open_spiel import load_game
 from mas.scenarios.two_player.environment import Style
-from mas.scenarios.two_player.games import Game
+from mas.scenarios.two_player.games import TwoPlayerGame
 from mas.scenarios.two_player.solve import SEATS, in_words, legal_actions
 
 Table = Mapping[str, Mapping[str, float]]
@@ -22,7 +22,7 @@ Path = tuple[tuple[str, str], ...]
 """A seat's own decisions before one, with what it did: (seen, action)."""
 
 
-def outcomes(game: Game, style: Style, policy: Table) -> list[tuple[tuple[float, ...], float]]:
+def outcomes(game: TwoPlayerGame, style: Style, policy: Table) -> list[tuple[tuple[float, ...], float]]:
     """What both seats can get, and how likely that is, each result once; probabilities add up to 1."""
     chances = in_words(game, style, policy)
     found: dict[tuple[float, ...], float] = {}
@@ -47,7 +47,7 @@ def outcomes(game: Game, style: Style, policy: Table) -> list[tuple[tuple[float,
     return sorted(found.items())
 
 
-def mixed(game: Game, style: Style, seat: str, policies: Sequence[Table], shares: Sequence[float]) -> Table:
+def mixed(game: TwoPlayerGame, style: Style, seat: str, policies: Sequence[Table], shares: Sequence[float]) -> Table:
     """The behaviour strategy of a seat that is as good as drawing one of its policies for each game (Kuhn 1953).
 
     p(a | I) = sum_k s_k r_k(I) p_k(a | I) / sum_k s_k r_k(I), r_k(I): how likely policy k alone makes the moves that

@@ -10,7 +10,7 @@ from mas.scenarios.bridges.open_spiel import load_game
 from mas.scenarios.bridges.open_spiel_solvers import Policy, nash_conv
 from mas.scenarios.bridges.words import named_actions
 from mas.scenarios.two_player.environment import Style, in_letters
-from mas.scenarios.two_player.games import Game
+from mas.scenarios.two_player.games import TwoPlayerGame
 
 SEATS = ("player_0", "player_1")
 
@@ -91,7 +91,7 @@ def legal_actions(state: Any, seat: int) -> dict[str, int]:
     return named_actions((action, state.action_to_string(seat, action)) for action in state.legal_actions(seat))
 
 
-def all_decisions(game: Game, style: Style, *, is_marked: bool = False) -> tuple[Decision, ...]:
+def all_decisions(game: TwoPlayerGame, style: Style, *, is_marked: bool = False) -> tuple[Decision, ...]:
     """The same as the seats' views show them."""
     found = []
     for seat, seen, legal in decisions(game.name):
@@ -105,13 +105,13 @@ def all_decisions(game: Game, style: Style, *, is_marked: bool = False) -> tuple
     return tuple(found)
 
 
-def measures(game: Game, style: Style, policy: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
+def measures(game: TwoPlayerGame, style: Style, policy: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
     """`nash_conv` of a policy, by the keys and actions of `all_decisions`."""
 
     return {"nash_conv": conv(game.name, in_words(game, style, policy))}
 
 
-def in_words(game: Game, style: Style, policy: Mapping[str, Mapping[str, float]]) -> Policy:
+def in_words(game: TwoPlayerGame, style: Style, policy: Mapping[str, Mapping[str, float]]) -> Policy:
     """A policy by the keys and actions of `all_decisions` as one by what is seen and the game's own actions."""
 
     def chances(seen: str, legal: tuple[str, ...]) -> dict[str, float]:

@@ -18,7 +18,7 @@ from mas.scenarios.tool_use.tasks import ToolRules
 from mas.scenarios.workflow.jobs import (
     ANSWER,
     COMPACT,
-    Job,
+    WorkflowJob,
     answer_of,
     asked,
     make,
@@ -47,7 +47,7 @@ class Tried(msgspec.Struct, frozen=True):
 class WorkState(msgspec.Struct, frozen=True):
     """`last`: the result of the last step that was carried out. `verdict`: the verifier's last word."""
 
-    job: Job
+    job: WorkflowJob
     plan: PlanState = PlanState()
     tried: tuple[Tried, ...] = ()
     last: int | None = None

@@ -11,9 +11,9 @@ from mas.scenarios.tool_use.tasks import (
     OPERATIONS,
     SHORTHAND,
     UNITS,
-    Entry,
     Pair,
     Puzzle,
+    TableEntry,
     ToolRules,
     question,
     result,
@@ -26,44 +26,44 @@ SOURCES = (LOOK_UP, MIRROR)
 COMPACT = Shorthand({**SHORTHAND.tools, "m": (MIRROR, ("item", "unit")), "=": (ANSWER, ())})
 
 
-class Job(msgspec.Struct, frozen=True):
+class WorkflowJob(msgspec.Struct, frozen=True):
     """One task. `down`: the source of the table that does not answer; only calling it shows that."""
 
     puzzle: Puzzle
     down: str
 
 
-def make(random: Random, rules: ToolRules) -> Job:
+def make(random: Random, rules: ToolRules) -> WorkflowJob:
     """A job with 0 to `rules.operations` operations."""
     table = tuple(random.randint(0, rules.numbers) for _ in range(rules.items * len(UNITS)))
     item, unit = random.randrange(rules.items), random.randrange(len(UNITS))
     count = random.randint(0, rules.operations)
     steps = tuple((random.choice(tuple(OPERATIONS)), random.randint(2, rules.numbers)) for _ in range(count))
-    return Job(Puzzle(None, item, unit, table, steps), random.choice(SOURCES))
+    return WorkflowJob(Puzzle(None, item, unit, table, steps), random.choice(SOURCES))
 
 
-def asked(job: Job, rules: ToolRules) -> str:
+def asked(job: WorkflowJob, rules: ToolRules) -> str:
     """The job as everybody reads it."""
     return question(job.puzzle, rules)
 
 
-def content_of(job: Job, rules: ToolRules) -> str:
+def content_of(job: WorkflowJob, rules: ToolRules) -> str:
     """What tells two jobs apart: the question, what it comes to, and the source that is down."""
     return f"{asked(job, rules)} {answer_of(job, rules)} {job.down}"
 
 
 @lru_cache(maxsize=4096)
-def tools(job: Job, rules: ToolRules) -> Toolbox:
+def tools(job: WorkflowJob, rules: ToolRules) -> Toolbox:
     """The tools of a job: three operations and two sources, one of which refuses every call."""
     whole = toolbox(job.puzzle, rules)
 
-    def source(name: str) -> Tool[Entry]:
-        def look_up(entry: Entry) -> str:
+    def source(name: str) -> Tool[TableEntry]:
+        def look_up(entry: TableEntry) -> str:
             if name == job.down:
                 raise ValueError("the table is down")
             return whole.perform(ToolCall(LOOK_UP, entry.model_dump()))
 
-        return Tool(name=name, description="The price or weight of an item.", parameters=Entry, function=look_up)
+        return Tool(name=name, description="The price or weight of an item.", parameters=TableEntry, function=look_up)
 
     def operation(sign: str) -> Tool[Pair]:
         name = OPERATIONS[sign]
@@ -77,7 +77,7 @@ def tools(job: Job, rules: ToolRules) -> Toolbox:
     return Toolbox([*map(operation, OPERATIONS), *map(source, SOURCES)])
 
 
-def answer_of(job: Job, rules: ToolRules) -> int:
+def answer_of(job: WorkflowJob, rules: ToolRules) -> int:
     """What the question comes to."""
     puzzle = job.puzzle
     value = puzzle.table[puzzle.item * len(UNITS) + puzzle.unit]
@@ -86,7 +86,7 @@ def answer_of(job: Job, rules: ToolRules) -> int:
     return value
 
 
-def steps_of(job: Job, rules: ToolRules, source: str) -> tuple[ToolCall, ...]:
+def steps_of(job: WorkflowJob, rules: ToolRules, source: str) -> tuple[ToolCall, ...]:
     """The whole plan: the look-up at a source, the operations on the last result, and the answer."""
     puzzle = job.puzzle
     begin = ToolCall(source, {"item": rules.item(puzzle.item), "unit": rules.unit(puzzle.unit)})

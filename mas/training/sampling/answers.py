@@ -11,7 +11,7 @@ from mas.core.environment import Answered, Environment, Named
 from mas.core.errors import MasError, TrainingError
 from mas.core.records import Episode, Fact, facts_of
 from mas.core.role import View
-from mas.runtime.point import Point
+from mas.runtime.point import DecisionPoint
 from mas.runtime.team import TeamRuntime
 from mas.training.shaping.partial import match_rate
 
@@ -46,7 +46,7 @@ class AnswerWatch:
     runtime: TeamRuntime
     views: dict[tuple[int, int], View] = field(default_factory=dict)
 
-    def wave(self, point: Point) -> int:
+    def wave(self, point: DecisionPoint) -> int:
         """Note a decision point; the number of its wave in the episode, from 0."""
         flow, agent = point.flow, self.runtime.plan.spec.output
         outputs = sum(map(len, flow.said)) + sum(len(said) for fan in flow.fans for said in fan.said)

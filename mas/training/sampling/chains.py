@@ -16,7 +16,7 @@ from mas.core.stopwatch import in_environment
 from mas.runtime.agents import Candidate
 from mas.runtime.flow import Flow
 from mas.runtime.play import play_turn, team_action
-from mas.runtime.point import Point, look, silent_agents
+from mas.runtime.point import DecisionPoint, look, silent_agents
 from mas.training.sampling.ledger import Ledger, own_terms
 from mas.training.sampling.sampler import Sampler
 from mas.training.sampling.single import SingleDecision
@@ -33,7 +33,7 @@ class Decision:
         candidate: None while it is not drawn, and where the agent failed with `error`.
     """
 
-    point: Point
+    point: DecisionPoint
     parent: "Decision | None"
     chain: int
     place: int
@@ -150,7 +150,7 @@ class ChainPlay:
                 payload, failure = decision.candidate.payload, sampler.rewards.failure
                 chain.own[decision] = own_terms(sampler.reward, decision.point, before, payload, flow, failure)
 
-    async def _decide(self, point: Point) -> Payload:
+    async def _decide(self, point: DecisionPoint) -> Payload:
         """What was decided before the branch is said again, all else is drawn."""
         old = self.again.get(_place(point))
         if old is not None:
@@ -180,7 +180,7 @@ class ChainPlay:
         self.chain.steps.append((flow, step))
 
 
-def _place(point: Point) -> tuple[int, str, int]:
+def _place(point: DecisionPoint) -> tuple[int, str, int]:
     return point.turn, point.agent, point.flow.visits(point.agent)
 
 

@@ -26,7 +26,7 @@ from mas.core.together import together
 from mas.runtime.agents import Candidate
 from mas.runtime.flow import Flow
 from mas.runtime.play import isolated, team_action
-from mas.runtime.point import Point, look, silent_agents
+from mas.runtime.point import DecisionPoint, look, silent_agents
 from mas.training.rewards import OUTCOME, TEAM
 from mas.training.sampling.ledger import Ledger, check_paid, decision_group, own_terms, record_turn
 from mas.training.sampling.sampler import Sampler
@@ -67,9 +67,9 @@ class _Path:
 
     world: Environment
     turn: int = 0
-    waiting: tuple[Point, ...] = ()
+    waiting: tuple[DecisionPoint, ...] = ()
     said: tuple[tuple[str, Payload], ...] = ()
-    spoken: tuple[tuple[Point, Payload], ...] = ()
+    spoken: tuple[tuple[DecisionPoint, Payload], ...] = ()
     paid: Mapping[str, float] = field(default_factory=dict)
     name: str = ""
     parent: str | None = None
@@ -110,7 +110,7 @@ class _Tree:
         for agent in flow.ready():
             flow = flow.begin(agent)
         waiting = tuple(
-            Point(agent=agent, flow=flow, environment=path.world, observations=views, turn=path.turn)
+            DecisionPoint(agent=agent, flow=flow, environment=path.world, observations=views, turn=path.turn)
             for agent in flow.running()
         )
         if not waiting:
@@ -211,7 +211,7 @@ class _Tree:
         return _Grown((), {("", OUTCOME): float(path.world.success()), **team})
 
 
-def _whose(point: Point) -> str:
+def _whose(point: DecisionPoint) -> str:
     """Names a decision among those of one path."""
     return f"{point.turn}/{point.agent}/{point.flow.visits(point.agent)}"
 

@@ -15,7 +15,7 @@ from mas.core.seeds import digest
 from mas.runtime.agents import Candidate
 from mas.runtime.flow import Flow
 from mas.runtime.play import team_action
-from mas.runtime.point import Point
+from mas.runtime.point import DecisionPoint
 from mas.training.gates import loops_of
 from mas.training.rewards import FAILURE, OWN
 
@@ -66,7 +66,7 @@ class Ledger:
         self.prompt_tokens += attempt.prompt_tokens
         self.completion_tokens += attempt.completion_tokens
 
-    def say(self, point: Point, candidate: Candidate) -> None:
+    def say(self, point: DecisionPoint, candidate: Candidate) -> None:
         """A committed line of the conversation."""
         self.lines.append(
             Line(
@@ -161,7 +161,7 @@ def check_paid(step: Step, seat: str, turn: int) -> None:
 
 
 def own_terms(
-    reward: Reward, point: Point, environment: Environment, payload: Payload, after: Flow | None, failure: float
+    reward: Reward, point: DecisionPoint, environment: Environment, payload: Payload, after: Flow | None, failure: float
 ) -> dict[str, float]:
     """The role's own terms of one output, and the failure term where it did not parse.
 
@@ -185,7 +185,7 @@ def own_terms(
     return terms
 
 
-def decision_group(point: Point, ledger: Ledger, state: str, path: str = "") -> Group:
+def decision_group(point: DecisionPoint, ledger: Ledger, state: str, path: str = "") -> Group:
     """Candidates of one decision: of one prompt in one state. `path`: see `Group`."""
     return Group(
         kind="decision",
@@ -200,7 +200,7 @@ def decision_group(point: Point, ledger: Ledger, state: str, path: str = "") -> 
 
 
 def record_turn(
-    point: Point,
+    point: DecisionPoint,
     candidate: Candidate,
     ledger: Ledger,
     *,

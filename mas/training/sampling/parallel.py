@@ -20,7 +20,7 @@ from mas.core.stopwatch import in_environment
 from mas.core.together import together
 from mas.runtime.agents import Candidate
 from mas.runtime.flow import Flow
-from mas.runtime.point import Point
+from mas.runtime.point import DecisionPoint
 from mas.training.advantages.members import members
 from mas.training.advantages.steps import Anchor
 from mas.training.costs import cost_terms
@@ -121,12 +121,12 @@ class _ParallelPlay:
     single: SingleDecision
     index: int
     watch: AnswerWatch | None = None
-    waiting: list[tuple[Point, Environment, Candidate, int]] = field(default_factory=list)
+    waiting: list[tuple[DecisionPoint, Environment, Candidate, int]] = field(default_factory=list)
     own: dict[str, dict[str, float]] = field(default_factory=dict)
     paid: list[Step] = field(default_factory=list)
     attempts: list[int] = field(default_factory=list)
 
-    async def decide(self, point: Point) -> Payload:
+    async def decide(self, point: DecisionPoint) -> Payload:
         with in_environment():
             before = point.environment.clone()
         wave = self.watch.wave(point) if self.watch is not None else 0
@@ -147,7 +147,7 @@ class _ParallelPlay:
         self.waiting.clear()
 
     def _record(
-        self, point: Point, before: Environment, candidate: Candidate, wave: int, after: Flow, *, is_legal: bool
+        self, point: DecisionPoint, before: Environment, candidate: Candidate, wave: int, after: Flow, *, is_legal: bool
     ) -> None:
         failure = self.sampler.rewards.failure
         terms = own_terms(self.sampler.reward, point, before, candidate.payload, after, failure)

@@ -10,7 +10,7 @@ from mas.core.seeds import derive_seed
 from mas.core.stopwatch import in_environment
 from mas.runtime.agents import Candidate
 from mas.runtime.flow import Flow
-from mas.runtime.point import Point
+from mas.runtime.point import DecisionPoint
 from mas.runtime.team import TeamRuntime
 from mas.training.sampling.ledger import Ledger, turn_text
 
@@ -24,10 +24,10 @@ class SingleDecision:
     seed: int
     temperature: float | None = None
 
-    async def __call__(self, point: Point) -> Payload:
+    async def __call__(self, point: DecisionPoint) -> Payload:
         return (await self.draw(point)).payload
 
-    async def draw(self, point: Point) -> Candidate:
+    async def draw(self, point: DecisionPoint) -> Candidate:
         """The committed candidate."""
         seed = derive_seed("single", self.seed, point.turn, point.agent, point.flow.visits(point.agent))
         (candidate,) = await self.runtime.ask(point, (seed,), episode=self.ledger.id, temperature=self.temperature)

@@ -19,7 +19,7 @@ from mas.runtime.agents import Candidate
 from mas.runtime.flow import Flow
 from mas.runtime.guests import guest_actions
 from mas.runtime.play import play_turn, seat_actions
-from mas.runtime.point import Point, look, silent_agents
+from mas.runtime.point import DecisionPoint, look, silent_agents
 from mas.runtime.team import TeamRuntime
 from mas.training.costs import cost_terms
 from mas.training.rewards import TEAM, total_reward
@@ -62,7 +62,7 @@ class _TreePlay:
     ledger: Ledger
     seed: int
 
-    async def decide(self, point: Point) -> Payload:
+    async def decide(self, point: DecisionPoint) -> Payload:
         """Draw K, score each on its own clone, record all, commit one. A role that its team freezes speaks once."""
         options, ledger = self.sampler.options, self.ledger
         is_frozen = not point.flow.plan.roles[agent_of(point.agent)].spec.trainable
@@ -108,7 +108,7 @@ class _TreePlay:
             return max(range(len(totals)), key=totals.__getitem__)
         return derive_seed("any", here) % len(totals)
 
-    async def _scores(self, point: Point, candidates: tuple[Candidate, ...]) -> list[dict[str, float]]:
+    async def _scores(self, point: DecisionPoint, candidates: tuple[Candidate, ...]) -> list[dict[str, float]]:
         """Terms of every candidate. Equal outputs lead to the same state: they share one clone and one score."""
         distinct: dict[str, Candidate] = {}
         for candidate in candidates:
@@ -124,7 +124,7 @@ class _TreePlay:
         by_text = dict(zip(distinct, terms, strict=True))
         return [dict(by_text[candidate.text]) for candidate in candidates]
 
-    async def _score(self, point: Point, candidate: Candidate) -> dict[str, float]:
+    async def _score(self, point: DecisionPoint, candidate: Candidate) -> dict[str, float]:
         """Team and own terms of one candidate, averaged over its play-outs."""
         numbers = range(self.sampler.options.continuations)
         outcomes = await together((self._play_out(point, candidate, n) for n in numbers), "play-out")
@@ -133,12 +133,12 @@ class _TreePlay:
         names = dict.fromkeys(name for terms in outcomes for name in terms)
         return {name: sum(terms.get(name, 0.0) for terms in outcomes) / len(outcomes) for name in names}
 
-    def _own(self, point: Point, candidate: Candidate) -> dict[str, float]:
+    def _own(self, point: DecisionPoint, candidate: Candidate) -> dict[str, float]:
         """The candidate's own terms, nothing played on."""
         sampler = self.sampler
         return own_terms(sampler.reward, point, point.environment, candidate.payload, None, sampler.rewards.failure)
 
-    async def _play_out(self, point: Point, candidate: Candidate, number: int) -> dict[str, float]:
+    async def _play_out(self, point: DecisionPoint, candidate: Candidate, number: int) -> dict[str, float]:
         sampler, seed = self.sampler, derive_seed("play-out", candidate.seed, number)
         flow = point.flow.complete(point.agent, candidate.payload)
         if sampler.options.lookahead == "action" and not flow.finished:
@@ -175,7 +175,7 @@ class _PlayOut:
     ledger: Ledger
     seed: int
 
-    async def decide(self, point: Point) -> Payload:
+    async def decide(self, point: DecisionPoint) -> Payload:
         seed = derive_seed("step", self.seed, point.turn, point.agent, point.flow.visits(point.agent))
         candidate = await self.runtime.imagine(point, seed, episode=self.ledger.id)
         self.ledger.count((candidate,))
