@@ -26,7 +26,7 @@ from mas.runs.resolve import resolve
 from mas.training.setup import Setup
 
 if TYPE_CHECKING:
-    from mas.training.trainer import Outcome
+    from mas.training.trainer import TrainingOutcome
 
 _WIDTH = 100
 """Columns of a printed conversation."""
@@ -86,7 +86,7 @@ class Run:
     """
 
     path: Path
-    outcome: "Outcome | None" = field(default=None, repr=False, compare=False)
+    outcome: "TrainingOutcome | None" = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "path", Path(self.path))

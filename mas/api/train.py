@@ -23,7 +23,7 @@ from mas.training.setup import Setup
 
 if TYPE_CHECKING:
     from mas.training.session import Opening
-    from mas.training.trainer import Outcome
+    from mas.training.trainer import TrainingOutcome
 
 
 @exclusive
@@ -130,7 +130,7 @@ def train_setup(
     *,
     from_step: int | None = None,
     open_bus: "Callable[[], Opening | None] | None" = None,
-) -> "Outcome":
+) -> "TrainingOutcome":
     """What `mas.train` and `mas train` share: check, print what is trained, find opponents, train.
 
     Args:

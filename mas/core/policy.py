@@ -12,11 +12,11 @@ OnFailure = Literal["cancel", "isolate", "compensate"]
 Seconds = Annotated[float, Field(gt=0)]
 
 
-class _Frozen(BaseModel):
+class _FrozenPolicy(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class Retries(_Frozen):
+class Retries(_FrozenPolicy):
     """Asking again after an error that may pass: Expired, RemoteError, Closed or NoRoute.
 
     The wait before attempt n + 1 is wait_s * factor^(n-1) * (1 + jitter * u), u drawn from [-1, 1] by the seed of the
@@ -33,7 +33,7 @@ class Retries(_Frozen):
     jitter: Annotated[float, Field(ge=0, le=1)] = 0.1
 
 
-class Budget(_Frozen):
+class Budget(_FrozenPolicy):
     """What may be spent; None: as much as is asked for.
 
     Attributes:
@@ -49,7 +49,7 @@ class Budget(_Frozen):
     cost: Annotated[float, Field(gt=0)] | None = None
 
 
-class Budgets(_Frozen):
+class Budgets(_FrozenPolicy):
     """A team's budgets; a call must fit into all of them.
 
     Attributes:
@@ -61,14 +61,14 @@ class Budgets(_Frozen):
     run: Budget = Budget()
 
 
-class Price(_Frozen):
+class Price(_FrozenPolicy):
     """What a thousand tokens of a role cost, in any unit, the same for all roles."""
 
     prompt: Annotated[float, Field(ge=0)]
     completion: Annotated[float, Field(ge=0)]
 
 
-class Policy(_Frozen):
+class Policy(_FrozenPolicy):
     """How one agent of a team is waited for, and what its failure means.
 
     Attributes:

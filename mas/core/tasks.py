@@ -19,7 +19,7 @@ class Pick(msgspec.Struct, frozen=True):
     index: int
 
 
-class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+class TaskOutcome(msgspec.Struct, frozen=True, kw_only=True):
     """How a picked task went. A task of which no episode could be played to its end has none.
 
     Attributes:
@@ -51,7 +51,7 @@ class TaskSource(Protocol):
             without: drawn in this step already, empty in its first draw; drawn again only where none else is left.
         """
 
-    def tell(self, outcomes: Sequence[Outcome]) -> None:
+    def tell(self, outcomes: Sequence[TaskOutcome]) -> None:
         """How all tasks of the step went, in the order in which they were drawn."""
 
     def state(self) -> Mapping[str, Any]:

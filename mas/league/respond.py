@@ -28,7 +28,7 @@ from mas.league.store import LeagueStore
 from mas.league.tournament import Terms
 from mas.runs.scenario import configured_scenario
 from mas.runs.train import train_in_directory
-from mas.training.trainer import Outcome
+from mas.training.trainer import TrainingOutcome
 
 _GROUPS = (
     *("algorithm.advantage.key=group", "algorithm.advantage.baseline=mean", "algorithm.advantage.scale=std"),
@@ -52,7 +52,7 @@ def train_against(
     seats: Sequence[str] = (),
     start: str | None = None,
     console: Console | None = None,
-) -> Outcome:
+) -> TrainingOutcome:
     """Train in a directory against a fixed mixture of players, or go on with the run that is there.
 
     Args:

@@ -12,7 +12,7 @@ _MISSING = "(missing)"
 """Names a span that did not end, as its process was killed, or whose file is not given."""
 
 
-class Row(msgspec.Struct, frozen=True, kw_only=True):
+class TimelineRow(msgspec.Struct, frozen=True, kw_only=True):
     """One span in its trace.
 
     Attributes:
@@ -43,7 +43,7 @@ class Trace(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float
     errors: int
     processes: tuple[str, ...]
-    rows: tuple[Row, ...]
+    rows: tuple[TimelineRow, ...]
 
 
 def traces_of(spans: Iterable[SpanRecord]) -> tuple[Trace, ...]:
@@ -75,9 +75,9 @@ def _trace(name: str, spans: Sequence[SpanRecord]) -> Trace:
     )
 
 
-def _rows(children: Mapping[str | None, Sequence[SpanRecord]], begin_ns: int) -> tuple[Row, ...]:
+def _rows(children: Mapping[str | None, Sequence[SpanRecord]], begin_ns: int) -> tuple[TimelineRow, ...]:
     """Depth first, children in the order of their beginning."""
-    rows: list[Row] = []
+    rows: list[TimelineRow] = []
     left = [(0, span) for span in _latest_first(children.get(None, ()))]
     while left:
         depth, span = left.pop()
@@ -107,8 +107,8 @@ def _stand_in(missing: str, spans: Sequence[SpanRecord]) -> SpanRecord:
     )
 
 
-def _row(span: SpanRecord, depth: int, begin_ns: int) -> Row:
-    return Row(
+def _row(span: SpanRecord, depth: int, begin_ns: int) -> TimelineRow:
+    return TimelineRow(
         name=span.name,
         process=span.process,
         depth=depth,

@@ -17,7 +17,7 @@ from rich.text import Text
 from mas.core.errors import RunDirectoryError
 from mas.core.printable import printable
 from mas.observe.atomic import write_text_atomic
-from mas.observe.timeline import Row, Trace, spoken
+from mas.observe.timeline import TimelineRow, Trace, spoken
 
 _BAR = 40
 """Characters of the longest bar in a wide terminal; in a narrow one a third of it."""
@@ -114,14 +114,14 @@ def _when(trace: Trace) -> str:
     return datetime.fromtimestamp(trace.begin_ns / 1e9, UTC).isoformat(sep=" ", timespec="milliseconds")[:23]
 
 
-def _place(row: Row, trace: Trace) -> tuple[float, float]:
+def _place(row: TimelineRow, trace: Trace) -> tuple[float, float]:
     """Where the row's bar begins and how long it is, in percent of the trace."""
     whole = trace.seconds or 1.0
     begin = min(100.0 * row.begin_s / whole, 100.0 - _LEAST_PERCENT)
     return round(begin, 3), round(max(min(100.0 * row.seconds / whole, 100.0 - begin), _LEAST_PERCENT), 3)
 
 
-def _named(row: Row) -> Text:
+def _named(row: TimelineRow) -> Text:
     name = Text("  " * row.depth)
     name.append(printable(row.name), style="bold red" if row.error else "bold" if row.depth == 0 else "")
     if row.note:
@@ -133,7 +133,7 @@ def _named(row: Row) -> Text:
     return name
 
 
-def _bar(row: Row, seconds: float, width: int) -> str:
+def _bar(row: TimelineRow, seconds: float, width: int) -> str:
     """The row's place among so many characters; its length to an eighth of one."""
     whole = seconds or 1.0
     begin = min(int(width * row.begin_s / whole), width - 1)

@@ -45,7 +45,7 @@ from mas.training.session import Opening
 from mas.training.setup import TrainSetup
 from mas.training.start import untrained
 from mas.training.traced import traced_run
-from mas.training.trainer import Outcome, Trainer
+from mas.training.trainer import Trainer, TrainingOutcome
 from mas.training.watch import RunWatcher
 
 MAY_DIFFER = (
@@ -66,7 +66,7 @@ def train_in_directory(
     judges: Mapping[str, Judge] = MappingProxyType({}),
     opponents: Pool | None = None,
     from_step: int | None = None,
-) -> Outcome:
+) -> TrainingOutcome:
     """Train in `config.run_dir`, resuming what is there, and leave the adapters as PEFT directories in `adapters/`, or
     what roles have learned as text in `experiences/`. May be called where an event loop runs, as in a notebook: see
     `run_blocking`.
@@ -190,7 +190,7 @@ def _with_start(config: Config, run: Path, *, resume: bool) -> Config:
 
 def _train(
     trainer: Trainer, run: RunDirectory, step: int | None, from_step: int | None, console: Console, *, is_here: bool
-) -> Outcome:
+) -> TrainingOutcome:
     """Train from a checkpoint's step, None for the beginning. Once the team is open, and nothing can be refused any
     more, the files are cut back to it, and checkpoints later than `from_step` deleted. `is_here`: in this process
     alone."""
@@ -234,7 +234,7 @@ def _check_team(path: Path, team: TeamSpec) -> None:
         )
 
 
-def _export(run: Path, outcome: Outcome, base: BaseModel | None) -> None:
+def _export(run: Path, outcome: TrainingOutcome, base: BaseModel | None) -> None:
     """Leave what was learned in `adapters/NAME/` or `experiences/ROLE.json`."""
     directory = run / (FOLDER if outcome.libraries else "adapters")
     directory.mkdir(exist_ok=True)

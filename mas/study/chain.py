@@ -29,7 +29,7 @@ from mas.training.evaluate import Evaluation, evaluate, scripted
 from mas.training.session import open_team
 from mas.training.setup import Setup
 from mas.training.start import untrained
-from mas.training.trainer import Outcome, Trainer
+from mas.training.trainer import Trainer, TrainingOutcome
 from mas.training.watch import Point, Silent
 
 _MANY_STEPS = 100_000
@@ -38,7 +38,7 @@ _MANY_STEPS = 100_000
 
 Note = Callable[[str], None]
 Curve = tuple[Point, ...]
-Train = Callable[[Config, Scenario], tuple[Outcome, Curve]]
+Train = Callable[[Config, Scenario], tuple[TrainingOutcome, Curve]]
 
 
 class ArmRun(msgspec.Struct, frozen=True, kw_only=True):
@@ -165,7 +165,7 @@ class _ChainPlay:
             config = self.chain.configure(team)
             self._evaluated(arm, setup := resolve(config, self.scenario), untrained(setup, self.base))
 
-    def trained(self, arm: str, config: Config, outcome: Outcome, curve: Curve, seconds: float) -> None:
+    def trained(self, arm: str, config: Config, outcome: TrainingOutcome, curve: Curve, seconds: float) -> None:
         """One trained arm, and the reference with two roles' adapters exchanged."""
         spent = outcome.progress
         cost: dict[str, Any] = {

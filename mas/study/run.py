@@ -32,7 +32,7 @@ from mas.study.options import ARMS, PLAYED, StudyOptions
 from mas.study.page import write_study_page, write_summary
 from mas.study.plot import markdown_table
 from mas.study.summary import BASELINES, arm_charts, learning_charts, preset_of
-from mas.training.trainer import Outcome
+from mas.training.trainer import TrainingOutcome
 from mas.training.watch import points_of
 
 _PLAYED = ",".join(PLAYED)
@@ -101,7 +101,7 @@ class _MainRun:
         self.path = path
         self.console = console
 
-    def train(self, chain: StudyChain, config: Config, scenario: Scenario) -> tuple[Outcome, Curve]:
+    def train(self, chain: StudyChain, config: Config, scenario: Scenario) -> tuple[TrainingOutcome, Curve]:
         """Train in the run directory, with its progress shown; the curve is read from its metrics."""
         outcome = train_in_directory(self._placed(config), scenario, console=self.console)
 

@@ -21,7 +21,7 @@ from mas.roles import PromptedRole
 from mas.runtime.team import TeamRuntime
 
 
-class Scored(NamedTuple):
+class ScoredPolicy(NamedTuple):
     """A policy: by key of the decision and action; `legal`: by key, probability of all legal actions together at
     temperature 1."""
 
@@ -45,7 +45,9 @@ async def exact_measures(
     return {**scenario.solve(found.policy), "legal": fmean(found.legal.values())}
 
 
-async def scored_policy(runtime: TeamRuntime, scenario: Scenario, temperature: float | None = None) -> Scored | None:
+async def scored_policy(
+    runtime: TeamRuntime, scenario: Scenario, temperature: float | None = None
+) -> ScoredPolicy | None:
     """The team's policy at every decision; None: the scenario is not `Solvable` or has too many decisions, or the
     policy cannot be scored.
 
@@ -72,7 +74,7 @@ async def scored_policy(runtime: TeamRuntime, scenario: Scenario, temperature: f
         chances = spelled_shares(one.legal, scores, own if temperature is None else temperature)
         policy[one.key] = dict(zip(one.legal, chances, strict=True))
         legal[one.key] = sum(exp(score) for score in scores)
-    return Scored(policy, legal)
+    return ScoredPolicy(policy, legal)
 
 
 def shares(logprobs: Sequence[float], temperature: float) -> list[float]:

@@ -24,9 +24,9 @@ from mas.training.feed import Feed, Scores, recomputing
 from mas.training.losses.correction import bias_correction, bias_norm
 from mas.training.losses.tokens import Signals, Surrogate, TokenLosses, token_losses
 from mas.training.optimiser import adamw, gradient_norms, optimiser_tensors, restore_optimiser, set_lr
-from mas.training.packing import Cost, MicroBatch, Sharing, build_trees, packed, padded
+from mas.training.packing import MicroBatch, PackCost, Sharing, build_trees, packed, padded
 from mas.training.soundness import check_packed, short_rows, tolerance_of
-from mas.training.tally import Metrics, Tally
+from mas.training.tally import MetricAccumulator, Metrics
 
 Logprobs = Mapping[int, Sequence[float]]
 """A number for each of a completion's tokens, such as its log-probability, by the identity of its turn."""
@@ -89,7 +89,7 @@ class Learner:
         if is_repeated and self.loss.kl and self.loss.kl_in == "loss":
             base = self.logprobs(rows, is_reference=True)
             rows = [replace(row, reference=base[id(row.turn)]) for row in rows]
-        tallies: dict[str, Tally] = defaultdict(Tally)
+        tallies: dict[str, MetricAccumulator] = defaultdict(MetricAccumulator)
         norms: dict[str, list[float]] = defaultdict(list)
         for _ in range(self.options.epochs):
             for part in self.minibatches(rows, self.options.minibatches):
@@ -173,7 +173,7 @@ class Learner:
         return [weighted(part, aggregation=loss.aggregation, max_length=loss.max_length) for part in parts if part]
 
     def update(
-        self, rows: Sequence[TrainRow], tallies: Mapping[str, Tally], start: Logprobs | None
+        self, rows: Sequence[TrainRow], tallies: Mapping[str, MetricAccumulator], start: Logprobs | None
     ) -> dict[str, float]:
         """One update of every adapter that has rows, weighted as they are; returns their gradient norms. Arguments and
         errors are those of `accumulate` and `step`."""
@@ -188,7 +188,7 @@ class Learner:
         return norms
 
     def accumulate(
-        self, rows: Sequence[TrainRow], tallies: Mapping[str, Tally], start: Logprobs | None = None
+        self, rows: Sequence[TrainRow], tallies: Mapping[str, MetricAccumulator], start: Logprobs | None = None
     ) -> float:
         """The loss of one batch of rows; its gradients are left in the adapters, those of before are gone.
 
@@ -202,7 +202,7 @@ class Learner:
         losses = [self._backward(batch, tallies, start) for batch in self.micro_batches(rows)]
         return float(torch.stack(losses).sum()) if losses else 0.0
 
-    def _backward(self, batch: MicroBatch, tallies: Mapping[str, Tally], start: Logprobs | None) -> Tensor:
+    def _backward(self, batch: MicroBatch, tallies: Mapping[str, MetricAccumulator], start: Logprobs | None) -> Tensor:
         feed, model = Feed(batch, self.base.bank.device), self.base.model
         reference_J = self._reference(feed)
         with (
@@ -234,7 +234,7 @@ class Learner:
                 own = self._taken[name]
                 own[tensor] = own[tensor] + gradient if tensor in own else gradient
 
-    def _correct(self, tallies: Mapping[str, Tally]) -> None:
+    def _correct(self, tallies: Mapping[str, MetricAccumulator]) -> None:
         """Divide the gradient of each adapter that has one by 1 + the norm of what clipping took from it."""
         for name, weights in self.adapters.items():
             touched = [tensor.grad for tensor in weights.parameters() if tensor.grad is not None]
@@ -275,10 +275,10 @@ class Learner:
             return feed.scores(self.head, feed.hidden(self.base.model), self.options.logit_chunk)
 
 
-def cost_of(base: BaseModel) -> Cost:
+def cost_of(base: BaseModel) -> PackCost:
     """Multiplications of one token in all linear layers, and of one pair of tokens in all attentions."""
     config = base.model.config.get_text_config()
     heads = config.num_attention_heads
     size = getattr(config, "head_dim", None) or config.hidden_size // heads
     linear = sum(layer.weight.numel() for layer in base.model.modules() if isinstance(layer, torch.nn.Linear))
-    return Cost(float(linear), 2.0 * heads * size * config.num_hidden_layers)
+    return PackCost(float(linear), 2.0 * heads * size * config.num_hidden_layers)

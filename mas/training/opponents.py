@@ -56,7 +56,7 @@ class Facing(NamedTuple):
     seats: tuple[str, ...]
 
 
-class Tally(msgspec.Struct):
+class OpponentRecord(msgspec.Struct):
     """Games against one opponent: how many, and running means of the learner's points and payoff, which forget.
 
     `weight`: what the sums are divided by.
@@ -87,7 +87,7 @@ class Opponents:
         self._roles_of = roles_of_seats(team)
         self._seat_of = seat_of(team)
         self._wanted = options.seats or tuple(self._roles_of)
-        self._tallies: dict[str, Tally] = {}
+        self._tallies: dict[str, OpponentRecord] = {}
         self._opened: Mapping[str, Opponent] = {}
         self._drawn: dict[str, Facing] = {}
 
@@ -149,7 +149,7 @@ class Opponents:
         for episode in episodes:
             if episode.status == "done":
                 payoffs = payoffs_of(episode.rewards, tuple(self._roles_of))
-                tally = self._tallies.setdefault(episode.opponent, Tally())
+                tally = self._tallies.setdefault(episode.opponent, OpponentRecord())
                 payoff = payoffs[episode.seat] if episode.seat else 0.0
                 tally.add(points_of(payoffs, episode.seat) if episode.seat else 0.5, payoff, self._options.decay)
 
@@ -175,7 +175,7 @@ class Opponents:
         """
         try:
             found = json.loads(state)
-            self._tallies = msgspec.convert(found["games"], dict[str, Tally])
+            self._tallies = msgspec.convert(found["games"], dict[str, OpponentRecord])
             self.pool.restore(found["players"])
         except (ValueError, KeyError, TypeError, msgspec.ValidationError) as error:
             raise CheckpointError(f"{FILE} of the checkpoint cannot be read: {error}") from error

@@ -186,7 +186,7 @@ class MicroBatch:
 
 
 @dataclass(frozen=True, slots=True)
-class Cost:
+class PackCost:
     """What a token and a pair of tokens that see each other cost, in any one unit."""
 
     token: float
@@ -198,7 +198,7 @@ class Cost:
 
 
 def packed(
-    trees: Sequence[Tree], budget: int, cost: Cost, together: Callable[[TrainRow], Hashable] | None = None
+    trees: Sequence[Tree], budget: int, cost: PackCost, together: Callable[[TrainRow], Hashable] | None = None
 ) -> list[MicroBatch]:
     """As few micro-batches of at most `budget` tokens (one bundle at least) as seem needed, of like cost.
 
@@ -223,7 +223,7 @@ class _Bin:
     cost: float
 
     @classmethod
-    def of(cls, trees: list[Tree], cost: Cost) -> "_Bin":
+    def of(cls, trees: list[Tree], cost: PackCost) -> "_Bin":
         return cls(trees, sum(len(tree.ids) for tree in trees), sum(cost.of(tree) for tree in trees))
 
     def add(self, other: "_Bin") -> None:

@@ -10,7 +10,7 @@ from mas.config.options import RewardOptions
 from mas.core.errors import TrainingError
 from mas.core.records import Episode, Group, Turn
 from mas.core.seeds import derive_seed
-from mas.core.tasks import Outcome
+from mas.core.tasks import TaskOutcome
 from mas.core.together import together
 from mas.runtime.team import TeamRuntime
 from mas.training.late_terms import LateTerms
@@ -64,7 +64,7 @@ class Rollout:
             TrainingError: no episode could be played.
         """
         wanted, episodes, useful = self._train.tasks_per_step, list[Episode](), 0
-        outcomes = list[Outcome | None]()
+        outcomes = list[TaskOutcome | None]()
         refill = self._algorithm.sampler.refill
         for number in range(1 + refill):
             groups, ends = await self._round(runtime, step, number, wanted - useful, trained)
@@ -91,7 +91,7 @@ class Rollout:
 
     async def _round(
         self, runtime: TeamRuntime, step: int, number: int, count: int, trained: Container[str]
-    ) -> tuple[Sequence[Sequence[Episode]], list[Outcome | None]]:
+    ) -> tuple[Sequence[Sequence[Episode]], list[TaskOutcome | None]]:
         """The episodes of so many tasks, and how each went."""
         planned = self._tasks.draw(step, count, number)
         seeds = [derive_seed("play", self._train.seed, step, *([number] if number else []), n) for n in range(count)]

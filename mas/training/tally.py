@@ -16,7 +16,7 @@ from mas.training.losses.importance import importance_statistics
 Metrics = dict[str, float]
 
 
-class Tally:
+class MetricAccumulator:
     """Sums of one adapter's token metrics over everything that it learned from in a step.
 
     They stay on the model's device until they are read, so that a GPU need not wait after every micro-batch.

@@ -67,7 +67,7 @@ class Watcher(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class TrainingOutcome:
     """How training ended. `history`: one metrics record per step of this process. `libraries`: role -> what it has
     learned, where no adapter is trained."""
 
@@ -141,7 +141,7 @@ class Trainer:
 
     async def run(
         self, watcher: Watcher, counted: Counted = uncounted, *, opened: Callable[[], None] = lambda: None
-    ) -> Outcome:
+    ) -> TrainingOutcome:
         """Train to the configured end.
 
         Args:
@@ -182,7 +182,7 @@ class Trainer:
                 if ended or _is_due(self.progress.step, train.checkpoint_every):
                     self._save(counted)
         adapters = {name: weights.snapshot() for name, weights in self.trainable.adapters.items()}
-        return Outcome(self.progress, adapters, tuple(history), self._end(), self.trainable.libraries)
+        return TrainingOutcome(self.progress, adapters, tuple(history), self._end(), self.trainable.libraries)
 
     def _spent(self) -> Metrics:
         return {**metrics_of(self.progress.cost), "optimiser_steps": self.progress.optimiser_steps}

@@ -33,9 +33,9 @@ from mas.runs.train import train_in_directory
 from mas.scenarios import build_scenario
 from mas.serving.model import BaseModel
 from mas.serving.peft_files import from_directory
-from mas.training.opponents import Tally, open_opponents, payoffs_of, points_of
+from mas.training.opponents import OpponentRecord, open_opponents, payoffs_of, points_of
 from mas.training.start import untrained
-from mas.training.trainer import Outcome, Trainer
+from mas.training.trainer import Trainer, TrainingOutcome
 
 pytest.importorskip("pyspiel")
 TINY = [f"model.tiny.{name}={value}" for name, value in SKILLED.tiny.model_dump(exclude_defaults=True).items()]
@@ -66,7 +66,7 @@ def trainer_of(config: Config, base: BaseModel, checkpoints: Path | None = None)
     return Trainer(setup, base, checkpoints=checkpoints, opponents=pool)
 
 
-async def train(config: Config, base: BaseModel, checkpoints: Path | None = None) -> tuple[Outcome, Seen]:
+async def train(config: Config, base: BaseModel, checkpoints: Path | None = None) -> tuple[TrainingOutcome, Seen]:
     trainer, seen = trainer_of(config, base, checkpoints), Seen()
     seen.listen(trainer)
     trainer.resume()
@@ -77,7 +77,7 @@ def games_of(seen: Seen) -> list[Episode]:
     return [episode for step in seen.episodes for episode in step]
 
 
-def weights(outcome: Outcome, name: str = "shared") -> torch.Tensor:
+def weights(outcome: TrainingOutcome, name: str = "shared") -> torch.Tensor:
     return torch.cat([tensor.flatten() for tensor in outcome.adapters[name].parameters()])
 
 
@@ -279,7 +279,7 @@ async def test_with_an_adapter_for_each_seat_each_learns_in_its_own_games(kuhn: 
     assert from_second(one, "player_1").any()
 
 
-def from_second(outcome: Outcome, name: str) -> torch.Tensor:
+def from_second(outcome: TrainingOutcome, name: str) -> torch.Tensor:
     """What a fresh adapter has 0 in."""
     return outcome.adapters[name].parameters()[1]
 
@@ -352,7 +352,7 @@ def test_points_are_shared_by_those_who_have_the_most() -> None:
     paid = payoffs_of({"a.chips": 2.0, "a.bonus": 1.0, "b.chips": 3.0, "c.chips": -6.0}, ("a", "b", "c"))
     assert paid == {"a": 3.0, "b": 3.0, "c": -6.0}
     assert [points_of(paid, seat) for seat in paid] == [0.5, 0.5, 0.0]
-    tally = Tally()
+    tally = OpponentRecord()
     for points in (1.0, 0.0):
         tally.add(points, 2 * points, 0.5)
     assert (tally.games, tally.weight, tally.points, tally.payoff) == (2, 1.5, 0.5, 1.0)

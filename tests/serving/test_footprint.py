@@ -18,7 +18,7 @@ from mas.serving.grammar import Grammars
 from mas.serving.model import BaseModel
 from mas.training.batch import TrainRow
 from mas.training.learner import Learner
-from mas.training.tally import Tally
+from mas.training.tally import MetricAccumulator
 
 _GIB = 2**30
 
@@ -66,7 +66,7 @@ def test_the_estimate_of_a_backward_pass_is_near_what_it_keeps(base: BaseModel, 
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-        learner.accumulate(rows, defaultdict(Tally))
+        learner.accumulate(rows, defaultdict(MetricAccumulator))
     tokens = 102
     assert 0.5 < tokens * footprint.activation / sum(kept.values()) < 2.0
 

@@ -29,7 +29,7 @@ from mas.scenarios import build_scenario
 from mas.serving.model import BaseModel
 from mas.serving.speed import Speed, measure_speed
 from mas.training.planned import Work, rows_of
-from mas.training.trainer import Outcome, Trainer
+from mas.training.trainer import Trainer, TrainingOutcome
 
 
 def config_of(**train: Any) -> Config:
@@ -56,7 +56,7 @@ def scenario() -> Scenario:
 Phases = list[tuple[str, int, int]]
 
 
-async def train(config: Config, scenario: Scenario, base: BaseModel) -> tuple[Outcome, Seen, Phases]:
+async def train(config: Config, scenario: Scenario, base: BaseModel) -> tuple[TrainingOutcome, Seen, Phases]:
     seen, phases = Seen(), Phases()
     outcome = await Trainer(resolve_training(config, scenario), base).run(seen, lambda *told: phases.append(told))
     return outcome, seen, phases

@@ -27,7 +27,7 @@ from mas.training.advantages.members import standardised, std
 from mas.training.advantages.running import Running
 from mas.training.advantages.whiten import whiten
 from mas.training.evaluate import evaluate
-from mas.training.reward_models.model import Scored, Trajectory
+from mas.training.reward_models.model import StepScores, Trajectory
 from mas.training.rewards import total_reward
 from mas.training.sampling.selection import filter_groups
 from mas.training.summary import step_metrics
@@ -194,8 +194,8 @@ def test_the_largest_rewards_compare_without_overflow(values: list[float]) -> No
 class Diverged:
     """A reward model whose weights are no numbers any more."""
 
-    def step(self, trajectories: Sequence[Trajectory], *, lr_scale: float) -> Scored:
-        return Scored(scores=[[math.nan] * len(one.rows) for one in trajectories], told={})
+    def step(self, trajectories: Sequence[Trajectory], *, lr_scale: float) -> StepScores:
+        return StepScores(scores=[[math.nan] * len(one.rows) for one in trajectories], told={})
 
 
 def test_a_reward_model_that_says_no_number_ends_the_training_with_its_adapters_name() -> None:

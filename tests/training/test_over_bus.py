@@ -26,7 +26,7 @@ from mas.runs.train import train_in_directory
 from mas.scenarios import build_scenario
 from mas.training.over_bus import over_bus
 from mas.training.sampling.ledger import Ledger
-from mas.training.trainer import Outcome
+from mas.training.trainer import TrainingOutcome
 from mas.training.watch import RunWatcher
 
 pytestmark = needs_mosquitto
@@ -126,7 +126,7 @@ class Killed(NamedTuple):
     """A run whose executors were killed."""
 
     run: Path
-    outcome: Outcome
+    outcome: TrainingOutcome
     exit_codes: list[int | None]
     notes: list[str]
 

@@ -30,7 +30,7 @@ from mas.serving.model import BaseModel
 from mas.training.credit import turn_advantages
 from mas.training.evaluate import Evaluation
 from mas.training.learner import Learner
-from mas.training.trainer import Outcome, Trainer
+from mas.training.trainer import Trainer, TrainingOutcome
 from mas.training.updates.kinds import build_update
 from mas.training.updates.policy_gradient import PolicyGradient
 
@@ -248,7 +248,7 @@ def run_of(code: str, run: Path, small: tuple[str, ...], *words: str) -> Config:
     return load_config([*SHORT, f"algorithm='{code}'", *small, f"run_dir='{run}'", *words])
 
 
-def train(config: Config) -> Outcome:
+def train(config: Config) -> TrainingOutcome:
     return train_in_directory(config, build_scenario(config.scenario), console=Console(file=io.StringIO(), width=200))
 
 

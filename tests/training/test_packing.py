@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from parts import make_turn
 
 from mas.training.batch import TrainRow
-from mas.training.packing import Cost, MicroBatch, Sharing, Tree, build_tree, build_trees, fed, packed, padded
+from mas.training.packing import MicroBatch, PackCost, Sharing, Tree, build_tree, build_trees, fed, packed, padded
 
-COST = Cost(token=1.0, pair=0.01)
+COST = PackCost(token=1.0, pair=0.01)
 ALL = [Sharing(prompts, turns) for prompts in (False, True) for turns in (False, True)]
 ids = st.lists(st.integers(4, 6), min_size=1, max_size=6).map(tuple)
 rows_drawn = st.lists(

@@ -18,7 +18,7 @@ from mas.serving.forward import ScoredRow, completion_logits
 from mas.training.batch import TrainRow
 from mas.training.learner import Learner
 from mas.training.losses.preference import dpo_pair, preference_loss
-from mas.training.tally import Tally
+from mas.training.tally import MetricAccumulator
 
 BETA = 0.3
 numbers = st.floats(-50, 50)
@@ -121,7 +121,7 @@ def test_the_learners_gradient_is_that_of_the_plain_formulas(
         beta=BETA,
     )
     weighted = [TrainRow(row.turn, row.adapter, weight, 1.0) for row, weight in zip(rows, loss.weights, strict=True)]
-    learner.accumulate(weighted, defaultdict(Tally), now)
+    learner.accumulate(weighted, defaultdict(MetricAccumulator), now)
     parameters = list(learner.adapters["planner"].parameters())
     found = torch.cat([tensor.grad.flatten() for tensor in parameters if tensor.grad is not None])
     for tensor in parameters:

@@ -20,7 +20,7 @@ from mas.serving.model import BaseModel
 from mas.training.batch import TrainRow
 from mas.training.check_setup import check_trainable
 from mas.training.losses.preference import dpo_pair
-from mas.training.trainer import Outcome
+from mas.training.trainer import TrainingOutcome
 from mas.training.updates.kinds import build_update, loss_of
 from mas.training.updates.preference import LIKELIHOOD
 from mas.training.updates.update import Improved
@@ -153,7 +153,7 @@ def config_of(algorithm: str, *words: str) -> Config:
     return load_config(overrides).model_copy(update={"model": SKILLED})
 
 
-async def trained(config: Config, base_for: BaseFor) -> tuple[Outcome, Notes]:
+async def trained(config: Config, base_for: BaseFor) -> tuple[TrainingOutcome, Notes]:
     return await train(config, build_scenario(config.scenario), base_for("refine", SKILLED))
 
 

@@ -10,7 +10,7 @@ from parts import SKILLED, make_turn
 from mas.config.options import Config
 from mas.core.environment import Task
 from mas.core.records import Episode
-from mas.core.tasks import Outcome
+from mas.core.tasks import TaskOutcome
 from mas.runs.resolve import resolve, resolve_training
 from mas.scenarios import build_scenario
 from mas.training.rollout import Rollout
@@ -58,9 +58,9 @@ class Flat:
 class Heard(TaskPlan):
     """A plan that remembers what it was told."""
 
-    told: list[Sequence[Outcome]]
+    told: list[Sequence[TaskOutcome]]
 
-    def tell(self, outcomes: Sequence[Outcome]) -> None:
+    def tell(self, outcomes: Sequence[TaskOutcome]) -> None:
         self.told = [*getattr(self, "told", []), outcomes]
         super().tell(outcomes)
 

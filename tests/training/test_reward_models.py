@@ -23,7 +23,7 @@ from mas.core.records import Episode, Turn, facts_of
 from mas.serving.model import BaseModel
 from mas.training.learner import Learner
 from mas.training.reward_models.implicit import ImplicitModel
-from mas.training.reward_models.model import Scored, Trajectory, trajectories_of
+from mas.training.reward_models.model import StepScores, Trajectory, trajectories_of
 from mas.training.reward_models.payment import Grounded, payments
 from mas.training.reward_models.progress import ProgressModel
 from mas.training.shaping.implicit import preference_loss, trajectory_score
@@ -189,7 +189,7 @@ def test_the_step_term_of_oprl_weighs_as_much_as_the_outcome(base: BaseModel, mo
     model = update.model
     assert isinstance(model, ImplicitModel)
     small = {"a/0": 0.002, "a/1": 0.001, "b/0": -0.001, "b/1": 0.0004}
-    monkeypatch.setattr(model, "step", lambda trajectories, lr_scale: Scored(
+    monkeypatch.setattr(model, "step", lambda trajectories, lr_scale: StepScores(
         scores=[[small[row.turn.id.removeprefix("planner/")] for row in one.rows] for one in trajectories], told={}
     ))  # fmt: skip
     won = [said("planner", name, [(8,), (9,)], won=name == "a") for name in "ab"]

@@ -21,7 +21,7 @@ from mas.training.check_setup import check_trainable
 from mas.training.checkpoint import list_checkpoints, update_tensors
 from mas.training.evaluate import Evaluation
 from mas.training.reward_models.payment import Grounded
-from mas.training.trainer import Outcome, Trainer
+from mas.training.trainer import Trainer, TrainingOutcome
 
 PARALLEL = {"sampler": {"mode": "parallel"}}
 PROGRESS, IMPLICIT = {"kind": "progress"}, {"kind": "implicit"}
@@ -60,14 +60,14 @@ def config_of(preset: str, **train: Any) -> Config:
     return load_config(words).model_copy(update={"model": SKILLED})
 
 
-async def train(config: Config, base: BaseModel, checkpoints: Path | None = None) -> tuple[Outcome, Steps]:
+async def train(config: Config, base: BaseModel, checkpoints: Path | None = None) -> tuple[TrainingOutcome, Steps]:
     steps = Steps()
     trainer = Trainer(resolve_training(config), base, checkpoints=checkpoints)
     trainer.resume()
     return await trainer.run(steps), steps
 
 
-def all_weights(outcome: Outcome) -> torch.Tensor:
+def all_weights(outcome: TrainingOutcome) -> torch.Tensor:
     return torch.cat([one.flatten() for own in outcome.adapters.values() for one in own.parameters()])
 
 

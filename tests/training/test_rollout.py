@@ -19,7 +19,7 @@ from mas.training.casting import Casting
 from mas.training.check_setup import check_trainable
 from mas.training.evaluate import Evaluation
 from mas.training.grown import TreeEnds
-from mas.training.trainer import Outcome, Trainer
+from mas.training.trainer import Trainer, TrainingOutcome
 
 
 class Steps:
@@ -65,14 +65,14 @@ def paths(base_for: BaseFor) -> BaseModel:
     return base_for("plan_path", SKILLED)
 
 
-async def train(config: Config, base: BaseModel, checkpoints: Path | None = None) -> tuple[Outcome, Steps]:
+async def train(config: Config, base: BaseModel, checkpoints: Path | None = None) -> tuple[TrainingOutcome, Steps]:
     steps = Steps()
     trainer = Trainer(resolve_training(config), base, checkpoints=checkpoints)
     trainer.resume()
     return await trainer.run(steps), steps
 
 
-def weights(outcome: Outcome, name: str) -> torch.Tensor:
+def weights(outcome: TrainingOutcome, name: str) -> torch.Tensor:
     return torch.cat([tensor.flatten() for tensor in outcome.adapters[name].parameters()])
 
 

@@ -32,7 +32,7 @@ from mas.training.evaluate import Evaluation
 from mas.training.exact import exact_measures, shares, spelled_shares
 from mas.training.rewards import total_reward
 from mas.training.session import open_team
-from mas.training.trainer import Outcome, Trainer
+from mas.training.trainer import Trainer, TrainingOutcome
 
 pyspiel = pytest.importorskip("pyspiel")
 policy = pytest.importorskip("open_spiel.python.policy")
@@ -262,7 +262,7 @@ def config_of(*overrides: str, steps: int = 3) -> Config:
     return config.model_copy(update={"model": SKILLED})
 
 
-async def train(config: Config, base: BaseModel, checkpoints: Path | None = None) -> tuple[Outcome, Steps]:
+async def train(config: Config, base: BaseModel, checkpoints: Path | None = None) -> tuple[TrainingOutcome, Steps]:
     steps = Steps()
     trainer = Trainer(resolve_training(config), base, checkpoints=checkpoints)
     trainer.resume()
@@ -320,7 +320,7 @@ async def test_an_adapter_per_seat_trains_both_and_a_seat_can_be_held_still(kuhn
     assert moved == {"player_0": [True, True], "player_1": [True, False]}
 
 
-def weights(outcome: Outcome) -> torch.Tensor:
+def weights(outcome: TrainingOutcome) -> torch.Tensor:
     return torch.cat([tensor.flatten() for tensor in outcome.adapters["shared"].parameters()])
 
 

@@ -23,7 +23,7 @@ from mas.training.batch import TrainRow, train_rows
 from mas.training.credit import turn_advantages
 from mas.training.exact import exact_measures, scored_policy
 from mas.training.rewards import total_reward
-from mas.training.trainer import Outcome, Trainer
+from mas.training.trainer import Trainer, TrainingOutcome
 from mas.training.updates import policy_gradient
 
 ORACLE = ORACLES["25_self_redteam"]
@@ -122,7 +122,7 @@ async def test_each_role_is_compared_with_itself_over_the_whole_batch() -> None:
         assert [advantages[index] for index in own] == pytest.approx(wanted)
 
 
-async def train(base: BaseModel, *words: str, steps: int = 1) -> tuple[Outcome, list[Turn]]:
+async def train(base: BaseModel, *words: str, steps: int = 1) -> tuple[TrainingOutcome, list[Turn]]:
     usual = [f"train.steps={steps}", "train.tasks_per_step=4", "train.eval_tasks=2", "train.eval_every=0"]
     config: Config = load_config(["scenario=red_team", "algorithm=self_redteam", *usual, *words])
     config = config.model_copy(update={"model": SKILLED})
@@ -149,7 +149,7 @@ def base(base_for: BaseFor) -> BaseModel:
     return base_for("red_team", SKILLED)
 
 
-def has_moved(outcome: Outcome) -> dict[str, bool]:
+def has_moved(outcome: TrainingOutcome) -> dict[str, bool]:
     return {name: bool(adapter.parameters()[1].any()) for name, adapter in outcome.adapters.items()}
 
 

@@ -23,7 +23,7 @@ from mas.training.batch import TrainRow
 from mas.training.learner import Learner
 from mas.training.losses.tokens import Signals
 from mas.training.schedules import PhaseWeight
-from mas.training.tally import Tally
+from mas.training.tally import MetricAccumulator
 from mas.training.trainer import Trainer
 from mas.training.updates.smoother import Smoother
 
@@ -114,7 +114,7 @@ def far_rows(learner: Learner) -> list[TrainRow]:
 def gradients_of(learner: Learner, rows: list[TrainRow]) -> dict[str, torch.Tensor]:
     """Of each adapter after an update that changes no weight."""
     learner.begin(0.0)
-    learner.update(rows, defaultdict(Tally), None)
+    learner.update(rows, defaultdict(MetricAccumulator), None)
     return {
         name: torch.cat([one.grad.double().flatten() for one in weights.parameters() if one.grad is not None])
         for name, weights in learner.adapters.items()

@@ -20,7 +20,7 @@ from mas.scenarios import build_scenario
 from mas.training.checkpoint import list_checkpoints, verify_checkpoint
 from mas.training.credit import turn_advantages
 from mas.training.sampling.success_replay import SuccessReplay
-from mas.training.trainer import Outcome, Trainer
+from mas.training.trainer import Trainer, TrainingOutcome
 
 FIXED = {"source": "epochs", "count": 2}
 
@@ -108,7 +108,7 @@ def config_of(steps: int, **train: Any) -> Config:
     )
 
 
-async def train(config: Config, base_for: BaseFor, checkpoints: Path | None = None) -> tuple[Outcome, Steps]:
+async def train(config: Config, base_for: BaseFor, checkpoints: Path | None = None) -> tuple[TrainingOutcome, Steps]:
     steps = Steps()
     scenario = build_scenario(config.scenario)
     trainer = Trainer(resolve_training(config, scenario), base_for("relay", SKILLED), checkpoints=checkpoints)

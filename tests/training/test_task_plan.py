@@ -16,7 +16,7 @@ from mas.config.options import Config, RewardOptions, ScenarioOptions
 from mas.core.errors import CheckpointError, ConfigError
 from mas.core.records import Episode
 from mas.core.scenario import Scenario
-from mas.core.tasks import Outcome, Pick, SplitByContent
+from mas.core.tasks import Pick, SplitByContent, TaskOutcome
 from mas.observe.metrics import read_metrics
 from mas.runs.resolve import resolve_training
 from mas.scenarios import build_scenario
@@ -111,13 +111,13 @@ class Countdown:
 
     def __init__(self) -> None:
         self._next = 99
-        self.told: list[Outcome] = []
+        self.told: list[TaskOutcome] = []
 
     def draw(self, step: int, count: int, without: Set[Pick] = frozenset()) -> Sequence[Pick]:
         self._next -= count
         return [Pick("own", self._next + count - place) for place in range(count)]
 
-    def tell(self, outcomes: Sequence[Outcome]) -> None:
+    def tell(self, outcomes: Sequence[TaskOutcome]) -> None:
         self.told += outcomes
 
     def state(self) -> Mapping[str, Any]:
@@ -274,13 +274,13 @@ def test_an_outcome_is_what_the_played_episodes_brought() -> None:
     pick, rewards, roles = Pick("own", 1), RewardOptions(), {"executor"}
     played = [episode(0, success=True, reward=1.0), episode(1, success=False, reward=0.0)]
     failed = episode(2, success=False, reward=9.0, status="failed")
-    expected = Outcome(pick=pick, success=0.5, reward=0.5, flat=0.5)
+    expected = TaskOutcome(pick=pick, success=0.5, reward=0.5, flat=0.5)
     assert outcome_of(pick, [*played, failed], rewards, roles) == expected
     assert outcome_of(pick, [failed], rewards, roles) is None
     # Where the team's differences are of roles that are not trained, there is nothing to learn.
     assert outcome_of(pick, [*played, failed], rewards, {"planner"}) == msgspec.structs.replace(expected, flat=1.0)
     # One episode alone is compared with nothing.
-    assert outcome_of(pick, played[:1], rewards, roles) == Outcome(pick=pick, success=1.0, reward=1.0, flat=1.0)
+    assert outcome_of(pick, played[:1], rewards, roles) == TaskOutcome(pick=pick, success=1.0, reward=1.0, flat=1.0)
 
 
 @pytest.mark.parametrize(

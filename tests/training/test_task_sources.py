@@ -15,7 +15,7 @@ from mas.config.load import load_config
 from mas.config.options import TrainOptions
 from mas.core.errors import ConfigError
 from mas.core.seeds import derive_seed
-from mas.core.tasks import Outcome, Pick, TaskSource
+from mas.core.tasks import Pick, TaskOutcome, TaskSource
 from mas.training.tasks.build import build_source
 from mas.training.tasks.shares import due, proportions
 
@@ -40,11 +40,11 @@ def make(tasks: dict[str, Any], *, seed: int = 3, size: int | None = None) -> Ta
     return build_source(train, dict.fromkeys(tasks.get("arms", {"own": {}}), size))
 
 
-def went(picks: Sequence[Pick], success: float = 1.0, reward: float = 0.0) -> list[Outcome]:
-    return [Outcome(pick=pick, success=success, reward=reward, flat=0.0) for pick in picks]
+def went(picks: Sequence[Pick], success: float = 1.0, reward: float = 0.0) -> list[TaskOutcome]:
+    return [TaskOutcome(pick=pick, success=success, reward=reward, flat=0.0) for pick in picks]
 
 
-def by_chance(picks: Sequence[Pick], random: Random) -> list[Outcome]:
+def by_chance(picks: Sequence[Pick], random: Random) -> list[TaskOutcome]:
     """Outcomes of most tasks; the others could not be played."""
     told = [one for pick in picks for one in went([pick], random.choice([0.0, 0.4, 1.0]), random.random())]
     return [one for one in told if random.random() < 0.9]

@@ -24,7 +24,7 @@ from mas.serving.transformers_engine import TransformersEngine
 from mas.training.adapters import TrainableAdapters
 from mas.training.evaluate import Evaluation
 from mas.training.learner import Learner
-from mas.training.trainer import Outcome, Trainer
+from mas.training.trainer import Trainer, TrainingOutcome
 from mas.training.updates.policy_gradient import PolicyGradient
 
 
@@ -70,7 +70,7 @@ def scenario() -> Scenario:
     return build_scenario(config_of().scenario)
 
 
-async def train(config: Config, scenario: Scenario, base: BaseModel) -> tuple[Outcome, Notes]:
+async def train(config: Config, scenario: Scenario, base: BaseModel) -> tuple[TrainingOutcome, Notes]:
     notes = Notes()
     return await Trainer(resolve_training(config, scenario), base).run(notes), notes
 

@@ -32,7 +32,7 @@ from mas.training.check_setup import check_trainable
 from mas.training.evaluate import Evaluation
 from mas.training.experience.library import Library
 from mas.training.session import TeamSession
-from mas.training.trainer import Outcome, Trainer
+from mas.training.trainer import Trainer, TrainingOutcome
 
 
 def play(prompt: str, adapter: str | None, seed: int) -> str:
@@ -112,7 +112,7 @@ def trainer_of(
     return Trainer(setup, None, opening=opening, checkpoints=checkpoints)
 
 
-def same(first: Outcome, second: Outcome) -> bool:
+def same(first: TrainingOutcome, second: TrainingOutcome) -> bool:
     return (first.libraries, first.progress) == (second.libraries, second.progress)
 
 

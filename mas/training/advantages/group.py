@@ -91,7 +91,7 @@ def _differences(values: Sequence[float], weights: Sequence[int], baseline: Base
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class GroupSummary:
     """One group of a batch. `variance`: the sample's (ddof 1), 0 for one alone; `dropped`: why it teaches nothing."""
 
     size: int
@@ -110,7 +110,7 @@ class GroupStatistics:
     spread: float
 
 
-def groups_of(values: Sequence[float], keys: Sequence[Hashable]) -> dict[Hashable, Group]:
+def groups_of(values: Sequence[float], keys: Sequence[Hashable]) -> dict[Hashable, GroupSummary]:
     """Size, variance and what becomes of every group, for any values and keys that are compared.
 
     Raises:
@@ -122,7 +122,7 @@ def groups_of(values: Sequence[float], keys: Sequence[Hashable]) -> dict[Hashabl
     for key, indices in members(keys).items():
         own = [values[i] for i in indices]
         equal: Literal["equal"] | None = "equal" if min(own) == max(own) else None
-        found[key] = Group(len(own), fmean(own), std(own) ** 2, "single" if len(own) == 1 else equal)
+        found[key] = GroupSummary(len(own), fmean(own), std(own) ** 2, "single" if len(own) == 1 else equal)
     return found
 
 

@@ -7,7 +7,7 @@ from typing import Protocol
 from mas.core.cost import FREE, Cost
 from mas.training.experience.library import Library
 from mas.training.experience.operations import Operation, Refusal
-from mas.training.experience.rollouts import Group
+from mas.training.experience.rollouts import LessonGroup
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +22,7 @@ class Proposal:
 class Editor(Protocol):
     """Proposes changes of a role's library; equal arguments give equal proposals."""
 
-    async def propose(self, group: Group, library: Library, *, seed: int) -> Proposal:
+    async def propose(self, group: LessonGroup, library: Library, *, seed: int) -> Proposal:
         """What one group teaches its role, as operations on the library."""
 
     async def consolidate(self, role: str, library: Library, proposals: Sequence[Proposal], *, seed: int) -> Proposal:

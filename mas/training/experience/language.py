@@ -19,7 +19,7 @@ from mas.training.experience.editor import Proposal
 from mas.training.experience.library import Library
 from mas.training.experience.operations import Operation, Refusal
 from mas.training.experience.reading import read_experiences, read_operations
-from mas.training.experience.rollouts import Group
+from mas.training.experience.rollouts import LessonGroup
 from mas.training.experience.wording import COACH, ask_consolidation, ask_experiences, ask_operations, ask_summary
 
 
@@ -44,7 +44,7 @@ class LanguageEditor:
             temperature=options.temperature, max_tokens=options.max_tokens, stop=voice.engine.stop_ids
         )
 
-    async def propose(self, group: Group, library: Library, *, seed: int) -> Proposal:
+    async def propose(self, group: LessonGroup, library: Library, *, seed: int) -> Proposal:
         """Summaries, then experiences, then operations: one question per rollout and two more."""
         spent, options = _Spent(), self._options
         try:

@@ -9,7 +9,7 @@ from mas.config.experience import ExperienceOptions
 from mas.training.experience.editor import Proposal
 from mas.training.experience.library import Library, name_of, one_line
 from mas.training.experience.operations import Operation, Refusal
-from mas.training.experience.rollouts import Group, Rollout
+from mas.training.experience.rollouts import LessonGroup, LessonRollout
 
 ARROW = " -> "
 """Stands between what was shown and what was answered."""
@@ -21,7 +21,7 @@ class QuoteEditor:
     def __init__(self, options: ExperienceOptions) -> None:
         self._options = options
 
-    async def propose(self, group: Group, library: Library, *, seed: int) -> Proposal:
+    async def propose(self, group: LessonGroup, library: Library, *, seed: int) -> Proposal:
         """Answers of the role in the best rollout that the worst one does not have, the first `per_group` of them."""
         ranked = sorted(group.rollouts, key=lambda rollout: rollout.score)
         worse = set(_quotes(ranked[0]))
@@ -57,7 +57,7 @@ class QuoteEditor:
         )
 
 
-def _quotes(rollout: Rollout) -> list[str]:
+def _quotes(rollout: LessonRollout) -> list[str]:
     own = [said for said in rollout.said if said.is_own and said.failure is None]
     return [one_line(said.shown) + ARROW + one_line(said.answer) for said in own]
 

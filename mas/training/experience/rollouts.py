@@ -27,7 +27,7 @@ class Said:
 
 
 @dataclass(frozen=True, slots=True)
-class Rollout:
+class LessonRollout:
     """One episode as a role lived through it. `score`: how good it was; of its group, more is better."""
 
     score: float
@@ -35,12 +35,12 @@ class Rollout:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class LessonGroup:
     """Episodes of one task, for one role, of which some are better than others."""
 
     role: str
     task: str
-    rollouts: tuple[Rollout, ...]
+    rollouts: tuple[LessonRollout, ...]
 
 
 def groups_of(
@@ -50,7 +50,7 @@ def groups_of(
     options: ExperienceOptions,
     rewards: RewardOptions,
     plain: Plain,
-) -> tuple[list[Group], int]:
+) -> tuple[list[LessonGroup], int]:
     """The groups that have something to tell a role, and how many there were before.
 
     An episode that failed, or in which the role did not speak, is in no group. With `sees=own` others' outputs are left
@@ -59,7 +59,7 @@ def groups_of(
     Args:
         members: agent -> the role that it plays.
     """
-    rollouts: dict[str, list[Rollout]] = {}
+    rollouts: dict[str, list[LessonRollout]] = {}
     for episode in episodes:
         said = tuple(
             Said(line.agent, plain(agent_of(line.agent), line.prompt), line.text, line.failure, is_own)
@@ -67,9 +67,9 @@ def groups_of(
             if (is_own := members.get(agent_of(line.agent)) == role) or options.sees == "team"
         )
         if episode.status == "done" and any(one.is_own for one in said):
-            rollouts.setdefault(episode.task, []).append(Rollout(_score(episode, role, options, rewards), said))
+            rollouts.setdefault(episode.task, []).append(LessonRollout(_score(episode, role, options, rewards), said))
     kept = telling({task: [one.score for one in group] for task, group in rollouts.items()})
-    return [Group(role, task, tuple(rollouts[task])) for task in kept], len(rollouts)
+    return [LessonGroup(role, task, tuple(rollouts[task])) for task in kept], len(rollouts)
 
 
 def _score(episode: Episode, role: str, options: ExperienceOptions, rewards: RewardOptions) -> float:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from mas.training.experience.library import Library
 from mas.training.experience.operations import Operation
-from mas.training.experience.rollouts import Group, Rollout, Said
+from mas.training.experience.rollouts import LessonGroup, LessonRollout, Said
 
 COACH = (
     "You coach one member of a team of language-model agents. It never changes by itself: all it can learn is a short "
@@ -19,7 +19,7 @@ _FORM = (
 )
 
 
-def ask_summary(group: Group, rollout: Rollout) -> str:
+def ask_summary(group: LessonGroup, rollout: LessonRollout) -> str:
     """What happened in one episode."""
     return "\n\n".join(
         [
@@ -33,7 +33,7 @@ def ask_summary(group: Group, rollout: Rollout) -> str:
     )
 
 
-def ask_experiences(group: Group, summaries: Sequence[str], library: Library, most: int, characters: int) -> str:
+def ask_experiences(group: LessonGroup, summaries: Sequence[str], library: Library, most: int, characters: int) -> str:
     """What the better ones of a group did otherwise than the worse ones."""
     ranked = sorted(zip(group.rollouts, summaries, strict=True), key=lambda pair: -pair[0].score)
     told = [f"Attempt {number}, score {one.score:g}:\n{text}" for number, (one, text) in enumerate(ranked, start=1)]

@@ -19,9 +19,9 @@ from mas.core.seeds import derive_seed
 from mas.training.batch import TrainRow
 from mas.training.learner import Learner, Logprobs
 from mas.training.optimiser import kept_tensors, restore_kept
-from mas.training.reward_models.model import Scored, Trajectory, by_adapter
+from mas.training.reward_models.model import StepScores, Trajectory, by_adapter
 from mas.training.shaping.implicit import preference_gradient, preference_loss, step_rewards, trajectory_score
-from mas.training.tally import Metrics, Tally
+from mas.training.tally import MetricAccumulator, Metrics
 from mas.training.updates.preference import LIKELIHOOD
 
 
@@ -39,7 +39,7 @@ class ImplicitModel:
         self.policy = policy
         self.phi = Learner(policy.base, fresh, own, LIKELIHOOD)
 
-    def step(self, trajectories: Sequence[Trajectory], *, lr_scale: float) -> Scored:
+    def step(self, trajectories: Sequence[Trajectory], *, lr_scale: float) -> StepScores:
         """See `RewardModel`. An adapter whose groups hold no success and failure together learns nothing."""
         rows = [row for one in trajectories for row in one.rows]
         old = self.policy.logprobs(rows)
@@ -50,11 +50,11 @@ class ImplicitModel:
             slopes = self._slopes(trajectories, scores)
             if not slopes:
                 break
-            self.phi.update(slopes, defaultdict(Tally), None)
+            self.phi.update(slopes, defaultdict(MetricAccumulator), None)
             scores = self._scores(trajectories, rows, old)
         after = self._pairs(trajectories, scores)
         told = {name: _told(before[name], after[name]) for name in by_adapter(trajectories)}
-        return Scored(scores=scores, told=told)
+        return StepScores(scores=scores, told=told)
 
     def tensors(self) -> dict[str, Tensor]:
         """phi's weights and optimisers."""

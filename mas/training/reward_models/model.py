@@ -35,7 +35,7 @@ class Trajectory:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Scored:
+class StepScores:
     """What a model says of a step.
 
     Attributes:
@@ -50,7 +50,7 @@ class Scored:
 class RewardModel(Protocol):
     """Learns from trajectories whose outcome is known, and shares no weight with the policy but the frozen base."""
 
-    def step(self, trajectories: Sequence[Trajectory], *, lr_scale: float) -> Scored:
+    def step(self, trajectories: Sequence[Trajectory], *, lr_scale: float) -> StepScores:
         """Learn from a step's trajectories, then score them.
 
         Raises:

@@ -19,7 +19,7 @@ from mas.core.seeds import derive_seed
 from mas.training.batch import TrainRow
 from mas.training.critic import Critic, Values
 from mas.training.learner import Learner
-from mas.training.reward_models.model import Scored, Trajectory, by_adapter
+from mas.training.reward_models.model import StepScores, Trajectory, by_adapter
 from mas.training.shaping.progress import estimator_loss
 from mas.training.tally import Metrics
 
@@ -34,7 +34,7 @@ class ProgressModel:
             learner, CriticOptions(lr=options.lr, epochs=1, minibatches=1), own, what="progress estimator"
         )
 
-    def step(self, trajectories: Sequence[Trajectory], *, lr_scale: float) -> Scored:
+    def step(self, trajectories: Sequence[Trajectory], *, lr_scale: float) -> StepScores:
         """See `RewardModel`. The scores of a trajectory are its contributions c_t."""
         read = [[_at_last_token(row) for row in one.rows] for one in trajectories]
         rows = [row for own in read for row in own]
@@ -49,7 +49,7 @@ class ProgressModel:
             name: {"loss": before[name], "loss_after": after[name], "contribution": _mean(shares, own)}
             for name, own in by_adapter(trajectories).items()
         }
-        return Scored(scores=shares, told=told)
+        return StepScores(scores=shares, told=told)
 
     def tensors(self) -> dict[str, Tensor]:
         """The estimator's weights and optimisers."""

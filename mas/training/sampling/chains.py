@@ -23,7 +23,7 @@ from mas.training.sampling.single import SingleDecision
 
 
 @dataclass(eq=False, slots=True, kw_only=True)
-class Decision:
+class ChainDecision:
     """A node of the tree: what one agent said at one place. Its point's environment is as the team turn began.
 
     Attributes:
@@ -34,15 +34,15 @@ class Decision:
     """
 
     point: DecisionPoint
-    parent: "Decision | None"
+    parent: "ChainDecision | None"
     chain: int
     place: int
     candidate: Candidate | None = None
     error: MasError | None = None
 
-    def before(self) -> "list[Decision]":
+    def before(self) -> "list[ChainDecision]":
         """All that were decided before it, the first one first."""
-        found, node = list["Decision"](), self.parent
+        found, node = list["ChainDecision"](), self.parent
         while node is not None:
             found.append(node)
             node = node.parent
@@ -72,14 +72,14 @@ class Chain:
 
     number: int
     ledger: Ledger
-    path: list[Decision] = field(default_factory=list)
+    path: list[ChainDecision] = field(default_factory=list)
     steps: list[tuple[Flow, Step]] = field(default_factory=list)
-    own: dict[Decision, Mapping[str, float]] = field(default_factory=dict)
+    own: dict[ChainDecision, Mapping[str, float]] = field(default_factory=dict)
     world: Environment | None = None
     error: MasError | None = None
 
     @property
-    def spoken(self) -> list[Decision]:
+    def spoken(self) -> list[ChainDecision]:
         """The decisions that were drawn."""
         return [decision for decision in self.path if decision.candidate is not None]
 
@@ -92,12 +92,12 @@ class ChainPlay:
     chain: Chain
     single: SingleDecision
     world: Environment
-    again: dict[tuple[int, str, int], Decision] = field(default_factory=dict)
+    again: dict[tuple[int, str, int], ChainDecision] = field(default_factory=dict)
 
     @classmethod
     def begin(
         cls, sampler: Sampler, task: Task, seed: int, number: int, *, root: Environment, other: Chain | None = None,
-        at: Decision | None = None,
+        at: ChainDecision | None = None,
     ) -> Self:  # fmt: skip
         """A chain from the task's beginning, or one that decides anew from a decision of another chain on.
 
@@ -157,7 +157,7 @@ class ChainPlay:
             self._repeat(old)
             return old.again()
         path = self.chain.path
-        decision = Decision(
+        decision = ChainDecision(
             point=point,
             parent=path[-1] if path else None,
             chain=self.chain.number,
@@ -170,7 +170,7 @@ class ChainPlay:
             decision.error = error
         return decision.again()
 
-    def _repeat(self, decision: Decision) -> None:
+    def _repeat(self, decision: ChainDecision) -> None:
         self.chain.path.append(decision)
         if decision.candidate is not None:
             self.chain.ledger.say(decision.point, decision.candidate)

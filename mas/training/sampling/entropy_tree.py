@@ -20,7 +20,7 @@ from mas.core.stopwatch import in_environment
 from mas.core.together import together
 from mas.training.grown import TreeEnds
 from mas.training.rewards import TEAM
-from mas.training.sampling.chains import Chain, ChainPlay, Decision
+from mas.training.sampling.chains import Chain, ChainDecision, ChainPlay
 from mas.training.sampling.expansion import ByChance, ByRank, Expansion
 from mas.training.sampling.ledger import Ledger, record_turn
 from mas.training.sampling.sampler import Sampler
@@ -68,14 +68,14 @@ def _records(chains: Sequence[Chain], tree: str) -> tuple[Episode, ...]:
     played = [chain for chain in chains if chain.error is None]
     agents = dict.fromkeys(node.point.agent for chain in played for node in chain.spoken)
     ends = {chain.number: _terms(chain, agents) for chain in played}
-    below: dict[Decision, list[int]] = defaultdict(list)
-    last: dict[Decision, list[int]] = defaultdict(list)
+    below: dict[ChainDecision, list[int]] = defaultdict(list)
+    last: dict[ChainDecision, list[int]] = defaultdict(list)
     for chain in played:
         for node in chain.spoken:
             below[node].append(chain.number)
         for node in chain.spoken[-1:]:
             last[node].append(chain.number)
-    ids: dict[Decision, str] = {}
+    ids: dict[ChainDecision, str] = {}
     turns: dict[int, list[Turn]] = defaultdict(list)
     for node in sorted(below, key=lambda node: (node.place, node.chain)):
         turn = _record(node, chains[node.chain], tree, ids, [ends[number] for number in below[node]])
@@ -97,7 +97,7 @@ def _terms(chain: Chain, agents: Mapping[str, None]) -> dict[str, Terms]:
 
 
 def _record(
-    node: Decision, chain: Chain, tree: str, ids: Mapping[Decision, str], ends: Sequence[Mapping[str, Terms]]
+    node: ChainDecision, chain: Chain, tree: str, ids: Mapping[ChainDecision, str], ends: Sequence[Mapping[str, Terms]]
 ) -> Turn:
     """A decision with the means over the episodes that go through it."""
     assert node.candidate is not None

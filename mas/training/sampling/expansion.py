@@ -10,13 +10,13 @@ from mas.config.algorithm import BranchOptions
 from mas.core.seeds import derive_seed
 from mas.training.advantages.uncertainty import surprise
 from mas.training.sampling.branching import BRANCH_FROM, branch_score, to_expand, whole_rollouts
-from mas.training.sampling.chains import Chain, Decision
+from mas.training.sampling.chains import Chain, ChainDecision
 
 
 class Expansion(Protocol):
     """Chooses round by round."""
 
-    def next(self, chains: Sequence[Chain], left: int) -> list[Decision | None]:
+    def next(self, chains: Sequence[Chain], left: int) -> list[ChainDecision | None]:
         """The decisions to draw again, at least one and at most `left`. `chains`: all, failed ones included."""
 
 
@@ -30,14 +30,14 @@ class ByRank:
 
     options: BranchOptions
 
-    def next(self, chains: Sequence[Chain], left: int) -> list[Decision | None]:
+    def next(self, chains: Sequence[Chain], left: int) -> list[ChainDecision | None]:
         """See `Expansion`."""
         if not chains:
             return [None] * min(self.options.chains, left)
         every = list(dict.fromkeys(node for chain in chains if chain.error is None for node in chain.path))
         children = Counter(node.parent for node in every)
         inner = [node for node in every if node.candidate is not None and children[node]]
-        nodes: list[Decision | None] = [None, *inner]
+        nodes: list[ChainDecision | None] = [None, *inner]
         entropies = [0.0, *(_entropy(node, self.options) for node in inner)]
         siblings = [max(children[None], 1), *(children[node.parent] for node in inner)]
         count = min(self.options.expand, left)
@@ -60,10 +60,10 @@ class ByChance:
     options: BranchOptions
     budget: int
     seed: int
-    run: dict[Decision, int] = field(default_factory=dict)
+    run: dict[ChainDecision, int] = field(default_factory=dict)
     begun: dict[int, int] = field(default_factory=dict)
 
-    def next(self, chains: Sequence[Chain], left: int) -> list[Decision | None]:
+    def next(self, chains: Sequence[Chain], left: int) -> list[ChainDecision | None]:
         """See `Expansion`."""
         if not chains:
             return [None]
@@ -77,14 +77,14 @@ class ByChance:
                 self.run.setdefault(drawn_again, self.begun[chain.number])
         roots = {chain.number: _entropy(chain.spoken[0], self.options) for chain in played}
         nodes = dict.fromkeys(node for chain in played for node in chain.spoken[1:])
-        branched: list[Decision | None] = []
+        branched: list[ChainDecision | None] = []
         for node in sorted(nodes, key=lambda node: (node.place, node.chain)):
             if node not in self.run and len(branched) < left and self._branches(node, roots[node.chain]):
                 self.begun[len(chains) + len(branched)] = self.run[node]
                 branched.append(node)
         return branched or [None] * left
 
-    def _branches(self, node: Decision, root: float) -> bool:
+    def _branches(self, node: ChainDecision, root: float) -> bool:
         """Asks a turn."""
         before = self.run.get(node.parent, 0) if node.parent is not None else 0
         score = branch_score(
@@ -104,6 +104,6 @@ class ByChance:
         return whole_rollouts(self.budget, root_entropy=root, tool_entropy=fmean(entropies[1:] or [root]))
 
 
-def _entropy(node: Decision, options: BranchOptions) -> float:
+def _entropy(node: ChainDecision, options: BranchOptions) -> float:
     assert node.candidate is not None
     return surprise(node.candidate.generation.logprobs[: options.tokens])

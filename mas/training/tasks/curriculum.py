@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence, Set
 from statistics import fmean
 from typing import Any
 
-from mas.core.tasks import Outcome, Pick
+from mas.core.tasks import Pick, TaskOutcome
 from mas.training.tasks.cursors import Cursors
 
 
@@ -27,7 +27,7 @@ class Curriculum:
     def draw(self, step: int, count: int, without: Set[Pick] = frozenset()) -> Sequence[Pick]:
         return self._cursors.take(self.arm, count, without)
 
-    def tell(self, outcomes: Sequence[Outcome]) -> None:
+    def tell(self, outcomes: Sequence[TaskOutcome]) -> None:
         if not outcomes:
             return
         is_enough = fmean(outcome.success for outcome in outcomes) >= self._threshold

@@ -5,7 +5,7 @@ from random import Random
 from typing import Any
 
 from mas.core.seeds import derive_seed
-from mas.core.tasks import Outcome, Pick
+from mas.core.tasks import Pick, TaskOutcome
 
 _SOLVED = -1
 """In place of how often a task was played in vain: it was solved once."""
@@ -43,7 +43,7 @@ class Epochs:
                 self._waiting.append(index)
         return [Pick(self._arm, index) for index in picks]
 
-    def tell(self, outcomes: Sequence[Outcome]) -> None:
+    def tell(self, outcomes: Sequence[TaskOutcome]) -> None:
         if self._give_up is None:
             return
         for pick, success in ((outcome.pick.index, outcome.success) for outcome in outcomes):

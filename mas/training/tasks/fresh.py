@@ -5,7 +5,7 @@ from random import Random
 from typing import Any
 
 from mas.core.seeds import derive_seed
-from mas.core.tasks import Outcome, Pick
+from mas.core.tasks import Pick, TaskOutcome
 from mas.training.tasks.cursors import place
 
 
@@ -30,7 +30,7 @@ class Fresh:
         drawn += random.sample(sorted(used), count - len(drawn))
         return [Pick(self._arm, index) for index in drawn]
 
-    def tell(self, outcomes: Sequence[Outcome]) -> None:
+    def tell(self, outcomes: Sequence[TaskOutcome]) -> None:
         pass
 
     def state(self) -> Mapping[str, Any]:

@@ -14,7 +14,7 @@ from statistics import fmean
 from typing import Any, Literal
 
 from mas.core.seeds import derive_seed
-from mas.core.tasks import Outcome, Pick
+from mas.core.tasks import Pick, TaskOutcome
 from mas.training.tasks.cursors import Cursors
 
 
@@ -61,7 +61,7 @@ class LearningProgress:
         drawn = random.choices(arms, list(self._chances().values()), k=count)
         return [pick for arm in arms for pick in self._cursors.take(arm, drawn.count(arm), without)]
 
-    def tell(self, outcomes: Sequence[Outcome]) -> None:
+    def tell(self, outcomes: Sequence[TaskOutcome]) -> None:
         for arm in self._cursors.taken:
             brought = [getattr(outcome, self._signal) for outcome in outcomes if outcome.pick.arm == arm]
             if brought:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence, Set
 from typing import Any
 
-from mas.core.tasks import Outcome, Pick
+from mas.core.tasks import Pick, TaskOutcome
 from mas.training.tasks.cursors import Cursors
 from mas.training.tasks.shares import due, proportions
 
@@ -18,7 +18,7 @@ class Mixture:
         counts = due(self._shares, self._cursors.taken, count)
         return [pick for arm, number in counts.items() for pick in self._cursors.take(arm, number, without)]
 
-    def tell(self, outcomes: Sequence[Outcome]) -> None:
+    def tell(self, outcomes: Sequence[TaskOutcome]) -> None:
         pass
 
     def state(self) -> Mapping[str, Any]:

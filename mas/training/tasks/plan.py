@@ -9,7 +9,7 @@ from mas.core.environment import Task
 from mas.core.errors import CheckpointError, ConfigError
 from mas.core.records import Episode
 from mas.core.scenario import Scenario
-from mas.core.tasks import Finite, Outcome, Pick, TaskSource
+from mas.core.tasks import Finite, Pick, TaskOutcome, TaskSource
 from mas.training.advantages.group import group_statistics
 from mas.training.rewards import total_reward
 from mas.training.setup import TrainSetup
@@ -34,7 +34,7 @@ class TaskPlan:
 
     def __init__(self, source: TaskSource, arms: Mapping[str, Arm]) -> None:
         self._source, self._arms = source, arms
-        self._outcomes: Sequence[Outcome] = ()
+        self._outcomes: Sequence[TaskOutcome] = ()
         self._drawn: frozenset[Pick] = frozenset()
         made_of = arms if not self.is_stateless else {}
         self._made_of = {name: arm.scenario.fingerprint() for name, arm in made_of.items()}
@@ -57,7 +57,7 @@ class TaskPlan:
         picked = [(pick, self._arms[pick.arm]) for pick in picks]
         return [Planned(pick, arm.scenario, arm.task(pick.index)) for pick, arm in picked]
 
-    def tell(self, outcomes: Sequence[Outcome]) -> None:
+    def tell(self, outcomes: Sequence[TaskOutcome]) -> None:
         """How all tasks of the step went, as they were drawn, without those of which no episode could be played."""
         self._outcomes = outcomes
         self._source.tell(outcomes)
@@ -135,7 +135,7 @@ def plan_tasks(setup: TrainSetup) -> TaskPlan:
 
 def outcome_of(
     pick: Pick, episodes: Sequence[Episode], rewards: RewardOptions, trained: Container[str]
-) -> Outcome | None:
+) -> TaskOutcome | None:
     """How a task went, None where no episode of it could be played to its end. `trained`: roles whose groups count."""
     played = [episode for episode in episodes if episode.status == "done"]
     if not played:
@@ -144,7 +144,7 @@ def outcome_of(
     rows = {(turn.group, turn.trajectory): total_reward(turn.rewards, rewards) for turn in turns}
     groups = group_statistics(list(rows.values()), [group for group, _ in rows])
     compared = groups.groups - groups.single
-    return Outcome(
+    return TaskOutcome(
         pick=pick,
         success=fmean(episode.success for episode in played),
         reward=fmean(sum(episode.rewards.values()) for episode in played),

@@ -5,7 +5,7 @@ from fractions import Fraction
 from typing import Any
 
 from mas.config.tasks import ReplayOptions
-from mas.core.tasks import Outcome, Pick, TaskSource
+from mas.core.tasks import Pick, TaskOutcome, TaskSource
 from mas.training.tasks.shares import due
 
 _NEW, _AGAIN = "new", "again"
@@ -35,7 +35,7 @@ class Replay:
         used = {*without, *failed} if without else without
         return [*self._source.draw(step, count - len(failed), used), *failed]
 
-    def tell(self, outcomes: Sequence[Outcome]) -> None:
+    def tell(self, outcomes: Sequence[TaskOutcome]) -> None:
         self._source.tell([outcome for outcome in outcomes if outcome.pick not in self._again])
         for outcome in outcomes:
             tries = self._again[outcome.pick] + 1 if outcome.pick in self._again else 0

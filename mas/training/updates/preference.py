@@ -24,7 +24,7 @@ from mas.training.learner import Learner, Logprobs
 from mas.training.losses.preference import PreferenceLoss, preference_loss
 from mas.training.rewards import OUTCOME, rewards_of, total_reward
 from mas.training.sampling.attempts import repaired
-from mas.training.tally import Metrics, Tally
+from mas.training.tally import MetricAccumulator, Metrics
 from mas.training.updates.update import Improved
 
 LIKELIHOOD = LossOptions(surrogate="reinforce", importance_cap=None, entropy=0.0)
@@ -117,7 +117,7 @@ class Preference:
         start = learner.logprobs(list(rows.values()))
         is_compared = bool(found.pairs) and options.reference == "base"
         reference = learner.logprobs(list(rows.values()), is_reference=True) if is_compared else start
-        tallies: dict[str, Tally] = defaultdict(Tally)
+        tallies: dict[str, MetricAccumulator] = defaultdict(MetricAccumulator)
         told: dict[str, list[Metrics]] = defaultdict(list)
         for _ in range(learner.options.epochs):
             for part in _minibatches(rows, learner.options.minibatches):
