@@ -75,7 +75,7 @@ steps = st.builds(
 payloads: st.SearchStrategy[Payload] = st.one_of(
     plain,
     st.builds(Ask, view=views, seeds=st.lists(ints, max_size=3).map(tuple), temperature=st.none() | floats),
-    st.builds(agents.Answer, candidates=st.lists(candidates, max_size=3).map(tuple)),
+    st.builds(agents.AgentAnswer, candidates=st.lists(candidates, max_size=3).map(tuple)),
     st.builds(Look, episode=texts, views=st.lists(texts, max_size=2).map(tuple)),
     st.builds(Seen, observations=st.dictionaries(texts, observations, max_size=2)),
     st.builds(Act, episode=texts, actions=st.dictionaries(texts, texts, max_size=2)),

@@ -251,13 +251,13 @@ def test_a_league_may_be_opened_by_many_at_once(tmp_path: Path) -> None:
 KILLED = """
 import asyncio, sys, time
 from mas.league.scripted import AtRandom
-from mas.league.store import Store
+from mas.league.store import LeagueStore
 from mas.league.tournament import Terms, run_tournament
 from mas.scenarios.bridges import open_bridge
 names = {name: "random" for name in "abcde"}
 terms = Terms(game="open_spiel:tic_tac_toe", players=names, games=100, seed=1)
 players = {name: AtRandom() for name in names}
-store, slowly = Store.open(sys.argv[1]), lambda done, of: time.sleep(0.005)
+store, slowly = LeagueStore.open(sys.argv[1]), lambda done, of: time.sleep(0.005)
 asyncio.run(run_tournament("cup", terms, store, lambda: open_bridge(terms.game), players, progress=slowly))
 """
 

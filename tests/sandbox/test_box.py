@@ -142,8 +142,8 @@ def test_nothing_survives_a_killed_caller(walls: Mechanism) -> None:
     if walls != "namespaces":
         pytest.skip("bubblewrap does not promise it")
     program = (
-        "import os, sys\nfrom mas.sandbox.box import Sandbox\nfrom mas.sandbox.outcome import Limits\n"
-        f"box = Sandbox(Limits(time_s=600), mechanism={walls!r})\nbox.run_now('pass')\n"
+        "import os, sys\nfrom mas.sandbox.box import Sandbox\nfrom mas.sandbox.outcome import SandboxLimits\n"
+        f"box = Sandbox(SandboxLimits(time_s=600), mechanism={walls!r})\nbox.run_now('pass')\n"
         "print(box._server.pid, flush=True)\nbox.run_now('while True: pass')\n"
     )
     caller = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)

@@ -252,9 +252,9 @@ def test_a_team_that_talks_can_nearly_reach_the_best_welfare() -> None:
     assert 0.99 < fmean(shares) < 1
 
 
-def test_the_last_number_of_a_text_is_the_answer() -> None:
+def test_the_number_that_a_begun_answer_goes_on_with_is_the_answer() -> None:
     setter = build_roles(scenario_of(**WORDS).teams["team"])["setter"]
-    assert setter.parse("With a Gini of 0.4 and little response I take 62 %.") == Action(text="62")
+    assert setter.parse(" 62 %, as the Gini is 0.4 and the response little.") == Action(text="62")
     solo = build_roles(scenario_of(**WORK, **WORDS).teams["solo"])["solo"]
     assert solo.parse("At 60 per hour: 30 25 9.") == Action(text="30 25 9")
     environment = begun(scenario_of(**WORK, **WORDS).task("eval", 0), **WORK, **WORDS)

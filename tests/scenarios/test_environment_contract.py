@@ -38,7 +38,7 @@ class TestRelay(OfScenario):
 
 class TestTwoHop(OfScenario):
     options = ScenarioOptions(name="two_hop")
-    privacy: Mapping[str, frozenset[str]] = {"executor": frozenset({"table"})}
+    privacy: Mapping[str, frozenset[str]] = {"executor": frozenset({"table", "lookup"})}
 
 
 PATH_PRIVACY = {

@@ -38,7 +38,7 @@ def engines(monkeypatch: pytest.MonkeyPatch) -> Engines:
         return made[name][-1]
 
     without_a_base(monkeypatch, engine)
-    monkeypatch.setattr("mas.bus.mqtt.MqttOptions", lambda: QUICK)
+    monkeypatch.setattr("mas.bus.mqtt.bus.MqttOptions", lambda: QUICK)
     return made
 
 

@@ -76,7 +76,7 @@ class Frame:
 
 @dataclass(frozen=True, slots=True)
 class JaxGame:
-    """Satisfies `mas.scenarios.bridges.rules.Game`."""
+    """Satisfies `mas.scenarios.bridges.rules.GameSource`."""
 
     rules: BridgeRules
     compiled: Compiled = field(repr=False)

@@ -53,7 +53,7 @@ def load_game(name: str) -> Any:
 
 
 class OpenSpielGame:
-    """Satisfies `mas.scenarios.bridges.rules.Game`."""
+    """Satisfies `mas.scenarios.bridges.rules.GameSource`."""
 
     def __init__(self, name: str) -> None:
         self.game = load_game(name)

@@ -44,7 +44,7 @@ def open_environment(name: str) -> GameEnvironment:
 
 @dataclass(frozen=True, slots=True)
 class PettingZooGame:
-    """Satisfies `mas.scenarios.bridges.rules.Game`.
+    """Satisfies `mas.scenarios.bridges.rules.GameSource`.
 
     Actions are numbers (`Discrete`). Legal are those of the `action_mask` in the observation or the infos where there
     is one, all of the action space where not.
