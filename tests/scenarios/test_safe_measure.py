@@ -63,4 +63,4 @@ def test_the_example_of_the_readme_measures_a_run(
     exec(example.replace('"runs/safe_reply"', repr(str(run))).replace("200", "4"), {})  # noqa: S102 - our own page
     shown = capsys.readouterr().out
     assert re.search(r"untrained SafetyMeasures\(attack_success=\S+, over_refusal=\S+, triggered=[\d.]+\)", shown)
-    assert "trained Measured" in shown
+    assert "\ntrained SafetyMeasures" in shown
