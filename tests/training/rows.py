@@ -14,7 +14,7 @@ from mas.serving.forward import ScoredRow, completion_logits
 from mas.serving.model import BaseModel
 from mas.serving.weights import AdapterWeights
 from mas.training.batch import TrainRow, train_rows
-from mas.training.learner import Learner, Tally
+from mas.training.learner import Learner, MetricAccumulator
 
 ROLES = ("planner", "executor", "verifier")
 CHOICES = (8, 9, 10, 11)
@@ -61,7 +61,7 @@ def gradients(learner: Learner, rows: list[TrainRow]) -> Tensor:
 
 def loss_of(learner: Learner, rows: list[TrainRow]) -> float:
     """The loss of one batch; its gradients are left in the adapters."""
-    return learner.accumulate(rows, defaultdict(Tally))
+    return learner.accumulate(rows, defaultdict(MetricAccumulator))
 
 
 def near(value: Tensor, wanted: Tensor, relative: float) -> bool:

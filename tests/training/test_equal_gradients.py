@@ -18,7 +18,7 @@ from mas.serving.model import BaseModel, load_base
 from mas.serving.tiny import tiny_tokenizer
 from mas.serving.weights import AdapterWeights
 from mas.training.batch import TrainRow, train_rows
-from mas.training.learner import Learner, Tally
+from mas.training.learner import Learner, MetricAccumulator
 
 ROLES = ("planner", "executor", "verifier")
 SMALL: dict[str, Any] = {
@@ -96,7 +96,7 @@ def learned(base: BaseModel, **options: Any) -> tuple[float, dict[str, Tensor], 
     adapters = {name: loud(base, name) for name in ROLES}
     learner = Learner(base, adapters, LearnerOptions(**options), LossOptions(kl=0.1, entropy=0.05))
     rows = rows_of()
-    loss = learner.accumulate(rows, defaultdict(Tally))
+    loss = learner.accumulate(rows, defaultdict(MetricAccumulator))
     gradients = {
         name: torch.cat([tensor.grad.flatten() for tensor in weights.parameters() if tensor.grad is not None])
         for name, weights in learner.adapters.items()

@@ -24,7 +24,7 @@ from mas.serving.model import BaseModel
 from mas.serving.origin import Origin
 from mas.serving.peft_files import from_directory, to_files
 from mas.training.batch import TrainRow, train_rows
-from mas.training.learner import Learner, Tally
+from mas.training.learner import Learner, MetricAccumulator
 
 NAMES = ("planner", "executor")
 PROMPTS = {"planner": ((19, 3, 4, 77), (19, 5, 6, 77)), "executor": ((14, 5, 6, 3, 4, 8, 70, 77), (14, 9, 77))}
@@ -78,7 +78,7 @@ def learner_of(base: BaseModel, **loss: Any) -> Learner:
 
 
 def our_gradients(learner: Learner, rows: list[TrainRow]) -> dict[str, Tensor]:
-    learner.accumulate(rows, defaultdict(Tally))
+    learner.accumulate(rows, defaultdict(MetricAccumulator))
     return {
         f"{layer}.{part}.{name}": tensor.grad
         for name, weights in learner.adapters.items()

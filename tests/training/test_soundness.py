@@ -26,7 +26,7 @@ from mas.serving import attention
 from mas.serving.model import BaseModel, load_base
 from mas.serving.tiny import tiny_tokenizer
 from mas.training import soundness
-from mas.training.learner import Learner, Tally
+from mas.training.learner import Learner, MetricAccumulator
 
 APART = {"pack": False, "share_prompts": False, "join_turns": False}
 SHAPE = SMALL | {"vocab_size": 70}
@@ -47,7 +47,7 @@ def learner_of(base: BaseModel, **options: Any) -> Learner:
 
 
 def gradient(learner: Learner) -> Tensor:
-    learner.accumulate(rows_of(), defaultdict(Tally))
+    learner.accumulate(rows_of(), defaultdict(MetricAccumulator))
     found = [tensor.grad for weights in learner.adapters.values() for tensor in weights.parameters()]
     return torch.cat([tensor.flatten() for tensor in found if tensor is not None])
 
