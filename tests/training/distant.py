@@ -33,7 +33,8 @@ class Fate(NamedTuple):
 def speak(
     words: Sequence[str], variables: dict[str, str], loaded: Event, let_in: Event | None, fate: Fate | None
 ) -> None:
-    """The command `mas agent` with these words, in this process: it says when its base is `loaded`, and then waits."""
+    """The command `mas agent` with these words, in this process. `loaded` is set when it is on the bus or, if it has to
+    wait for `let_in`, when its base is loaded."""
     os.environ.update(variables)
     sys.stdout = open(os.devnull, "w")  # noqa: PTH123, SIM115 - it is this process's for good
     from mas.bus.mqtt import MqttBus
@@ -42,9 +43,12 @@ def speak(
     enter = MqttBus.__aenter__
 
     async def late(bus: MqttBus) -> MqttBus:
+        if let_in is not None:
+            loaded.set()
+            await until(let_in)
+        entered = await enter(bus)
         loaded.set()
-        await until(let_in)
-        return await enter(bus)
+        return entered
 
     MqttBus.__aenter__ = late
     if fate is not None:
@@ -86,7 +90,7 @@ class Agents:
         self._loaded: list[Event] = []
 
     def wait(self) -> None:
-        """Return when all have loaded the base, and those that need no event are about to come to the bus."""
+        """Return when those that wait for an event have loaded the base, and the others are on the bus."""
         assert all(event.wait(60) for event in self._loaded)
 
     def start(self, agent: str, *, let_in: Event | None = None, fate: Fate | None = None) -> ForkServerProcess:

@@ -160,7 +160,7 @@ def killed(
             resolve(config, scenario),
             coordinator["MAS_BUS_URL"],
             note=fates.note,
-            wait_s=12.0,
+            wait_s=4.0,
             options=MqttOptions(absent_s=1.0),
         )
         outcome = train_in_directory(config, scenario, console=Console(file=io.StringIO()), opening=opening)
@@ -199,7 +199,7 @@ def test_every_episode_is_finished_or_failed_with_its_cause(killed: Killed) -> N
     (failed,) = [sample for sample in samples if sample["status"] == "failed"]
     assert (failed["step"], failed["source"]) == (4, "training")
     assert failed["cause"].startswith("AgentFailed: agent 'executor' failed in turn 0: ")
-    assert re.search(r"left without an answer|(nobody listens|the last listener) at 'relay/executor'", failed["cause"])
+    assert re.search(r"left without an answer|the last listener at 'relay/executor' left", failed["cause"])
     assert failed["cause"].endswith(failed["attempts"][-1]["cause"])
     evaluated = [line["eval"] for line in measured(killed.run) if "eval" in line]
     assert [result["unplayed"] for line in evaluated for result in line.values()] == [0] * 4

@@ -111,7 +111,8 @@ def peft_gradients(model: Any, rows: list[TrainRow]) -> dict[str, Tensor]:
 
 def test_gradients_equal_those_of_peft_row_by_row(base: BaseModel, peft_model: Any) -> None:
     rows = rows_of(base)
-    ours, theirs = our_gradients(learner_of(base), rows), peft_gradients(peft_model, rows)
+    # PEFT's in double precision, so that the difference is the rounding of ours alone.
+    ours, theirs = our_gradients(learner_of(base), rows), peft_gradients(peft_model.double(), rows)
     assert set(ours) == set(theirs)
     # 1 layer of 7 linear maps, A and B, two adapters.
     assert len(ours) == 7 * 2 * 2
@@ -120,7 +121,7 @@ def test_gradients_equal_those_of_peft_row_by_row(base: BaseModel, peft_model: A
         assert (gradient - theirs[key]).norm() <= 1e-5 * theirs[key].norm(), key
     both = torch.cat([gradient.flatten() for gradient in ours.values()])
     wanted = torch.cat([theirs[key].flatten() for key in ours])
-    assert (both - wanted).norm() <= 3e-6 * wanted.norm()  # 1.2e-6 on one processor, less on another
+    assert (both - wanted).norm() <= 1e-6 * wanted.norm()
 
 
 def test_peft_reads_our_directories_and_gives_the_same_logits(base: BaseModel, peft_model: Any) -> None:

@@ -125,7 +125,7 @@ class Connection:
             await self._subscribe(self._client, topic)
         except aiomqtt.MqttError:
             return  # the connection broke: the next one subscribes
-        except BaseException:
+        except BaseException:  # a cancelled call, too, must not subscribe at the next connection
             self._filters.pop(topic, None)
             raise
 

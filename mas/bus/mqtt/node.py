@@ -83,7 +83,7 @@ class MqttNode:
             self.routes.announcer.publish()
             async with asyncio.timeout(self.options.patience_s):
                 await self.writer.echoes.round_trip()
-        except BaseException as error:
+        except BaseException as error:  # a cancelled start, too, must not leave a connection open
             is_up = self.connection.is_up
             await self.connection.close()
             if isinstance(error, TimeoutError) and not is_up:
@@ -138,7 +138,7 @@ class MqttNode:
             signed = await self.references.stow(self.signed(envelope), deadline)
             self._check_open(envelope)
             message = self.sender.add(signed, mode, deadline, stream)
-        except BaseException:
+        except BaseException:  # a cancelled call, too, gives its room back
             self.sender.room.release()
             raise
         try:
@@ -203,7 +203,7 @@ class MqttNode:
                 await self.sender.room.acquire()
                 try:
                     await self._until_route(envelope)
-                except BaseException:
+                except BaseException:  # a cancelled call, too, gives its room back
                     self.sender.room.release()
                     raise
         except TimeoutError:

@@ -5,10 +5,13 @@ import math
 from collections import deque
 from collections.abc import Callable
 
+from mas.bus import refusals
+from mas.bus.mqtt.client import NOT_AUTHORISED, TOO_LONG
 from mas.bus.mqtt.frames import Mode
 from mas.bus.mqtt.topics import Peer
 from mas.bus.parts import PartStream
 from mas.bus.pending import Outcome, Pending
+from mas.core.errors import Closed, Denied, Malformed, NoRoute, RemoteError
 from mas.core.messages import Delivery, Envelope
 
 OrderKey = tuple[str, str, str]
@@ -140,6 +143,32 @@ class OutgoingMessage(Pending):
         """A dead letter is sent again: with all its attempts, without a deadline, and beyond the bound of messages."""
         self.tries, self.deadline, self.has_room = 0, None, False
         self.wait_for_listener(now)
+
+    def refusal(self, code: int, principal: str) -> Denied | Malformed | None:
+        """The error for the broker's reason code to a sender, None: the message may be published again."""
+        if code == NOT_AUTHORISED:
+            return Denied(
+                f"message {self.envelope.id!r}: the broker does not let {principal!r} send to {self.envelope.target!r}"
+            )
+        if code == TOO_LONG:
+            return Malformed(f"message {self.envelope.id!r} is longer than the broker allows")
+        return None
+
+    def undeliverable(self) -> Closed | NoRoute:
+        """No process is there to take it, or the one that had taken it is gone."""
+        is_asked = self.holder is not None and self.is_request
+        return refusals.no_answer(self.envelope) if is_asked else refusals.no_listener_left(self.envelope)
+
+    def tried_enough(self) -> RemoteError:
+        """It was tried as often as it may be."""
+        cause = f"it was tried {self.tries} times at {self.envelope.target!r}, and each time given back or left"
+        return refusals.given_up(self.envelope, cause)
+
+    def answer_is_gone(self) -> Closed:
+        """The process that answered does not have the answer any more."""
+        return Closed(
+            f"request {self.envelope.id!r}: {self.envelope.target!r} has answered it, and keeps the answer no more"
+        )
 
 
 class OrderedKeys:

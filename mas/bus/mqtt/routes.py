@@ -137,7 +137,7 @@ class Routes:
             route.is_subscribed = True
             try:
                 await self._connection.subscribe(self._filter(address), qos=0)
-            except BaseException:
+            except BaseException:  # a cancelled call, too, must not stay among the readers
                 self._end_one(address, route)
                 raise
 

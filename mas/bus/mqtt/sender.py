@@ -15,7 +15,7 @@ from functools import partial
 from mas.bus import refusals
 from mas.bus.dead import DeadLetters
 from mas.bus.mqtt.after_write import AfterWrite
-from mas.bus.mqtt.client import NOBODY, NOT_AUTHORISED, TOO_LONG
+from mas.bus.mqtt.client import NOBODY, NOT_AUTHORISED
 from mas.bus.mqtt.frame_writer import FrameWriter
 from mas.bus.mqtt.frames import MessageState, Mode
 from mas.bus.mqtt.journal import ProcessJournal
@@ -25,7 +25,7 @@ from mas.bus.mqtt.peers import PeerObserver, Peers
 from mas.bus.mqtt.presence import Presence
 from mas.bus.mqtt.topics import Peer
 from mas.bus.parts import PartStream
-from mas.core.errors import Closed, Denied, JournalError, Malformed, NoRoute, error_named
+from mas.core.errors import Closed, JournalError, Malformed, error_named
 from mas.core.messages import Envelope
 
 _RETRY_S = 0.05
@@ -126,7 +126,7 @@ class Sender(PeerObserver):
             self._send_elsewhere(message, peer)
         elif news.state in ("done", "dead"):
             self.given_up += news.state == "dead"
-            self._finish(message, _answer_is_gone(message) if message.is_request else None)
+            self._finish(message, message.answer_is_gone() if message.is_request else None)
         else:
             self._held_by(message, peer, news)
 
@@ -254,22 +254,12 @@ class Sender(PeerObserver):
             return
         if code == NOBODY:
             self._no_route(message)
-        elif (error := self._refusal(message, code)) is not None:
+        elif (error := message.refusal(code, self._writer.me.principal)) is not None:
             self._fail(message, error)
         elif code > NOT_AUTHORISED:
             message.is_sent = False  # it lacks some resource: again in a while
         else:
             message.unrouted_since = None
-
-    def _refusal(self, message: OutgoingMessage, code: int) -> Denied | Malformed | None:
-        """The error for the broker's reason code, None: the message may be published again."""
-        envelope = message.envelope
-        if code == NOT_AUTHORISED:
-            principal = self._writer.me.principal
-            return Denied(f"message {envelope.id!r}: the broker does not let {principal!r} send to {envelope.target!r}")
-        if code == TOO_LONG:
-            return Malformed(f"message {envelope.id!r} is longer than the broker allows")
-        return None
 
     def _no_route(self, message: OutgoingMessage) -> None:
         """Nobody listens: at all, or not yet again."""
@@ -331,7 +321,7 @@ class Sender(PeerObserver):
     def _retry(self, message: OutgoingMessage) -> None:
         """The next attempt when it is its turn, if there is one left and a process for it."""
         if message.tries >= self._options.max_attempts:
-            self._fail(message, refusals.given_up(message.envelope, _tried_enough(message)))
+            self._fail(message, message.tried_enough())
         elif not set(self._peers.listeners(message.envelope.target)) - message.excluded:
             self._no_process_left(message)
         else:
@@ -351,7 +341,7 @@ class Sender(PeerObserver):
         elif self._may_wait(message):
             self._wait_for_drained(message)
             return
-        self._finish(message, _undeliverable(message), is_told=False)
+        self._finish(message, message.undeliverable(), is_told=False)
 
     def _may_wait(self, message: OutgoingMessage) -> bool:
         """Whether the processes that listen take nothing new, but have not ended yet."""
@@ -397,20 +387,3 @@ class Sender(PeerObserver):
             self._keys.remove(message)
             if message.has_room:
                 self.room.release()
-
-
-def _tried_enough(message: OutgoingMessage) -> str:
-    return f"it was tried {message.tries} times at {message.envelope.target!r}, and each time given back or left"
-
-
-def _undeliverable(message: OutgoingMessage) -> Closed | NoRoute:
-    """No process is there to take it, or the one that had taken it is gone."""
-    is_asked = message.holder is not None and message.is_request
-    return refusals.no_answer(message.envelope) if is_asked else refusals.no_listener_left(message.envelope)
-
-
-def _answer_is_gone(message: OutgoingMessage) -> Closed:
-    """The process that answered does not have the answer any more."""
-    return Closed(
-        f"request {message.envelope.id!r}: {message.envelope.target!r} has answered it, and keeps the answer no more"
-    )

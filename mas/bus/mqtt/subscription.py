@@ -28,7 +28,7 @@ class MqttSubscription:
         await self._local.__aenter__()
         try:
             await self._node.routes.listen(self.address, self._local.principal)
-        except BaseException as error:
+        except BaseException as error:  # a cancelled entry, too, must not leave the local subscription open
             await self._local.__aexit__(type(error), error, error.__traceback__)
             raise
         return self
