@@ -80,7 +80,7 @@ async def test_it_raises_success_from_the_teams_own_successes(base_for: BaseFor)
     # Of the team as it began; a word that means nothing yet is right once in four.
     assert watcher.success[0, "greedy"] < 0.3
     # By how much depends on the processor, with which the base differs: 0.13 and 0.16 with two seeds on one of them.
-    assert watcher.success[0, "warm_start"] > watcher.success[0, "greedy"] + 0.07
+    assert watcher.success[0, "warm_start"] > watcher.success[0, "greedy"] + 0.1
 
 
 @pytest.mark.nightly  # makes a larger base
@@ -88,13 +88,12 @@ async def test_it_raises_success_from_the_teams_own_successes(base_for: BaseFor)
 async def test_where_the_base_hardly_ever_succeeds_it_finds_what_there_is_to_imitate(
     base_for: BaseFor, seed: int
 ) -> None:
-    words = ["algorithm.warm_start.tasks=128", "algorithm.warm_start.epochs=4", f"train.seed={seed}"]
+    words = ["algorithm.warm_start.tasks=128", "algorithm.warm_start.epochs=8", f"train.seed={seed}"]
     config = load_config(["scenario=tool_use", "train.steps=0", "train.eval_tasks=60", *words])
     watcher = Watching()
     await Trainer(resolve_training(config), base_for("tool_use", config.model)).run(watcher)
-    # The base differs with the processor: 0.00 on one of them, 0.18 on another, and from 0.35 to 0.62 afterwards.
-    assert watcher.success[0, "greedy"] < 0.25
-    assert watcher.success[0, "warm_start"] > watcher.success[0, "greedy"] + 0.1
+    assert watcher.success[0, "greedy"] < 0.2, "0.00 on one processor, 0.18 on another, with which the base differs"
+    assert watcher.success[0, "warm_start"] > 0.35
 
 
 async def test_what_it_cost_and_kept_is_counted_and_told(base: BaseModel) -> None:
