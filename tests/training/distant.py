@@ -33,24 +33,27 @@ class Fate(NamedTuple):
 def speak(
     words: Sequence[str], variables: dict[str, str], loaded: Event, let_in: Event | None, fate: Fate | None
 ) -> None:
-    """The command `mas agent` with these words, in this process. `loaded` is set when it is on the bus or, if it has to
-    wait for `let_in`, when its base is loaded."""
+    """The command `mas agent` with these words, in this process. `loaded` is set when it has told the bus for whom it
+    speaks or, if it has to wait for `let_in`, when its base is loaded."""
     os.environ.update(variables)
     sys.stdout = open(os.devnull, "w")  # noqa: PTH123, SIM115 - it is this process's for good
     from mas.bus.mqtt import MqttBus
     from mas.cli import main
+    from mas.training import spread
 
-    enter = MqttBus.__aenter__
+    enter, accept_shutdown = MqttBus.__aenter__, spread.accept_shutdown
 
     async def late(bus: MqttBus) -> MqttBus:
         if let_in is not None:
             loaded.set()
             await until(let_in)
-        entered = await enter(bus)
-        loaded.set()
-        return entered
+        return await enter(bus)
 
-    MqttBus.__aenter__ = late
+    def there(bus: MqttBus, principal: str) -> None:
+        accept_shutdown(bus, principal)
+        loaded.set()
+
+    MqttBus.__aenter__, spread.accept_shutdown = late, there
     if fate is not None:
         doom(fate)
     sys.argv = ["mas", "agent", *words]
@@ -90,8 +93,8 @@ class Agents:
         self._loaded: list[Event] = []
 
     def wait(self) -> None:
-        """Return when those that wait for an event have loaded the base, and the others are on the bus."""
-        assert all(event.wait(60) for event in self._loaded)
+        """Return when those that wait for an event have loaded the base, and the bus knows of the others."""
+        assert all(event.wait(120) for event in self._loaded)
 
     def start(self, agent: str, *, let_in: Event | None = None, fate: Fate | None = None) -> ForkServerProcess:
         variables = read_env(self._broker.directory / "passwords" / f"relay.{agent}.env")

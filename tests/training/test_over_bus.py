@@ -160,7 +160,7 @@ def killed(
             resolve(config, scenario),
             coordinator["MAS_BUS_URL"],
             note=fates.note,
-            wait_s=4.0,
+            wait_s=10.0,
             options=MqttOptions(absent_s=1.0),
         )
         outcome = train_in_directory(config, scenario, console=Console(file=io.StringIO()), opening=opening)
