@@ -34,11 +34,12 @@ BaseFor = Callable[..., BaseModel]
 
 @pytest.fixture(scope="session", autouse=True)
 def mas_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """The cache directory of this session; subprocesses find it in MAS_CACHE, and what is trusted beside it."""
-    path = tmp_path_factory.mktemp("cache")
+    """The cache directory of this run, which all its processes fill; what is trusted is each one's own."""
+    own = tmp_path_factory.getbasetemp()
+    path = (own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "cache"
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("MAS_CACHE", str(path))
-        patch.setenv("XDG_CONFIG_HOME", str(path / "config"))
+        patch.setenv("XDG_CONFIG_HOME", str(own / "config"))
         yield path
 
 

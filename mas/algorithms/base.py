@@ -80,3 +80,9 @@ class Algorithm(Generic[OptionsT]):
     loss: Callable[[Any, OptionsT], Any] | None = None
     sampler: Callable[[OptionsT], Callable[..., Any]] | None = None
     update: Callable[[Any, Any, OptionsT], Any] | None = None
+
+    @property
+    def has_own(self) -> bool:
+        """Whether it has options or functions of its own, beside what it sets of the common parts."""
+        functions = (self.advantages, self.loss, self.sampler, self.update)
+        return self.options is not NoOptions or any(function is not None for function in functions)

@@ -21,6 +21,7 @@ SHIPPED: dict[str, str] = {
     "aspo": "mas.algorithms.aspo",
     "at2po": "mas.algorithms.at2po",
     "at_grpo": "mas.algorithms.at_grpo",
+    "bnpo": "mas.algorithms.bnpo",
     "cispo": "mas.algorithms.cispo",
     "clip_delta": "mas.algorithms.clip_delta",
     "comas": "mas.algorithms.comas",

@@ -335,8 +335,9 @@ class ForkOptions(Options):
 class AlgorithmOptions(Options):
     """One way to train: which team, whose adapters, how sampled, compared and improved.
 
-    `code`: a file, module or entry point with functions and `options` of its own (docs/own_algorithm.md), in place of
-    some of the parts below; None: there are none. `name` is what it is called in files and curves.
+    `code`: a file, module, entry point or algorithm of mas with functions and `options` of its own
+    (docs/own_algorithm.md), in place of some of the parts below; None: there are none.
+    `name` is what it is called in files and curves.
     `policy`: `per_role` gives every role an adapter of its own, `shared` gives all of them one.
     `roles`: those that are trained, of the trainable ones; empty: all. `stages`: only some of them at a time, each with
     weights of its own; the last stage never ends. `swap`: roles whose adapters change places. `fork`: adapters that

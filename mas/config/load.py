@@ -270,7 +270,8 @@ def _composed(choices: dict[str, str], name: str | None) -> DictConfig:
     composed = deepcopy(_merged_presets(_PRESETS, *lines, *(() if known else ("~scenario",))))
     if not known:
         OmegaConf.update(composed, "scenario.name", scenario, force_add=True)
-    parts = {**own.parts, "name": label_of(algorithm), **({} if algorithm in SHIPPED else {"code": algorithm})}
+    is_parts_alone = algorithm in SHIPPED and not own.has_own
+    parts = {**own.parts, "name": label_of(algorithm), **({} if is_parts_alone else {"code": algorithm})}
     OmegaConf.update(composed, "algorithm", parts, force_add=True, merge=True)
     if "algorithm" in choices and own.recipe.scenario == scenario:
         for key, value in own.recipe.options.items():

@@ -100,6 +100,24 @@ class RunDirectory:
             raise
         return run
 
+    @staticmethod
+    def check(path: Path, *, resume: bool) -> None:
+        """Try, before what takes long, whether `open` could use the path; leaves nothing behind.
+
+        Raises:
+            RunDirectoryError: as `open`, for what the path is and holds.
+        """
+        _check_content(path, resume=resume)
+        made = [one for one in (path, *path.parents) if not one.exists()]
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise _not_writable(path, error) from error
+        finally:
+            with suppress(OSError):
+                for folder in made:
+                    folder.rmdir()
+
     def close(self) -> None:
         """Release the lock, also for children that inherited it by a fork; a second call does nothing."""
         if self._lock is not None:

@@ -95,6 +95,7 @@ def train_in_directory(
     open_opponents(setup, opponents, is_spread=opening is not None)
     if resume is None:
         resume = (path / "config.yaml").is_file()
+    RunDirectory.check(path, resume=resume)
     if list_checkpoints(path / "checkpoints"):
         _check_team(path / TEAM_FILE, setup.team)
     base = _base(setup, console)

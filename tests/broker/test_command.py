@@ -91,7 +91,9 @@ async def present(directory: Path, *words: str, writes: bool) -> bool:
 
 
 @needs_mosquitto
-@pytest.mark.parametrize("words", [(), ("--persistence",)], ids=["default", "persistence"])
+@pytest.mark.parametrize(
+    "words", [pytest.param((), marks=pytest.mark.nightly), ("--persistence",)], ids=["default", "persistence"]
+)
 async def test_presence_outlives_the_broker_only_where_it_is_persistent(tmp_path: Path, words: tuple[str, ...]) -> None:
     (tmp_path / "port").write_text(str(free_port()))
     assert await present(tmp_path / "broker", *words, writes=True)

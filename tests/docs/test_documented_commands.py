@@ -111,7 +111,7 @@ def test_every_command_of_every_page_is_one_and_its_configuration_loads(
 
 
 COMMANDED = [page for page in PAGES if commands(page)]
-RUN_ALWAYS = ["README.md", "docs/training.md", "docs/league.md"]
+RUN_ALWAYS = ["README.md", "docs/training.md"]
 """What a newcomer types; the shard has one in 28 of the other pages, whose configurations are all loaded above."""
 
 

@@ -74,6 +74,17 @@ def test_a_place_that_cannot_be_written_is_named_with_the_cause() -> None:
         make(Path("/proc/mas_run"))
 
 
+def test_a_path_is_tried_before_it_is_used_and_nothing_is_left_of_the_trial(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "text").touch()
+    for wrong, problem in (("file/run", "is a file"), ("full", "not empty"), ("x" * 300, "cannot be written")):
+        with pytest.raises(RunDirectoryError, match=problem):
+            RunDirectory.check(tmp_path / wrong, resume=False)
+    RunDirectory.check(tmp_path / "deep" / "run", resume=False)
+    assert {path.name for path in tmp_path.iterdir()} == {"file", "full"}
+
+
 def test_a_full_disk_is_an_error_that_releases_the_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(_: int) -> None:
         raise OSError(28, "No space left on device")

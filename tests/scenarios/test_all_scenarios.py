@@ -116,6 +116,7 @@ def observed(environment: Environment) -> dict[str, Mapping[str, str]]:
     return {view: dict(environment.observe(view).fields) for view in environment.spec.views}
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("family", FAMILIES)
 def test_ten_thousand_random_steps_of_a_family_raise_nothing(family: str) -> None:
     members = [build_scenario(sized(name)) for name, entry in INSTALLED.items() if entry.family == family]

@@ -62,6 +62,7 @@ def sights(policy: Policy, split: Split, tasks: int, **options: Any) -> set[str]
     return found
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(("policy", "options"), [(silent, {}), (best, {}), (best, {"cunning": 0.5}), (best, IMPOSTER)])
 def test_no_held_out_game_shows_what_a_game_of_training_shows(policy: Policy, options: dict[str, Any]) -> None:
     held_out, trained = sights(policy, "eval", 300, **options), sights(policy, "train", 1000, **options)
@@ -70,6 +71,7 @@ def test_no_held_out_game_shows_what_a_game_of_training_shows(policy: Policy, op
     assert len(trained) >= 150
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(("options", "least"), [({}, 250), (IMPOSTER, 2000)])
 def test_there_are_hundreds_of_different_tasks(options: dict[str, Any], least: int) -> None:
     scenario = scenario_of(**options)

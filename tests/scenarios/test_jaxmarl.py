@@ -283,6 +283,7 @@ print(environment.render(), file=sys.__stdout__)
 """
 
 
+@pytest.mark.nightly
 def test_another_process_plays_the_same_and_its_streams_are_left_alone() -> None:
     environment: Mapping[str, str] = {"PYTHONPATH": ":".join(path for path in sys.path if path)}
     done = subprocess.run([sys.executable, "-c", QUIET], env=environment, capture_output=True, text=True, check=False)

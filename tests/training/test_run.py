@@ -159,12 +159,12 @@ MOMENTS = {
 """The number of the synced file or of the appended line, before which the process dies."""
 
 
-@pytest.mark.parametrize(("what", "number"), MOMENTS.values(), ids=MOMENTS.keys())
+@pytest.mark.matrix("moment", MOMENTS, default=["in the third step", "in the last checkpoint", "between the exports"])
 def test_a_run_killed_at_any_moment_and_started_again_ends_like_one_never_killed(
-    uninterrupted: Path, tmp_path: Path, short: Callable[..., Config], what: str, number: int
+    uninterrupted: Path, tmp_path: Path, short: Callable[..., Config], moment: str
 ) -> None:
     config = short(tmp_path / "run")
-    assert kill(config, what, number) == -signal.SIGKILL
+    assert kill(config, *MOMENTS[moment]) == -signal.SIGKILL
     train(config)
     assert adapters(tmp_path / "run") == adapters(uninterrupted)
     assert measured(tmp_path / "run") == measured(uninterrupted)
@@ -225,9 +225,10 @@ def test_another_configuration_is_refused_and_the_differing_keys_are_named(
         train(config, resume=False)
 
 
-def test_resuming_where_no_run_is_and_unusable_directories_are_errors(
-    tmp_path: Path, short: Callable[..., Config]
+def test_resuming_where_no_run_is_and_unusable_directories_are_errors_before_the_base_is_made(
+    tmp_path: Path, short: Callable[..., Config], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("mas.runs.train.open_base", None)  # nobody comes so far
     with pytest.raises(RunDirectoryError, match="holds no run to resume"):
         train(short(tmp_path / "run"), resume=True)
     (tmp_path / "file").touch()

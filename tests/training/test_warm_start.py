@@ -72,6 +72,7 @@ async def trained(base: BaseModel, *words: str) -> tuple[Trainer, Watching]:
     return trainer, watcher
 
 
+@pytest.mark.nightly  # makes a larger base
 async def test_it_raises_success_from_the_teams_own_successes(base_for: BaseFor) -> None:
     base, words = base_for("relay", ModelOptions()), ["algorithm.warm_start.tasks=256", "algorithm.warm_start.epochs=8"]
     config = load_config(["scenario=relay", "train.steps=0", *words])
@@ -282,7 +283,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory, base: BaseModel) -> Path:
     return run
 
 
-@pytest.mark.parametrize("place", ["imitated", "saving", "stepping"])
+@pytest.mark.matrix("place", ["imitated", "saving", "stepping"], default=["saving"])
 def test_a_run_killed_in_or_after_it_ends_like_one_never_killed(whole: Path, place: str, tmp_path: Path) -> None:
     run = tmp_path / "run"
     config = load_config([*SHORT, f"run_dir='{run}'"])
