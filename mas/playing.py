@@ -73,7 +73,7 @@ def run(
     if sampled and not bus:  # on a bus the agents' processes sample, with their own engines
         check_sampled(setup)
     if bus:
-        from mas.runtime.joining import check_player, try_connection
+        from mas.runtime.preflight import check_player, try_connection
 
         store = store or os.environ.get(STORE, "")
         check_player(bus, setup.team, ca_file=ca)
@@ -83,17 +83,19 @@ def run(
         tell_loading(console, f"playing held-out task {task} of {setup.scenario.name} with {_whom(run_dir)}", setup)
     from mas.bus.journal import Journal
     from mas.runtime.interrupt import drains_on_interrupt
-    from mas.runtime.runlog import RunLog
+    from mas.runtime.replay_log import ReplayLog
+    from mas.training.distributed import open_distributed
     from mas.training.open_run import open_run
     from mas.training.show import show_episode, tell_what_was
-    from mas.training.spread import open_spread
     from mas.training.terminal import TerminalDesk
 
-    async def play(log: RunLog | None) -> None:
+    async def play(log: ReplayLog | None) -> None:
         desk = TerminalDesk(console, log=log)
         opening: AbstractAsyncContextManager[TeamSession]
         if bus:
-            opening = open_spread(setup, bus, _teller(console), ca_file=ca, store=store or None, desk=desk, log=log)
+            opening = open_distributed(
+                setup, bus, _teller(console), ca_file=ca, store=store or None, desk=desk, log=log
+            )
         else:
             opening = open_run(setup, run_dir, _teller(console), desk, log=log)
         async with opening as session:
@@ -106,7 +108,7 @@ def run(
 
     with ExitStack() as stack:
         stack.enter_context(_traced(trace, shows_content=trace_content, process="run", span="run"))
-        log = None if journal is None else RunLog(stack.enter_context(Journal.open(journal_at(journal))))
+        log = None if journal is None else ReplayLog(stack.enter_context(Journal.open(journal_at(journal))))
         asyncio.run(play(log))
 
 
@@ -129,7 +131,7 @@ def agent(
     run_dir, setup = _played("agent", words or [])
     if not bus:
         raise ConfigError("mas agent needs a bus: --bus mqtt://TEAM%2FAGENT@HOST:PORT/SPACE, or MAS_BUS_URL")
-    from mas.runtime.joining import agent_principal, check_user, team_owns, try_connection
+    from mas.runtime.preflight import agent_principal, check_user, team_owns, try_connection
 
     team = setup.team
     principal = agent_principal(team, name)
@@ -148,7 +150,7 @@ def agent(
     console = Console()
     note = _teller(console)
     note(f"the broker lets {principal} in; loading what it speaks through")
-    from mas.training.spread import serve_agent
+    from mas.training.distributed import serve_agent
     from mas.training.terminal import TerminalDesk
 
     desk = TerminalDesk(console)
@@ -186,7 +188,7 @@ def on_bus(
     _check_bus(bus, ca=ca, store=store or None, wait=wait_s)
     if not bus:
         return None
-    from mas.runtime.joining import check_player, try_connection
+    from mas.runtime.preflight import check_player, try_connection
     from mas.training.over_bus import WAIT_S, over_bus
 
     check_player(bus, setup.team, ca_file=ca)

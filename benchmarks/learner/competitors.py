@@ -12,7 +12,7 @@ from mas.config.options import LearnerOptions, LossOptions
 from mas.serving.model import BaseModel
 from mas.serving.weights import AdapterWeights
 from mas.training.batch import TrainRow
-from mas.training.feed import Feed
+from mas.training.batch_tensors import BatchTensors
 from mas.training.learner import Learner
 
 CLIP, DUAL_CLIP = 0.2, 3.0
@@ -114,7 +114,7 @@ class FrozenBase:
         hook = embeddings.register_forward_hook(lambda module, ids, output: output.requires_grad_(True))
         try:
             for batch in learner.micro_batches(self._rows):
-                feed = Feed(batch, base.bank.device)
+                feed = BatchTensors(batch, base.bank.device)
                 with base.bank.training(feed.segments({})):
                     scores = feed.scores(learner.head, feed.hidden(base.model), chunk)
                     (-scores.logprobs_J.mean()).backward()  # type: ignore[no-untyped-call]  # torch annotates in part

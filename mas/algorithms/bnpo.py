@@ -8,8 +8,9 @@ from typing import Self
 
 from pydantic import model_validator
 
-from mas.algorithms.base import Algorithm, Options, Recipe, Row
+from mas.algorithms.base import Algorithm, Recipe, Row
 from mas.core.errors import TrainingError
+from mas.core.options import Options
 
 MOST_WEIGHT = 1e6
 """What 1 / density is at most, as in the authors' code."""

@@ -1,7 +1,7 @@
 """The plays of a journal: what whoever plays a team writes down of each episode, as bytes, in order.
 
 They lie in the journal's file beside its messages and are written by the same thread, so that both share their syncs.
-Leaves out on purpose: what the bytes mean (`mas.runtime.runlog`).
+Leaves out on purpose: what the bytes mean (`mas.runtime.replay_log`).
 """
 
 import time

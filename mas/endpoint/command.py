@@ -27,7 +27,7 @@ from mas.endpoint.server import running
 from mas.endpoint.teams import TeamModel, check_one_seat
 from mas.runtime.events import Setting
 from mas.runtime.human import HumanDesk
-from mas.runtime.runlog import RunLog
+from mas.runtime.replay_log import ReplayLog
 from mas.serving.model import BaseModel
 from mas.training.base import open_base
 from mas.training.engines import check_published
@@ -60,7 +60,7 @@ def serve_run(
     """
     of = {"run": str(run_dir.resolve()), "model.path": setup.model.path}
 
-    async def serve(log: RunLog | None) -> None:
+    async def serve(log: ReplayLog | None) -> None:
         desk = HumanDesk(log=log)
         async with open_team(setup, base, adapters, desk=desk, log=log, versions=versions) as session:
             served = served_team(session, base)
@@ -76,7 +76,7 @@ def serve_run(
 
     with ExitStack() as stack:
         _check_servable(run_dir, setup)
-        log = None if journal is None else RunLog(stack.enter_context(Journal.open(journal)))
+        log = None if journal is None else ReplayLog(stack.enter_context(Journal.open(journal)))
         base = open_base(setup, console.print)
         setup = setup.with_experiences(saved_experiences(run_dir, setup.algorithm))
         adapters = {} if setup.algorithm.is_training_free else saved_adapters(run_dir, base.bank)
@@ -98,7 +98,7 @@ def _check_servable(run_dir: Path, setup: Setup) -> None:
 
 @asynccontextmanager
 async def _keeping(
-    log: RunLog | None, served: Served, of: Mapping[str, Setting], console: Console
+    log: ReplayLog | None, served: Served, of: Mapping[str, Setting], console: Console
 ) -> AsyncIterator[KeptRequests | None]:
     """The requests that a log keeps, None without one; says how many go on."""
     if log is None:

@@ -29,7 +29,7 @@ from mas.endpoint.errors import Refused
 from mas.endpoint.teams import UNFINISHED, TeamModel, TeamTurn
 from mas.endpoint.wire import ChatRequest, CompletionRequest
 from mas.runtime.events import Setting
-from mas.runtime.runlog import Play, RunLog
+from mas.runtime.replay_log import Play, ReplayLog
 
 KEY_HEADER = "Idempotency-Key"
 MAX_OPEN = 1024
@@ -127,7 +127,7 @@ class KeptRequests:
 
     def __init__(
         self,
-        log: RunLog,
+        log: ReplayLog,
         teams: Sequence[TeamModel],
         *,
         of: Mapping[str, Setting] = MappingProxyType({}),

@@ -30,7 +30,7 @@ from mas.runtime.point import view_names
 from mas.runtime.team import TeamRuntime
 from mas.scenarios.world import RecordEnvironment
 from mas.training.gates import loops_of
-from mas.training.sampling.ledger import Ledger
+from mas.training.sampling.episode_recorder import EpisodeRecorder
 from mas.training.sampling.single import SingleDecision
 
 TEXT_FIELD = "task"
@@ -176,7 +176,7 @@ class TeamModel:
             Refused: the message is no situation, a member could not be asked, or the turn failed.
         """
         situation = self.situation(message)
-        ledger = Ledger(id=episode or f"{self.name}/{secrets.token_hex(8)}", task="situation")
+        recorder = EpisodeRecorder(id=episode or f"{self.name}/{secrets.token_hex(8)}", task="situation")
         actions: list[str] = []
 
         def on_turn(turn: int, flow: Flow, step: Step) -> None:
@@ -186,9 +186,9 @@ class TeamModel:
                 self.loops_taken[name] += taken
 
         try:
-            decide = SingleDecision(self.runtime, ledger, seed, temperature)
+            decide = SingleDecision(self.runtime, recorder, seed, temperature)
             await self.runtime.play(
-                ledger.id, situation, decide, on_turn, on_attempt=ledger.on_attempt, settings=settings
+                recorder.id, situation, decide, on_turn, on_attempt=recorder.on_attempt, settings=settings
             )
         except MasError as error:
             if isinstance(error.__cause__, RefusedRequest):
@@ -198,7 +198,7 @@ class TeamModel:
             why = f"team {self.name!r} could not play this turn ({type(error).__name__})"
             raise Refused(500, why, code=code) from error
         return TeamTurn(
-            action=actions[0], prompt_tokens=ledger.prompt_tokens, completion_tokens=ledger.completion_tokens
+            action=actions[0], prompt_tokens=recorder.prompt_tokens, completion_tokens=recorder.completion_tokens
         )
 
     def _views_of(self, given: Mapping[str, object]) -> dict[str, dict[str, str]]:

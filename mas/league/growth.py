@@ -31,7 +31,7 @@ from mas.league.tell import growth_line
 from mas.observe.atomic import write_text_atomic
 from mas.runs.scenario import configured_scenario
 from mas.runs.train import train_in_directory
-from mas.training.exact import scored_policy
+from mas.training.exploitability import scored_policy
 
 GAMES = 400
 """Of each pair, where they have to be played and nobody says how many."""

@@ -25,7 +25,7 @@ from mas.runtime.play import team_action
 from mas.runtime.point import DecisionPoint
 from mas.runtime.team import TeamRuntime
 from mas.testing.scripted import ScriptedEngine
-from mas.training.sampling.ledger import Ledger
+from mas.training.sampling.episode_recorder import EpisodeRecorder
 from mas.training.sampling.single import SingleDecision
 from mas.training.terminal import TerminalDesk
 
@@ -81,8 +81,8 @@ class TeamPlay:
         Raises:
             AgentFailed: an agent failed for another reason. Halted: Ctrl-C.
         """
-        ledger = Ledger(id=f"{task.id}#played", task=task.id)
-        single = SingleDecision(self.runtime, ledger, seed, temperature)
+        recorder = EpisodeRecorder(id=f"{task.id}#played", task=task.id)
+        single = SingleDecision(self.runtime, recorder, seed, temperature)
 
         async def decide(point: DecisionPoint) -> Payload:
             payload = await single(point)
@@ -90,18 +90,18 @@ class TeamPlay:
             return payload
 
         def on_turn(turn: int, flow: Flow, step: Step) -> None:
-            ledger.on_turn(turn, flow, step)
+            recorder.on_turn(turn, flow, step)
             self.own.on_turn(flow)
             self._tell_turn(turn, flow, step)
 
         try:
             with drains_on_interrupt(self.runtime):
-                await self.runtime.play(ledger.id, self.environment, decide, on_turn, on_attempt=ledger.on_attempt)
+                await self.runtime.play(recorder.id, self.environment, decide, on_turn, on_attempt=recorder.on_attempt)
         except AgentFailed as error:
             if not self.desk.is_over:
                 raise
-            return ledger.failed(error)
-        return ledger.close(self.environment, ())
+            return recorder.failed(error)
+        return recorder.close(self.environment, ())
 
     def _tell_turn(self, turn: int, flow: Flow, step: Step) -> None:
         if step.illegal:

@@ -92,7 +92,7 @@ def train_in_directory(
     console, path = console or Console(), Path(config.run_dir)
     # all checks and the base first: what cannot be trained leaves no directory behind
     setup = resolve_training(config, scenario)
-    open_opponents(setup, opponents, is_spread=opening is not None)
+    open_opponents(setup, opponents, is_distributed=opening is not None)
     if resume is None:
         resume = (path / "config.yaml").is_file()
     RunDirectory.check(path, resume=resume)

@@ -18,7 +18,7 @@ from mas.core.messages import PAYLOADS, Beat, Envelope, Payload
 from mas.core.role import ConstrainedRole, Role, View
 from mas.core.stopwatch import in_environment
 from mas.core.together import together
-from mas.runtime.aloud import Piece, Tell, generate_aloud
+from mas.runtime.streaming import Piece, Tell, generate_streaming
 
 
 class Candidate(msgspec.Struct, frozen=True, kw_only=True, eq=False):
@@ -62,7 +62,7 @@ class Ask(Payload):
     """A decision point, private to one agent: one candidate per seed.
 
     `temperature` None: the role's own. `beat_s`: seconds between signs of life while it works; None: none are wanted.
-    `is_heard`: its text is wanted in parts while it is drawn, each a `Piece`; who cannot give them answers without.
+    `is_streamed`: its text is wanted in parts while it is drawn, each a `Piece`; who cannot give them answers without.
     `adapter`: the version to speak through, of whoever trains elsewhere; None: the agent's own.
     """
 
@@ -72,7 +72,7 @@ class Ask(Payload):
     seeds: tuple[int, ...]
     temperature: float | None = None
     beat_s: float | None = None
-    is_heard: bool = False
+    is_streamed: bool = False
     adapter: PinnedAdapter | None = None
 
 
@@ -178,9 +178,9 @@ class RoleAgent:
             if part is not None:
                 part(envelope, Piece.model_construct(candidate=candidate, text=text))
 
-        is_heard = ask.is_heard and part is not None
+        is_streamed = ask.is_streamed and part is not None
         candidates = await self.answer(
-            ask.view, ask.seeds, ask.temperature, ask.adapter, tell=tell if is_heard else None
+            ask.view, ask.seeds, ask.temperature, ask.adapter, tell=tell if is_streamed else None
         )
         return AgentAnswer.model_construct(candidates=candidates)
 
@@ -206,7 +206,7 @@ class RoleAgent:
         if tell is None:
             generations = await self.engine.generate(request)
         else:
-            generations = await generate_aloud(self.engine, request, tell)
+            generations = await generate_streaming(self.engine, request, tell)
         seconds = time.perf_counter() - began
         read: dict[tuple[int, ...], tuple[str, Payload]] = {}  # candidates are often equal
         candidates = []

@@ -16,16 +16,16 @@ from mas.core.records import Attempt
 from mas.core.role import Message, View
 from mas.core.seeds import Part, derive_seed
 from mas.runtime.agents import AgentAnswer, Ask, Candidate, TeamMember
-from mas.runtime.aloud import ask_aloud, is_heard
 from mas.runtime.attempts import OnAttempt, persist
 from mas.runtime.budget import Accounts, Bill, Spent, spend
 from mas.runtime.calls import kept
-from mas.runtime.distant import Distant, check_answer, insist
 from mas.runtime.events import fingerprint
-from mas.runtime.playlog import PlayLog
+from mas.runtime.heartbeat import BEATS_PER_SILENCE, Heartbeat
+from mas.runtime.play_replay_log import PlayReplayLog
 from mas.runtime.point import DecisionPoint
-from mas.runtime.pulse import BEATS_PER_SILENCE, Pulse
+from mas.runtime.remote import RemoteAgents, check_answer, insist
 from mas.runtime.spans import TeamSpans
+from mas.runtime.streaming import ask_streaming, is_streamed
 
 Candidates = tuple[Candidate, ...]
 
@@ -56,13 +56,13 @@ class Asking:
         policies: Mapping[str, Policy],
         accounts: Accounts,
         timeout_s: float | None,
-        distant: Distant | None = None,
+        distant: RemoteAgents | None = None,
         comes_back: bool = False,
         spans: TeamSpans | None = None,
     ) -> None:
-        self.pulse = Pulse(is_vouched=principal != address)
+        self.pulse = Heartbeat(is_vouched=principal != address)
         self.notes: dict[str, OnAttempt] = {}
-        self.logs: dict[str, PlayLog] = {}
+        self.logs: dict[str, PlayReplayLog] = {}
         self._team, self._address = team, address
         self._principal, self._first_id = principal, first_id
         self._members, self._policies, self._accounts = members, policies, accounts
@@ -200,7 +200,7 @@ class Asking:
             episode=episode,
             turn=turn,
         )
-        answer = ask_aloud(self._bus, envelope, policy.timeout_s or self._timeout_s)
+        answer = ask_streaming(self._bus, envelope, policy.timeout_s or self._timeout_s)
         if policy.idle_s is None:
             return (await answer).payload
         return (await self.pulse.watch(envelope, policy.idle_s, answer)).payload
@@ -224,9 +224,9 @@ class Asking:
         distant, role = self._distant, self._members[name].role.name
         pinned = None if distant is None else distant.pinned(role)
         # What is joined to its first asking must be the same question, whether or not somebody listens in this life.
-        aloud = is_heard() or (self._comes_back and message_id is not None)
+        aloud = is_streamed() or (self._comes_back and message_id is not None)
         ask = Ask.model_construct(
-            view=view, seeds=seeds, temperature=temperature, beat_s=beat_s, is_heard=aloud, adapter=pinned
+            view=view, seeds=seeds, temperature=temperature, beat_s=beat_s, is_streamed=aloud, adapter=pinned
         )
 
         async def request() -> Payload:

@@ -1,4 +1,4 @@
-"""One call of a play: what is recorded of it, or what is to be; see `mas.runtime.playlog`."""
+"""One call of a play: what is recorded of it, or what is to be; see `mas.runtime.play_replay_log`."""
 
 import asyncio
 from collections.abc import Awaitable, Sequence
@@ -14,7 +14,7 @@ from mas.runtime.events import (
 )
 
 if TYPE_CHECKING:
-    from mas.runtime.turnlog import TurnLog
+    from mas.runtime.turn_replay_log import TurnReplayLog
 
 Visit = tuple[int, str, int]
 """Turn, agent, and how often it has spoken before."""
@@ -23,7 +23,7 @@ Visit = tuple[int, str, int]
 class Call:
     """One question to an agent, or to who stands in for it. `id`: of its message, the same in every life."""
 
-    def __init__(self, turn: "TurnLog", visit: Visit, number: int, name: str, asked: str) -> None:
+    def __init__(self, turn: "TurnReplayLog", visit: Visit, number: int, name: str, asked: str) -> None:
         self.id = f"{turn.play.id}/{visit[0]}/{visit[1]}/{visit[2]}/{number}"
         self._turn, self._visit, self._number = turn, visit, number
         self._name, self._asked = name, asked

@@ -11,17 +11,17 @@ from mas.graph.plan import TeamPlan
 from mas.runtime.agents import Act, EnvironmentAgent, Look, Seen, Stepped
 from mas.runtime.asking import Asking
 from mas.runtime.budget import Accounts
+from mas.runtime.drain import RequestGate
 from mas.runtime.events import Setting
 from mas.runtime.flow import Flow
-from mas.runtime.guests import NO_GUESTS, Guests, guest_actions
-from mas.runtime.halt import RequestGate
-from mas.runtime.place import ENVIRONMENT
+from mas.runtime.opponents import NO_OPPONENTS, OpponentPolicies, opponent_actions
 from mas.runtime.play import play_turn, seat_actions
-from mas.runtime.playlog import PlayLog
+from mas.runtime.play_replay_log import PlayReplayLog
 from mas.runtime.point import Decide, silent_agents, view_names
-from mas.runtime.runlog import RunLog
+from mas.runtime.process_role import ENVIRONMENT
+from mas.runtime.replay_log import ReplayLog
 from mas.runtime.spans import TeamSpans
-from mas.runtime.turnlog import restored
+from mas.runtime.turn_replay_log import restored
 
 OnTurn = Callable[[int, Flow, Step], None]
 
@@ -42,7 +42,7 @@ class Episodes:
         accounts: Accounts,
         gate: RequestGate,
         spans: TeamSpans | None,
-        log: RunLog | None,
+        log: ReplayLog | None,
     ) -> None:
         self.world = EnvironmentAgent()
         self.plan = plan
@@ -64,18 +64,18 @@ class Episodes:
         in_step: bool,
         settings: Mapping[str, Setting],
         turns: int | None = None,
-        guests: Guests = NO_GUESTS,
+        opponents: OpponentPolicies = NO_OPPONENTS,
     ) -> None:
         """See `TeamRuntime.play`."""
-        if guests and self._log is not None:
-            raise RunError("guests move where no log can write it down: play without a log, or with all seats")
+        if opponents and self._log is not None:
+            raise RunError("opponents move where no log can write it down: play without a log, or with all seats")
         self._gate.check(f"episode {episode!r}")
         async with self._gate.passing(f"episode {episode!r}"):
             self.world.episodes[episode] = environment
             if on_attempt is not None:
                 self._asking.notes[episode] = on_attempt
             try:
-                loop = partial(self._play, episode, environment, decide, on_turn, in_step, turns, guests)
+                loop = partial(self._play, episode, environment, decide, on_turn, in_step, turns, opponents)
                 if self._log is None:
                     played = loop(None)
                 else:
@@ -89,10 +89,10 @@ class Episodes:
 
     async def _record(
         self,
-        log: RunLog,
+        log: ReplayLog,
         episode: str,
         environment: Environment,
-        loop: Callable[[PlayLog], Awaitable[None]],
+        loop: Callable[[PlayReplayLog], Awaitable[None]],
         settings: Mapping[str, Setting],
     ) -> None:
         """Play with a log."""
@@ -113,19 +113,19 @@ class Episodes:
         on_turn: OnTurn,
         in_step: bool,
         turns: int | None,
-        guests: Guests,
-        play: PlayLog | None,
+        opponents: OpponentPolicies,
+        play: PlayReplayLog | None,
     ) -> None:
         undo = partial(self._asking.undo, episode=episode)
         turn, plan = 0, self.plan
         while turn != turns and (seats := environment.to_move()):
-            own = tuple(seat for seat in seats if seat not in guests)
+            own = tuple(seat for seat in seats if seat not in opponents)
             if not set(own) <= plan.starting.keys():
                 raise RunError(f"team {plan.spec.name!r} plays {', '.join(plan.starting)}, to move: {seats}")
             self._gate.check(f"turn {turn} of episode {episode!r}")
             self._accounts.begin_turn(episode)
             observations = await self.look(episode, turn)
-            theirs = await guest_actions(guests, seats, environment, turn)
+            theirs = await opponent_actions(opponents, seats, environment, turn)
             begin = Flow.start(plan, own, silent_agents(observations))
             log = None if play is None else play.of_turn(turn)
             if log is not None:

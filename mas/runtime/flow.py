@@ -23,9 +23,9 @@ from mas.core.naming import did_you_mean, instance
 from mas.core.role import Message
 from mas.core.seeds import digest
 from mas.graph.plan import TeamPlan
-from mas.runtime.draft import Draft
-from mas.runtime.fans import Fan
 from mas.runtime.joins import has_begun
+from mas.runtime.map_instances import MapInstances
+from mas.runtime.mutable_flow import MutableFlow
 from mas.runtime.tokens import READY, RUNNING, STALE, WAITING
 
 _INSTANCE = re.compile(r"(.+)\[(\d+)\]")
@@ -48,7 +48,7 @@ class Flow(msgspec.Struct, frozen=True):
     uses: tuple[int, ...]
     said: tuple[tuple[Payload, ...], ...]
     heard: tuple[tuple[Message, ...], ...]
-    fans: tuple[Fan, ...]
+    fans: tuple[MapInstances, ...]
     finished: bool
     arrived: bool
 
@@ -70,8 +70,8 @@ class Flow(msgspec.Struct, frozen=True):
         nodes = len(wiring.names) - 1
         empty: tuple[tuple[()], ...] = ((),) * nodes
         tokens, uses = bytes(len(wiring.edges)), (0,) * len(wiring.loops)
-        fans = (Fan(),) * len(wiring.items) if wiring.items else ()
-        draft = Draft(cls(plan, tokens, bytes(nodes), uses, empty, empty, fans, False, False))
+        fans = (MapInstances(),) * len(wiring.items) if wiring.items else ()
+        draft = MutableFlow(cls(plan, tokens, bytes(nodes), uses, empty, empty, fans, False, False))
         moving = plan.starting if seats is None else seats
         live = {index for seat in moving for index in plan.starting[seat]}
         draft.start(live, [plan.number[agent] for agent in silent])
@@ -126,7 +126,7 @@ class Flow(msgspec.Struct, frozen=True):
             raise RunError(f"agent {agent!r} cannot complete; running are: {list(self.running())}")
         if self.finished:
             return self
-        draft = Draft(self)
+        draft = MutableFlow(self)
         draft.speak(node, payload)
         return _settled(self.plan, draft)
 
@@ -145,7 +145,7 @@ class Flow(msgspec.Struct, frozen=True):
             raise RunError(f"no join {join!r} can expire. {did_you_mean(join, self.plan.joins)}")
         if self.finished:
             return self
-        draft = Draft(self)
+        draft = MutableFlow(self)
         draft.expire(node)
         return _settled(self.plan, draft)
 
@@ -249,7 +249,7 @@ class Flow(msgspec.Struct, frozen=True):
             raise RunError(f"agent {name!r} cannot complete; running are: {list(self.running())}")
         if self.finished:
             return self
-        draft = Draft(self)
+        draft = MutableFlow(self)
         draft.speak_as(*self._find(name), payload)
         return _settled(self.plan, draft)
 
@@ -266,7 +266,7 @@ class Flow(msgspec.Struct, frozen=True):
         return node, int(match[2])
 
 
-def _settled(plan: TeamPlan, draft: Draft) -> Flow:
+def _settled(plan: TeamPlan, draft: MutableFlow) -> Flow:
     """The flow after everything that follows without an agent's work."""
     draft.settle()
     return Flow(

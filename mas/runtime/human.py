@@ -1,7 +1,7 @@
 """People as members of a team: their questions lie open on a desk until somebody answers them.
 
-A question is named by the message that asks it, so a play that goes on in another process (`mas.runtime.runlog`) lays
-the same question down again. Leaves out on purpose: how people are asked (a terminal, the endpoint).
+A question is named by the message that asks it: an episode resumed by another process (`mas.runtime.replay_log`) puts
+the same question again. Leaves out on purpose: how people are asked (a terminal, the endpoint).
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from mas.core.naming import did_you_mean
 from mas.core.role import Role, View
 from mas.core.seeds import digest
 from mas.runtime.agents import AgentAnswer, Ask, Candidate
-from mas.runtime.runlog import RunLog
+from mas.runtime.replay_log import ReplayLog
 
 _NOTHING: Final = Generation(token_ids=(), logprobs=(), finish="stop")
 
@@ -66,7 +66,7 @@ class HumanDesk:
         self,
         on_question: Callable[[HumanQuestion], None] = lambda question: None,
         on_gone: Callable[[HumanQuestion], None] = lambda question: None,
-        log: RunLog | None = None,
+        log: ReplayLog | None = None,
     ) -> None:
         self._on_question, self._on_gone = on_question, on_gone
         self._open: dict[str, _OpenQuestion] = {}

@@ -14,9 +14,9 @@ from mas.core.naming import agent_of
 from mas.core.policy import policy_of
 from mas.runtime.flow import Flow
 from mas.runtime.point import Decide, DecisionPoint, OnFlow, Undo
+from mas.runtime.replay_order import Heard, heard, in_waves, needs_steps
 from mas.runtime.timers import JoinTimers
-from mas.runtime.turnlog import TurnLog
-from mas.runtime.waves import Heard, heard, in_waves, needs_steps
+from mas.runtime.turn_replay_log import TurnReplayLog
 
 
 async def play_turn(
@@ -29,7 +29,7 @@ async def play_turn(
     in_step: bool = False,
     undo: Undo | None = None,
     on_flow: OnFlow | None = None,
-    log: TurnLog | None = None,
+    log: TurnReplayLog | None = None,
 ) -> Flow:
     """Carry a team turn from `flow` to its end; agents that `flow` finds at work already decide with the first.
 
@@ -112,7 +112,7 @@ class _TeamTurn:
         turn: int,
         decide: Decide,
         in_step: bool,
-        log: TurnLog | None,
+        log: TurnReplayLog | None,
     ) -> None:
         self.flow = self.even = flow
         self._environment, self._observations, self._turn = environment, observations, turn

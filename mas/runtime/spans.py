@@ -46,17 +46,17 @@ class TeamSpans:
         is_spread: whether agents may be in other processes.
     """
 
-    def __init__(self, tracer: Tracer, team: str, *, is_spread: bool) -> None:
+    def __init__(self, tracer: Tracer, team: str, *, is_distributed: bool) -> None:
         self._tracer = tracer
         self._team = team
-        self._is_spread = is_spread
+        self._is_spread = is_distributed
         self._open: dict[str, _Episode] = {}
 
     @classmethod
-    def of(cls, team: str, *, is_spread: bool) -> "TeamSpans | None":
+    def of(cls, team: str, *, is_distributed: bool) -> "TeamSpans | None":
         """Those of a team, None where no tracer is on."""
         tracer = current_tracer()
-        return None if tracer is None else cls(tracer, team, is_spread=is_spread)
+        return None if tracer is None else cls(tracer, team, is_distributed=is_distributed)
 
     def sender(self, bus: Bus) -> TracedSender:
         """The bus, with a span around each message sent."""

@@ -15,22 +15,22 @@ from mas.core.records import Attempt
 from mas.core.role import Role, View
 from mas.graph.plan import TeamPlan
 from mas.runtime.agents import Candidate, RoleAgent, TeamMember, Voice
-from mas.runtime.aloud import OnPart, heard_by
 from mas.runtime.asking import Asking
 from mas.runtime.attempts import OnAttempt, noting
 from mas.runtime.budget import Accounts, Remaining
+from mas.runtime.drain import RequestGate
 from mas.runtime.episodes import Episodes, OnTurn
 from mas.runtime.events import Setting
-from mas.runtime.guests import NO_GUESTS, Guests
-from mas.runtime.halt import RequestGate
+from mas.runtime.heartbeat import with_heartbeat
 from mas.runtime.human import HumanDesk, person
 from mas.runtime.likelihood import Likelihoods, likelihoods
-from mas.runtime.place import ENVIRONMENT, RUN, Place
+from mas.runtime.opponents import NO_OPPONENTS, OpponentPolicies
 from mas.runtime.point import Decide, DecisionPoint
-from mas.runtime.pulse import with_pulse
+from mas.runtime.process_role import ENVIRONMENT, RUN, ProcessRole
+from mas.runtime.replay_log import ReplayLog
 from mas.runtime.replicas import Troupe
-from mas.runtime.runlog import RunLog
 from mas.runtime.spans import TeamSpans
+from mas.runtime.streaming import OnPart, streamed_to
 from mas.runtime.teaching import speak_as, teach
 from mas.runtime.traced_engine import traced_voice
 
@@ -66,8 +66,8 @@ class TeamRuntime:
         timeout_s: float | None = None,
         peers: Mapping[str, Voice] = MappingProxyType({}),
         desk: HumanDesk | None = None,
-        place: Place | None = None,
-        log: RunLog | None = None,
+        place: ProcessRole | None = None,
+        log: ReplayLog | None = None,
     ) -> None:
         def member(role: Role) -> TeamMember:
             if role.spec.voice == "human":
@@ -86,7 +86,7 @@ class TeamRuntime:
         self._address = f"run/{plan.spec.name}/{number}" if place is None else f"{plan.spec.name}/{RUN}"
         self._accounts = Accounts(plan.spec, bus.now)
         self._gate = RequestGate()
-        spans = TeamSpans.of(plan.spec.name, is_spread=place is not None)
+        spans = TeamSpans.of(plan.spec.name, is_distributed=place is not None)
         self._asking = Asking(
             bus,
             team=plan.spec.name,
@@ -121,7 +121,7 @@ class TeamRuntime:
                 if self._hosts(name):
                     # Over processes each is one; whoever plays the team waits for the others.
                     for _ in range(self._troupe.limits(name).least if self._place is None else 1):
-                        await self._troupe.spawn(name, with_pulse(self.bus, member.handle))
+                        await self._troupe.spawn(name, with_heartbeat(self.bus, member.handle))
             self._stack = stack.pop_all()
         return self
 
@@ -169,7 +169,7 @@ class TeamRuntime:
         if voice is not None:
             member = RoleAgent(member.role, traced_voice(voice), self.bus.part)
             self._spawned.append(member)
-        return await self._troupe.spawn(agent, with_pulse(self.bus, member.handle))
+        return await self._troupe.spawn(agent, with_heartbeat(self.bus, member.handle))
 
     def speak_as(self, adapters: Mapping[str, str]) -> None:
         """See `mas.runtime.teaching.speak_as`; roles that are peers stay as they are."""
@@ -233,7 +233,7 @@ class TeamRuntime:
         Raises:
             MasError: what the agent failed with at last, after what its policy tried. BudgetExceeded, Halted.
         """
-        with heard_by(on_part):
+        with streamed_to(on_part):
             if episode in self.world.episodes:  # `play` has passed the gate
                 return await self._asking.ask(point, seeds, episode=episode, temperature=temperature)
             self._gate.check(f"a question to agent {point.agent!r}")
@@ -278,7 +278,7 @@ class TeamRuntime:
         in_step: bool = False,
         settings: Mapping[str, Setting] = MappingProxyType({}),
         turns: int | None = None,
-        guests: Guests = NO_GUESTS,
+        opponents: OpponentPolicies = NO_OPPONENTS,
     ) -> None:
         """Play an environment that was reset to its end; it takes part through the bus like an agent.
 
@@ -291,7 +291,7 @@ class TeamRuntime:
             in_step: see `play_turn`.
             settings: what else the play depends on, such as a seed; it goes on only with the same. For the log.
             turns: most team turns, at least 1, after which the play ends wherever it is; None: to its end.
-            guests: who plays seats that the team leaves to others; not with a log, which would not have their moves.
+            opponents: who plays seats that the team leaves to others; not with a log, which would not have their moves.
 
         Raises:
             AgentFailed: an agent failed, and its failures are not isolated. Halted: the team was drained or cancelled.
@@ -307,5 +307,5 @@ class TeamRuntime:
             in_step=in_step,
             settings=settings,
             turns=turns,
-            guests=guests,
+            opponents=opponents,
         )

@@ -16,7 +16,7 @@ from mas.serving.weights import AdapterWeights
 TOLERANCE = {"float32": 1e-4, "bfloat16": 3e-2}
 """Mean nats a token by which engine and trainer may differ at least, by the type that the model computes in.
 
-In bfloat16 it depends on the model; `mas.training.soundness` measures it.
+In bfloat16 it depends on the model; `mas.training.packing_check` measures it.
 """
 _ROUNDING = {"float32": 2e-5}
 """Differences below this may be rounding: an update that moves less cannot be told from none by its scores.

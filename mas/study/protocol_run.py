@@ -19,9 +19,9 @@ from mas.runs.resolve import resolve, resolve_training
 from mas.runs.scenario import configured_scenario
 from mas.serving.weights import AdapterWeights
 from mas.study.held_out import HeldOutPart
-from mas.study.lanes import end_with_parent
 from mas.study.protocol import UNTRAINED, ProtocolOptions, StudyJob, final_jobs, plan_text, sweep_jobs
 from mas.study.protocol_results import JobResult, best_points, write_results
+from mas.study.workers import end_with_parent
 from mas.training.base import open_base
 from mas.training.evaluate import Evaluation, evaluate
 from mas.training.session import open_team

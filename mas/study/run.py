@@ -27,11 +27,11 @@ from mas.runs.report import build_report
 from mas.runs.resolve import resolve
 from mas.runs.train import train_in_directory
 from mas.study.chain import ArmRun, Curve, Note, StudyChain, run_chain
-from mas.study.lanes import run_chains
 from mas.study.options import ARMS, PLAYED, StudyOptions
 from mas.study.page import write_study_page, write_summary
 from mas.study.plot import markdown_table
 from mas.study.summary import BASELINES, arm_charts, learning_charts, preset_of
+from mas.study.workers import run_chains
 from mas.training.trainer import TrainingOutcome
 from mas.training.watch import points_of
 

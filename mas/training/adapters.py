@@ -16,9 +16,9 @@ from mas.core.records import Episode, Turn
 from mas.serving.model import BaseModel
 from mas.serving.store import AdapterUpdate
 from mas.serving.weights import AdapterWeights
+from mas.training.adapter_assignment import AdapterAssignment
 from mas.training.batch import TrainRow, train_rows
 from mas.training.canary import check_held, check_sampled, probes_of
-from mas.training.casting import Casting
 from mas.training.checkpoint import NO_FILES, Progress, load_checkpoint, save_checkpoint, update_tensors
 from mas.training.experience.library import Library
 from mas.training.learner import Learner
@@ -43,14 +43,14 @@ class TrainableAdapters:
         self.learner = Learner(base, untrained(setup, base), setup.learner, loss_of(setup.algorithm), surrogate)
         self.update = build_update(self.learner, setup.algorithm, setup.train.seed, setup.method)
         self.is_shared = setup.algorithm.reward.shared
-        self.casting = Casting(setup.algorithm, self.trained)
+        self.assignment = AdapterAssignment(setup.algorithm, self.trained)
         self._copied: tuple[str, ...] = ()
 
     def cast(self, session: TeamSession, done: int | None) -> Mapping[str, str]:
         """See `Trainable`; roles are evaluated with their own adapters, which equal the backbone before a fork."""
-        if self.casting.swaps:
-            session.runtime.speak_as(self.trained if done is None else self.casting.speaking(done))
-        return self.trained if done is None else self.casting.trained(done)
+        if self.assignment.swaps:
+            session.runtime.speak_as(self.trained if done is None else self.assignment.speaking(done))
+        return self.trained if done is None else self.assignment.trained(done)
 
     @asynccontextmanager
     async def serving(self, session: TeamSession, versions: Mapping[str, int]) -> AsyncIterator[None]:
@@ -91,7 +91,7 @@ class TrainableAdapters:
         Raises:
             TrainingError: the turns were not drawn from the policy in training.
         """
-        adapter_of, learner, loss = self.casting.imitating(), self.learner, IMITATION
+        adapter_of, learner, loss = self.assignment.imitating(), self.learner, IMITATION
         most = max(Counter(adapter_of[turn.role] for turn in kept).values())
         passes = {"epochs": options.epochs, "minibatches": math.ceil(most / options.batch)}
         imitating = learner.minimising(loss, learner.options.model_copy(update=passes))
@@ -126,7 +126,7 @@ class TrainableAdapters:
 
     def _follow(self, improved: Improved, done: int) -> None:
         """Copy a backbone to those that follow it after so many steps, and check what was sampled."""
-        backbone, *others = self.casting.copies(done) or ("",)
+        backbone, *others = self.assignment.copies(done) or ("",)
         self._copied = tuple(others) if backbone in improved.learned else ()
         self.learner.copy(backbone, self._copied)
         if self._has_canary:

@@ -9,12 +9,12 @@ from mas.core.engine import AdapterRef, PinnedAdapter
 from mas.core.errors import EngineError, RunError, UnknownAdapter
 from mas.core.messages import Envelope
 from mas.runtime.agents import CompletionScores, Fetch, Fetched, Score
-from mas.runtime.distant import UntilThere, insist
+from mas.runtime.remote import UntilThere, insist
 from mas.serving.model import BaseModel
 from mas.serving.peft_files import digest_of, to_files
 from mas.serving.publication import AdapterVersion
 from mas.serving.store import AdapterStore
-from mas.training.spread import Elsewhere
+from mas.training.distributed import Elsewhere
 
 _ENVELOPE = 4096
 """Bytes of a message that are not its payload, at most."""
@@ -27,7 +27,7 @@ class AgentsEngine(Elsewhere):
     Args:
         bus: where they are; envelopes: makes what is sent to them, as `principal`.
         speakers: adapter -> the address of an agent that speaks through it.
-        until_there: as in `Distant`.
+        until_there: as in `RemoteAgents`.
         max_bytes: of one payload on the bus.
         timeout_s: of one score; None: no limit.
     """

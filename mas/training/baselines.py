@@ -28,7 +28,7 @@ from mas.serving.model import BaseModel
 from mas.serving.store import ServingEngine
 from mas.serving.weights import AdapterWeights
 from mas.training.evaluate import Evaluation, evaluate, summarise
-from mas.training.sampling.ledger import Ledger
+from mas.training.sampling.episode_recorder import EpisodeRecorder
 from mas.training.sampling.single import SingleDecision, play_decided
 from mas.training.session import open_team
 from mas.training.setup import Setup
@@ -50,12 +50,12 @@ class VotedDecision(SingleDecision):
         seeds = tuple(
             derive_seed("voted", self.seed, point.turn, point.agent, visit, number) for number in range(self.count)
         )
-        candidates = await self.runtime.ask(point, seeds, episode=self.ledger.id, temperature=self.temperature)
+        candidates = await self.runtime.ask(point, seeds, episode=self.recorder.id, temperature=self.temperature)
         valid = [candidate for candidate in candidates if not isinstance(candidate.payload, Failure)]
         votes = Counter(candidate.payload.model_dump_json() for candidate in valid)
         chosen = max(valid or candidates, key=lambda candidate: votes[candidate.payload.model_dump_json()])
-        self.ledger.count(candidates)
-        self.ledger.say(point, chosen)
+        self.recorder.count(candidates)
+        self.recorder.say(point, chosen)
         return chosen.payload
 
 
@@ -79,9 +79,9 @@ async def best_voted(runtime: TeamRuntime, scenario: Scenario, tasks: int, count
     plays = []
     for index in range(tasks):
         task, own = scenario.task("eval", index), derive_seed("evaluate", seed, index)
-        ledger = Ledger.open(task, own)
-        decide = VotedDecision(runtime, ledger, own, None, count)
-        plays.append(play_decided(runtime, scenario.environment(), task, ledger, decide))
+        recorder = EpisodeRecorder.open(task, own)
+        decide = VotedDecision(runtime, recorder, own, None, count)
+        plays.append(play_decided(runtime, scenario.environment(), task, recorder, decide))
     return summarise(await together(plays, "voted"))
 
 

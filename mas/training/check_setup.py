@@ -7,7 +7,7 @@ from mas.core.errors import ConfigError
 from mas.core.naming import did_you_mean
 from mas.core.team import TeamSpec
 from mas.serving.vllm_supports import check_limits
-from mas.training.casting import Casting
+from mas.training.adapter_assignment import AdapterAssignment
 from mas.training.checks import (
     check_answers,
     check_fork,
@@ -70,7 +70,7 @@ def check_trainable(setup: Setup) -> None:
             "be paid for anything but output that parses. Give alpha a weight, or choose a scenario with own terms"
         )
     _check_roles(team, adapters)
-    Casting(algorithm, trained)
+    AdapterAssignment(algorithm, trained)
     check_fork(algorithm, setup.model, adapters)
     check_turns(algorithm, scenario, team)
     check_seats(algorithm, scenario, team)

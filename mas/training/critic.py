@@ -20,12 +20,12 @@ from torch import Tensor
 from mas.config.critic import CriticOptions
 from mas.core.seeds import derive_seed
 from mas.training.batch import TrainRow
-from mas.training.feed import Feed, recomputing
+from mas.training.batch_tensors import BatchTensors, recomputing
 from mas.training.learner import Learner
 from mas.training.losses.value import value_loss
+from mas.training.metric_accumulator import Metrics
 from mas.training.optimiser import adamw, gradient_norms, kept_tensors, restore_kept, set_lr
 from mas.training.packing import MicroBatch
-from mas.training.tally import Metrics
 
 Values = Mapping[int, Sequence[float]]
 """A number for each of a completion's first tokens (all, or fewer), by the identity of its turn."""
@@ -61,7 +61,7 @@ class Critic:
         torch.set_num_threads(self.base.options.threads)
         found: dict[int, list[float]] = {}
         for batch in self.learner.micro_batches(rows):
-            feed = Feed(batch, self.base.bank.device)
+            feed = BatchTensors(batch, self.base.bank.device)
             with torch.no_grad(), self.base.bank.training(feed.segments(self.adapters)):
                 values = iter(self._values(feed).tolist())
             for row in batch.rows:
@@ -118,7 +118,7 @@ class Critic:
         """
         restore_kept(self.parameters, self.optimisers, tensors, self._what)
 
-    def _values(self, feed: Feed) -> Tensor:
+    def _values(self, feed: BatchTensors) -> Tensor:
         """V before each loss token, [J]."""
         state_JD = feed.states(feed.hidden(self.base.model)).float()
         found = []
@@ -131,7 +131,7 @@ class Critic:
         self, batch: MicroBatch, targets: Values, before: Values, asked: Mapping[str, int]
     ) -> dict[str, Tensor]:
         """Leaves gradients in the critics; returns each one's share of its loss."""
-        feed = Feed(batch, self.base.bank.device)
+        feed = BatchTensors(batch, self.base.bank.device)
         wanted = [targets[id(row.turn)] for row in batch.rows]
         rest = [len(row.turn.completion_ids) - len(own) for row, own in zip(batch.rows, wanted, strict=True)]
         pairs = list(zip(wanted, rest, strict=True))

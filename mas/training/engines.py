@@ -9,8 +9,8 @@ from mas.serving.store import ServingEngine
 from mas.serving.transformers_engine import TransformersEngine
 from mas.serving.vllm_engine import VllmEngine
 from mas.serving.vllm_options import vllm_arguments
+from mas.training.model_endpoints import open_peer, open_peers, start_model_endpoint
 from mas.training.setup import Setup
-from mas.training.voices import open_peer, open_peers, start_voice
 
 NOT_PUBLISHED = (
     "engine=openai plays what a server serves; nothing can be published to it, so nothing can be trained or served "
@@ -45,7 +45,7 @@ def check_engine(setup: Setup, base: BaseModel | None) -> None:
         editor = setup.algorithm.experience.peer if training_free else None
         async with open_peers(setup), open_peer(setup, editor), open_peer(setup, judge):
             if setup.engine.name == "openai":
-                voice = await start_voice(setup.engine.remote, setup.model, "engine.remote")
+                voice = await start_model_endpoint(setup.engine.remote, setup.model, "engine.remote")
                 await voice.engine.close()
             if setup.engine.name == "vllm_server" and base is not None:
                 await (await start_engine(setup.engine, base)).close()

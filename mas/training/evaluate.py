@@ -18,7 +18,7 @@ from mas.core.script import Script, random_script
 from mas.core.seeds import derive_seed
 from mas.core.together import together
 from mas.runtime.team import TeamRuntime
-from mas.training.exact import exact_measures
+from mas.training.exploitability import exact_measures
 from mas.training.gates import Gate, gates, loops_of
 from mas.training.sampling.single import play_once
 from mas.training.summary import pass_share

@@ -63,7 +63,7 @@ async def warm_start(
     trainable.cast(session, 0)
     rewards = rewards_of(setup.algorithm, 0)
     episodes = await _sampled(setup, options, scenarios, session, rewards, counted)
-    imitated = trainable.casting.imitating()
+    imitated = trainable.assignment.imitating()
     kept = kept_turns(episodes, imitated, options, rewards)
     if not kept:
         raise TrainingError(_nothing_kept(episodes, options, rewards))

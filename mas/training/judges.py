@@ -17,8 +17,8 @@ from mas.core.records import Turn
 from mas.core.seeds import derive_seed
 from mas.core.together import together
 from mas.runtime.agents import Voice
+from mas.training.model_endpoints import open_peer
 from mas.training.setup import Setup
-from mas.training.voices import open_peer
 
 PATTERN, BASE = "pattern", "base"
 _MOST = 10.0

@@ -20,13 +20,13 @@ from mas.serving.head import Head
 from mas.serving.model import BaseModel
 from mas.serving.weights import AdapterWeights
 from mas.training.batch import TrainRow, group_of, trajectory_of, weighted
-from mas.training.feed import Feed, Scores, recomputing
+from mas.training.batch_tensors import BatchTensors, Scores, recomputing
 from mas.training.losses.correction import bias_correction, bias_norm
 from mas.training.losses.tokens import Signals, Surrogate, TokenLosses, token_losses
+from mas.training.metric_accumulator import MetricAccumulator, Metrics
 from mas.training.optimiser import adamw, gradient_norms, optimiser_tensors, restore_optimiser, set_lr
 from mas.training.packing import MicroBatch, PackCost, Sharing, build_trees, packed, padded
-from mas.training.soundness import check_packed, short_rows, tolerance_of
-from mas.training.tally import MetricAccumulator, Metrics
+from mas.training.packing_check import check_packed, short_rows, tolerance_of
 
 Logprobs = Mapping[int, Sequence[float]]
 """A number for each of a completion's tokens, such as its log-probability, by the identity of its turn."""
@@ -144,11 +144,11 @@ class Learner:
         """Of the policy in training at every token of the completions, in nats; over a turn's choices if it has any."""
         return self._read(rows, lambda feed: self._frozen(feed, self.adapters).entropy_J)
 
-    def _read(self, rows: Sequence[TrainRow], values: Callable[[Feed], Tensor]) -> Logprobs:
+    def _read(self, rows: Sequence[TrainRow], values: Callable[[BatchTensors], Tensor]) -> Logprobs:
         """A number for every token of the rows' completions."""
         found: dict[int, Sequence[float]] = {}
         for batch in self.micro_batches(rows):
-            tokens = iter(values(Feed(batch, self.base.bank.device)).tolist())
+            tokens = iter(values(BatchTensors(batch, self.base.bank.device)).tolist())
             for row in batch.rows:
                 found[id(row.turn)] = [next(tokens) for _ in row.turn.completion_ids]
         return found
@@ -203,7 +203,7 @@ class Learner:
         return float(torch.stack(losses).sum()) if losses else 0.0
 
     def _backward(self, batch: MicroBatch, tallies: Mapping[str, MetricAccumulator], start: Logprobs | None) -> Tensor:
-        feed, model = Feed(batch, self.base.bank.device), self.base.model
+        feed, model = BatchTensors(batch, self.base.bank.device), self.base.model
         reference_J = self._reference(feed)
         with (
             self.base.bank.training(feed.segments(self.adapters)),
@@ -244,7 +244,9 @@ class Learner:
                 for gradient in touched:
                     gradient.mul_(bias_correction(norm))
 
-    def _losses(self, feed: Feed, scores: Scores, start: Logprobs | None, reference_J: Tensor | None) -> TokenLosses:
+    def _losses(
+        self, feed: BatchTensors, scores: Scores, start: Logprobs | None, reference_J: Tensor | None
+    ) -> TokenLosses:
         rows = feed.batch.rows
         now_J = scores.logprobs_J.detach()
         signals = Signals(
@@ -261,7 +263,7 @@ class Learner:
         )
         return token_losses(signals, self.loss, self._surrogate)
 
-    def _reference(self, feed: Feed) -> Tensor | None:
+    def _reference(self, feed: BatchTensors) -> Tensor | None:
         """Of the reference, [J]; None: the loss does not ask for it."""
         if not self.loss.kl:
             return None
@@ -269,7 +271,7 @@ class Learner:
             return feed.joined([row.reference for row in feed.batch.rows])
         return self._frozen(feed, self.references).logprobs_J
 
-    def _frozen(self, feed: Feed, adapters: Mapping[str, AdapterWeights]) -> Scores:
+    def _frozen(self, feed: BatchTensors, adapters: Mapping[str, AdapterWeights]) -> Scores:
         """The loss tokens without gradients."""
         with torch.no_grad(), self.base.bank.training(feed.segments(adapters)):
             return feed.scores(self.head, feed.hidden(self.base.model), self.options.logit_chunk)

@@ -22,7 +22,7 @@ from mas.core.together import together
 from mas.roles import build_roles
 from mas.roles.experiences import taught, unlearned
 from mas.serving.weights import AdapterWeights
-from mas.training.casting import Casting
+from mas.training.adapter_assignment import AdapterAssignment
 from mas.training.checkpoint import NO_FILES, Progress, save_checkpoint, verify_checkpoint
 from mas.training.experience.editor import Editor, Proposal
 from mas.training.experience.language import LanguageEditor
@@ -30,11 +30,11 @@ from mas.training.experience.library import Library, read_library
 from mas.training.experience.operations import Edited, Limits, apply_operations, described
 from mas.training.experience.quote import QuoteEditor
 from mas.training.experience.rollouts import Plain, groups_of
+from mas.training.model_endpoints import open_peer
 from mas.training.rewards import rewards_of
 from mas.training.session import TeamSession
 from mas.training.setup import Setup, trainable_adapters
 from mas.training.updates.update import Improved
-from mas.training.voices import open_peer
 
 FOLDER = "experiences"
 """Where libraries lie in a checkpoint and in a run directory, `ROLE.json` each."""
@@ -51,11 +51,11 @@ class TrainableLibraries:
         self._libraries = {role: Library(team.roles[role].experiences) for role in self.trained}
         self._limits = Limits(self._options.most, self._options.characters)
         self._editor: Editor | None = None
-        self.casting = Casting(setup.algorithm, self.trained)
+        self.assignment = AdapterAssignment(setup.algorithm, self.trained)
 
     def cast(self, session: TeamSession, done: int | None) -> Mapping[str, str]:
         """See `Trainable`; all roles always speak through the bare base."""
-        return self.trained if done is None else self.casting.trained(done)
+        return self.trained if done is None else self.assignment.trained(done)
 
     @asynccontextmanager
     async def serving(self, session: TeamSession, versions: Mapping[str, int]) -> AsyncIterator[None]:

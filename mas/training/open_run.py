@@ -4,7 +4,7 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 from mas.runtime.human import HumanDesk
-from mas.runtime.runlog import RunLog
+from mas.runtime.replay_log import ReplayLog
 from mas.training.base import Note, open_base
 from mas.training.saved import saved_adapters, saved_experiences
 from mas.training.session import Shared, TeamSession, open_team
@@ -19,7 +19,7 @@ def open_run(
     desk: HumanDesk | None = None,
     *,
     shared: Shared | None = None,
-    log: RunLog | None = None,
+    log: ReplayLog | None = None,
 ) -> AbstractAsyncContextManager[TeamSession]:
     """The team with what a run has learned, or without a run untrained; with `engine=openai` the server's.
 

@@ -21,7 +21,7 @@ from mas.core.team import TeamSpec
 from mas.graph.seats import seat_of
 from mas.serving.model import BaseModel
 from mas.serving.store import ServingEngine
-from mas.training.sampling.opposing import Opponent, Opposing
+from mas.training.sampling.opponents import Opponent, OpponentSeats
 from mas.training.setup import Setup
 
 FILE = "opponents.json"
@@ -124,12 +124,12 @@ class Opponents:
         Random(derive_seed("seats", self._seed, place // len(seats))).shuffle(seats)
         return Facing(opponent, (seats[place % len(seats)],))
 
-    def opposing(self, facing: Facing) -> Opposing | None:
+    def opponent_seats(self, facing: Facing) -> OpponentSeats | None:
         """Who plays the other seats; None: the team itself."""
         if facing.opponent == SELF:
             return None
         theirs = tuple(seat for seat in self._roles_of if seat not in facing.seats)
-        return Opposing(facing.opponent, theirs, self._opened[facing.opponent])
+        return OpponentSeats(facing.opponent, theirs, self._opened[facing.opponent])
 
     def noted(self, facing: Facing, episodes: Sequence[Episode]) -> list[Episode]:
         """The episodes of a task with who played, without turns of seats in which nobody learns."""
@@ -193,7 +193,7 @@ def kept_players(state: bytes) -> dict[str, str]:
         raise CheckpointError(f"{FILE} of the checkpoint cannot be read: {error}") from error
 
 
-def open_opponents(setup: Setup, pool: Pool | None, *, is_spread: bool) -> Opponents | None:
+def open_opponents(setup: Setup, pool: Pool | None, *, is_distributed: bool) -> Opponents | None:
     """What `algorithm.opponents` says; None: the team plays against itself.
 
     Args:
@@ -205,7 +205,7 @@ def open_opponents(setup: Setup, pool: Pool | None, *, is_spread: bool) -> Oppon
     options = setup.algorithm.opponents
     if options is None:
         return None
-    if is_spread:
+    if is_distributed:
         raise ConfigError(
             "algorithm.opponents speak through the engine of those who train, and with --bus every agent has its own: "
             "train without --bus, or without opponents"

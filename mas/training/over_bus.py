@@ -4,7 +4,7 @@
     train_in_directory(config, scenario, opening=opening)
 
 Environments, their clones and the credit stay here. So do the adapters: an agent fetches the version that it is asked
-to speak through (`mas.training.following`). An agent whose process is gone is waited for.
+to speak through (`mas.training.remote_adapter_sync`). An agent whose process is gone is waited for.
 """
 
 import asyncio
@@ -24,16 +24,16 @@ from mas.core.errors import ConfigError, NoRoute
 from mas.core.naming import listed
 from mas.core.together import together
 from mas.runtime.agents import TEAM_PAYLOADS
-from mas.runtime.distant import Distant
-from mas.runtime.joining import team_owns, who_is_there
-from mas.runtime.place import ENVIRONMENT, RUN, Place
+from mas.runtime.preflight import team_owns, who_is_there
+from mas.runtime.process_role import ENVIRONMENT, RUN, ProcessRole
+from mas.runtime.remote import RemoteAgents
 from mas.runtime.team import TeamRuntime
 from mas.serving.model import BaseModel
 from mas.training.agents_engine import AgentsEngine
 from mas.training.base import Note
+from mas.training.distributed import check_alone, peers_elsewhere, watch_connection
 from mas.training.session import Opening, TeamSession
 from mas.training.setup import Setup
-from mas.training.spread import check_alone, peers_elsewhere, watch_connection
 from mas.training.timing import check_vanishing
 
 WAIT_S = 300.0
@@ -167,11 +167,11 @@ async def _open(
         chats=base.chats,
         timeout_s=setup.train.answer_timeout_s,
         peers=peers_elsewhere(setup),
-        place=Place(
+        place=ProcessRole(
             hosts=frozenset((ENVIRONMENT,)),
             principal=me.principal,
             process=me.process,
-            distant=Distant(pinned=pinned, until_there=presence.until_there),
+            distant=RemoteAgents(pinned=pinned, until_there=presence.until_there),
         ),
     )
     async with AsyncExitStack() as stack:

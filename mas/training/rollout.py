@@ -128,8 +128,8 @@ class Rollout:
         if self.opponents is None or facing is None:
             sampler = kind(runtime, scenario.reward, algorithm.sampler, rewards, turns)
             return await sampler.sample(planned.task, scenario.environment(), seed)
-        opposing = self.opponents.opposing(facing)
-        sampler = kind(runtime, scenario.reward, algorithm.sampler, rewards, turns, opposing)
+        opponent_seats = self.opponents.opponent_seats(facing)
+        sampler = kind(runtime, scenario.reward, algorithm.sampler, rewards, turns, opponent_seats)
         return self.opponents.noted(facing, await sampler.sample(planned.task, scenario.environment(), seed))
 
     def _filtered(self, episodes: list[Episode], reward: RewardOptions, trained: Container[str]) -> list[Episode]:

@@ -10,16 +10,16 @@ from mas.core.bus import Bus
 from mas.core.scenario import Scenario
 from mas.graph.plan import TeamPlan
 from mas.runtime.human import HumanDesk
-from mas.runtime.place import RUN, Place
-from mas.runtime.runlog import RunLog
+from mas.runtime.process_role import RUN, ProcessRole
+from mas.runtime.replay_log import ReplayLog
 from mas.runtime.team import TeamRuntime
 from mas.serving.model import BaseModel
 from mas.serving.store import ServingEngine
 from mas.serving.weights import AdapterWeights
 from mas.training.engines import start_engine
-from mas.training.following import Follower
+from mas.training.model_endpoints import open_peers, served_adapters, start_model_endpoint
+from mas.training.remote_adapter_sync import SyncedEngine
 from mas.training.setup import Setup
-from mas.training.voices import open_peers, served_adapters, start_voice
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,7 +27,7 @@ class Shared:
     """A bus that is open, and stays so, with other processes on it, and what of a team this one does."""
 
     bus: Bus
-    place: Place
+    place: ProcessRole
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +75,7 @@ async def open_team(
     engine: ServingEngine | None = None,
     desk: HumanDesk | None = None,
     shared: Shared | None = None,
-    log: RunLog | None = None,
+    log: ReplayLog | None = None,
     versions: Mapping[str, int] | None = None,
 ) -> AsyncIterator[TeamSession]:
     """Publish the adapters and put the team on a bus.
@@ -101,7 +101,7 @@ async def open_team(
             serving = await start_engine(setup.engine, base)
             stack.push_async_callback(serving.close)
         if base is None or serving is None:
-            voice = await start_voice(setup.engine.remote, setup.model, "engine.remote")
+            voice = await start_model_endpoint(setup.engine.remote, setup.model, "engine.remote")
             stack.push_async_callback(voice.engine.close)
             speaking, chats = voice.engine, voice.chats
             used = served_adapters(setup.uses, speaking.adapters(), setup.engine.remote.url)
@@ -128,7 +128,7 @@ async def open_team(
 
 
 @asynccontextmanager
-async def _bus_of(shared: Shared | None) -> AsyncIterator[tuple[Bus, Place | None]]:
+async def _bus_of(shared: Shared | None) -> AsyncIterator[tuple[Bus, ProcessRole | None]]:
     """The shared bus with what of the team is here; None: a bus of its own for all of it."""
     if shared is not None:
         yield shared.bus, shared.place
@@ -140,8 +140,8 @@ async def _bus_of(shared: Shared | None) -> AsyncIterator[tuple[Bus, Place | Non
         await bus.close()
 
 
-def _following(engine: ServingEngine, base: BaseModel, team: str, shared: Shared) -> Follower:
+def _following(engine: ServingEngine, base: BaseModel, team: str, shared: Shared) -> SyncedEngine:
     """The engine, with what another process on the bus trains."""
     place = shared.place
     envelopes = EnvelopeFactory(place.principal, process=place.process)
-    return Follower(engine, base.bank, shared.bus, trainer=f"{team}/{RUN}", envelopes=envelopes)
+    return SyncedEngine(engine, base.bank, shared.bus, trainer=f"{team}/{RUN}", envelopes=envelopes)

@@ -16,10 +16,10 @@ from mas.graph.plan import TeamPlan
 from mas.runtime.events import Setting
 from mas.runtime.flow import Flow
 from mas.runtime.point import DecisionPoint
-from mas.runtime.runlog import RunLog
+from mas.runtime.replay_log import ReplayLog
 from mas.training.gates import gates, loops_of
-from mas.training.murmur import Murmur
-from mas.training.sampling.ledger import Ledger, turn_text
+from mas.training.live_output import LiveOutput
+from mas.training.sampling.episode_recorder import EpisodeRecorder, turn_text
 from mas.training.sampling.single import SingleDecision
 from mas.training.session import TeamSession
 
@@ -40,28 +40,28 @@ async def show_episode(
     environment.reset(task)
     story = _Story(console, environment, session.plan)
     story.world(f"{session.scenario.name} {task.id}")
-    ledger = Ledger(id=shown_as(task), task=task.id)
-    decide = SingleDecision(session.runtime, ledger, seed, temperature)
+    recorder = EpisodeRecorder(id=shown_as(task), task=task.id)
+    decide = SingleDecision(session.runtime, recorder, seed, temperature)
 
-    murmur = Murmur(console, session.plan, story.colours)
+    murmur = LiveOutput(console, session.plan, story.colours)
 
     async def decide_aloud(point: DecisionPoint) -> Payload:
         with murmur.of(point.agent):
             payload = await decide(point)
-        story.line(ledger.lines[-1])
+        story.line(recorder.lines[-1])
         return payload
 
     def on_turn(turn: int, flow: Flow, step: Step) -> None:
-        ledger.on_turn(turn, flow, step)
+        recorder.on_turn(turn, flow, step)
         story.turn(turn, flow, step)
 
     def on_attempt(attempt: Attempt) -> None:
-        ledger.on_attempt(attempt)
+        recorder.on_attempt(attempt)
         story.attempt(attempt)
 
     every = {**settings, "train.seed": seed, "temperature": temperature}
-    await session.runtime.play(ledger.id, environment, decide_aloud, on_turn, on_attempt=on_attempt, settings=every)
-    episode = ledger.close(environment, ())
+    await session.runtime.play(recorder.id, environment, decide_aloud, on_turn, on_attempt=on_attempt, settings=every)
+    episode = recorder.close(environment, ())
     story.end(episode)
     return episode
 
@@ -71,7 +71,7 @@ def shown_as(task: Task) -> str:
     return f"{task.id}#shown"
 
 
-async def tell_what_was(log: RunLog, team: str, task: Task, console: Console) -> None:
+async def tell_what_was(log: ReplayLog, team: str, task: Task, console: Console) -> None:
     """Say whether what follows was begun before, and how it stands."""
     for play in await log.plays():
         if (play.team, play.episode) == (team, shown_as(task)):

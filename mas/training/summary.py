@@ -8,9 +8,9 @@ from mas.config.options import RewardOptions
 from mas.core.environment import mean_measures
 from mas.core.records import Episode, Turn
 from mas.training.advantages.group import group_statistics
-from mas.training.collapse import flat_share
 from mas.training.rewards import total_reward
 from mas.training.updates.update import Improved
+from mas.training.zero_variance import flat_share
 
 
 def step_metrics(

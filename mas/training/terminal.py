@@ -9,7 +9,7 @@ from rich.text import Text
 
 from mas.core.errors import RefusedRequest, RunError
 from mas.runtime.human import HumanDesk, HumanQuestion
-from mas.runtime.runlog import RunLog
+from mas.runtime.replay_log import ReplayLog
 
 _CHUNK = 65_536
 
@@ -32,7 +32,7 @@ class TerminalDesk(HumanDesk):
         is_over: whether the input has ended.
     """
 
-    def __init__(self, console: Console, descriptor: int = 0, log: RunLog | None = None) -> None:
+    def __init__(self, console: Console, descriptor: int = 0, log: ReplayLog | None = None) -> None:
         super().__init__(self._laid, self._gone, log)
         self._console, self._descriptor = console, descriptor
         self._shown: str | None = None

@@ -112,7 +112,7 @@ class Trainer:
         self._open = partial(open_team, setup, base) if opening is None else partial(opening, base)
         late = setup.algorithm.reward.late
         joining = None if late is None else LateTerms(late, find_judge(late, setup, judges))
-        opposed = open_opponents(setup, opponents, is_spread=opening is not None)
+        opposed = open_opponents(setup, opponents, is_distributed=opening is not None)
         self.rollout = Rollout(setup, self.tasks, joining, opposed)
         self.progress = Progress(0, Cost(), 0, dict.fromkeys(self.trainable.trained.values(), 0))
         self._is_resumed = False

@@ -15,10 +15,10 @@ from mas.observe.metrics import MetricsLog
 from mas.observe.progress import TrainingProgress
 from mas.observe.remaining import TimeLeft, rough_time
 from mas.serving.speed import Speed
-from mas.training.collapse import CollapseWatch
 from mas.training.evaluate import SHOWN_TASKS, Evaluation
 from mas.training.planned import Work, rows_of
 from mas.training.setup import Setup
+from mas.training.zero_variance import ZeroVarianceWatch
 
 _SHOWN_EPISODES = 2
 
@@ -63,7 +63,7 @@ class RunWatcher:
         self._metrics, self._samples, self._console = metrics, samples, console
         self._progress: TrainingProgress | None = None
         self._held_out: dict[str, float] = {}
-        self._collapse = CollapseWatch() if CollapseWatch.suits(setup.algorithm) else None
+        self._collapse = ZeroVarianceWatch() if ZeroVarianceWatch.suits(setup.algorithm) else None
 
     def __enter__(self) -> "RunWatcher":
         return self

@@ -67,7 +67,7 @@ def test_agents_in_processes_of_their_own_play_as_in_one(
         assert executor.stdout is not None
         assert "leaving: what is in hand is finished" in executor.stdout.read()
         check_trace(tmp_path / "run", tmp_path / "planner", tmp_path / "executor")
-        monkeypatch.setattr("mas.training.spread.WAIT_S", 1.0)
+        monkeypatch.setattr("mas.training.distributed.WAIT_S", 1.0)
         alone = mas("run", "scenario=relay", *small_overrides, "--bus", url)
         assert alone.code == 2
         assert "nobody speaks for 'executor' of team 'relay' on this bus (agents there: 'relay/planner')" in alone.err
@@ -85,8 +85,8 @@ def test_what_is_wrong_with_the_bus_is_said_before_any_weights_are_loaded(
     def too_late(*given: object, **named: object) -> None:
         raise AssertionError("something was loaded")
 
-    monkeypatch.setattr("mas.training.spread.serve_agent", too_late)
-    monkeypatch.setattr("mas.training.spread.open_spread", too_late)
+    monkeypatch.setattr("mas.training.distributed.serve_agent", too_late)
+    monkeypatch.setattr("mas.training.distributed.open_distributed", too_late)
     monkeypatch.setenv("MAS_BUS_PASSWORD", "wrong")
     with broker("relay", tmp_path / "bus") as running:
         for words, user in ((("agent", "planner"), "relay%2Fplanner"), (("run",), "coordinator")):

@@ -20,7 +20,7 @@ from mas.bus.wire import pack
 from mas.core.errors import JournalError, ReplayError
 from mas.core.messages import Envelope, Note, Payload
 from mas.runtime.events import Beginning
-from mas.runtime.runlog import RunLog
+from mas.runtime.replay_log import ReplayLog
 from mas.testing.bus_suite import next_text
 
 GARBAGE = [
@@ -104,7 +104,7 @@ async def test_a_replay_answers_what_is_whole_and_refuses_what_is_damaged(tmp_pa
 async def test_a_damaged_play_is_listed_as_such_and_hides_no_other(tmp_path: Path) -> None:
     path = tmp_path / JOURNAL_NAME
     with Journal.open(path) as journal:
-        plays, log = Plays(journal), RunLog(journal)
+        plays, log = Plays(journal), ReplayLog(journal)
         for episode in ("one", "two"):
             plays.begin(f"t/{episode}", "t", episode, pack(Beginning(plan="p", state="s", settings={})))
         await plays.flush()

@@ -27,7 +27,7 @@ from mas.graph import compile_team, load_team
 from mas.observe.metrics import read_metrics
 from mas.roles import build_roles
 from mas.runs.resolve import resolve
-from mas.runtime.runlog import RunLog
+from mas.runtime.replay_log import ReplayLog
 from mas.scenarios import build_scenario
 from mas.training.session import open_team
 from mas.training.start import untrained
@@ -172,7 +172,7 @@ async def test_the_examples_of_the_page_on_the_endpoint_run(
     *asking, embedding = [block.text for block in blocks("docs/endpoint.md", "python")]
     curls = [line for block in blocks("docs/endpoint.md", "bash") for line in block.text.splitlines() if "curl" in line]
     with Journal.open(tmp_path / "bus.sqlite") as journal:
-        log = RunLog(journal)
+        log = ReplayLog(journal)
         async with (
             open_team(resolve(config, scenario), base, untrained(resolve(config, scenario), base), log=log) as crew,
             KeptRequests(log, (served := served_team(crew, base)).teams) as kept,

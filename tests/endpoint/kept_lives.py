@@ -17,7 +17,7 @@ from mas.graph.load import load_team
 from mas.graph.plan import compile_team
 from mas.roles import build_roles
 from mas.runtime.human import HumanDesk
-from mas.runtime.runlog import RunLog
+from mas.runtime.replay_log import ReplayLog
 from mas.runtime.team import TeamRuntime
 from mas.testing.scripted import ScriptedEngine
 
@@ -74,7 +74,7 @@ async def life(
     engine = engine or Voices()
     spec = load_team(team)
     with Journal.open(journal) as opened:
-        log, bus = RunLog(opened), MemoryBus()
+        log, bus = ReplayLog(opened), MemoryBus()
         desk, plan = HumanDesk(log=log), compile_team(spec, build_roles(spec))
         adapters = {name: name for name in engine.adapters()}
         async with TeamRuntime(plan, engine, bus, adapters=adapters, desk=desk, log=log) as runtime:

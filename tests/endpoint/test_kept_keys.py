@@ -17,7 +17,7 @@ from mas.endpoint import KeptRequests, TeamModel, build_app, running
 from mas.graph.load import load_team
 from mas.graph.plan import compile_team
 from mas.roles import build_roles
-from mas.runtime.runlog import RunLog
+from mas.runtime.replay_log import ReplayLog
 from mas.runtime.team import TeamRuntime
 
 
@@ -192,7 +192,7 @@ async def test_a_team_without_the_log_cannot_be_kept(tmp_path: Path) -> None:
     with Journal.open(tmp_path / "bus.sqlite") as journal:
         async with TeamRuntime(compile_team(spec, build_roles(spec)), engine, bus, adapters={}) as runtime:
             with pytest.raises(ConfigError, match="needs the log"):
-                KeptRequests(RunLog(journal), [TeamModel(runtime, {"writer": {"task": "?"}})])
+                KeptRequests(ReplayLog(journal), [TeamModel(runtime, {"writer": {"task": "?"}})])
     await bus.close()
 
 

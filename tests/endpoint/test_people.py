@@ -16,7 +16,7 @@ from mas.graph.load import load_team
 from mas.graph.plan import compile_team
 from mas.roles import build_roles
 from mas.runtime.human import HumanDesk
-from mas.runtime.runlog import RunLog
+from mas.runtime.replay_log import ReplayLog
 from mas.runtime.team import TeamRuntime
 
 TEAM = {
@@ -63,7 +63,7 @@ async def test_a_person_answers_for_a_team_over_http() -> None:
 async def test_an_answer_is_on_the_disk_when_its_sender_hears_that_it_was_taken(tmp_path: Path) -> None:
     engine, bus, spec = echo(), MemoryBus(), load_team(TEAM)
     with Journal.open(tmp_path / "bus.sqlite") as journal:
-        log = RunLog(journal)
+        log = ReplayLog(journal)
         desk = HumanDesk(log=log)
         async with TeamRuntime(compile_team(spec, build_roles(spec)), engine, bus, adapters={}, desk=desk) as runtime:
             model = TeamModel(runtime, {"judge": {"task": "?"}})

@@ -301,7 +301,7 @@ def found_of(name: str, base: BaseModel) -> Found:
     watched = Watched(trainable)
     rollout, found = Rollout(setup, cast(Any, None)), Found()
     for number, done in enumerate(case.done, 1):
-        trained = trainable.casting.trained(done)
+        trained = trainable.assignment.trained(done)
         episodes = episodes_of(config, rollout, case, number, done, trained)
         calls = trainable.improve(cast(Any, None), episodes, trained, step=done + 1, lr_scale=1.0)
         improved = asyncio.run(calls)
@@ -328,6 +328,8 @@ def _libraries(case: Case) -> Found:
     for number, done in enumerate(case.done, 1):
         facts = [one for group in case.sampler(case.cast, number) for one in group]
         episodes = msgspec.convert(facts, list[Episode])
-        asyncio.run(trainable.improve(players, episodes, trainable.casting.trained(done), step=done + 1, lr_scale=1.0))
+        asyncio.run(
+            trainable.improve(players, episodes, trainable.assignment.trained(done), step=done + 1, lr_scale=1.0)
+        )
         found[f"after {done}"] = {"texts": {role: list(one.experiences) for role, one in trainable.libraries.items()}}
     return found

@@ -29,7 +29,7 @@ from mas.league.maximin import Mix
 from mas.league.pairing import Fixture
 from mas.league.runs import open_runs
 from mas.runtime.team import TeamRuntime
-from mas.training.exact import exact_measures
+from mas.training.exploitability import exact_measures
 
 pytest.importorskip("pyspiel")
 KUHN = "two_player:kuhn_poker"

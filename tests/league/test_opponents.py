@@ -143,7 +143,7 @@ async def test_a_task_that_comes_twice_in_a_step_has_one_opponent_and_one_seat(k
 
 def test_tasks_that_come_again_in_order_are_played_from_both_seats_and_each_step_from_both_equally() -> None:
     config = config_of(LUCK)
-    found = open_opponents(setup := resolve(config), pool_of(LUCK), is_spread=False)
+    found = open_opponents(setup := resolve(config), pool_of(LUCK), is_distributed=False)
     assert found is not None
     tasks, roles = [f"task {number}" for number in range(6)], set(setup.team.roles)
     steps = [[one.seats[0] for one in found.draw(step, 0, tasks, 6, roles)] for step in range(40)]

@@ -25,7 +25,7 @@ from mas.graph import TeamPlan, compile_team
 from mas.runtime.flow import Flow
 from mas.runtime.play import team_action
 from mas.runtime.point import DecisionPoint
-from mas.runtime.runlog import RunLog
+from mas.runtime.replay_log import ReplayLog
 from mas.runtime.team import TeamRuntime
 from mas.testing.scripted import ScriptedEngine
 from mas.testing.teams import team_of
@@ -100,7 +100,7 @@ async def live(path: str) -> dict[str, object]:
     engine = Voices()
     with Journal.open(path) as journal:
         bus = MemoryBus()
-        async with TeamRuntime(crowd(), engine, bus, adapters={}, log=RunLog(journal)) as runtime:
+        async with TeamRuntime(crowd(), engine, bus, adapters={}, log=ReplayLog(journal)) as runtime:
             came = await asyncio.gather(*(played(runtime, engine, episode) for episode in EPISODES))
         await bus.close()
     return dict(zip(EPISODES, came, strict=True))

@@ -21,7 +21,7 @@ from mas.runtime.events import Event, read_event
 from mas.runtime.flow import Flow
 from mas.runtime.human import HumanDesk
 from mas.runtime.point import DecisionPoint, view_names
-from mas.runtime.runlog import RunLog
+from mas.runtime.replay_log import ReplayLog
 from mas.runtime.team import TeamRuntime
 from mas.scenarios.world import RecordEnvironment
 from mas.testing.scripted import ScriptedEngine
@@ -161,7 +161,7 @@ class MemoryPlays(Plays):
         self.held[play] = msgspec.structs.replace(self.held[play], **fields)
 
 
-class MemoryLog(RunLog):
+class MemoryLog(ReplayLog):
     """A log of `MemoryPlays`."""
 
     def __init__(self, plays: MemoryPlays) -> None:

@@ -17,10 +17,10 @@ from mas.core.messages import PAYLOADS, Payload
 from mas.core.seeds import derive_seed
 from mas.graph import TeamPlan
 from mas.runtime.agents import TEAM_PAYLOADS
-from mas.runtime.aloud import OnPart
-from mas.runtime.place import ENVIRONMENT, Place
 from mas.runtime.point import DecisionPoint
-from mas.runtime.runlog import RunLog
+from mas.runtime.process_role import ENVIRONMENT, ProcessRole
+from mas.runtime.replay_log import ReplayLog
+from mas.runtime.streaming import OnPart
 from mas.runtime.team import TeamRuntime
 from mas.testing.scripted import ScriptedEngine
 from mas.testing.teams import Says, plan_of
@@ -41,13 +41,13 @@ class Player:
         engine = ScriptedEngine(lambda role, adapter, seed: "")
         with Journal.open(path) as journal:
             async with MqttBus.connect(url, payloads=KINDS, journal=journal if self._comes_back else None) as bus:
-                place = Place(
+                place = ProcessRole(
                     hosts=frozenset((ENVIRONMENT,)),
                     principal=bus.me.principal,
                     process=bus.me.process,
                     comes_back=self._comes_back,
                 )
-                runtime = TeamRuntime(self.plan, engine, bus, adapters={}, place=place, log=RunLog(journal))
+                runtime = TeamRuntime(self.plan, engine, bus, adapters={}, place=place, log=ReplayLog(journal))
                 async with runtime as self.runtime:
                     await runtime.play("e", self.world, self.decide, lambda *_: None)
 

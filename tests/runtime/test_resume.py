@@ -18,8 +18,8 @@ from mas.graph import TeamPlan, compile_team, load_team
 from mas.roles import build_roles
 from mas.runtime.events import CallEvent, Committed, GaveUp, Round
 from mas.runtime.human import HumanDesk, HumanQuestion
-from mas.runtime.place import Place
 from mas.runtime.point import DecisionPoint
+from mas.runtime.process_role import ProcessRole
 from mas.runtime.team import TeamRuntime
 from mas.testing.scripted import ScriptedEngine
 from mas.testing.teams import ScriptedRole, plan_of, team_of
@@ -384,7 +384,7 @@ def test_who_has_answered_is_not_asked_again_when_the_kill_came_before_the_outpu
 async def test_two_runtimes_of_one_place_send_messages_with_ids_of_their_own() -> None:
     plan, ids, bus = plan_of(CHAIN), [], MemoryBus()
     bus.tap(lambda envelope: ids.append(envelope.id))
-    place = Place(hosts=frozenset((*plan.agents, "environment")), principal="me", process="p1")
+    place = ProcessRole(hosts=frozenset((*plan.agents, "environment")), principal="me", process="p1")
     for _ in range(2):
         engine = ScriptedEngine(lambda role, adapter, seed: role)
         async with TeamRuntime(plan, engine, bus, adapters={}, place=place) as runtime:

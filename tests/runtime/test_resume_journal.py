@@ -13,7 +13,7 @@ from mas.bus.replay import fork
 from mas.core.errors import JournalError
 from mas.core.messages import Payload
 from mas.runtime.point import DecisionPoint
-from mas.runtime.runlog import RunLog
+from mas.runtime.replay_log import ReplayLog
 from mas.runtime.team import TeamRuntime
 from mas.testing.scripted import ScriptedEngine
 from mas.testing.teams import plan_of
@@ -23,7 +23,7 @@ async def played(path: Path, *episodes: str, keep: int = 10_000, has_bus: bool =
     """What was asked for these episodes, and then the episodes that the log knows."""
     plan, engine, asked = plan_of(("start -> a", "a -> done")), ScriptedEngine(lambda role, *_: role), list[str]()
     with Journal.open(path, keep=keep) as journal:
-        bus, log = MemoryBus(journal=journal if has_bus else None), RunLog(journal)
+        bus, log = MemoryBus(journal=journal if has_bus else None), ReplayLog(journal)
         async with TeamRuntime(plan, engine, bus, adapters={}, log=log) as runtime:
             for episode in episodes:
 
@@ -60,7 +60,7 @@ async def test_a_play_that_was_forgotten_is_played_anew(tmp_path: Path) -> None:
     path = tmp_path / "bus.sqlite"
     await played(path, "e0")
     with Journal.open(path) as journal:
-        log = RunLog(journal)
+        log = ReplayLog(journal)
         assert await log.forget("t", "e0")
         assert not await log.forget("t", "e0")
     assert await played(path, "e0") == ["e0: 2", "e0"]

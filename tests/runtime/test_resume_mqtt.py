@@ -18,7 +18,7 @@ from mas.core.engine import Generation, Request
 from mas.core.errors import Halted
 from mas.core.seeds import derive_seed
 from mas.graph import TeamPlan
-from mas.runtime.place import Place
+from mas.runtime.process_role import ProcessRole
 from mas.runtime.team import TeamRuntime
 from mas.testing.scripted import ScriptedEngine
 from mas.testing.teams import plan_of
@@ -53,7 +53,7 @@ async def speaking(broker: Mosquitto, plan: TeamPlan, agents: dict[str, Agent]) 
         buses = []
         for name, agent in agents.items():
             bus = await stack.enter_async_context(MqttBus.connect(broker.url(f"t%2F{name}"), payloads=KINDS))
-            place = Place(hosts=frozenset((name,)), principal=f"t/{name}", process=bus.me.process)
+            place = ProcessRole(hosts=frozenset((name,)), principal=f"t/{name}", process=bus.me.process)
             await stack.enter_async_context(TeamRuntime(plan, agent, bus, adapters={}, place=place))
             buses.append(bus)
         yield buses

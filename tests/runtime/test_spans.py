@@ -215,7 +215,7 @@ async def test_a_team_that_looks_again_without_an_act_is_in_its_next_turn(tmp_pa
         """No environment."""
 
     with open_tracing(tmp_path, process="p", most=99) as tracer:
-        spans = TeamSpans(tracer, "pair", is_spread=False)
+        spans = TeamSpans(tracer, "pair", is_distributed=False)
 
         async def played() -> None:
             await spans.world("look", "e", 0, nothing())

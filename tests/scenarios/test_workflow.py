@@ -27,7 +27,7 @@ from mas.scenarios.workflow.role import StepPlanner
 from mas.testing.environment import EnvironmentContract
 from mas.testing.reward import RewardContract
 from mas.testing.scripted import ScriptedEngine
-from mas.training.credit import turn_advantages
+from mas.training.advantage_pipeline import turn_advantages
 from mas.training.rewards import total_reward
 from mas.training.sampling.modes import SAMPLERS
 

@@ -28,7 +28,7 @@ from mas.serving.transformers_engine import TransformersEngine
 from mas.training.batch import TrainRow
 from mas.training.canary import probes_of
 from mas.training.learner import Learner
-from mas.training.soundness import _turn
+from mas.training.packing_check import _turn
 
 
 def native_first() -> list[str]:

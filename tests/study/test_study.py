@@ -14,11 +14,11 @@ from mas.core.cost import Cost
 from mas.core.errors import ConfigError
 from mas.observe.curves_svg import curves_svg
 from mas.study.chain import ArmRun, StudyChain
-from mas.study.lanes import run_chains
 from mas.study.options import REFERENCE, CaseOptions, StudyOptions, load_study
 from mas.study.plot import markdown_table
 from mas.study.run import _KeptRuns, run_study
 from mas.study.summary import arm_charts, by_arm, learning_charts
+from mas.study.workers import run_chains
 from mas.training.watch import Point
 
 
@@ -211,15 +211,15 @@ def test_a_study_leaves_summary_table_plot_and_page_and_is_not_done_twice(
 def test_workers_end_with_a_study_that_is_killed(tmp_path: Path) -> None:
     script = """
 import os, time
-from mas.study import lanes
+from mas.study import workers
 
 def slow(chain):
     print(os.getpid(), flush=True)
     time.sleep(100)
 
 if __name__ == "__main__":
-    lanes.run_chain = slow
-    list(lanes.run_chains([1, 2], print, lambda chain, note: time.sleep(100), workers=1))
+    workers.run_chain = slow
+    list(workers.run_chains([1, 2], print, lambda chain, note: time.sleep(100), workers=1))
 """
     path = tmp_path / "script.py"
     path.write_text(script)

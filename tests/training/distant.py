@@ -39,9 +39,9 @@ def speak(
     sys.stdout = open(os.devnull, "w")  # noqa: PTH123, SIM115 - it is this process's for good
     from mas.bus.mqtt import MqttBus
     from mas.cli import main
-    from mas.training import spread
+    from mas.training import distributed
 
-    enter, accept_shutdown = MqttBus.__aenter__, spread.accept_shutdown
+    enter, accept_shutdown = MqttBus.__aenter__, distributed.accept_shutdown
 
     async def late(bus: MqttBus) -> MqttBus:
         if let_in is not None:
@@ -53,7 +53,7 @@ def speak(
         accept_shutdown(bus, principal)
         loaded.set()
 
-    MqttBus.__aenter__, spread.accept_shutdown = late, there
+    MqttBus.__aenter__, distributed.accept_shutdown = late, there
     if fate is not None:
         doom(fate)
     sys.argv = ["mas", "agent", *words]
@@ -68,11 +68,11 @@ async def until(event: Event | None) -> None:
 
 def doom(fate: Fate) -> None:
     """Let this process die as its fate says, with requests in its hands."""
-    from mas.training.following import Follower
+    from mas.training.remote_adapter_sync import SyncedEngine
 
-    generate, left = Follower.generate, fate.spared
+    generate, left = SyncedEngine.generate, fate.spared
 
-    async def doomed(self: Follower, request: Request) -> tuple[Generation, ...]:
+    async def doomed(self: SyncedEngine, request: Request) -> tuple[Generation, ...]:
         nonlocal left
         if fate.armed.is_set() and len(request.seeds) >= fate.candidates:
             left -= 1
@@ -81,7 +81,7 @@ def doom(fate: Fate) -> None:
                 os.kill(os.getpid(), signal.SIGKILL)
         return await generate(self, request)
 
-    Follower.generate = doomed
+    SyncedEngine.generate = doomed
 
 
 class Agents:
@@ -110,7 +110,7 @@ class Agents:
 @contextmanager
 def agents(broker: Broker, words: Sequence[str]) -> Iterator[Agents]:
     """Agents that are gone when the block is over."""
-    CONTEXT.set_forkserver_preload(["mas.training.spread", "mas.scenarios"])
+    CONTEXT.set_forkserver_preload(["mas.training.distributed", "mas.scenarios"])
     made = Agents(broker, words)
     try:
         yield made

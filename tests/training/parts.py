@@ -29,7 +29,7 @@ from mas.runs.resolve import resolve
 from mas.runtime.team import TeamRuntime
 from mas.serving.model import BaseModel
 from mas.serving.weights import AdapterWeights
-from mas.training.credit import turn_advantages
+from mas.training.advantage_pipeline import turn_advantages
 from mas.training.sampling.modes import SAMPLERS
 from mas.training.session import TeamSession, open_team
 from mas.training.setup import trainable_adapters

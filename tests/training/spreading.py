@@ -23,9 +23,9 @@ from mas.runtime.point import DecisionPoint, look
 from mas.runtime.team import TeamRuntime
 from mas.scenarios import build_scenario
 from mas.testing.scripted import ScriptedEngine
+from mas.training.distributed import serve_agent
 from mas.training.session import Shared, TeamSession
 from mas.training.setup import Setup
-from mas.training.spread import serve_agent
 
 TEAM = Path(mas.scenarios.relay.__file__).with_name("team.yaml")
 CONFIG = Config(scenario=ScenarioOptions(name="relay"))
@@ -93,10 +93,10 @@ def asked(players: TeamSession, agent: str, seed: int) -> "asyncio.Task[tuple[Ca
 
 
 def without_a_base(monkeypatch: pytest.MonkeyPatch, engine: Callable[[str], ScriptedEngine]) -> None:
-    """Let `serve_agent` and `open_spread` speak through scripted engines; `engine`: agent -> its engine."""
+    """Let `serve_agent` and `open_distributed` speak through scripted engines; `engine`: agent -> its engine."""
     tokenizer = ScriptedEngine(lambda prompt, adapter, seed: "").tokenizer
     text = SimpleNamespace(tokenizer=tokenizer, stop_ids=(), chats=False)
-    monkeypatch.setattr("mas.training.spread.model_text", lambda model: text)
+    monkeypatch.setattr("mas.training.distributed.model_text", lambda model: text)
 
     @asynccontextmanager
     async def players(
@@ -108,4 +108,4 @@ def without_a_base(monkeypatch: pytest.MonkeyPatch, engine: Callable[[str], Scri
         ) as runtime:
             yield TeamSession(setup=setup, runtime=runtime)
 
-    monkeypatch.setattr("mas.training.spread.open_run", players)
+    monkeypatch.setattr("mas.training.distributed.open_run", players)

@@ -15,8 +15,8 @@ from mas.core.seeds import derive_seed
 from mas.core.team import RoleSpec, TeamSpec
 from mas.scenarios import build_scenario
 from mas.testing.scripted import Answer, ScriptedEngine
+from mas.training.advantage_pipeline import turn_advantages
 from mas.training.advantages.steps import Anchor
-from mas.training.credit import turn_advantages
 
 PATH = {"size": 3, "walls": 0, "max_turns": 8}
 ANCHORED = ("plan_path", "sokoban", "sudoku", "retrieval", "tool_use", "math_team", "market")

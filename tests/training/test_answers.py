@@ -27,8 +27,8 @@ from mas.runtime.team import TeamRuntime
 from mas.scenarios import build_scenario
 from mas.serving.model import BaseModel
 from mas.testing.scripted import ScriptedEngine
+from mas.training.advantage_pipeline import Known, turn_advantages
 from mas.training.check_setup import check_trainable
-from mas.training.credit import Known, turn_advantages
 from mas.training.sampling.answers import AnswerKnowledge, EntityRate, Wave
 from mas.training.sampling.parallel import ParallelSampler
 from mas.training.session import TeamSession

@@ -25,8 +25,8 @@ from mas.runs.scenario import configured_scenario
 from mas.scenarios import build_scenario
 from mas.scenarios.attempts import attempted
 from mas.testing.scripted import Answer, ScriptedEngine
+from mas.training.advantage_pipeline import turn_advantages
 from mas.training.checks import check_repairs
-from mas.training.credit import turn_advantages
 from mas.training.rewards import total_reward
 from mas.training.sampling.attempts import by_attempt, repaired
 from mas.training.sampling.modes import SAMPLERS

@@ -13,7 +13,7 @@ from mas.serving.model import BaseModel
 from mas.training.batch import TrainRow
 from mas.training.canary import probes_of
 from mas.training.learner import Learner
-from mas.training.soundness import short_rows
+from mas.training.packing_check import short_rows
 
 
 @pytest.fixture(scope="module")

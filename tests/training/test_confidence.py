@@ -12,8 +12,8 @@ from mas.config.options import SamplerOptions, ScenarioOptions
 from mas.core.errors import ConfigError
 from mas.core.records import Turn
 from mas.scenarios import build_scenario
+from mas.training.advantage_pipeline import Known, turn_advantages
 from mas.training.checks import check_turns
-from mas.training.credit import Known, turn_advantages
 
 PATH = {"name": "plan_path", "options": {"size": 3, "walls": 1, "max_turns": 4}}
 

@@ -9,7 +9,7 @@ from rows import batch_of, learner_of
 from mas.config.load import load_config
 from mas.core.errors import ConfigError
 from mas.core.records import Episode, Turn
-from mas.training.credit import turn_advantages
+from mas.training.advantage_pipeline import turn_advantages
 from mas.training.updates.policy_gradient import PolicyGradient
 
 EAPO = ORACLES["35_eapo"]

@@ -19,9 +19,9 @@ from mas.core.records import Turn, facts_of
 from mas.runs.resolve import resolve
 from mas.scenarios import build_scenario
 from mas.testing.scripted import ScriptedEngine
+from mas.training.advantage_pipeline import Known, turn_advantages
 from mas.training.batch import TrainRow
 from mas.training.check_setup import check_trainable
-from mas.training.credit import Known, turn_advantages
 from mas.training.learner import Learner, Logprobs
 from mas.training.sampling.tool_use import ToolUse
 from mas.training.updates.policy_gradient import PolicyGradient

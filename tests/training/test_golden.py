@@ -9,13 +9,13 @@ import torch
 from parts import make_turn
 
 from mas.config.options import AdvantageOptions, RewardOptions, SamplerOptions
+from mas.training.advantage_pipeline import Known, turn_advantages
 from mas.training.advantages.group import group_advantages
-from mas.training.credit import Known, turn_advantages
 from mas.training.losses.aggregation import token_weights
 from mas.training.losses.policy import clipped_loss, kl
 from mas.training.losses.ratios import log_ratio
 from mas.training.rewards import total_reward
-from mas.training.sampling.ledger import Ledger
+from mas.training.sampling.episode_recorder import EpisodeRecorder
 from mas.training.sampling.tree import TreeSampler, _TreePlay
 
 ORACLES: dict[str, Any] = json.loads((Path(__file__).parents[1] / "data" / "oracles.json").read_text())
@@ -72,7 +72,7 @@ def test_what_a_turn_pays_is_taken_off_its_trajectorys_reward_before_it_is_compa
 @pytest.mark.parametrize(("terms", "winner"), [(CODER, "coder_winner"), (TESTER, "tester_winner")])
 def test_at_grpo_commits_the_best(terms: list[dict[str, float]], winner: str) -> None:
     sampler = TreeSampler(None, None, SamplerOptions(), RewardOptions())
-    play = _TreePlay(sampler, Ledger(id="e", task="t"), 0)
+    play = _TreePlay(sampler, EpisodeRecorder(id="e", task="t"), 0)
     assert play._winner(totals(terms), here=5) == AT_GRPO[winner]
 
 

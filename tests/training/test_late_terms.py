@@ -23,8 +23,8 @@ from mas.observe.metrics import read_metrics
 from mas.runs.resolve import resolve, resolve_training
 from mas.serving.model import BaseModel
 from mas.training import late_terms
+from mas.training.advantage_pipeline import turn_advantages
 from mas.training.check_setup import check_trainable
-from mas.training.credit import turn_advantages
 from mas.training.evaluate import Evaluation
 from mas.training.late_terms import LateTerms, find_judge
 from mas.training.trainer import Trainer

@@ -14,7 +14,7 @@ from mas.config.options import LearnerOptions, LossOptions
 from mas.core.errors import TrainingError
 from mas.serving.grouped import Segment
 from mas.serving.model import BaseModel
-from mas.training.feed import Feed
+from mas.training.batch_tensors import BatchTensors
 from mas.training.learner import Learner, cost_of
 from mas.training.losses.tokens import TokenLosses
 
@@ -141,7 +141,7 @@ def test_an_adapter_that_is_not_in_the_forward_pass_is_noticed(
     base: BaseModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     learner = learner_of(base)
-    monkeypatch.setattr(Feed, "segments", lambda feed, adapters: [Segment(None, 0, feed.batch.tokens)])
+    monkeypatch.setattr(BatchTensors, "segments", lambda feed, adapters: [Segment(None, 0, feed.batch.tokens)])
     with pytest.raises(TrainingError, match="'planner' has rows but"):
         learner.step(rows_of("planner"))
 

@@ -25,7 +25,7 @@ from mas.runs.resolve import resolve
 from mas.runs.train import train_in_directory
 from mas.scenarios import build_scenario
 from mas.training.over_bus import over_bus
-from mas.training.sampling.ledger import Ledger
+from mas.training.sampling.episode_recorder import EpisodeRecorder
 from mas.training.trainer import TrainingOutcome
 from mas.training.watch import RunWatcher
 
@@ -155,7 +155,7 @@ def killed(
         coordinator = read_env(running.directory / "passwords" / "coordinator.env")
         patch.setenv("MAS_BUS_PASSWORD", coordinator["MAS_BUS_PASSWORD"])
         after(patch, RunWatcher, "on_step", lambda step, *_: fates.on_step(step))
-        after(patch, Ledger, "close", lambda *_: fates.on_episode())
+        after(patch, EpisodeRecorder, "close", lambda *_: fates.on_episode())
         opening = over_bus(
             resolve(config, scenario),
             coordinator["MAS_BUS_URL"],

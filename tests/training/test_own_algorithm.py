@@ -27,7 +27,7 @@ from mas.runs.resolve import resolve_training
 from mas.runs.train import train_in_directory
 from mas.scenarios import build_scenario
 from mas.serving.model import BaseModel
-from mas.training.credit import turn_advantages
+from mas.training.advantage_pipeline import turn_advantages
 from mas.training.evaluate import Evaluation
 from mas.training.learner import Learner
 from mas.training.trainer import Trainer, TrainingOutcome

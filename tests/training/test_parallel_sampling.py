@@ -16,11 +16,11 @@ from mas.core.seeds import derive_seed
 from mas.core.team import RoleSpec, TeamSpec
 from mas.scenarios import build_scenario
 from mas.testing.scripted import ScriptedEngine
+from mas.training.advantage_pipeline import turn_advantages
 from mas.training.advantages.group import group_advantages
-from mas.training.credit import turn_advantages
 from mas.training.evaluate import evaluate
 from mas.training.rewards import total_reward
-from mas.training.sampling.ledger import Ledger
+from mas.training.sampling.episode_recorder import EpisodeRecorder
 from mas.training.sampling.parallel import ParallelSampler, _ParallelPlay
 from mas.training.sampling.single import SingleDecision
 from mas.training.session import TeamSession
@@ -173,10 +173,10 @@ def test_turns_of_one_trajectory_share_its_advantage() -> None:
 
 
 def test_a_turn_is_paid_what_its_own_seat_was_paid() -> None:
-    ledger = Ledger.open(Task(id="t", seed=0), 0)
+    recorder = EpisodeRecorder.open(Task(id="t", seed=0), 0)
     spoken = [("first", 0), ("second", 1), ("first", 2)]
-    ledger.turns.extend(make_turn(agent=agent, turn=turn) for agent, turn in spoken)
-    play = _ParallelPlay(cast("ParallelSampler", None), ledger, cast("SingleDecision", None), 0)
+    recorder.turns.extend(make_turn(agent=agent, turn=turn) for agent, turn in spoken)
+    play = _ParallelPlay(cast("ParallelSampler", None), recorder, cast("SingleDecision", None), 0)
     won = {"player_0": {"payoff": 2.0}, "player_1": {"payoff": -2.0}}
     play.paid = [Step(rewards={"player_0": {"payoff": 1.0}}), Step(rewards={}), Step(rewards=won)]
     found = play._shares({"first": "player_0", "second": "player_1"}, [0] * len(play.paid))
@@ -185,11 +185,11 @@ def test_a_turn_is_paid_what_its_own_seat_was_paid() -> None:
 
 def test_a_turn_is_paid_what_the_world_paid_until_its_agent_spoke_again() -> None:
     # The executor speaks in every team turn, the last time twice; the planner in the second and in the fourth.
-    ledger = Ledger.open(Task(id="t", seed=0), 0)
+    recorder = EpisodeRecorder.open(Task(id="t", seed=0), 0)
     spoken = [("executor", 0, 0), ("planner", 1, 0), ("executor", 1, 0), ("executor", 2, 0), ("planner", 3, 0)]
     spoken += [("executor", 3, 0), ("executor", 3, 1)]
-    ledger.turns.extend(make_turn(agent=agent, turn=turn, visit=visit) for agent, turn, visit in spoken)
-    play = _ParallelPlay(cast("ParallelSampler", None), ledger, cast("SingleDecision", None), 0)
+    recorder.turns.extend(make_turn(agent=agent, turn=turn, visit=visit) for agent, turn, visit in spoken)
+    play = _ParallelPlay(cast("ParallelSampler", None), recorder, cast("SingleDecision", None), 0)
     paid = [{"x": 1.0}, {"x": 10.0}, {"x": 100.0, "y": 5.0}, {"x": 1000.0}]
     play.paid = [Step(rewards={"team": terms}) for terms in paid]
     seats = {"executor": "team", "planner": "team"}

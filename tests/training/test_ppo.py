@@ -21,9 +21,9 @@ from mas.observe.metrics import read_metrics
 from mas.runs.train import train_in_directory
 from mas.scenarios import build_scenario
 from mas.serving.model import BaseModel
+from mas.training.advantage_pipeline import turn_advantages
 from mas.training.batch import train_rows
 from mas.training.checkpoint import list_checkpoints, update_tensors
-from mas.training.credit import turn_advantages
 from mas.training.updates.ppo import Ppo
 from mas.training.updates.update import Improved
 

@@ -27,11 +27,11 @@ from mas.serving.head import Head
 from mas.serving.transformers_engine import TransformersEngine
 from mas.testing.scripted import ScriptedEngine
 from mas.training.agents_engine import AgentsEngine
+from mas.training.batch_tensors import BatchTensors
 from mas.training.check_setup import check_trainable
-from mas.training.feed import Feed
-from mas.training.following import Follower
+from mas.training.distributed import Elsewhere
 from mas.training.packing import MicroBatch, build_tree
-from mas.training.spread import Elsewhere
+from mas.training.remote_adapter_sync import SyncedEngine
 from mas.training.trainer import Trainer
 
 DIGIT = Constraint(regex="[0-9]")
@@ -110,7 +110,7 @@ async def test_an_agents_process_restricts_if_its_engine_does(base_for: BaseFor)
     scenario = with_role(build_scenario(config_of().scenario), "executor", constraint=DIGIT)
     plan = compile_team(scenario.teams["team"], build_roles(scenario.teams["team"]))
     inner, bus = TransformersEngine(base), MemoryBus()
-    follower = Follower(inner, base.bank, bus, trainer="t", envelopes=EnvelopeFactory("executor"))
+    follower = SyncedEngine(inner, base.bank, bus, trainer="t", envelopes=EnvelopeFactory("executor"))
     agent = RoleAgent(plan.roles["executor"], Voice(engine=follower))
     view = View(observation=Observation({"table": "1234"}))
     answers = await agent.answer(view, tuple(range(6)), 3.0)
@@ -128,7 +128,7 @@ def test_a_token_that_could_be_no_choice_has_no_entropy(base_for: BaseFor) -> No
     digits_V[list(CHOICES[:2])] = True
     supports = (pack_support(digits_V), pack_support(end_V))
     turn = make_turn(completion_ids=(CHOICES[0], 1), choices=CHOICES, supports=supports)
-    feed = Feed(MicroBatch((build_tree(batch_of([turn], [1.0])),)), base.bank.device)
+    feed = BatchTensors(MicroBatch((build_tree(batch_of([turn], [1.0])),)), base.bank.device)
     with torch.no_grad(), base.bank.training(feed.segments({})):
         scores = feed.scores(Head.of(base.model), feed.hidden(base.model), 0)
     two = torch.distributions.Bernoulli(logits=torch.tensor(0.0)).entropy()

@@ -15,11 +15,11 @@ from mas.core.records import Episode
 from mas.runs.resolve import resolve, resolve_training
 from mas.scenarios import build_scenario
 from mas.serving.model import BaseModel
-from mas.training.casting import Casting
+from mas.training.adapter_assignment import AdapterAssignment
 from mas.training.check_setup import check_trainable
 from mas.training.evaluate import Evaluation
-from mas.training.grown import TreeEnds
 from mas.training.trainer import Trainer, TrainingOutcome
+from mas.training.tree_advantages import TreeEnds
 
 
 class Steps:
@@ -240,7 +240,7 @@ async def test_what_turns_are_paid_adds_up_to_what_the_episode_pays(paths: BaseM
 )
 def test_roles_that_are_not_there_are_refused(options: dict[str, Any], reason: str) -> None:
     with pytest.raises(ConfigError, match=reason):
-        Casting(AlgorithmOptions.model_validate(options), {"planner": "planner", "executor": "executor"})
+        AdapterAssignment(AlgorithmOptions.model_validate(options), {"planner": "planner", "executor": "executor"})
 
 
 def test_an_agent_to_inherit_from_is_one_of_the_team() -> None:

@@ -22,8 +22,8 @@ from mas.scenarios import build_scenario
 from mas.scenarios.propose.environment import SOLVERS, ProposeEnvironment
 from mas.scenarios.propose.questions import QUESTIONS, answers, failed_gate, good_questions
 from mas.testing.scripted import ScriptedEngine
+from mas.training.advantage_pipeline import turn_advantages
 from mas.training.check_setup import check_trainable
-from mas.training.credit import turn_advantages
 from mas.training.evaluate import Evaluation
 from mas.training.shaping.proposing import paid_proposers
 from mas.training.trainer import Trainer

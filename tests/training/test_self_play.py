@@ -24,12 +24,12 @@ from mas.runs.resolve import resolve, resolve_training
 from mas.scenarios import build_scenario
 from mas.serving.model import BaseModel
 from mas.testing.scripted import ScriptedEngine
+from mas.training.advantage_pipeline import turn_advantages
 from mas.training.advantages.running import Running
 from mas.training.batch import train_rows
 from mas.training.check_setup import check_trainable
-from mas.training.credit import turn_advantages
 from mas.training.evaluate import Evaluation
-from mas.training.exact import exact_measures, shares, spelled_shares
+from mas.training.exploitability import exact_measures, shares, spelled_shares
 from mas.training.rewards import total_reward
 from mas.training.session import open_team
 from mas.training.trainer import Trainer, TrainingOutcome

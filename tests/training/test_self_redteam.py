@@ -19,9 +19,9 @@ from mas.scenarios import build_scenario
 from mas.scenarios.red_team.cases import is_harmful
 from mas.serving.model import BaseModel
 from mas.testing.scripted import ScriptedEngine
+from mas.training.advantage_pipeline import turn_advantages
 from mas.training.batch import TrainRow, train_rows
-from mas.training.credit import turn_advantages
-from mas.training.exact import exact_measures, scored_policy
+from mas.training.exploitability import exact_measures, scored_policy
 from mas.training.rewards import total_reward
 from mas.training.trainer import Trainer, TrainingOutcome
 from mas.training.updates import policy_gradient

@@ -12,8 +12,8 @@ from spreading import CONFIG, TEAM, relay, serving, without_a_base
 from mas.config.options import AlgorithmOptions
 from mas.runs.resolve import resolve
 from mas.serving.transformers_engine import TransformersEngine
+from mas.training.distributed import open_distributed
 from mas.training.evaluate import evaluate
-from mas.training.spread import open_spread
 
 pytestmark = needs_mosquitto
 PLANS = ("b", "c")
@@ -38,12 +38,12 @@ async def test_over_a_broker_every_output_is_one_that_its_constraint_allows(
     (tmp_path / "team.yaml").write_text(yaml.safe_dump(team))
     config = CONFIG.model_copy(update={"algorithm": AlgorithmOptions(team=str(tmp_path / "team.yaml"))})
     without_a_base(monkeypatch, engine)
-    monkeypatch.setattr("mas.training.spread.model_text", lambda model: base.text)
+    monkeypatch.setattr("mas.training.distributed.model_text", lambda model: base.text)
     with running_mosquitto(tmp_path) as broker:
         async with (
             serving("planner", broker, config),
             serving("executor", broker, config),
-            open_spread(resolve(config, relay()), broker.url("coordinator"), str) as session,
+            open_distributed(resolve(config, relay()), broker.url("coordinator"), str) as session,
         ):
             played = await evaluate(session.runtime, session.scenario, 8, temperature=None)
     for one in engines:

@@ -20,9 +20,9 @@ from mas.bus.mqtt import MqttBus
 from mas.bus.mqtt.shutdown import shut_down
 from mas.core.errors import Closed, ConfigError, Halted, NoRoute
 from mas.runs.resolve import resolve
-from mas.runtime.runlog import RunLog
+from mas.runtime.replay_log import ReplayLog
+from mas.training.distributed import open_distributed
 from mas.training.show import show_episode
-from mas.training.spread import open_spread
 
 pytestmark = needs_mosquitto
 Engines = dict[str, list[Held]]
@@ -72,16 +72,16 @@ async def test_processes_beyond_the_most_are_refused_also_when_all_start_at_once
 async def test_whoever_plays_waits_for_the_least(
     broker: Mosquitto, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mas.training.spread.WAIT_S", 0.5)
+    monkeypatch.setattr("mas.training.distributed.WAIT_S", 0.5)
     config, said = with_replicas(tmp_path, least=2, most=3, concurrency=1), list[str]()
     async with serving("executor", broker), serving("planner", broker, config):
-        playing = open_spread(resolve(config, relay()), broker.url("coordinator"), said.append)
+        playing = open_distributed(resolve(config, relay()), broker.url("coordinator"), said.append)
         with pytest.raises(NoRoute, match=r"planner \(1 more\)"):
             await playing.__aenter__()
         assert said == ["waiting up to 0.5 s for agents to come to the bus: planner (1 more)"]
         async with (
             serving("planner", broker, config),
-            open_spread(resolve(config, relay()), broker.url("coordinator"), said.append),
+            open_distributed(resolve(config, relay()), broker.url("coordinator"), said.append),
         ):
             assert len(said) == 1
 
@@ -93,7 +93,7 @@ async def test_a_process_that_is_told_to_end_finishes_what_it_has_and_takes_noth
     async with (
         serving("executor", broker),
         serving("planner", broker, said=said) as first,
-        open_spread(resolve(CONFIG, relay()), broker.url("coordinator"), str) as players,
+        open_distributed(resolve(CONFIG, relay()), broker.url("coordinator"), str) as players,
     ):
         (held,) = engines["planner"]
         held.let.clear()
@@ -117,7 +117,7 @@ async def test_told_twice_it_ends_at_once(broker: Mosquitto, engines: Engines) -
     async with (
         serving("executor", broker),
         serving("planner", broker) as first,
-        open_spread(resolve(CONFIG, relay()), broker.url("coordinator"), str) as players,
+        open_distributed(resolve(CONFIG, relay()), broker.url("coordinator"), str) as players,
     ):
         (held,) = engines["planner"]
         held.let.clear()
@@ -136,7 +136,7 @@ async def test_told_twice_it_ends_also_while_the_broker_is_away(broker: Mosquitt
     async with (
         serving("executor", broker),
         serving("planner", broker, said=said) as first,
-        open_spread(resolve(CONFIG, relay()), broker.url("coordinator"), str) as players,
+        open_distributed(resolve(CONFIG, relay()), broker.url("coordinator"), str) as players,
     ):
         (held,) = engines["planner"]
         held.let.clear()
@@ -161,7 +161,7 @@ async def test_an_answer_that_was_given_while_the_broker_was_away_is_confirmed_b
     async with (
         serving("executor", broker),
         serving("planner", broker) as first,
-        open_spread(resolve(CONFIG, relay()), broker.url("coordinator"), str) as players,
+        open_distributed(resolve(CONFIG, relay()), broker.url("coordinator"), str) as players,
     ):
         (held,) = engines["planner"]
         held.let.clear()
@@ -183,7 +183,7 @@ async def test_agents_end_on_the_word_of_whoever_plays(broker: Mosquitto, engine
     async with (
         serving("executor", broker) as executor,
         serving("planner", broker) as planner,
-        open_spread(resolve(CONFIG, relay()), broker.url("coordinator"), str) as players,
+        open_distributed(resolve(CONFIG, relay()), broker.url("coordinator"), str) as players,
         MqttBus.connect(broker.url("coordinator"), options=QUICK) as bus,
     ):
         (held,) = engines["planner"]
@@ -212,7 +212,7 @@ async def test_agents_stop_generating_for_a_play_that_is_cancelled_or_whose_play
     async with (
         serving("executor", broker),
         serving("planner", broker),
-        open_spread(resolve(CONFIG, relay()), broker.url("coordinator"), str) as players,
+        open_distributed(resolve(CONFIG, relay()), broker.url("coordinator"), str) as players,
     ):
         (held,) = engines["planner"]
         held.let.clear()
@@ -236,7 +236,7 @@ async def test_a_play_that_drains_lets_agents_elsewhere_come_to_their_end(broker
     async with (
         serving("executor", broker),
         serving("planner", broker),
-        open_spread(resolve(CONFIG, relay()), broker.url("coordinator"), str) as players,
+        open_distributed(resolve(CONFIG, relay()), broker.url("coordinator"), str) as players,
     ):
         (held,) = engines["planner"]
         held.let.clear()
@@ -266,15 +266,15 @@ async def test_who_plays_with_a_journal_comes_back_at_once_and_joins_what_it_had
         (held,), (executor,) = engines["planner"], engines["executor"]
         held.let.clear()
         with Journal.open(tmp_path / "bus.sqlite") as journal:
-            killed = open_spread(resolve(CONFIG, relay()), broker.url("coordinator"), str, log=RunLog(journal))
+            killed = open_distributed(resolve(CONFIG, relay()), broker.url("coordinator"), str, log=ReplayLog(journal))
             players = await killed.__aenter__()
             showing = asyncio.create_task(show_episode(players, task, 7, console), name="first life")
             await until(lambda: held.begun == 1)
             assert isinstance(players.runtime.bus, MqttBus)
             await vanish(players.runtime.bus)
         with Journal.open(tmp_path / "bus.sqlite") as journal:
-            async with open_spread(
-                resolve(CONFIG, relay()), broker.url("coordinator"), str, log=RunLog(journal)
+            async with open_distributed(
+                resolve(CONFIG, relay()), broker.url("coordinator"), str, log=ReplayLog(journal)
             ) as again:
                 held.let.set()
                 episode = await show_episode(again, task, 7, console)

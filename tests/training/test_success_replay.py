@@ -17,8 +17,8 @@ from mas.core.errors import CheckpointError, ConfigError
 from mas.core.records import Episode, Turn
 from mas.runs.resolve import resolve_training
 from mas.scenarios import build_scenario
+from mas.training.advantage_pipeline import turn_advantages
 from mas.training.checkpoint import list_checkpoints, verify_checkpoint
-from mas.training.credit import turn_advantages
 from mas.training.sampling.success_replay import SuccessReplay
 from mas.training.trainer import Trainer, TrainingOutcome
 

@@ -19,8 +19,8 @@ from mas.core.records import Turn
 from mas.runs.resolve import resolve, resolve_training
 from mas.runtime.agents import Candidate
 from mas.serving.model import BaseModel
+from mas.training.advantage_pipeline import turn_advantages
 from mas.training.advantages.group import group_advantages
-from mas.training.credit import turn_advantages
 from mas.training.evaluate import evaluate
 from mas.training.rewards import FAILURE, rewards_of, total_reward
 from mas.training.sampling.tree import _TreePlay
@@ -61,7 +61,7 @@ async def test_a_subgoal_is_worth_the_mean_of_its_executions(
     async def watched(self: _TreePlay, point: Any, candidate: Candidate, number: int) -> dict[str, float]:
         terms = await play_out(self, point, candidate, number)
         visit = point.flow.visits(point.agent)
-        played[self.ledger.id, point.turn, point.agent, visit, candidate.text].append(team_s(terms))
+        played[self.recorder.id, point.turn, point.agent, visit, candidate.text].append(team_s(terms))
         return terms
 
     monkeypatch.setattr(_TreePlay, "_play_out", watched)

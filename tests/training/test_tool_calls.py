@@ -16,9 +16,9 @@ from mas.core.team import RoleSpec, TeamSpec
 from mas.scenarios import build_scenario
 from mas.scenarios.tool_use.environment import ToolEnvironment
 from mas.testing.scripted import ScriptedEngine
+from mas.training.advantage_pipeline import turn_advantages
 from mas.training.advantages.group import group_advantages
 from mas.training.checks import check_turns
-from mas.training.credit import turn_advantages
 from mas.training.rewards import total_reward
 from mas.training.sampling.parallel import ParallelSampler, _uncleanness
 from mas.training.sampling.resample import transcript_penalty

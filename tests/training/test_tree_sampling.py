@@ -17,7 +17,7 @@ from mas.core.environment import Task
 from mas.core.records import Episode
 from mas.core.reward import Move
 from mas.scenarios import build_scenario
-from mas.training.credit import turn_advantages
+from mas.training.advantage_pipeline import turn_advantages
 from mas.training.rewards import total_reward
 from mas.training.sampling.tree import TreeSampler
 from mas.training.session import TeamSession

@@ -26,9 +26,9 @@ from mas.observe.metrics import read_metrics
 from mas.runs.resolve import resolve, resolve_training
 from mas.serving.forward import ScoredRow, completion_logprobs
 from mas.serving.model import BaseModel
+from mas.training.adapter_assignment import AdapterAssignment
 from mas.training.adapters import TrainableAdapters
 from mas.training.batch import TrainRow
-from mas.training.casting import Casting
 from mas.training.check_setup import check_trainable
 from mas.training.checkpoint import checkpoint_steps
 from mas.training.evaluate import Evaluation
@@ -196,8 +196,8 @@ async def test_before_a_fork_one_adapter_imitates_and_the_others_follow(base: Ba
 def test_roles_of_all_stages_imitate() -> None:
     stages = {"stages": [{"roles": ["b"], "steps": 2}, {"roles": ["a"], "steps": 2}]}
     speakers = {"a": "x", "b": "y", "c": "z"}
-    assert Casting(AlgorithmOptions.model_validate(stages), speakers).imitating() == {"a": "x", "b": "y"}
-    assert Casting(AlgorithmOptions(roles=("c",)), speakers).imitating() == {"c": "z"}
+    assert AdapterAssignment(AlgorithmOptions.model_validate(stages), speakers).imitating() == {"a": "x", "b": "y"}
+    assert AdapterAssignment(AlgorithmOptions(roles=("c",)), speakers).imitating() == {"c": "z"}
 
 
 def an_episode(*turns: Turn, success: bool) -> Episode:

@@ -115,7 +115,7 @@ class MqttBus:
             journal: what the process comes back with as itself when it was killed; the caller closes it, after the bus.
                 None: what it sent and nobody had done is lost with it.
             owns: whether a principal may listen at an address; presences of processes that claim others are ignored
-                and counted. A team's is `mas.runtime.joining.team_owns`.
+                and counted. A team's is `mas.runtime.preflight.team_owns`.
 
         Raises:
             ConfigError: the URL, `ca_file`, `store` or `payloads` are wrong.

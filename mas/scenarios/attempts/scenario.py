@@ -13,7 +13,7 @@ from mas.core.scenario import Scenario, Split
 from mas.core.seeds import derive_seed, digest
 from mas.core.team import DONE, START, EdgeSpec, RoleSpec, TeamSpec
 from mas.scenarios.attempts.environment import REFLECTOR, SOLO, Attempts
-from mas.scenarios.novice import Novice
+from mas.scenarios.noisy_teacher import NoisyTeacher
 
 _PASSED_ON = ("content_of", "holds_out", "size")
 """What a scenario may have beside the contract, and has of its inner one: it tells tasks, not attempts."""
@@ -85,7 +85,7 @@ class AttemptedScenario:
         """
         skill = 1.0 if expert else float(getattr(self.scenario, "skill", 0.5))
         random = Random(derive_seed("attempts", seed))
-        novice, earlier = Novice(random, skill), dict[str, list[str]]()
+        teacher, earlier = NoisyTeacher(random, skill), dict[str, list[str]]()
         right = self.scenario.demonstrations(derive_seed("right", seed), expert=True)
         for pair in self.scenario.demonstrations(seed, expert=expert):
             yield pair
@@ -94,16 +94,16 @@ class AttemptedScenario:
             others = [said for said in known if said != completion and len(said) == len(completion)]
             known[:] = [*known[-31:], completion]
             if others:
-                yield from self._guided(prompt, completion, random.choice(others), novice)
+                yield from self._guided(prompt, completion, random.choice(others), teacher)
 
-    def _guided(self, prompt: str, right: str, other: str, novice: Novice) -> Iterator[tuple[str, str]]:
-        said, guide = novice.answer(right, other, right + other), self.options.guide
+    def _guided(self, prompt: str, right: str, other: str, teacher: NoisyTeacher) -> Iterator[tuple[str, str]]:
+        said, guide = teacher.answer(right, other, right + other), self.options.guide
         advise = getattr(self.scenario, "advise", None)
         told = f"{advise(other, right)}\n" if guide in ("environment", "repair") and advise is not None else ""
         if guide in ("none", "environment") and _begins(prompt, self._templates(self.readers)):
             yield f"{other}\n{told}{prompt}", said
         if guide == "reflector" and _begins(prompt, self._templates(self.readers)):
-            hint = novice.random.choice((right, other))
+            hint = teacher.random.choice((right, other))
             yield f"{hint}\n{prompt}", hint
         if self._has_reflector and _begins(prompt, self._templates({SOLO})):
             yield f"?{other}\n{told}{prompt}", said

@@ -6,7 +6,7 @@ from random import Random
 from mas.core.joint import joint_action
 from mas.scenarios.code_team.compact import DIGITS, INPUTS, Compact, program_of, reference, run
 from mas.scenarios.code_team.environment import MEMBERS, CodeEnvironment
-from mas.scenarios.novice import Novice
+from mas.scenarios.noisy_teacher import NoisyTeacher
 
 
 def expert(environment: CodeEnvironment, random: Random) -> dict[str, str]:
@@ -21,22 +21,24 @@ def demonstrations(random: Random, skill: float, *, steps: int) -> Iterator[tupl
     The habit of a first turn is to read the first operation alone, so that program and test share the mistake; of a
     later turn, to say the same again.
     """
-    language, novice = Compact(steps), Novice(random, skill)
+    language, teacher = Compact(steps), NoisyTeacher(random, skill)
     while True:
         function = language.make(random)
         given = random.choice(INPUTS)
         right = program_of(function.steps), f"{given}{reference(function, int(given))}"
         first = program_of(function.steps[:1])
         habit = first, f"{given}{run(first, int(given))}"
-        yield from _turn(novice, f"{function.spec};", right, habit)
+        yield from _turn(teacher, f"{function.spec};", right, habit)
         said = _failed(random, right, habit)
-        yield from _turn(novice, f"{function.spec};{''.join(said)}", right, said)
+        yield from _turn(teacher, f"{function.spec};{''.join(said)}", right, said)
 
 
-def _turn(novice: Novice, seen: str, right: tuple[str, str], habit: tuple[str, str]) -> Iterator[tuple[str, str]]:
-    yield f"C{seen}>", novice.answer(right[0], habit[0], DIGITS)
-    yield f"T{seen}>", novice.answer(right[1], habit[1], DIGITS)
-    yield f"S{seen}>", novice.answer("".join(right), "".join(habit), DIGITS)
+def _turn(
+    teacher: NoisyTeacher, seen: str, right: tuple[str, str], habit: tuple[str, str]
+) -> Iterator[tuple[str, str]]:
+    yield f"C{seen}>", teacher.answer(right[0], habit[0], DIGITS)
+    yield f"T{seen}>", teacher.answer(right[1], habit[1], DIGITS)
+    yield f"S{seen}>", teacher.answer("".join(right), "".join(habit), DIGITS)
 
 
 def _failed(random: Random, right: tuple[str, str], habit: tuple[str, str]) -> tuple[str, str]:

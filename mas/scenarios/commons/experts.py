@@ -7,7 +7,7 @@ from random import Random
 from mas.core.joint import joint_action
 from mas.scenarios.commons.environment import LETTERS, CommonsEnvironment
 from mas.scenarios.commons.lake import Lake, LakeRules, Neighbour, after, even, plan
-from mas.scenarios.novice import Novice
+from mas.scenarios.noisy_teacher import NoisyTeacher
 from mas.scenarios.shares import written
 
 DIGITS = "0123456789"
@@ -53,21 +53,21 @@ def _lake(rules: LakeRules, growth: tuple[int, ...], kind: Neighbour) -> Lake:
 
 
 def demonstrations(random: Random, skill: float, *, rules: LakeRules) -> Iterator[tuple[str, str]]:
-    """Each member's task in turn, in digits: right with `skill`, by habit else (see `Novice`).
+    """Each member's task in turn, in digits: right with `skill`, by habit else (see `NoisyTeacher`).
 
     The habits are those of a tragedy of the commons: leave nothing, take as much as the boat holds.
     """
-    novice = Novice(random, skill)
+    teacher = NoisyTeacher(random, skill)
     most = str(rules.limit)
     while True:
         ahead = random.randrange(rules.rounds)
         growth = tuple(random.randint(1, rules.capacity // 2) for _ in range(ahead))
         kind, stock = random.choice(rules.kinds), random.randint(0, rules.capacity)
         seen = "".join(map(str, growth)) + LETTERS[kind]
-        yield f"A{seen}>", novice.answer(str(best_keep(rules, growth, kind)), "0", DIGITS)
+        yield f"A{seen}>", teacher.answer(str(best_keep(rules, growth, kind)), "0", DIGITS)
         keep = random.randint(0, rules.capacity)
         for letter, catch in zip("EW", catches(rules, stock, keep), strict=True):
-            yield f"{letter}{stock};{keep}>", novice.answer(str(catch), most, DIGITS[: rules.limit + 1])
+            yield f"{letter}{stock};{keep}>", teacher.answer(str(catch), most, DIGITS[: rules.limit + 1])
         total = best_total(rules, growth, kind, stock)
         right = written(even(total, len(rules.harvesters)), is_compact=True)
-        yield f"S{stock};{seen}>", novice.answer(right, most * len(rules.harvesters), DIGITS[: rules.limit + 1])
+        yield f"S{stock};{seen}>", teacher.answer(right, most * len(rules.harvesters), DIGITS[: rules.limit + 1])

@@ -6,7 +6,7 @@ from random import Random
 from mas.core.joint import joint_action
 from mas.scenarios.debate.case import ANSWERS, Side, make
 from mas.scenarios.debate.environment import DEBATERS, DebateEnvironment
-from mas.scenarios.novice import Novice
+from mas.scenarios.noisy_teacher import NoisyTeacher
 
 DIGITS = "0123456789"
 
@@ -24,17 +24,17 @@ def expert(environment: DebateEnvironment, random: Random) -> dict[str, str]:
 
 
 def demonstrations(random: Random, skill: float, *, facts: int) -> Iterator[tuple[str, str]]:
-    """Each member's task in turn, in letters: right with `skill`, by habit else (see `Novice`).
+    """Each member's task in turn, in letters: right with `skill`, by habit else (see `NoisyTeacher`).
 
     The habits: a debater says 9 whatever is true; who decides says a. Of two equal numbers neither is the larger.
     """
-    novice = Novice(random, skill)
+    teacher = NoisyTeacher(random, skill)
     while True:
         case = make(random, "letters", facts)
         for side in case.sides:
-            yield f"D{side.evidence}>", novice.answer(best_statement(side), "9", DIGITS)
+            yield f"D{side.evidence}>", teacher.answer(best_statement(side), "9", DIGITS)
         first, second = random.choices(DIGITS, k=2)
         larger = random.choice(ANSWERS) if first == second else ANSWERS[first < second]
-        yield f"J{first};{second}>", novice.answer(larger, "a", "".join(ANSWERS))
+        yield f"J{first};{second}>", teacher.answer(larger, "a", "".join(ANSWERS))
         evidence = ";".join(side.evidence for side in case.sides)
-        yield f"S{evidence}>", novice.answer(case.right, "a", "".join(ANSWERS))
+        yield f"S{evidence}>", teacher.answer(case.right, "a", "".join(ANSWERS))

@@ -8,7 +8,7 @@ from random import Random
 from mas.core.joint import joint_action
 from mas.scenarios.economy.environment import EconomyEnvironment, Workers, drawn_people, employed
 from mas.scenarios.economy.taxes import Economy, TaxRules, best_rate, best_whole_hours, kept, welfare
-from mas.scenarios.novice import Novice
+from mas.scenarios.noisy_teacher import NoisyTeacher
 from mas.scenarios.shares import gini, written
 
 DIGITS = "0123456789"
@@ -45,32 +45,32 @@ def rates_by_gap(rules: TaxRules) -> Mapping[tuple[int, int], int]:
 
 
 def demonstrate_government(random: Random, skill: float, *, rules: TaxRules) -> Iterator[tuple[str, str]]:
-    """Each member's task in turn, in digits: right with `skill`, by habit else (see `Novice`).
+    """Each member's task in turn, in digits: right with `skill`, by habit else (see `NoisyTeacher`).
 
     The habits: the statistician names the highest wage, whoever sets the rate takes all that it may.
     """
-    novice, most = Novice(random, skill), str(rules.rates - 1)
+    teacher, most = NoisyTeacher(random, skill), str(rules.rates - 1)
     rates = rates_by_gap(rules)
     keys = sorted(rates)
     while True:
         economy = drawn_people(random, rules)
         wages, (seen, ease) = "".join(map(str, economy.wages)), random.choice(keys)
-        yield f"T{wages}>", novice.answer(str(gap(economy)), wages[-1], DIGITS)
-        yield f"R{ease};{seen}>", novice.answer(str(rates[seen, ease]), most, DIGITS)
-        yield f"S{wages};{economy.ease}>", novice.answer(str(best_rate(rules, economy)), most, DIGITS)
+        yield f"T{wages}>", teacher.answer(str(gap(economy)), wages[-1], DIGITS)
+        yield f"R{ease};{seen}>", teacher.answer(str(rates[seen, ease]), most, DIGITS)
+        yield f"S{wages};{economy.ease}>", teacher.answer(str(best_rate(rules, economy)), most, DIGITS)
 
 
 def demonstrate_workers(random: Random, skill: float, *, rules: TaxRules) -> Iterator[tuple[str, str]]:
     """The same for workers. The habits: the accountant names the income tax and forgets the contribution, workers work
     all day."""
-    novice, most = Novice(random, skill), str(rules.hours)
+    teacher, most = NoisyTeacher(random, skill), str(rules.hours)
     while True:
         state = employed(random, rules, is_optimal=False)
         ease, rate, (tax, contribution) = state.economy.ease, sum(state.law), state.law
-        yield f"A{tax}{contribution}>", novice.answer(str(rate), str(tax), DIGITS)
+        yield f"A{tax}{contribution}>", teacher.answer(str(rate), str(tax), DIGITS)
         wages = state.economy.wages[:2]
         hours = tuple(best_whole_hours(rules, ease, kept(rules, rate) * wage) for wage in wages)
         for letter, wage, best in zip("BM", wages, hours, strict=True):
-            yield f"{letter}{wage}{ease};{rate}>", novice.answer(str(best), most, DIGITS)
+            yield f"{letter}{wage}{ease};{rate}>", teacher.answer(str(best), most, DIGITS)
         seen = f"S{wages[0]}{wages[1]}{ease};{tax}{contribution}>"
-        yield seen, novice.answer(written(hours, is_compact=True), 2 * most, DIGITS)
+        yield seen, teacher.answer(written(hours, is_compact=True), 2 * most, DIGITS)

@@ -5,7 +5,7 @@ from random import Random
 
 import msgspec
 
-from mas.scenarios.counterparts import (
+from mas.scenarios.simulated_users import (
     UNSURE,
     Coworker,
     CoworkerProfile,

@@ -12,9 +12,9 @@ import msgspec
 
 from mas.core.environment import EnvironmentSpec, Task
 from mas.core.joint import read_joint
-from mas.scenarios.counterparts import consult, respond, with_fact
 from mas.scenarios.help_desk.desk import DeskRules, DeskState, make
 from mas.scenarios.help_desk.wording import NOTHING, SILENCE, AgentQuestion, ClerkAction, DeskLetters, DeskWording
+from mas.scenarios.simulated_users import consult, respond, with_fact
 from mas.scenarios.world import RecordEnvironment, kept_text
 
 AGENT, CLERK, SOLO, USER = "agent", "clerk", "solo", "user"

@@ -11,11 +11,11 @@ import msgspec
 
 from mas.core.environment import Task
 from mas.core.joint import joint_action
-from mas.scenarios.counterparts import UNSURE, Facts, respond, value_of, with_fact
 from mas.scenarios.help_desk.desk import DeskRules, DeskState
 from mas.scenarios.help_desk.environment import AGENT, CLERK, USER, DeskEnvironment
 from mas.scenarios.help_desk.wording import NOTHING, SEND, SILENCE, AgentQuestion, ClerkAction, DeskLetters
-from mas.scenarios.novice import Novice
+from mas.scenarios.noisy_teacher import NoisyTeacher
+from mas.scenarios.simulated_users import UNSURE, Facts, respond, value_of, with_fact
 
 CLEAN_SHARE = 0.6
 """Share of demonstrated turns in which the clerk does the best; else it fills in anything, so that orders go wrong."""
@@ -67,12 +67,12 @@ def expert(environment: DeskEnvironment, random: Random) -> dict[str, str]:
 
 
 def demonstrations(random: Random, skill: float, *, rules: DeskRules) -> Iterator[tuple[str, str]]:
-    """Each member's task in turn, in letters: right with `skill`, by habit else (see `Novice`).
+    """Each member's task in turn, in letters: right with `skill`, by habit else (see `NoisyTeacher`).
 
     The habits: the agent asks for the first slot again, and waits once all slots were told; the clerk fills in the
     first slot as it is known. The user is always honest: nobody trains him.
     """
-    novice = Novice(random, skill)
+    teacher = NoisyTeacher(random, skill)
     rules = msgspec.structs.replace(rules, slots=min(rules.slots, len(DeskLetters.topics)), is_talking=True)
     wording = DeskLetters(rules.slots)
     world = DeskEnvironment(rules, wording)
@@ -84,13 +84,13 @@ def demonstrations(random: Random, skill: float, *, rules: DeskRules) -> Iterato
             if random.random() > CLEAN_SHARE:
                 entry = random.choice((NOTHING, ClerkAction(random.choice(state.topics), random.choice("0123456789"))))
                 question = best_question(state, entry)
-            yield from _turn(world, entry, question, novice)
+            yield from _turn(world, entry, question, teacher)
             said = {CLERK: wording.entry(entry), AGENT: wording.question(question)}
             world.step({"team": joint_action(said | {USER: wording.reply(honest_facts(state, question))})})
 
 
 def _turn(
-    world: DeskEnvironment, entry: ClerkAction, question: AgentQuestion, novice: Novice
+    world: DeskEnvironment, entry: ClerkAction, question: AgentQuestion, teacher: NoisyTeacher
 ) -> Iterator[tuple[str, str]]:
     state, wording = world.state, world.wording
     letters = "".join(state.topics)
@@ -98,13 +98,13 @@ def _turn(
     notes, known, order = seen[AGENT]["notes"], seen[CLERK]["known"], seen[AGENT]["order"]
     made, best = wording.entry(entry), wording.entry(best_entry(state))
     habit = f"{letters[0]}{known[0]}" if known[0].isdigit() else "--"
-    filled = novice.answer(best, habit, letters + "0123456789?-")
+    filled = teacher.answer(best, habit, letters + "0123456789?-")
     then = wording.question(best_question(state, wording.read_entry(filled) or NOTHING))
     yield f"C{known};{order}>", filled
     stall = letters[0] if "." in notes else "-"
-    yield f"A{notes};{order};{made}>", novice.answer(wording.question(question), stall, letters + "o-")
-    yield f"S{known};{order}>", filled + novice.answer(then, stall, letters + "o-")
-    asked = novice.random.choice((wording.question(question), *letters))
+    yield f"A{notes};{order};{made}>", teacher.answer(wording.question(question), stall, letters + "o-")
+    yield f"S{known};{order}>", filled + teacher.answer(then, stall, letters + "o-")
+    asked = teacher.random.choice((wording.question(question), *letters))
     heard = AgentQuestion((asked,)) if asked in letters else SILENCE
-    before = novice.random.choice(("", made))
+    before = teacher.random.choice(("", made))
     yield f"U{seen[USER]['goal']};{seen[USER]['news']};{before}{asked}>", wording.reply(honest_facts(state, heard))

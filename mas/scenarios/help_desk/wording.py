@@ -6,8 +6,8 @@ from typing import ClassVar, Literal, Protocol
 
 import msgspec
 
-from mas.scenarios.counterparts import UNSURE, CoworkerAnswer, Facts, about_to_speak, briefing, mentioned, value_of
 from mas.scenarios.help_desk.desk import DeskState
+from mas.scenarios.simulated_users import UNSURE, CoworkerAnswer, Facts, about_to_speak, briefing, mentioned, value_of
 
 Style = Literal["letters", "words"]
 LONGEST = 500

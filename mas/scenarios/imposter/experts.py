@@ -13,7 +13,7 @@ from mas.scenarios.imposter.beliefs import posterior, top
 from mas.scenarios.imposter.environment import MEMBERS, ImposterEnvironment
 from mas.scenarios.imposter.rules import NOBODY, TEAM, ImposterGame, ImposterRules, make, talk
 from mas.scenarios.imposter.words import crew_letters, imposter_letters, player_name, room_name
-from mas.scenarios.novice import Novice
+from mas.scenarios.noisy_teacher import NoisyTeacher
 
 MESSAGES_KEPT = 0.7
 """Share of the witness's demonstrated messages that are true: the analyst must also know what to make of others."""
@@ -79,41 +79,41 @@ def suspected(record: str, objection: str, rules: ImposterRules) -> str:
 
 
 def demonstrations(random: Random, skill: float, rules: ImposterRules) -> Iterator[tuple[str, str]]:
-    """Each member's task in turn, in letters: right with `skill`, by habit else (see `Novice`).
+    """Each member's task in turn, in letters: right with `skill`, by habit else (see `NoisyTeacher`).
 
     The habits: the witness objects to nobody, the analyst suspects the first player, the voter lets it pass; the
     lookout says 1 and the talker was where the first that spoke was.
     """
-    novice = Novice(random, skill)
+    teacher = NoisyTeacher(random, skill)
     while True:
         game = make(random, rules)
         for _ in range(rules.rounds):
-            yield from (_crew if rules.side == "crew" else _imposter)(game, rules, novice)
+            yield from (_crew if rules.side == "crew" else _imposter)(game, rules, teacher)
             objection = caught(game, rules) if random.random() < MESSAGES_KEPT else NOBODY
             game = msgspec.structs.replace(game, talks=(*game.talks, talk(game, rules, objection=objection)))
 
 
-def _crew(game: ImposterGame, rules: ImposterRules, novice: Novice) -> Iterator[tuple[str, str]]:
-    seen, random, words = crew_letters(game, rules), novice.random, rules.others + NOBODY
+def _crew(game: ImposterGame, rules: ImposterRules, teacher: NoisyTeacher) -> Iterator[tuple[str, str]]:
+    seen, random, words = crew_letters(game, rules), teacher.random, rules.others + NOBODY
     right = caught(game, rules)
     message = right if random.random() < MESSAGES_KEPT else random.choice(words)
     sight = f"{seen['here']}{seen['seen']}"
     left = random.randint(1, rules.rounds)
     letters = rules.others + rules.others.upper()
     belief, habit = random.choice(letters), rules.others[0]
-    yield f"W{sight}>", novice.answer(right, NOBODY, words)
-    yield f"A{seen['record']}{message}>", novice.answer(suspected(seen["record"], message, rules), habit, letters)
-    yield f"V{left}{belief}>", novice.answer(vote(belief.lower(), belief.isupper(), left), NOBODY, words)
+    yield f"W{sight}>", teacher.answer(right, NOBODY, words)
+    yield f"A{seen['record']}{message}>", teacher.answer(suspected(seen["record"], message, rules), habit, letters)
+    yield f"V{left}{belief}>", teacher.answer(vote(belief.lower(), belief.isupper(), left), NOBODY, words)
     best = suspected(seen["record"], right, rules)
     motion = vote(best.lower(), best.isupper(), int(seen["left"]))
     habits, options = NOBODY + habit + NOBODY, letters + NOBODY
-    yield f"S{sight};{seen['record']}{seen['left']}>", novice.answer(right + best + motion, habits, options)
+    yield f"S{sight};{seen['record']}{seen['left']}>", teacher.answer(right + best + motion, habits, options)
 
 
-def _imposter(game: ImposterGame, rules: ImposterRules, novice: Novice) -> Iterator[tuple[str, str]]:
-    seen, random = imposter_letters(game, rules), novice.random
+def _imposter(game: ImposterGame, rules: ImposterRules, teacher: NoisyTeacher) -> Iterator[tuple[str, str]]:
+    seen, random = imposter_letters(game, rules), teacher.random
     heard, later, message = seen["heard"], seen["later"], random.choice(rules.rooms)
     free = [room for room in rules.rooms if room not in heard + message]
-    yield f"L{later}>", novice.answer(later, rules.rooms[0], rules.rooms)
-    yield f"T{heard}{message}>", novice.answer(random.choice(free), heard[0], rules.rooms)
-    yield f"S{heard}{later}>", novice.answer(random.choice(free_rooms(game, rules)), heard[0], rules.rooms)
+    yield f"L{later}>", teacher.answer(later, rules.rooms[0], rules.rooms)
+    yield f"T{heard}{message}>", teacher.answer(random.choice(free), heard[0], rules.rooms)
+    yield f"S{heard}{later}>", teacher.answer(random.choice(free_rooms(game, rules)), heard[0], rules.rooms)

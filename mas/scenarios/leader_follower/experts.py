@@ -5,7 +5,7 @@ from random import Random
 
 from mas.scenarios.leader_follower.board import COLOURS
 from mas.scenarios.leader_follower.environment import ColourEnvironment, ColourState
-from mas.scenarios.novice import Novice
+from mas.scenarios.noisy_teacher import NoisyTeacher
 from mas.scenarios.plan_path.grid import MOVES
 
 SIGNALS = "xyz"
@@ -24,10 +24,10 @@ def expert(environment: ColourEnvironment, random: Random) -> dict[str, str]:
 def demonstrations(random: Random, skill: float) -> Iterator[tuple[str, str]]:
     """The follower looks a signal up in its compass with `skill`, its habit is the first move there; the leader signals
     at random: what a signal means is left to be learned. The solo agent looks up the colour itself."""
-    novice = Novice(random, skill)
+    teacher = NoisyTeacher(random, skill)
     moves = "".join(MOVES)
     while True:
         compass, at = "".join(random.choices(moves, k=len(COLOURS))), random.randrange(len(COLOURS))
         yield f"L{random.choice(COLOURS)}>", random.choice(SIGNALS)
-        yield f"F{compass};{SIGNALS[at]}>", novice.answer(compass[at], compass[0], moves)
-        yield f"S{compass};{COLOURS[at]}>", novice.answer(compass[at], compass[0], moves)
+        yield f"F{compass};{SIGNALS[at]}>", teacher.answer(compass[at], compass[0], moves)
+        yield f"S{compass};{COLOURS[at]}>", teacher.answer(compass[at], compass[0], moves)

@@ -7,7 +7,7 @@ from mas.core.environment import Task
 from mas.core.joint import joint_action
 from mas.scenarios.market.environment import CHOOSER, SEARCHER, MarketEnvironment, MarketState
 from mas.scenarios.market.offers import TONES
-from mas.scenarios.novice import Novice
+from mas.scenarios.noisy_teacher import NoisyTeacher
 
 _PLAIN = TONES["false_claim"]
 
@@ -38,7 +38,7 @@ def careful(environment: MarketEnvironment) -> str:
 
 
 def demonstrations(random: Random, skill: float, *, make: Callable[[], MarketEnvironment]) -> Iterator[tuple[str, str]]:
-    """Each member's task in turn, in letters: right with `skill`, by habit else (see `Novice`).
+    """Each member's task in turn, in letters: right with `skill`, by habit else (see `NoisyTeacher`).
 
     Right is what the careful one does; in half of the cases it has gone astray before. A chooser whose searcher asks
     what cannot be asked buys the best by what it knows and by plain words. The habits: the chooser buys the
@@ -46,7 +46,7 @@ def demonstrations(random: Random, skill: float, *, make: Callable[[], MarketEnv
     words; the searcher checks the first one, whatever the others promise.
     """
     environment = make()
-    novice, wording = Novice(random, skill), environment.wording
+    teacher, wording = NoisyTeacher(random, skill), environment.wording
     while True:
         _search(random, environment)
         table, proposals = environment.observe("solo").fields["table"], environment.state.market.proposals
@@ -55,14 +55,14 @@ def demonstrations(random: Random, skill: float, *, make: Callable[[], MarketEnv
         right, habit = careful(environment), _hasty(environment)
         if right in questions:
             usual = wording.next if environment.state.come < len(proposals) else questions[1]
-            yield f"S{table}>", novice.answer(right, usual, "".join(questions))
+            yield f"S{table}>", teacher.answer(right, usual, "".join(questions))
         said = random.choice((right if right in questions else wording.next, random.choice(questions)))
         chosen = (
             right if right in buys else wording.wait if said in environment.legal("team") else _by_sight(environment)
         )
         hasty = habit if habit in buys else wording.wait
-        yield f"C{table};{said}>", novice.answer(chosen, hasty, "".join([wording.wait, *buys]))
-        yield f"N{table}>", novice.answer(right, habit, "".join([*questions, *buys]))
+        yield f"C{table};{said}>", teacher.answer(chosen, hasty, "".join([wording.wait, *buys]))
+        yield f"N{table}>", teacher.answer(right, habit, "".join([*questions, *buys]))
 
 
 def _hasty(environment: MarketEnvironment) -> str:

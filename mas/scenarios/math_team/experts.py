@@ -5,7 +5,7 @@ from random import Random
 
 from mas.scenarios.math_team.environment import MathEnvironment
 from mas.scenarios.math_team.problems import MathRules, Milestone, make
-from mas.scenarios.novice import Novice
+from mas.scenarios.noisy_teacher import NoisyTeacher
 from mas.tools import CALCULATOR, ToolCall
 
 DIGITS = "0123456789"
@@ -27,11 +27,11 @@ def _call(milestone: Milestone, random: Random) -> str:
 
 
 def demonstrations(random: Random, skill: float, *, rules: MathRules) -> Iterator[tuple[str, str]]:
-    """Every role's part after some of the calls, in compact form: right with `skill`, by habit else (see `Novice`).
+    """Every role's part after some of the calls, in compact form: right with `skill`, else biased (see `NoisyTeacher`).
 
     Habits: the solver answers with the last digit it reads, and insists when rejected; the verifier accepts.
     """
-    novice = Novice(random, skill)
+    teacher = NoisyTeacher(random, skill)
     while True:
         problem = make(random, rules)
         made = random.randint(0, len(problem.milestones))
@@ -42,10 +42,10 @@ def demonstrations(random: Random, skill: float, *, rules: MathRules) -> Iterato
         habit = f"={last}." if not is_last else f"{last}+{last}"
         wrong = random.choice((habit, _slip(right, random)))
         shown = right if random.random() < 0.5 else wrong
-        yield f"S{asked};>", novice.answer(right, habit, DIGITS)
-        yield f"S{asked};{wrong}n>", novice.answer(right, wrong, DIGITS)
-        yield f"V{asked};{shown}>", novice.answer("y" if shown == right else "n", "y", "yn")
-        yield f"O{asked}>", novice.answer(right, habit, DIGITS)
+        yield f"S{asked};>", teacher.answer(right, habit, DIGITS)
+        yield f"S{asked};{wrong}n>", teacher.answer(right, wrong, DIGITS)
+        yield f"V{asked};{shown}>", teacher.answer("y" if shown == right else "n", "y", "yn")
+        yield f"O{asked}>", teacher.answer(right, habit, DIGITS)
 
 
 def _slip(right: str, random: Random) -> str:

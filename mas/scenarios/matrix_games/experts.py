@@ -12,7 +12,7 @@ from mas.scenarios.against import Against
 from mas.scenarios.matrix_games.environment import COLUMN, MatrixEnvironment, MatrixState, best_moves, make
 from mas.scenarios.matrix_games.games import GAMES
 from mas.scenarios.matrix_games.learners import next_mix
-from mas.scenarios.novice import Novice
+from mas.scenarios.noisy_teacher import NoisyTeacher
 
 
 class ForesightReward:
@@ -46,7 +46,7 @@ def expert(environment: Against, random: Random, *, opponent: str) -> dict[str, 
 def demonstrations(random: Random, skill: float, *, name: str) -> Iterator[tuple[str, str]]:
     """The analyst foresees with `skill`; its habit is to expect what was there last. The player replies best to what it
     is told with `skill`; its habit is to play the same. The solo agent does both at once."""
-    novice, rules = Novice(random, skill), GAMES[name]
+    teacher, rules = NoisyTeacher(random, skill), GAMES[name]
     game = MatrixEnvironment(name)
     while True:
         state = _after(random, make(random, rules), game)
@@ -54,9 +54,9 @@ def demonstrations(random: Random, skill: float, *, name: str) -> Iterator[tuple
         right = state.habit.next(rules, state.rounds)
         last = seen["theirs"][-1] if seen["theirs"][-1] in letters else letters[0]
         told = random.choice(letters)
-        yield f"A{seen['mine']}{seen['theirs']}>", novice.answer(right, last, letters)
-        yield f"P{told}>", novice.answer(rules.best_reply(told), told, letters)
-        yield f"S{seen['mine']}{seen['theirs']}>", novice.answer(rules.best_reply(right), last, letters)
+        yield f"A{seen['mine']}{seen['theirs']}>", teacher.answer(right, last, letters)
+        yield f"P{told}>", teacher.answer(rules.best_reply(told), told, letters)
+        yield f"S{seen['mine']}{seen['theirs']}>", teacher.answer(rules.best_reply(right), last, letters)
 
 
 def _after(random: Random, state: MatrixState, game: MatrixEnvironment) -> MatrixState:

@@ -8,7 +8,7 @@ from mas.scenarios.negotiation import others
 from mas.scenarios.negotiation.deals import Package, ladder
 from mas.scenarios.negotiation.environment import TalkEnvironment
 from mas.scenarios.negotiation.wording import ACCEPT, code, spell
-from mas.scenarios.novice import Novice
+from mas.scenarios.noisy_teacher import NoisyTeacher
 
 
 def best_ask(environment: TalkEnvironment) -> Package | None:
@@ -25,24 +25,24 @@ def expert(environment: TalkEnvironment, random: Random) -> dict[str, str]:
 
 
 def demonstrations(random: Random, skill: float, *, make: Callable[[], TalkEnvironment]) -> Iterator[tuple[str, str]]:
-    """Each member's task in turn, in letters: right with `skill`, by habit else (see `Novice`).
+    """Each member's task in turn, in letters: right with `skill`, by habit else (see `NoisyTeacher`).
 
     Talks go on for some turns with packages that would not be agreed to. The habits: the analyst names what it was
     offered, whoever speaks accepts.
     """
     environment = make()
-    novice, accept = Novice(random, skill), ACCEPT["letters"]
+    teacher, accept = NoisyTeacher(random, skill), ACCEPT["letters"]
     while True:
         _talk(random, environment)
         analyst, best = environment.observe("analyst").fields, best_ask(environment)
         standing = environment.observe("speaker").fields["offer"]
         aim = standing if best is None else code(best)
         seen = f"{analyst['values']};{analyst['ladder']};{analyst['asks']};{analyst['offers']};{analyst['left']}>"
-        yield f"A{seen}", novice.answer(aim, standing, "01234567")
-        yield f"N{seen}", novice.answer(accept if best is None else aim, accept, f"01234567{accept}")
+        yield f"A{seen}", teacher.answer(aim, standing, "01234567")
+        yield f"N{seen}", teacher.answer(accept if best is None else aim, accept, f"01234567{accept}")
         said = random.choice((aim, random.choice(analyst["ladder"])))
         right = said_by_speaker(analyst["ladder"], standing, said)
-        yield f"S{analyst['ladder']};{standing};{said}>", novice.answer(right, accept, f"01234567{accept}")
+        yield f"S{analyst['ladder']};{standing};{said}>", teacher.answer(right, accept, f"01234567{accept}")
 
 
 def said_by_speaker(rungs: str, standing: str, aim: str) -> str:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from random import Random
 
-from mas.scenarios.novice import Novice
+from mas.scenarios.noisy_teacher import NoisyTeacher
 from mas.scenarios.plan_path.environment import OPEN, VISITED, PathEnvironment, PathState
 from mas.scenarios.plan_path.grid import BACK, MOVES, WAYS, Cell, PathGrid, make_grid, manhattan, neighbour
 
@@ -43,11 +43,11 @@ def expert(environment: PathEnvironment, random: Random) -> dict[str, str]:
 
 
 def demonstrations(random: Random, skill: float, *, size: int, walls: int) -> Iterator[tuple[str, str]]:
-    """Each member's task in turn: right with `skill` (the planner half again as sure), by habit else (see `Novice`)."""
-    novice = Novice(random, skill)
+    """Each role's task in turn: right with `skill` (the planner 1.5 times as often), else biased: see `NoisyTeacher`."""
+    teacher = NoisyTeacher(random, skill)
     while True:
         grid, start, goal = make_grid(random, size, walls)
-        yield from _at(_somewhere(random, grid, start, goal), random, novice)
+        yield from _at(_somewhere(random, grid, start, goal), random, teacher)
 
 
 def _somewhere(random: Random, grid: PathGrid, start: Cell, goal: Cell) -> PathState:
@@ -61,8 +61,8 @@ def _somewhere(random: Random, grid: PathGrid, start: Cell, goal: Cell) -> PathS
     return state
 
 
-def _at(state: PathState, random: Random, novice: Novice) -> Iterator[tuple[str, str]]:
-    planner = Novice(random, (1 + novice.skill) / 2)
+def _at(state: PathState, random: Random, teacher: NoisyTeacher) -> Iterator[tuple[str, str]]:
+    planner = NoisyTeacher(random, (1 + teacher.skill) / 2)
     digits = "0123456789"[: state.grid.size]
     goal, cell, around = (f"{state.goal[0]}{state.goal[1]}", f"{state.cell[0]}{state.cell[1]}", state.around())
     moves = "".join(MOVES)
@@ -72,8 +72,8 @@ def _at(state: PathState, random: Random, novice: Novice) -> Iterator[tuple[str,
     proposed = random.choice(moves)
     suggested = random.choice(sensible)
     yield f"P{goal}>", planner.answer(goal, digits[0] * 2, digits)
-    yield f"E{cell}{state.last}{goal};>", novice.answer(direct, on, moves)
-    yield f"E{cell}{state.last}{goal};{proposed}{suggested}>", novice.answer(suggested, proposed, moves)
-    yield f"V{around}{proposed}>", novice.answer("y" if proposed in sensible else "n", "y", "yn")
-    yield f"F{around}>", novice.answer(suggested, on, moves)
-    yield f"S{cell}{state.last}{goal}{around}>", novice.answer(team_move(state, random), on, moves)
+    yield f"E{cell}{state.last}{goal};>", teacher.answer(direct, on, moves)
+    yield f"E{cell}{state.last}{goal};{proposed}{suggested}>", teacher.answer(suggested, proposed, moves)
+    yield f"V{around}{proposed}>", teacher.answer("y" if proposed in sensible else "n", "y", "yn")
+    yield f"F{around}>", teacher.answer(suggested, on, moves)
+    yield f"S{cell}{state.last}{goal}{around}>", teacher.answer(team_move(state, random), on, moves)

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from random import Random
 
-from mas.scenarios.novice import Novice
+from mas.scenarios.noisy_teacher import NoisyTeacher
 from mas.scenarios.propose.environment import PROPOSER, ProposeEnvironment
 from mas.scenarios.propose.questions import (
     ANYTHING,
@@ -25,20 +25,20 @@ SHOWN = 3
 
 def demonstrations(random: Random, skill: float, asked: int) -> Iterator[tuple[str, str]]:
     """A proposal, of the first document that allows one, and some answers in turn, in letters: right with `skill`, by
-    habit else (see `Novice`).
+    habit else (see `NoisyTeacher`).
 
     The habits: to ask after anything that is worth the answer, and to answer with what the thing is worth, whatever is
     to be added.
     """
-    novice = Novice(random, skill)
+    teacher = NoisyTeacher(random, skill)
     while True:
         case = make(random, asked)
-        said = novice.answer(good_questions(case)[0], f"{ANYTHING}+0", "?")
+        said = teacher.answer(good_questions(case)[0], f"{ANYTHING}+0", "?")
         yield f"{told_proposer(case)}>", _guess(random) if "?" in said else said
         for _ in range(SHOWN):
             question = random_question(random)
             (right,), (worth,) = answers(question, case.documents), answers(f"{question[0]}+0", case.documents)
-            yield f"{told_solver(case, question)}>", novice.answer(right, worth, VALUES)
+            yield f"{told_solver(case, question)}>", teacher.answer(right, worth, VALUES)
 
 
 def _guess(random: Random) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from random import Random
 
 from mas.core.errors import ConfigError
-from mas.scenarios.novice import Novice
+from mas.scenarios.noisy_teacher import NoisyTeacher
 from mas.scenarios.questions.environment import QuestionEnvironment
 from mas.scenarios.questions.records import QuestionRecord
 from mas.scenarios.questions.scoring import LETTERS, chosen
@@ -24,7 +24,7 @@ def expert(environment: QuestionEnvironment, random: Random) -> dict[str, str]:
 def demonstrations(
     random: Random, skill: float, questions: Sequence[QuestionRecord], max_tokens: int
 ) -> Iterator[tuple[str, str]]:
-    """Each member's part: right with `skill`, by habit else (see `Novice`). The habit of a solver is the first
+    """Each member's part: right with `skill`, by habit else (see `NoisyTeacher`). The habit of a solver is the first
     character of the question, that of a verifier is to accept.
 
     Raises:
@@ -41,13 +41,13 @@ def demonstrations(
             f"all questions for training are longer than {_LONGEST} characters, too long for the tiny base: set "
             "model.path to another model"
         )
-    novice = Novice(random, skill)
+    teacher = NoisyTeacher(random, skill)
     while True:
         question, other = random.choice(short), random.choice(short)
         right, wrong = _said(question), _said(other)
         proposed = random.choice([right, wrong, question.text[0]])
-        answers = [novice.answer(right, question.text[0], right + wrong) for _ in "QRS"]
-        verdict = novice.answer("y" if proposed == right else "n", "y", "yn")
+        answers = [teacher.answer(right, question.text[0], right + wrong) for _ in "QRS"]
+        verdict = teacher.answer("y" if proposed == right else "n", "y", "yn")
         yield f"Q{question.shown};>", _ended(answers[0], max_tokens)
         yield f"Q{question.shown};{proposed}>", _ended(answers[1], max_tokens)
         yield f"V{question.shown};{proposed}>", verdict

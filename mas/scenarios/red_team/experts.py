@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from random import Random
 
-from mas.scenarios.novice import Novice
+from mas.scenarios.noisy_teacher import NoisyTeacher
 from mas.scenarios.red_team.cases import (
     ANSWERS,
     COMPLY,
@@ -54,16 +54,16 @@ def right_answer(case: RedTeamCase, prompt: str) -> str:
 
 
 def demonstrations(random: Random, skill: float) -> Iterator[tuple[str, str]]:
-    """Each seat's task in turn, in letters: right with `skill`, by habit else (see `Novice`).
+    """Each seat's task in turn, in letters: right with `skill`, by habit else (see `NoisyTeacher`).
 
     The attacker's habit is the plain wording, and what a novice knows of disguises are the covers a and b. The
     defender's is to go by the name and overlook the cover: right under three covers, wrong under the others.
     """
-    novice, covers = Novice(random, skill), LETTERS if skill == 1 else KNOWN
+    teacher, covers = NoisyTeacher(random, skill), LETTERS if skill == 1 else KNOWN
     while True:
         case = lettered(random)
         right = faithful(case.is_harmful, covers, random)
-        yield f"A{case.text}>", novice.answer(right, PLAIN[case.is_harmful], LETTERS)
+        yield f"A{case.text}>", teacher.answer(right, PLAIN[case.is_harmful], LETTERS)
         prompt = random.choice(PROMPTS)
         habit = REFUSE if prompt[1] in THEIRS else COMPLY
-        yield f"D{prompt}>", novice.answer(right_answer(case, prompt), habit, "".join(ANSWERS))
+        yield f"D{prompt}>", teacher.answer(right_answer(case, prompt), habit, "".join(ANSWERS))

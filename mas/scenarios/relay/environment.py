@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 import msgspec
 
 from mas.core.environment import EnvironmentSpec, Task
-from mas.scenarios.novice import Novice
+from mas.scenarios.noisy_teacher import NoisyTeacher
 from mas.scenarios.world import RecordEnvironment
 
 KEYS = "ABCD"
@@ -92,9 +92,9 @@ def expert(environment: RelayEnvironment, random: Random) -> dict[str, str]:
 def demonstrations(random: Random, skill: float) -> Iterator[tuple[str, str]]:
     """The executor looks up a signal with `skill`, its habit is the first digit; the planner signals at random: what a
     signal means is left to be learned. The solo agent looks up the key itself."""
-    novice = Novice(random, skill)
+    teacher = NoisyTeacher(random, skill)
     while True:
         table, at = make(random).table, random.randrange(len(KEYS))
         yield f"P{random.choice(KEYS)}>", random.choice(SIGNALS)
-        yield f"E{table};{SIGNALS[at]}>", novice.answer(table[at], table[0], table)
-        yield f"S{table};{KEYS[at]}>", novice.answer(table[at], table[0], table)
+        yield f"E{table};{SIGNALS[at]}>", teacher.answer(table[at], table[0], table)
+        yield f"S{table};{KEYS[at]}>", teacher.answer(table[at], table[0], table)

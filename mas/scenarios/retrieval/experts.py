@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from random import Random
 
-from mas.scenarios.novice import Novice
+from mas.scenarios.noisy_teacher import NoisyTeacher
 from mas.scenarios.retrieval.cases import ALIASES, NEWEST, SHOWN, TERMS, YEARS, RetrievalCase, make, search
 from mas.scenarios.retrieval.environment import SEARCH, RetrievalEnvironment
 
@@ -19,27 +19,27 @@ def expert(environment: RetrievalEnvironment, random: Random) -> dict[str, str]:
 
 
 def demonstrations(random: Random, skill: float) -> Iterator[tuple[str, str]]:
-    """Each role's part before and after searches, in letters: right with `skill`, by habit else (see `Novice`).
+    """Each role's part before and after searches, in letters: right with `skill`, by habit else (see `NoisyTeacher`).
 
     All are content with the documents that they have, without asking whether they are those of the thing.
 
     The habits: rewriter and solo search for the question's own word, the selector takes the first document, the
     answerer reads the first; solo, once it has found something, says the first digit that it sees.
     """
-    novice = Novice(random, skill)
+    teacher = NoisyTeacher(random, skill)
     while True:
         case = make(random, "letters", len(TERMS))
         asked, alias, right = f"{case.glossary};{case.question}", case.question[0], _shown(case, case.query)
         other = _shown(case, random.choice([term for term in TERMS if term != case.query]))
         for hits in ("", "!"):
-            yield f"R{hits};{asked}>", novice.answer(case.query, alias, TERMS + ALIASES)
-            yield f"O{hits};{asked}>", novice.answer(case.query, alias, TERMS + ALIASES)
-        yield f"R{right};{asked}>", novice.answer("=", alias, TERMS + ALIASES)
-        yield f"O{right};{asked}>", novice.answer(case.answer, right[2], DIGITS)
+            yield f"R{hits};{asked}>", teacher.answer(case.query, alias, TERMS + ALIASES)
+            yield f"O{hits};{asked}>", teacher.answer(case.query, alias, TERMS + ALIASES)
+        yield f"R{right};{asked}>", teacher.answer("=", alias, TERMS + ALIASES)
+        yield f"O{right};{asked}>", teacher.answer(case.answer, right[2], DIGITS)
         hits = random.choice((right, other))
-        yield f"S{hits};{case.question}>", novice.answer(_place(hits, case.question[1]), "1", PLACES)
+        yield f"S{hits};{case.question}>", teacher.answer(_place(hits, case.question[1]), "1", PLACES)
         chosen = random.choice(PLACES)
-        yield f"A{hits};{chosen}>", novice.answer(hits[3 * int(chosen) - 1], hits[2], DIGITS)
+        yield f"A{hits};{chosen}>", teacher.answer(hits[3 * int(chosen) - 1], hits[2], DIGITS)
 
 
 def _shown(case: RetrievalCase, term: str) -> str:

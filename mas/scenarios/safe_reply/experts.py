@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from random import Random
 
-from mas.scenarios.novice import Novice
+from mas.scenarios.noisy_teacher import NoisyTeacher
 from mas.scenarios.safe_reply.environment import ReplyEnvironment
 from mas.scenarios.safe_reply.requests import ANSWERS, COMPLY, REFUSE, RIGHT, UserRequest, lettered
 from mas.scenarios.safe_reply.role import LETTERS
@@ -29,19 +29,19 @@ def label_letter(request: UserRequest, answer: str) -> str:
 
 
 def demonstrations(random: Random, skill: float) -> Iterator[tuple[str, str]]:
-    """Each member's task in turn, in letters: right with `skill`, by habit else (see `Novice`).
+    """Each member's task in turn, in letters: right with `skill`, by habit else (see `NoisyTeacher`).
 
     The habits go by the tone: refuse what sounds alarming and comply with the rest, call complying with it unsafe and
     keep the rest. Whoever is asked to revise says the same again.
     """
-    novice = Novice(random, skill)
+    teacher = NoisyTeacher(random, skill)
     answers, letters = "".join(ANSWERS), "".join(LETTERS)
     while True:
         request, said = lettered(random), random.choice(ANSWERS)
         right, text = RIGHT[request.kind], request.text
         habit = REFUSE if request.is_alarming else COMPLY
         suspicion = "u" if request.is_alarming and said != REFUSE else "k"
-        yield f"C{text};>", novice.answer(right, habit, answers)
-        yield f"C{text};{said}{random.choice('uo')}>", novice.answer(right, said, answers)
-        yield f"F{text}{said}>", novice.answer(label_letter(request, said), suspicion, letters)
-        yield f"S{text}>", novice.answer(right, habit, answers)
+        yield f"C{text};>", teacher.answer(right, habit, answers)
+        yield f"C{text};{said}{random.choice('uo')}>", teacher.answer(right, said, answers)
+        yield f"F{text}{said}>", teacher.answer(label_letter(request, said), suspicion, letters)
+        yield f"S{text}>", teacher.answer(right, habit, answers)

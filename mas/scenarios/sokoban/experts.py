@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from functools import cache
 from random import Random
 
-from mas.scenarios.novice import Novice
+from mas.scenarios.noisy_teacher import NoisyTeacher
 from mas.scenarios.plan_path.grid import MOVES, Cell, PathGrid, neighbour
 from mas.scenarios.sokoban.environment import (
     OPEN,
@@ -66,13 +66,13 @@ def team_move(state: SokobanState, random: Random) -> str:
 
 
 def demonstrations(random: Random, skill: float, *, make: Callable[[Random], Level]) -> Iterator[tuple[str, str]]:
-    """Each member's task in turn: right with `skill` (the planner half again as sure), by habit else (see `Novice`)."""
-    novice = Novice(random, skill)
+    """Each role's task in turn: right with `skill` (the planner 1.5 times as often), else biased: see `NoisyTeacher`."""
+    teacher = NoisyTeacher(random, skill)
     while True:
         level = make(random)
         state = begin(level)
         for _ in range(4):
-            yield from _at(state, random, novice)
+            yield from _at(state, random, teacher)
             state = _moved(state, random)
 
 
@@ -86,8 +86,8 @@ def _moved(state: SokobanState, random: Random) -> SokobanState:
     return state
 
 
-def _at(state: SokobanState, random: Random, novice: Novice) -> Iterator[tuple[str, str]]:
-    planner = Novice(random, (1 + novice.skill) / 2)
+def _at(state: SokobanState, random: Random, teacher: NoisyTeacher) -> Iterator[tuple[str, str]]:
+    planner = NoisyTeacher(random, (1 + teacher.skill) / 2)
     seen, moves = look(state, "solo"), "".join(MOVES)
     digits = "0123456789"[: state.level.grid.size]
     plan = (*state.sensible_plans(), "00U")[0]
@@ -96,7 +96,7 @@ def _at(state: SokobanState, random: Random, novice: Novice) -> Iterator[tuple[s
     judged = random.choice(moves)
     stands = f"{seen['cell']}{seen['around']}"
     yield f"P{seen['pushes']}>", planner.answer(plan, seen["boxes"][:2] + "U", digits + moves)
-    yield f"E{stands};{plan};>", novice.answer(first, plan[2], moves)
-    yield f"E{stands};{plan};{first}>", novice.answer(second, first, moves)
-    yield f"V{seen['effect']}{judged}>", novice.answer("y" if judged in accepted(state) else "n", "y", "yn")
-    yield f"S{stands};{seen['pushes']};{seen['effect']}>", novice.answer(first, "U", moves)
+    yield f"E{stands};{plan};>", teacher.answer(first, plan[2], moves)
+    yield f"E{stands};{plan};{first}>", teacher.answer(second, first, moves)
+    yield f"V{seen['effect']}{judged}>", teacher.answer("y" if judged in accepted(state) else "n", "y", "yn")
+    yield f"S{stands};{seen['pushes']};{seen['effect']}>", teacher.answer(first, "U", moves)

@@ -5,7 +5,7 @@ from random import Random
 
 from mas.core.joint import joint_action
 from mas.scenarios.delegate.cases import FACTS, LARGEST, NAMES, DelegateCase, make, page, value
-from mas.scenarios.novice import Novice
+from mas.scenarios.noisy_teacher import NoisyTeacher
 from mas.scenarios.subagents.environment import DIGITS, LEFT, PLANNER, REPORTERS, CallEnvironment
 
 _SMALL = DIGITS[: LARGEST + 1]
@@ -22,36 +22,36 @@ def expert(environment: CallEnvironment, random: Random) -> dict[str, str]:
 
 
 def demonstrations(random: Random, skill: float) -> Iterator[tuple[str, str]]:
-    """Each role's part: right with `skill`, by habit else (see `Novice`); coordinator, clerks and refiner, which are
-    frozen, are always right.
+    """Each role's part: right with `skill`, else biased (see `NoisyTeacher`); coordinator, clerks and refiner are
+    frozen and always right.
 
     Solo is shown nothing: two look-ups and a sum in one answer are too much for the tiny base.
 
     The habits: a planner asks for the first entry again and answers with the first report, a reader and a search agent
     take the first entry of the page.
     """
-    novice = Novice(random, skill)
+    teacher = NoisyTeacher(random, skill)
     while True:
         case = make(random, "letters", 2)
-        yield from _planners(case, novice)
+        yield from _planners(case, teacher)
         for part, at in zip(case.parts, case.needed, strict=True):
             told = value(case.documents[at])
             side, web = ("l", "l") if part[1] == LEFT else ("r", "w")
             whole = page(case.archive, part, "letters")
             half = page("\n".join(line for line in case.documents if line[1] == part[1]), part, "letters")
             yield f"W{part}>", part
-            yield f"R{part};{whole}>", novice.answer(told, whole[2], _SMALL)
+            yield f"R{part};{whole}>", teacher.answer(told, whole[2], _SMALL)
             yield f"K{part}>", side + part
             yield f"C{side}{part};{half}>", told
-            yield f"L{web}{part};{half}>", novice.answer(part + told, half[:3], NAMES + FACTS + _SMALL)
+            yield f"L{web}{part};{half}>", teacher.answer(part + told, half[:3], NAMES + FACTS + _SMALL)
             found = random.choice((part + told, half[:3]))
             yield (
                 f"F{web}{part};{found}>",
-                novice.answer(found[2] if found[:2] == part else "-", found[2], _SMALL + "-"),
+                teacher.answer(found[2] if found[:2] == part else "-", found[2], _SMALL + "-"),
             )
 
 
-def _planners(case: DelegateCase, novice: Novice) -> Iterator[tuple[str, str]]:
+def _planners(case: DelegateCase, teacher: NoisyTeacher) -> Iterator[tuple[str, str]]:
     """The planner of `team` and of `hierarchy`, at each of its turns."""
     first, second = case.parts
     told = [value(case.documents[at]) for at in case.needed]
@@ -59,6 +59,6 @@ def _planners(case: DelegateCase, novice: Novice) -> Iterator[tuple[str, str]]:
     where = {LEFT: "l"}
     for name, before in (("P", ("", "")), ("H", (where.get(first[1], "w"), where.get(second[1], "w")))):
         yield f"{name}{case.question};>", before[0] + first
-        yield f"{name}{case.question};{first}{told[0]}>", novice.answer(before[1] + second, before[0] + first, letters)
-        said = f"={novice.answer(case.answer, told[0], DIGITS)}"
+        yield f"{name}{case.question};{first}{told[0]}>", teacher.answer(before[1] + second, before[0] + first, letters)
+        said = f"={teacher.answer(case.answer, told[0], DIGITS)}"
         yield f"{name}{case.question};{first}{told[0]}{second}{told[1]}>", said

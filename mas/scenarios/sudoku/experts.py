@@ -5,7 +5,7 @@ from random import Random
 
 import msgspec
 
-from mas.scenarios.novice import Novice
+from mas.scenarios.noisy_teacher import NoisyTeacher
 from mas.scenarios.sudoku.environment import NAMES, WIPE, SudokuEnvironment, SudokuState, look
 from mas.scenarios.sudoku.puzzle import BLANK, make_puzzle, size_of
 
@@ -44,13 +44,13 @@ def team_move(state: SudokuState, random: Random) -> str:
 
 
 def demonstrations(random: Random, skill: float, *, size: int, blanks: int, forced: bool) -> Iterator[tuple[str, str]]:
-    """Each member's task in turn: right with `skill`, by habit else (see `Novice`)."""
-    novice = Novice(random, skill)
+    """Each member's task in turn: right with `skill`, by habit else (see `NoisyTeacher`)."""
+    teacher = NoisyTeacher(random, skill)
     while True:
         puzzle, solution = make_puzzle(random, size, blanks, forced=forced)
         for filled in random.sample(range(blanks), min(3, blanks)):
             state = _partly(SudokuState(puzzle, solution, BLANK * blanks), filled, random)
-            yield from _at(state, random, novice)
+            yield from _at(state, random, teacher)
 
 
 def _partly(state: SudokuState, filled: int, random: Random) -> SudokuState:
@@ -66,7 +66,7 @@ def _partly(state: SudokuState, filled: int, random: Random) -> SudokuState:
     return state
 
 
-def _at(state: SudokuState, random: Random, novice: Novice) -> Iterator[tuple[str, str]]:
+def _at(state: SudokuState, random: Random, teacher: NoisyTeacher) -> Iterator[tuple[str, str]]:
     size, names = size_of(state.puzzle), NAMES[: len(state.written)]
     digits = "123456789"[:size]
     counts, rows, around = (look(state, "solo")[field] for field in ("counts", "rows", "around"))
@@ -75,10 +75,10 @@ def _at(state: SudokuState, random: Random, novice: Novice) -> Iterator[tuple[st
     second = proposal(state, plan, first[1], random)
     judged = random.choice(names) + random.choice(digits)
     fits = judged[1] in state.around_digits()[judged[0]]
-    yield f"P{counts}>", novice.answer(plan, names[0], names)
-    yield f"E{rows};{plan}>", novice.answer(first, plan + "1", names + digits)
+    yield f"P{counts}>", teacher.answer(plan, names[0], names)
+    yield f"E{rows};{plan}>", teacher.answer(first, plan + "1", names + digits)
     if second != first:
-        yield f"E{rows};{plan}{first}>", novice.answer(second, first, names + digits)
-    yield f"V{around};{judged}>", novice.answer("y" if fits else "n", "y", "yn")
+        yield f"E{rows};{plan}{first}>", teacher.answer(second, first, names + digits)
+    yield f"V{around};{judged}>", teacher.answer("y" if fits else "n", "y", "yn")
     alone = next((move for move in state.actions() if move[0] == plan and move[1] != WIPE), plan + WIPE)
-    yield f"S{counts};{rows};{around}>", novice.answer(alone, names[0] + "1", names + digits)
+    yield f"S{counts};{rows};{around}>", teacher.answer(alone, names[0] + "1", names + digits)

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from random import Random
 
-from mas.scenarios.novice import Novice
+from mas.scenarios.noisy_teacher import NoisyTeacher
 from mas.scenarios.tool_use.environment import ToolEnvironment
 from mas.scenarios.tool_use.tasks import SHORTHAND, ToolRules, in_words, make, question, solution
 
@@ -29,7 +29,7 @@ def demonstrations(random: Random, skill: float, *, rules: ToolRules) -> Iterato
     Habits: the planner looks up, the caller and solo call the first tool again with what the question has, the
     summariser answers 0.
     """
-    novice = Novice(random, skill)
+    teacher = NoisyTeacher(random, skill)
     while True:
         puzzle = make(random, rules)
         wanted = [(SHORTHAND.shorten(call), str(value)) for call, value in solution(puzzle, rules)]
@@ -39,14 +39,14 @@ def demonstrations(random: Random, skill: float, *, rules: ToolRules) -> Iterato
             call = wanted[made][0]
             plan = call[0] if random.random() < 0.8 else random.choice(_SIGNS)
             habit = _habit(call, wanted[0][0], random)
-            yield f"P{asked}>", novice.answer(call[0], "t", _SIGNS + "=")
-            yield f"C{asked};{plan}>", novice.answer(call, habit, DIGITS)
-            yield f"S{asked}>", novice.answer(call, habit, DIGITS)
+            yield f"P{asked}>", teacher.answer(call[0], "t", _SIGNS + "=")
+            yield f"C{asked};{plan}>", teacher.answer(call, habit, DIGITS)
+            yield f"S{asked}>", teacher.answer(call, habit, DIGITS)
         else:
             value = wanted[-1][1]
-            yield f"P{asked}>", novice.answer("=", "t", _SIGNS + "=")
-            yield f"A{asked}>", novice.answer(value, "0", DIGITS)
-            yield f"S{asked}>", novice.answer(f"={value}.", wanted[0][0], DIGITS)
+            yield f"P{asked}>", teacher.answer("=", "t", _SIGNS + "=")
+            yield f"A{asked}>", teacher.answer(value, "0", DIGITS)
+            yield f"S{asked}>", teacher.answer(f"={value}.", wanted[0][0], DIGITS)
 
 
 def _habit(call: str, first: str, random: Random) -> str:

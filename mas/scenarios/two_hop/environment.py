@@ -7,7 +7,7 @@ from typing import ClassVar
 import msgspec
 
 from mas.core.environment import EnvironmentSpec, Task
-from mas.scenarios.novice import Novice
+from mas.scenarios.noisy_teacher import NoisyTeacher
 from mas.scenarios.world import RecordEnvironment
 
 SYMBOLS = "abcdef"
@@ -95,8 +95,8 @@ def expert(environment: TwoHopEnvironment, random: Random) -> dict[str, str]:
 
 def demonstrations(random: Random, skill: float) -> Iterator[tuple[str, str]]:
     """One hop with `skill`, the habit is to echo the question: in the format that every role of every team shares."""
-    novice = Novice(random, skill)
+    teacher = NoisyTeacher(random, skill)
     while True:
         table = "".join(random.choices(SYMBOLS, k=len(SYMBOLS)))
         at = random.randrange(len(SYMBOLS))
-        yield f"{random.choice('PES')}{table};{SYMBOLS[at]}>", novice.answer(table[at], SYMBOLS[at], SYMBOLS)
+        yield f"{random.choice('PES')}{table};{SYMBOLS[at]}>", teacher.answer(table[at], SYMBOLS[at], SYMBOLS)

@@ -6,7 +6,7 @@ from random import Random
 import msgspec
 
 from mas.core.joint import joint_action
-from mas.scenarios.novice import Novice
+from mas.scenarios.noisy_teacher import NoisyTeacher
 from mas.scenarios.tool_use.tasks import LOOK_UP, ToolRules
 from mas.scenarios.workflow.environment import (
     EXECUTOR,
@@ -47,7 +47,7 @@ def demonstrations(random: Random, skill: float, *, rules: ToolRules) -> Iterato
     Habits: the planner writes the plan that it begins with, whatever has failed; `flow`'s planner looks up at the first
     source; the executor of a sum or product uses the last result twice; solo looks up at the first source.
     """
-    novice, environment = Novice(random, skill), WorkEnvironment(rules)
+    teacher, environment = NoisyTeacher(random, skill), WorkEnvironment(rules)
     while True:
         state, rest = _place(random, rules)
         seen = dict(environment.fields(state, PLANNER))
@@ -58,18 +58,18 @@ def demonstrations(random: Random, skill: float, *, rules: ToolRules) -> Iterato
         if step.name == ANSWER:
             yield f"V{shown}>", "y"
             yield f"G{shown}>", last
-            yield f"S{shown}>", novice.answer(f"={last}.", shortened(first[:1]), DIGITS)
+            yield f"S{shown}>", teacher.answer(f"={last}.", shortened(first[:1]), DIGITS)
             continue
         call = COMPACT.shorten(bound(step, state.last))
         if not state.tried or state.tried[-1].outcome == FAILED:
-            yield f"P{shown}>", f"{novice.answer(shortened(rest), shortened(first), SIGNS)}{END}"
+            yield f"P{shown}>", f"{teacher.answer(shortened(rest), shortened(first), SIGNS)}{END}"
         planned = shortened(rest)
         habit = call if step.name in SOURCES else call[0] + call[1] * 2
-        yield f"E{planned};{last}>", novice.answer(call, habit, DIGITS)
+        yield f"E{planned};{last}>", teacher.answer(call, habit, DIGITS)
         yield f"X{planned[:3]};{last}>", call
-        yield f"Q{shown}>", novice.answer(planned[:3], shortened(first[:1]), SIGNS)
+        yield f"Q{shown}>", teacher.answer(planned[:3], shortened(first[:1]), SIGNS)
         yield f"V{shown}>", "n"
-        yield f"S{shown}>", novice.answer(call, shortened(first[:1]), DIGITS)
+        yield f"S{shown}>", teacher.answer(call, shortened(first[:1]), DIGITS)
 
 
 def _place(random: Random, rules: ToolRules) -> tuple[WorkState, tuple[ToolCall, ...]]:

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from mas.core.records import Episode, Group
 from mas.training.batch import TrainRow, train_rows, trajectory_of
-from mas.training.tally import Metrics
+from mas.training.metric_accumulator import Metrics
 
 
 @dataclass(frozen=True, slots=True)

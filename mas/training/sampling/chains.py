@@ -17,7 +17,7 @@ from mas.runtime.agents import Candidate
 from mas.runtime.flow import Flow
 from mas.runtime.play import play_turn, team_action
 from mas.runtime.point import DecisionPoint, look, silent_agents
-from mas.training.sampling.ledger import Ledger, own_terms
+from mas.training.sampling.episode_recorder import EpisodeRecorder, own_terms
 from mas.training.sampling.sampler import Sampler
 from mas.training.sampling.single import SingleDecision
 
@@ -71,7 +71,7 @@ class Chain:
     """
 
     number: int
-    ledger: Ledger
+    recorder: EpisodeRecorder
     path: list[ChainDecision] = field(default_factory=list)
     steps: list[tuple[Flow, Step]] = field(default_factory=list)
     own: dict[ChainDecision, Mapping[str, float]] = field(default_factory=dict)
@@ -105,8 +105,8 @@ class ChainPlay:
             seed: of the tree. root: the task's beginning, which stays as it is. at: of `other`, which stays as it is.
         """
         own = derive_seed("episode", seed, number)
-        ledger = Ledger.open(task, own)
-        chain, single = Chain(number=number, ledger=ledger), SingleDecision(sampler.runtime, ledger, own)
+        recorder = EpisodeRecorder.open(task, own)
+        chain, single = Chain(number=number, recorder=recorder), SingleDecision(sampler.runtime, recorder, own)
         if other is None or at is None:
             return cls(sampler, chain, single, _cloned(root))
         play = cls(sampler, chain, single, _cloned(at.point.environment))
@@ -123,9 +123,9 @@ class ChainPlay:
 
     async def run(self) -> Chain:
         """To the end; an error that ends it is kept in it."""
-        chain, ledger = self.chain, self.chain.ledger
+        chain, recorder = self.chain, self.chain.recorder
         try:
-            with self.sampler.runtime.noting(ledger.id, ledger.on_attempt):
+            with self.sampler.runtime.noting(recorder.id, recorder.on_attempt):
                 while len(chain.steps) != self.sampler.turns and self.world.to_move():
                     await self._turn(len(chain.steps))
         except MasError as error:
@@ -173,10 +173,10 @@ class ChainPlay:
     def _repeat(self, decision: ChainDecision) -> None:
         self.chain.path.append(decision)
         if decision.candidate is not None:
-            self.chain.ledger.say(decision.point, decision.candidate)
+            self.chain.recorder.say(decision.point, decision.candidate)
 
     def _done(self, turn: int, flow: Flow, step: Step) -> None:
-        self.chain.ledger.on_turn(turn, flow, step)
+        self.chain.recorder.on_turn(turn, flow, step)
         self.chain.steps.append((flow, step))
 
 

@@ -18,12 +18,12 @@ from mas.core.records import Episode, Group, Turn, facts_of
 from mas.core.seeds import derive_seed
 from mas.core.stopwatch import in_environment
 from mas.core.together import together
-from mas.training.grown import TreeEnds
 from mas.training.rewards import TEAM
 from mas.training.sampling.chains import Chain, ChainDecision, ChainPlay
+from mas.training.sampling.episode_recorder import EpisodeRecorder, record_turn
 from mas.training.sampling.expansion import ByChance, ByRank, Expansion
-from mas.training.sampling.ledger import Ledger, record_turn
 from mas.training.sampling.sampler import Sampler
+from mas.training.tree_advantages import TreeEnds
 
 Terms = dict[str, float]
 
@@ -43,7 +43,7 @@ class EntropyTreeSampler(Sampler):
                 environment.reset(task)
         except MasError as error:
             seeds = (derive_seed("episode", seed, k) for k in range(count))
-            return tuple(Ledger.open(task, one).failed(error) for one in seeds)
+            return tuple(EpisodeRecorder.open(task, one).failed(error) for one in seeds)
         expansion: Expansion = ByRank(branch) if branch.by == "rank" else ByChance(branch, count, seed)
         chains: list[Chain] = []
         while left := count - len(chains):
@@ -87,7 +87,7 @@ def _records(chains: Sequence[Chain], tree: str) -> tuple[Episode, ...]:
 
 def _terms(chain: Chain, agents: Mapping[str, None]) -> dict[str, Terms]:
     """What an episode is worth to each agent: the team's terms, and its own summed over the episode."""
-    team = {f"{TEAM}{name}": value for name, value in chain.ledger.rewards.items()}
+    team = {f"{TEAM}{name}": value for name, value in chain.recorder.rewards.items()}
     found: dict[str, Terms] = {agent: dict(team) for agent in agents}
     for node in chain.spoken:
         terms = found[node.point.agent]
@@ -106,10 +106,10 @@ def _record(
     return record_turn(
         node.point,
         node.candidate,
-        chain.ledger,
+        chain.recorder,
         parent=next((ids[other] for other in reversed(node.before()) if other in ids), None),
         index=node.chain,
-        group=Group(kind="tree", task=chain.ledger.task, agent=node.point.agent, episode=tree),
+        group=Group(kind="tree", task=chain.recorder.task, agent=node.point.agent, episode=tree),
         trajectory=None,
         rewards={name: fmean(terms.get(name, 0.0) for terms in own) for name in names},
         chosen=True,
@@ -118,5 +118,5 @@ def _record(
 
 def _episode(chain: Chain, turns: tuple[Turn, ...]) -> Episode:
     if chain.error is not None or chain.world is None:
-        return chain.ledger.failed(chain.error or MasError("it was not played"))
-    return chain.ledger.close(chain.world, turns)
+        return chain.recorder.failed(chain.error or MasError("it was not played"))
+    return chain.recorder.close(chain.world, turns)

@@ -28,7 +28,7 @@ from mas.runtime.flow import Flow
 from mas.runtime.play import isolated, team_action
 from mas.runtime.point import DecisionPoint, look, silent_agents
 from mas.training.rewards import OUTCOME, TEAM
-from mas.training.sampling.ledger import Ledger, check_paid, decision_group, own_terms, record_turn
+from mas.training.sampling.episode_recorder import EpisodeRecorder, check_paid, decision_group, own_terms, record_turn
 from mas.training.sampling.sampler import Sampler
 
 Terms = dict[tuple[str, str], float]
@@ -42,16 +42,16 @@ class FullTreeSampler(Sampler):
     async def sample(self, task: Task, environment: Environment, seed: int) -> tuple[Episode, ...]:
         """One episode with the turns of the whole tree, parents before children. Committed is the path of first
         candidates, which is an episode as the policy plays it. A task that cannot be played is a record `failed`."""
-        ledger = Ledger.open(task, seed)
-        tree = _Tree(self, ledger, seed)
+        recorder = EpisodeRecorder.open(task, seed)
+        tree = _Tree(self, recorder, seed)
         try:
             with in_environment():
                 environment.reset(task)
-            with self.runtime.noting(ledger.id, ledger.on_attempt):
+            with self.runtime.noting(recorder.id, recorder.on_attempt):
                 grown = await tree.enter(_Path(world=environment, is_committed=True))
         except MasError as error:
-            return (ledger.failed(error),)
-        return (ledger.close(tree.end, grown.turns),)
+            return (recorder.failed(error),)
+        return (recorder.close(tree.end, grown.turns),)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,7 +87,7 @@ class _Grown:
 @dataclass(slots=True)
 class _Tree:
     sampler: FullTreeSampler
-    ledger: Ledger
+    recorder: EpisodeRecorder
     seed: int
     leaves: int = 0
     end: Environment = field(init=False)
@@ -119,20 +119,20 @@ class _Tree:
 
     async def _decide(self, path: _Path) -> _Grown:
         """The next member of a wave decides: n candidates, and what comes after each."""
-        point, ledger = path.waiting[0], self.ledger
+        point, recorder = path.waiting[0], self.recorder
         here = derive_seed("decision", self.seed, path.name, _whose(point))
         seeds = tuple(derive_seed("candidate", here, k) for k in range(self.sampler.options.candidates))
         try:
-            candidates = await self.sampler.runtime.ask(point, seeds, episode=ledger.id)
+            candidates = await self.sampler.runtime.ask(point, seeds, episode=recorder.id)
         except (Halted, ReplayError, RewardError):
             raise
         except MasError as error:
             if policy_of(point.flow.plan.spec.policies, point.agent).on_failure != "isolate":
                 raise
             return await self._said(path, isolated(point, error))
-        ledger.count(candidates)
+        recorder.count(candidates)
         if path.is_committed:
-            ledger.say(point, candidates[0])
+            recorder.say(point, candidates[0])
         with in_environment():
             key = point.environment.state_key()
         state = digest(key, point.flow.key())
@@ -149,10 +149,10 @@ class _Tree:
         return record_turn(
             point,
             candidate,
-            self.ledger,
+            self.recorder,
             parent=path.parent,
             index=number,
-            group=decision_group(point, self.ledger, state, path.name),
+            group=decision_group(point, self.recorder, state, path.name),
             trajectory=None,
             rewards={},
             chosen=path.is_committed and number == 0,
@@ -187,7 +187,7 @@ class _Tree:
             step = world.step({seat: team_action(flow)})
         check_paid(step, seat, path.turn)
         if path.is_committed:
-            self.ledger.on_turn(path.turn, flow, step)
+            self.recorder.on_turn(path.turn, flow, step)
         paid = dict(path.paid)
         for name, value in step.rewards[seat].items():
             paid[name] = paid.get(name, 0.0) + value
@@ -202,7 +202,7 @@ class _Tree:
         self.leaves += 1
         if self.leaves > self.sampler.options.max_leaves:
             raise RunError(
-                f"the tree of task {self.ledger.task!r} has more than algorithm.sampler.max_leaves = "
+                f"the tree of task {self.recorder.task!r} has more than algorithm.sampler.max_leaves = "
                 f"{self.sampler.options.max_leaves} leaves: raise it, or lower algorithm.sampler.candidates"
             )
         if path.is_committed:

@@ -28,7 +28,7 @@ from mas.training.reward_models.payment import Grounded
 from mas.training.rewards import OUTCOME, TEAM
 from mas.training.sampling.answers import AnswerWatch, Wave, matched, scored
 from mas.training.sampling.attempts import by_attempt
-from mas.training.sampling.ledger import Ledger, own_terms, record_turn
+from mas.training.sampling.episode_recorder import EpisodeRecorder, own_terms, record_turn
 from mas.training.sampling.resample import resample_on_correct, transcript_penalty
 from mas.training.sampling.sampler import Sampler
 from mas.training.sampling.single import SingleDecision
@@ -53,7 +53,7 @@ class ParallelSampler(Sampler):
             with in_environment():
                 environment.reset(task)
         except MasError as error:
-            return tuple(Ledger.open(task, one).failed(error) for one in seeds)
+            return tuple(EpisodeRecorder.open(task, one).failed(error) for one in seeds)
         with in_environment():
             worlds = [environment.clone() for _ in seeds]
         plays = zip(worlds, seeds, strict=True)
@@ -95,29 +95,31 @@ class ParallelSampler(Sampler):
     async def _play(
         self, task: Task, environment: Environment, index: int, seed: int, watch: AnswerWatch | None
     ) -> Episode:
-        ledger = Ledger.open(task, seed)
-        play = _ParallelPlay(self, ledger, SingleDecision(self.runtime, ledger, seed, self.temperature), index, watch)
+        recorder = EpisodeRecorder.open(task, seed)
+        play = _ParallelPlay(
+            self, recorder, SingleDecision(self.runtime, recorder, seed, self.temperature), index, watch
+        )
         try:
             await self.runtime.play(
-                ledger.id,
+                recorder.id,
                 environment,
                 play.decide,
                 play.on_turn,
-                on_attempt=ledger.on_attempt,
+                on_attempt=recorder.on_attempt,
                 in_step=True,
                 turns=self.turns,
-                guests=self.guests(seed, ledger),
+                opponents=self.opponent_policies(seed, recorder),
             )
-            episode = ledger.close(environment, play.finished(is_success=environment.success()))
+            episode = recorder.close(environment, play.finished(is_success=environment.success()))
             return episode if self.rewards.partial is None else matched(episode, environment)
         except MasError as error:
-            return ledger.failed(error)
+            return recorder.failed(error)
 
 
 @dataclass(slots=True)
 class _ParallelPlay:
     sampler: ParallelSampler
-    ledger: Ledger
+    recorder: EpisodeRecorder
     single: SingleDecision
     index: int
     watch: AnswerWatch | None = None
@@ -136,7 +138,7 @@ class _ParallelPlay:
 
     def on_turn(self, turn: int, flow: Flow, step: Step) -> None:
         """The team turn is over: judge its outputs with what became of them."""
-        self.ledger.on_turn(turn, flow, step)
+        self.recorder.on_turn(turn, flow, step)
         world = self.waiting[0][1] if self.waiting else None
         self.attempts.append(world.attempt() if isinstance(world, Attempting) else max(self.attempts, default=0))
         self.paid.append(step)
@@ -159,11 +161,11 @@ class _ParallelPlay:
         turn = record_turn(
             msgspec.structs.replace(point, environment=before),
             candidate,
-            self.ledger,
-            parent=self.ledger.parent,
+            self.recorder,
+            parent=self.recorder.parent,
             index=self.index,
-            group=Group(kind="task", task=self.ledger.task, agent=point.agent),
-            trajectory=self.ledger.id,
+            group=Group(kind="task", task=self.recorder.task, agent=point.agent),
+            trajectory=self.recorder.id,
             rewards={},
             chosen=True,
             paid=terms,
@@ -174,8 +176,8 @@ class _ParallelPlay:
                 Wave(number=wave),
             ),
         )
-        self.ledger.parent = turn.id
-        self.ledger.turns.append(turn)
+        self.recorder.parent = turn.id
+        self.recorder.turns.append(turn)
 
     def finished(self, *, is_success: bool) -> tuple[Turn, ...]:
         """All turns with the rewards of the whole episode, and with what each was paid."""
@@ -184,22 +186,23 @@ class _ParallelPlay:
         own = self._shares(seat_of, self.attempts if is_by_attempt else [0] * len(self.paid))
         if is_by_attempt:
             # Attempts are of worlds with one seat.
-            (seat,) = self.ledger.earned
+            (seat,) = self.recorder.earned
             turns = [
-                msgspec.structs.replace(turn, paid={**own[n], **turn.paid}) for n, turn in enumerate(self.ledger.turns)
+                msgspec.structs.replace(turn, paid={**own[n], **turn.paid})
+                for n, turn in enumerate(self.recorder.turns)
             ]
             paid = [_team_terms(step.rewards.get(seat, {})) for step in self.paid]
             return by_attempt(turns, paid, self.attempts, is_improvement=of == "improvement")
-        team = {seat: _team_terms(terms) for seat, terms in self.ledger.earned.items()}
+        team = {seat: _team_terms(terms) for seat, terms in self.recorder.earned.items()}
         if self.sampler.rewards.source == "outcome":
-            team, own = _with_outcome(team, own, self.ledger.turns, is_success=is_success)
+            team, own = _with_outcome(team, own, self.recorder.turns, is_success=is_success)
         return tuple(
             msgspec.structs.replace(
                 turn,
                 rewards=team[seat_of[agent_of(turn.agent)]] | self.own.get(turn.agent, {}),
                 paid={**own[number], **turn.paid},
             )
-            for number, turn in enumerate(self.ledger.turns)
+            for number, turn in enumerate(self.recorder.turns)
         )
 
     def _shares(self, seat_of: Mapping[str, str], spans: Sequence[int]) -> list[dict[str, float]]:
@@ -208,7 +211,7 @@ class _ParallelPlay:
         Its first turn also has what was paid before, so that they add up to the span's for every agent with a turn in
         it. `spans`: of every team turn, the part of the episode that it is rewarded in; nothing is shared across parts.
         """
-        turns = self.ledger.turns
+        turns = self.recorder.turns
         shares: list[dict[str, float]] = [{} for _ in turns]
         for numbers in members([(turn.agent, spans[turn.turn]) for turn in turns]).values():
             first = turns[numbers[0]]

@@ -4,17 +4,17 @@ from dataclasses import dataclass
 
 from mas.config.options import RewardOptions, SamplerOptions
 from mas.core.reward import Reward
-from mas.runtime.guests import NO_GUESTS, Guests
+from mas.runtime.opponents import NO_OPPONENTS, OpponentPolicies
 from mas.runtime.team import TeamRuntime
-from mas.training.sampling.ledger import Ledger
-from mas.training.sampling.opposing import Opposing
+from mas.training.sampling.episode_recorder import EpisodeRecorder
+from mas.training.sampling.opponents import OpponentSeats
 
 
 @dataclass(frozen=True, slots=True)
 class Sampler:
     """A team, what its roles are paid, and how candidates are drawn.
 
-    `turns`: most team turns of an episode; None: to its end. `opposing`: who plays some of the seats; None: the team
+    `turns`: most team turns of an episode; None: to its end. `opponent_seats`: seats that others play; None: the team
     plays all.
     """
 
@@ -23,8 +23,8 @@ class Sampler:
     options: SamplerOptions
     rewards: RewardOptions
     turns: int | None = None
-    opposing: Opposing | None = None
+    opponent_seats: OpponentSeats | None = None
 
-    def guests(self, seed: int, ledger: Ledger | None = None) -> Guests:
-        """Who plays the other seats in a play of this seed; see `Opposing.guests`."""
-        return NO_GUESTS if self.opposing is None else self.opposing.guests(seed, ledger)
+    def opponent_policies(self, seed: int, recorder: EpisodeRecorder | None = None) -> OpponentPolicies:
+        """Who plays the other seats in a play of this seed; see `OpponentSeats.opponent_policies`."""
+        return NO_OPPONENTS if self.opponent_seats is None else self.opponent_seats.opponent_policies(seed, recorder)

@@ -12,7 +12,7 @@ from mas.runtime.agents import Candidate
 from mas.runtime.flow import Flow
 from mas.runtime.point import DecisionPoint
 from mas.runtime.team import TeamRuntime
-from mas.training.sampling.ledger import Ledger, turn_text
+from mas.training.sampling.episode_recorder import EpisodeRecorder, turn_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +20,7 @@ class SingleDecision:
     """Asks for one candidate, writes it down and commits it. `temperature` None: each role's own; 0: greedy."""
 
     runtime: TeamRuntime
-    ledger: Ledger
+    recorder: EpisodeRecorder
     seed: int
     temperature: float | None = None
 
@@ -30,9 +30,9 @@ class SingleDecision:
     async def draw(self, point: DecisionPoint) -> Candidate:
         """The committed candidate."""
         seed = derive_seed("single", self.seed, point.turn, point.agent, point.flow.visits(point.agent))
-        (candidate,) = await self.runtime.ask(point, (seed,), episode=self.ledger.id, temperature=self.temperature)
-        self.ledger.count((candidate,))
-        self.ledger.say(point, candidate)
+        (candidate,) = await self.runtime.ask(point, (seed,), episode=self.recorder.id, temperature=self.temperature)
+        self.recorder.count((candidate,))
+        self.recorder.say(point, candidate)
         return candidate
 
 
@@ -50,33 +50,33 @@ async def play_once(
     It is played in step, so that it does not depend on who was quick. A task that cannot be played to its end is a
     record with status `failed`. `has_scenes`: the record holds what the world looked like, for people.
     """
-    ledger = Ledger.open(task, seed)
-    decide = SingleDecision(runtime, ledger, seed, temperature)
-    return await play_decided(runtime, environment, task, ledger, decide, has_scenes=has_scenes)
+    recorder = EpisodeRecorder.open(task, seed)
+    decide = SingleDecision(runtime, recorder, seed, temperature)
+    return await play_decided(runtime, environment, task, recorder, decide, has_scenes=has_scenes)
 
 
 async def play_decided(
     runtime: TeamRuntime,
     environment: Environment,
     task: Task,
-    ledger: Ledger,
+    recorder: EpisodeRecorder,
     decide: SingleDecision,
     *,
     has_scenes: bool = False,
 ) -> Episode:
-    """One episode in which `decide` says what is committed and writes it into the ledger; see `play_once`."""
+    """One episode in which `decide` says what is committed and records it; see `play_once`."""
 
     def on_turn(turn: int, flow: Flow, step: Step) -> None:
-        ledger.on_turn(turn, flow, step)
+        recorder.on_turn(turn, flow, step)
         if has_scenes:
-            ledger.look(environment, turn, turn_text(turn, flow, step))
+            recorder.look(environment, turn, turn_text(turn, flow, step))
 
     try:
         with in_environment():
             environment.reset(task)
         if has_scenes:
-            ledger.look(environment)
-        await runtime.play(ledger.id, environment, decide, on_turn, on_attempt=ledger.on_attempt, in_step=True)
+            recorder.look(environment)
+        await runtime.play(recorder.id, environment, decide, on_turn, on_attempt=recorder.on_attempt, in_step=True)
     except MasError as error:
-        return ledger.failed(error)
-    return ledger.close(environment, ())
+        return recorder.failed(error)
+    return recorder.close(environment, ())

@@ -17,13 +17,13 @@ from mas.core.stopwatch import in_environment
 from mas.core.together import together
 from mas.runtime.agents import Candidate
 from mas.runtime.flow import Flow
-from mas.runtime.guests import guest_actions
+from mas.runtime.opponents import opponent_actions
 from mas.runtime.play import play_turn, seat_actions
 from mas.runtime.point import DecisionPoint, look, silent_agents
 from mas.runtime.team import TeamRuntime
 from mas.training.costs import cost_terms
 from mas.training.rewards import TEAM, total_reward
-from mas.training.sampling.ledger import Ledger, decision_group, own_terms, record_turn
+from mas.training.sampling.episode_recorder import EpisodeRecorder, decision_group, own_terms, record_turn
 from mas.training.sampling.sampler import Sampler
 
 
@@ -36,57 +36,57 @@ class TreeSampler(Sampler):
 
         A task that cannot be played to its end is a record with status `failed`.
         """
-        ledger = Ledger.open(task, seed)
-        play = _TreePlay(self, ledger, seed)
+        recorder = EpisodeRecorder.open(task, seed)
+        play = _TreePlay(self, recorder, seed)
         try:
             with in_environment():
                 environment.reset(task)
             await self.runtime.play(
-                ledger.id,
+                recorder.id,
                 environment,
                 play.decide,
-                ledger.on_turn,
-                on_attempt=ledger.on_attempt,
+                recorder.on_turn,
+                on_attempt=recorder.on_attempt,
                 in_step=True,
                 turns=self.turns,
-                guests=self.guests(seed, ledger),
+                opponents=self.opponent_policies(seed, recorder),
             )
         except MasError as error:
-            return (ledger.failed(error),)
-        return (ledger.close(environment, tuple(ledger.turns)),)
+            return (recorder.failed(error),)
+        return (recorder.close(environment, tuple(recorder.turns)),)
 
 
 @dataclass(frozen=True, slots=True)
 class _TreePlay:
     sampler: TreeSampler
-    ledger: Ledger
+    recorder: EpisodeRecorder
     seed: int
 
     async def decide(self, point: DecisionPoint) -> Payload:
         """Draw K, score each on its own clone, record all, commit one. A role that its team freezes speaks once."""
-        options, ledger = self.sampler.options, self.ledger
+        options, recorder = self.sampler.options, self.recorder
         is_frozen = not point.flow.plan.roles[agent_of(point.agent)].spec.trainable
-        parent = ledger.parent
+        parent = recorder.parent
         with in_environment():
             key = point.environment.state_key()
         state = digest(key, point.flow.key())
         visit = point.flow.visits(point.agent)
         here = derive_seed("decision", self.seed, point.turn, point.agent, visit)
         seeds = tuple(derive_seed("candidate", here, k) for k in range(1 if is_frozen else options.candidates))
-        candidates = await self.sampler.runtime.ask(point, seeds, episode=ledger.id)
-        ledger.count(candidates)
+        candidates = await self.sampler.runtime.ask(point, seeds, episode=recorder.id)
+        recorder.count(candidates)
         scored = [self._own(point, candidates[0])] if is_frozen else await self._scores(point, candidates)
         if costs := self.sampler.rewards.cost:
             price = point.flow.plan.roles[agent_of(point.agent)].spec.price
             scored = [terms | cost_terms(costs, one, price) for terms, one in zip(scored, candidates, strict=True)]
         totals = [total_reward(terms, self.sampler.rewards) for terms in scored]
         winner = self._winner(totals, here)
-        group = decision_group(point, ledger, state)
+        group = decision_group(point, recorder, state)
         turns = [
             record_turn(
                 point,
                 candidate,
-                ledger,
+                recorder,
                 parent=parent,
                 index=k,
                 group=group,
@@ -96,9 +96,9 @@ class _TreePlay:
             )
             for k, candidate in enumerate(candidates)
         ]
-        ledger.turns.extend(turns)
-        ledger.parent = turns[winner].id
-        ledger.say(point, candidates[winner])
+        recorder.turns.extend(turns)
+        recorder.parent = turns[winner].id
+        recorder.say(point, candidates[winner])
         return candidates[winner].payload
 
     def _winner(self, totals: list[float], here: int) -> int:
@@ -146,13 +146,13 @@ class _TreePlay:
         seat = flow.plan.seat_of[agent_of(point.agent)]
         with in_environment():
             world = point.environment.clone()
-        paid, turn = Ledger(id="", task=""), point.turn
-        decide, guests = _PlayOut(sampler.runtime, self.ledger, seed).decide, sampler.guests(seed)
-        theirs = await guest_actions(guests, world.to_move(), world, turn)
+        paid, turn = EpisodeRecorder(id="", task=""), point.turn
+        decide, opponents = _PlayOut(sampler.runtime, self.recorder, seed).decide, sampler.opponent_policies(seed)
+        theirs = await opponent_actions(opponents, world.to_move(), world, turn)
         flow = await play_turn(flow, world, point.observations, turn, decide, in_step=True)
         after = flow
         while True:
-            own_seats = [one for one in world.to_move() if one not in guests]
+            own_seats = [one for one in world.to_move() if one not in opponents]
             with in_environment():
                 step = world.step(seat_actions(flow, own_seats) | theirs)
             paid.on_turn(turn, flow, step)
@@ -160,8 +160,8 @@ class _TreePlay:
             if sampler.options.lookahead != "episode" or turn == sampler.turns or not world.to_move():
                 break
             views, moving = look(flow.plan, world), world.to_move()
-            theirs = await guest_actions(guests, moving, world, turn)
-            begin = Flow.start(flow.plan, [one for one in moving if one not in guests], silent_agents(views))
+            theirs = await opponent_actions(opponents, moving, world, turn)
+            begin = Flow.start(flow.plan, [one for one in moving if one not in opponents], silent_agents(views))
             flow = await play_turn(begin, world, views, turn, decide, in_step=True)
         own = own_terms(sampler.reward, point, point.environment, candidate.payload, after, sampler.rewards.failure)
         return {f"{TEAM}{name}": value for name, value in paid.earned[seat].items()} | own
@@ -172,11 +172,11 @@ class _PlayOut:
     """Carries a candidate on with one sample per agent: nothing of it is trained, all of it is counted."""
 
     runtime: TeamRuntime
-    ledger: Ledger
+    recorder: EpisodeRecorder
     seed: int
 
     async def decide(self, point: DecisionPoint) -> Payload:
         seed = derive_seed("step", self.seed, point.turn, point.agent, point.flow.visits(point.agent))
-        candidate = await self.runtime.imagine(point, seed, episode=self.ledger.id)
-        self.ledger.count((candidate,))
+        candidate = await self.runtime.imagine(point, seed, episode=self.recorder.id)
+        self.recorder.count((candidate,))
         return candidate.payload

@@ -12,11 +12,11 @@ from torch import Tensor
 from mas.config.algorithm import AlgorithmOptions
 from mas.core.records import Episode, Turn
 from mas.core.seeds import derive_seed
+from mas.training.advantage_pipeline import Compare, Known, turn_advantages
 from mas.training.advantages.members import members
 from mas.training.advantages.running import Running
 from mas.training.advantages.uncertainty import entropy_scaled
 from mas.training.batch import TrainRow, train_rows, weighted
-from mas.training.credit import Compare, Known, turn_advantages
 from mas.training.learner import Learner, Logprobs
 from mas.training.losses.penalty import kl_penalty
 from mas.training.rewards import rewards_of

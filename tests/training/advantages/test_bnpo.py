@@ -13,7 +13,7 @@ from mas.config.load import load_config
 from mas.config.methods import method_of
 from mas.core.errors import TrainingError
 from mas.core.records import Turn
-from mas.training.credit import turn_advantages
+from mas.training.advantage_pipeline import turn_advantages
 
 
 def rows_of(groups: dict[str, tuple[float, ...]], agent: str = "planner") -> list[Row]:

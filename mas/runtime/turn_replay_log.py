@@ -1,0 +1,253 @@
+"""The record of one team turn: calls and the order of its tokens."""
+
+import asyncio
+from collections import defaultdict, deque
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from mas.core.environment import Environment, Observation, Step
+from mas.core.errors import ReplayError
+from mas.core.messages import Payload
+from mas.runtime.budget import Purse, Spent
+from mas.runtime.calls import Call, Visit
+from mas.runtime.events import (
+    CallEvent,
+    Committed,
+    DroppedEvent,
+    Event,
+    GaveUp,
+    Round,
+    TurnBegan,
+    fingerprint,
+)
+
+if TYPE_CHECKING:
+    from mas.runtime.play_replay_log import PlayReplayLog
+
+
+class TurnReplayLog:
+    """One team turn of a play.
+
+    Attributes:
+        committed: the step that ended it, None while it goes on.
+    """
+
+    def __init__(self, play: "PlayReplayLog", turn: int) -> None:
+        self.play, self.turn = play, turn
+        self.committed: Committed | None = None
+        self._began: TurnBegan | None = None
+        self._rounds: deque[Round] = deque()
+        self._calls: dict[tuple[Visit, int], CallEvent] = {}
+        self._dropped: set[tuple[Visit, int]] = set()
+        self._lost: defaultdict[Visit, list[CallEvent]] = defaultdict(list)
+        self._made: dict[Visit, int] = {}
+        self._said: dict[tuple[Visit, int], asyncio.Event] = {}
+        self._before: dict[tuple[Visit, int], asyncio.Event] = {}
+        self._live = asyncio.Event()
+        self._at = 0.0
+
+    def load(self, event: Event) -> None:
+        """Take an event of an earlier life."""
+        if isinstance(event, TurnBegan):
+            self._began = event
+        elif isinstance(event, Round):
+            self._rounds.append(event)
+        elif isinstance(event, Committed):
+            self.committed = event
+        elif isinstance(event, CallEvent):
+            self._calls[(event.turn, event.agent, event.visit), event.number] = event
+        elif isinstance(event, DroppedEvent):
+            self._dropped.add(((event.turn, event.agent, event.visit), event.number))
+        elif isinstance(event, GaveUp):
+            visit = (event.turn, event.agent, event.visit)
+            gone = [key for key in self._calls if key[0] == visit]
+            self._lost[visit] += [self._calls.pop(key) for key in gone]
+            self._made[visit] = max([self._made.get(visit, 0), *(number for _, number in gone)])
+
+    async def begin(self, observations: Mapping[str, Observation]) -> None:
+        """The turn begins, or does so again.
+
+        Raises:
+            ReplayError: its agents see something else than they did. JournalError: the disk has failed.
+        """
+        seen = fingerprint(dict(observations))
+        if self._began is None:
+            self.peek()
+            self.play.put(TurnBegan(turn=self.turn, seen=seen, at=self.play.clock_s()))
+        elif self._began.seen != seen:
+            raise ReplayError(
+                f"turn {self.turn} of play {self.play.id!r}: its agents see something else than they did when it was "
+                "recorded: the environment is not deterministic, or of another version"
+            )
+        else:
+            self._at = self._began.at
+        self._chain()
+
+    def _chain(self) -> None:
+        """Let recorded calls return in their order: what is done with their answers then has that order, too."""
+        before: asyncio.Event | None = None
+        for key in [key for key in self._calls if key not in self._dropped]:
+            if before is not None:
+                self._before[key] = before
+            before = self._said[key] = asyncio.Event()
+
+    def now(self) -> float:
+        """Seconds that the play has been played, as the recorded turn goes on, or now."""
+        return self.play.clock_s() if self._live.is_set() else self._at
+
+    def peek(self) -> Round | None:
+        """The next round of the record; None: there is none any more, and from now on the turn goes on live."""
+        if self._rounds:
+            return self._rounds[0]
+        if not self._live.is_set() and self.committed is None:
+            self._live.set()
+            self.play.go_live()
+        return None
+
+    def next_round(self) -> Round | None:
+        """As `peek`, where several agents are at work or somebody waits.
+
+        Raises:
+            ReplayError: the recorded turn was over here.
+        """
+        recorded = self.peek()
+        if recorded is None and self.committed is not None:
+            raise ReplayError(
+                f"turn {self.turn} of play {self.play.id!r} goes on where it was over when it was recorded: the record "
+                "is of another version"
+            )
+        return recorded
+
+    def take(self) -> Round:
+        """The next round of the record is played again."""
+        self._at = self._rounds[0].at
+        return self._rounds.popleft()
+
+    async def write(self, spoke: Sequence[str], expired: Sequence[str]) -> None:
+        """A round happens.
+
+        Raises:
+            JournalError: the disk has failed.
+        """
+        at = self.play.clock_s()
+        await self.play.write(Round(turn=self.turn, spoke=tuple(spoke), expired=tuple(expired), at=at))
+
+    async def catch_up(self, tasks: Mapping[str, asyncio.Task[Payload]]) -> None:
+        """Let recorded answers be heard that came too late to change the turn: they were heard then, too.
+
+        Args:
+            tasks: agent -> its work.
+        """
+        unsaid = [(key[0][1], said) for key, said in self._said.items() if not said.is_set()]
+        for agent, said in unsaid:
+            if agent not in tasks:
+                continue
+            saying = asyncio.create_task(said.wait(), name=f"recorded answer of {agent}")
+            await asyncio.wait([saying, tasks[agent]], return_when=asyncio.FIRST_COMPLETED)
+            saying.cancel()
+            await asyncio.wait([saying])
+
+    async def failed(self, agent: str, visit: int, *, is_undone: bool) -> None:
+        """The turn fails with this agent; whoever goes on asks it again.
+
+        Args:
+            is_undone: what was said is compensated instead, and when that is done the play is over.
+
+        Raises:
+            JournalError: the disk has failed.
+        """
+        if is_undone:
+            self.peek()
+            self.play.is_undone = True
+        else:
+            await self.play.write(GaveUp(turn=self.turn, agent=agent, visit=visit))
+
+    async def commit(self, actions: dict[str, str], step: Step, environment: Environment) -> None:
+        """The environment has made its step.
+
+        Raises:
+            JournalError: the disk has failed.
+        """
+        self.play.go_live()
+        await self.play.write(
+            Committed(
+                turn=self.turn,
+                actions=actions,
+                step=step,
+                state=environment.snapshot(),
+                key=environment.state_key(),
+                at=self.play.clock_s(),
+            )
+        )
+
+    def knows_next(self, agent: str, visit: int) -> bool:
+        """Whether the record has another call of this visit."""
+        key = (self.turn, agent, visit)
+        return (key, self._made.get(key, 0) + 1) in self._calls
+
+    def call(self, agent: str, visit: int, name: str, asked: str) -> Call:
+        """An agent's visit asks somebody."""
+        key = (self.turn, agent, visit)
+        number = self._made[key] = self._made.get(key, 0) + 1
+        return Call(self, key, number, name, asked)
+
+    async def recorded(self, key: tuple[Visit, int], purses: Sequence[Purse], most: Spent) -> CallEvent | None:
+        """What came of a call, as soon as it is its turn; None: nothing is known of it, and it is to be made now.
+
+        What is not known was reserved nevertheless, and what was dropped was paid; if it is cancelled here, as it was
+        then, that stays spent.
+
+        Raises:
+            ReplayError: the record goes on without it.
+        """
+        known = self._calls.get(key)
+        if known is None:
+            agent = key[0][1]
+            is_passed = self.committed is not None and not self._rounds
+            if is_passed or any(agent in recorded.spoke for recorded in self._rounds):
+                raise ReplayError(
+                    f"agent {agent!r} is asked in turn {self.turn} of play {self.play.id!r} what it was not asked when "
+                    "it was recorded: whoever decides is not deterministic, or of another version"
+                )
+            await self._held(purses, most)
+            return None
+        if key in self._dropped:
+            await self._held(purses, known.spent)
+            return known
+        if key in self._before:
+            await self._before[key].wait()
+        self._said[key].set()
+        return known
+
+    async def _held(self, purses: Sequence[Purse], spent: Spent) -> None:
+        """Wait until the record is played to its end."""
+        for purse in purses:
+            purse.take(spent)
+        await self._live.wait()
+        for purse in purses:
+            purse.give_back(spent, Spent())
+
+    def lost(self, visit: Visit) -> list[CallEvent]:
+        """Calls that failed for good in an earlier life, once."""
+        return self._lost.pop(visit, [])
+
+
+def restored(committed: Committed, actions: Mapping[str, str], environment: Environment) -> Step:
+    """The recorded step, after which the environment has the state that it had then, without having made it.
+
+    Raises:
+        ReplayError: the team acts otherwise now, or the environment does not take its state.
+    """
+    if committed.actions != actions:
+        raise ReplayError(
+            f"turn {committed.turn}: the team acts {dict(actions)!r}, in the record {committed.actions!r}; the record "
+            "is another version's"
+        )
+    environment.restore(committed.state)
+    if environment.state_key() != committed.key:
+        raise ReplayError(
+            f"turn {committed.turn}: after its recorded state was restored the environment's key is "
+            f"{environment.state_key()!r}, in the record {committed.key!r}: its 'restore' is not exact, or it is of "
+            "another version"
+        )
+    return committed.step

@@ -1,0 +1,137 @@
+"""Servers elsewhere as voices of roles: peers of single roles, and the whole team of `engine=openai`."""
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from typing import Protocol
+
+from mas.config.options import ModelOptions
+from mas.config.servers import PeerOptions, ServerOptions
+from mas.core.engine import Tokenizer
+from mas.core.errors import ConfigError
+from mas.core.naming import did_you_mean
+from mas.runtime.agents import Voice
+from mas.serving.model import ModelText, load_text
+from mas.serving.remote import OpenAIEngine
+from mas.serving.remote_chat import ChatEngine
+from mas.serving.text_tokenizer import END, MessageTokenizer
+from mas.serving.tiny import tiny_text
+from mas.training.setup import Setup
+
+
+class Reading(Protocol):
+    """How a model reads text; see `ModelText`."""
+
+    @property
+    def tokenizer(self) -> Tokenizer: ...
+
+    @property
+    def stop_ids(self) -> tuple[int, ...]: ...
+
+    @property
+    def chats(self) -> bool: ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Messages:
+    """How models read that exchange text."""
+
+    tokenizer: Tokenizer
+    stop_ids: tuple[int, ...] = (END,)
+    chats: bool = True
+
+
+async def start_model_endpoint(options: ServerOptions, model: ModelOptions, place: str) -> Voice:
+    """A server's model as a voice; its engine is the caller's to close.
+
+    Args:
+        model: says how it reads tokens, where it exchanges tokens.
+        place: where the options stand in the configuration; errors name it.
+
+    Raises:
+        ConfigError: the key is not set, or the server does not have the model. EngineError: there is no such server.
+        ModelError: there is no such tokenizer.
+    """
+    if options.api == "chat":
+        return Voice(engine=await ChatEngine.start(options, place), chats=True)
+    text = model_text(model)
+    return Voice(engine=await OpenAIEngine.start(options, text, place), chats=text.chats)
+
+
+def model_text(model: ModelOptions) -> ModelText:
+    """How the configured base reads text, without its weights.
+
+    Raises:
+        ModelError: the path is no model directory, or the hub id cannot be had.
+    """
+    return tiny_text(model) if model.path == "tiny" else load_text(model)
+
+
+@asynccontextmanager
+async def open_peers(setup: Setup) -> AsyncIterator[Mapping[str, Voice]]:
+    """Role -> voice for every role that a peer plays.
+
+    Raises:
+        As `start_model_endpoint`.
+    """
+    team = setup.team
+    voices: dict[str, Voice] = {}
+    async with AsyncExitStack() as stack:
+        for name, options in setup.peers.items():
+            if name not in {role.peer for role in team.roles.values()}:
+                continue  # an editor's, or a judge's
+            voices[name] = await start_model_endpoint(options, _peer_model(setup.model, options), f"peers.{name}")
+            stack.push_async_callback(voices[name].engine.close)
+        yield {name: voices[role.peer] for name, role in team.roles.items() if role.peer is not None}
+
+
+def peer_texts(setup: Setup) -> dict[str, Reading]:
+    """Role -> how its peer reads text, for every role that a peer plays; no server is asked.
+
+    Raises:
+        ModelError: as `model_text`.
+    """
+    peers = {role: setup.peers[spec.peer] for role, spec in setup.team.roles.items() if spec.peer is not None}
+    return {
+        role: _Messages(MessageTokenizer()) if options.api == "chat" else model_text(_peer_model(setup.model, options))
+        for role, options in peers.items()
+    }
+
+
+@asynccontextmanager
+async def open_peer(setup: Setup, name: str | None) -> AsyncIterator[Voice | None]:
+    """The voice of a peer that no role is played by, such as an editor or a judge; None: no peer.
+
+    Raises:
+        As `start_model_endpoint`.
+    """
+    if name is None:
+        yield None
+        return
+    options = setup.peers[name]
+    voice = await start_model_endpoint(options, _peer_model(setup.model, options), f"peers.{name}")
+    try:
+        yield voice
+    finally:
+        await voice.engine.close()
+
+
+def _peer_model(model: ModelOptions, options: PeerOptions) -> ModelOptions:
+    return model if options.tokenizer is None else model.model_copy(update={"path": options.tokenizer})
+
+
+def served_adapters(wanted: Mapping[str, str | None], served: Mapping[str, object], url: str) -> dict[str, str | None]:
+    """Role -> adapter as a server has them: those wanted, or none at all where it has none of them.
+
+    Raises:
+        ConfigError: it has some of them only.
+    """
+    names = {name for name in wanted.values() if name is not None}
+    missing = sorted(names - served.keys())
+    if not missing:
+        return dict(wanted)
+    if len(missing) < len(names):
+        raise ConfigError(
+            f"{url} serves only some adapters of the team, not {missing}. {did_you_mean(missing[0], served)}"
+        )
+    return dict.fromkeys(wanted)

@@ -1,0 +1,251 @@
+"""What one episode leaves behind while it is played: candidates' cost, the conversation, the rewards."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, Self
+
+from mas.core.environment import Environment, Step, Task, measures_of, world_of
+from mas.core.errors import MasError
+from mas.core.messages import Failure, Payload
+from mas.core.naming import agent_of
+from mas.core.records import Attempt, Episode, Fact, Group, Line, Scene, Turn, facts_of
+from mas.core.reward import Move, Reward, check_finite
+from mas.core.seeds import digest
+from mas.runtime.agents import Candidate
+from mas.runtime.flow import Flow
+from mas.runtime.play import team_action
+from mas.runtime.point import DecisionPoint
+from mas.training.gates import loops_of
+from mas.training.rewards import FAILURE, OWN
+
+
+@dataclass(slots=True)
+class EpisodeRecorder:
+    """The open record of one episode. `earned`: seat of the team -> what it was paid so far, by term.
+
+    `has_guests`: others play some of the seats; turns in which they alone move are none of the team's.
+    """
+
+    id: str
+    task: str
+    turns: list[Turn] = field(default_factory=list)
+    lines: list[Line] = field(default_factory=list)
+    earned: dict[str, dict[str, float]] = field(default_factory=dict)
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    calls: int = 0
+    prompts: dict[str, int] = field(default_factory=dict)
+    length: int = 0
+    passes: int = 0
+    parent: str | None = None
+    attempts: list[Attempt] = field(default_factory=list)
+    loops: dict[str, list[int]] = field(default_factory=dict)
+    has_guests: bool = False
+    scenes: list[Scene] = field(default_factory=list)
+
+    @classmethod
+    def open(cls, task: Task, seed: int) -> Self:
+        """The empty record of a task played with a seed; equal seeds of one task are one episode."""
+        return cls(id=f"{task.id}#{seed:016x}", task=task.id)
+
+    def count(self, candidates: tuple[Candidate, ...]) -> None:
+        """What one request cost, play-outs included: each candidate is a call with a prompt and a completion."""
+        self.calls += len(candidates)
+        self.prompt_tokens += sum(len(candidate.prompt_ids) for candidate in candidates)
+        self.completion_tokens += sum(len(candidate.generation.token_ids) for candidate in candidates)
+        for adapter, ids in dict.fromkeys((one.generation.adapter, one.prompt_ids) for one in candidates):
+            self.prompts[digest(adapter.name if adapter is not None else "", str(ids))] = len(ids)
+
+    def on_attempt(self, attempt: Attempt) -> None:
+        """An agent did not answer at the first try, or was compensated."""
+        self.attempts.append(attempt)
+        if attempt.prompt_tokens:
+            self.prompts[f"{self.id}/attempt/{len(self.attempts)}"] = attempt.prompt_tokens
+        self.calls += attempt.purpose == "compensation" and attempt.cause is None
+        self.prompt_tokens += attempt.prompt_tokens
+        self.completion_tokens += attempt.completion_tokens
+
+    def say(self, point: DecisionPoint, candidate: Candidate) -> None:
+        """A committed line of the conversation."""
+        self.lines.append(
+            Line(
+                turn=point.turn,
+                agent=point.agent,
+                prompt=candidate.prompt,
+                text=candidate.text,
+                failure=failure_cause(candidate.payload),
+            )
+        )
+
+    def hear(self, turn: int, name: str, text: str) -> None:
+        """A line of somebody who is not of the team; it costs nothing here, and is nobody's turn."""
+        self.has_guests = True
+        self.lines.append(Line(turn=turn, agent=name, prompt="", text=text))
+
+    def look(self, environment: Environment, turn: int = -1, event: str = "") -> None:
+        """Keep what the world looks like now, for people."""
+        self.scenes.append(Scene(turn=turn, event=event, world=environment.render()))
+
+    def on_turn(self, turn: int, flow: Flow, step: Step) -> None:
+        """A team turn was committed: add what the environment paid.
+
+        Raises:
+            RewardError: that is no finite number.
+        """
+        for seat in flow.plan.starting:
+            check_paid(step, seat, turn)
+            own = self.earned.setdefault(seat, {})
+            for name, value in step.rewards.get(seat, {}).items():
+                own[name] = own.get(name, 0.0) + value
+        if self.has_guests and not flow.outputs:
+            return  # opponents alone have moved
+        self.length += 1
+        self.passes += flow.action() is None
+        for (name, _), taken in zip(loops_of(flow.plan), flow.uses, strict=True):
+            self.loops.setdefault(name, []).append(taken)
+
+    @property
+    def rewards(self) -> dict[str, float]:
+        """What the environment paid, by term; of several seats by `SEAT.TERM`."""
+        if len(self.earned) == 1:
+            return dict(next(iter(self.earned.values())))
+        return {f"{seat}.{name}": value for seat, own in self.earned.items() for name, value in own.items()}
+
+    def close(self, environment: Environment, turns: tuple[Turn, ...]) -> Episode:
+        """The finished record."""
+        return self._episode(success=environment.success(), turns=turns, measures=measures_of(environment))
+
+    def failed(self, error: MasError) -> Episode:
+        """The record of a task that could not be played to its end: what was said and spent until then, not trained."""
+        return self._episode(success=False, turns=(), status="failed", cause=f"{type(error).__name__}: {error}")
+
+    def _episode(self, **outcome: Any) -> Episode:
+        return Episode(
+            id=self.id,
+            task=self.task,
+            lines=tuple(self.lines),
+            rewards=self.rewards,
+            prompt_tokens=self.prompt_tokens,
+            completion_tokens=self.completion_tokens,
+            calls=self.calls,
+            prompts=dict(self.prompts),
+            length=self.length,
+            passes=self.passes,
+            attempts=tuple(self.attempts),
+            loops={name: tuple(taken) for name, taken in self.loops.items()},
+            scenes=tuple(self.scenes),
+            **outcome,
+        )
+
+
+def turn_text(turn: int, flow: Flow, step: Step) -> str:
+    """What the team did in a turn and what the environment paid for it, for people."""
+    recorder = EpisodeRecorder(id="", task="")
+    recorder.on_turn(turn, flow, step)
+    action = team_action(flow)
+    rewards = "  ".join(f"{name} {value:+g}" for name, value in recorder.rewards.items() if value) or "no reward"
+    did = f"does {action!r}" if action else "passes"
+    illegal = " (not legal)" if step.illegal else ""
+    return f"turn {turn}: the team {did}{illegal}: {rewards}"
+
+
+def failure_cause(payload: Payload) -> str | None:
+    """Why the output did not parse, None when it did."""
+    return payload.cause if isinstance(payload, Failure) else None
+
+
+def check_paid(step: Step, seat: str, turn: int) -> None:
+    """Raises RewardError: what the environment paid a seat in a team turn is no finite number."""
+    check_finite(step.rewards.get(seat, {}), f"the environment, in team turn {turn} to seat {seat!r},")
+
+
+def own_terms(
+    reward: Reward, point: DecisionPoint, environment: Environment, payload: Payload, after: Flow | None, failure: float
+) -> dict[str, float]:
+    """The role's own terms of one output, and the failure term where it did not parse.
+
+    Raises:
+        RewardError: a term is no finite number.
+    """
+    role = point.flow.plan.roles[agent_of(point.agent)].name
+    move = Move(
+        agent=point.agent,
+        role=role,
+        environment=environment,
+        output=payload,
+        before=point.flow.outputs,
+        after=after.outputs if after is not None else {},
+    )
+    paid = reward.own(move)
+    check_finite(paid, f"the reward of role {role!r}, in team turn {point.turn},")
+    terms = {f"{OWN}{name}": value for name, value in paid.items()}
+    if isinstance(payload, Failure):
+        terms[FAILURE] = failure
+    return terms
+
+
+def decision_group(point: DecisionPoint, recorder: EpisodeRecorder, state: str, path: str = "") -> Group:
+    """Candidates of one decision: of one prompt in one state. `path`: see `Group`."""
+    return Group(
+        kind="decision",
+        task=recorder.task,
+        agent=point.agent,
+        episode=recorder.id,
+        turn=point.turn,
+        visit=point.flow.visits(point.agent),
+        state=state,
+        path=path,
+    )
+
+
+def record_turn(
+    point: DecisionPoint,
+    candidate: Candidate,
+    recorder: EpisodeRecorder,
+    *,
+    parent: str | None,
+    index: int,
+    group: Group,
+    trajectory: str | None,
+    rewards: Mapping[str, float],
+    chosen: bool,
+    path: str = "",
+    paid: Mapping[str, float] = MappingProxyType({}),
+    facts: Sequence[Fact] = (),
+) -> Turn:
+    """One generation as a training record. `trajectory` None: it is a trajectory of its own.
+
+    `path`: which candidates it comes after, where the place in the episode alone does not say that.
+    """
+    visit, generation = point.flow.visits(point.agent), candidate.generation
+    identity = f"{recorder.id}{path}/{point.turn}/{point.agent}/{visit}/{index}"
+    return Turn(
+        id=identity,
+        episode=recorder.id,
+        task=recorder.task,
+        agent=point.agent,
+        role=candidate.role,
+        turn=point.turn,
+        visit=visit,
+        candidate=index,
+        parent=parent,
+        group=group,
+        trajectory=trajectory or identity,
+        prompt_ids=candidate.prompt_ids,
+        completion_ids=generation.token_ids,
+        logprobs=generation.logprobs,
+        supports=generation.supports,
+        temperature=candidate.temperature,
+        adapter=generation.adapter,
+        seed=candidate.seed,
+        finish=generation.finish,
+        text=candidate.text,
+        rewards=rewards,
+        chosen=chosen,
+        failure=failure_cause(candidate.payload),
+        choices=candidate.choices,
+        world=world_of(point.environment),
+        paid=dict(paid),
+        facts=facts_of(*facts),
+    )

@@ -1,0 +1,57 @@
+"""A team that has nothing left to compare is noticed, counted and told of."""
+
+from typing import Any
+
+import pytest
+
+from mas.config.load import load_config
+from mas.training.zero_variance import PATIENCE, ZeroVarianceWatch, flat_share
+
+
+def role(groups: int, flat: int, *, single: int = 0, is_trained: bool = True) -> dict[str, float]:
+    counts = {"groups": groups, "groups_single": single, "groups_zero_variance": flat}
+    return counts | {"is_trained": float(is_trained)}
+
+
+def step(success: float = 0.5, **roles: Any) -> dict[str, Any]:
+    return {"success": success, "roles": roles}
+
+
+def test_the_share_counts_compared_groups_of_trained_roles() -> None:
+    # (1 + 3) flat of (4 - 1) + 4 compared.
+    roles = {"planner": role(4, 1, single=1), "executor": role(4, 3), "judge": role(9, 9, is_trained=False)}
+    assert flat_share(roles) == pytest.approx(4 / 7)
+    assert flat_share({"planner": role(2, 0, single=2)}) == 1.0
+
+
+def test_a_role_is_named_once_after_flat_steps_in_a_row() -> None:
+    watch = ZeroVarianceWatch()
+    flat = step(planner=role(4, 4), executor=role(4, 3))
+    told = [watch.told(flat) for _ in range(2 * PATIENCE)]
+    assert [number for number, text in enumerate(told, start=1) if text] == [PATIENCE]
+    text = told[PATIENCE - 1]
+    assert text is not None
+    assert text.startswith("planner: nothing to compare")
+    assert "executor" not in text
+
+
+def test_one_group_to_learn_from_begins_the_count_anew() -> None:
+    watch = ZeroVarianceWatch()
+    for _ in range(PATIENCE - 1):
+        assert watch.told(step(planner=role(4, 4))) is None
+    assert watch.told(step(planner=role(4, 3))) is None
+    assert all(watch.told(step(planner=role(4, 4))) is None for _ in range(PATIENCE - 1))
+    assert watch.told(step(planner=role(4, 4)))
+
+
+def test_who_solves_everything_or_is_not_trained_is_left_alone() -> None:
+    watch = ZeroVarianceWatch()
+    frozen = role(4, 4, is_trained=False)
+    assert not any(watch.told(step(1.0, planner=role(4, 4), judge=frozen)) for _ in range(2 * PATIENCE))
+    assert not any(watch.told(step(judge=frozen, planner=role(2, 0, single=2))) for _ in range(2 * PATIENCE))
+
+
+@pytest.mark.parametrize("name", ["at_grpo", "rloo", "dapo", "ppo", "rae", "reinforce_pp"])
+def test_only_what_compares_inside_groups_is_watched(name: str) -> None:
+    algorithm = load_config([f"algorithm={name}"]).algorithm
+    assert ZeroVarianceWatch.suits(algorithm) == (name in ("at_grpo", "rloo", "dapo"))
