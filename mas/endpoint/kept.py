@@ -1,7 +1,7 @@
 """Requests to teams that outlive their connection and their process: each has a key, and its plays lie in a journal.
 
     with Journal.open(path) as journal:
-        log = RunLog(journal)  # the teams' runtimes and their desk have it, too
+        log = ReplayLog(journal)  # the teams' runtimes and their desk have it, too
         async with KeptRequests(log, teams, of={"run": "relay"}) as kept:
             app = build_app(served, desk=desk, kept=kept)
 

@@ -1,7 +1,7 @@
 """Plays that outlive their process: a runtime with a log writes down what happens, and another one goes on from there.
 
     with Journal.open(path) as journal:
-        async with TeamRuntime(plan, engine, bus, adapters={}, log=RunLog(journal)) as runtime:
+        async with TeamRuntime(plan, engine, bus, adapters={}, log=ReplayLog(journal)) as runtime:
             await runtime.play("episode", environment, decide, on_turn)  # the same after a kill
 
 Playing an episode that the log knows plays it again from the record, without asking anybody, as far as the record goes,

@@ -43,13 +43,13 @@ class TeamSpans:
     """Puts spans around what a runtime does.
 
     Args:
-        is_spread: whether agents may be in other processes.
+        is_distributed: whether agents may be in other processes.
     """
 
     def __init__(self, tracer: Tracer, team: str, *, is_distributed: bool) -> None:
         self._tracer = tracer
         self._team = team
-        self._is_spread = is_distributed
+        self._is_distributed = is_distributed
         self._open: dict[str, _Episode] = {}
 
     @classmethod
@@ -115,7 +115,7 @@ class TeamSpans:
             "mas.seeds": tuple(seeds),
             "mas.imagined": True if is_imagined else None,
         }
-        kind: Kind = "client" if self._is_spread and not is_imagined else "internal"
+        kind: Kind = "client" if self._is_distributed and not is_imagined else "internal"
         name, within = f"invoke_agent {point.agent}", self._within(episode)
         with self._tracer.span(name, attributes, kind=kind, within=within) as span:
             candidates = await answer

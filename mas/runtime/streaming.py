@@ -1,6 +1,6 @@
 """Answers of agents while they are drawn: pieces of text as parts on the bus, to whoever listens to the question.
 
-    with heard_by(print):
+    with streamed_to(print):
         candidates = await runtime.ask(point, seeds, episode=episode)
 
 Who listens is known to the task that asks, whatever retries, stand-ins and records lie between. The answer is the same

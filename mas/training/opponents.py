@@ -197,7 +197,7 @@ def open_opponents(setup: Setup, pool: Pool | None, *, is_distributed: bool) -> 
     """What `algorithm.opponents` says; None: the team plays against itself.
 
     Args:
-        pool: who makes them. is_spread: the team's agents are processes of their own.
+        pool: who makes them. is_distributed: the team's agents are processes of their own.
 
     Raises:
         ConfigError: nobody makes them, or the agents are elsewhere.

@@ -16,6 +16,7 @@ from conftest import BaseFor
 from pages import PAGES, ROOT, blocks, prose, read
 from pydantic import BaseModel
 
+from mas.algorithms.registry import SHIPPED, find_algorithm
 from mas.bus.journal import Journal
 from mas.config.load import load_config
 from mas.config.options import Config
@@ -83,7 +84,10 @@ def test_every_key_of_a_server_is_documented() -> None:
 
 
 def exists(key: str) -> bool:
-    """Whether a dotted key is one of the configuration's."""
+    """Whether a dotted key is one of the configuration's, or of an algorithm of mas."""
+    own, _, name = key.rpartition(".")
+    if own == "algorithm.options":
+        return any(name in find_algorithm(one).options.model_fields for one in SHIPPED)
     model: Any = Config
     for part in key.split("."):
         if get_origin(model) is dict and issubclass(get_args(model)[1], BaseModel):

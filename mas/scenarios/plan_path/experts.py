@@ -43,7 +43,7 @@ def expert(environment: PathEnvironment, random: Random) -> dict[str, str]:
 
 
 def demonstrations(random: Random, skill: float, *, size: int, walls: int) -> Iterator[tuple[str, str]]:
-    """Each role's task in turn: right with `skill` (the planner 1.5 times as often), else biased: see `NoisyTeacher`."""
+    """Each role's task in turn: right with `skill` (the planner 1.5 times as often), else biased: `NoisyTeacher`."""
     teacher = NoisyTeacher(random, skill)
     while True:
         grid, start, goal = make_grid(random, size, walls)

@@ -66,7 +66,7 @@ def team_move(state: SokobanState, random: Random) -> str:
 
 
 def demonstrations(random: Random, skill: float, *, make: Callable[[Random], Level]) -> Iterator[tuple[str, str]]:
-    """Each role's task in turn: right with `skill` (the planner 1.5 times as often), else biased: see `NoisyTeacher`."""
+    """Each role's task in turn: right with `skill` (the planner 1.5 times as often), else biased: `NoisyTeacher`."""
     teacher = NoisyTeacher(random, skill)
     while True:
         level = make(random)
