@@ -115,7 +115,7 @@ class FrozenBase:
         try:
             for batch in learner.micro_batches(self._rows):
                 feed = BatchTensors(batch, base.bank.device)
-                with base.bank.training(feed.segments({})):
+                with base.bank.segmented(feed.segments({})):
                     scores = feed.scores(learner.head, feed.hidden(base.model), chunk)
                     (-scores.logprobs_J.mean()).backward()  # type: ignore[no-untyped-call]  # torch annotates in part
         finally:

@@ -154,5 +154,5 @@ def train_setup(
 
         opponents = open_pool(config, scenario, from_step)
     return train_in_directory(
-        config, scenario, console=console, opening=opening, opponents=opponents, from_step=from_step
+        config, scenario, console=console, opening=opening, opponents=opponents, from_step=from_step, played=setup
     )

@@ -23,7 +23,7 @@ _BOUNDING = ("surrogate", "ratio", "clip_low", "clip_high", "dual_clip", "tau_po
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Method:
+class CustomAlgorithm:
     """An algorithm with functions of its own, and the values of its options. `name`: as `algorithm.code` has it."""
 
     name: str
@@ -86,7 +86,7 @@ class Method:
             raise TrainingError(f"{part} of algorithm {self.name!r} raised {type(error).__name__}: {error}") from error
 
 
-def method_of(algorithm: AlgorithmOptions) -> Method | None:
+def method_of(algorithm: AlgorithmOptions) -> CustomAlgorithm | None:
     """The functions that an algorithm has of its own, with its options checked; None: it is made of parts alone.
 
     Raises:
@@ -101,7 +101,7 @@ def method_of(algorithm: AlgorithmOptions) -> Method | None:
             )
         return None
     found = find_algorithm(algorithm.code)
-    method = Method(name=algorithm.code, algorithm=found, options=_options(found, algorithm))
+    method = CustomAlgorithm(name=algorithm.code, algorithm=found, options=_options(found, algorithm))
     if reason := _why_unused(found, algorithm):
         raise ConfigError(f"algorithm {algorithm.code!r}: {reason}")
     return method

@@ -17,7 +17,7 @@ class Move(msgspec.Struct, frozen=True, kw_only=True):
     """One output to be judged.
 
     Attributes:
-        agent: who spoke: its name, `worker[1]` for the second instance of a mapped one, as in `Point`.
+        agent: who spoke: its name, `worker[1]` for the second instance of a mapped one, as in `DecisionPoint`.
             `mas.core.naming.agent_of` gives the agent. Its role tells less: several agents may have one role.
         environment: the world as it stood when the agent spoke. Not to be changed.
         output: what the agent said, possibly a `Failure`.

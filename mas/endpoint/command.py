@@ -128,7 +128,7 @@ def speakers(session: TeamSession, *, chats: bool) -> dict[str, RoleModel]:
     """Adapter -> how it is asked: as its role; as widely as any of them allows where several roles share it."""
     environment = session.scenario.environment()
     environment.reset(session.scenario.task("eval", 0))
-    uses = session.setup.uses
+    uses = session.setup.sampling_adapters
     sharing: dict[str, dict[str, RoleModel]] = defaultdict(dict)
     for agent, role in session.plan.roles.items():
         adapter = uses.get(role.name)

@@ -34,7 +34,7 @@ from mas.training.engines import start_engine
 from mas.training.saved import saved_adapters
 from mas.training.session import open_team
 from mas.training.setup import Setup
-from mas.training.start import untrained
+from mas.training.start import initial_adapters
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +114,7 @@ async def seated(run: LoadedRun, prefix: str, base: BaseModel, engine: ServingEn
     Raises:
         CheckpointError, RunDirectoryError: see `saved_adapters`. EngineError: one cannot be published.
     """
-    uses = {role: f"{prefix}.{adapter}" for role, adapter in run.setup.uses.items() if adapter is not None}
+    uses = {role: f"{prefix}.{adapter}" for role, adapter in run.setup.sampling_adapters.items() if adapter is not None}
     found = _adapters(run, base)
     adapters = {f"{prefix}.{adapter}": weights for adapter, weights in found.items()}
     async with open_team(run.setup, base, adapters, uses, engine=engine) as session:
@@ -159,7 +159,7 @@ async def _open_base(run: LoadedRun, rank: int, note: Note) -> tuple[BaseModel, 
 
 def _adapters(run: LoadedRun, base: BaseModel) -> dict[str, AdapterWeights]:
     if run.source.step == 0:
-        return untrained(run.setup, base)
+        return initial_adapters(run.setup, base)
     return saved_adapters(run.source.path, base.bank, run.source.step)
 
 

@@ -7,13 +7,14 @@ Needs no model, and asks no server.
 """
 
 from dataclasses import fields, replace
+from functools import partial
 
 from mas.config.methods import method_of
 from mas.config.options import Config
 from mas.config.peers import check_peers
 from mas.core.scenario import Scenario
 from mas.graph.find import find_team
-from mas.runs.scenario import arm_builder, configured_scenario
+from mas.runs.scenario import build_configured, configured_scenario
 from mas.training.setup import Setup, TrainSetup, compiled
 from mas.training.tasks.arms import build_arms
 from mas.training.tasks.plan import plan_tasks
@@ -53,9 +54,10 @@ def with_tasks(config: Config, played: Setup) -> TrainSetup:
     Raises:
         ConfigError: they are not there; see `build_arms` and `plan_tasks`.
     """
-    arms = build_arms(config.train.tasks, config.scenario, config.algorithm.team, played.scenario, arm_builder(config))
+    build = partial(build_configured, config=config)
+    arms = build_arms(config.train.tasks, config.scenario, config.algorithm.team, played.scenario, build)
     setup = TrainSetup(**{field.name: getattr(played, field.name) for field in fields(played)}, arms=arms)
-    plan_tasks(setup)
+    plan_tasks(setup)  # only for its errors: the trainer makes its own, which has a state
     return setup
 
 
@@ -65,9 +67,17 @@ def resolve_training(config: Config, scenario: Scenario | None = None) -> TrainS
     Raises:
         ConfigError: training would change nothing; see `check_trainable`. Otherwise as `resolve` and `with_tasks`.
     """
+    return checked_for_training(config, resolve(config, scenario))
+
+
+def checked_for_training(config: Config, played: Setup) -> TrainSetup:
+    """What `resolve` made of a configuration, as what is trained.
+
+    Raises:
+        ConfigError: as `resolve_training`.
+    """
     from mas.training.check_setup import check_trainable  # loads what serves, which `mas config` does without
 
-    played = resolve(config, scenario)
     check_trainable(played)
     setup = with_tasks(config, played)
     for arm in setup.arms.values():

@@ -1,7 +1,5 @@
 """The scenario that a configuration plays, and whether its model can read what the team is told."""
 
-from collections.abc import Callable
-
 from mas.config.options import Config, ScenarioOptions
 from mas.core.errors import ConfigError, MissingPackage
 from mas.core.scenario import Scenario
@@ -17,12 +15,12 @@ def configured_scenario(config: Config) -> Scenario:
     Raises:
         ConfigError: as `build_scenario` and `attempted`.
     """
-    return arm_builder(config)(config.scenario)
+    return build_configured(config.scenario, config)
 
 
-def arm_builder(config: Config) -> Callable[[ScenarioOptions], Scenario]:
-    """Makes any scenario, attempted as often as a configuration says."""
-    return lambda options: attempted(build_scenario(options), config.algorithm.sampler.attempts)
+def build_configured(options: ScenarioOptions, config: Config) -> Scenario:
+    """The scenario of these options, with as many attempts as the configuration says."""
+    return attempted(build_scenario(options), config.algorithm.sampler.attempts)
 
 
 def check_fits(setup: Setup) -> None:

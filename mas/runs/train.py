@@ -29,7 +29,7 @@ from mas.observe.jsonl import JsonLines
 from mas.observe.metrics import MetricsLog, read_metrics
 from mas.observe.run_directory import RunDirectory
 from mas.observe.shares import shares_text
-from mas.runs.resolve import resolve_training
+from mas.runs.resolve import checked_for_training, resolve
 from mas.serving.model import BaseModel
 from mas.serving.peft_files import exported_files
 from mas.serving.speed import measure_speed
@@ -39,14 +39,14 @@ from mas.training.engines import check_engine
 from mas.training.libraries import FOLDER, library_files
 from mas.training.memory import LESS_MEMORY, is_out_of_memory
 from mas.training.opponents import Pool, open_opponents
-from mas.training.planned import Work, rows_of
 from mas.training.saved import pinned_start
 from mas.training.session import Opening
-from mas.training.setup import TrainSetup
-from mas.training.start import untrained
+from mas.training.setup import Setup, TrainSetup
+from mas.training.start import initial_adapters
 from mas.training.traced import traced_run
 from mas.training.trainer import Trainer, TrainingOutcome
 from mas.training.watch import RunWatcher
+from mas.training.work_estimate import Work, rows_of
 
 MAY_DIFFER = (
     *("run_dir", "algorithm.team", "engine.remote", "trace"),
@@ -66,6 +66,7 @@ def train_in_directory(
     judges: Mapping[str, Judge] = MappingProxyType({}),
     opponents: Pool | None = None,
     from_step: int | None = None,
+    played: Setup | None = None,
 ) -> TrainingOutcome:
     """Train in `config.run_dir`, resuming what is there, and leave the adapters as PEFT directories in `adapters/`, or
     what roles have learned as text in `experiences/`. May be called where an event loop runs, as in a notebook: see
@@ -78,6 +79,7 @@ def train_in_directory(
         judges: those that `algorithm.reward.late` may name, beside those of installed packages.
         opponents: those that `algorithm.opponents` says, see `mas.league.opponents.open_pool`; None: there can be none.
         from_step: go on from this checkpoint; later ones are deleted, once it is loaded. None: from the latest.
+        played: what `resolve` made of `config` and `scenario`, if that was done already.
 
     Raises:
         ConfigError: the scenario has no such team, training it would change nothing, or the tasks that
@@ -91,7 +93,8 @@ def train_in_directory(
     """
     console, path = console or Console(), Path(config.run_dir)
     # all checks and the base first: what cannot be trained leaves no directory behind
-    setup = resolve_training(config, scenario)
+    setup = checked_for_training(config, resolve(config, scenario) if played is None else played)
+    # only for its errors, as the trainer opens its own
     open_opponents(setup, opponents, is_distributed=opening is not None)
     if resume is None:
         resume = (path / "config.yaml").is_file()
@@ -102,11 +105,11 @@ def train_in_directory(
     config = _with_start(config, path, resume=resume)
     setup = setup.with_start(config.train.start)
     if base is not None and config.train.start is not None and not list_checkpoints(path / "checkpoints"):
-        untrained(setup, base)
+        initial_adapters(setup, base)  # only for its errors: the trainer makes its own
     if opening is None:
         check_engine(setup, base)
     _remember(config, setup.team, console)
-    with _opened(config, resume=resume) as run, _refusals(run):
+    with _opened(config, resume=resume) as run, _cleanup_on_failure(run):
         kept = run.checkpoints
         if not list_checkpoints(kept) or not (run.path / TEAM_FILE).is_file():
             _write_team(run.path / TEAM_FILE, setup.team)
@@ -140,7 +143,7 @@ _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO)
 
 
 @contextmanager
-def _refusals(run: RunDirectory) -> Iterator[None]:
+def _cleanup_on_failure(run: RunDirectory) -> Iterator[None]:
     """A disk or memory that is full is one sentence, and a start that was refused, failed or was interrupted before
     anything was measured leaves no directory."""
     try:
@@ -219,7 +222,7 @@ def _train(
             earlier=[line for line in read_metrics(run.metrics_path) if line["step"] <= kept],
         )
         with watching as watcher, traced_run(setup.trace, run.path):
-            return run_blocking(trainer.run(watcher, watcher.on_phase, opened=cut_back))
+            return run_blocking(trainer.run(watcher, watcher.on_phase, on_open=cut_back))
 
 
 def _write_team(path: Path, team: TeamSpec) -> None:

@@ -47,7 +47,7 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Voice:
+class ModelEndpoint:
     """What a role speaks through: an engine, an adapter of it (None: the bare base), and whether by chat template."""
 
     engine: Engine
@@ -144,7 +144,9 @@ class RoleAgent:
             engine cannot.
     """
 
-    def __init__(self, role: Role, voice: Voice, part: Callable[[Envelope, Payload], object] | None = None) -> None:
+    def __init__(
+        self, role: Role, voice: ModelEndpoint, part: Callable[[Envelope, Payload], object] | None = None
+    ) -> None:
         self.role = role
         self._part = part
         self.voice = voice
@@ -277,7 +279,7 @@ def _stop_id(role: Role, text: str, ids: tuple[int, ...]) -> int:
     return ids[0]
 
 
-class Look(Payload):
+class ObserveRequest(Payload):
     """Asks the environment of an episode what the agents see."""
 
     kind: ClassVar[str] = "look"
@@ -285,7 +287,7 @@ class Look(Payload):
     views: tuple[str, ...]
 
 
-class Seen(Payload):
+class ObserveReply(Payload):
     """What each view sees; private to the run that asked."""
 
     kind: ClassVar[str] = "seen"
@@ -293,7 +295,7 @@ class Seen(Payload):
     observations: dict[str, Observation]
 
 
-class Act(Payload):
+class StepRequest(Payload):
     """Seats act in the environment of an episode."""
 
     kind: ClassVar[str] = "act"
@@ -301,7 +303,7 @@ class Act(Payload):
     actions: dict[str, str]
 
 
-class Stepped(Payload):
+class StepReply(Payload):
     """What a step paid."""
 
     kind: ClassVar[str] = "stepped"
@@ -313,7 +315,20 @@ TEAM_PAYLOADS: dict[str, type[Payload]] = {
     **PAYLOADS,
     **{
         kind.kind: kind
-        for kind in (Ask, AgentAnswer, Piece, Score, CompletionScores, Fetch, Fetched, Look, Seen, Act, Stepped, Beat)
+        for kind in (
+            Ask,
+            AgentAnswer,
+            Piece,
+            Score,
+            CompletionScores,
+            Fetch,
+            Fetched,
+            ObserveRequest,
+            ObserveReply,
+            StepRequest,
+            StepReply,
+            Beat,
+        )
     },
 }
 """All that a team's members say to each other: what a bus between processes must carry."""
@@ -326,18 +341,18 @@ class EnvironmentAgent:
         self.episodes: dict[str, Environment] = {}
 
     async def handle(self, envelope: Envelope) -> Payload:
-        """Answer `Look` and `Act`."""
+        """Answer `ObserveRequest` and `StepRequest`."""
         payload = envelope.payload
-        if isinstance(payload, Look):
+        if isinstance(payload, ObserveRequest):
             environment = self._find(payload.episode)
             with in_environment():
                 seen = {view: environment.observe(view) for view in payload.views}
-            return Seen.model_construct(observations=seen)
-        if isinstance(payload, Act):
+            return ObserveReply.model_construct(observations=seen)
+        if isinstance(payload, StepRequest):
             environment = self._find(payload.episode)
             with in_environment():
                 step = environment.step(payload.actions)
-            return Stepped.model_construct(step=step)
+            return StepReply.model_construct(step=step)
         raise RunError(f"the environment was sent {envelope.kind!r}, it answers 'look' and 'act'")
 
     def _find(self, episode: str) -> Environment:

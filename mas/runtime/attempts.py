@@ -39,7 +39,7 @@ def wait_before(retries: Retries, attempt: int, *key: Part) -> float:
     return wait_s * (1 + retries.jitter * draw)
 
 
-async def persist(
+async def ask_with_retries(
     policy: Policy,
     turn: int,
     agent: str,

@@ -91,7 +91,7 @@ class Call:
 
 
 class Make(Protocol):
-    """Makes a call. `message_id` and `bill` as in `Asking.request` and `spend`."""
+    """Makes a call. `message_id` and `bill` as in `AgentClient.request` and `spend`."""
 
     def __call__(self, message_id: str, bill: Bill) -> Awaitable[tuple[Candidate, ...]]: ...
 

@@ -8,8 +8,8 @@ from mas.core.errors import RunError
 from mas.core.messages import Payload
 from mas.core.records import Attempt
 from mas.graph.plan import TeamPlan
-from mas.runtime.agents import Act, EnvironmentAgent, Look, Seen, Stepped
-from mas.runtime.asking import Asking
+from mas.runtime.agent_client import AgentClient
+from mas.runtime.agents import EnvironmentAgent, ObserveReply, ObserveRequest, StepReply, StepRequest
 from mas.runtime.budget import Accounts
 from mas.runtime.drain import RequestGate
 from mas.runtime.events import Setting
@@ -26,7 +26,7 @@ from mas.runtime.turn_replay_log import restored
 OnTurn = Callable[[int, Flow, Step], None]
 
 
-class Episodes:
+class EpisodeLoop:
     """What `TeamRuntime.play` plays.
 
     Args:
@@ -38,7 +38,7 @@ class Episodes:
         self,
         plan: TeamPlan,
         *,
-        asking: Asking,
+        asking: AgentClient,
         accounts: Accounts,
         gate: RequestGate,
         spans: TeamSpans | None,
@@ -156,17 +156,17 @@ class Episodes:
     async def look(self, episode: str, turn: int) -> Mapping[str, Observation]:
         """What every agent sees, asked over the bus."""
         views = tuple(dict.fromkeys(self._views.values()))
-        payload = Look.model_construct(episode=episode, views=views)
+        payload = ObserveRequest.model_construct(episode=episode, views=views)
         seen = await self._ask_world(payload, episode, turn)
-        if not isinstance(seen, Seen):
+        if not isinstance(seen, ObserveReply):
             raise RunError(f"the environment answered {seen.kind!r} to 'look'")
         return {agent: seen.observations[view] for agent, view in self._views.items()}
 
     async def act(self, episode: str, turn: int, actions: dict[str, str]) -> Step:
         """Act in the episode's environment over the bus."""
-        payload = Act.model_construct(episode=episode, actions=actions)
+        payload = StepRequest.model_construct(episode=episode, actions=actions)
         answer = await self._ask_world(payload, episode, turn)
-        if not isinstance(answer, Stepped):
+        if not isinstance(answer, StepReply):
             raise RunError(f"the environment answered {answer.kind!r} to 'act'")
         return answer.step
 

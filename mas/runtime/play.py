@@ -90,18 +90,20 @@ class _Fatal(Exception):
 class _TeamTurn:
     """A team turn while it is played.
 
+    With `in_step`, as in training, all outputs of a wave travel together: none is out of order.
+
     Attributes:
         tasks: agents at work, unless one is at work alone.
-        even: the flow when nobody was at work last; said, begun: what happened since then.
-        is_uneven: some agent has spoken since then before another that began with it or earlier.
-        is_raced: since then timing has decided a join.
+        last_idle_flow: the flow when no agent was at work last; said, begun: what happened since then.
+        is_out_of_order: since then some agent has spoken before another that began with it or earlier.
+        is_timing_dependent: since then timing has decided a join.
         late: joins whose time was over when somebody spoke last.
         spoken: all points and what was said there, in order, for teams with policies.
     """
 
     __slots__ = (
         "_decide", "_environment", "_in_step", "_log", "_now_s", "_observations", "_timers", "_turn",
-        "begun", "even", "flow", "is_raced", "is_uneven", "late", "said", "spoken", "tasks",
+        "begun", "flow", "is_out_of_order", "is_timing_dependent", "last_idle_flow", "late", "said", "spoken", "tasks",
     )  # fmt: skip
 
     def __init__(
@@ -114,13 +116,13 @@ class _TeamTurn:
         in_step: bool,
         log: TurnReplayLog | None,
     ) -> None:
-        self.flow = self.even = flow
+        self.flow = self.last_idle_flow = flow
         self._environment, self._observations, self._turn = environment, observations, turn
         self._decide, self._in_step = decide, in_step
         self.tasks: dict[str, asyncio.Task[Payload]] = {}
         self.said: dict[str, list[Payload]] = {}
         self.begun: dict[tuple[str, int], Heard] = {}
-        self.is_uneven = self.is_raced = False
+        self.is_out_of_order = self.is_timing_dependent = False
         self.late: tuple[str, ...] = ()
         self.spoken: list[tuple[DecisionPoint, Payload]] = []
         self._timers = JoinTimers()
@@ -153,7 +155,7 @@ class _TeamTurn:
 
         The one place that waits; nothing, where a join's time limit was over first.
         """
-        if len(points) == 1 and not self.tasks and not self.is_uneven and not self.flow.plan.timeouts:
+        if len(points) == 1 and not self.tasks and not self.is_out_of_order and not self.flow.plan.timeouts:
             if self._log is not None:
                 self._log.peek()
             return [(points[0].agent, await self._speak(points[0]))]
@@ -207,24 +209,24 @@ class _TeamTurn:
         """Let outputs travel, in the order of waves unless timing has decided."""
         if not outputs:
             return
-        was_uneven = self.is_uneven
+        was_uneven = self.is_out_of_order
         for agent, payload in outputs:
             self.flow = self.flow.complete(agent, payload)
         if not self.tasks and not was_uneven:
-            self._even_out()
+            self._mark_idle()
             return
-        self.is_uneven = True
+        self.is_out_of_order = True
         for agent, payload in outputs:
             self.said.setdefault(agent, []).append(payload)
-        is_even = self.is_raced
-        if was_uneven and not self.is_raced:
-            replayed = in_waves(self.even, self.said, self.begun)
+        is_even = self.is_timing_dependent
+        if was_uneven and not self.is_timing_dependent:
+            replayed = in_waves(self.last_idle_flow, self.said, self.begun)
             if replayed is None:
-                self.is_raced = is_even = True
+                self.is_timing_dependent = is_even = True
             else:
                 self.flow, is_even = replayed
         if is_even and not self.tasks:
-            self._even_out()
+            self._mark_idle()
 
     def expire(self) -> None:
         """Let joins whose time is over wait no longer: timing has decided."""
@@ -233,9 +235,9 @@ class _TeamTurn:
             flow = flow.expire(join)
         if flow is self.flow:
             return
-        self.flow, self.is_raced = flow, True
+        self.flow, self.is_timing_dependent = flow, True
         if not self.tasks:
-            self._even_out()
+            self._mark_idle()
 
     async def stop(self) -> None:
         """Cancel whoever is still at work, and wait until all have left."""
@@ -280,8 +282,8 @@ class _TeamTurn:
             self.spoken.append((point, payload))
         return payload
 
-    def _even_out(self) -> None:
-        self.even, self.is_uneven, self.is_raced = self.flow, False, False
+    def _mark_idle(self) -> None:
+        self.last_idle_flow, self.is_out_of_order, self.is_timing_dependent = self.flow, False, False
         self.said.clear()
         self.begun.clear()
 

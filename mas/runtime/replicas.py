@@ -22,7 +22,7 @@ _CREDIT = 65_536
 run together."""
 
 
-class Troupe:
+class AgentReplicas:
     """Who is at work for each agent of one runtime.
 
     Args:

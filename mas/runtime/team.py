@@ -14,12 +14,12 @@ from mas.core.errors import RunError
 from mas.core.records import Attempt
 from mas.core.role import Role, View
 from mas.graph.plan import TeamPlan
-from mas.runtime.agents import Candidate, RoleAgent, TeamMember, Voice
-from mas.runtime.asking import Asking
+from mas.runtime.agent_client import AgentClient
+from mas.runtime.agents import Candidate, ModelEndpoint, RoleAgent, TeamMember
 from mas.runtime.attempts import OnAttempt, noting
 from mas.runtime.budget import Accounts, Remaining
 from mas.runtime.drain import RequestGate
-from mas.runtime.episodes import Episodes, OnTurn
+from mas.runtime.episodes import EpisodeLoop, OnTurn
 from mas.runtime.events import Setting
 from mas.runtime.heartbeat import with_heartbeat
 from mas.runtime.human import HumanDesk, person
@@ -28,7 +28,7 @@ from mas.runtime.opponents import NO_OPPONENTS, OpponentPolicies
 from mas.runtime.point import Decide, DecisionPoint
 from mas.runtime.process_role import ENVIRONMENT, RUN, ProcessRole
 from mas.runtime.replay_log import ReplayLog
-from mas.runtime.replicas import Troupe
+from mas.runtime.replicas import AgentReplicas
 from mas.runtime.spans import TeamSpans
 from mas.runtime.streaming import OnPart, streamed_to
 from mas.runtime.teaching import speak_as, teach
@@ -64,7 +64,7 @@ class TeamRuntime:
         adapters: Mapping[str, str | None],
         chats: bool = False,
         timeout_s: float | None = None,
-        peers: Mapping[str, Voice] = MappingProxyType({}),
+        peers: Mapping[str, ModelEndpoint] = MappingProxyType({}),
         desk: HumanDesk | None = None,
         place: ProcessRole | None = None,
         log: ReplayLog | None = None,
@@ -72,13 +72,13 @@ class TeamRuntime:
         def member(role: Role) -> TeamMember:
             if role.spec.voice == "human":
                 return person(role, desk)
-            voice = peers.get(role.name) or Voice(engine=engine, adapter=adapters.get(role.name), chats=chats)
+            voice = peers.get(role.name) or ModelEndpoint(engine=engine, adapter=adapters.get(role.name), chats=chats)
             return RoleAgent(role, traced_voice(voice), bus.part)
 
         self.plan = plan
         self.bus = bus
         self._peers = frozenset(peers)
-        self.voice = Voice(engine=engine, chats=chats)  # of a role without an adapter
+        self.voice = ModelEndpoint(engine=engine, chats=chats)  # of a role without an adapter
         self._spawned: list[RoleAgent] = []
         self._members = {name: member(role) for name, role in (*plan.roles.items(), *plan.stand_ins.items())}
         self._place = place
@@ -87,7 +87,7 @@ class TeamRuntime:
         self._accounts = Accounts(plan.spec, bus.now)
         self._gate = RequestGate()
         spans = TeamSpans.of(plan.spec.name, is_distributed=place is not None)
-        self._asking = Asking(
+        self._client = AgentClient(
             bus,
             team=plan.spec.name,
             address=self._address,
@@ -101,14 +101,14 @@ class TeamRuntime:
             comes_back=place is not None and place.comes_back,
             spans=spans,
         )
-        self._troupe = Troupe(
+        self._replicas_of = AgentReplicas(
             bus,
             limits=plan.spec.replicas,
             addresses={name: self._of(name) for name in self._members if self._hosts(name)},
         )
         self.log = log
-        self._episodes = Episodes(
-            plan, asking=self._asking, accounts=self._accounts, gate=self._gate, spans=spans, log=log
+        self._episodes = EpisodeLoop(
+            plan, asking=self._client, accounts=self._accounts, gate=self._gate, spans=spans, log=log
         )
         self.world = self._episodes.world
         self._stack = AsyncExitStack()
@@ -116,12 +116,12 @@ class TeamRuntime:
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as stack:
             await self._listen(stack)
-            stack.push_async_callback(self._troupe.close)
+            stack.push_async_callback(self._replicas_of.close)
             for name, member in self._members.items():
                 if self._hosts(name):
                     # Over processes each is one; whoever plays the team waits for the others.
-                    for _ in range(self._troupe.limits(name).least if self._place is None else 1):
-                        await self._troupe.spawn(name, with_heartbeat(self.bus, member.handle))
+                    for _ in range(self._replicas_of.limits(name).least if self._place is None else 1):
+                        await self._replicas_of.spawn(name, with_heartbeat(self.bus, member.handle))
             self._stack = stack.pop_all()
         return self
 
@@ -131,7 +131,7 @@ class TeamRuntime:
         if self._hosts(ENVIRONMENT):
             listeners[self._of(ENVIRONMENT)] = self.world.handle
             if any(policy.idle_s is not None for policy in self.plan.spec.policies.values()):
-                listeners[self._address] = self._asking.pulse.handle
+                listeners[self._address] = self._client.pulse.handle
         # It reads there as the principal that it asks as.
         principal = None if self._place is None else self._place.principal
         for address, handler in listeners.items():
@@ -150,9 +150,9 @@ class TeamRuntime:
 
     def at_work(self, agent: str) -> int:
         """How many listeners share the questions to an agent in this process; RunError: no such agent works here."""
-        return self._troupe.at_work(agent)
+        return self._replicas_of.at_work(agent)
 
-    async def spawn(self, agent: str, *, voice: Voice | None = None) -> int:
+    async def spawn(self, agent: str, *, voice: ModelEndpoint | None = None) -> int:
         """Let one more listener share the questions to an agent; how many do then.
 
         Args:
@@ -164,12 +164,12 @@ class TeamRuntime:
         """
         if self._place is not None:
             raise RunError(f"agent {agent!r} is in processes of its own here: start one more `mas agent {agent}`")
-        self._troupe.check_more(agent)
+        self._replicas_of.check_more(agent)
         member = self._members[agent]
         if voice is not None:
             member = RoleAgent(member.role, traced_voice(voice), self.bus.part)
             self._spawned.append(member)
-        return await self._troupe.spawn(agent, with_heartbeat(self.bus, member.handle))
+        return await self._replicas_of.spawn(agent, with_heartbeat(self.bus, member.handle))
 
     def speak_as(self, adapters: Mapping[str, str]) -> None:
         """See `mas.runtime.teaching.speak_as`; roles that are peers stay as they are."""
@@ -183,7 +183,7 @@ class TeamRuntime:
         Raises:
             RunError: no such agent works here, or no more do than must by the team's `replicas`.
         """
-        return await self._troupe.retire(agent)
+        return await self._replicas_of.retire(agent)
 
     def teach(self, roles: Mapping[str, Role]) -> None:
         """See `mas.runtime.teaching.teach`."""
@@ -195,7 +195,7 @@ class TeamRuntime:
 
     async def leave(self) -> None:
         """Let all agents that work here finish what they have in hand, and leave. Nothing new is taken."""
-        await self._troupe.drain()
+        await self._replicas_of.drain()
 
     @property
     def is_draining(self) -> bool:
@@ -235,10 +235,10 @@ class TeamRuntime:
         """
         with streamed_to(on_part):
             if episode in self.world.episodes:  # `play` has passed the gate
-                return await self._asking.ask(point, seeds, episode=episode, temperature=temperature)
+                return await self._client.sample(point, seeds, episode=episode, temperature=temperature)
             self._gate.check(f"a question to agent {point.agent!r}")
             async with self._gate.passing(f"the question to agent {point.agent!r}"):
-                return await self._asking.ask(point, seeds, episode=episode, temperature=temperature)
+                return await self._client.sample(point, seeds, episode=episode, temperature=temperature)
 
     async def log_chances(self, agent: str, view: View, texts: Sequence[str]) -> tuple[float, ...] | None:
         """What `RoleAgent.log_chances` says of an agent. Nothing travels. None: it is in a process of its own, or a
@@ -252,16 +252,16 @@ class TeamRuntime:
 
     def noting(self, episode: str, on_attempt: OnAttempt) -> AbstractContextManager[None]:
         """Tell `on_attempt` of tries, as `play` does, in an episode whose agents are asked without playing it."""
-        return noting(self._asking.notes, episode, on_attempt)
+        return noting(self._client.notes, episode, on_attempt)
 
-    async def imagine(self, point: DecisionPoint, seed: int, *, episode: str | None = None) -> Candidate:
+    async def sample_locally(self, point: DecisionPoint, seed: int, *, episode: str | None = None) -> Candidate:
         """What the agent would say at a hypothetical point. Only what agents of a `distant` place are asked travels on
         the bus. It counts in the budgets of the run and, if `episode` names an open one, of the episode.
 
         Raises:
             As `ask`. Expired: no answer came in time. RemoteError: the agent failed with an error that is not of mas.
         """
-        return await self._asking.imagine(point, seed, episode=episode)
+        return await self._client.sample_locally(point, seed, episode=episode)
 
     async def likelihoods(self, agent: str, views: Sequence[View], text: str) -> Likelihoods:
         """See `mas.runtime.likelihood.likelihoods`."""

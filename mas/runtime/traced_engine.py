@@ -12,7 +12,7 @@ import msgspec
 
 from mas.core.engine import AdapterRef, Engine, Generation, Request, Tokenizer
 from mas.core.tracing import Attributes, Span, Tracer, current_tracer
-from mas.runtime.agents import Voice
+from mas.runtime.agents import ModelEndpoint
 from mas.runtime.spans import PROVIDER
 
 
@@ -138,7 +138,7 @@ class TracedEngine:
         return {"role": role, "parts": [{"type": "text", "content": text}]}
 
 
-def traced_voice(voice: Voice) -> Voice:
+def traced_voice(voice: ModelEndpoint) -> ModelEndpoint:
     """The voice with spans around its engine's calls; the voice itself where no tracer is on."""
     tracer = current_tracer()
     if tracer is None:

@@ -153,7 +153,7 @@ class AdapterBank:
             yield
 
     @contextmanager
-    def training(self, segments: Sequence[Segment]) -> Iterator[None]:
+    def segmented(self, segments: Sequence[Segment]) -> Iterator[None]:
         """Within the block, tokens of the flat batch speak as `segments` say, with gradients. Backward belongs inside
         where layers are computed again."""
         with self._mixing(Segments(segments, self.device, self._siblings)):

@@ -55,14 +55,14 @@ class TransformersEngine:
         self.store = AdapterStore(self)
         self.steps = 0
         self.longest_pause = 0
-        self._waiting: deque[_Place] = deque()
-        self._places: dict[DecodeJob, _Place] = {}
+        self._waiting: deque[_PendingCompletion] = deque()
+        self._places: dict[DecodeJob, _PendingCompletion] = {}
         self._grammars = Grammars(base.text)
         self._batch = Batch(base, self._grammars)
         self._scoring: dict[asyncio.Future[tuple[float, ...]], ScoredRow] = {}
         self._compiling: set[asyncio.Future[Matcher]] = set()
         self._scorer: asyncio.Task[None] | None = None
-        self._pump: asyncio.Task[None] | None = None
+        self._decode_task: asyncio.Task[None] | None = None
         self._closed = False
         self._worker = ThreadPoolExecutor(
             1, thread_name_prefix="mas-engine", initializer=torch.set_num_threads, initargs=(base.options.threads,)
@@ -83,10 +83,10 @@ class TransformersEngine:
         self._check_open()
         self.base.limits.check_request(request)
         async with self.store.lease(request.adapter) as version:
-            places = [self._place(request, seed, version) for seed in request.seeds]
+            places = [self._enqueue(request, seed, version) for seed in request.seeds]
             try:
                 await self._compile(request.sampling.grammar)
-                return tuple([await place.whole for place in places])
+                return tuple([await place.future for place in places])
             finally:
                 for place in places:
                     place.leave()
@@ -95,7 +95,7 @@ class TransformersEngine:
         self._check_open()
         self.base.limits.check_stream(request)
         async with self.store.lease(request.adapter) as version:
-            place = self._place(request, request.seeds[0], version, asyncio.Queue())
+            place = self._enqueue(request, request.seeds[0], version, asyncio.Queue())
             assert place.pieces is not None
             try:
                 await self._compile(request.sampling.grammar)
@@ -167,8 +167,8 @@ class TransformersEngine:
 
     async def close(self) -> None:
         self._closed = True
-        if self._pump is not None:
-            await asyncio.wait([self._pump])
+        if self._decode_task is not None:
+            await asyncio.wait([self._decode_task])
         if self._scorer is not None:
             await asyncio.wait([self._scorer])
         await asyncio.to_thread(self._worker.shutdown)
@@ -181,7 +181,7 @@ class TransformersEngine:
             raise EngineError("the engine is closed")
 
     async def _compile(self, grammar: Grammar | None) -> None:
-        """In the worker, so that the event loop stays free; nothing is admitted meanwhile (see `_settle`).
+        """In the worker, so that the event loop stays free; nothing is admitted meanwhile (see `_wait_for_requests`).
 
         Raises:
             RefusedRequest: it is no grammar.
@@ -193,32 +193,34 @@ class TransformersEngine:
         compiling.add_done_callback(self._compiling.discard)
         await compiling
 
-    def _place(
+    def _enqueue(
         self,
         request: Request,
         seed: int,
         version: AdapterVersion | None,
         pieces: "asyncio.Queue[Generation | EngineError] | None" = None,
-    ) -> "_Place":
+    ) -> "_PendingCompletion":
         ref, weights = (None, None) if version is None else (version.ref, version.weights)
-        place = _Place(DecodeJob(request, seed, ref, weights), asyncio.get_running_loop().create_future(), pieces)
+        place = _PendingCompletion(
+            DecodeJob(request, seed, ref, weights), asyncio.get_running_loop().create_future(), pieces
+        )
         self._waiting.append(place)
-        if self._pump is None or self._pump.done():
-            self._pump = asyncio.create_task(self._serve(), name="engine-batch")
+        if self._decode_task is None or self._decode_task.done():
+            self._decode_task = asyncio.create_task(self._decode_loop(), name="engine-batch")
         return place
 
-    async def _serve(self) -> None:
+    async def _decode_loop(self) -> None:
         """Decode until nobody waits; whatever ends it, nobody waits for ever."""
         try:
             while self._waiting or self._batch.jobs:
-                await self._settle()
-                await self._advance(self._take())
+                await self._wait_for_requests()
+                await self._advance(self._admissible())
         finally:
             self._batch = Batch(self.base, self._grammars)  # an idle engine holds no cache
             self._fail([*self._places.values(), *self._waiting], RuntimeError("the engine was stopped"))
             self._waiting.clear()
 
-    async def _advance(self, new: list["_Place"]) -> None:
+    async def _advance(self, new: list["_PendingCompletion"]) -> None:
         loop = asyncio.get_running_loop()
         try:
             done = await loop.run_in_executor(self._worker, self._run, [place.job for place in new])
@@ -246,11 +248,11 @@ class TransformersEngine:
             is_wanted = is_streamed or bool(self._scoring or self._compiling) or (has_room and bool(self._waiting))
         return done
 
-    def _take(self) -> list["_Place"]:
+    def _admissible(self) -> list["_PendingCompletion"]:
         """The oldest waiting that find room: places in the batch, each as wide as the longest completion needs."""
         options = self.base.options
         widest = max((place.job.width for place in self._places.values()), default=0)
-        taken: list[_Place] = []
+        taken: list[_PendingCompletion] = []
         while self._waiting and len(self._places) < options.max_batch:
             job = self._waiting[0].job
             widest = max(widest, job.width)
@@ -262,13 +264,13 @@ class TransformersEngine:
                 taken.append(place)
         return taken
 
-    def _fail(self, places: list["_Place"], error: Exception) -> None:
+    def _fail(self, places: list["_PendingCompletion"], error: Exception) -> None:
         """Answer these with the error."""
         for place in places:
             place.fail(error)
             self._places.pop(place.job, None)
 
-    async def _settle(self) -> None:
+    async def _wait_for_requests(self) -> None:
         quiet, seen = 0, len(self._waiting)
         while self._compiling or (quiet < SETTLE_ROUNDS and len(self._waiting) < self.base.options.max_batch):
             awaited: list[asyncio.Future[Any]] = [*self._scoring, *self._compiling]
@@ -284,11 +286,11 @@ class TransformersEngine:
 
 
 @dataclass(slots=True)
-class _Place:
-    """A completion that somebody waits for: `whole`, or `pieces` of it (at most one a token)."""
+class _PendingCompletion:
+    """A completion that somebody waits for: `future`, or `pieces` of it (at most one a token)."""
 
     job: DecodeJob
-    whole: asyncio.Future[Generation]
+    future: asyncio.Future[Generation]
     pieces: asyncio.Queue[Generation | EngineError] | None
     shown: int = 0
 
@@ -301,19 +303,19 @@ class _Place:
     def finish(self) -> None:
         if self.job.error is not None:
             self.fail(self.job.error)
-        elif not self.whole.done():
-            self.whole.set_result(self.job.piece())
+        elif not self.future.done():
+            self.future.set_result(self.job.piece())
 
     def fail(self, error: Exception) -> None:
         failure = EngineError(f"decoding failed: {type(error).__name__}: {error}")
         failure.__cause__ = error
         if self.pieces is not None:
             self.pieces.put_nowait(failure)
-        elif not self.whole.done():
-            self.whole.set_exception(failure)
+        elif not self.future.done():
+            self.future.set_exception(failure)
 
     def leave(self) -> None:
         """Nobody waits any longer: what is not drawn yet will not be."""
         self.job.is_cancelled = True
-        if not self.whole.cancel() and not self.whole.cancelled():
-            self.whole.exception()  # a failure that its request has seen on another completion
+        if not self.future.cancel() and not self.future.cancelled():
+            self.future.exception()  # a failure that its request has seen on another completion

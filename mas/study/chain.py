@@ -28,7 +28,7 @@ from mas.training.compare import swapped
 from mas.training.evaluate import Evaluation, evaluate, scripted
 from mas.training.session import open_team
 from mas.training.setup import Setup
-from mas.training.start import untrained
+from mas.training.start import initial_adapters
 from mas.training.trainer import Trainer, TrainingOutcome
 from mas.training.watch import Point, Silent
 
@@ -122,7 +122,7 @@ def run_chain(chain: StudyChain, note: Note | None = None, train_reference: Trai
             returns its learning curve, too.
     """
     play = _ChainPlay(chain, note or (lambda text: None))
-    play.untrained()
+    play.initial_adapters()
     budget: int | None = None
     for arm in chain.options.arms:
         began = time.perf_counter()
@@ -151,7 +151,7 @@ class _ChainPlay:
         self.base: BaseModel = open_base(self.setup, lambda text: None)
         self.runs: list[ArmRun] = []
 
-    def untrained(self) -> None:
+    def initial_adapters(self) -> None:
         """The arms that cost no training."""
         if self.chain.measure == SUCCESS:
             for arm, policy in (("random", random_script), ("scripted", expert_of(self.scenario))):
@@ -163,7 +163,7 @@ class _ChainPlay:
             played["untrained_single"] = "single_agent_grpo"
         for arm, team in played.items():
             config = self.chain.configure(team)
-            self._evaluated(arm, setup := resolve(config, self.scenario), untrained(setup, self.base))
+            self._evaluated(arm, setup := resolve(config, self.scenario), initial_adapters(setup, self.base))
 
     def trained(self, arm: str, config: Config, outcome: TrainingOutcome, curve: Curve, seconds: float) -> None:
         """One trained arm, and the reference with two roles' adapters exchanged."""
@@ -180,7 +180,7 @@ class _ChainPlay:
         if arm == self.chain.options.reference and self.has_leader:
             self._beside(setup, outcome.adapters, found)
         if arm == self.chain.options.reference and self.chain.options.swap is not None:
-            exchanged = swapped(setup.trains, self.chain.options.swap)
+            exchanged = swapped(setup.trained_adapters, self.chain.options.swap)
             name = f"{arm}, {' and '.join(self.chain.options.swap)} swapped"
             self._evaluated(name, setup, outcome.adapters, exchanged, cost={"cost": cost["cost"]})
 

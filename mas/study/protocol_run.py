@@ -25,7 +25,7 @@ from mas.study.workers import end_with_parent
 from mas.training.base import open_base
 from mas.training.evaluate import Evaluation, evaluate
 from mas.training.session import open_team
-from mas.training.start import untrained
+from mas.training.start import initial_adapters
 from mas.training.trainer import Trainer
 from mas.training.watch import Point, Silent
 
@@ -46,7 +46,7 @@ def run_job(options: ProtocolOptions, job: StudyJob) -> JobResult:
     cost, optimiser_steps, watcher = FREE, 0, Silent()
     adapters: Mapping[str, AdapterWeights]
     if job.arm == UNTRAINED:
-        adapters = untrained(setup, base)
+        adapters = initial_adapters(setup, base)
     else:
         try:
             outcome = run_blocking(Trainer(resolve_training(config, scenario), base).run(watcher))

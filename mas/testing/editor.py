@@ -1,7 +1,7 @@
 """A script for `ScriptedEngine` that answers an editor of experiences: the test double of the model that it asks.
 
     engine = ScriptedEngine(EditorScript(["Look first."]), context=100_000)
-    LanguageEditor(Voice(engine=engine, chats=True), ExperienceOptions())
+    LanguageEditor(ModelEndpoint(engine=engine, chats=True), ExperienceOptions())
 
 It tells the kinds of questions apart by the form of the answer that they ask for.
 """

@@ -25,32 +25,34 @@ from mas.training.learner import Learner
 from mas.training.session import TeamSession
 from mas.training.setup import TrainSetup
 from mas.training.shaping.sharing import paid_together
-from mas.training.start import untrained
+from mas.training.start import initial_adapters
 from mas.training.updates.kinds import build_update, loss_of
 from mas.training.updates.preference import IMITATION
-from mas.training.updates.update import Improved
+from mas.training.updates.update import UpdateResult
 
 
 class TrainableAdapters:
     """Satisfies `mas.training.trainable.Trainable`: every new version of an adapter passes the canary."""
 
     def __init__(self, setup: TrainSetup, base: BaseModel) -> None:
-        self.trained: Mapping[str, str] = setup.trains
+        self.trained: Mapping[str, str] = setup.trained_adapters
         self.base = base
         self._team = setup.team
         self._has_canary = setup.train.canary
         surrogate = None if setup.method is None else setup.method.loss
-        self.learner = Learner(base, untrained(setup, base), setup.learner, loss_of(setup.algorithm), surrogate)
+        self.learner = Learner(base, initial_adapters(setup, base), setup.learner, loss_of(setup.algorithm), surrogate)
         self.update = build_update(self.learner, setup.algorithm, setup.train.seed, setup.method)
         self.is_shared = setup.algorithm.reward.shared
         self.assignment = AdapterAssignment(setup.algorithm, self.trained)
         self._copied: tuple[str, ...] = ()
 
-    def cast(self, session: TeamSession, done: int | None) -> Mapping[str, str]:
+    def assign_adapters(self, session: TeamSession, steps_done: int | None) -> Mapping[str, str]:
         """See `Trainable`; roles are evaluated with their own adapters, which equal the backbone before a fork."""
         if self.assignment.swaps:
-            session.runtime.speak_as(self.trained if done is None else self.assignment.speaking(done))
-        return self.trained if done is None else self.assignment.trained(done)
+            session.runtime.speak_as(
+                self.trained if steps_done is None else self.assignment.sampling_adapters(steps_done)
+            )
+        return self.trained if steps_done is None else self.assignment.trained_adapters(steps_done)
 
     @asynccontextmanager
     async def serving(self, session: TeamSession, versions: Mapping[str, int]) -> AsyncIterator[None]:
@@ -68,8 +70,8 @@ class TrainableAdapters:
         *,
         step: int,
         lr_scale: float,
-    ) -> Improved:
-        """See `AdapterUpdate`.
+    ) -> UpdateResult:
+        """See `Trainable.improve`.
 
         Raises:
             TrainingError: the episodes were not drawn from the policy in training.
@@ -79,10 +81,11 @@ class TrainableAdapters:
         before = self.learner.updates
         improved = self.update.improve(episodes, trained, step=step, lr_scale=lr_scale)
         improved = replace(improved, optimiser_steps=self.learner.updates - before)
-        self._follow(improved, step - 1)
+        self._copy_backbone(improved, step - 1)
+        self._check_sampled(improved)
         return improved
 
-    def imitate(self, kept: Sequence[Turn], sampled: Sequence[Turn], options: WarmStartOptions) -> Improved:
+    def imitate(self, kept: Sequence[Turn], sampled: Sequence[Turn], options: WarmStartOptions) -> UpdateResult:
         """The warm start: cross-entropy on what was kept of the turns that were sampled from the adapters as they are.
 
         Roles learn it at their own temperature, also where it was sampled at another. What the KL is measured to, if it
@@ -91,7 +94,7 @@ class TrainableAdapters:
         Raises:
             TrainingError: the turns were not drawn from the policy in training.
         """
-        adapter_of, learner, loss = self.assignment.imitating(), self.learner, IMITATION
+        adapter_of, learner, loss = self.assignment.warm_start_adapters(), self.learner, IMITATION
         most = max(Counter(adapter_of[turn.role] for turn in kept).values())
         passes = {"epochs": options.epochs, "minibatches": math.ceil(most / options.batch)}
         imitating = learner.minimising(loss, learner.options.model_copy(update=passes))
@@ -103,8 +106,11 @@ class TrainableAdapters:
             learner.references[name].approach(learner.adapters[name], 1)
         chosen = {turn.id for turn in kept}
         signs = [float(turn.id in chosen) for turn in sampled]
-        improved = Improved(rows=rows, advantages=signs, learned=learned, metrics={}, optimiser_steps=imitating.updates)
-        self._follow(improved, 0)
+        improved = UpdateResult(
+            rows=rows, advantages=signs, learned=learned, metrics={}, optimiser_steps=imitating.updates
+        )
+        self._copy_backbone(improved, 0)
+        self._check_sampled(improved)
         return improved
 
     def _at_own_temperature(self, turns: Sequence[Turn], adapter_of: Mapping[str, str]) -> list[Turn]:
@@ -124,15 +130,18 @@ class TrainableAdapters:
             gaps.setdefault(adapter_of[turn.role], []).extend(abs(own - drawn) for own, drawn in pairs)
         check_sampled({name: {"behaviour_gap": fmean(own)} for name, own in gaps.items()}, self.learner.tolerance)
 
-    def _follow(self, improved: Improved, done: int) -> None:
-        """Copy a backbone to those that follow it after so many steps, and check what was sampled."""
-        backbone, *others = self.assignment.copies(done) or ("",)
+    def _copy_backbone(self, improved: UpdateResult, steps_done: int) -> None:
+        """Until a fork: give the weights of the first role's adapter to those of the others."""
+        backbone, *others = self.assignment.copies(steps_done) or ("",)
         self._copied = tuple(others) if backbone in improved.learned else ()
         self.learner.copy(backbone, self._copied)
+
+    def _check_sampled(self, improved: UpdateResult) -> None:
+        """Raise TrainingError unless the engine sampled with the log-probabilities that the learner computes."""
         if self._has_canary:
             check_sampled(improved.learned, self.learner.tolerance)
 
-    async def publish(self, session: TeamSession, improved: Improved) -> Mapping[str, Any]:
+    async def publish(self, session: TeamSession, improved: UpdateResult) -> Mapping[str, Any]:
         """Serve what was learned, all of it or nothing, behind the canary, which tells what it found."""
         store = session.publishing.store
         probes = probes_of(self.learner, improved.rows, improved.learned) if self._has_canary else {}

@@ -8,9 +8,9 @@ from mas.serving.footprint import Footprint
 from mas.serving.model import BaseModel, load_base, load_text
 from mas.serving.smollm import smollm2
 from mas.training.memory import check_memory, needs_of
-from mas.training.planned import Work
 from mas.training.setup import Setup
-from mas.training.warm_start import tiny_base
+from mas.training.tiny_base import tiny_base
+from mas.training.work_estimate import Work
 
 Note = Callable[[str], None]
 """Told a line of text for people."""

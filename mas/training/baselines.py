@@ -125,8 +125,8 @@ def led(setup: Setup) -> dict[str, str]:
         ConfigError: nobody trains it.
     """
     team = setup.team
-    name = setup.uses.get(leader_of(team))
-    if name is None or name not in setup.trains.values():
+    name = setup.sampling_adapters.get(leader_of(team))
+    if name is None or name not in setup.trained_adapters.values():
         raise ConfigError(
             f"role {leader_of(team)!r}, which leads team {team.name!r}, is not trained: it has no adapter. "
             "Another agent leads if the team's file names it as 'leader'"

@@ -1,9 +1,9 @@
 """Two checks in every step that the served policy is the trained policy.
 
-Before an update: the log-probabilities that came with the samples against the learner's for the same tokens. They meet
-if the whole serving path (adapter, cache, padding, sampling) computes what the learner computes. After an update: the
-engine scores a few of the step's completions with the new version before it serves it, see `mas.serving.store`; here
-the learner says what it should find.
+After the update and before publishing: the log-probabilities that the engine sampled with are compared with those that
+the learner computed for the same tokens at the start of the step. They are equal if the whole serving path (adapter,
+cache, padding, sampling) computes what the learner computes. Before a new version serves: the engine scores some of the
+step's completions with it (`mas.serving.store`), and must find what the learner finds, which is computed here.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

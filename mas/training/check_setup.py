@@ -52,7 +52,7 @@ def check_trainable(setup: Setup) -> None:
     check_untimed(team)
     check_siblings(algorithm, team, scenario.environment().spec.max_turns)
     trained = trainable_adapters(team, algorithm.policy)
-    adapters = set(setup.trains.values())
+    adapters = set(setup.trained_adapters.values())
     if not trained:
         raise ConfigError(f"team {team.name!r} has no trainable role: set trainable: true on one")
     for name in setup.model.adapters:
@@ -70,7 +70,7 @@ def check_trainable(setup: Setup) -> None:
             "be paid for anything but output that parses. Give alpha a weight, or choose a scenario with own terms"
         )
     _check_roles(team, adapters)
-    AdapterAssignment(algorithm, trained)
+    AdapterAssignment(algorithm, trained)  # only for its errors: `TrainableAdapters` makes its own
     check_fork(algorithm, setup.model, adapters)
     check_turns(algorithm, scenario, team)
     check_seats(algorithm, scenario, team)

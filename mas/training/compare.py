@@ -15,7 +15,7 @@ from mas.training.engines import start_engine
 from mas.training.evaluate import Evaluation, check_played, evaluate
 from mas.training.session import TeamSession, open_team
 from mas.training.setup import Setup
-from mas.training.start import untrained
+from mas.training.start import initial_adapters
 
 
 async def compare(
@@ -30,7 +30,7 @@ async def compare(
     counted: Counted = uncounted,
     matched: Matched | None = None,
 ) -> dict[str, Evaluation]:
-    """Evaluations by name: `untrained`, `trained` and, with two roles to swap, `A and B swapped`.
+    """Evaluations by name: `initial_adapters`, `trained` and, with two roles to swap, `A and B swapped`.
 
     Args:
         matched: adds the leader alone and best of N, with no fewer calls (or tokens) than the trained team; see
@@ -43,9 +43,9 @@ async def compare(
         ConfigError: a swap that is not possible; see `swapped`. A role to be taken that is not trained, or has no
             adapter there. RunError: no task could be played. Halted: Ctrl-C.
     """
-    speakers = setup.trains
+    speakers = setup.trained_adapters
     arms: dict[str, tuple[Mapping[str, AdapterWeights], Mapping[str, str]]] = {
-        "untrained": (untrained(setup, base), speakers),
+        "untrained": (initial_adapters(setup, base), speakers),
         "trained": (adapters, speakers),
     }
     for role, others in taken.items():
@@ -100,7 +100,7 @@ async def compare_taught(
     is_sampled: bool = False,
     counted: Counted = uncounted,
 ) -> dict[str, Evaluation]:
-    """Evaluations of the team without and with what its roles have learned as text, `untrained` and `trained`.
+    """Evaluations of the team without and with what its roles have learned as text, `initial_adapters` and `trained`.
 
     Args:
         base: None with `engine=openai`, whose server has it.

@@ -62,7 +62,7 @@ class Critic:
         found: dict[int, list[float]] = {}
         for batch in self.learner.micro_batches(rows):
             feed = BatchTensors(batch, self.base.bank.device)
-            with torch.no_grad(), self.base.bank.training(feed.segments(self.adapters)):
+            with torch.no_grad(), self.base.bank.segmented(feed.segments(self.adapters)):
                 values = iter(self._values(feed).tolist())
             for row in batch.rows:
                 found[id(row.turn)] = [next(values) for _ in row.turn.completion_ids]
@@ -140,7 +140,7 @@ class Critic:
         weight_J = is_asked_J * feed.per_token([1 / asked[row.adapter] for row in batch.rows])
         before_J = feed.joined([before[id(row.turn)] for row in batch.rows])
         with (
-            self.base.bank.training(feed.segments(self.adapters)),
+            self.base.bank.segmented(feed.segments(self.adapters)),
             recomputing(self.base.model, layers=self.learner.options.recompute_layers),
         ):
             loss_J = weight_J * value_loss(self._values(feed), before_J, target_J, self.options.clip)

@@ -19,10 +19,10 @@ from mas.serving.vllm_options import vllm_arguments
 from mas.training.base import base_path
 from mas.training.learner import Learner
 from mas.training.memory import check_memory, needs_of
-from mas.training.planned import Work, rows_of
 from mas.training.setup import Setup
 from mas.training.start import new_adapters
 from mas.training.updates.kinds import loss_of
+from mas.training.work_estimate import Work, rows_of
 
 _SYSTEM, _USER, _ANSWER = "0system0", "0user0", "0answer0"
 
@@ -66,7 +66,7 @@ def _findings(setup: Setup, note: Callable[[str], None]) -> Iterator[Finding]:
     work = Work.bound(setup, text)
     longest = f"{work.width} tokens, the longest prompt of {setup.scenario.name} with its answer"
     yield Finding("prompts", longest, is_fatal=work.width > text.limits.context)
-    adapters, said = set(setup.trains.values()), list[str]()
+    adapters, said = set(setup.trained_adapters.values()), list[str]()
     check_memory(setup, needs_of(setup, footprint, work, is_trained=True), said.append)
     yield Finding("memory", "; ".join(line.removeprefix("memory: ") for line in said))
     base = load_base(setup.model, path, text)

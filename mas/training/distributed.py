@@ -13,7 +13,7 @@ from mas.core.engine import AdapterRef, Generation, Request, Tokenizer
 from mas.core.errors import ConfigError, EngineError, NoRoute
 from mas.core.naming import listed
 from mas.core.team import COORDINATOR, TeamSpec
-from mas.runtime.agents import TEAM_PAYLOADS, Voice
+from mas.runtime.agents import TEAM_PAYLOADS, ModelEndpoint
 from mas.runtime.graceful_shutdown import ShutdownSignals, shut_down_in_order
 from mas.runtime.human import HumanDesk
 from mas.runtime.preflight import (
@@ -83,10 +83,10 @@ class Elsewhere:
         """Nothing is open."""
 
 
-def peers_elsewhere(setup: Setup) -> dict[str, Voice]:
+def peers_elsewhere(setup: Setup) -> dict[str, ModelEndpoint]:
     """Role -> what stands for its peer, which is asked by the process of the agent."""
     texts = peer_texts(setup)
-    return {role: Voice(engine=Elsewhere(text), chats=text.chats) for role, text in texts.items()}
+    return {role: ModelEndpoint(engine=Elsewhere(text), chats=text.chats) for role, text in texts.items()}
 
 
 def _nothing_here() -> EngineError:

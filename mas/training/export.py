@@ -66,7 +66,7 @@ async def export_run(setup: Setup, run: Path, tasks: int, out: Path, note: Note)
     found = preferred(turns, turn_values(turns, options, rewards_of(setup.algorithm, setup.train.steps)), options)
     files: dict[str, bytes] = {}
     exported = {}
-    for role in setup.trains:
+    for role in setup.trained_adapters:
         imitated = [_completion(turns[n], decode) for n in found.positives if turns[n].role == role]
         compared = [_pair(turns[w], turns[x], decode) for w, x in found.pairs if turns[w].role == role]
         files |= {f"{role}.sft.jsonl": _lines(imitated), f"{role}.dpo.jsonl": _lines(compared)}

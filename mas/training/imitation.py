@@ -60,10 +60,10 @@ async def warm_start(
     options = setup.algorithm.warm_start
     assert options is not None
     began, in_environments = time.perf_counter(), environments.seconds
-    trainable.cast(session, 0)
+    trainable.assign_adapters(session, 0)
     rewards = rewards_of(setup.algorithm, 0)
     episodes = await _sampled(setup, options, scenarios, session, rewards, counted)
-    imitated = trainable.assignment.imitating()
+    imitated = trainable.assignment.warm_start_adapters()
     kept = kept_turns(episodes, imitated, options, rewards)
     if not kept:
         raise TrainingError(_nothing_kept(episodes, options, rewards))

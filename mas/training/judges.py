@@ -16,7 +16,7 @@ from mas.core.late import Answer
 from mas.core.records import Turn
 from mas.core.seeds import derive_seed
 from mas.core.together import together
-from mas.runtime.agents import Voice
+from mas.runtime.agents import ModelEndpoint
 from mas.training.model_endpoints import open_peer
 from mas.training.setup import Setup
 
@@ -77,11 +77,11 @@ class ModelJudge:
                 "name a model with model.path, a peer (reward.late.judge=NAME peers.NAME.url=...), or judge=pattern"
             )
         self._options, self._setup = options, setup
-        self._voice: Voice | None = None
+        self._voice: ModelEndpoint | None = None
         self._cost = Cost()
 
     @asynccontextmanager
-    async def opened(self, base: Voice) -> AsyncIterator[None]:
+    async def opened(self, base: ModelEndpoint) -> AsyncIterator[None]:
         """While it is open it can be asked. `base`: the run's own model, without an adapter.
 
         Raises:

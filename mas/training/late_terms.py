@@ -20,7 +20,7 @@ from mas.core.errors import CheckpointError, ConfigError, TrainingError
 from mas.core.late import Answer, Judge
 from mas.core.naming import did_you_mean
 from mas.core.records import Episode, Turn
-from mas.runtime.agents import Voice
+from mas.runtime.agents import ModelEndpoint
 from mas.training.advantages.members import members
 from mas.training.judges import BASE, PATTERN, ModelJudge, built_in_judge, check_unasked
 from mas.training.rewards import OWN
@@ -76,7 +76,7 @@ class LateTerms:
         self._causes: list[str] = []
 
     @asynccontextmanager
-    async def listening(self, base: Voice | None = None) -> AsyncIterator[None]:
+    async def listening(self, base: ModelEndpoint | None = None) -> AsyncIterator[None]:
         """While it is open rounds can be joined; then the judge is not listened to any more.
 
         Turns that waited when a checkpoint was written are asked for again. `base`: what a `ModelJudge` may ask.

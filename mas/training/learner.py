@@ -206,7 +206,7 @@ class Learner:
         feed, model = BatchTensors(batch, self.base.bank.device), self.base.model
         reference_J = self._reference(feed)
         with (
-            self.base.bank.training(feed.segments(self.adapters)),
+            self.base.bank.segmented(feed.segments(self.adapters)),
             recomputing(model, layers=self.options.recompute_layers),
         ):
             chunk, entropy_slope = self.options.logit_chunk, self.loss.entropy > 0
@@ -273,7 +273,7 @@ class Learner:
 
     def _frozen(self, feed: BatchTensors, adapters: Mapping[str, AdapterWeights]) -> Scores:
         """The loss tokens without gradients."""
-        with torch.no_grad(), self.base.bank.training(feed.segments(adapters)):
+        with torch.no_grad(), self.base.bank.segmented(feed.segments(adapters)):
             return feed.scores(self.head, feed.hidden(self.base.model), self.options.logit_chunk)
 
 

@@ -34,7 +34,7 @@ from mas.training.model_endpoints import open_peer
 from mas.training.rewards import rewards_of
 from mas.training.session import TeamSession
 from mas.training.setup import Setup, trainable_adapters
-from mas.training.updates.update import Improved
+from mas.training.updates.update import UpdateResult
 
 FOLDER = "experiences"
 """Where libraries lie in a checkpoint and in a run directory, `ROLE.json` each."""
@@ -53,9 +53,9 @@ class TrainableLibraries:
         self._editor: Editor | None = None
         self.assignment = AdapterAssignment(setup.algorithm, self.trained)
 
-    def cast(self, session: TeamSession, done: int | None) -> Mapping[str, str]:
-        """See `Trainable`; all roles always speak through the bare base."""
-        return self.trained if done is None else self.assignment.trained(done)
+    def assign_adapters(self, session: TeamSession, steps_done: int | None) -> Mapping[str, str]:
+        """See `Trainable`; all roles always sample with the bare base."""
+        return self.trained if steps_done is None else self.assignment.trained_adapters(steps_done)
 
     @asynccontextmanager
     async def serving(self, session: TeamSession, versions: Mapping[str, int]) -> AsyncIterator[None]:
@@ -80,13 +80,13 @@ class TrainableLibraries:
         *,
         step: int,
         lr_scale: float,
-    ) -> Improved:
+    ) -> UpdateResult:
         """Let the editor say what the groups teach every role; `lr_scale` has no meaning here."""
         plain = _plain(session.scenario, self._team, self._libraries)
         edits = await together([self._edit(role, episodes, step, plain) for role in trained], "edit")
         told = dict(zip(trained, edits, strict=True))
         self._libraries |= {role: edited.library for role, (edited, _, _) in told.items()}
-        return Improved(
+        return UpdateResult(
             rows=(),
             advantages=[0.0] * sum(len(episode.turns) for episode in episodes),
             learned={},
@@ -95,7 +95,7 @@ class TrainableLibraries:
             notes=[_note(role, edited) for role, (edited, _, _) in told.items()],
         )
 
-    async def publish(self, session: TeamSession, improved: Improved) -> Mapping[str, Any]:
+    async def publish(self, session: TeamSession, improved: UpdateResult) -> Mapping[str, Any]:
         """Put the libraries as they are now into the prompts."""
         self._teach(session)
         return {}

@@ -8,8 +8,8 @@ import torch
 from mas.core.errors import ModelError
 from mas.core.free_memory import gib
 from mas.serving.footprint import Footprint, free_on
-from mas.training.planned import Work, rows_of
 from mas.training.setup import Setup
+from mas.training.work_estimate import Work, rows_of
 
 _COPIES = 6
 """An adapter's weights, gradients, AdamW's two moments, the published copy, and those that are joined for decoding."""
@@ -63,7 +63,7 @@ def needs_of(setup: Setup, footprint: Footprint, work: Work, *, is_trained: bool
     Args:
         work: what a task takes at most.
     """
-    model, learner, adapters = setup.model, setup.learner, len(set(setup.trains.values()))
+    model, learner, adapters = setup.model, setup.learner, len(set(setup.trained_adapters.values()))
     is_trained = is_trained and adapters > 0
     rows = max(rows_of(setup) if is_trained else 0, setup.train.eval_tasks)
     rows = max(min(rows, model.max_batch, model.max_batch_tokens // max(work.width, 1)), 1)

@@ -10,7 +10,7 @@ from mas.config.servers import PeerOptions, ServerOptions
 from mas.core.engine import Tokenizer
 from mas.core.errors import ConfigError
 from mas.core.naming import did_you_mean
-from mas.runtime.agents import Voice
+from mas.runtime.agents import ModelEndpoint
 from mas.serving.model import ModelText, load_text
 from mas.serving.remote import OpenAIEngine
 from mas.serving.remote_chat import ChatEngine
@@ -41,7 +41,7 @@ class _Messages:
     chats: bool = True
 
 
-async def start_model_endpoint(options: ServerOptions, model: ModelOptions, place: str) -> Voice:
+async def start_model_endpoint(options: ServerOptions, model: ModelOptions, place: str) -> ModelEndpoint:
     """A server's model as a voice; its engine is the caller's to close.
 
     Args:
@@ -53,9 +53,9 @@ async def start_model_endpoint(options: ServerOptions, model: ModelOptions, plac
         ModelError: there is no such tokenizer.
     """
     if options.api == "chat":
-        return Voice(engine=await ChatEngine.start(options, place), chats=True)
+        return ModelEndpoint(engine=await ChatEngine.start(options, place), chats=True)
     text = model_text(model)
-    return Voice(engine=await OpenAIEngine.start(options, text, place), chats=text.chats)
+    return ModelEndpoint(engine=await OpenAIEngine.start(options, text, place), chats=text.chats)
 
 
 def model_text(model: ModelOptions) -> ModelText:
@@ -68,14 +68,14 @@ def model_text(model: ModelOptions) -> ModelText:
 
 
 @asynccontextmanager
-async def open_peers(setup: Setup) -> AsyncIterator[Mapping[str, Voice]]:
+async def open_peers(setup: Setup) -> AsyncIterator[Mapping[str, ModelEndpoint]]:
     """Role -> voice for every role that a peer plays.
 
     Raises:
         As `start_model_endpoint`.
     """
     team = setup.team
-    voices: dict[str, Voice] = {}
+    voices: dict[str, ModelEndpoint] = {}
     async with AsyncExitStack() as stack:
         for name, options in setup.peers.items():
             if name not in {role.peer for role in team.roles.values()}:
@@ -99,7 +99,7 @@ def peer_texts(setup: Setup) -> dict[str, Reading]:
 
 
 @asynccontextmanager
-async def open_peer(setup: Setup, name: str | None) -> AsyncIterator[Voice | None]:
+async def open_peer(setup: Setup, name: str | None) -> AsyncIterator[ModelEndpoint | None]:
     """The voice of a peer that no role is played by, such as an editor or a judge; None: no peer.
 
     Raises:

@@ -9,7 +9,7 @@ from mas.training.base import Note, open_base
 from mas.training.saved import saved_adapters, saved_experiences
 from mas.training.session import Shared, TeamSession, open_team
 from mas.training.setup import Setup
-from mas.training.start import untrained
+from mas.training.start import initial_adapters
 
 
 def open_run(
@@ -34,5 +34,5 @@ def open_run(
     base = None if setup.is_served_elsewhere else open_base(setup, note)
     if base is None or setup.algorithm.is_training_free:
         return open_team(setup, base, desk=desk, shared=shared, log=log)
-    adapters = untrained(setup, base) if run is None else saved_adapters(run, base.bank)
+    adapters = initial_adapters(setup, base) if run is None else saved_adapters(run, base.bank)
     return open_team(setup, base, adapters, desk=desk, shared=shared, log=log)

@@ -152,7 +152,7 @@ def over_bus(
 async def _open(
     setup: Setup, base: BaseModel, bus: MqttBus, presence: AgentPresence, max_bytes: int
 ) -> AsyncIterator[TeamSession]:
-    team, plan, me, uses = setup.team, setup.plan, bus.me, setup.uses
+    team, plan, me, uses = setup.team, setup.plan, bus.me, setup.sampling_adapters
     engine = _engine(setup, base, bus, presence, max_bytes)
 
     def pinned(role: str) -> PinnedAdapter | None:
@@ -185,7 +185,7 @@ async def _open(
 
 
 def _engine(setup: Setup, base: BaseModel, bus: MqttBus, presence: AgentPresence, max_bytes: int) -> AgentsEngine:
-    name, me, adapter_of = setup.team.name, bus.me, setup.trains
+    name, me, adapter_of = setup.team.name, bus.me, setup.trained_adapters
     trained = {agent: role.name for agent, role in setup.plan.roles.items() if role.name in adapter_of}
     return AgentsEngine(
         base,

@@ -164,7 +164,7 @@ def check_packed(
     with torch.no_grad():
         for batch in batches:
             feed = BatchTensors(batch, bank.device)
-            with bank.training(feed.segments({})):
+            with bank.segmented(feed.segments({})):
                 packed_J = feed.scores(head, feed.hidden(model), 0).logprobs_J
             with bank.routing([None]):
                 alone = [_alone(model, row.turn.prompt_ids, row.turn.completion_ids) for row in batch.rows]

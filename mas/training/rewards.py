@@ -41,11 +41,11 @@ def total_reward(terms: Mapping[str, float], options: RewardOptions) -> float:
     return total
 
 
-def rewards_of(algorithm: AlgorithmOptions, step: int) -> RewardOptions:
-    """The reward of a step, with the weights of its stage. `step`: how many are done."""
+def rewards_of(algorithm: AlgorithmOptions, steps_done: int) -> RewardOptions:
+    """The reward after so many steps, with the weights of their stage."""
     if not algorithm.stages:
         return algorithm.reward
-    stage = algorithm.stages[stage_number([stage.steps for stage in algorithm.stages], step)]
+    stage = algorithm.stages[stage_number([stage.steps for stage in algorithm.stages], steps_done)]
     return algorithm.reward.model_copy(update={"weights": algorithm.reward.weights | stage.weights})
 
 

@@ -1,28 +1,39 @@
 """A step's episodes: which tasks are played, how far, and which of them are worth learning from."""
 
-from collections.abc import Container, Sequence
+from collections.abc import AsyncIterator, Container, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
 from statistics import fmean
+from typing import Any
 
 import msgspec
 
 from mas.config.algorithm import AlgorithmOptions, FilterOptions
 from mas.config.options import RewardOptions
-from mas.core.errors import TrainingError
+from mas.core.cost import Cost
+from mas.core.errors import CheckpointError, TrainingError
 from mas.core.records import Episode, Group, Turn
 from mas.core.seeds import derive_seed
 from mas.core.tasks import TaskOutcome
 from mas.core.together import together
 from mas.runtime.team import TeamRuntime
+from mas.serving.model import BaseModel
+from mas.training.late_terms import FILE as LATE
 from mas.training.late_terms import LateTerms
+from mas.training.opponents import FILE as OPPONENTS
 from mas.training.opponents import Facing, Opponents
 from mas.training.rewards import OWN, rewards_of, total_reward
 from mas.training.sampling.modes import SAMPLERS
 from mas.training.sampling.selection import GroupFilter, Selected, filter_groups, solvable_tasks
 from mas.training.sampling.success_replay import SuccessReplay
 from mas.training.schedules import Horizon
+from mas.training.session import TeamSession
 from mas.training.setup import Setup
 from mas.training.shaping.proposing import paid_proposers
 from mas.training.tasks.plan import Planned, TaskPlan, outcome_of
+
+_REPLAY = "replay.json"
+"""The file of a checkpoint that holds what `algorithm.sampler.replay` has in store."""
 
 
 class Rollout:
@@ -84,6 +95,62 @@ class Rollout:
         if len(failed) == len(episodes):
             raise TrainingError(f"none of the {len(episodes)} tasks of step {step} could be played: {failed[0].cause}")
         return self._filtered(episodes, rewards_of(self._algorithm, step), trained)
+
+    @asynccontextmanager
+    async def playing(self, session: TeamSession, base: BaseModel | None) -> AsyncIterator[None]:
+        """While it is open, opponents are served and late terms are asked for."""
+        async with AsyncExitStack() as stack:
+            if self.late is not None:
+                await stack.enter_async_context(self.late.listening(session.runtime.voice))
+            if self.opponents is not None:
+                assert base is not None
+                await stack.enter_async_context(self.opponents.playing(session.publishing, base))
+            yield
+
+    def files(self) -> dict[str, bytes]:
+        """What a checkpoint holds of the rollout: relative names to contents."""
+        found = {} if self.replay is None else {_REPLAY: self.replay.state()}
+        if self.late is not None:
+            found[LATE] = self.late.state()
+        if self.opponents is not None:
+            found[OPPONENTS] = self.opponents.state()
+        return found
+
+    def restore(self, checkpoint: Path) -> None:
+        """Go on from the files of a checkpoint.
+
+        Raises:
+            CheckpointError: a file cannot be read.
+        """
+        if self.replay is not None and (checkpoint / _REPLAY).is_file():
+            self.replay.restore((checkpoint / _REPLAY).read_bytes())
+        if self.opponents is not None:
+            self.opponents.restore(_read(checkpoint / OPPONENTS))
+        if self.late is not None:
+            self.late.restore(_read(checkpoint / LATE))
+
+    def metrics(self) -> dict[str, Any]:
+        """What the parts of the rollout tell of the last step, by the names that metrics have."""
+        found: dict[str, Any] = {}
+        if self.late is not None:
+            found["late"] = self.late.metrics()
+        if self.solved is not None:
+            kept, dropped = len(self.solved.kept), len(self.solved.dropped)
+            found["filter"] = {"kept": kept, "dropped": dropped, "skipped": float(not kept)}
+        if self.replay is not None:
+            found["replay"] = self.replay.metrics()
+        if self.opponents is not None:
+            found["opponents"] = self.opponents.metrics()
+        return found
+
+    def notes(self) -> list[dict[str, Any]]:
+        """What people may want to read of the last step, as JSON."""
+        causes = [] if self.late is None else self.late.causes()
+        return [{"source": "judge", "refused": causes}] if causes else []
+
+    def spent(self) -> Cost:
+        """What judges have cost since the last call."""
+        return Cost() if self.late is None else self.late.spent()
 
     def arrived(self) -> list[Episode]:
         """What was sampled in earlier steps and is to be trained in this one, since its late terms are there."""
@@ -169,6 +236,13 @@ def unsolved(episodes: Sequence[Episode], trained: Container[str], options: Filt
             "it: set sampler.filter.term to one that the scenario pays them, or leave the filter out"
         )
     return solvable_tasks({task: fmean(values) for task, values in answers.items()}, below=options.share)
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise CheckpointError(f"{path} cannot be read: {error.strerror}") from error
 
 
 def _only(episode: Episode, is_kept: bool) -> Episode:

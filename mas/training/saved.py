@@ -61,7 +61,7 @@ def start_directories(start: str) -> list[Path]:
     return adapter_directories(run, step)
 
 
-def started(fresh: Mapping[str, AdapterWeights], start: str, base: BaseModel) -> dict[str, AdapterWeights]:
+def adapters_from_run(fresh: Mapping[str, AdapterWeights], start: str, base: BaseModel) -> dict[str, AdapterWeights]:
     """Adapters that begin as those of another run.
 
     Args:

@@ -84,7 +84,7 @@ async def open_team(
         base: None with `engine=openai`: no weights are loaded here. Each role then samples with its adapter if the
             server has the team's adapters; else all sample with the server's base.
         adapters, versions: those to publish, by name, and as which version; without one they begin with 0.
-        uses: role -> adapter that it samples with, in place of `setup.uses` (to exchange those of two roles, say).
+        uses: role -> adapter that it samples with, in place of `setup.sampling_adapters`, say to exchange two roles.
         engine: serves them and stays open afterwards; None: one of the session's own.
         desk: where people are asked; None: a team with a role that a person plays is refused.
         shared: the bus, and what of the team is here; None: all of it, on a bus of its own.
@@ -104,12 +104,12 @@ async def open_team(
             voice = await start_model_endpoint(setup.engine.remote, setup.model, "engine.remote")
             stack.push_async_callback(voice.engine.close)
             speaking, chats = voice.engine, voice.chats
-            used = served_adapters(setup.uses, speaking.adapters(), setup.engine.remote.url)
+            used = served_adapters(setup.sampling_adapters, speaking.adapters(), setup.engine.remote.url)
         else:
             for name, weights in (adapters or {}).items():
                 await serving.store.publish(name, weights, version=(versions or {}).get(name))
             speaking = serving if shared is None else _following(serving, base, setup.team.name, shared)
-            chats, used = base.chats, {**setup.uses, **(uses or {})} if setup.uses else {}
+            chats, used = base.chats, {**setup.sampling_adapters, **(uses or {})} if setup.sampling_adapters else {}
         bus, place = await stack.enter_async_context(_bus_of(shared))
         runtime = TeamRuntime(
             setup.plan,

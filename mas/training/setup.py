@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Self
 
-from mas.config.methods import Method
+from mas.config.methods import CustomAlgorithm
 from mas.config.options import AlgorithmOptions, EngineOptions, LearnerOptions, ModelOptions, TraceOptions, TrainOptions
 from mas.config.servers import PeerOptions
 from mas.core.scenario import Scenario
@@ -52,7 +52,7 @@ class Setup:
     learner: LearnerOptions
     train: TrainOptions
     trace: TraceOptions
-    method: Method | None = None
+    method: CustomAlgorithm | None = None
 
     @property
     def team(self) -> TeamSpec:
@@ -60,17 +60,17 @@ class Setup:
         return self.plan.spec
 
     @property
-    def trains(self) -> dict[str, str]:
+    def trained_adapters(self) -> dict[str, str]:
         """Role -> the adapter that it trains; empty where roles learn as text."""
         return {} if self.algorithm.is_training_free else trainable_adapters(self.team, self.algorithm.policy)
 
     @property
-    def uses(self) -> dict[str, str | None]:
+    def sampling_adapters(self) -> dict[str, str | None]:
         """Role -> the adapter that it samples with: the one that it trains, else the one that it names, else None, the
         bare base. Empty where roles learn as text: all of them sample with the bare base."""
         if self.algorithm.is_training_free:
             return {}
-        return {name: role.adapter for name, role in self.team.roles.items()} | self.trains
+        return {name: role.adapter for name, role in self.team.roles.items()} | self.trained_adapters
 
     @property
     def is_served_elsewhere(self) -> bool:

@@ -3,7 +3,7 @@
 from mas.core.seeds import derive_seed
 from mas.serving.model import BaseModel
 from mas.serving.weights import AdapterWeights
-from mas.training.saved import started
+from mas.training.saved import adapters_from_run
 from mas.training.setup import Setup
 
 
@@ -14,11 +14,11 @@ def new_adapters(base: BaseModel, names: set[str], seed: int) -> dict[str, Adapt
     }
 
 
-def untrained(setup: Setup, base: BaseModel) -> dict[str, AdapterWeights]:
+def initial_adapters(setup: Setup, base: BaseModel) -> dict[str, AdapterWeights]:
     """The adapters that training starts from: they change nothing yet, or are those of `train.start`.
 
     Raises:
-        ConfigError, RunDirectoryError, CheckpointError: see `started`.
+        ConfigError, RunDirectoryError, CheckpointError: see `adapters_from_run`.
     """
-    fresh = new_adapters(base, set(setup.trains.values()), setup.train.seed)
-    return fresh if setup.train.start is None else started(fresh, setup.train.start, base)
+    fresh = new_adapters(base, set(setup.trained_adapters.values()), setup.train.seed)
+    return fresh if setup.train.start is None else adapters_from_run(fresh, setup.train.start, base)

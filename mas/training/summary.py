@@ -9,12 +9,12 @@ from mas.core.environment import mean_measures
 from mas.core.records import Episode, Turn
 from mas.training.advantages.group import group_statistics
 from mas.training.rewards import total_reward
-from mas.training.updates.update import Improved
+from mas.training.updates.update import UpdateResult
 from mas.training.zero_variance import flat_share
 
 
 def step_metrics(
-    episodes: Sequence[Episode], improved: Improved, rewards: RewardOptions, adapter_of: Mapping[str, str]
+    episodes: Sequence[Episode], improved: UpdateResult, rewards: RewardOptions, adapter_of: Mapping[str, str]
 ) -> dict[str, Any]:
     """Nested metrics: the team's at the top, `roles.NAME.*` below, `adapters.NAME.*` from the learner."""
     turns = [turn for episode in episodes for turn in episode.turns]

@@ -10,7 +10,7 @@ from mas.serving.weights import AdapterWeights
 from mas.training.checkpoint import NO_FILES, Progress
 from mas.training.experience.library import Library
 from mas.training.session import TeamSession
-from mas.training.updates.update import Improved
+from mas.training.updates.update import UpdateResult
 
 
 class Trainable(Protocol):
@@ -19,9 +19,12 @@ class Trainable(Protocol):
     trained: Mapping[str, str]
     """Role -> the name of what is trained for it: an adapter, or its library."""
 
-    def cast(self, session: TeamSession, done: int | None) -> Mapping[str, str]:
-        """Let roles speak as they do in the step after so many, None: as they are evaluated. Those of `trained` that
-        are trained in it."""
+    def assign_adapters(self, session: TeamSession, steps_done: int | None) -> Mapping[str, str]:
+        """Set the adapter that each role samples with after so many steps; None: for an evaluation.
+
+        Returns:
+            Those of `trained` whose roles are trained in that step.
+        """
 
     def serving(self, session: TeamSession, versions: Mapping[str, int]) -> AbstractAsyncContextManager[None]:
         """While it is open the team plays with what is held. `versions`: of everything that is trained, by its name."""
@@ -34,10 +37,10 @@ class Trainable(Protocol):
         *,
         step: int,
         lr_scale: float,
-    ) -> Improved:
+    ) -> UpdateResult:
         """One step, as `Update.improve`. The team plays on with what it had before."""
 
-    async def publish(self, session: TeamSession, improved: Improved) -> Mapping[str, Any]:
+    async def publish(self, session: TeamSession, improved: UpdateResult) -> Mapping[str, Any]:
         """Let the team play with what was learned; what there is to tell, at the top of the step's metrics."""
 
     def versions(self, session: TeamSession) -> Mapping[str, int]:

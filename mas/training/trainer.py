@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import Any, Protocol
 
 from mas.core.cost import Cost, cost_of, metrics_of
-from mas.core.errors import CheckpointError, TrainingError
+from mas.core.errors import TrainingError
 from mas.core.late import Judge
 from mas.core.records import Episode
 from mas.core.stopwatch import Stopwatch, measuring
@@ -27,10 +27,9 @@ from mas.training.checkpoint import Progress, checkpoint_at, list_checkpoints
 from mas.training.evaluate import SHOWN_TASKS, Evaluation, evaluate
 from mas.training.experience.library import Library
 from mas.training.imitation import warm_start
-from mas.training.late_terms import FILE as LATE
 from mas.training.late_terms import LateTerms, find_judge
 from mas.training.libraries import TrainableLibraries
-from mas.training.opponents import FILE, Pool, open_opponents
+from mas.training.opponents import Pool, open_opponents
 from mas.training.rewards import rewards_of
 from mas.training.rollout import Rollout
 from mas.training.session import Opening, TeamSession, open_team
@@ -41,8 +40,6 @@ from mas.training.traced import traced_rollout, traced_step
 from mas.training.trainable import Trainable
 
 Metrics = dict[str, Any]
-_REPLAY = "replay.json"
-"""The file of a checkpoint that holds what `algorithm.sampler.replay` has in store."""
 
 _Kind = tuple[str, float | None, int]
 _USUAL: Sequence[_Kind] = (("greedy", 0.0, SHOWN_TASKS), ("sampled", None, 0))
@@ -131,24 +128,19 @@ class Trainer:
         self.progress = self.trainable.load(found[-1])
         self._is_resumed = True
         self.tasks.restore(self.progress.tasks)
-        if self.rollout.replay is not None and (found[-1] / _REPLAY).is_file():
-            self.rollout.replay.restore((found[-1] / _REPLAY).read_bytes())
-        if self.rollout.opponents is not None:
-            self.rollout.opponents.restore(_read(found[-1] / FILE))
-        if self.rollout.late is not None:
-            self.rollout.late.restore(_read(found[-1] / LATE))
+        self.rollout.restore(found[-1])
         return True
 
     async def run(
-        self, watcher: Watcher, counted: Counted = uncounted, *, opened: Callable[[], None] = lambda: None
+        self, watcher: Watcher, on_phase: Counted = uncounted, *, on_open: Callable[[], None] = lambda: None
     ) -> TrainingOutcome:
         """Train to the configured end.
 
         Args:
-            counted: told each phase as it begins: `sampling`, `learning`, `publishing`, `saving`, all 0 of 0, and
+            on_phase: told each phase as it begins: `sampling`, `learning`, `publishing`, `saving`, all 0 of 0, and
                 `warm start`, `greedy evaluation`, `sampled evaluation` and `warm_start evaluation` with the tasks
                 played, of all.
-            opened: called once the team is open, before anything is played.
+            on_open: called once the team is open, before anything is played.
 
         Raises:
             TrainingError: a step broke a rule of learning, or no episode of a step or of the first evaluation could
@@ -161,44 +153,33 @@ class Trainer:
             environments = stack.enter_context(measuring())
             session = await stack.enter_async_context(self._open())
             await stack.enter_async_context(self.trainable.serving(session, self.progress.versions))
-            if self.rollout.late is not None:
-                await stack.enter_async_context(self.rollout.late.listening(session.runtime.voice))
-            if self.rollout.opponents is not None:
-                assert self.base is not None
-                await stack.enter_async_context(self.rollout.opponents.playing(session.publishing, self.base))
-            opened()
+            await stack.enter_async_context(self.rollout.playing(session, self.base))
+            on_open()
             if self.progress.step == 0 and not self._is_resumed:
                 if train.eval_first:
-                    await self._evaluate(session, watcher, counted)
+                    await self._evaluate(session, watcher, on_phase)
                 if self.setup.algorithm.warm_start is not None:
-                    await self._warm_start(session, watcher, counted, environments)
+                    await self._warm_start(session, watcher, on_phase, environments)
             while not self._end():
                 with traced_step(self.progress.step + 1, self.setup.trace):
-                    history.append(await self._step(session, watcher, counted, environments))
+                    history.append(await self._step(session, watcher, on_phase, environments))
                 ended = bool(self._end())
                 if ended or _is_due(self.progress.step, train.eval_every):
-                    await self._evaluate(session, watcher, counted)
+                    await self._evaluate(session, watcher, on_phase)
                     ended = bool(self._end())
                 if ended or _is_due(self.progress.step, train.checkpoint_every):
-                    self._save(counted)
+                    self._save(on_phase)
         adapters = {name: weights.snapshot() for name, weights in self.trainable.adapters.items()}
         return TrainingOutcome(self.progress, adapters, tuple(history), self._end(), self.trainable.libraries)
 
     def _spent(self) -> Metrics:
         return {**metrics_of(self.progress.cost), "optimiser_steps": self.progress.optimiser_steps}
 
-    def _save(self, counted: Counted) -> None:
+    def _save(self, on_phase: Counted) -> None:
         if self.checkpoints is not None:
-            counted("saving", 0, 0)
-            self.trainable.save(self.checkpoints, self.progress, self.setup.train.keep_checkpoints, self._more())
-
-    def _more(self) -> dict[str, bytes]:
-        """What a checkpoint holds of the rollout."""
-        replay, opponents, late = self.rollout.replay, self.rollout.opponents, self.rollout.late
-        more = {} if replay is None else {_REPLAY: replay.state()}
-        if late is not None:
-            more[LATE] = late.state()
-        return more if opponents is None else more | {FILE: opponents.state()}
+            on_phase("saving", 0, 0)
+            files = self.rollout.files()
+            self.trainable.save(self.checkpoints, self.progress, self.setup.train.keep_checkpoints, files)
 
     def _lr_scale(self) -> float:
         """Share of the learning rate that is due now. A pure function of progress and configuration."""
@@ -219,12 +200,12 @@ class Trainer:
         return ""
 
     async def _evaluate(
-        self, session: TeamSession, watcher: Watcher, counted: Counted, kinds: Sequence[_Kind] = _USUAL
+        self, session: TeamSession, watcher: Watcher, on_phase: Counted, kinds: Sequence[_Kind] = _USUAL
     ) -> None:
-        self.trainable.cast(session, None)
+        self.trainable.assign_adapters(session, None)
         tasks, seed = self.setup.train.eval_tasks, self.setup.train.seed
         for name, temperature, scenes in kinds:
-            told = partial(counted, f"{name} evaluation")
+            told = partial(on_phase, f"{name} evaluation")
             told(0, tasks)
             found = await evaluate(
                 session.runtime,
@@ -243,11 +224,11 @@ class Trainer:
                 self.progress = replace(self.progress, success=found.success)
 
     async def _warm_start(
-        self, session: TeamSession, watcher: Watcher, counted: Counted, environments: Stopwatch
+        self, session: TeamSession, watcher: Watcher, on_phase: Counted, environments: Stopwatch
     ) -> None:
         """Imitate what succeeds, evaluate, and save that as the checkpoint of step 0."""
         assert isinstance(self.trainable, TrainableAdapters)
-        warmed = await warm_start(self.setup, self.tasks.scenarios, session, self.trainable, counted, environments)
+        warmed = await warm_start(self.setup, self.tasks.scenarios, session, self.trainable, on_phase, environments)
         self.progress = replace(
             self.progress,
             cost=cost_of(warmed.episodes),
@@ -258,24 +239,26 @@ class Trainer:
         )
         watcher.on_step(0, {**warmed.metrics, **self._spent()}, warmed.episodes)
         if self.setup.train.eval_first:
-            await self._evaluate(session, watcher, counted, _WARMED)
-        self._save(counted)
+            await self._evaluate(session, watcher, on_phase, _WARMED)
+        self._save(on_phase)
 
-    async def _step(self, session: TeamSession, watcher: Watcher, counted: Counted, environments: Stopwatch) -> Metrics:
+    async def _step(
+        self, session: TeamSession, watcher: Watcher, on_phase: Counted, environments: Stopwatch
+    ) -> Metrics:
         began, in_environments = time.perf_counter(), environments.seconds
-        counted("sampling", 0, 0)
-        trained = self.trainable.cast(session, self.progress.step)
+        on_phase("sampling", 0, 0)
+        trained = self.trainable.assign_adapters(session, self.progress.step)
         with traced_rollout(self.setup.trace):
             episodes = await self.rollout.sample(session.runtime, self.progress.step, trained)
         sampled, in_environments = time.perf_counter(), environments.seconds - in_environments
-        counted("learning", 0, 0)
+        on_phase("learning", 0, 0)
         step = self.progress.step + 1
         with phase("update"):
             learned = [*episodes, *self.rollout.arrived()]
             improved = await self.trainable.improve(session, learned, trained, step=step, lr_scale=self._lr_scale())
         taught = time.perf_counter()
-        counted("publishing", 0, 0)
-        judged = Cost() if self.rollout.late is None else self.rollout.late.spent()
+        on_phase("publishing", 0, 0)
+        judged = self.rollout.spent()
         with phase("publish"):
             published = await self.trainable.publish(session, improved)
         self.progress = replace(
@@ -293,15 +276,7 @@ class Trainer:
         metrics |= self._spent()
         if told := self.tasks.metrics():
             metrics["tasks"] = told
-        if self.rollout.late is not None:
-            metrics["late"] = self.rollout.late.metrics()
-        if (filtered := self.rollout.solved) is not None:
-            kept, dropped = len(filtered.kept), len(filtered.dropped)
-            metrics["filter"] = {"kept": kept, "dropped": dropped, "skipped": float(not kept)}
-        if self.rollout.replay is not None:
-            metrics["replay"] = self.rollout.replay.metrics()
-        if self.rollout.opponents is not None:
-            metrics["opponents"] = self.rollout.opponents.metrics()
+        metrics |= self.rollout.metrics()
         metrics |= published
         ended = time.perf_counter()
         metrics["seconds"] = {
@@ -311,10 +286,8 @@ class Trainer:
             "publish": ended - taught,
         }
         watcher.on_step(step, metrics, episodes)
-        for note in improved.notes:
+        for note in (*improved.notes, *self.rollout.notes()):
             watcher.on_note(step, note)
-        if self.rollout.late is not None and (causes := self.rollout.late.causes()):
-            watcher.on_note(step, {"source": "judge", "refused": causes})
         return metrics
 
 
@@ -325,13 +298,6 @@ def _trainable(setup: TrainSetup, base: BaseModel | None) -> Trainable:
     if base is None:
         raise TrainingError("adapters are trained on a base, and there is none")
     return TrainableAdapters(setup, base)
-
-
-def _read(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise CheckpointError(f"{path} cannot be read: {error.strerror}") from error
 
 
 def _is_due(step: int, every: int) -> bool:

@@ -31,7 +31,7 @@ from mas.runs.resolve import resolve
 from mas.runtime.replay_log import ReplayLog
 from mas.scenarios import build_scenario
 from mas.training.session import open_team
-from mas.training.start import untrained
+from mas.training.start import initial_adapters
 
 
 def anchors(page: Path) -> set[str]:
@@ -178,7 +178,9 @@ async def test_the_examples_of_the_page_on_the_endpoint_run(
     with Journal.open(tmp_path / "bus.sqlite") as journal:
         log = ReplayLog(journal)
         async with (
-            open_team(resolve(config, scenario), base, untrained(resolve(config, scenario), base), log=log) as crew,
+            open_team(
+                resolve(config, scenario), base, initial_adapters(resolve(config, scenario), base), log=log
+            ) as crew,
             KeptRequests(log, (served := served_team(crew, base)).teams) as kept,
             running(build_app(served, kept=kept)) as address,
         ):

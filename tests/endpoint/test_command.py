@@ -23,7 +23,7 @@ from mas.endpoint.command import served_team, speakers
 from mas.runs.resolve import resolve
 from mas.scenarios import build_scenario
 from mas.training.session import open_team
-from mas.training.start import untrained
+from mas.training.start import initial_adapters
 
 Mas = Callable[..., Any]
 
@@ -131,7 +131,7 @@ async def test_adapters_are_asked_as_the_roles_that_speak_through_them(
     base = base_for("relay")
     config = load_config(["scenario=relay", override])
     scenario = build_scenario(config.scenario)
-    async with open_team(resolve(config, scenario), base, untrained(resolve(config, scenario), base)) as crew:
+    async with open_team(resolve(config, scenario), base, initial_adapters(resolve(config, scenario), base)) as crew:
         served = served_team(crew, base)
         chatting = speakers(crew, chats=True)
     assert (served.base, served.context) == ("tiny", base.limits.context)

@@ -36,7 +36,7 @@ from mas.training.rewards import rewards_of
 from mas.training.rollout import Rollout
 from mas.training.setup import TrainSetup, compiled
 from mas.training.shaping.proposing import paid_proposers
-from mas.training.warm_start import tiny_base
+from mas.training.tiny_base import tiny_base
 
 MODEL = ModelOptions(
     tiny=TinyOptions(
@@ -301,7 +301,7 @@ def found_of(name: str, base: BaseModel) -> Found:
     watched = Watched(trainable)
     rollout, found = Rollout(setup, cast(Any, None)), Found()
     for number, done in enumerate(case.done, 1):
-        trained = trainable.assignment.trained(done)
+        trained = trainable.assignment.trained_adapters(done)
         episodes = episodes_of(config, rollout, case, number, done, trained)
         calls = trainable.improve(cast(Any, None), episodes, trained, step=done + 1, lr_scale=1.0)
         improved = asyncio.run(calls)
@@ -329,7 +329,9 @@ def _libraries(case: Case) -> Found:
         facts = [one for group in case.sampler(case.cast, number) for one in group]
         episodes = msgspec.convert(facts, list[Episode])
         asyncio.run(
-            trainable.improve(players, episodes, trainable.assignment.trained(done), step=done + 1, lr_scale=1.0)
+            trainable.improve(
+                players, episodes, trainable.assignment.trained_adapters(done), step=done + 1, lr_scale=1.0
+            )
         )
         found[f"after {done}"] = {"texts": {role: list(one.experiences) for role, one in trainable.libraries.items()}}
     return found

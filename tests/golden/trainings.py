@@ -15,8 +15,8 @@ from mas.runs.resolve import resolve_training
 from mas.scenarios import build_scenario
 from mas.serving.model import BaseModel, load_base
 from mas.serving.weights import AdapterWeights
+from mas.training.tiny_base import tiny_base
 from mas.training.trainer import Trainer
-from mas.training.warm_start import tiny_base
 
 SCENARIOS = ("relay", "two_hop", "plan_path")
 WORDS = (

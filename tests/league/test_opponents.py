@@ -34,7 +34,7 @@ from mas.scenarios import build_scenario
 from mas.serving.model import BaseModel
 from mas.serving.peft_files import from_directory
 from mas.training.opponents import OpponentRecord, open_opponents, payoffs_of, points_of
-from mas.training.start import untrained
+from mas.training.start import initial_adapters
 from mas.training.trainer import Trainer, TrainingOutcome
 
 pytest.importorskip("pyspiel")
@@ -459,7 +459,7 @@ async def test_adapters_begin_as_those_of_another_run(trained: Path, kuhn: BaseM
 def test_the_untrained_of_a_run_with_a_start_are_those_of_the_start(trained: Path, kuhn: BaseModel) -> None:
     config = config_of(f"train.start='{trained}@2'")
     its = from_directory(trained / "checkpoints" / "step-000002" / "adapters" / "shared", kuhn.bank)
-    found = untrained(resolve(config), kuhn)["shared"]
+    found = initial_adapters(resolve(config), kuhn)["shared"]
     assert all(torch.equal(a, b) for a, b in zip(found.parameters(), its.parameters(), strict=True))
 
 

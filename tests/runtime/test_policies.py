@@ -263,7 +263,7 @@ def test_a_fallback_answers_for_the_agent_and_is_known_by_its_role() -> None:
             point = point_of(sitting)
             (candidate,) = await sitting.runtime.ask(point, (1,), episode="other")
             assert candidate.role == "backup"
-            assert (await sitting.runtime.imagine(point, 1)).role == "backup"
+            assert (await sitting.runtime.sample_locally(point, 1)).role == "backup"
 
     play(whole())
 

@@ -116,7 +116,7 @@ async def play(engine: ScriptedEngine, attempts: list[Attempt]) -> list[str]:
 
     async def decide(point: DecisionPoint) -> Payload:
         (candidate,) = await trainer.ask(point, (7,), episode="e")
-        assert await trainer.imagine(point, 7, episode="e") == candidate
+        assert await trainer.sample_locally(point, 7, episode="e") == candidate
         return candidate.payload
 
     environment = build_scenario(ScenarioOptions(name="relay")).environment()

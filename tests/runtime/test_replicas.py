@@ -15,7 +15,7 @@ from mas.core.errors import Closed, RunError
 from mas.graph.load import load_team
 from mas.graph.plan import compile_team
 from mas.roles import build_roles
-from mas.runtime.agents import Candidate, Voice
+from mas.runtime.agents import Candidate, ModelEndpoint
 from mas.runtime.flow import Flow
 from mas.runtime.point import DecisionPoint, look
 from mas.runtime.team import TeamRuntime
@@ -100,7 +100,7 @@ def test_one_that_is_spawned_takes_what_waits_and_may_have_a_voice_of_its_own() 
             await asyncio.sleep(5.0)
             assert at.engine.now == 2
             other = Slow("b")
-            await at.runtime.spawn("worker", voice=Voice(engine=other))
+            await at.runtime.spawn("worker", voice=ModelEndpoint(engine=other))
             texts = [candidate.text for (candidate,) in await asyncio.gather(*asked)]
             assert texts == ["a", "a", "b"]
             assert now() == 15.0
@@ -112,7 +112,7 @@ def test_one_that_retires_finishes_what_it_has_and_takes_nothing_new_and_no_ques
     async def whole() -> None:
         async with work() as at:
             other = Slow("b")
-            await at.runtime.spawn("worker", voice=Voice(engine=other))
+            await at.runtime.spawn("worker", voice=ModelEndpoint(engine=other))
             asked = [at.ask() for _ in range(8)]
             await asyncio.sleep(5.0)
             assert (at.engine.now, other.now) == (2, 2)

@@ -49,7 +49,7 @@ async def play(team: Mapping[str, object], answer: Answer, *, seeds: tuple[int, 
 
         async def decide(point: DecisionPoint) -> Payload:
             if point.agent == "imagining":
-                await runtime.imagine(point, 9, episode="e")
+                await runtime.sample_locally(point, 9, episode="e")
             return (await runtime.ask(point, seeds, episode="e", temperature=0.5))[0].payload
 
         await runtime.play("e", environment, decide, lambda turn, flow, step: None)

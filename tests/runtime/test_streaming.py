@@ -24,7 +24,7 @@ from mas.graph.plan import compile_team
 from mas.observe.tracing import open_tracing
 from mas.roles import build_roles
 from mas.runtime.agents import TEAM_PAYLOADS, AgentAnswer, Ask
-from mas.runtime.agents import Voice as TeamVoice
+from mas.runtime.agents import ModelEndpoint as TeamVoice
 from mas.runtime.flow import Flow
 from mas.runtime.point import DecisionPoint, look
 from mas.runtime.streaming import Piece, ask_streaming, streamed_to
@@ -41,7 +41,7 @@ SOLO = {
 }
 
 
-class Voice(ScriptedEngine):
+class ModelEndpoint(ScriptedEngine):
     """Says numbers, and notes how it was asked; its first `broken` streams end in an error after three characters."""
 
     def __init__(self, broken: int = 0) -> None:
@@ -60,7 +60,7 @@ class Voice(ScriptedEngine):
 
 
 @asynccontextmanager
-async def team(bus: Bus, engine: Voice, **more: object) -> AsyncIterator[tuple[TeamRuntime, DecisionPoint]]:
+async def team(bus: Bus, engine: ModelEndpoint, **more: object) -> AsyncIterator[tuple[TeamRuntime, DecisionPoint]]:
     spec = load_team(SOLO | more)
     plan = compile_team(spec, build_roles(spec))
     environment = build_scenario(ScenarioOptions(name="relay")).environment()
@@ -80,7 +80,7 @@ def text_of(told: Told, candidate: int = 0) -> str:
 
 async def check(bus: Bus, seeds: tuple[int, ...]) -> None:
     told: Told = []
-    engine = Voice()
+    engine = ModelEndpoint()
     async with team(bus, engine) as (runtime, point):
         unheard = await runtime.ask(point, seeds, episode="e", temperature=0.7)
         assert engine.streams == 0
@@ -110,7 +110,7 @@ async def test_so_they_are_over_a_broker(tmp_path: Path):
 async def test_an_attempt_after_a_failed_one_makes_void_what_was_heard():
     told: Told = []
     retries = {"solo": {"retries": {"attempts": 3, "wait_s": 0}}}
-    async with team(MemoryBus(), Voice(broken=2), policies=retries) as (runtime, point):
+    async with team(MemoryBus(), ModelEndpoint(broken=2), policies=retries) as (runtime, point):
         (candidate,) = await runtime.ask(point, (1,), episode="e", on_part=told.append)
     assert told.count(Restart()) == 2
     cut = [index for index, piece in enumerate(told) if piece == Restart()]
@@ -122,7 +122,7 @@ async def test_a_listener_that_raises_ends_the_question():
     def refuse(told: object) -> None:
         raise ValueError("enough")
 
-    engine = Voice()
+    engine = ModelEndpoint()
     async with team(MemoryBus(), engine) as (runtime, point):
         with pytest.raises(ValueError, match="enough"):
             await runtime.ask(point, (1,), episode="e", on_part=refuse)
@@ -131,9 +131,9 @@ async def test_a_listener_that_raises_ends_the_question():
 
 async def test_whoever_listens_around_a_question_hears_it_and_nothing_imagined():
     told: Told = []
-    async with team(MemoryBus(), Voice()) as (runtime, point):
+    async with team(MemoryBus(), ModelEndpoint()) as (runtime, point):
         with streamed_to(told.append):
-            await runtime.imagine(point, 1)
+            await runtime.sample_locally(point, 1)
             assert not told
             (candidate,) = await runtime.ask(point, (1,), episode="e")
     assert text_of(told) == candidate.text
@@ -143,7 +143,7 @@ async def test_a_traced_team_is_heard_as_well_and_what_it_says_is_in_no_span(tmp
     told: Told = []
     retries = {"solo": {"retries": {"attempts": 2, "wait_s": 0}}}
     with open_tracing(tmp_path, process="p", most=99):
-        async with team(MemoryBus(), Voice(broken=1), policies=retries) as (runtime, point):
+        async with team(MemoryBus(), ModelEndpoint(broken=1), policies=retries) as (runtime, point):
             (candidate,) = await runtime.ask(point, (1,), episode="e", on_part=told.append)
     assert text_of(told[told.index(Restart()) :]) == candidate.text
     spans = spans_in(tmp_path)
@@ -154,7 +154,7 @@ async def test_a_traced_team_is_heard_as_well_and_what_it_says_is_in_no_span(tmp
 
 async def test_one_more_agent_with_a_voice_of_its_own_is_heard_as_well():
     told: tuple[Told, Told] = ([], [])
-    first, second = Voice(), Voice()
+    first, second = ModelEndpoint(), ModelEndpoint()
     replicas = {"solo": {"most": 2, "concurrency": 1}}
     async with team(MemoryBus(), first, replicas=replicas) as (runtime, point):
         await runtime.spawn("solo", voice=TeamVoice(engine=second))

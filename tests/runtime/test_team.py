@@ -80,7 +80,7 @@ async def test_an_answer_that_does_not_come_expires_and_its_generation_is_stoppe
     async with playing(solo(), engine, timeout_s=0.05) as runtime:
         point = point_of(runtime)
         with pytest.raises(Expired):
-            await (runtime.imagine(point, 1) if is_imagined else runtime.ask(point, (1,), episode="e"))
+            await (runtime.sample_locally(point, 1) if is_imagined else runtime.ask(point, (1,), episode="e"))
         await asyncio.sleep(0)
     assert engine.stopped
 
@@ -91,7 +91,7 @@ async def test_an_error_in_a_users_role_reaches_the_caller_as_a_mas_error(is_ima
     async with playing(spec, ScriptedEngine(lambda *_: "x")) as runtime:
         point = point_of(runtime)
         with pytest.raises(RemoteError, match="KeyError: 'x'") as caught:
-            await (runtime.imagine(point, 1) if is_imagined else runtime.ask(point, (1,), episode="e"))
+            await (runtime.sample_locally(point, 1) if is_imagined else runtime.ask(point, (1,), episode="e"))
     assert isinstance(caught.value, MasError)
 
 

@@ -21,7 +21,7 @@ from mas.training.check_setup import check_trainable
 from mas.training.evaluate import Evaluation
 from mas.training.shaping.sharing import paid_together
 from mas.training.trainer import Trainer
-from mas.training.updates.update import Improved
+from mas.training.updates.update import UpdateResult
 
 PAIR = ("pioneer", "observer")
 SMALL = ("train.eval_every=0", "train.eval_tasks=2", "algorithm.sampler.candidates=2", "train.tasks_per_step=2")
@@ -38,7 +38,7 @@ class Seen:
     def __init__(self) -> None:
         self.episodes: list[Sequence[Episode]] = []
         self.metrics: list[dict[str, Any]] = []
-        self.improved: list[Improved] = []
+        self.improved: list[UpdateResult] = []
 
     def on_resume(self, step: int) -> None:
         pass
@@ -64,7 +64,7 @@ async def trained(base: BaseModel, *words: str, checkpoints: Path | None = None)
     trainer = Trainer(resolve_training(config), base, checkpoints=checkpoints)
     improve = trainer.trainable.improve
 
-    async def kept(*given: Any, **named: Any) -> Improved:
+    async def kept(*given: Any, **named: Any) -> UpdateResult:
         seen.improved.append(await improve(*given, **named))
         return seen.improved[-1]
 

@@ -14,7 +14,7 @@ from mas.core.errors import ConfigError
 from mas.core.late import Answer, Judge
 from mas.core.records import Turn
 from mas.runs.resolve import resolve
-from mas.runtime.agents import Voice
+from mas.runtime.agents import ModelEndpoint
 from mas.testing.scripted import ScriptedEngine
 from mas.training import judges
 from mas.training.check_setup import check_trainable
@@ -67,8 +67,8 @@ async def test_a_peer_is_asked_about_prompt_and_text_and_the_number_it_says_is_p
     peer = ScriptedEngine(lambda prompt, adapter, seed: next(v for k, v in answers.items() if f"\n{k}\n" in prompt))
     own = ScriptedEngine(lambda prompt, adapter, seed: "")
 
-    async def started(*_: object) -> Voice:
-        return Voice(engine=peer, chats=True)
+    async def started(*_: object) -> ModelEndpoint:
+        return ModelEndpoint(engine=peer, chats=True)
 
     monkeypatch.setattr("mas.training.model_endpoints.start_model_endpoint", started)
     config = config_of("critic", {"polite": "Is it polite?"}, *PEER)
@@ -79,7 +79,7 @@ async def test_a_peer_is_asked_about_prompt_and_text_and_the_number_it_says_is_p
         msgspec.structs.replace(turn, prompt_ids=tuple(own.tokenizer.encode("What do you say?")))
         for turn in said("good", "bad", "odd", "good")
     ]
-    async with judge.opened(Voice(engine=own)):
+    async with judge.opened(ModelEndpoint(engine=own)):
         found = {answer.turn: answer.value for answer in await marks(judge, turns)}
     assert found == {"t0": 0.8, "t1": 0.25, "t3": 0.8}  # What cannot be read is not answered, and has its default.
     assert len(peer.requests) == 3  # Equal ones are asked once.
@@ -96,7 +96,7 @@ async def test_more_questions_than_go_at_once_are_all_asked(monkeypatch: pytest.
     monkeypatch.setattr(judges, "_AT_ONCE", 2)
     own = ScriptedEngine(lambda prompt, adapter, seed: "7")
     judge = judge_of(config_of("base", {"a": "A?", "b": "B?"}, "model.path=somewhere"))
-    async with judge.opened(Voice(engine=own)):
+    async with judge.opened(ModelEndpoint(engine=own)):
         found = await marks(judge, said("x", "y", "z"))
     assert sorted((one.turn, one.term) for one in found) == [(f"t{n}", term) for n in range(3) for term in "ab"]
     assert {one.value for one in found} == {0.7}

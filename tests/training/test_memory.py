@@ -19,7 +19,7 @@ from mas.serving.footprint import Footprint
 from mas.training import base, memory
 from mas.training.learner import Learner
 from mas.training.memory import Needs, needs_of
-from mas.training.planned import Work
+from mas.training.work_estimate import Work
 
 
 @pytest.fixture

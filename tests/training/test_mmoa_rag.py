@@ -20,7 +20,7 @@ from mas.serving.model import BaseModel
 from mas.training.evaluate import Evaluation
 from mas.training.rewards import FAILURE, total_reward
 from mas.training.trainer import Trainer
-from mas.training.updates.update import Improved
+from mas.training.updates.update import UpdateResult
 
 READ = {"rewriter": Action, "selector": Note, "answerer": Action}
 ROLES = ("rewriter", "selector", "answerer")
@@ -82,13 +82,13 @@ class Steps:
         pass
 
 
-async def trained(base: BaseModel, *words: str) -> tuple[Steps, list[Improved]]:
+async def trained(base: BaseModel, *words: str) -> tuple[Steps, list[UpdateResult]]:
     config = load_config(["scenario=retrieval", "algorithm=mmoa_rag", *SMALL, *BARE, *words])
     config = config.model_copy(update={"model": SKILLED})
     trainer, steps, improved = Trainer(resolve_training(config), base), Steps(), []
     improve = trainer.trainable.improve
 
-    async def kept(*given: Any, **named: Any) -> Improved:
+    async def kept(*given: Any, **named: Any) -> UpdateResult:
         improved.append(await improve(*given, **named))
         return improved[-1]
 

@@ -32,7 +32,7 @@ from mas.training.rewards import total_reward
 from mas.training.sampling.selection import filter_groups
 from mas.training.summary import step_metrics
 from mas.training.updates.rewarded import Rewarded
-from mas.training.updates.update import Improved
+from mas.training.updates.update import UpdateResult
 
 BAD = (math.nan, math.inf, -math.inf, 1.7e308)
 WALKER = TeamSpec(
@@ -120,7 +120,7 @@ async def test_an_episode_that_was_paid_no_number_failed_and_teaches_nothing(
     if mode == "parallel":  # one move to the right fails its own episode, not its siblings
         assert any(episode.status == "done" and episode.turns for episode in episodes)
         advantages = [0.0] * sum(len(episode.turns) for episode in episodes)
-        improved = Improved(rows=[], advantages=advantages, learned={}, metrics={})
+        improved = UpdateResult(rows=[], advantages=advantages, learned={}, metrics={})
         metrics = step_metrics(episodes, improved, RewardOptions(), {})
         assert metrics["episodes"]["failed"] == len(failed)
         assert math.isfinite(metrics["reward"])

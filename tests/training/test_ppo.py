@@ -25,7 +25,7 @@ from mas.training.advantage_pipeline import turn_advantages
 from mas.training.batch import train_rows
 from mas.training.checkpoint import list_checkpoints, update_tensors
 from mas.training.updates.ppo import Ppo
-from mas.training.updates.update import Improved
+from mas.training.updates.update import UpdateResult
 
 ADAPTER_OF = {name: name for name in ROLES[:2]}
 
@@ -67,11 +67,11 @@ def episode(*turns: Turn) -> Episode:
     )
 
 
-def improved(ppo: Ppo, *episodes: Episode, lr_scale: float = 1.0) -> Improved:
+def improved(ppo: Ppo, *episodes: Episode, lr_scale: float = 1.0) -> UpdateResult:
     return ppo.improve(episodes, ADAPTER_OF, step=1, lr_scale=lr_scale)
 
 
-def advantages(found: Improved) -> dict[str, list[float]]:
+def advantages(found: UpdateResult) -> dict[str, list[float]]:
     return {row.turn.id: list(row.advantages) for row in found.rows}
 
 

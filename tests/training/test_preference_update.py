@@ -23,7 +23,7 @@ from mas.training.losses.preference import dpo_pair
 from mas.training.trainer import TrainingOutcome
 from mas.training.updates.kinds import build_update, loss_of
 from mas.training.updates.preference import LIKELIHOOD
-from mas.training.updates.update import Improved
+from mas.training.updates.update import UpdateResult
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +54,7 @@ def episode_of(*turns: Turn) -> Episode:
 
 def improve(
     base: BaseModel, turns: list[Turn], algorithm: AlgorithmOptions, learner: LearnerOptions | None = None
-) -> tuple[Improved, set[str]]:
+) -> tuple[UpdateResult, set[str]]:
     """What one step did, and whose adapters changed."""
     teaching = learner_of(base, learner, **loss_of(algorithm).model_dump(exclude_unset=True))
     before = {name: copy_of(weights) for name, weights in teaching.adapters.items()}

@@ -21,7 +21,7 @@ from mas.core.team import Constraint
 from mas.graph.plan import compile_team
 from mas.roles import build_roles
 from mas.runs.resolve import resolve, resolve_training
-from mas.runtime.agents import RoleAgent, Voice
+from mas.runtime.agents import ModelEndpoint, RoleAgent
 from mas.scenarios import build_scenario
 from mas.serving.head import Head
 from mas.serving.transformers_engine import TransformersEngine
@@ -93,7 +93,7 @@ def test_an_engine_that_cannot_restrict_is_refused_before_anything_is_asked(rest
     scenario = with_role(build_scenario(config_of().scenario), "executor", **restriction)
     plan = compile_team(scenario.teams["team"], build_roles(scenario.teams["team"]))
     with pytest.raises(ConfigError, match=f"'executor' has {next(iter(restriction))}"):
-        RoleAgent(plan.roles["executor"], Voice(engine=ScriptedEngine(lambda _: "0")))
+        RoleAgent(plan.roles["executor"], ModelEndpoint(engine=ScriptedEngine(lambda _: "0")))
 
 
 @pytest.mark.parametrize("engine", [Elsewhere, AgentsEngine])
@@ -102,7 +102,7 @@ def test_processes_that_do_not_generate_leave_the_check_to_those_that_do(engine:
     plan = compile_team(scenario.teams["team"], build_roles(scenario.teams["team"]))
     made = engine.__new__(engine)
     made._text = base_for("relay", SKILLED)
-    RoleAgent(plan.roles["executor"], Voice(engine=made))
+    RoleAgent(plan.roles["executor"], ModelEndpoint(engine=made))
 
 
 async def test_an_agents_process_restricts_if_its_engine_does(base_for: BaseFor) -> None:
@@ -111,7 +111,7 @@ async def test_an_agents_process_restricts_if_its_engine_does(base_for: BaseFor)
     plan = compile_team(scenario.teams["team"], build_roles(scenario.teams["team"]))
     inner, bus = TransformersEngine(base), MemoryBus()
     follower = SyncedEngine(inner, base.bank, bus, trainer="t", envelopes=EnvelopeFactory("executor"))
-    agent = RoleAgent(plan.roles["executor"], Voice(engine=follower))
+    agent = RoleAgent(plan.roles["executor"], ModelEndpoint(engine=follower))
     view = View(observation=Observation({"table": "1234"}))
     answers = await agent.answer(view, tuple(range(6)), 3.0)
     assert all(answer.text.strip() in set("0123456789") for answer in answers)
@@ -129,7 +129,7 @@ def test_a_token_that_could_be_no_choice_has_no_entropy(base_for: BaseFor) -> No
     supports = (pack_support(digits_V), pack_support(end_V))
     turn = make_turn(completion_ids=(CHOICES[0], 1), choices=CHOICES, supports=supports)
     feed = BatchTensors(MicroBatch((build_tree(batch_of([turn], [1.0])),)), base.bank.device)
-    with torch.no_grad(), base.bank.training(feed.segments({})):
+    with torch.no_grad(), base.bank.segmented(feed.segments({})):
         scores = feed.scores(Head.of(base.model), feed.hidden(base.model), 0)
     two = torch.distributions.Bernoulli(logits=torch.tensor(0.0)).entropy()
     assert 0 < float(scores.entropy_J[0]) <= float(two) + 1e-6  # of the two that are possible, not of all four

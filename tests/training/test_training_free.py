@@ -21,7 +21,7 @@ from mas.core.scenario import Scenario
 from mas.graph.plan import compile_team
 from mas.roles import build_role, build_roles
 from mas.runs.resolve import resolve, resolve_training
-from mas.runtime.agents import Voice
+from mas.runtime.agents import ModelEndpoint
 from mas.runtime.team import TeamRuntime
 from mas.scenarios import build_scenario
 from mas.scenarios.folder import FolderScenario
@@ -298,9 +298,9 @@ async def test_a_peer_can_be_the_editor(relay: Scenario, monkeypatch: pytest.Mon
     script = EditorScript(pairs, summary=summary)
     engine = ScriptedEngine(script, context=100_000)
 
-    async def start(options: Any, model: Any, place: str) -> Voice:
+    async def start(options: Any, model: Any, place: str) -> ModelEndpoint:
         assert (options.url, place) == ("http://127.0.0.1:1/v1", "peers.coach")
-        return Voice(engine=engine, chats=True)
+        return ModelEndpoint(engine=engine, chats=True)
 
     monkeypatch.setattr("mas.training.model_endpoints.start_model_endpoint", start)
     config = config_of({"editor": "coach"}, steps=1)

@@ -6,7 +6,7 @@ from typing import Any
 from mas.core.records import Episode
 from mas.training.evaluate import Evaluation
 from mas.training.trainer import Trainer
-from mas.training.updates.update import Improved
+from mas.training.updates.update import UpdateResult
 from mas.training.watch import Silent
 
 
@@ -29,7 +29,7 @@ class Seen(Silent):
         super().__init__()
         self.episodes: list[Sequence[Episode]] = []
         self.metrics: list[dict[str, Any]] = []
-        self.improved: list[Improved] = []
+        self.improved: list[UpdateResult] = []
 
     def on_step(self, step: int, metrics: dict[str, Any], episodes: Sequence[Episode]) -> None:
         self.metrics.append(metrics)
@@ -39,7 +39,7 @@ class Seen(Silent):
         """Keep what its updates do, too."""
         improve = trainer.trainable.improve
 
-        async def kept(*given: Any, **named: Any) -> Improved:
+        async def kept(*given: Any, **named: Any) -> UpdateResult:
             self.improved.append(await improve(*given, **named))
             return self.improved[-1]
 

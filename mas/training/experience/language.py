@@ -14,7 +14,7 @@ from mas.core.engine import Request, Sampling
 from mas.core.errors import RefusedRequest
 from mas.core.seeds import derive_seed
 from mas.core.together import together
-from mas.runtime.agents import Voice
+from mas.runtime.agents import ModelEndpoint
 from mas.training.experience.editor import Proposal
 from mas.training.experience.library import Library
 from mas.training.experience.operations import Operation, Refusal
@@ -38,7 +38,7 @@ class _Spent:
 class LanguageEditor:
     """Satisfies `mas.training.experience.editor.Editor`. A question too long for the model is a recorded refusal."""
 
-    def __init__(self, voice: Voice, options: ExperienceOptions) -> None:
+    def __init__(self, voice: ModelEndpoint, options: ExperienceOptions) -> None:
         self._voice, self._options = voice, options
         self._sampling = Sampling(
             temperature=options.temperature, max_tokens=options.max_tokens, stop=voice.engine.stop_ids

@@ -147,7 +147,7 @@ class ChainPlay:
         self._done(turn, flow, step)
         for decision in chain.path:
             if decision.point.turn == turn and decision.candidate is not None:
-                payload, failure = decision.candidate.payload, sampler.rewards.failure
+                payload, failure = decision.candidate.payload, sampler.reward_options.failure
                 chain.own[decision] = own_terms(sampler.reward, decision.point, before, payload, flow, failure)
 
     async def _decide(self, point: DecisionPoint) -> Payload:

@@ -24,7 +24,7 @@ from mas.training.rewards import FAILURE, OWN
 class EpisodeRecorder:
     """The open record of one episode. `earned`: seat of the team -> what it was paid so far, by term.
 
-    `has_guests`: others play some of the seats; turns in which they alone move are none of the team's.
+    `has_opponents`: others play some of the seats; turns in which they alone move are none of the team's.
     """
 
     id: str
@@ -41,7 +41,7 @@ class EpisodeRecorder:
     parent: str | None = None
     attempts: list[Attempt] = field(default_factory=list)
     loops: dict[str, list[int]] = field(default_factory=dict)
-    has_guests: bool = False
+    has_opponents: bool = False
     scenes: list[Scene] = field(default_factory=list)
 
     @classmethod
@@ -80,7 +80,7 @@ class EpisodeRecorder:
 
     def hear(self, turn: int, name: str, text: str) -> None:
         """A line of somebody who is not of the team; it costs nothing here, and is nobody's turn."""
-        self.has_guests = True
+        self.has_opponents = True
         self.lines.append(Line(turn=turn, agent=name, prompt="", text=text))
 
     def look(self, environment: Environment, turn: int = -1, event: str = "") -> None:
@@ -93,12 +93,8 @@ class EpisodeRecorder:
         Raises:
             RewardError: that is no finite number.
         """
-        for seat in flow.plan.starting:
-            check_paid(step, seat, turn)
-            own = self.earned.setdefault(seat, {})
-            for name, value in step.rewards.get(seat, {}).items():
-                own[name] = own.get(name, 0.0) + value
-        if self.has_guests and not flow.outputs:
+        add_rewards(self.earned, flow, step, turn)
+        if self.has_opponents and not flow.outputs:
             return  # opponents alone have moved
         self.length += 1
         self.passes += flow.action() is None
@@ -108,9 +104,7 @@ class EpisodeRecorder:
     @property
     def rewards(self) -> dict[str, float]:
         """What the environment paid, by term; of several seats by `SEAT.TERM`."""
-        if len(self.earned) == 1:
-            return dict(next(iter(self.earned.values())))
-        return {f"{seat}.{name}": value for seat, own in self.earned.items() for name, value in own.items()}
+        return _by_term(self.earned)
 
     def close(self, environment: Environment, turns: tuple[Turn, ...]) -> Episode:
         """The finished record."""
@@ -139,12 +133,31 @@ class EpisodeRecorder:
         )
 
 
+def add_rewards(earned: dict[str, dict[str, float]], flow: Flow, step: Step, turn: int) -> None:
+    """Add what the environment paid in a team turn to what each seat has earned, by term.
+
+    Raises:
+        RewardError: that is no finite number.
+    """
+    for seat in flow.plan.starting:
+        check_paid(step, seat, turn)
+        own = earned.setdefault(seat, {})
+        for name, value in step.rewards.get(seat, {}).items():
+            own[name] = own.get(name, 0.0) + value
+
+
+def _by_term(earned: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
+    if len(earned) == 1:
+        return dict(next(iter(earned.values())))
+    return {f"{seat}.{name}": value for seat, own in earned.items() for name, value in own.items()}
+
+
 def turn_text(turn: int, flow: Flow, step: Step) -> str:
     """What the team did in a turn and what the environment paid for it, for people."""
-    recorder = EpisodeRecorder(id="", task="")
-    recorder.on_turn(turn, flow, step)
+    earned: dict[str, dict[str, float]] = {}
+    add_rewards(earned, flow, step, turn)
     action = team_action(flow)
-    rewards = "  ".join(f"{name} {value:+g}" for name, value in recorder.rewards.items() if value) or "no reward"
+    rewards = "  ".join(f"{name} {value:+g}" for name, value in _by_term(earned).items() if value) or "no reward"
     did = f"does {action!r}" if action else "passes"
     illegal = " (not legal)" if step.illegal else ""
     return f"turn {turn}: the team {did}{illegal}: {rewards}"

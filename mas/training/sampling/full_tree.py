@@ -193,7 +193,7 @@ class _Tree:
             paid[name] = paid.get(name, 0.0) + value
         own: Terms = {}
         for point, payload in path.spoken:
-            terms = own_terms(sampler.reward, point, point.environment, payload, flow, sampler.rewards.failure)
+            terms = own_terms(sampler.reward, point, point.environment, payload, flow, sampler.reward_options.failure)
             own |= {(_whose(point), name): value for name, value in terms.items()}
         grown = await self.enter(replace(path, world=world, turn=path.turn + 1, paid=paid))
         return _Grown(grown.turns, grown.terms | own)

@@ -57,7 +57,7 @@ class ParallelSampler(Sampler):
         with in_environment():
             worlds = [environment.clone() for _ in seeds]
         plays = zip(worlds, seeds, strict=True)
-        watches = [None if self.rewards.gain is None else AnswerWatch(self.runtime) for _ in seeds]
+        watches = [None if self.reward_options.gain is None else AnswerWatch(self.runtime) for _ in seeds]
         calls = [self._play(task, world, k, s, watches[k]) for k, (world, s) in enumerate(plays)]
         episodes = await self._scored(await together(calls, "episode"), watches, environment)
         return episodes if resample is None else self._kept(episodes, resample.least, seed)
@@ -111,7 +111,7 @@ class ParallelSampler(Sampler):
                 opponents=self.opponent_policies(seed, recorder),
             )
             episode = recorder.close(environment, play.finished(is_success=environment.success()))
-            return episode if self.rewards.partial is None else matched(episode, environment)
+            return episode if self.reward_options.partial is None else matched(episode, environment)
         except MasError as error:
             return recorder.failed(error)
 
@@ -151,10 +151,10 @@ class _ParallelPlay:
     def _record(
         self, point: DecisionPoint, before: Environment, candidate: Candidate, wave: int, after: Flow, *, is_legal: bool
     ) -> None:
-        failure = self.sampler.rewards.failure
+        failure = self.sampler.reward_options.failure
         terms = own_terms(self.sampler.reward, point, before, candidate.payload, after, failure)
         price = point.flow.plan.roles[agent_of(point.agent)].spec.price
-        terms |= cost_terms(self.sampler.rewards.cost, candidate, price)
+        terms |= cost_terms(self.sampler.reward_options.cost, candidate, price)
         sums = self.own.setdefault(point.agent, {})
         for name, value in terms.items():
             sums[name] = sums.get(name, 0.0) + value
@@ -181,7 +181,7 @@ class _ParallelPlay:
 
     def finished(self, *, is_success: bool) -> tuple[Turn, ...]:
         """All turns with the rewards of the whole episode, and with what each was paid."""
-        of, seat_of = self.sampler.rewards.of, self._seat_of
+        of, seat_of = self.sampler.reward_options.of, self._seat_of
         is_by_attempt = of in ("attempt", "improvement")
         own = self._shares(seat_of, self.attempts if is_by_attempt else [0] * len(self.paid))
         if is_by_attempt:
@@ -194,7 +194,7 @@ class _ParallelPlay:
             paid = [_team_terms(step.rewards.get(seat, {})) for step in self.paid]
             return by_attempt(turns, paid, self.attempts, is_improvement=of == "improvement")
         team = {seat: _team_terms(terms) for seat, terms in self.recorder.earned.items()}
-        if self.sampler.rewards.source == "outcome":
+        if self.sampler.reward_options.source == "outcome":
             team, own = _with_outcome(team, own, self.recorder.turns, is_success=is_success)
         return tuple(
             msgspec.structs.replace(

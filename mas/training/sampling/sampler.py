@@ -14,6 +14,7 @@ from mas.training.sampling.opponents import OpponentSeats
 class Sampler:
     """A team, what its roles are paid, and how candidates are drawn.
 
+    `reward`: the scenario's; `reward_options`: how its terms are weighed.
     `turns`: most team turns of an episode; None: to its end. `opponent_seats`: seats that others play; None: the team
     plays all.
     """
@@ -21,7 +22,7 @@ class Sampler:
     runtime: TeamRuntime
     reward: Reward
     options: SamplerOptions
-    rewards: RewardOptions
+    reward_options: RewardOptions
     turns: int | None = None
     opponent_seats: OpponentSeats | None = None
 

@@ -23,7 +23,7 @@ from mas.runtime.point import DecisionPoint, look, silent_agents
 from mas.runtime.team import TeamRuntime
 from mas.training.costs import cost_terms
 from mas.training.rewards import TEAM, total_reward
-from mas.training.sampling.episode_recorder import EpisodeRecorder, decision_group, own_terms, record_turn
+from mas.training.sampling.episode_recorder import EpisodeRecorder, add_rewards, decision_group, own_terms, record_turn
 from mas.training.sampling.sampler import Sampler
 
 
@@ -76,10 +76,10 @@ class _TreePlay:
         candidates = await self.sampler.runtime.ask(point, seeds, episode=recorder.id)
         recorder.count(candidates)
         scored = [self._own(point, candidates[0])] if is_frozen else await self._scores(point, candidates)
-        if costs := self.sampler.rewards.cost:
+        if costs := self.sampler.reward_options.cost:
             price = point.flow.plan.roles[agent_of(point.agent)].spec.price
             scored = [terms | cost_terms(costs, one, price) for terms, one in zip(scored, candidates, strict=True)]
-        totals = [total_reward(terms, self.sampler.rewards) for terms in scored]
+        totals = [total_reward(terms, self.sampler.reward_options) for terms in scored]
         winner = self._winner(totals, here)
         group = decision_group(point, recorder, state)
         turns = [
@@ -135,8 +135,8 @@ class _TreePlay:
 
     def _own(self, point: DecisionPoint, candidate: Candidate) -> dict[str, float]:
         """The candidate's own terms, nothing played on."""
-        sampler = self.sampler
-        return own_terms(sampler.reward, point, point.environment, candidate.payload, None, sampler.rewards.failure)
+        sampler, failure = self.sampler, self.sampler.reward_options.failure
+        return own_terms(sampler.reward, point, point.environment, candidate.payload, None, failure)
 
     async def _play_out(self, point: DecisionPoint, candidate: Candidate, number: int) -> dict[str, float]:
         sampler, seed = self.sampler, derive_seed("play-out", candidate.seed, number)
@@ -146,7 +146,8 @@ class _TreePlay:
         seat = flow.plan.seat_of[agent_of(point.agent)]
         with in_environment():
             world = point.environment.clone()
-        paid, turn = EpisodeRecorder(id="", task=""), point.turn
+        earned: dict[str, dict[str, float]] = {}
+        turn = point.turn
         decide, opponents = _PlayOut(sampler.runtime, self.recorder, seed).decide, sampler.opponent_policies(seed)
         theirs = await opponent_actions(opponents, world.to_move(), world, turn)
         flow = await play_turn(flow, world, point.observations, turn, decide, in_step=True)
@@ -155,7 +156,7 @@ class _TreePlay:
             own_seats = [one for one in world.to_move() if one not in opponents]
             with in_environment():
                 step = world.step(seat_actions(flow, own_seats) | theirs)
-            paid.on_turn(turn, flow, step)
+            add_rewards(earned, flow, step, turn)
             turn += 1
             if sampler.options.lookahead != "episode" or turn == sampler.turns or not world.to_move():
                 break
@@ -163,8 +164,9 @@ class _TreePlay:
             theirs = await opponent_actions(opponents, moving, world, turn)
             begin = Flow.start(flow.plan, [one for one in moving if one not in opponents], silent_agents(views))
             flow = await play_turn(begin, world, views, turn, decide, in_step=True)
-        own = own_terms(sampler.reward, point, point.environment, candidate.payload, after, sampler.rewards.failure)
-        return {f"{TEAM}{name}": value for name, value in paid.earned[seat].items()} | own
+        failure = sampler.reward_options.failure
+        own = own_terms(sampler.reward, point, point.environment, candidate.payload, after, failure)
+        return {f"{TEAM}{name}": value for name, value in earned[seat].items()} | own
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,6 +179,6 @@ class _PlayOut:
 
     async def decide(self, point: DecisionPoint) -> Payload:
         seed = derive_seed("step", self.seed, point.turn, point.agent, point.flow.visits(point.agent))
-        candidate = await self.runtime.imagine(point, seed, episode=self.recorder.id)
+        candidate = await self.runtime.sample_locally(point, seed, episode=self.recorder.id)
         self.recorder.count((candidate,))
         return candidate.payload

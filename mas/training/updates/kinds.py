@@ -2,7 +2,7 @@
 
 from mas.config.algorithm import AlgorithmOptions
 from mas.config.losses import LossOptions
-from mas.config.methods import Method
+from mas.config.methods import CustomAlgorithm
 from mas.training.learner import Learner
 from mas.training.updates.policy_gradient import PolicyGradient
 from mas.training.updates.ppo import Ppo
@@ -16,7 +16,9 @@ def loss_of(algorithm: AlgorithmOptions) -> LossOptions:
     return LIKELIHOOD if algorithm.update == "preference" else algorithm.loss
 
 
-def build_update(learner: Learner, algorithm: AlgorithmOptions, seed: int, method: Method | None = None) -> Update:
+def build_update(
+    learner: Learner, algorithm: AlgorithmOptions, seed: int, method: CustomAlgorithm | None = None
+) -> Update:
     """The update that the options name; `learner` minimises `loss_of` them. `seed`: of critics and reward models.
 
     `method`: functions of the algorithm's own, which come first.
@@ -26,7 +28,7 @@ def build_update(learner: Learner, algorithm: AlgorithmOptions, seed: int, metho
     return update if options is None else Rewarded(update, build_reward_model(learner, options, seed), options)
 
 
-def _build(learner: Learner, algorithm: AlgorithmOptions, seed: int, method: Method | None) -> Update:
+def _build(learner: Learner, algorithm: AlgorithmOptions, seed: int, method: CustomAlgorithm | None) -> Update:
     own: Update | None = None if method is None else method.update(learner, algorithm)
     if own is not None:
         return own

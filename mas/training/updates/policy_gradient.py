@@ -22,7 +22,7 @@ from mas.training.losses.penalty import kl_penalty
 from mas.training.rewards import rewards_of
 from mas.training.sampling.selection import largest_multiple
 from mas.training.updates.smoother import Smoother
-from mas.training.updates.update import Improved
+from mas.training.updates.update import UpdateResult
 
 
 class PolicyGradient:
@@ -42,7 +42,7 @@ class PolicyGradient:
 
     def improve(
         self, episodes: Sequence[Episode], adapter_of: Mapping[str, str], *, step: int, lr_scale: float
-    ) -> Improved:
+    ) -> UpdateResult:
         """See `Update`."""
         turns = [turn for episode in episodes for turn in episode.turns]
         advantages, rows = self.rows(turns, adapter_of, step, {episode.id: episode for episode in episodes})
@@ -54,7 +54,7 @@ class PolicyGradient:
         if self.algorithm.loss.multiple_of is not None:
             kept = Counter(row.adapter for row in rows)
             learned = {name: {**own, "left_out": float(count[name] - kept[name])} for name, own in learned.items()}
-        return Improved(rows=rows, advantages=advantages, learned=learned, metrics={})
+        return UpdateResult(rows=rows, advantages=advantages, learned=learned, metrics={})
 
     def state(self) -> Mapping[str, Any]:
         """Running baselines and histories of entropy, where there are any."""

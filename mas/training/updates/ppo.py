@@ -18,7 +18,7 @@ from mas.training.critic import Critic, Values
 from mas.training.learner import Learner
 from mas.training.losses.penalty import kl_penalties
 from mas.training.rewards import rewards_of, total_reward
-from mas.training.updates.update import Improved
+from mas.training.updates.update import UpdateResult
 
 ByTurn = dict[int, list[float]]
 """Numbers of a turn's tokens, by the identity of the turn."""
@@ -43,7 +43,7 @@ class Ppo:
 
     def improve(
         self, episodes: Sequence[Episode], adapter_of: Mapping[str, str], *, step: int, lr_scale: float
-    ) -> Improved:
+    ) -> UpdateResult:
         """See `Update`. Turns of frozen roles have no critic: their advantage is 0."""
         turns = [turn for episode in episodes for turn in episode.turns]
         loss = self.algorithm.loss
@@ -58,7 +58,7 @@ class Ppo:
         told = _told(rows, values, returns)
         learned = self.learner.step(rows, lr_scale=lr_scale)
         taught = self.critic.step(rows, targets, values, lr_scale=lr_scale)
-        return Improved(
+        return UpdateResult(
             rows=rows,
             advantages=_of_turns(turns, rows),
             learned={name: {**learned[name], **taught[name], **told[name]} for name in learned},

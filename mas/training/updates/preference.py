@@ -25,7 +25,7 @@ from mas.training.losses.preference import PreferenceLoss, preference_loss
 from mas.training.metric_accumulator import MetricAccumulator, Metrics
 from mas.training.rewards import OUTCOME, rewards_of, total_reward
 from mas.training.sampling.attempts import repaired
-from mas.training.updates.update import Improved
+from mas.training.updates.update import UpdateResult
 
 LIKELIHOOD = LossOptions(surrogate="reinforce", importance_cap=None, entropy=0.0)
 """A token's loss is -A log pi, with A the weight that `preference_loss` gives its completion."""
@@ -71,7 +71,7 @@ class Preference:
 
     def improve(
         self, episodes: Sequence[Episode], adapter_of: Mapping[str, str], *, step: int, lr_scale: float
-    ) -> Improved:
+    ) -> UpdateResult:
         """See `Update`. The advantages are 1 for what is imitated or wins, -1 for what only loses, else 0."""
         options = self.algorithm.preference
         played = [turn for episode in episodes for turn in episode.turns]
@@ -80,7 +80,7 @@ class Preference:
         found = preferred(turns, values, options)
         rows = self._rows(turns, found, adapter_of)
         learned = self._learn(rows, found, lr_scale) if rows else {}
-        return Improved(
+        return UpdateResult(
             rows=list(rows.values()),
             advantages=_signs(len(turns), found)[: len(played)],
             learned=learned,

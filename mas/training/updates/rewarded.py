@@ -16,7 +16,7 @@ from mas.training.reward_models.implicit import ImplicitModel
 from mas.training.reward_models.model import RewardModel, Trajectory, trajectories_of
 from mas.training.reward_models.payment import Grounded, payments, with_payments
 from mas.training.reward_models.progress import ProgressModel
-from mas.training.updates.update import Improved, Update
+from mas.training.updates.update import Update, UpdateResult
 
 _KINDS: Mapping[str, type[ProgressModel] | type[ImplicitModel]] = {
     "progress": ProgressModel,
@@ -44,7 +44,7 @@ class Rewarded:
 
     def improve(
         self, episodes: Sequence[Episode], adapter_of: Mapping[str, str], *, step: int, lr_scale: float
-    ) -> Improved:
+    ) -> UpdateResult:
         """See `Update`; metrics of the model are in `reward_model`, by adapter.
 
         Raises:

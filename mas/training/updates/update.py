@@ -12,7 +12,7 @@ from mas.training.batch import TrainRow
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Improved:
+class UpdateResult:
     """What an update did.
 
     Attributes:
@@ -39,7 +39,7 @@ class Update(Protocol):
 
     def improve(
         self, episodes: Sequence[Episode], adapter_of: Mapping[str, str], *, step: int, lr_scale: float
-    ) -> Improved:
+    ) -> UpdateResult:
         """One step.
 
         Args:

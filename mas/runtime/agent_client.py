@@ -1,4 +1,4 @@
-"""Asking the members of a team: under their policies, within their budgets, over the bus or in imagination."""
+"""Requests to the members of a team, under their policies and within their budgets, over the bus or in this process."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
@@ -16,7 +16,7 @@ from mas.core.records import Attempt
 from mas.core.role import Message, View
 from mas.core.seeds import Part, derive_seed
 from mas.runtime.agents import AgentAnswer, Ask, Candidate, TeamMember
-from mas.runtime.attempts import OnAttempt, persist
+from mas.runtime.attempts import OnAttempt, ask_with_retries
 from mas.runtime.budget import Accounts, Bill, Spent, spend
 from mas.runtime.calls import kept
 from mas.runtime.events import fingerprint
@@ -30,7 +30,7 @@ from mas.runtime.streaming import ask_streaming, is_streamed
 Candidates = tuple[Candidate, ...]
 
 
-class Asking:
+class AgentClient:
     """The requests of one runtime.
 
     Args:
@@ -75,29 +75,31 @@ class Asking:
         self._bus = bus if spans is None else spans.sender(bus)
         self._numbers = count()
 
-    def ask(
+    def sample(
         self, point: DecisionPoint, seeds: tuple[int, ...], *, episode: str, temperature: float | None
     ) -> Awaitable[Candidates]:
         """One candidate per seed from the agent at a decision point, or from its fallback."""
-        answer = self._ask(point, seeds, episode, temperature)
+        answer = self._with_policy(point, seeds, episode, temperature)
         return answer if self._spans is None else self._spans.agent(point, seeds, episode, answer)
 
-    async def _ask(
+    async def _with_policy(
         self, point: DecisionPoint, seeds: tuple[int, ...], episode: str, temperature: float | None
     ) -> Candidates:
         view, agent, turn = point.view, point.agent, point.turn
         policy = policy_of(self._policies, agent)
         log = self.logs.get(episode)
-        if policy is NO_POLICY and not self._accounts.is_limited and log is None:
-            return await self._asked(agent_of(agent), policy, view, seeds, episode, turn, temperature)
+        if policy is NO_POLICY and not self._accounts.is_limited and log is None:  # the usual case
+            return await self._request_candidates(agent_of(agent), policy, view, seeds, episode, turn, temperature)
         visit = point.flow.visits(agent)
 
         async def call(name: str) -> Candidates:
             async def make(message_id: str | None = None, bill: Bill | None = None) -> Candidates:
                 async def request() -> Candidates:
-                    return await self._asked(name, policy, view, seeds, episode, turn, temperature, message_id)
+                    return await self._request_candidates(
+                        name, policy, view, seeds, episode, turn, temperature, message_id
+                    )
 
-                return await self._spending(name, agent, view, len(seeds), episode, request, bill)
+                return await self._within_budget(name, agent, view, len(seeds), episode, request, bill)
 
             if log is None:
                 return await make()
@@ -115,35 +117,35 @@ class Asking:
         if policy is NO_POLICY:
             return await call(agent_of(agent))
         key: tuple[Part, ...] = (episode, turn, agent, visit, *seeds)
-        return await persist(policy, turn, agent_of(agent), key, call, self._note_of(episode), pause)
+        return await ask_with_retries(policy, turn, agent_of(agent), key, call, self._note_of(episode), pause)
 
-    async def imagine(self, point: DecisionPoint, seed: int, *, episode: str | None) -> Candidate:
+    async def sample_locally(self, point: DecisionPoint, seed: int, *, episode: str | None) -> Candidate:
         """What the agent, or its fallback, would say; nothing travels on the bus, so there are no signs of life.
 
         An agent that is elsewhere is asked over the bus.
         """
-        thought = self._imagine(point, seed, episode)
+        thought = self._sample_locally(point, seed, episode)
         if self._spans is not None:
             thought = self._spans.agent(point, (seed,), episode, thought, is_imagined=True)
         (candidate,) = await thought
         return candidate
 
-    async def _imagine(self, point: DecisionPoint, seed: int, episode: str | None) -> Candidates:
+    async def _sample_locally(self, point: DecisionPoint, seed: int, episode: str | None) -> Candidates:
         view, agent = point.view, point.agent
         policy = policy_of(self._policies, agent)
 
         async def call(name: str) -> Candidates:
             async def think() -> Candidates:
                 if self._distant is not None:
-                    return await self._asked(name, policy, view, (seed,), episode or "", point.turn, None)
-                return await self._thought(name, policy, view, seed)
+                    return await self._request_candidates(name, policy, view, (seed,), episode or "", point.turn, None)
+                return await self._answer_locally(name, policy, view, seed)
 
-            return await self._spending(name, None, view, 1, episode, think)
+            return await self._within_budget(name, None, view, 1, episode, think)
 
         if policy is NO_POLICY:
             return await call(agent_of(agent))
         key = (episode or "", point.turn, agent, point.flow.visits(agent), seed)
-        return await persist(policy, point.turn, agent_of(agent), key, call, self._note_of(episode))
+        return await ask_with_retries(policy, point.turn, agent_of(agent), key, call, self._note_of(episode))
 
     async def undo(self, point: DecisionPoint, output: Payload, *, episode: str) -> None:
         """Tell an agent's compensation what the agent said. It is counted in the budgets, and not limited by them:
@@ -158,7 +160,7 @@ class Asking:
         attempt = Attempt(turn=turn, agent=agent, asked=name, number=1, purpose="compensation", cause=None)
 
         async def make(message_id: str | None = None, bill: Bill | None = None) -> Candidates:
-            return await self._asked(name, policy, view, (seed,), episode, turn, None, message_id)
+            return await self._request_candidates(name, policy, view, (seed,), episode, turn, None, message_id)
 
         try:
             if log is None:
@@ -209,7 +211,7 @@ class Asking:
         log = self.logs.get(episode)
         return f"{self._first_id}/{next(self._numbers)}" if log is None else log.look_id()
 
-    async def _asked(
+    async def _request_candidates(
         self,
         name: str,
         policy: Policy,
@@ -248,7 +250,7 @@ class Asking:
         attempt = Attempt(turn=turn, agent=name, asked=name, number=number, purpose="answer", cause=cause)
         self._note_of(episode)(attempt)
 
-    async def _thought(self, name: str, policy: Policy, view: View, seed: int) -> Candidates:
+    async def _answer_locally(self, name: str, policy: Policy, view: View, seed: int) -> Candidates:
         timeout_s = policy.timeout_s or self._timeout_s
         limit = asyncio.timeout(timeout_s)
         try:
@@ -261,7 +263,7 @@ class Asking:
                 raise Expired(f"agent {name!r} did not answer within {timeout_s} s") from None
             raise RemoteError(f"agent {name!r} failed: {type(error).__name__}: {error}") from error
 
-    async def _spending(
+    async def _within_budget(
         self,
         name: str,
         agent: str | None,
