@@ -26,6 +26,7 @@ LEARNED: dict[str, Learned] = {
     "aspo": Learned("tool_use", tokens=63000, before=0.00, after=0.31),
     "at2po": Learned("tool_use", tokens=109000, before=0.00, after=0.19),
     "at_grpo": Learned("relay", tokens=25_000, before=0.21, after=0.99),
+    "bnpo": Learned("relay", tokens=63_000, before=0.25, after=0.81),
     "cispo": Learned("relay", tokens=26_000, before=0.21, after=0.61),
     "clip_delta": Learned("plan_path", tokens=122000, before=0.15, after=0.68),
     "comas": Learned("discussion", tokens=300_000, before=0.40, after=0.45),

@@ -25,11 +25,12 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from pydantic import ValidationError
 
+from mas.algorithms.base import Algorithm
 from mas.algorithms.registry import FORMER, SHIPPED, find_algorithm, label_of
 from mas.config.access import CONFIG_FILE, KINDS, TEAM_FILE, Kind
 from mas.config.idle import why_idle
 from mas.config.literal import literal
-from mas.config.methods import method_of
+from mas.config.methods import BOUNDING, COMPARING, method_of
 from mas.config.options import Config
 from mas.config.problems import bridged_id, describe, unknown_key
 from mas.config.stored import read_stored
@@ -270,6 +271,7 @@ def _composed(choices: dict[str, str], name: str | None) -> DictConfig:
     composed = deepcopy(_merged_presets(_PRESETS, *lines, *(() if known else ("~scenario",))))
     if not known:
         OmegaConf.update(composed, "scenario.name", scenario, force_add=True)
+    _give_way(composed, own)
     is_parts_alone = algorithm in SHIPPED and not own.has_own
     parts = {**own.parts, "name": label_of(algorithm), **({} if is_parts_alone else {"code": algorithm})}
     OmegaConf.update(composed, "algorithm", parts, force_add=True, merge=True)
@@ -277,6 +279,14 @@ def _composed(choices: dict[str, str], name: str | None) -> DictConfig:
         for key, value in own.recipe.options.items():
             OmegaConf.update(composed, f"scenario.options.{key}", value, force_add=True)
     return composed
+
+
+def _give_way(composed: DictConfig, own: Algorithm[Any]) -> None:
+    """Leave out what a scenario's preset sets of the parts that the algorithm has functions of its own for."""
+    for section, names, function in (("advantage", COMPARING, own.advantages), ("loss", BOUNDING, own.loss)):
+        chosen = OmegaConf.select(composed, f"algorithm.{section}")
+        for name in names if function is not None and chosen is not None else ():
+            chosen.pop(name, None)
 
 
 @cache

@@ -16,9 +16,9 @@ from mas.core.errors import ConfigError, MasError, TrainingError
 from mas.core.naming import did_you_mean
 from mas.core.options import Options
 
-_COMPARING = ("baseline", "scale", "single", "decay", "components", "strata", "tree")
+COMPARING = ("baseline", "scale", "single", "decay", "components", "strata", "tree")
 """Of `algorithm.advantage`: what an own function takes the place of."""
-_BOUNDING = ("surrogate", "ratio", "clip_low", "clip_high", "dual_clip", "tau_pos", "tau_neg", "bias_correction")
+BOUNDING = ("surrogate", "ratio", "clip_low", "clip_high", "dual_clip", "tau_pos", "tau_neg", "bias_correction")
 """Of `algorithm.loss`, likewise."""
 
 
@@ -127,12 +127,12 @@ def _why_unused(found: Algorithm[Any], algorithm: AlgorithmOptions) -> str | Non
             return "its advantages are read by algorithm.update=policy_gradient alone"
         if algorithm.reward.gain is not None:
             return "its advantages have no effect beside algorithm.reward.gain, which compares by itself"
-        if reason := _why_replaced("advantage", algorithm.advantage, AdvantageOptions(), _COMPARING):
+        if reason := _why_replaced("advantage", algorithm.advantage, AdvantageOptions(), COMPARING):
             return reason
     if found.loss is not None:
         if algorithm.update != "policy_gradient":
             return "its loss is minimised by algorithm.update=policy_gradient alone"
-        if reason := _why_replaced("loss", algorithm.loss, LossOptions(), _BOUNDING):
+        if reason := _why_replaced("loss", algorithm.loss, LossOptions(), BOUNDING):
             return reason
     if found.update is not None and algorithm.update != "policy_gradient":
         return f"it has an update of its own, so that algorithm.update={algorithm.update} has no effect"

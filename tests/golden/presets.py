@@ -22,6 +22,7 @@ from torch import Tensor
 from torch.optim import AdamW
 
 from mas.config.load import load_config
+from mas.config.methods import method_of
 from mas.config.options import AlgorithmOptions, Config, LoraOptions, ModelOptions, ScenarioOptions, TinyOptions
 from mas.core.records import Episode
 from mas.core.team import TeamSpec
@@ -56,12 +57,14 @@ class Case:
         sampler: rollouts of the kind of sampling that it has, by the number of the step.
         cast: whose; `frozen`: roles that the team does not train.
         done: of each step, how many are done before it.
+        words: further overrides.
     """
 
     sampler: Callable[[Cast, int], list[list[Facts]]] = parallel
     cast: Cast
     frozen: tuple[str, ...] = ()
     done: tuple[int, ...] = (0, 1)
+    words: tuple[str, ...] = ()
 
 
 def _cast(agents: str, team: str, **own: str) -> Cast:
@@ -93,6 +96,7 @@ CASES: dict[str, Case] = {
     "at_grpo": Case(sampler=tree, cast=GRID),
     "comas": Case(cast=_cast("solver evaluator scorer", "right", solver="score", evaluator="score", scorer="score")),
     "cory": Case(cast=_cast("pioneer observer", "right", pioneer="answer", observer="answer"), done=(4, 5)),
+    "bnpo": Case(cast=GRID, words=("algorithm.options.low=-4",)),  # each failure costs 1 here
     "dpo": Case(sampler=tree, cast=GRID),
     "e_grpo": Case(cast=SEARCH),
     "flow_grpo": Case(cast=WORK, frozen=("executor",)),
@@ -269,6 +273,7 @@ def setup_of(case: Case, config: Config) -> TrainSetup:
     return replace(
         resolve_training(config.model_copy(update={"algorithm": AlgorithmOptions()})),
         algorithm=config.algorithm,
+        method=method_of(config.algorithm),
         plan=compiled(team_of(case)),
     )
 
@@ -295,7 +300,7 @@ def found_of(name: str, base: BaseModel) -> Found:
     case = case_of(name)
     if name == "training_free":
         return _libraries(case)
-    config = load_config([f"algorithm={name}", *LEARNER])
+    config = load_config([f"algorithm={name}", *LEARNER, *case.words])
     setup = setup_of(case, config)
     trainable = TrainableAdapters(setup, base)
     watched = Watched(trainable)

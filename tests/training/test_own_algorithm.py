@@ -309,3 +309,10 @@ async def test_a_sampler_of_its_own_takes_the_place_of_the_mode(
     steps = Steps()
     await Trainer(resolve_training(config), base_for("relay")).run(steps)
     assert {turn.temperature for turn in turns_of(steps.episodes[0])} == {0.25}
+
+
+def test_what_a_scenario_sets_of_a_part_gives_way_to_a_function_of_its_own() -> None:
+    assert load_config(["scenario=market"]).algorithm.advantage.scale == "none"
+    assert load_config(["scenario=market", f"algorithm='{EXAMPLE}'"]).algorithm.advantage.scale == "std"
+    with pytest.raises(ConfigError, match=r"algorithm\.advantage\.scale=none has no effect"):
+        load_config(["scenario=market", f"algorithm='{EXAMPLE}'", "algorithm.advantage.scale=none"])
