@@ -195,9 +195,10 @@ async def test_before_a_fork_one_adapter_imitates_and_the_others_follow(base: Ba
 
 def test_roles_of_all_stages_imitate() -> None:
     stages = {"stages": [{"roles": ["b"], "steps": 2}, {"roles": ["a"], "steps": 2}]}
-    speakers = {"a": "x", "b": "y", "c": "z"}
-    assert AdapterAssignment(AlgorithmOptions.model_validate(stages), speakers).imitating() == {"a": "x", "b": "y"}
-    assert AdapterAssignment(AlgorithmOptions(roles=("c",)), speakers).imitating() == {"c": "z"}
+    adapter_of = {"a": "x", "b": "y", "c": "z"}
+    staged = AdapterAssignment(AlgorithmOptions.model_validate(stages), adapter_of)
+    assert staged.warm_start_adapters() == {"a": "x", "b": "y"}
+    assert AdapterAssignment(AlgorithmOptions(roles=("c",)), adapter_of).warm_start_adapters() == {"c": "z"}
 
 
 def an_episode(*turns: Turn, success: bool) -> Episode:
