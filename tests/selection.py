@@ -4,7 +4,7 @@ The default run takes every test but what is marked for the nightly run, and of 
 
 - `@pytest.mark.matrix(names, cases, default=...)` is `parametrize` with an axis that a default run does not need whole:
   it takes the `default` cases and those of the shard. The others are not even collected. Only for an axis that the code
-  under test does not read.
+  under test does not read, or whose cases are many of one kind and cost seconds each: moments of a kill, attacks.
 - `@pytest.mark.nightly` on a test, class or file (`pytestmark`): only the shard that it is in takes it, a file as a
   whole. `nightly(shard=False)` is for what takes minutes: no default run takes it.
 

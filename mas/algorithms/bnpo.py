@@ -6,21 +6,26 @@ from collections.abc import Hashable, Sequence
 from statistics import fmean, variance
 from typing import Self
 
-from pydantic import model_validator
+from pydantic import FiniteFloat, model_validator
 
 from mas.algorithms.base import Algorithm, Recipe, Row
 from mas.core.errors import TrainingError
+from mas.core.naming import agent_of
 from mas.core.options import Options
 
 MOST_WEIGHT = 1e6
 """What 1 / density is at most, as in the authors' code."""
+EQUAL = 1e-6
+"""Rates that differ by less are equal: their distribution has no width that could be measured."""
+ROUNDING = 1e-9
+"""How far a reward may be outside of its range, since it is a sum of floats."""
 
 
 class BnpoOptions(Options):
     """`low`, `high`: the least and the most that a row can be paid; in the paper 0 and 1, a failure and a success."""
 
-    low: float = 0.0
-    high: float = 1.0
+    low: FiniteFloat = 0.0
+    high: FiniteFloat = 1.0
 
     @model_validator(mode="after")
     def _check_bounds(self) -> Self:
@@ -31,29 +36,31 @@ class BnpoOptions(Options):
 
 def advantages(rows: Sequence[Row], options: BnpoOptions) -> list[float]:
     """A = (R - p) / f(p; 1 + a/3, 1 + b/3), where p is the mean reward of a group and f the density of a Beta
-    distribution. Beta(a, b) has the mean and the variance of an agent's p in this batch (section 4).
+    distribution. Beta(a, b) has the mean and the variance of p over the groups of an agent in this batch (section 4);
+    instances of a mapped agent are one agent.
 
     Raises:
         TrainingError: a reward is not between `low` and `high`.
     """
     rewards = [(row.reward - options.low) / (options.high - options.low) for row in rows]
     for row, reward in zip(rows, rewards, strict=True):
-        if not 0 <= reward <= 1:
+        if not -ROUNDING <= reward <= 1 + ROUNDING:
             raise TrainingError(
                 f"algorithm=bnpo: a reward of {row.reward:g} is not between algorithm.options.low={options.low:g} and "
                 f".high={options.high:g}: set them to the least and the most that algorithm.reward can pay"
             )
-    groups: dict[str, dict[Hashable, list[float]]] = defaultdict(lambda: defaultdict(list))
+    rewards = [min(max(reward, 0.0), 1.0) for reward in rewards]
+    members: dict[Hashable, list[float]] = defaultdict(list)
+    groups_of: dict[str, dict[Hashable, None]] = defaultdict(dict)
     for row, reward in zip(rows, rewards, strict=True):
-        groups[row.turns[0].agent][row.group].append(reward)
-    rates = {agent: {key: fmean(group) for key, group in own.items()} for agent, own in groups.items()}
-    shapes = {agent: shape_of(list(own.values())) for agent, own in rates.items()}
-    found = []
-    for row, reward in zip(rows, rewards, strict=True):
-        agent = row.turns[0].agent
-        rate = rates[agent][row.group]
-        found.append((reward - rate) * weight(rate, *shapes[agent]))
-    return found
+        members[row.group].append(reward)
+        groups_of[agent_of(row.turns[0].agent)][row.group] = None
+    rates = {group: fmean(own) for group, own in members.items()}
+    shapes = {agent: shape_of([rates[group] for group in own]) for agent, own in groups_of.items()}
+    return [
+        (reward - rates[row.group]) * weight(rates[row.group], *shapes[agent_of(row.turns[0].agent)])
+        for row, reward in zip(rows, rewards, strict=True)
+    ]
 
 
 def shape_of(rates: Sequence[float]) -> tuple[float, float]:
@@ -61,11 +68,10 @@ def shape_of(rates: Sequence[float]) -> tuple[float, float]:
 
     With one rate, or with equal ones, nothing is known of their distribution: 1 and 1, a density of 1 everywhere.
     """
-    spread = variance(rates) if len(rates) > 1 else 0.0
-    if not spread:
+    if max(rates) - min(rates) < EQUAL:
         return 1.0, 1.0
     mean = fmean(rates)
-    total = mean * (1 - mean) / spread - 1
+    total = mean * (1 - mean) / variance(rates) - 1
     return max(1.0, 1 + total * mean / 3), max(1.0, 1 + total * (1 - mean) / 3)
 
 

@@ -114,8 +114,9 @@ def _options(found: Algorithm[Any], algorithm: AlgorithmOptions) -> Options:
         problems = []
         for problem in error.errors():
             name = ".".join(map(str, problem["loc"]))
+            key = ".".join(("algorithm.options", *map(str, problem["loc"])))
             hint = f" {did_you_mean(name, found.options.model_fields)}" if problem["type"] == "extra_forbidden" else ""
-            problems.append(f"algorithm.options.{name}: {problem['msg'].removeprefix('Value error, ')}.{hint}")
+            problems.append(f"{key}: {problem['msg'].removeprefix('Value error, ')}.{hint}")
         raise ConfigError(f"algorithm {algorithm.code!r}: " + " ".join(problems)) from error
     return options
 

@@ -108,15 +108,32 @@ class RunDirectory:
             RunDirectoryError: as `open`, for what the path is and holds.
         """
         _check_content(path, resume=resume)
-        made = [one for one in (path, *path.parents) if not one.exists()]
+        made: list[Path] = []
         try:
-            path.mkdir(parents=True, exist_ok=True)
+            for folder in reversed([one for one in (path, *path.parents) if not one.exists()]):
+                with suppress(FileExistsError):  # another process was faster
+                    folder.mkdir()
+                    made.append(folder)
+            if not os.access(path, os.W_OK | os.X_OK):
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
         except OSError as error:
             raise _not_writable(path, error) from error
         finally:
-            with suppress(OSError):
-                for folder in made:
+            for folder in reversed(made):
+                with suppress(OSError):
                     folder.rmdir()
+
+    @staticmethod
+    def holds_run(path: Path) -> bool:
+        """Whether there is a run to go on with.
+
+        Raises:
+            RunDirectoryError: the path cannot be looked at.
+        """
+        try:
+            return (path / "config.yaml").is_file()
+        except OSError as error:
+            raise _not_writable(path, error) from error
 
     def close(self) -> None:
         """Release the lock, also for children that inherited it by a fork; a second call does nothing."""
@@ -200,9 +217,14 @@ def _check_content(path: Path, *, resume: bool) -> None:
 
 def _locked(path: Path) -> int:
     """Descriptor of the locked `.lock`, which holds the process id of its owner. Writing it proves write access."""
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW
     try:
         path.mkdir(parents=True, exist_ok=True)
-        lock = os.open(path / ".lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
+        try:
+            lock = os.open(path / ".lock", flags, 0o644)
+        except FileNotFoundError:  # another process tried the path, and took its trial back
+            path.mkdir(parents=True, exist_ok=True)
+            lock = os.open(path / ".lock", flags, 0o644)
     except OSError as error:
         raise _not_writable(path, error) from error
     try:

@@ -93,11 +93,12 @@ def train_in_directory(
     """
     console, path = console or Console(), Path(config.run_dir)
     # all checks and the base first: what cannot be trained leaves no directory behind
+    assert played is None or (played.scenario is scenario and played.algorithm == config.algorithm)
     setup = checked_for_training(config, resolve(config, scenario) if played is None else played)
     # only for its errors, as the trainer opens its own
     open_opponents(setup, opponents, is_distributed=opening is not None)
     if resume is None:
-        resume = (path / "config.yaml").is_file()
+        resume = RunDirectory.holds_run(path)
     RunDirectory.check(path, resume=resume)
     if list_checkpoints(path / "checkpoints"):
         _check_team(path / TEAM_FILE, setup.team)

@@ -228,7 +228,7 @@ class AgentClient:
         # What is joined to its first asking must be the same question, whether or not somebody listens in this life.
         aloud = is_streamed() or (self._comes_back and message_id is not None)
         ask = Ask.model_construct(
-            view=view, seeds=seeds, temperature=temperature, beat_s=beat_s, is_streamed=aloud, adapter=pinned
+            view=view, seeds=seeds, temperature=temperature, beat_s=beat_s, is_heard=aloud, adapter=pinned
         )
 
         async def request() -> Payload:

@@ -62,7 +62,7 @@ class Ask(Payload):
     """A decision point, private to one agent: one candidate per seed.
 
     `temperature` None: the role's own. `beat_s`: seconds between signs of life while it works; None: none are wanted.
-    `is_streamed`: its text is wanted in parts while it is drawn, each a `Piece`; who cannot give them answers without.
+    `is_heard`: its text is wanted in parts while it is drawn, each a `Piece`; who cannot give them answers without.
     `adapter`: the version to speak through, of whoever trains elsewhere; None: the agent's own.
     """
 
@@ -72,7 +72,7 @@ class Ask(Payload):
     seeds: tuple[int, ...]
     temperature: float | None = None
     beat_s: float | None = None
-    is_streamed: bool = False
+    is_heard: bool = False
     adapter: PinnedAdapter | None = None
 
 
@@ -180,7 +180,7 @@ class RoleAgent:
             if part is not None:
                 part(envelope, Piece.model_construct(candidate=candidate, text=text))
 
-        is_streamed = ask.is_streamed and part is not None
+        is_streamed = ask.is_heard and part is not None
         candidates = await self.answer(
             ask.view, ask.seeds, ask.temperature, ask.adapter, tell=tell if is_streamed else None
         )

@@ -122,7 +122,7 @@ def run_chain(chain: StudyChain, note: Note | None = None, train_reference: Trai
             returns its learning curve, too.
     """
     play = _ChainPlay(chain, note or (lambda text: None))
-    play.initial_adapters()
+    play.untrained()
     budget: int | None = None
     for arm in chain.options.arms:
         began = time.perf_counter()
@@ -151,7 +151,7 @@ class _ChainPlay:
         self.base: BaseModel = open_base(self.setup, lambda text: None)
         self.runs: list[ArmRun] = []
 
-    def initial_adapters(self) -> None:
+    def untrained(self) -> None:
         """The arms that cost no training."""
         if self.chain.measure == SUCCESS:
             for arm, policy in (("random", random_script), ("scripted", expert_of(self.scenario))):

@@ -30,7 +30,7 @@ async def compare(
     counted: Counted = uncounted,
     matched: Matched | None = None,
 ) -> dict[str, Evaluation]:
-    """Evaluations by name: `initial_adapters`, `trained` and, with two roles to swap, `A and B swapped`.
+    """Evaluations by name: `untrained`, `trained` and, with two roles to swap, `A and B swapped`.
 
     Args:
         matched: adds the leader alone and best of N, with no fewer calls (or tokens) than the trained team; see
@@ -100,7 +100,7 @@ async def compare_taught(
     is_sampled: bool = False,
     counted: Counted = uncounted,
 ) -> dict[str, Evaluation]:
-    """Evaluations of the team without and with what its roles have learned as text, `initial_adapters` and `trained`.
+    """Evaluations of the team without and with what its roles have learned as text, `untrained` and `trained`.
 
     Args:
         base: None with `engine=openai`, whose server has it.

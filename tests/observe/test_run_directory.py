@@ -78,10 +78,20 @@ def test_a_path_is_tried_before_it_is_used_and_nothing_is_left_of_the_trial(tmp_
     (tmp_path / "file").touch()
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "text").touch()
-    for wrong, problem in (("file/run", "is a file"), ("full", "not empty"), ("x" * 300, "cannot be written")):
+    long = "x" * 300
+    wrong = {
+        "file/run": "is a file",
+        "full": "not empty",
+        long: "cannot be written",
+        f"a/b/{long}": "cannot be written",
+    }
+    for name, problem in wrong.items():
         with pytest.raises(RunDirectoryError, match=problem):
-            RunDirectory.check(tmp_path / wrong, resume=False)
-    RunDirectory.check(tmp_path / "deep" / "run", resume=False)
+            RunDirectory.check(tmp_path / name, resume=False)
+    with pytest.raises(RunDirectoryError, match="cannot be written"):
+        RunDirectory.holds_run(tmp_path / long)
+    for name in ("deep/run", "a/../run"):
+        RunDirectory.check(tmp_path / name, resume=False)
     assert {path.name for path in tmp_path.iterdir()} == {"file", "full"}
 
 

@@ -173,7 +173,7 @@ async def test_a_part_that_is_no_piece_of_text_is_a_gap():
         return AgentAnswer.model_construct(candidates=())
 
     async with serve(bus, "b", handle):
-        question = EnvelopeFactory("a").new("b", Ask.model_construct(view=None, seeds=(1,), is_streamed=True))
+        question = EnvelopeFactory("a").new("b", Ask.model_construct(view=None, seeds=(1,), is_heard=True))
         with streamed_to(told.append):
             answer = await ask_streaming(bus, question, 10.0)
     assert told == [Gap(0, 0)]

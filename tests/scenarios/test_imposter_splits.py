@@ -62,7 +62,6 @@ def sights(policy: Policy, split: Split, tasks: int, **options: Any) -> set[str]
     return found
 
 
-@pytest.mark.nightly
 @pytest.mark.parametrize(("policy", "options"), [(silent, {}), (best, {}), (best, {"cunning": 0.5}), (best, IMPOSTER)])
 def test_no_held_out_game_shows_what_a_game_of_training_shows(policy: Policy, options: dict[str, Any]) -> None:
     held_out, trained = sights(policy, "eval", 300, **options), sights(policy, "train", 1000, **options)

@@ -33,7 +33,7 @@ class Fate(NamedTuple):
 def speak(
     words: Sequence[str], variables: dict[str, str], loaded: Event, let_in: Event | None, fate: Fate | None
 ) -> None:
-    """The command `mas agent` with these words, in this process. `loaded` is set when it has told the bus for whom it
+    """The command `mas agent` with these words, in this process. `loaded` is set when it has announced for whom it
     speaks or, if it has to wait for `let_in`, when its base is loaded."""
     os.environ.update(variables)
     sys.stdout = open(os.devnull, "w")  # noqa: PTH123, SIM115 - it is this process's for good
@@ -93,7 +93,7 @@ class Agents:
         self._loaded: list[Event] = []
 
     def wait(self) -> None:
-        """Return when those that wait for an event have loaded the base, and the bus knows of the others."""
+        """Return when those that wait for an event have loaded the base, and the others have announced themselves."""
         assert all(event.wait(120) for event in self._loaded)
 
     def start(self, agent: str, *, let_in: Event | None = None, fate: Fate | None = None) -> ForkServerProcess:

@@ -47,7 +47,7 @@ def _false_words(rules: ImposterRules, talk: Talk, liar: str, observer: str) -> 
 
 
 def _is_heard(talk: Talk, name: str, observer: str) -> bool:
-    return name != TEAM or observer == TEAM or talk.is_streamed
+    return name != TEAM or observer == TEAM or talk.is_heard
 
 
 def _chance(rules: ImposterRules, talks: Sequence[Talk], liar: str) -> float:
@@ -56,7 +56,7 @@ def _chance(rules: ImposterRules, talks: Sequence[Talk], liar: str) -> float:
     for talk in talks:
         before = rules.order[: rules.order.index(liar)]
         free = set(rules.rooms) - {talk.room(name) for name in before}
-        if free and talk.room(liar) != GONE and (liar != TEAM or talk.is_streamed):
+        if free and talk.room(liar) != GONE and (liar != TEAM or talk.is_heard):
             listened = len(rules.rooms) / len(free) if talk.room(liar) in free else 0.0
             chance *= rules.cunning * listened + 1 - rules.cunning
     return chance

@@ -72,7 +72,7 @@ class Talk(msgspec.Struct, frozen=True, kw_only=True):
     rooms: str
     company: tuple[str, ...]
     objections: str
-    is_streamed: bool = True
+    is_heard: bool = True
 
     def room(self, player: str) -> str:
         """Where a player says it was."""
@@ -172,7 +172,7 @@ def talk(game: ImposterGame, rules: ImposterRules, claim: str = GONE, objection:
         rooms="".join(said.get(player, GONE) for player in rules.names),
         company=tuple(game.company(player) if player in said else "" for player in rules.names),
         objections="".join(objections.get(player, NOBODY) for player in rules.names),
-        is_streamed=not rules.is_last or objection != NOBODY,
+        is_heard=not rules.is_last or objection != NOBODY,
     )
 
 

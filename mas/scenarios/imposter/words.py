@@ -133,7 +133,7 @@ def _list(letters: str) -> str:
 
 def _sentences(number: int, said: Talk, rules: ImposterRules) -> str:
     players = [name for name in rules.order if said.room(name) != GONE]
-    lines = [_sentence(said, name) for name in players if name != TEAM or said.is_streamed]
+    lines = [_sentence(said, name) for name in players if name != TEAM or said.is_heard]
     return f"Round {number}. " + " ".join(lines)
 
 

@@ -11,7 +11,7 @@ from mas.algorithms.base import Row
 from mas.algorithms.bnpo import BnpoOptions, advantages, shape_of, weight
 from mas.config.load import load_config
 from mas.config.methods import method_of
-from mas.core.errors import TrainingError
+from mas.core.errors import ConfigError, TrainingError
 from mas.core.records import Turn
 from mas.training.advantage_pipeline import turn_advantages
 
@@ -64,6 +64,23 @@ def test_with_both_parameters_at_a_half_more_than_one_it_divides_as_grpo_does() 
         assert weight(rate, 1.5, 1.5) * math.sqrt(rate * (1 - rate)) == pytest.approx(math.pi / 8)
 
 
+def test_rates_that_differ_by_rounding_are_equal() -> None:
+    for groups in ({"a": (0.1, 0.7), "b": (0.2, 0.6), "c": (0.3, 0.5)}, {"a": (0.2, 0.4), "b": (0.3, 0.3)}):
+        expected = [reward - sum(own) / len(own) for own in groups.values() for reward in own]
+        assert advantages(rows_of(groups), BnpoOptions()) == pytest.approx(expected)
+
+
+def test_rows_are_compared_with_their_group_whoever_is_in_it() -> None:
+    rows = [
+        Row(turns=(make_turn(agent=f"worker[{number}]"),), reward=reward, group=group)
+        for group, rewards in (("a", (1.0, 0.0, 0.0)), ("b", (1.0, 1.0, 0.0)))
+        for number, reward in enumerate(rewards)
+    ]
+    found = advantages(rows, BnpoOptions())
+    assert found == pytest.approx(advantages(rows_of({"a": (1.0, 0.0, 0.0), "b": (1.0, 1.0, 0.0)}), BnpoOptions()))
+    assert found[0] > 0 > found[1] == found[2]
+
+
 def test_agents_have_distributions_of_their_own() -> None:
     planner, executor = rows_of(EASY_AND_HARD), rows_of({"one": (1.0, 1.0, 1.0, 0.0)}, agent="executor")
     together = advantages([*planner, *executor], BnpoOptions())
@@ -83,6 +100,11 @@ def test_a_reward_outside_of_the_range_says_what_to_set() -> None:
         match=r"algorithm=bnpo: a reward of -1 is not between algorithm\.options\.low=0 and \.high=1: set",
     ):
         advantages(rows_of({"one": (1.0, -1.0)}), BnpoOptions())
+    assert advantages(rows_of({"one": (1.0 + 1e-12, -1e-12)}), BnpoOptions()) == pytest.approx([0.5, -0.5])
+    with pytest.raises(ConfigError, match=r"algorithm\.options: low=2 must be below high=1"):
+        load_config(["algorithm=bnpo", "scenario=relay", "algorithm.options.low=2"])
+    with pytest.raises(ValidationError, match="finite"):
+        BnpoOptions(low=-math.inf)
     with pytest.raises(ValidationError, match="low=1 must be below high=1"):
         BnpoOptions(low=1.0)
 
