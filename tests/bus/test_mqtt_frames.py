@@ -28,7 +28,7 @@ from mas.core.errors import ConfigError, Malformed, MasError, NoRoute, RemoteErr
 from mas.core.messages import PAYLOADS, Action, Delivery, Envelope, Failure, Feedback, Note, Payload, Plan, Verdict
 from mas.core.role import Message, View
 from mas.runtime import agents
-from mas.runtime.agents import TEAM_PAYLOADS, Act, Ask, Candidate, Look, Seen, Stepped
+from mas.runtime.agents import TEAM_PAYLOADS, Ask, Candidate, ObserveReply, ObserveRequest, StepReply, StepRequest
 
 CODEC = Codec(TEAM_PAYLOADS)
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
@@ -76,10 +76,10 @@ payloads: st.SearchStrategy[Payload] = st.one_of(
     plain,
     st.builds(Ask, view=views, seeds=st.lists(ints, max_size=3).map(tuple), temperature=st.none() | floats),
     st.builds(agents.AgentAnswer, candidates=st.lists(candidates, max_size=3).map(tuple)),
-    st.builds(Look, episode=texts, views=st.lists(texts, max_size=2).map(tuple)),
-    st.builds(Seen, observations=st.dictionaries(texts, observations, max_size=2)),
-    st.builds(Act, episode=texts, actions=st.dictionaries(texts, texts, max_size=2)),
-    st.builds(Stepped, step=steps),
+    st.builds(ObserveRequest, episode=texts, views=st.lists(texts, max_size=2).map(tuple)),
+    st.builds(ObserveReply, observations=st.dictionaries(texts, observations, max_size=2)),
+    st.builds(StepRequest, episode=texts, actions=st.dictionaries(texts, texts, max_size=2)),
+    st.builds(StepReply, step=steps),
 )
 
 
@@ -155,7 +155,7 @@ def note(text: str = "x", payload: Payload | None = None) -> Send:
 
 
 def test_a_mapping_that_cannot_be_changed_travels_as_a_dictionary():
-    frame = note(payload=Stepped(step=Step(rewards=MappingProxyType({"team": MappingProxyType({"goal": 1.0})}))))
+    frame = note(payload=StepReply(step=Step(rewards=MappingProxyType({"team": MappingProxyType({"goal": 1.0})}))))
     assert CODEC.decode(CODEC.encode(frame)).envelope.payload.step.rewards == {"team": {"goal": 1.0}}
 
 

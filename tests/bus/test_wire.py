@@ -16,7 +16,7 @@ from mas.core.environment import Observation, Step
 from mas.core.errors import Malformed
 from mas.core.messages import Action, Delivery, Envelope, Failure, Feedback, Note, Payload, Plan, Verdict
 from mas.core.role import Message, View
-from mas.runtime.agents import Act, AgentAnswer, Ask, Candidate, Look, Seen, Stepped
+from mas.runtime.agents import AgentAnswer, Ask, Candidate, ObserveReply, ObserveRequest, StepReply, StepRequest
 
 
 class Place(BaseModel):
@@ -68,10 +68,10 @@ PAYLOADS = [
     Failure(text="x", cause="y"),
     Ask.model_construct(view=VIEW, seeds=(1, 2), temperature=None),
     AgentAnswer.model_construct(candidates=(CANDIDATE,)),
-    Look.model_construct(episode="e", views=("a", "b")),
-    Seen.model_construct(observations={"a": Observation(fields={"x": "1"})}),
-    Act.model_construct(episode="e", actions={"team": "U"}),
-    Stepped.model_construct(step=STEP),
+    ObserveRequest.model_construct(episode="e", views=("a", "b")),
+    ObserveReply.model_construct(observations={"a": Observation(fields={"x": "1"})}),
+    StepRequest.model_construct(episode="e", actions={"team": "U"}),
+    StepReply.model_construct(step=STEP),
     Visit(place=Place(row=3), because=Note(text="asked")),
     Weights(whole=bytes(range(256)), named={"a": b"", "b": b"\xff\x00"}),
 ]

@@ -30,7 +30,7 @@ from mas.serving.peft_files import exported_files
 from mas.serving.smollm import PUBLISHED, smollm2
 from mas.training.batch import train_rows
 from mas.training.learner import Learner
-from mas.training.saved import started
+from mas.training.saved import adapters_from_run
 from mas.training.updates.preference import LIKELIHOOD
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -82,11 +82,11 @@ def test_training_starts_from_an_adapter_that_names_the_published_model_or_the_d
     for name in ("someone/small", f"/elsewhere/{Path(base.name).name}"):
         weights = loud_adapter(base, 1)
         write_directory_atomic(tmp_path / "adapters" / "a", exported_files(weights, Origin(name)))
-        begun = started({"a": loud_adapter(base, 2)}, str(tmp_path), published)["a"]
+        begun = adapters_from_run({"a": loud_adapter(base, 2)}, str(tmp_path), published)["a"]
         assert all(map(torch.equal, begun.parameters(), weights.parameters()))
     write_directory_atomic(tmp_path / "adapters" / "a", exported_files(weights, Origin("someone/other")))
     with pytest.raises(ConfigError, match="was trained on someone/other, this base is someone/small"):
-        started({"a": weights}, str(tmp_path), published)
+        adapters_from_run({"a": weights}, str(tmp_path), published)
 
 
 @pytest.fixture(scope="module")
