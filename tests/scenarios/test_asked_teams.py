@@ -33,7 +33,7 @@ ASKED = [
     ("plan_path", WORDS, "team", "planner", ("up", "right"), ("U", "north")),
     ("plan_path", WORDS, "solo", "solo", (), ("U", "stay")),
     ("refine", WORDS, "team", "verifier", ("right", "wrong"), ("yes",)),
-    ("tool_use", {"calls": "words"}, "team", "planner", ("look up", "calculate", "answer"), ("add",)),
+    ("tool_use", {"calls": "words"}, "team", "planner", ("the table", "the calculator", "nothing"), ("look up",)),
     (
         "tool_use",
         {"calls": "words"},
@@ -106,7 +106,7 @@ def test_free_teams_ask_the_same_without_constraints(name: str, options: dict[st
         ("debate", WORDS, "judge", ": 90", "90"),
         ("plan_path", WORDS, "executor", " left.", "left"),
         ("refine", WORDS, "refiner", " 82.", "82"),
-        ("tool_use", {"calls": "words"}, "planner", " look up the", "look up"),
+        ("tool_use", {"calls": "words"}, "planner", " the table of", "the table"),
         ("tool_use", {"calls": "words"}, "caller", " 7 * 12 = 84", "7 * 12"),
         ("tool_use", {"calls": "words"}, "summariser", " -3.", "-3"),
         ("two_player", WORDS, "player_1", ' "Bet"', "Bet"),

@@ -5,7 +5,8 @@ from typing import ClassVar
 from mas.core.messages import Payload, Plan
 from mas.roles.planner import Planner
 
-ENOUGH = ("=", "answer")
+ENOUGH = ("=", "nothing")
+"""What it says when no tool is needed any more, in each style."""
 
 
 class ToolPlanner(Planner):
