@@ -188,7 +188,11 @@ def _merged(old: Any, new: Any) -> Any:
 
 
 def overrides_of(config: Config) -> list[str]:
-    """The shortest overrides that make this configuration, values without effect left out."""
+    """The shortest overrides that make this configuration, values without effect left out.
+
+    It imports the algorithm that the configuration names: of a stored run only after `load_run_config` with the use
+    `code`.
+    """
     name, algorithm = config.scenario.name, config.algorithm.name
     chosen = [f"scenario={name}" if name in presets("scenario") else f"scenario.name={literal(name)}"]
     known = algorithm if algorithm in presets("algorithm") else Config().algorithm.name
