@@ -30,6 +30,7 @@ from mas.core.naming import did_you_mean, local_name
 from mas.core.options import Options
 from mas.core.role import Message, View
 from mas.core.scenario import Split
+from mas.core.script import Script
 from mas.core.seeds import derive_seed, digest
 from mas.core.team import TeamSpec
 from mas.core.user_code import load_module
@@ -145,6 +146,7 @@ class UserScenario:
         if same[0] != same[1]:
             raise ConfigError(f"{self.name} shows two tasks of one seed: draw from the generator that reset() is given")
         self.teams: Mapping[str, TeamSpec] = getattr(kind, "teams", {"team": plan_execute(), "solo": solo()})
+        self.expert: Script | None = _expert if hasattr(kind, "answer") else None
         if TEAM not in seats and not hasattr(kind, "teams"):
             raise ConfigError(f"{self.name} has the seats {', '.join(seats)}: give it `teams`, name -> TeamSpec")
 
@@ -272,7 +274,7 @@ def options_of(kind: type) -> type[Options]:
         if one.kind not in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY):
             raise ConfigError(f"{kind.__name__}({one}): its options are arguments with names; write each one")
         fields[one.name] = (hints.get(one.name, Any), ... if one.default is one.empty else one.default)
-    return create_model(f"{kind.__name__}Options", __base__=Options, __doc__=kind.__doc__, **fields)
+    return create_model(f"{kind.__name__}Options", __base__=Options, **fields)
 
 
 def build(kind: type, options: Options) -> UserScenario:
@@ -284,6 +286,10 @@ def _asked(environment: Environment, method: str) -> Any:
     if isinstance(environment, UserEnvironment):
         return environment.asked(method)
     return getattr(environment, method)() if hasattr(environment, method) else None
+
+
+def _expert(environment: Environment, random: Random) -> Mapping[str, str]:
+    return {seat: str(_asked(environment, "answer")) for seat in environment.to_move()}
 
 
 def _is_whole(kind: type) -> bool:

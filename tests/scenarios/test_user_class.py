@@ -134,6 +134,10 @@ def test_the_command_trains_it_and_says_what_is_wrong(
     short = [f"{key}={value}" for key, value in SHORT.items()]
     words = ["train", f"scenario={NAME}", *short, *small_overrides, "train.steps=1", f"run_dir={tmp_path / 'run'}"]
     assert mas(*words).code == 0
+    known = mas("scenarios", NAME, "--measure")
+    assert known.code == 0
+    assert "is the number of ones even or odd?" in known.out
+    assert "expert" in known.out
     wrong = mas(*words, "scenario.options.lenght=3")
     assert (wrong.code, "scenario.options.lenght" in wrong.err, "Did you mean 'length'" in wrong.err) == (2, True, True)
     assert "options.length" in mas(*words, "scenario.options.length=many").err
