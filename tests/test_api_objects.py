@@ -73,7 +73,7 @@ def test_a_run_plays_evaluates_answers_draws_reports_and_exports(run: mas.Run, t
     assert isinstance(run.ask(json.dumps(fields)), str)
     svg = run.curves()._repr_html_()
     assert svg.startswith("<svg ")
-    assert run._repr_html_() == svg
+    assert run._repr_html_().endswith(f", 2 steps)</pre>{svg}")
     saved = run.curves().save(tmp_path / "curves.svg").read_text()
     assert saved.startswith("<?xml")
     assert saved.endswith(svg)
@@ -84,6 +84,26 @@ def test_a_run_plays_evaluates_answers_draws_reports_and_exports(run: mas.Run, t
     assert all((path / "adapter_config.json").is_file() for path in exported.values())
     with pytest.raises(ConfigError, match="is there already and not empty"):
         run.export(tmp_path / "out")
+
+
+def test_the_whole_interface_in_ten_lines(tmp_path: Path, small_overrides: tuple[str, ...]) -> None:
+    options = SHORT | {key: json.loads(value) for key, _, value in (word.partition("=") for word in small_overrides)}
+    rows = [{"question": f"{n}+1?", "answer": str(n + 1)} for n in range(30)]
+    (tmp_path / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    role = RoleSpec(type="executor", view="solo", template="S{question}>", max_tokens=3)
+    mas.Team(solo(role)).save(tmp_path / "team.yaml")
+
+    team = mas.Team.load(tmp_path / "team.yaml")
+    task = mas.questions(tmp_path / "train.jsonl", reward=score)
+    run = mas.train(team, task, algorithm="at_grpo", steps=1, run_dir=tmp_path / "run", options=options, quiet=True)
+    assert run.evaluate(tasks=2)["trained"].success <= 1
+    assert run.play(task=1).episode.lines
+    assert isinstance(run.ask({"question": "1+1?"}), str)
+    assert run.curves().svg
+    assert set(run.export(tmp_path / "out")) == {"solo"}
+    player = mas.train("team", "two_player", steps=1, run_dir=tmp_path / "kuhn", options=options, quiet=True)
+    cup = mas.League(game="kuhn", path=tmp_path / "league.db").play([player, "random", "solver"], games=2)
+    assert all(name in str(cup) for name in ("kuhn", "random", "solver", "two_player:kuhn_poker, 6 games"))
 
 
 def _shown(run: mas.Run) -> dict[str, dict[str, str]]:
@@ -203,7 +223,8 @@ def test_questions_are_a_task(tmp_path: Path) -> None:
         (("team", "relay"), {"options": {"train.stepps": 3}}, "no key 'train.stepps'"),
         (("team", "relay"), {"options": ["train.steps=3"]}, r"options=\['train.steps=3'\]: write a mapping"),
         (("team", "relay steps=3"), {}, "scenario=relay steps=3: no such scenario"),
-        (("team", object), {}, "is neither a scenario's name nor mas.questions"),
+        (("team", 3.5), {}, "is neither a scenario's name nor mas.questions"),
+        (("team", object), {}, "object has no reset, observe, step"),
         ((3, "relay"), {}, "team=3 is neither the name of a team, a file, a mas.Team nor a TeamSpec"),
         ((mas.load_config(["scenario=relay"]),), {"steps": 3}, "steps: a Config says that already"),
     ],

@@ -37,8 +37,8 @@ class League:
     """A game, and the file that keeps its tournaments.
 
     Args:
-        game: `SCENARIO:GAME` as `two_player:kuhn_poker`, which trained teams play, or `PACKAGE:NAME` as
-            `open_spiel:kuhn_poker`.
+        game: `SCENARIO:GAME` as `two_player:kuhn_poker`, which trained teams play, short `kuhn` or `kuhn_poker`; or
+            `PACKAGE:NAME` as `open_spiel:kuhn_poker`.
         path: of a SQLite file, made by the first tournament, or the URL of a database.
     """
 
@@ -59,7 +59,7 @@ class League:
         """Play a tournament, or what is left of the one of this name. Prints a bar of progress at a terminal.
 
         Args:
-            players: runs, or sources as `mas league run --player` takes them, such as `random`, `expert` or
+            players: runs, or sources as `mas league run --player` takes them, such as `random`, `solver` or
                 `run:runs/kuhn@20`; by name, or in a row: a run is then called as its directory.
             games: of each pairing, as many from each seat. seed: of all deals, and of players that draw.
             rounds: of a Swiss tournament; 0: everybody plays everybody.

@@ -233,9 +233,10 @@ class Run:
             return f"Run({str(self.path)!r})"
 
     def _repr_html_(self) -> str:
-        """The learning curve; where there is none yet, why. It raises nothing: a notebook would show the traceback."""
+        """Its steps and the learning curve; where there is none yet, why. It raises nothing: a notebook would show the
+        traceback."""
         try:
-            return self.curves()._repr_html_()
+            return f"<pre>{escape(repr(self))}</pre>{self.curves()._repr_html_()}"
         except MasError as error:
             return f"<pre>{escape(f'{self!r}: {error}')}</pre>"
 

@@ -1,4 +1,4 @@
-"""What a team is trained on: a scenario by its name, or questions of one's own."""
+"""What a team is trained on: a scenario by its name, questions of one's own, or a class of environments."""
 
 import sys
 from collections.abc import Callable
@@ -30,14 +30,38 @@ def questions(path: Path | str, *, reward: RewardFunction | str | None = None, *
     return ScenarioOptions(name="questions", options=given)
 
 
+def class_name(kind: type) -> str:
+    """What `scenario.name` calls a class of environments: `file.py:CLASS`; from a notebook or a prompt
+    `__main__:CLASS`, which no other process can load.
+
+    Raises:
+        ConfigError: the class stands inside a function or another class, or its name is another one's now.
+    """
+    name, module = kind.__qualname__, sys.modules.get(kind.__module__)
+    if getattr(module, name, None) is not kind:
+        raise ConfigError(
+            f"task: {name} is not a class at the top of a file or a notebook, from which a run loads it: move it "
+            "there, or pass 'file.py:CLASS'"
+        )
+    return _in_file(kind) or f"{kind.__module__}:{name}"
+
+
 def _place_of(function: RewardFunction) -> str:
     """`file.py:function`."""
-    name = getattr(function, "__qualname__", "")
-    module = sys.modules.get(getattr(function, "__module__", None) or "")
-    file = Path(getattr(module, "__file__", None) or "")
-    if getattr(module, name, None) is not function or file.suffix != ".py" or not file.is_file():
+    found = _in_file(function)
+    if found is None:
         raise ConfigError(
-            f"reward: {name or function!r} is not a function at the top of a file, from which a run that goes on loads "
-            "it: write it into a file such as reward.py, and pass it or 'reward.py:function'"
+            f"reward: {getattr(function, '__qualname__', function)!r} is not a function at the top of a file, from "
+            "which a run that goes on loads it: write it into a file such as reward.py, and pass it or "
+            "'reward.py:function'"
         )
-    return f"{file.absolute()}:{name}"
+    return found
+
+
+def _in_file(code: object) -> str | None:
+    """`file.py:NAME` of what stands at the top of a file; None: it does not."""
+    name = getattr(code, "__qualname__", "")
+    module = sys.modules.get(getattr(code, "__module__", None) or "")
+    file = Path(getattr(module, "__file__", None) or "")
+    is_there = getattr(module, name, None) is code and file.suffix == ".py" and file.is_file()
+    return f"{file.absolute()}:{name}" if is_there else None

@@ -9,6 +9,7 @@ from rich.console import Console
 
 from mas.api.console import console_of
 from mas.api.run import Run
+from mas.api.task import class_name
 from mas.api.team import Team, team_file
 from mas.config.literal import literal
 from mas.config.load import load_config, presets
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 @exclusive
 def train(
     team: Config | Team | TeamSpec | Path | str,
-    task: ScenarioOptions | str | None = None,
+    task: ScenarioOptions | type | str | None = None,
     *,
     model: str | None = None,
     algorithm: str | None = None,
@@ -46,7 +47,8 @@ def train(
     Args:
         team: one of the task's teams by its name, a file, a `Team`, or what a function of `mas.protocols` returns. Or a
             whole `Config`, and nothing else but `from_step` and what is printed.
-        task: a scenario by the name of its preset, or `mas.questions(...)`.
+        task: a scenario by the name of its preset, `mas.questions(...)`, or a class of environments of your own (see
+            `mas.scenarios.user_class`), whose arguments are `scenario.options.*` of `options`.
         model, algorithm: names of presets; None: the tiny base, and what the scenario's preset says.
         steps, seed, run_dir: `train.steps`, `train.seed` and where the run is kept; None: the defaults.
         options: any other options by their dotted keys, such as `{"train.tasks_per_step": 8}`.
@@ -79,7 +81,7 @@ def train(
 train_async = asynchronous(train)
 
 
-def _task_words(task: ScenarioOptions | str | None) -> list[str]:
+def _task_words(task: ScenarioOptions | type | str | None) -> list[str]:
     """The overrides that choose a task.
 
     Raises:
@@ -87,15 +89,15 @@ def _task_words(task: ScenarioOptions | str | None) -> list[str]:
     """
     if task is None:
         raise ConfigError(
-            "say what is trained: mas.train(team, task), where task is a scenario such as 'relay' or 'questions', or "
-            "mas.questions('train.jsonl'); `mas scenarios` lists all"
+            "say what is trained: mas.train(team, task), where task is a scenario such as 'relay' or 'questions', "
+            "mas.questions('train.jsonl') or a class of environments; `mas scenarios` lists all"
         )
-    if isinstance(task, str):
-        return [f"scenario={literal(task)}"]
+    if isinstance(task, str | type):
+        return [f"scenario={literal(task if isinstance(task, str) else class_name(task))}"]
     if not isinstance(task, ScenarioOptions):
         raise ConfigError(
-            f"task={task!r} is neither a scenario's name nor mas.questions(...); a scenario of your own has a "
-            "name, too, by which its package offers it (docs/scenarios.md)"
+            f"task={task!r} is neither a scenario's name nor mas.questions(...) nor a class of environments "
+            "(docs/scenarios.md)"
         )
     chosen = f"scenario={task.name}" if task.name in presets("scenario") else f"scenario.name={task.name}"
     return [chosen, f"scenario.options={literal(task.options)}"] if task.options else [chosen]

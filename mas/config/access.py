@@ -64,6 +64,11 @@ def accesses_of(config: Config, run: Path | None = None) -> list[Access]:
     options |= {f"train.tasks.arms.{name}.options": arm.options for name, arm in config.train.tasks.arms.items()}
     for prefix, values in options.items():
         found += option_accesses(values, prefix, run)
+    names: dict[str, str | None] = {"scenario.name": config.scenario.name}
+    names |= {f"train.tasks.arms.{name}.scenario": arm.scenario for name, arm in config.train.tasks.arms.items()}
+    for key, name in names.items():
+        if name is not None and is_code(name):
+            found.append(Access("code", f"import {_function(name)}", key, {key: name}))
     if config.algorithm.code is not None and is_code(config.algorithm.code):
         code = config.algorithm.code
         found.append(Access("code", f"import {_function(code)}", "algorithm.code", {"algorithm.code": code}))

@@ -2,9 +2,10 @@
 
 Merged in this order, later wins: defaults of `mas.config.options`, scenario, model and engine preset, the parts of the
 algorithm (`mas.algorithms`), what its recipe sets of its scenario's options, command line.
-`scenario=NAME`, `algorithm=NAME`, `engine=NAME` and `model=NAME` choose presets; everything else is `dotted.key=value`
-in Hydra's grammar. Without `scenario=`, `scenario.name=NAME` chooses the preset of that name, or none where there is
-none; without `algorithm=`, `algorithm.name=NAME` chooses likewise, and beside it is a label of one's own.
+`scenario=NAME`, `algorithm=NAME`, `engine=NAME` and `model=NAME` choose presets (the first two also a user's class or
+algorithm, `file.py:NAME`); everything else is `dotted.key=value` in Hydra's grammar. Without `scenario=`,
+`scenario.name=NAME` chooses the preset of that name, or none where there is none; without `algorithm=`,
+`algorithm.name=NAME` chooses likewise, and beside it is a label of one's own.
 Leaves out on purpose: sweeps, deletions and Hydra's own settings. A scenario's own options are checked by the scenario.
 """
 
@@ -32,7 +33,7 @@ from mas.config.idle import why_idle
 from mas.config.literal import literal
 from mas.config.methods import BOUNDING, COMPARING, method_of
 from mas.config.options import Config
-from mas.config.problems import bridged_id, describe, unknown_key
+from mas.config.problems import bridged_id, describe, is_bridged, unknown_key
 from mas.config.stored import read_stored
 from mas.config.trust import check_stored
 from mas.core.errors import ConfigError, RunDirectoryError
@@ -187,7 +188,11 @@ def _merged(old: Any, new: Any) -> Any:
 
 
 def overrides_of(config: Config) -> list[str]:
-    """The shortest overrides that make this configuration, values without effect left out."""
+    """The shortest overrides that make this configuration, values without effect left out.
+
+    It imports the algorithm that the configuration names: of a stored run only after `load_run_config` with the use
+    `code`.
+    """
     name, algorithm = config.scenario.name, config.algorithm.name
     chosen = [f"scenario={name}" if name in presets("scenario") else f"scenario.name={literal(name)}"]
     known = algorithm if algorithm in presets("algorithm") else Config().algorithm.name
@@ -231,9 +236,9 @@ def _choices(parsed: Sequence[Override]) -> dict[str, str]:
         value, possible = str(override.value()), presets(group)
         is_other = group in _OFFERED and value not in possible
         offered = {point.name for point in entry_points(group=_OFFERED[group])} if is_other else set()
-        if group == "scenario" and ":" in value and value not in offered:
+        if group == "scenario" and is_bridged(value) and value not in offered:
             raise ConfigError(bridged_id(value))
-        is_own = group == "algorithm" and is_code(value)
+        is_own = is_code(value) if group == "algorithm" else group == "scenario" and ":" in value
         if value not in possible and value not in offered and not is_own:
             hint = instead_of(value, offered) if group == "algorithm" else did_you_mean(value, {*possible, *offered})
             raise ConfigError(f"{group}={value}: no such {group}. {hint}")

@@ -12,6 +12,8 @@ from mas.config.options import Config
 from mas.core.naming import did_you_mean
 
 _LONGEST = 80
+BRIDGES = ("jaxmarl", "open_spiel", "pettingzoo", "reasoning_gym", "textarena", "textworld")
+"""What ids of environments of other libraries begin with."""
 
 
 def describe(detail: ErrorDetails) -> str:
@@ -33,6 +35,11 @@ def describe(detail: ErrorDetails) -> str:
     message = detail["msg"].removeprefix("Input ").removeprefix("String ")
     hint = " (put it in quotes if a text is meant)" if detail["type"] == "string_type" and value is not None else ""
     return f"{key} is not possible: it {message[:1].lower()}{message[1:]}{hint}."
+
+
+def is_bridged(name: str) -> bool:
+    """Whether a name begins as the id of a bridge does, `open_spiel:...`; other names with a colon are code."""
+    return name.partition(":")[0] in BRIDGES
 
 
 def bridged_id(name: str) -> str:

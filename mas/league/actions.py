@@ -17,7 +17,7 @@ from mas.core.errors import ConfigError, RunDirectoryError
 from mas.core.naming import did_you_mean
 from mas.core.printable import printable
 from mas.league.export import export_tournament
-from mas.league.games import LeagueWorld, open_world
+from mas.league.games import LeagueWorld, full_name, open_world
 from mas.league.gate import ancestors
 from mas.league.growth_terms import FILE, GrowthTerms, command_of
 from mas.league.playing import played
@@ -60,6 +60,7 @@ def tournament_of(
         order: of the ladder.
         with_members: all members of the league play, too, and an empty game is theirs.
     """
+    terms = replace(terms, game=full_name(terms.game))
     if with_members:
         with _opened(league) as store:
             members = {one.name: one.source for one in store.members()}

@@ -15,7 +15,7 @@ league = typer.Typer(name="league", help="Tournaments of a game, and a pool of m
 Place = Annotated[str, typer.Option("--league", metavar="PLACE", help="a file, or a database's URL")]
 Name = Annotated[str, typer.Option("--name", help="of the tournament; default: the only one of the league")]
 AtOnce = Annotated[int, typer.Option(min=1, help="games that are on at one time")]
-SOURCES = "random, minimax, cfr:500, mcts:200, run:DIR@STEP, greedy:DIR, openai:MODEL@URL"
+SOURCES = "random, solver, minimax, cfr:500, mcts:200, run:DIR@STEP, greedy:DIR, openai:MODEL@URL"
 Order = Annotated[
     Literal["rating", "payoff"], typer.Option("--order", help="of the ladder; in poker the payoff tells more")
 ]
@@ -25,7 +25,7 @@ Confidence = Annotated[float, typer.Option(min=0.5, max=0.999, help="of the inte
 @league.command()
 def run(
     game: Annotated[
-        str, typer.Option(help="PACKAGE:NAME, as open_spiel:kuhn_poker, or SCENARIO:GAME, as two_player:kuhn_poker")
+        str, typer.Option(help="SCENARIO:GAME, as two_player:kuhn_poker, short kuhn; or PACKAGE:NAME, as open_spiel:go")
     ] = "",
     player: Annotated[list[str] | None, typer.Option(help=f"SOURCE or NAME=SOURCE: {SOURCES}; again for each")] = None,
     members: Annotated[bool, typer.Option("--members", help="all members of the league play, too")] = False,

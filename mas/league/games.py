@@ -13,6 +13,7 @@ from mas.core.errors import ConfigError
 from mas.core.naming import did_you_mean
 from mas.scenarios import build_scenario, find_scenario
 from mas.scenarios.bridges import PREFIX, open_bridge
+from mas.scenarios.two_player.games import GAMES
 from mas.scenarios.two_player.games import SEVERAL as SEVERAL
 
 STYLE, WORDS, GAME, MARKED = "style", "words", "game", "marked"
@@ -59,6 +60,13 @@ def open_world(name: str) -> LeagueWorld:
     if len(seats) < 2:
         raise ConfigError(f"--game {name}: {kind} has one seat ({', '.join(seats)}), a league needs several")
     return LeagueWorld(name, scenario.environment, options)
+
+
+def full_name(game: str) -> str:
+    """The id of a game of `two_player` by its short name: `kuhn`, `kuhn_poker`, `leduc,tries=3`; others as they are."""
+    short, mark, options = game.partition(",")
+    names = {key: name for name in GAMES for key in (name, name.removesuffix("_poker"))}
+    return f"two_player:{names[short]}{mark}{options}" if short in names else game
 
 
 def full_options(scenario: ScenarioOptions) -> ScenarioOptions:

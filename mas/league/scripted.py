@@ -10,8 +10,8 @@ from mas.league.match import Chance
 from mas.scenarios.against import Policy
 from mas.scenarios.bridges.game import game_below
 
-OPEN_SPIEL = "open_spiel:"
-KINDS = ("random", "minimax", "cfr", "mcts")
+OPEN_SPIEL, SOLVER = "open_spiel:", "solver"
+KINDS = ("random", "solver", "minimax", "cfr", "mcts")
 
 
 class Scripted:
@@ -43,7 +43,7 @@ class AtRandom:
 
 
 def scripted(source: str, world: LeagueWorld) -> AtRandom | Scripted:
-    """A player by its source: `random`, `minimax`, `cfr:ITERATIONS`, `mcts:SIMULATIONS`.
+    """A player by its source: `random`, `solver`, `minimax`, `cfr:ITERATIONS`, `mcts:SIMULATIONS`.
 
     Args:
         world: all but `random` are for OpenSpiel's games, and for scenarios that lie over one.
@@ -55,6 +55,8 @@ def scripted(source: str, world: LeagueWorld) -> AtRandom | Scripted:
     if kind == "random" and not number:
         _check_listed(world)
         return AtRandom()
+    from mas.scenarios.bridges.open_spiel_players import SOLVED
+
     makers = _makers()
     if kind not in makers:
         raise ConfigError(f"no player {source!r}. {did_you_mean(kind, (*KINDS, 'run', 'greedy', 'openai'))}")
@@ -63,7 +65,10 @@ def scripted(source: str, world: LeagueWorld) -> AtRandom | Scripted:
         raise ConfigError(f"{kind} plays one game, and {world.id!r} are several: name one of them, or take random")
     game = game_below(opened)
     if game is None or not game.rules.name.startswith(OPEN_SPIEL):
-        raise ConfigError(f"{kind} plays OpenSpiel's games only, {world.id!r} is none: take random")
+        solved = f" (solver plays {', '.join(SOLVED)})" if kind == SOLVER else ""
+        raise ConfigError(f"{kind} plays OpenSpiel's games only{solved}, {world.id!r} is none: take random")
+    if kind == SOLVER and number:
+        raise ConfigError(f"{source!r}: write {SOLVER}, which knows by itself how long it computes")
     try:
         arguments = (int(number),) if number else ()
     except ValueError as error:
@@ -88,6 +93,6 @@ def _check_listed(world: LeagueWorld) -> None:
 
 
 def _makers() -> dict[str, Callable[..., Policy]]:
-    from mas.scenarios.bridges.open_spiel_players import cfr, mcts, minimax
+    from mas.scenarios.bridges.open_spiel_players import cfr, mcts, minimax, solver
 
-    return {"minimax": minimax, "cfr": cfr, "mcts": mcts}
+    return {SOLVER: solver, "minimax": minimax, "cfr": cfr, "mcts": mcts}

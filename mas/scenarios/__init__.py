@@ -1,6 +1,7 @@
 """Where teams work: one folder each."""
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from importlib.metadata import entry_points
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -8,7 +9,7 @@ from typing import Any, NamedTuple
 from pydantic import ValidationError
 
 from mas.config.options import Options, ScenarioOptions
-from mas.config.problems import bridged_id
+from mas.config.problems import bridged_id, is_bridged
 from mas.core.errors import ConfigError
 from mas.core.naming import did_you_mean
 from mas.core.scenario import Scenario
@@ -43,6 +44,7 @@ from mas.scenarios import (
     tool_use,
     two_hop,
     two_player,
+    user_class,
     workflow,
 )
 
@@ -278,17 +280,21 @@ SCENARIOS: dict[str, ScenarioEntry] = {
 
 
 def find_scenario(name: str) -> ScenarioEntry:
-    """A built-in scenario, or one that another package offers as entry point `mas.scenarios` (an `ScenarioEntry`).
+    """A built-in scenario, one that another package offers as entry point `mas.scenarios` (an `ScenarioEntry`), or a
+    user's class, `file.py:CLASS` or `package.module:CLASS`, which is imported.
 
     Raises:
-        ConfigError: there is no such scenario, or the package that offers it breaks.
+        ConfigError: there is no such scenario, or the package that offers it breaks, or as `user_class.load_class`.
     """
     if name in SCENARIOS:
         return SCENARIOS[name]
     offered = {point.name: point for point in entry_points(group="mas.scenarios")}
     if name not in offered:
-        if ":" in name:
+        if is_bridged(name):
             raise ConfigError(bridged_id(name))
+        if ":" in name:
+            kind = user_class.load_class(name)
+            return ScenarioEntry(user_class.options_of(kind), partial(user_class.build, kind), "of your own")
         raise ConfigError(f"no scenario {name!r}. {did_you_mean(name, [*SCENARIOS, *offered])}")
     try:
         return ScenarioEntry(*offered[name].load())

@@ -14,6 +14,7 @@ from mas.core.scenario import Scenario
 from mas.scenarios import SCENARIOS, ScenarioEntry, build_scenario, find_scenario
 from mas.scenarios.folder import FolderScenario
 from mas.scenarios.policies import expert_of
+from mas.scenarios.user_class import UserScenario
 
 _BOUNDS = {"minimum": ">=", "exclusiveMinimum": ">", "maximum": "<=", "exclusiveMaximum": "<"}
 
@@ -123,7 +124,10 @@ def profile(name: str, size: str | None = None) -> Profile:
 
 
 def _summary(entry: ScenarioEntry, scenario: Scenario) -> str:
-    """From the README of the scenario's folder; without one from the docstring of the module that builds it."""
+    """From the README of the scenario's folder, or of a user's class its docstring; without one from that of the module
+    that builds it."""
+    if isinstance(scenario, UserScenario):
+        return first_paragraph(inspect.getdoc(scenario.kind) or "")
     readme = scenario.folder / "README.md" if isinstance(scenario, FolderScenario) else None
     if readme is not None and readme.is_file():
         return first_paragraph(readme.read_text(encoding="utf-8"))

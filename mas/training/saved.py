@@ -1,11 +1,9 @@
 """What a run left behind: its adapters, or what its roles have learned as text."""
 
 import json
-import shlex
 from collections.abc import Mapping
 from pathlib import Path
 
-from mas.config.load import load_run_config, overrides_of
 from mas.config.options import AlgorithmOptions
 from mas.config.sources import STEP
 from mas.config.trust import check_links
@@ -139,5 +137,7 @@ def _saved_in(run: Path, step: int | None = None) -> Path:
 
 
 def _nothing(run: Path, what: str) -> RunDirectoryError:
-    again = shlex.join(["mas", "train", *overrides_of(load_run_config(run, uses=()))])
-    return RunDirectoryError(f"Run directory {run} holds no {what} yet (no checkpoint). Train on: {again}")
+    return RunDirectoryError(
+        f"Run directory {run} holds no {what} yet (no checkpoint). Train on with the command that began it, or in "
+        f"Python with mas.train(mas.Run({str(run)!r}).config())"
+    )

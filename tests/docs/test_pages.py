@@ -138,10 +138,10 @@ def leaves(metrics: dict[str, Any], within: str = "") -> set[str]:
     return found
 
 
-def test_python_examples_of_the_page_on_teams_run() -> None:
+def test_python_examples_of_the_pages_on_teams_run() -> None:
     names: dict[str, Any] = {}
-    for block in blocks("docs/teams.md", "python"):
-        exec(compile(block.text, "docs/teams.md", "exec"), names)  # noqa: S102 - our own page
+    for block in (*blocks("docs/teams.md", "python"), *blocks("docs/protocols.md", "python")):
+        exec(compile(block.text, "the page", "exec"), names)  # noqa: S102 - our own page
     assert names["Critic"]("critic", RoleSpec()).accepts == {"plan", "failure"}
     assert len(names["team"].members()) == 6
 

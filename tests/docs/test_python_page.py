@@ -25,7 +25,7 @@ def test_the_examples_run_where_an_event_loop_runs(
 ) -> None:
     base_for("relay")
     monkeypatch.chdir(tmp_path)
-    first, second, awaited, third, _ = (block.text for block in blocks("docs/python.md", "python"))
+    first, second, awaited, third, _, own = (block.text for block in blocks("docs/python.md", "python"))
     few = ("train.tasks_per_step=2", "train.eval_tasks=2", "algorithm.sampler.candidates=2", *small_overrides)
     options = {key: json.loads(value) for key, _, value in (word.partition("=") for word in few)}
     short = {
@@ -34,7 +34,10 @@ def test_the_examples_run_where_an_event_loop_runs(
         '"train.steps=20"': ", ".join(f'"{word}"' for word in ("train.steps=1", *few)),
         "train.steps=30": "train.steps=2",
     }
-    assert "steps=20" in awaited
+    monkeypatch.syspath_prepend(Path(__file__).parents[2])
+    assert "steps=20" in awaited + own
+    given = '{"scenario.options.length": 4}'
+    own = own.replace("steps=20", "steps=1").replace(given, repr({**options, "scenario.options.length": 4}))
     awaited = awaited.replace("steps=20", f"steps=1, options={options}")
     for text, changed in short.items():
         assert text in first + second
@@ -42,7 +45,7 @@ def test_the_examples_run_where_an_event_loop_runs(
         second = second.replace(text, changed) if text.startswith(('"', "train")) else second
 
     async def cell() -> None:
-        for small in (first, second, third):
+        for small in (first, second, third, own):
             exec(compile(small, "docs/python.md", "exec"), {"__name__": "example"})  # noqa: S102 - our own page
 
     asyncio.run(cell())

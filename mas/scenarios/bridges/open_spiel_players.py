@@ -12,6 +12,16 @@ from mas.scenarios.bridges.open_spiel import EXTRA, OWN, OpenSpielPosition, load
 from mas.scenarios.bridges.packages import load_package
 from mas.scenarios.bridges.words import named_actions
 
+SOLVED = {
+    "kuhn_poker": 2000,
+    "leduc_poker": 500,
+    "matrix_brps": 50000,
+    "matrix_mp": 100,
+    "matrix_rps": 100,
+    "matrix_rpsw": 2000,
+    "tic_tac_toe": 0,
+}
+"""What `solver` plays, and the iterations of CFR+ until NashConv is at most 0.002; 0: minimax."""
 MOST_STATES = 300_000
 """Positions that `minimax` keeps; tic-tac-toe has 5,478."""
 
@@ -81,15 +91,39 @@ def cfr(name: str, iterations: int = 500) -> Policy:
     game, pyspiel = load_game(name), load_package("pyspiel", EXTRA)
     if game.get_type().dynamics != pyspiel.GameType.Dynamics.SEQUENTIAL:
         raise ConfigError(f"cfr cannot play {name!r}: it needs seats that move in turn")
-    solver = pyspiel.CFRPlusSolver(game)
+    return _average(game, iterations)
+
+
+def solver(name: str) -> Policy:
+    """An equilibrium of a two-player zero-sum game, from which it draws: its play loses nothing on average against the
+    best answer, over both seats. `tic_tac_toe` by `minimax`, other games by CFR+; of one-shot games each seat's mix.
+
+    Raises:
+        ConfigError: a game that is not among `SOLVED`.
+    """
+    if name not in SOLVED:
+        raise ConfigError(
+            f"solver cannot play {name!r}: no equilibrium of it is known here, only of {', '.join(SOLVED)}; cfr and "
+            "mcts play other games of OpenSpiel's"
+        )
+    return _average(load_game(name), SOLVED[name]) if SOLVED[name] else minimax(name)
+
+
+def _average(game: Any, iterations: int) -> Policy:
+    """The average policy of CFR+, from which it draws; seats that move at once know nothing of each other's move."""
+    pyspiel = load_package("pyspiel", EXTRA)
+    is_at_once = game.get_type().dynamics == pyspiel.GameType.Dynamics.SIMULTANEOUS
+    found = pyspiel.CFRPlusSolver(pyspiel.convert_to_turn_based(game) if is_at_once else game)
     for _ in range(iterations):
-        solver.evaluate_and_update_policy()
-    policy = solver.tabular_average_policy()
+        found.evaluate_and_update_policy()
+    policy = found.tabular_average_policy()
 
     def play(environment: Environment, seat: str, random: Random) -> str:
-        state = _state(environment)
-        actions, chances = zip(*sorted(policy.action_probabilities(state).items()), strict=True)
-        return _said(state, random.choices(actions, chances)[0])
+        state, number = _state(environment), environment.spec.seats.index(seat)
+        seen = f"Current player: {number}\n{state.information_state_string(number)}" if is_at_once else state
+        chances = policy.action_probabilities(seen)
+        actions, weights = zip(*sorted(chances.items()), strict=True)
+        return _said(state, random.choices(actions, weights)[0], number)
 
     return play
 
@@ -132,8 +166,8 @@ def _state(environment: Environment) -> Any:
     return game.position.copy_state()
 
 
-def _said(state: Any, action: int) -> str:
-    """An action as the environment reads it."""
-    seat = state.current_player()
-    named = named_actions((number, state.action_to_string(seat, number)) for number in state.legal_actions())
+def _said(state: Any, action: int, seat: int | None = None) -> str:
+    """An action as the environment reads it; `seat` None: that which moves."""
+    seat = state.current_player() if seat is None else seat
+    named = named_actions((number, state.action_to_string(seat, number)) for number in state.legal_actions(seat))
     return next(text for text, number in named.items() if number == action)

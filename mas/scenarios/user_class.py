@@ -1,0 +1,307 @@
+"""A user's class of environments as a scenario, named `path/file.py:CLASS` or `package.module:CLASS`.
+
+The class either satisfies `mas.core.environment.Environment`, or has these methods; a task of it is one seat, `team`:
+
+    def reset(self, random: Random) -> None                        # draw a task, from nothing but this generator
+    def observe(self, view: str) -> str | Mapping[str, str]        # what a view sees: a text, or named fields; pure
+    def step(self, action: str) -> float                           # act; returns what the team is paid
+
+It may have the methods of `POSSIBLE`: `is_over()`, without which a task is one step; `success()`, without which what
+was paid must add up to 1; `legal()`, all legal actions as text; `answer()`, the right action now, from which the tiny
+base is taught; `content()`, a text that is equal for equal tasks, without which it is what all views see at the start;
+`render()`, everything as text. Class attributes: `views`, `max_turns`, and `teams`, name -> TeamSpec. The constructor
+takes `scenario.options` by name.
+"""
+
+import inspect
+import itertools
+import sys
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from functools import cache, partial
+from math import isfinite
+from random import Random
+from typing import Any, get_type_hints
+
+from pydantic import create_model
+
+from mas.core.environment import Environment, EnvironmentSpec, Step, Task
+from mas.core.errors import ConfigError, EnvironmentFault
+from mas.core.naming import did_you_mean, local_name
+from mas.core.options import Options
+from mas.core.role import Message, View
+from mas.core.scenario import Split
+from mas.core.script import Script
+from mas.core.seeds import derive_seed, digest
+from mas.core.team import TeamSpec
+from mas.core.user_code import load_module
+from mas.protocols import plan_execute, solo
+from mas.roles import build_roles
+from mas.scenarios.bridges.replay import ReplayEnvironment
+from mas.scenarios.folder import NoOwnTerms
+from mas.scenarios.world import is_held_out
+
+NEEDED = ("reset", "observe", "step")
+POSSIBLE = ("is_over", "success", "legal", "answer", "content", "render")
+VIEWS = ("planner", "executor", "verifier", "feedback", "worker", "judge", "solo")
+"""Where the class has no `views`: those of ready-made teams."""
+EXAMPLE = "path/file.py:CLASS"
+TEAM = "team"
+_SKILL, _END = 0.3, "<eos>"
+"""Share of right answers that the tiny base learns from last, and the end of an answer for it."""
+_ATTEMPTS = 2000
+"""Draws for a task of a split."""
+
+
+class UserWorld:
+    """One episode of a class with the short list of methods. Satisfies `mas.scenarios.bridges.replay.ReplayedWorld`."""
+
+    def __init__(self, make: Callable[[], Any], seed: int) -> None:
+        self.made, self.paid, self.steps = make(), 0.0, 0
+        self.ask("reset", None, Random(seed))
+
+    def ask(self, method: str, otherwise: Any, *arguments: Any) -> Any:
+        """What a method returns; `otherwise` where the class does not have it.
+
+        Raises:
+            EnvironmentFault: it raised.
+        """
+        name = type(self.made).__name__
+        try:
+            return getattr(self.made, method)(*arguments) if hasattr(self.made, method) else otherwise
+        except Exception as error:  # a user's code
+            raise EnvironmentFault(f"{name}.{method} raised {type(error).__name__}: {error}") from error
+
+    def to_move(self) -> str | None:
+        return None if self.ask("is_over", self.steps > 0) else TEAM
+
+    def act(self, action: str) -> Step:
+        legal = self.legal()
+        is_legal = not action or legal is None or action in legal
+        paid = self.ask("step", None, action) if action and is_legal else 0.0
+        if not isinstance(paid, int | float) or not isfinite(paid):
+            raise EnvironmentFault(f"step returned {paid!r}: return what the team is paid, a finite number")
+        self.paid, self.steps = self.paid + paid, self.steps + 1
+        return Step(rewards={TEAM: {"reward": float(paid)}}, illegal=() if is_legal else (TEAM,))
+
+    def fields(self, view: str) -> Mapping[str, str]:
+        seen = self.ask("observe", None, view)
+        if not isinstance(seen, str | Mapping):
+            raise EnvironmentFault(
+                f"observe({view!r}) returned {seen!r}: return a text, or a mapping of names to texts"
+            )
+        return {"text": seen} if isinstance(seen, str) else {str(name): str(value) for name, value in seen.items()}
+
+    def legal(self) -> tuple[str, ...] | None:
+        found = self.ask("legal", None)
+        return None if found is None else tuple(map(str, found))
+
+    def success(self) -> bool:
+        return bool(self.ask("success", self.paid >= 1))
+
+    def render(self) -> str:
+        return str(self.ask("render", "\n".join(str(value) for value in self.fields("solo").values())))
+
+
+class UserEnvironment(ReplayEnvironment):
+    """A class with the short list of methods as an environment: its state is the seed and the actions so far."""
+
+    def __init__(self, kind: type, make: Callable[[], Any]) -> None:
+        views: Sequence[str] = getattr(kind, "views", VIEWS)
+        turns = getattr(kind, "max_turns", 20 if hasattr(kind, "is_over") else 1)
+        spec = EnvironmentSpec(
+            name=kind.__name__, seats=(TEAM,), views=tuple(views), max_turns=turns, terms=("reward",)
+        )
+        super().__init__(spec, partial(UserWorld, make))
+
+    def asked(self, method: str) -> Any:
+        """What a method of the class returns, None where it has none.
+
+        Raises:
+            EnvironmentFault: it raised.
+        """
+        world = self._running()
+        assert isinstance(world, UserWorld)
+        return world.ask(method, None)
+
+
+class UserScenario:
+    """Satisfies `mas.core.scenario.Scenario`, and `mas.core.tasks.SplitByContent`.
+
+    A task belongs to a split by its content under these options and under the constructor's defaults, whose names the
+    split does not depend on: a task that was trained on is not held out under other options.
+
+    Raises:
+        ConfigError: the class cannot be made, has no team for its seats, or draws from more than its generator.
+    """
+
+    def __init__(self, kind: type, options: Mapping[str, Any]) -> None:
+        self.kind, self.name, self.reward = kind, kind.__name__, NoOwnTerms()
+        self._options = dict(options)
+        self._seed_of = cache(self._search)
+        try:
+            seats = self.environment().spec.seats
+            same = [self._content(options, 0) for _ in "12"]
+        except Exception as error:  # a user's code
+            raise ConfigError(f"{self.name} cannot be made: {type(error).__name__}: {error}") from error
+        if same[0] != same[1]:
+            raise ConfigError(f"{self.name} shows two tasks of one seed: draw from the generator that reset() is given")
+        self.teams: Mapping[str, TeamSpec] = getattr(kind, "teams", {"team": plan_execute(), "solo": solo()})
+        self.expert: Script | None = _expert if hasattr(kind, "answer") else None
+        if TEAM not in seats and not hasattr(kind, "teams"):
+            raise ConfigError(f"{self.name} has the seats {', '.join(seats)}: give it `teams`, name -> TeamSpec")
+
+    def environment(self) -> Environment:
+        return self._environment(self._options)
+
+    def task(self, split: Split, index: int) -> Task:
+        return Task(id=f"{split}-{index}", seed=self._seed_of(split, index), split=split)
+
+    def content_of(self, task: Task) -> str:
+        return self._content(self._options, task.seed)
+
+    def holds_out(self, content: str) -> bool:
+        return is_held_out(self.name, content)
+
+    def demonstrations(self, seed: int, *, expert: bool) -> Iterator[tuple[str, str]]:
+        """Every agent says the right action, or one of the legal ones; verifiers accept what is right.
+
+        Raises:
+            ConfigError: the class has neither `answer` nor `legal`.
+        """
+        random = Random(seed)
+        names = [name for name, team in self.teams.items() if not team.seats]
+        for number in itertools.count() if names else ():
+            environment = self.environment()
+            environment.reset(self.task("train", random.randrange(512)))
+            while environment.to_move():
+                action = yield from self._shown(environment, self.teams[names[number % len(names)]], random, expert)
+                environment.step({environment.to_move()[0]: action})
+
+    def fingerprint(self) -> str:
+        sample = [self.content_of(self.task("train", index)) for index in range(32)]
+        return digest(self.name, _source(self.kind), repr(self._options), *sample)
+
+    def _shown(
+        self, environment: Environment, team: TeamSpec, random: Random, expert: bool
+    ) -> Generator[tuple[str, str], None, str]:
+        """One turn of a team, agent by agent. Returns its action."""
+        seat = environment.to_move()[0]
+        legal, right = environment.legal(seat), _asked(environment, "answer")
+        if not legal and right is None:
+            raise ConfigError(
+                f"{self.name} has neither answer() nor legal(), from which the tiny base could be taught: name a model "
+                "that reads words, such as model=smollm2"
+            )
+        roles, said = build_roles(team), dict[str, Message]()
+        action = (
+            right if right is not None and (expert or random.random() < _SKILL) else random.choice(legal or [right])
+        )
+        for agent, name in team.members().items():
+            role = roles[name]
+            seen = environment.observe(role.spec.view or local_name(agent))
+            heard = (said[edge.source] for edge in team.edges if edge.target == agent and edge.source in said)
+            text = str(action)
+            if role.emits == "verdict":
+                text = role.spec.accept_text if action == right else role.spec.reject_text
+            yield role.prompt(View(observation=seen, messages=tuple(heard))), text + _END
+            said[agent] = Message(agent, role.parse(text))
+        return str(action)
+
+    def _environment(self, options: Mapping[str, Any]) -> Environment:
+        make = partial(self.kind, **options)
+        return make() if _is_whole(self.kind) else UserEnvironment(self.kind, make)
+
+    def _content(self, options: Mapping[str, Any], seed: int) -> str:
+        environment = self._environment(options)
+        environment.reset(Task(id="content", seed=seed))
+        source = _asked(environment, "content")
+        seen = [sorted(environment.observe(view).fields.items()) for view in environment.spec.views]
+        return repr(seen) if source is None else str(source)
+
+    def _search(self, split: Split, index: int) -> int:
+        usual = all(one.default is not one.empty for one in inspect.signature(self.kind).parameters.values())
+        kinds = [self._options, *([{}] if usual else [])]
+        for attempt in range(_ATTEMPTS):
+            seed = derive_seed("task", self.name, split, index, attempt)
+            if {self.holds_out(self._content(options, seed)) for options in kinds} == {split == "eval"}:
+                return seed
+        raise ConfigError(
+            f"{self.name} has no task for the split {split!r}: {_ATTEMPTS} draws made none, as its tasks look too much "
+            "alike at the start. Let views show more, or write content(), a text that is equal for equal tasks"
+        )
+
+
+def load_class(name: str) -> type:
+    """The class of a name.
+
+    Raises:
+        ConfigError: it cannot be imported, there is no such class, or it lacks methods.
+    """
+    place, _, attribute = name.rpartition(":")
+    what = f"scenario {name!r}"
+    if not place or not attribute.isidentifier():
+        raise ConfigError(f"{what}: write {EXAMPLE} or package.module:CLASS")
+    if place == "__main__" and not hasattr(sys.modules[place], attribute):
+        raise ConfigError(
+            f"{what}: the class stood in a notebook or a prompt, and this process does not have it. Run its cell "
+            f"first, or write the class into a file and add scenario.name={EXAMPLE}"
+        )
+    members = vars(load_module(what, place, EXAMPLE))
+    kind = members.get(attribute)
+    if not isinstance(kind, type):
+        classes = [key for key, value in members.items() if isinstance(value, type) and not key.startswith("_")]
+        raise ConfigError(f"{what}: {place} has no class {attribute!r}. {did_you_mean(attribute, classes)}")
+    if not _is_whole(kind) and (lacking := [method for method in NEEDED if not callable(getattr(kind, method, None))]):
+        raise ConfigError(
+            f"{what}: {attribute} has no {', '.join(lacking)}; an environment needs {', '.join(NEEDED)} and may have "
+            f"{', '.join(POSSIBLE)}: see docs/scenarios.md"
+        )
+    return kind
+
+
+def options_of(kind: type) -> type[Options]:
+    """The arguments of a class's constructor as options, with their types and defaults.
+
+    Raises:
+        ConfigError: one cannot be given by name.
+    """
+    try:
+        hints = get_type_hints(kind.__init__)  # type: ignore[misc]
+    except (NameError, TypeError, AttributeError):  # names that only type checkers know
+        hints = {}
+    fields: dict[str, Any] = {}
+    for one in inspect.signature(kind).parameters.values():
+        if one.kind not in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY):
+            raise ConfigError(f"{kind.__name__}({one}): its options are arguments with names; write each one")
+        fields[one.name] = (hints.get(one.name, Any), ... if one.default is one.empty else one.default)
+    return create_model(f"{kind.__name__}Options", __base__=Options, **fields)
+
+
+def build(kind: type, options: Options) -> UserScenario:
+    """The scenario of a class with these options. ConfigError: as `UserScenario`."""
+    return UserScenario(kind, {name: getattr(options, name) for name in type(options).model_fields})
+
+
+def _asked(environment: Environment, method: str) -> Any:
+    if isinstance(environment, UserEnvironment):
+        return environment.asked(method)
+    return getattr(environment, method)() if hasattr(environment, method) else None
+
+
+def _expert(environment: Environment, random: Random) -> Mapping[str, str]:
+    return {seat: str(_asked(environment, "answer")) for seat in environment.to_move()}
+
+
+def _is_whole(kind: type) -> bool:
+    """Whether the class means to satisfy `Environment`: it can be copied by itself."""
+    return all(hasattr(kind, method) for method in ("clone", "snapshot", "restore"))
+
+
+def _source(kind: type) -> str:
+    """The text of the file that the class stands in, of a notebook's the class alone; empty where there is none."""
+    for one in (sys.modules.get(kind.__module__), kind):
+        try:
+            return inspect.getsource(one) if one is not None else ""
+        except (OSError, TypeError):
+            continue
+    return ""
