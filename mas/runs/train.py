@@ -205,11 +205,12 @@ def _train(
     with MetricsLog(run.metrics_path, run.tensorboard) as metrics, closing(JsonLines(run.samples_path)) as samples:
 
         def cut_back() -> None:
-            metrics.truncate_after(kept)
-            samples.truncate_after(kept)
+            # checkpoints first, newest first: a process killed meanwhile leaves no checkpoint beyond its metrics
             if from_step is not None:
                 dropped = go_back(run.checkpoints, from_step) or "nothing"
                 console.print(f"back at step {from_step}; deleted: {dropped}", style="dim", highlight=False)
+            metrics.truncate_after(kept)
+            samples.truncate_after(kept)
 
         if run.is_resumed:
             console.print(f"resuming {run.path} at step {step or 0}", style="dim", highlight=False)

@@ -4,6 +4,7 @@ import errno
 import hashlib
 import json
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -163,6 +164,24 @@ def test_going_back_deletes_nothing_where_the_engine_does_not_start(
     monkeypatch.undo()
     train("train.steps=2", "train.eval_every=1", from_step=1)
     assert {path: path.read_bytes() for path in before}.keys() == before.keys()
+
+
+def test_going_back_that_is_cut_short_leaves_metrics_for_every_checkpoint(
+    train: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    train()
+    kept = tmp_path / "run/checkpoints"
+
+    def deleted(path: Path) -> None:
+        if path.name == "step-000002":
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        shutil.rmtree(path)
+
+    monkeypatch.setattr("mas.training.checkpoint.delete_directory", deleted)
+    with pytest.raises(RunDirectoryError, match="from its checkpoint of step 2"):
+        train(from_step=1)
+    assert checkpoint_steps(kept) == [1, 2]
+    assert {line["step"] for line in read_metrics(tmp_path / "run/metrics.jsonl")} >= {1, 2}
 
 
 def test_from_needs_a_run(train: Callable[..., Any], tmp_path: Path) -> None:
