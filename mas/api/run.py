@@ -124,7 +124,7 @@ class Run:
             overrides: as those of `mas run`, such as `train.seed=1`.
 
         Raises:
-            MasError: `task` is below 0, or as `mas.training.open_run.open_run`.
+            MasError: there is no task of that number, or as `mas.training.open_run.open_run`.
         """
         from mas.training.open_run import open_run
         from mas.training.show import show_episode
@@ -132,14 +132,13 @@ class Run:
         if task < 0:
             raise ConfigError(f"task {task}: held-out tasks are counted from 0")
         setup = self._played(overrides, is_sampled=is_sampled)
+        held_out = setup.scenario.task("eval", task)  # refused before anything is loaded
         console = recording(_WIDTH)
 
         async def play() -> Episode:
             async with open_run(setup, self.path, _silent) as session:
                 temperature = None if is_sampled else 0.0
-                return await show_episode(
-                    session, setup.scenario.task("eval", task), setup.train.seed, console, temperature=temperature
-                )
+                return await show_episode(session, held_out, setup.train.seed, console, temperature=temperature)
 
         return PlayedEpisode(run_blocking(play()), Printout.of(console))
 
