@@ -60,22 +60,27 @@ class Work:
         new = sum(episode.completion_tokens for episode in evaluation.episodes)
         return cls(evaluation.calls / count, prompts / count, new / count, bound.width, bound.common)
 
-    def play_s(self, speed: Speed, plays: int, *, prompts: int | None = None) -> float:
-        """Seconds to play so many times, with each prompt read `prompts` times; None: every time."""
+    def play_s(self, speed: Speed, plays: int, rows: int, *, prompts: int | None = None) -> float:
+        """Seconds to play so many times, with each prompt read `prompts` times; None: every time.
+
+        Args:
+            rows: completions that are decoded together.
+        """
         read = plays if prompts is None else prompts
         tokens = self.prompt_tokens * (read * (1 - self.common) + self.common)
-        return tokens / speed.prompt_tps + plays * self.new_tokens / speed.new_tps
+        return tokens / speed.prompt_tps + plays * self.new_tokens / speed.new_tps_with(rows)
 
-    def evaluation_s(self, speed: Speed, tasks: int) -> float:
-        """Seconds of an evaluation, greedy and sampled."""
-        return self.play_s(speed, 2 * tasks)
+    def evaluation_s(self, speed: Speed, setup: Setup) -> float:
+        """Seconds of an evaluation, greedy and sampled, whose tasks are played at once."""
+        tasks = setup.train.eval_tasks
+        return self.play_s(speed, 2 * tasks, min(tasks, setup.model.max_batch))
 
     def step_s(self, speed: Speed, setup: Setup) -> float:
         """Seconds of a training step: sampling, with the prompt of a group read once, and learning."""
         tasks, plays = setup.train.tasks_per_step, rows_of(setup)
         trained = tasks * self.prompt_tokens + plays * self.new_tokens
         learning = _LEARNING * setup.learner.epochs * trained / speed.prompt_tps
-        return self.play_s(speed, plays, prompts=tasks) + learning
+        return self.play_s(speed, plays, min(plays, setup.model.max_batch), prompts=tasks) + learning
 
 
 def rows_of(setup: Setup) -> int:
