@@ -19,7 +19,7 @@ from mas.core.script import random_script
 from mas.core.tasks import Finite
 from mas.observe.progress import counting
 from mas.observe.trust_option import Trust
-from mas.overrides import PLAYING, Overrides, RunDir, Sampled, check_sampled, check_used, tell_loading, transferred
+from mas.overrides import PLAYING, Overrides, RunDir, Sampled, check_sampling, check_used, tell_loading, transferred
 from mas.runs.resolve import resolve
 from mas.runs.scenario import configured_scenario
 from mas.scenarios.policies import expert_of
@@ -90,7 +90,7 @@ def asked_of(
     if isinstance(setup.scenario, Finite) and count > (size := setup.scenario.size("eval")):
         raise ConfigError(f"{count} tasks: scenario {setup.scenario.name!r} holds out {size}: --tasks {size} at most")
     if is_sampled:
-        check_sampled(setup)
+        check_sampling(setup)
     return EvaluationRequest(run_dir=run_dir, trained=trained, setup=setup, tasks=count, is_sampled=is_sampled, on=on)
 
 

@@ -20,7 +20,7 @@ from mas.core.records import Episode
 from mas.observe.atomic import write_text_atomic
 from mas.observe.metrics import read_metrics
 from mas.observe.report import write_report
-from mas.overrides import PLAYING, check_sampled, check_used
+from mas.overrides import PLAYING, check_sampling, check_used
 from mas.runs.report import build_report
 from mas.runs.resolve import resolve
 from mas.training.setup import Setup
@@ -222,7 +222,7 @@ class Run:
         setup = resolve(load_run_config(self.path, overrides, uses=PLAYS))
         check_used("run", list(overrides), PLAYING)
         if is_sampled:
-            check_sampled(setup)
+            check_sampling(setup)
         return setup
 
     def __repr__(self) -> str:

@@ -123,12 +123,12 @@ class TracedEngine(EngineWrapper[Engine]):
         return {"role": role, "parts": [{"type": "text", "content": text}]}
 
 
-def traced_voice(voice: ModelEndpoint) -> ModelEndpoint:
-    """The voice with spans around its engine's calls; the voice itself where no tracer is on."""
+def traced_endpoint(endpoint: ModelEndpoint) -> ModelEndpoint:
+    """The endpoint with spans around its engine's calls; the endpoint itself where no tracer is on."""
     tracer = current_tracer()
     if tracer is None:
-        return voice
-    return replace(voice, engine=TracedEngine(voice.engine, tracer, chats=voice.chats))
+        return endpoint
+    return replace(endpoint, engine=TracedEngine(endpoint.engine, tracer, chats=endpoint.chats))
 
 
 def model_name(engine: Engine) -> str | None:
