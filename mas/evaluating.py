@@ -19,7 +19,7 @@ from mas.core.script import random_script
 from mas.core.tasks import Finite
 from mas.observe.progress import counting
 from mas.observe.trust_option import Trust
-from mas.overrides import PLAYING, Overrides, RunDir, Sampled, check_sampled, check_used, tell_loading, transferred
+from mas.overrides import PLAYING, Overrides, RunDir, Sampled, check_sampling, check_used, tell_loading, transferred
 from mas.runs.resolve import resolve
 from mas.runs.scenario import configured_scenario
 from mas.scenarios.policies import expert_of
@@ -90,7 +90,7 @@ def asked_of(
     if isinstance(setup.scenario, Finite) and count > (size := setup.scenario.size("eval")):
         raise ConfigError(f"{count} tasks: scenario {setup.scenario.name!r} holds out {size}: --tasks {size} at most")
     if is_sampled:
-        check_sampled(setup)
+        check_sampling(setup)
     return EvaluationRequest(run_dir=run_dir, trained=trained, setup=setup, tasks=count, is_sampled=is_sampled, on=on)
 
 
@@ -146,22 +146,37 @@ def _with_adapters(asked: EvaluationRequest, setup: Setup, console: Console) -> 
     from mas.training.baselines import why_no_leader
     from mas.training.compare import compare
     from mas.training.saved import saved_adapters
-    from mas.training.transfer import check_adapters, check_prompts
+    from mas.training.transfer import check_prompts
 
     setup, matched = _beginning(setup, console), asked.matched
+    taken_role, taken_run = _checked_adapters(asked, setup)
     base = open_base(setup, console.print, home=configured_scenario(asked.trained))
     adapters = saved_adapters(asked.run_dir, base.bank)
-    check_adapters(setup, adapters)
     if asked.on:
         check_prompts(setup, base)
-    role, _, other = asked.take.partition("=")
-    if asked.take and not other:
-        raise ConfigError(f"--take {asked.take!r} names no run: write ROLE=RUN_DIR, such as --take planner=runs/owl")
-    taken = {role: saved_adapters(Path(other), base.bank)} if asked.take else {}
+    taken = {} if taken_run is None else {taken_role: saved_adapters(taken_run, base.bank)}
     if matched is not None and (why := why_no_leader(setup)):
         console.print(Text(f"leader alone, best of N: not possible, {why}"), soft_wrap=True)
         matched = None
     return partial(compare, setup, base, adapters, swap=asked.pair, taken=taken, matched=matched)
+
+
+def _checked_adapters(asked: EvaluationRequest, setup: Setup) -> tuple[str, Path | None]:
+    """The role of `--take` and its run, None without it; what names no adapter is refused before the base is loaded."""
+    from mas.training.compare import adapter_to_take, swapped
+    from mas.training.saved import adapter_directories
+    from mas.training.transfer import check_adapters
+
+    check_adapters(setup, (path.name for path in adapter_directories(asked.run_dir)))
+    if asked.pair:
+        swapped(setup.trained_adapters, asked.pair)  # only for its errors
+    if not asked.take:
+        return "", None
+    role, _, other = asked.take.partition("=")
+    if not other:
+        raise ConfigError(f"--take {asked.take!r} names no run: write ROLE=RUN_DIR, such as --take planner=runs/owl")
+    adapter_to_take(role, (path.name for path in adapter_directories(Path(other))), setup.trained_adapters)
+    return role, Path(other)
 
 
 def _beginning(setup: Setup, console: Console) -> Setup:

@@ -49,7 +49,7 @@ def configured(overrides: list[str]) -> tuple[Config, Setup]:
     return config, resolve(config)
 
 
-def check_sampled(setup: Setup) -> None:
+def check_sampling(setup: Setup) -> None:
     """Refuse to sample with limits that the engine cannot sample with; greedy answers need none.
 
     Raises:

@@ -22,7 +22,7 @@ from mas.overrides import (
     PLAYING,
     Sampled,
     check_named,
-    check_sampled,
+    check_sampling,
     check_used,
     configured,
     tell_loading,
@@ -71,7 +71,7 @@ def run(
     _check_bus(bus, ca=ca, store=store or None)
     setup.scenario.task("eval", task)  # refused before anything is loaded
     if sampled and not bus:  # on a bus the agents' processes sample, with their own engines
-        check_sampled(setup)
+        check_sampling(setup)
     if bus:
         from mas.runtime.preflight import check_player, try_connection
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 import mas
 from mas.api.team import team_file
@@ -18,6 +19,7 @@ from mas.core.errors import ConfigError, GraphError, RunDirectoryError, TrustErr
 from mas.core.team import RoleSpec, TeamSpec
 from mas.graph.load import load_team
 from mas.protocols import fan_out, plan_execute, plan_execute_verify, solo, vote
+from mas.runs.resolve import resolve
 from mas.scenarios.questions.reward_function import load_function
 from mas.training.setup import trainable_adapters
 
@@ -51,6 +53,21 @@ def test_a_team_and_a_task_are_trained_and_the_run_says_what_happened(run: mas.R
     assert (run.steps, run.outcome.reason) == (2, "2 steps done")
     assert [line["step"] for line in run.metrics() if "tokens" in line] == [1, 2]
     assert repr(run) == f"Run({str(run.path)!r}, 2 steps)"
+
+
+def test_a_task_that_is_not_there_is_refused_before_the_base_is_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = mas.load_config(["scenario=questions"])
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(config.model_dump(mode="json")))
+    size = resolve(config).scenario.size("eval")
+    monkeypatch.setattr("mas.training.open_run.open_base", lambda *_, **__: pytest.fail("the base is loaded"))
+    with pytest.raises(ConfigError, match=f"there is no number {size}"):
+        mas.Run(tmp_path).play(task=size)
+    with pytest.raises(ConfigError, match="holds out"):
+        mas.Run(tmp_path).evaluate(tasks=size + 1)
+    with pytest.raises(ConfigError, match="has no effect on `mas run`"):
+        mas.Run(tmp_path).play(overrides=["train.steps=3"])
 
 
 def test_a_run_goes_on_with_more_steps(run: mas.Run) -> None:
@@ -107,8 +124,6 @@ def test_the_whole_interface_in_ten_lines(tmp_path: Path, small_overrides: tuple
 
 
 def _shown(run: mas.Run) -> dict[str, dict[str, str]]:
-    from mas.runs.resolve import resolve
-
     scenario = resolve(run.config()).scenario
     environment = scenario.environment()
     environment.reset(scenario.task("eval", 0))

@@ -20,7 +20,7 @@ from mas.core.records import Episode
 from mas.observe.atomic import write_text_atomic
 from mas.observe.metrics import read_metrics
 from mas.observe.report import write_report
-from mas.overrides import PLAYING, check_sampled, check_used
+from mas.overrides import PLAYING, check_sampling, check_used
 from mas.runs.report import build_report
 from mas.runs.resolve import resolve
 from mas.training.setup import Setup
@@ -124,7 +124,7 @@ class Run:
             overrides: as those of `mas run`, such as `train.seed=1`.
 
         Raises:
-            MasError: `task` is below 0, or as `mas.training.open_run.open_run`.
+            MasError: there is no task of that number, or as `mas.training.open_run.open_run`.
         """
         from mas.training.open_run import open_run
         from mas.training.show import show_episode
@@ -132,14 +132,13 @@ class Run:
         if task < 0:
             raise ConfigError(f"task {task}: held-out tasks are counted from 0")
         setup = self._played(overrides, is_sampled=is_sampled)
+        held_out = setup.scenario.task("eval", task)  # refused before anything is loaded
         console = recording(_WIDTH)
 
         async def play() -> Episode:
             async with open_run(setup, self.path, _silent) as session:
                 temperature = None if is_sampled else 0.0
-                return await show_episode(
-                    session, setup.scenario.task("eval", task), setup.train.seed, console, temperature=temperature
-                )
+                return await show_episode(session, held_out, setup.train.seed, console, temperature=temperature)
 
         return PlayedEpisode(run_blocking(play()), Printout.of(console))
 
@@ -223,7 +222,7 @@ class Run:
         setup = resolve(load_run_config(self.path, overrides, uses=PLAYS))
         check_used("run", list(overrides), PLAYING)
         if is_sampled:
-            check_sampled(setup)
+            check_sampling(setup)
         return setup
 
     def __repr__(self) -> str:

@@ -17,7 +17,7 @@ from mas.core.errors import ConfigError
 VARIABLE = "MAS_BUS_PASSWORD"
 """Names the password in the file of a principal; with `_AGENT` behind it, the password that is wanted for the agent."""
 _ITERATIONS = 1000
-"""A random password needs no slow hash, and mosquitto stands still while it hashes at each connection."""
+"""A random password needs no slow hash, and mosquitto answers nobody while it hashes at each connection."""
 _SALT_BYTES = 12
 """The only length that mosquitto 2.0 reads."""
 _MIN_LENGTH = 16

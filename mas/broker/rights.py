@@ -4,7 +4,7 @@ A member hears what is sent to its address and what comes back to its processes.
 leads to, and always under its own name, the last level of the topic. Whoever may send to a member may also ask it what
 became of a message and cancel it; whoever may be asked may answer, whole and in parts. Processes of one member may
 speak to each other. The coordinator, the process that plays the team, asks everybody, keeps the environment, and hears
-signs of life at an address of its own. The operator looks on: presence and the broker's counters.
+heartbeats at an address of its own. The operator looks on: presence and the broker's counters.
 """
 
 import re

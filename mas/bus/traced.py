@@ -51,7 +51,7 @@ class TracedSender:
 def traced_handler(address: str, handler: Handler) -> Handler:
     """The handler with a span around each message; the handler itself where no tracer is on.
 
-    A message without trace context begins a trace. Signs of life are not traced.
+    A message without trace context begins a trace. Heartbeats are not traced.
     """
     tracer = current_tracer()
     if tracer is None:

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from typing import Literal, Protocol, runtime_checkable
+from typing import Generic, Literal, Protocol, TypeVar, runtime_checkable
 
 import msgspec
 
@@ -193,3 +193,32 @@ class Engine(Protocol):
 
     async def close(self) -> None:
         """Finish what is in flight and free the engine; safe to call twice."""
+
+
+EngineT = TypeVar("EngineT", bound=Engine)
+
+
+class EngineWrapper(Generic[EngineT]):
+    """What an engine around another one leaves to that one; a subclass generates, scores and lists adapters."""
+
+    def __init__(self, engine: EngineT) -> None:
+        self._engine = engine
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """The inner engine's."""
+        return self._engine.tokenizer
+
+    @property
+    def stop_ids(self) -> tuple[int, ...]:
+        """The inner engine's."""
+        return self._engine.stop_ids
+
+    @property
+    def restricts(self) -> bool:
+        """Whether the inner engine can restrict what is drawn."""
+        return bool(getattr(self._engine, "restricts", False))
+
+    async def close(self) -> None:
+        """Close the inner engine."""
+        await self._engine.close()

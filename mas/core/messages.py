@@ -123,7 +123,7 @@ class Failure(Text):
 
 
 class Beat(Payload):
-    """A sign of life, from whoever works on the request that the envelope's `correlation` names. `number`: from 0."""
+    """A heartbeat, from whoever works on the request that the envelope's `correlation` names. `number`: from 0."""
 
     kind: ClassVar[str] = "beat"
     number: int

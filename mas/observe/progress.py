@@ -64,7 +64,6 @@ class TrainingProgress:
         self._printed_s: float | None = None
         self._printed_step = start
         self._spoke_s = clock()
-        self._is_told = True
         self._bar = Progress(
             TextColumn("step"), MofNCompleteColumn(), BarColumn(bar_width=None), TextColumn("{task.percentage:>3.0f}%"),
             TimeElapsedColumn(), TextColumn("left {task.fields[left]}"), console=self._console, expand=True,
@@ -84,7 +83,6 @@ class TrainingProgress:
         if "reward" in metrics:
             self._rewards = (*self._rewards, metrics["reward"])[-_RECENT:]
         self._bar.update(self._task, completed=step, left=clock_time(left_s))
-        self._is_told = False
         is_new = step != self._printed_step  # what an evaluation found is a note
         if not self._console.is_terminal and step < self._total and is_new and self._is_due():
             self._print_line()
@@ -127,7 +125,7 @@ class TrainingProgress:
             self._heartbeat.join()
         if self._console.is_terminal:
             self._live.stop()
-        elif not self._is_told:
+        elif self._step != self._printed_step:
             self._print_line()
 
     def _beat_often(self) -> None:
@@ -150,7 +148,7 @@ class TrainingProgress:
 
     def _print_line(self) -> None:
         self._printed_s = self._spoke_s = self._clock()
-        self._is_told, self._printed_step = True, self._step
+        self._printed_step = self._step
         numbers = [f"{name} {format_number(self._metrics[name])}" for name in self._ordered()]
         parts = [f"step {self._step}/{self._total}", *numbers]
         if self._left_s is not None:

@@ -43,8 +43,9 @@ class RunDirectory:
         is_resumed: whether it held a run before.
     """
 
-    def __init__(self, path: Path, lock: int, *, is_resumed: bool, parents: Collection[Path] = ()) -> None:
+    def __init__(self, path: Path, lock: int, config: str, *, is_resumed: bool, parents: Collection[Path] = ()) -> None:
         self.path = path
+        self._config = config
         self._made_parents = tuple(parents)
         self.is_resumed = is_resumed
         self.config_path = path / "config.yaml"
@@ -71,7 +72,7 @@ class RunDirectory:
             config: nested plain values, such as `model_dump(mode="json")`.
             resume: go on with the run that is there; there must be one.
             may_differ: dotted keys that may change on resume, with all below them, such as the number of steps;
-                `config.yaml` then gets the new values.
+                `write_config` writes the new values, once the start is not refused any more.
             usual: what keys mean that the run does not have, since they came later.
 
         Raises:
@@ -88,10 +89,10 @@ class RunDirectory:
         lock = _locked(path)
         try:
             _check_content(path, resume=resume)
-            run = cls(path, lock, is_resumed=resume, parents=parents)
+            run = cls(path, lock, text, is_resumed=resume, parents=parents)
             if resume:
                 _check_config(run.config_path, yaml.safe_load(text), may_differ, usual)
-            run._create(text)
+            run._create()
         except OSError as error:
             os.close(lock)
             raise _not_writable(path, error) from error
@@ -147,6 +148,10 @@ class RunDirectory:
         """Whether anything was measured yet."""
         return self.metrics_path.is_file() and self.metrics_path.stat().st_size > 0
 
+    def write_config(self) -> None:
+        """Write `config.yaml` with what it was opened with; `open` has done so where it made a new run."""
+        write_text_atomic(self.config_path, self._config)
+
     def discard(self) -> None:
         """Remove what a new run has made, also its directory and new parents where nothing else is in them; what cannot
         be removed stays."""
@@ -165,9 +170,10 @@ class RunDirectory:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _create(self, config_text: str) -> None:
+    def _create(self) -> None:
         remove_leftovers(self.path)
-        write_text_atomic(self.config_path, config_text)
+        if not self.is_resumed:
+            self.write_config()
         for folder in (self.checkpoints, self.tensorboard):
             folder.mkdir(exist_ok=True)
             remove_leftovers(folder)

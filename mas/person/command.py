@@ -24,7 +24,7 @@ from mas.core.seeds import derive_seed
 from mas.core.team import TeamSpec
 from mas.graph.find import find_team
 from mas.observe.trust_option import Trust
-from mas.overrides import OVERRIDES_HELP, check_sampled, check_used
+from mas.overrides import OVERRIDES_HELP, check_sampling, check_used
 from mas.runs.resolve import resolve
 from mas.runs.scenario import check_fits, configured_scenario
 from mas.scenarios import find_scenario
@@ -243,7 +243,7 @@ def _with_model(
     peers = {name: peer for name, peer in config.peers.items() if name in used}
     setup = resolve(config.model_copy(update={"algorithm": algorithm, "peers": peers}), Recast(scenario, cast))
     if asked.is_sampled:
-        check_sampled(setup)
+        check_sampling(setup)
 
     @asynccontextmanager
     async def opening() -> "AsyncIterator[TeamRuntime]":

@@ -112,7 +112,7 @@ def train_in_directory(
     _remember(config, setup.team, console)
     with _opened(config, resume=resume) as run, _cleanup_on_failure(run):
         kept = run.checkpoints
-        if not list_checkpoints(kept) or not (run.path / TEAM_FILE).is_file():
+        if not run.is_resumed:
             _write_team(run.path / TEAM_FILE, setup.team)
         going = setup.with_start(None) if list_checkpoints(kept) else setup  # then a checkpoint has the adapters
         trainer = Trainer(going, base, checkpoints=kept, opening=opening, judges=judges, opponents=opponents)
@@ -197,19 +197,24 @@ def _train(
     trainer: Trainer, run: RunDirectory, step: int | None, from_step: int | None, console: Console, *, is_here: bool
 ) -> TrainingOutcome:
     """Train from a checkpoint's step, None for the beginning. Once the team is open, and nothing can be refused any
-    more, the files are cut back to it, and checkpoints later than `from_step` deleted. `is_here`: in this process
-    alone."""
+    more, a resumed run's configuration and team are written, the files cut back to the step, and checkpoints later than
+    `from_step` deleted. `is_here`: in this process alone."""
     kept = -1 if step is None else step
     setup, base = trainer.setup, trainer.base
     is_embedded = base is not None and setup.engine.name == "transformers" and is_here
     with MetricsLog(run.metrics_path, run.tensorboard) as metrics, closing(JsonLines(run.samples_path)) as samples:
 
         def cut_back() -> None:
-            metrics.truncate_after(kept)
-            samples.truncate_after(kept)
+            if run.is_resumed:
+                run.write_config()
+                if step is None or not (run.path / TEAM_FILE).is_file():
+                    _write_team(run.path / TEAM_FILE, setup.team)
+            # checkpoints first, newest first: a process killed meanwhile leaves no checkpoint beyond its metrics
             if from_step is not None:
                 dropped = go_back(run.checkpoints, from_step) or "nothing"
                 console.print(f"back at step {from_step}; deleted: {dropped}", style="dim", highlight=False)
+            metrics.truncate_after(kept)
+            samples.truncate_after(kept)
 
         if run.is_resumed:
             console.print(f"resuming {run.path} at step {step or 0}", style="dim", highlight=False)

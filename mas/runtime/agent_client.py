@@ -60,7 +60,7 @@ class AgentClient:
         comes_back: bool = False,
         spans: TeamSpans | None = None,
     ) -> None:
-        self.pulse = Heartbeat(is_vouched=principal != address)
+        self.heartbeat = Heartbeat(is_vouched=principal != address)
         self.notes: dict[str, OnAttempt] = {}
         self.logs: dict[str, PlayReplayLog] = {}
         self._team, self._address = team, address
@@ -120,7 +120,7 @@ class AgentClient:
         return await ask_with_retries(policy, turn, agent_of(agent), key, call, self._note_of(episode), pause)
 
     async def sample_locally(self, point: DecisionPoint, seed: int, *, episode: str | None) -> Candidate:
-        """What the agent, or its fallback, would say; nothing travels on the bus, so there are no signs of life.
+        """What the agent, or its fallback, would say; nothing travels on the bus, so there is no heartbeat.
 
         An agent that is elsewhere is asked over the bus.
         """
@@ -135,12 +135,12 @@ class AgentClient:
         policy = policy_of(self._policies, agent)
 
         async def call(name: str) -> Candidates:
-            async def think() -> Candidates:
+            async def sample() -> Candidates:
                 if self._distant is not None:
                     return await self._request_candidates(name, policy, view, (seed,), episode or "", point.turn, None)
                 return await self._answer_locally(name, policy, view, seed)
 
-            return await self._within_budget(name, None, view, 1, episode, think)
+            return await self._within_budget(name, None, view, 1, episode, sample)
 
         if policy is NO_POLICY:
             return await call(agent_of(agent))
@@ -205,7 +205,7 @@ class AgentClient:
         answer = ask_streaming(self._bus, envelope, policy.timeout_s or self._timeout_s)
         if policy.idle_s is None:
             return (await answer).payload
-        return (await self.pulse.watch(envelope, policy.idle_s, answer)).payload
+        return (await self.heartbeat.watch(envelope, policy.idle_s, answer)).payload
 
     def _new_id(self, episode: str) -> str:
         log = self.logs.get(episode)
@@ -226,9 +226,9 @@ class AgentClient:
         distant, role = self._distant, self._members[name].role.name
         pinned = None if distant is None else distant.pinned(role)
         # What is joined to its first asking must be the same question, whether or not somebody listens in this life.
-        aloud = is_streamed() or (self._comes_back and message_id is not None)
+        is_heard = is_streamed() or (self._comes_back and message_id is not None)
         ask = Ask.model_construct(
-            view=view, seeds=seeds, temperature=temperature, beat_s=beat_s, is_heard=aloud, adapter=pinned
+            view=view, seeds=seeds, temperature=temperature, beat_s=beat_s, is_heard=is_heard, adapter=pinned
         )
 
         async def request() -> Payload:

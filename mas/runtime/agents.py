@@ -61,7 +61,7 @@ _HOLDS_RECORDS = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed
 class Ask(Payload):
     """A decision point, private to one agent: one candidate per seed.
 
-    `temperature` None: the role's own. `beat_s`: seconds between signs of life while it works; None: none are wanted.
+    `temperature` None: the role's own. `beat_s`: seconds between heartbeats while it works; None: none are wanted.
     `is_heard`: its text is wanted in parts while it is drawn, each a `Piece`; who cannot give them answers without.
     `adapter`: the version to speak through, of whoever trains elsewhere; None: the agent's own.
     """

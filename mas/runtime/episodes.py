@@ -30,7 +30,7 @@ class EpisodeLoop:
     """What `TeamRuntime.play` plays.
 
     Args:
-        asking: how agents and the environment are asked; accounts: what they may spend; gate: whether they may begin.
+        client: how agents and the environment are asked; accounts: what they may spend; gate: whether they may begin.
         spans: of what happens; None: nobody traces it. log: where it is written down; None: nowhere.
     """
 
@@ -38,7 +38,7 @@ class EpisodeLoop:
         self,
         plan: TeamPlan,
         *,
-        asking: AgentClient,
+        client: AgentClient,
         accounts: Accounts,
         gate: RequestGate,
         spans: TeamSpans | None,
@@ -46,7 +46,7 @@ class EpisodeLoop:
     ) -> None:
         self.world = EnvironmentAgent()
         self.plan = plan
-        self._asking = asking
+        self._client = client
         self._accounts = accounts
         self._gate = gate
         self._spans = spans
@@ -73,7 +73,7 @@ class EpisodeLoop:
         async with self._gate.passing(f"episode {episode!r}"):
             self.world.episodes[episode] = environment
             if on_attempt is not None:
-                self._asking.notes[episode] = on_attempt
+                self._client.notes[episode] = on_attempt
             try:
                 loop = partial(self._play, episode, environment, decide, on_turn, in_step, turns, opponents)
                 if self._log is None:
@@ -84,7 +84,7 @@ class EpisodeLoop:
                 await (played if self._spans is None else self._spans.episode(episode, played))
             finally:
                 del self.world.episodes[episode]
-                self._asking.notes.pop(episode, None)
+                self._client.notes.pop(episode, None)
                 self._accounts.end(episode)
 
     async def _record(
@@ -98,12 +98,12 @@ class EpisodeLoop:
         """Play with a log."""
         is_timed = bool(self.plan.timeouts) or self._accounts.is_timed
         async with log.play(self.plan, episode, environment, settings, ticks=is_timed) as play:
-            self._asking.logs[episode] = play
+            self._client.logs[episode] = play
             try:
                 await loop(play)
                 await play.end()
             finally:
-                del self._asking.logs[episode]
+                del self._client.logs[episode]
 
     async def _play(
         self,
@@ -116,7 +116,7 @@ class EpisodeLoop:
         opponents: OpponentPolicies,
         play: PlayReplayLog | None,
     ) -> None:
-        undo = partial(self._asking.undo, episode=episode)
+        undo = partial(self._client.undo, episode=episode)
         turn, plan = 0, self.plan
         while turn != turns and (seats := environment.to_move()):
             own = tuple(seat for seat in seats if seat not in opponents)
@@ -171,5 +171,5 @@ class EpisodeLoop:
         return answer.step
 
     async def _ask_world(self, payload: Payload, episode: str, turn: int) -> Payload:
-        answer = self._asking.request(ENVIRONMENT, payload, episode, turn)
+        answer = self._client.request(ENVIRONMENT, payload, episode, turn)
         return await (answer if self._spans is None else self._spans.world(payload.kind, episode, turn, answer))

@@ -70,12 +70,12 @@ class Flow(msgspec.Struct, frozen=True):
         nodes = len(wiring.names) - 1
         empty: tuple[tuple[()], ...] = ((),) * nodes
         tokens, uses = bytes(len(wiring.edges)), (0,) * len(wiring.loops)
-        fans = (MapInstances(),) * len(wiring.items) if wiring.items else ()
-        draft = MutableFlow(cls(plan, tokens, bytes(nodes), uses, empty, empty, fans, False, False))
+        instances = (MapInstances(),) * len(wiring.items) if wiring.items else ()
+        mutable = MutableFlow(cls(plan, tokens, bytes(nodes), uses, empty, empty, instances, False, False))
         moving = plan.starting if seats is None else seats
         live = {index for seat in moving for index in plan.starting[seat]}
-        draft.start(live, [plan.number[agent] for agent in silent])
-        return _settled(plan, draft)
+        mutable.start(live, [plan.number[agent] for agent in silent])
+        return _settled(plan, mutable)
 
     def ready(self) -> tuple[str, ...]:
         """Agents and instances that may fire now, in declared order."""
@@ -126,9 +126,9 @@ class Flow(msgspec.Struct, frozen=True):
             raise RunError(f"agent {agent!r} cannot complete; running are: {list(self.running())}")
         if self.finished:
             return self
-        draft = MutableFlow(self)
-        draft.speak(node, payload)
-        return _settled(self.plan, draft)
+        mutable = MutableFlow(self)
+        mutable.speak(node, payload)
+        return _settled(self.plan, mutable)
 
     def expire(self, join: str) -> "Flow":
         """The join has waited long enough: it fires with what has come, or never, where nothing has or too little for
@@ -145,9 +145,9 @@ class Flow(msgspec.Struct, frozen=True):
             raise RunError(f"no join {join!r} can expire. {did_you_mean(join, self.plan.joins)}")
         if self.finished:
             return self
-        draft = MutableFlow(self)
-        draft.expire(node)
-        return _settled(self.plan, draft)
+        mutable = MutableFlow(self)
+        mutable.expire(node)
+        return _settled(self.plan, mutable)
 
     def messages(self, agent: str) -> tuple[Message, ...]:
         """What live edges brought to the agent in this turn, all iterations, oldest first; to an instance, its items.
@@ -241,17 +241,19 @@ class Flow(msgspec.Struct, frozen=True):
         if name not in self.ready():
             raise RunError(f"agent {name!r} cannot begin; ready are: {list(self.ready())}")
         node, number = self._find(name)
-        fans = (*self.fans[:node], self.fans[node].begun(number), *self.fans[node + 1 :])
-        return Flow(self.plan, self.tokens, self.status, self.uses, self.said, self.heard, fans, False, self.arrived)
+        instances = (*self.fans[:node], self.fans[node].begun(number), *self.fans[node + 1 :])
+        return Flow(
+            self.plan, self.tokens, self.status, self.uses, self.said, self.heard, instances, False, self.arrived
+        )
 
     def _complete_instance(self, name: str, payload: Payload) -> "Flow":
         if name not in self.running():
             raise RunError(f"agent {name!r} cannot complete; running are: {list(self.running())}")
         if self.finished:
             return self
-        draft = MutableFlow(self)
-        draft.speak_as(*self._find(name), payload)
-        return _settled(self.plan, draft)
+        mutable = MutableFlow(self)
+        mutable.speak_as(*self._find(name), payload)
+        return _settled(self.plan, mutable)
 
     def _find(self, name: str) -> tuple[int, int]:
         """Node and number of an instance.
@@ -266,19 +268,19 @@ class Flow(msgspec.Struct, frozen=True):
         return node, int(match[2])
 
 
-def _settled(plan: TeamPlan, draft: MutableFlow) -> Flow:
+def _settled(plan: TeamPlan, mutable: MutableFlow) -> Flow:
     """The flow after everything that follows without an agent's work."""
-    draft.settle()
+    mutable.settle()
     return Flow(
         plan,
-        bytes(draft.tokens),
-        bytes(draft.status),
-        tuple(draft.uses),
-        tuple(draft.said),
-        tuple(draft.heard),
-        tuple(draft.fans),
-        draft.over,
-        draft.arrived,
+        bytes(mutable.tokens),
+        bytes(mutable.status),
+        tuple(mutable.uses),
+        tuple(mutable.said),
+        tuple(mutable.heard),
+        tuple(mutable.fans),
+        mutable.over,
+        mutable.arrived,
     )
 
 

@@ -1,4 +1,4 @@
-"""Signs of life of whoever serves an agent, while it works on an answer.
+"""Heartbeats of whoever serves an agent, while it works on an answer.
 
 A requester that wants them says so in its `Ask` (`beat_s`) and listens at its own address. The server publishes a
 one-way, best-effort `Beat` there at once and then every `beat_s` seconds, with the request's id as correlation, private
@@ -55,7 +55,7 @@ class Heartbeat:
         except TimeoutError:
             if not limit.expired():
                 raise
-            raise Expired(f"{request.target!r} gave no sign of life for {idle_s:g} s") from None
+            raise Expired(f"{request.target!r} sent no heartbeat for {idle_s:g} s") from None
         finally:
             self._watched.pop(request.id, None)
 

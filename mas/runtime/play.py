@@ -137,7 +137,7 @@ class _TeamTurn:
         self.flow = flow
         agents = flow.running()
         if not agents:
-            raise RunError(f"team {flow.plan.spec.name!r} stands still in turn {self._turn}: nobody can act")
+            raise RunError(f"team {flow.plan.spec.name!r} cannot go on in turn {self._turn}: no agent can act")
         return [
             DecisionPoint(
                 agent=agent,

@@ -7,7 +7,7 @@ from mas.runtime.remote import RemoteAgents
 ENVIRONMENT = "environment"
 RUN = "run"
 """Names, after the team's, of the addresses where whoever plays a team listens: for what the environment is asked, and
-for signs of life."""
+for heartbeats."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -32,11 +32,11 @@ from mas.runtime.replicas import AgentReplicas
 from mas.runtime.spans import TeamSpans
 from mas.runtime.streaming import OnPart, streamed_to
 from mas.runtime.teaching import speak_as, teach
-from mas.runtime.traced_engine import traced_voice
+from mas.runtime.traced_engine import traced_endpoint
 
 _RUNS = count()
 _CREDIT = 65_536
-"""What the environment and the signs of life may have in hand: neither waits for anything."""
+"""What the environment and heartbeats may have in hand: neither waits for anything."""
 
 
 class TeamRuntime:
@@ -46,7 +46,7 @@ class TeamRuntime:
         adapters: role name -> adapter name, None for the bare base.
         chats: whether roles speak through the model's chat template.
         timeout_s: how long one agent may take to answer, where its policy does not say; None: no limit.
-        peers: role name -> voice, for roles that speak through something other than the engine.
+        peers: role name -> endpoint, for roles that speak through something other than the engine.
         desk: where the questions to people lie; needed by teams with a role that a person plays.
         place: what of the team is in this process; None: all of it.
         log: where every play is written down, so that it can go on after a kill; None: it ends with the process.
@@ -72,8 +72,10 @@ class TeamRuntime:
         def member(role: Role) -> TeamMember:
             if role.spec.voice == "human":
                 return person(role, desk)
-            voice = peers.get(role.name) or ModelEndpoint(engine=engine, adapter=adapters.get(role.name), chats=chats)
-            return RoleAgent(role, traced_voice(voice), bus.part)
+            endpoint = peers.get(role.name) or ModelEndpoint(
+                engine=engine, adapter=adapters.get(role.name), chats=chats
+            )
+            return RoleAgent(role, traced_endpoint(endpoint), bus.part)
 
         self.plan = plan
         self.bus = bus
@@ -108,7 +110,7 @@ class TeamRuntime:
         )
         self.log = log
         self._episodes = EpisodeLoop(
-            plan, asking=self._client, accounts=self._accounts, gate=self._gate, spans=spans, log=log
+            plan, client=self._client, accounts=self._accounts, gate=self._gate, spans=spans, log=log
         )
         self.world = self._episodes.world
         self._stack = AsyncExitStack()
@@ -126,12 +128,12 @@ class TeamRuntime:
         return self
 
     async def _listen(self, stack: AsyncExitStack) -> None:
-        """Whoever plays the team listens for what the environment is asked, and for signs of life."""
+        """Whoever plays the team listens for what the environment is asked, and for heartbeats."""
         listeners: dict[str, Handler] = {}
         if self._hosts(ENVIRONMENT):
             listeners[self._of(ENVIRONMENT)] = self.world.handle
             if any(policy.idle_s is not None for policy in self.plan.spec.policies.values()):
-                listeners[self._address] = self._client.pulse.handle
+                listeners[self._address] = self._client.heartbeat.handle
         # It reads there as the principal that it asks as.
         principal = None if self._place is None else self._place.principal
         for address, handler in listeners.items():
@@ -167,7 +169,7 @@ class TeamRuntime:
         self._replicas_of.check_more(agent)
         member = self._members[agent]
         if voice is not None:
-            member = RoleAgent(member.role, traced_voice(voice), self.bus.part)
+            member = RoleAgent(member.role, traced_endpoint(voice), self.bus.part)
             self._spawned.append(member)
         return await self._replicas_of.spawn(agent, with_heartbeat(self.bus, member.handle))
 

@@ -10,7 +10,7 @@ from typing import Protocol, runtime_checkable
 
 import msgspec
 
-from mas.core.engine import AdapterRef, Engine, Generation, Request, Tokenizer
+from mas.core.engine import AdapterRef, Engine, EngineWrapper, Generation, Request
 from mas.core.tracing import Attributes, Span, Tracer, current_tracer
 from mas.runtime.agents import ModelEndpoint
 from mas.runtime.spans import PROVIDER
@@ -36,26 +36,14 @@ class _HasBase(Protocol):
     origin: _Named
 
 
-class TracedEngine:
+class TracedEngine(EngineWrapper[Engine]):
     """Satisfies `mas.core.engine.Engine` as the engine inside it does."""
 
     def __init__(self, engine: Engine, tracer: Tracer, *, chats: bool) -> None:
-        self._engine = engine
+        super().__init__(engine)
         self._tracer = tracer
         self._operation = "chat" if chats else "text_completion"
         self._model = model_name(engine)
-
-    @property
-    def tokenizer(self) -> Tokenizer:
-        return self._engine.tokenizer
-
-    @property
-    def stop_ids(self) -> tuple[int, ...]:
-        return self._engine.stop_ids
-
-    @property
-    def restricts(self) -> bool:
-        return bool(getattr(self._engine, "restricts", False))
 
     async def generate(self, request: Request) -> tuple[Generation, ...]:
         with self._tracer.span(self._name, self._asked(request), kind="client") as span:
@@ -88,9 +76,6 @@ class TracedEngine:
 
     def adapters(self) -> Mapping[str, AdapterRef]:
         return self._engine.adapters()
-
-    async def close(self) -> None:
-        await self._engine.close()
 
     @property
     def _name(self) -> str:
@@ -138,12 +123,12 @@ class TracedEngine:
         return {"role": role, "parts": [{"type": "text", "content": text}]}
 
 
-def traced_voice(voice: ModelEndpoint) -> ModelEndpoint:
-    """The voice with spans around its engine's calls; the voice itself where no tracer is on."""
+def traced_endpoint(endpoint: ModelEndpoint) -> ModelEndpoint:
+    """The endpoint with spans around its engine's calls; the endpoint itself where no tracer is on."""
     tracer = current_tracer()
     if tracer is None:
-        return voice
-    return replace(voice, engine=TracedEngine(voice.engine, tracer, chats=voice.chats))
+        return endpoint
+    return replace(endpoint, engine=TracedEngine(endpoint.engine, tracer, chats=endpoint.chats))
 
 
 def model_name(engine: Engine) -> str | None:

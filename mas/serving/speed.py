@@ -19,11 +19,20 @@ _LONGEST_S = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Speed:
-    """Tokens a second with `rows` rows at once: read in prompts, and drawn."""
+    """Tokens a second with `rows` rows at once: read in prompts, and drawn.
+
+    `fixed`: share of a decoding pass's time that is the same with any number of rows, as the weights are read once.
+    """
 
     prompt_tps: float
     new_tps: float
     rows: int
+    fixed: float = 0.0
+
+    def new_tps_with(self, rows: int) -> float:
+        """New tokens a second with so many rows at once: a pass takes a + b x rows seconds."""
+        times = rows / self.rows
+        return self.new_tps * times / (self.fixed + (1 - self.fixed) * times)
 
     def text(self) -> str:
         """For people."""
@@ -38,7 +47,7 @@ def measure_speed(base: BaseModel, rows: int) -> Speed:
         rows: as many as would be decoded together; 32 at most are measured, and fewer of a slow model.
 
     Returns:
-        Its `rows` are those that were drawn at once.
+        Its `rows` are those that were drawn at once; `fixed` follows from these and from one row alone.
     """
     torch.set_num_threads(base.options.threads)
     _measured(base, 1)  # the first pass of all prepares kernels
@@ -48,9 +57,19 @@ def measure_speed(base: BaseModel, rows: int) -> Speed:
     found = one
     if read > 1:  # the first pass of a shape prepares kernels again
         found = max(_measured(base, read), _measured(base, read), key=lambda speed: speed.prompt_tps)
-    if wanted == read or read * _PROMPT / found.prompt_tps > _LONGEST_S:
-        return found
-    return replace(_measured(base, wanted, _SHORT), prompt_tps=found.prompt_tps)
+    drawn = wanted if read * _PROMPT / found.prompt_tps <= _LONGEST_S else min(wanted, _READ)
+    if drawn > read:
+        found = replace(_measured(base, drawn, _SHORT), prompt_tps=found.prompt_tps)
+    return replace(found, fixed=_fixed(one, found))
+
+
+def _fixed(one: Speed, many: Speed) -> float:
+    """The share of a pass with `many` rows that a row less does not shorten; 0 where there is but one row."""
+    if many.rows == 1:
+        return 0.0
+    pass_s = many.rows / many.new_tps
+    row_s = max(pass_s - 1 / one.new_tps, 0.0) / (many.rows - 1)
+    return max(1 - row_s * many.rows / pass_s, 0.0)
 
 
 def _measured(base: BaseModel, rows: int, prompt: int = _PROMPT) -> Speed:

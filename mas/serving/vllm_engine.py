@@ -226,7 +226,7 @@ class VllmEngine:
             raise EngineError(f"vLLM refuses the request: {error}") from error
 
     async def _restart(self, dead: Any, cause: Exception) -> None:
-        """Start vLLM again with all versions that were loaded. The event loop stands still meanwhile."""
+        """Start vLLM again with all versions that were loaded. This blocks the event loop."""
         from vllm.v1.engine.exceptions import EngineDeadError
 
         async with self._restarting:

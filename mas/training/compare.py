@@ -1,6 +1,6 @@
 """A trained team next to the same team untrained, on the same held-out tasks."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
 
@@ -131,16 +131,29 @@ def _check_taken(
     speakers: Mapping[str, str],
     adapters: Mapping[str, AdapterWeights],
 ) -> None:
-    if role not in speakers:
-        raise ConfigError(f"no trained role {role!r} to take from another run. {did_you_mean(role, speakers)}")
-    name = speakers[role]
-    if name not in others:
-        raise ConfigError(f"the other run has no adapter {name!r} for role {role!r}. {did_you_mean(name, others)}")
+    name = adapter_to_take(role, others, speakers)
     if others[name].options != adapters[name].options:
         raise ConfigError(
             f"adapter {name!r} of the other run is {others[name].options}, that of this run {adapters[name].options}: "
             "take it from a run with the same model.lora"
         )
+
+
+def adapter_to_take(role: str, others: Iterable[str], speakers: Mapping[str, str]) -> str:
+    """The adapter that is taken from another run for a role.
+
+    Args:
+        others: names of the other run's adapters. speakers: role -> adapter of this run.
+
+    Raises:
+        ConfigError: the role is not trained here, or the other run has no adapter of the name.
+    """
+    if role not in speakers:
+        raise ConfigError(f"no trained role {role!r} to take from another run. {did_you_mean(role, speakers)}")
+    name, there = speakers[role], list(others)
+    if name not in there:
+        raise ConfigError(f"the other run has no adapter {name!r} for role {role!r}. {did_you_mean(name, there)}")
+    return name
 
 
 def swapped(speakers: Mapping[str, str], pair: Sequence[str]) -> dict[str, str]:

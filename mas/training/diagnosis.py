@@ -74,7 +74,7 @@ def _findings(setup: Setup, note: Callable[[str], None]) -> Iterator[Finding]:
     speed = measure_speed(base, rows_of(setup))
     yield Finding("speed", speed.text())
     tasks = setup.train.eval_tasks
-    step, evaluation = (rough_time(one) for one in (work.step_s(speed, setup), work.evaluation_s(speed, tasks)))
+    step, evaluation = (rough_time(one) for one in (work.step_s(speed, setup), work.evaluation_s(speed, setup)))
     yield Finding(
         "time",
         f"at most about {step} for a step of {setup.scenario.name}, {evaluation} for an evaluation of {tasks} tasks",

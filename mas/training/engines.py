@@ -45,8 +45,8 @@ def check_engine(setup: Setup, base: BaseModel | None) -> None:
         editor = setup.algorithm.experience.peer if training_free else None
         async with open_peers(setup), open_peer(setup, editor), open_peer(setup, judge):
             if setup.engine.name == "openai":
-                voice = await start_model_endpoint(setup.engine.remote, setup.model, "engine.remote")
-                await voice.engine.close()
+                endpoint = await start_model_endpoint(setup.engine.remote, setup.model, "engine.remote")
+                await endpoint.engine.close()
             if setup.engine.name == "vllm_server" and base is not None:
                 await (await start_engine(setup.engine, base)).close()
 

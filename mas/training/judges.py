@@ -77,7 +77,7 @@ class ModelJudge:
                 "name a model with model.path, a peer (reward.late.judge=NAME peers.NAME.url=...), or judge=pattern"
             )
         self._options, self._setup = options, setup
-        self._voice: ModelEndpoint | None = None
+        self._endpoint: ModelEndpoint | None = None
         self._cost = Cost()
 
     @asynccontextmanager
@@ -88,10 +88,10 @@ class ModelJudge:
             As `open_peer`.
         """
         self._base = base
-        async with open_peer(self._setup, None if self._options.judge == BASE else self._options.judge) as voice:
-            self._voice = voice or base
+        async with open_peer(self._setup, None if self._options.judge == BASE else self._options.judge) as endpoint:
+            self._endpoint = endpoint or base
             yield
-            self._voice = None
+            self._endpoint = None
 
     async def __call__(self, turns: Sequence[Turn]) -> AsyncGenerator[Answer]:
         """See `mas.core.late.Judge`."""
@@ -114,17 +114,17 @@ class ModelJudge:
         return spent
 
     async def _mark(self, term: str, prompt_ids: tuple[int, ...], text: str) -> float | None:
-        voice = self._voice
-        assert voice is not None
+        endpoint = self._endpoint
+        assert endpoint is not None
         prompt = self._base.engine.tokenizer.decode(prompt_ids)
         question = _QUESTION.format(prompt=prompt, text=text, ask=self._options.asks[term])
-        tokenizer = voice.engine.tokenizer
-        ids = tokenizer.chat("", question) if voice.chats else tokenizer.begin + tokenizer.encode(question + "\n")
-        sampling = Sampling(temperature=0.0, max_tokens=_ANSWER_TOKENS, stop=voice.engine.stop_ids)
+        tokenizer = endpoint.engine.tokenizer
+        ids = tokenizer.chat("", question) if endpoint.chats else tokenizer.begin + tokenizer.encode(question + "\n")
+        sampling = Sampling(temperature=0.0, max_tokens=_ANSWER_TOKENS, stop=endpoint.engine.stop_ids)
         seed = derive_seed("judge", self._setup.train.seed, term, text)
         try:
-            (said,) = await voice.engine.generate(
-                Request(prompt_ids=ids, sampling=sampling, seeds=(seed,), adapter=voice.adapter)
+            (said,) = await endpoint.engine.generate(
+                Request(prompt_ids=ids, sampling=sampling, seeds=(seed,), adapter=endpoint.adapter)
             )
         except RefusedRequest:
             return None

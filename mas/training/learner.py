@@ -62,7 +62,7 @@ class Learner:
         self.loss = loss
         self._surrogate = surrogate
         self.head = Head.of(base.model)
-        self._cost = cost_of(base)
+        self._cost = pack_cost_of(base)
         self.adapters = {name: weights.snapshot() for name, weights in adapters.items()}
         kept = adapters if loss.reference is not None else {}
         self.references = {name: weights.snapshot() for name, weights in kept.items()}
@@ -277,7 +277,7 @@ class Learner:
             return feed.scores(self.head, feed.hidden(self.base.model), self.options.logit_chunk)
 
 
-def cost_of(base: BaseModel) -> PackCost:
+def pack_cost_of(base: BaseModel) -> PackCost:
     """Multiplications of one token in all linear layers, and of one pair of tokens in all attentions."""
     config = base.model.config.get_text_config()
     heads = config.num_attention_heads

@@ -65,11 +65,11 @@ class TrainableLibraries:
             RunError: the team's agents are processes of their own. Otherwise as `open_peer`.
         """
         self._teach(session)
-        async with open_peer(self._setup, self._options.peer) as voice:
+        async with open_peer(self._setup, self._options.peer) as endpoint:
             if self._options.editor == "quote":
                 self._editor = QuoteEditor(self._options)
             else:
-                self._editor = LanguageEditor(voice or session.runtime.voice, self._options)
+                self._editor = LanguageEditor(endpoint or session.runtime.voice, self._options)
             yield
 
     async def improve(

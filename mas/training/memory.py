@@ -9,7 +9,7 @@ from mas.core.errors import ModelError
 from mas.core.free_memory import gib
 from mas.serving.footprint import Footprint, free_on
 from mas.training.setup import Setup
-from mas.training.work_estimate import Work, rows_of
+from mas.training.work_estimate import Work, agents_at_once, rows_at_once, rows_of
 
 _COPIES = 6
 """An adapter's weights, gradients, AdamW's two moments, the published copy, and those that are joined for decoding."""
@@ -65,11 +65,15 @@ def needs_of(setup: Setup, footprint: Footprint, work: Work, *, is_trained: bool
     """
     model, learner, adapters = setup.model, setup.learner, len(set(setup.trained_adapters.values()))
     is_trained = is_trained and adapters > 0
-    rows = max(rows_of(setup) if is_trained else 0, setup.train.eval_tasks)
-    rows = max(min(rows, model.max_batch, model.max_batch_tokens // max(work.width, 1)), 1)
+    rows = max(rows_at_once(setup) if is_trained else 0, setup.train.eval_tasks * agents_at_once(setup.plan))
+    width = max(work.width, work.widest)
+    rows = max(min(rows, model.max_batch, model.max_batch_tokens // max(width, 1)), 1)
     tokens = logits = 0
     if is_trained:
-        step = setup.train.tasks_per_step * work.prompt_tokens + rows_of(setup) * work.new_tokens
+        tasks, plays = setup.train.tasks_per_step, rows_of(setup)
+        # candidates of one state heard the same messages; in episodes of their own each hears others
+        heard = work.heard_tokens * (tasks if setup.algorithm.sampler.mode == "tree" else plays)
+        step = tasks * work.prompt_tokens + heard + plays * work.new_tokens
         tokens = min(learner.micro_batch_tokens, round(step / learner.minibatches))
         logits = _LOGITS * footprint.logits * min(learner.logit_chunk or tokens, tokens)
     kept = footprint.layer_input if learner.recompute_layers else footprint.activation
@@ -77,7 +81,7 @@ def needs_of(setup: Setup, footprint: Footprint, work: Work, *, is_trained: bool
     return Needs(
         base=footprint.weights,
         adapters=adapters * footprint.adapter * (_COPIES if is_trained else _PLAYED),
-        cache=rows * (_SPARE * work.width * footprint.cached + 2 * footprint.logits) if is_embedded else 0,
+        cache=rows * (_SPARE * width * footprint.cached + 2 * footprint.logits) if is_embedded else 0,
         learner=tokens * kept + logits,
     )
 

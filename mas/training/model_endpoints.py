@@ -1,4 +1,4 @@
-"""Servers elsewhere as voices of roles: peers of single roles, and the whole team of `engine=openai`."""
+"""Servers elsewhere as endpoints of roles: peers of single roles, and the whole team of `engine=openai`."""
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -42,7 +42,7 @@ class _Messages:
 
 
 async def start_model_endpoint(options: ServerOptions, model: ModelOptions, place: str) -> ModelEndpoint:
-    """A server's model as a voice; its engine is the caller's to close.
+    """A server's model as an endpoint; its engine is the caller's to close.
 
     Args:
         model: says how it reads tokens, where it exchanges tokens.
@@ -69,20 +69,20 @@ def model_text(model: ModelOptions) -> ModelText:
 
 @asynccontextmanager
 async def open_peers(setup: Setup) -> AsyncIterator[Mapping[str, ModelEndpoint]]:
-    """Role -> voice for every role that a peer plays.
+    """Role -> endpoint for every role that a peer plays.
 
     Raises:
         As `start_model_endpoint`.
     """
     team = setup.team
-    voices: dict[str, ModelEndpoint] = {}
+    endpoints: dict[str, ModelEndpoint] = {}
     async with AsyncExitStack() as stack:
         for name, options in setup.peers.items():
             if name not in {role.peer for role in team.roles.values()}:
                 continue  # an editor's, or a judge's
-            voices[name] = await start_model_endpoint(options, _peer_model(setup.model, options), f"peers.{name}")
-            stack.push_async_callback(voices[name].engine.close)
-        yield {name: voices[role.peer] for name, role in team.roles.items() if role.peer is not None}
+            endpoints[name] = await start_model_endpoint(options, _peer_model(setup.model, options), f"peers.{name}")
+            stack.push_async_callback(endpoints[name].engine.close)
+        yield {name: endpoints[role.peer] for name, role in team.roles.items() if role.peer is not None}
 
 
 def peer_texts(setup: Setup) -> dict[str, Reading]:
@@ -100,7 +100,7 @@ def peer_texts(setup: Setup) -> dict[str, Reading]:
 
 @asynccontextmanager
 async def open_peer(setup: Setup, name: str | None) -> AsyncIterator[ModelEndpoint | None]:
-    """The voice of a peer that no role is played by, such as an editor or a judge; None: no peer.
+    """The endpoint of a peer that no role is played by, such as an editor or a judge; None: no peer.
 
     Raises:
         As `start_model_endpoint`.
@@ -109,11 +109,11 @@ async def open_peer(setup: Setup, name: str | None) -> AsyncIterator[ModelEndpoi
         yield None
         return
     options = setup.peers[name]
-    voice = await start_model_endpoint(options, _peer_model(setup.model, options), f"peers.{name}")
+    endpoint = await start_model_endpoint(options, _peer_model(setup.model, options), f"peers.{name}")
     try:
-        yield voice
+        yield endpoint
     finally:
-        await voice.engine.close()
+        await endpoint.engine.close()
 
 
 def _peer_model(model: ModelOptions, options: PeerOptions) -> ModelOptions:

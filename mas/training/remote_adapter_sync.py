@@ -13,7 +13,7 @@ import msgspec
 
 from mas.bus.envelopes import EnvelopeFactory
 from mas.core.bus import Bus
-from mas.core.engine import AdapterRef, Generation, PinnedAdapter, Request, Tokenizer
+from mas.core.engine import AdapterRef, EngineWrapper, Generation, PinnedAdapter, Request
 from mas.core.errors import CheckpointError, EngineError
 from mas.runtime.agents import Fetch, Fetched
 from mas.serving.lora import AdapterBank
@@ -24,7 +24,7 @@ _PREFIX = "fetched."
 """Goes before an adapter's name in the agent's own store, where the agent may have one of that name already."""
 
 
-class SyncedEngine:
+class SyncedEngine(EngineWrapper[ServingEngine]):
     """Satisfies `mas.core.engine.Engine`; an adapter `NAME@VERSION:DIGEST` is fetched if it is not here.
 
     Args:
@@ -36,28 +36,13 @@ class SyncedEngine:
     def __init__(
         self, engine: ServingEngine, bank: AdapterBank, bus: Bus, *, trainer: str, envelopes: EnvelopeFactory
     ) -> None:
-        self._engine = engine
+        super().__init__(engine)
         self._bank = bank
         self._bus = bus
         self._trainer = trainer
         self._envelopes = envelopes
         self._numbers: defaultdict[str, dict[str, int]] = defaultdict(dict)
         self._fetching: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
-
-    @property
-    def tokenizer(self) -> Tokenizer:
-        """The engine's."""
-        return self._engine.tokenizer
-
-    @property
-    def stop_ids(self) -> tuple[int, ...]:
-        """The engine's."""
-        return self._engine.stop_ids
-
-    @property
-    def restricts(self) -> bool:
-        """Whether the engine can restrict what is drawn."""
-        return bool(getattr(self._engine, "restricts", False))
 
     async def generate(self, request: Request) -> tuple[Generation, ...]:
         """As the engine; each completion names the version as the request did.
@@ -89,10 +74,6 @@ class SyncedEngine:
     def adapters(self) -> Mapping[str, AdapterRef]:
         """The engine's own, without what was fetched."""
         return {name: ref for name, ref in self._engine.adapters().items() if not name.startswith(_PREFIX)}
-
-    async def close(self) -> None:
-        """Close the engine."""
-        await self._engine.close()
 
     @asynccontextmanager
     async def _held(self, adapter: str | None) -> AsyncIterator[tuple[str | None, AdapterRef | None]]:

@@ -93,7 +93,9 @@ class Rollout:
             self.opponents.tell(episodes)
         failed = [episode for episode in episodes if episode.status == "failed"]
         if len(failed) == len(episodes):
-            raise TrainingError(f"none of the {len(episodes)} tasks of step {step} could be played: {failed[0].cause}")
+            raise TrainingError(
+                f"none of the {len(episodes)} tasks of step {step + 1} could be played: {failed[0].cause}"
+            )
         return self._filtered(episodes, rewards_of(self._algorithm, step), trained)
 
     @asynccontextmanager

@@ -101,9 +101,9 @@ async def open_team(
             serving = await start_engine(setup.engine, base)
             stack.push_async_callback(serving.close)
         if base is None or serving is None:
-            voice = await start_model_endpoint(setup.engine.remote, setup.model, "engine.remote")
-            stack.push_async_callback(voice.engine.close)
-            speaking, chats = voice.engine, voice.chats
+            endpoint = await start_model_endpoint(setup.engine.remote, setup.model, "engine.remote")
+            stack.push_async_callback(endpoint.engine.close)
+            speaking, chats = endpoint.engine, endpoint.chats
             used = served_adapters(setup.sampling_adapters, speaking.adapters(), setup.engine.remote.url)
         else:
             for name, weights in (adapters or {}).items():

@@ -43,10 +43,10 @@ async def show_episode(
     recorder = EpisodeRecorder(id=shown_as(task), task=task.id)
     decide = SingleDecision(session.runtime, recorder, seed, temperature)
 
-    murmur = LiveOutput(console, session.plan, story.colours)
+    live_output = LiveOutput(console, session.plan, story.colours)
 
-    async def decide_aloud(point: DecisionPoint) -> Payload:
-        with murmur.of(point.agent):
+    async def decide_live(point: DecisionPoint) -> Payload:
+        with live_output.of(point.agent):
             payload = await decide(point)
         story.line(recorder.lines[-1])
         return payload
@@ -60,7 +60,7 @@ async def show_episode(
         story.attempt(attempt)
 
     every = {**settings, "train.seed": seed, "temperature": temperature}
-    await session.runtime.play(recorder.id, environment, decide_aloud, on_turn, on_attempt=on_attempt, settings=every)
+    await session.runtime.play(recorder.id, environment, decide_live, on_turn, on_attempt=on_attempt, settings=every)
     episode = recorder.close(environment, ())
     story.end(episode)
     return episode

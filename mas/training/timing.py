@@ -45,7 +45,7 @@ def check_vanishing(team: TeamSpec) -> None:
             )
         if policy.idle_s is not None:
             raise ConfigError(
-                f"team {team.name!r} waits for signs of life of agent {name!r} (idle_s): over a bus, training learns "
+                f"team {team.name!r} waits for heartbeats of agent {name!r} (idle_s): over a bus, training learns "
                 "from the broker whose process is gone; remove 'idle_s' to train it"
             )
 

@@ -150,22 +150,35 @@ class RunWatcher:
             self._left.on_evaluation(sum(self._evaluated_s.values()))
 
     def _tell_evaluation(self) -> None:
-        """What the evaluation before step 1 will take, before it begins."""
+        """What the evaluation before step 1 will take, before it begins, and all that follows it."""
         assert self._progress is not None
         tasks, most = self._train.eval_tasks, ""
         if self._work is not None and self._speed is not None:
-            most = f", at most about {rough_time(self._work.evaluation_s(self._speed, tasks))}"
+            first_s = self._expect(self._work, self._speed)
+            all_s = first_s + (self._left.seconds(0) or 0.0)
+            self._progress.expect(all_s)
+            most = f", at most about {rough_time(first_s)}, and {rough_time(all_s)} with all that follows"
         self._progress.note(
             f"evaluation before step 1: {tasks} held-out tasks, greedy and sampled{most} (fewer: train.eval_tasks=N; "
             "none: train.eval_first=false)"
         )
 
+    def _expect(self, work: Work, speed: Speed) -> float:
+        """Estimate steps and evaluations. Returns the seconds of an evaluation."""
+        evaluation_s = work.evaluation_s(speed, self._setup)
+        self._left.expect(step_s=work.step_s(speed, self._setup), evaluation_s=evaluation_s)
+        return evaluation_s
+
     def _tell_training(self, step: int, *, is_bound: bool = True) -> None:
         """How long all steps will take, before the next one begins."""
         assert self._progress is not None
+        how = ""
         if self._work is not None and self._speed is not None:
-            evaluation_s = self._work.evaluation_s(self._speed, self._train.eval_tasks)
-            self._left.expect(step_s=self._work.step_s(self._speed, self._setup), evaluation_s=evaluation_s)
+            self._expect(self._work, self._speed)
+            how = f", estimated from {self._speed.text()}"
+        elif evaluated_s := sum(self._evaluated_s.values()):
+            self._left.expect(step_s=evaluated_s * rows_of(self._setup) / (2 * self._train.eval_tasks))
+            how = " without learning, sampling as fast as the evaluation"
         left_s = self._left.seconds(step)
         if left_s is None:
             return
@@ -174,7 +187,7 @@ class RunWatcher:
         if not any(counts.values()):
             return
         what = " and ".join(f"{count} {name}{'s' * (count != 1)}" for name, count in counts.items())
-        how = "" if self._speed is None or self._left.has_steps else f", estimated from {self._speed.text()}"
+        how = "" if self._left.has_steps else how
         self._progress.expect(left_s)
         self._progress.note(f"{what}: {most} {rough_time(left_s)}{how}; measured steps correct this")
 

@@ -158,6 +158,12 @@ def test_an_interrupted_training_says_how_to_go_on_and_exits_130(mas: Mas, monke
     assert "mas train scenario=relay run_dir=runs/a_b" in ran.err
 
 
+@pytest.fixture
+def unloaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever loads the base fails with another error."""
+    monkeypatch.setattr("mas.training.base.open_base", lambda *_, **__: pytest.fail("the base is loaded"))
+
+
 def test_eval_shows_the_trained_team_next_to_the_untrained_one(finished: Path, mas: Mas) -> None:
     ran = mas("eval", str(finished), "--tasks", "3", "--swap", "planner,executor")
     assert ran.code == 0, ran.err
@@ -179,7 +185,7 @@ def test_eval_can_sample_and_takes_overrides(finished: Path, mas: Mas) -> None:
         ("planner,planner", "nothing to"),
     ],
 )
-def test_a_swap_that_is_not_possible_is_an_error(finished: Path, mas: Mas, swap: str, text: str) -> None:
+def test_an_impossible_swap_is_refused_early(finished: Path, mas: Mas, unloaded: None, swap: str, text: str) -> None:
     ran = mas("eval", str(finished), "--tasks", "1", "--swap", swap)
     assert ran.code == 2
     assert text in ran.err
@@ -221,7 +227,7 @@ def test_eval_plays_another_scenario_with_the_runs_own_base(finished: Path, mas:
     ],
 )
 def test_a_scenario_that_the_run_cannot_play_is_an_error(
-    finished: Path, mas: Mas, words: tuple[str, ...], text: str
+    finished: Path, mas: Mas, unloaded: None, words: tuple[str, ...], text: str
 ) -> None:
     ran = mas("eval", str(finished), "--tasks", "1", *words)
     assert ran.code == 2
@@ -266,7 +272,7 @@ def test_eval_plays_the_leader_that_the_team_names_and_says_why_it_cannot(
         ("planner=runs/nowhere", "nowhere"),
     ],
 )
-def test_a_role_that_cannot_be_taken_is_an_error(finished: Path, mas: Mas, take: str, text: str) -> None:
+def test_an_impossible_take_is_refused_early(finished: Path, mas: Mas, unloaded: None, take: str, text: str) -> None:
     ran = mas("eval", str(finished), "--tasks", "1", "--take", take.replace("RUN", str(finished)))
     assert ran.code == 2
     assert text in ran.err

@@ -148,10 +148,12 @@ def test_a_failed_resume_does_not_keep_the_lock(tmp_path: Path) -> None:
     RunDirectory.open(tmp_path, CONFIG, resume=True).close()
 
 
-def test_keys_that_may_differ_are_taken_over_on_resume(tmp_path: Path) -> None:
+def test_keys_that_may_differ_are_taken_over_on_resume_once_the_start_is_sure(tmp_path: Path) -> None:
     make(tmp_path)
     longer = {**CONFIG, "steps": 9}
-    RunDirectory.open(tmp_path, longer, resume=True, may_differ=("steps",)).close()
+    with RunDirectory.open(tmp_path, longer, resume=True, may_differ=("steps",)) as run:
+        assert yaml.safe_load((tmp_path / "config.yaml").read_text()) == CONFIG
+        run.write_config()
     assert yaml.safe_load((tmp_path / "config.yaml").read_text()) == longer
 
 

@@ -94,6 +94,19 @@ def test_a_step_is_printed_once_though_an_evaluation_comes_after_it(clock: Clock
     ]
 
 
+def test_a_run_that_ends_early_behind_an_evaluation_prints_its_last_step_once(clock: Clock) -> None:
+    target, stream = console(terminal=False)
+    with TrainingProgress(24, "Grid", console=target, clock=clock) as progress:
+        progress.update(12, {"reward": 0.5}, 20.0)
+        progress.update(12, {"success": 1.0}, 20.0)
+        progress.note("step 12: success on held-out tasks 1.000 greedy")
+    assert stream.getvalue().splitlines() == [
+        "Grid: steps 0 to 24",
+        "step 12/24  reward 0.500  left 0:00:20",
+        "step 12: success on held-out tasks 1.000 greedy",
+    ]
+
+
 def test_a_phase_is_printed_only_after_a_silence_and_says_for_how_long_it_goes_on(clock: Clock) -> None:
     target, stream = console(terminal=False)
     with TrainingProgress(10, "Grid", console=target, silence_s=20.0, clock=clock) as progress:

@@ -1,4 +1,4 @@
-"""Signs of life count only from the agent that was asked."""
+"""Heartbeats count only from the agent that was asked."""
 
 import asyncio
 
@@ -19,18 +19,18 @@ def beat(source: str, principal: str | None, correlation: str = "r") -> Envelope
     )  # fmt: skip
 
 
-def silent_after_s(pulse: Heartbeat, sign: Envelope) -> float:
+def silent_after_s(heartbeat: Heartbeat, sign: Envelope) -> float:
     """When the wait for an answer ends, with a beat every 2 s up to 20 s and 3 s of silence allowed."""
 
     async def whole() -> float:
         async def beating() -> None:
             for _ in range(10):
                 await asyncio.sleep(2.0)
-                await pulse.handle(sign)
+                await heartbeat.handle(sign)
 
         beats = asyncio.create_task(beating(), name="beats")
-        with pytest.raises(Expired, match="'t/solver' gave no sign of life for 3 s"):
-            await pulse.watch(REQUEST, 3.0, asyncio.get_running_loop().create_future())
+        with pytest.raises(Expired, match="'t/solver' sent no heartbeat for 3 s"):
+            await heartbeat.watch(REQUEST, 3.0, asyncio.get_running_loop().create_future())
         ended = asyncio.get_running_loop().time()
         await beats
         return ended

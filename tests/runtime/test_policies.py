@@ -239,7 +239,7 @@ def test_silence_expires_although_the_answer_would_come() -> None:
                 await publish(envelope, wait=wait)
 
             bus.publish = lossy
-            with pytest.raises(AgentFailed, match="no sign of life for 3 s"):
+            with pytest.raises(AgentFailed, match="no heartbeat for 3 s"):
                 await sitting.play()
             assert asyncio.get_running_loop().time() == pytest.approx(9 * 1.0 + 3.0)
             assert lost

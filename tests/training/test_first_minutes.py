@@ -3,8 +3,10 @@
 import io
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -28,7 +30,9 @@ from mas.runs.train import train_in_directory
 from mas.scenarios import build_scenario
 from mas.serving.model import BaseModel
 from mas.serving.speed import Speed, measure_speed
+from mas.training.evaluate import Evaluation
 from mas.training.trainer import Trainer, TrainingOutcome
+from mas.training.watch import RunWatcher
 from mas.training.work_estimate import Work, rows_of
 
 
@@ -139,14 +143,49 @@ def test_the_bound_of_a_task_is_its_turns_with_the_longest_answers(base: BaseMod
 def test_estimates_follow_from_work_and_speed() -> None:
     work, speed = Work(2.0, prompt_tokens=100.0, new_tokens=10.0, width=60), Speed(1000.0, 50.0, 32)
     # A task: 100 / 1000 s of prompts and 10 / 50 s of new tokens. Five tasks, greedy and sampled:
-    assert work.evaluation_s(speed, 5) == pytest.approx(2 * 5 * (0.1 + 0.2))
-    # A step of four tasks x four candidates: 4 prompts, 16 answers; learning: three forward passes of all of it.
     setup = resolve(config_of())
+    assert work.evaluation_s(speed, setup) == pytest.approx(2 * 5 * (0.1 + 0.2))
+    # A step of four tasks x four candidates: 4 prompts, 16 answers; learning: three forward passes of all of it.
     assert rows_of(setup) == 16
     assert work.step_s(speed, setup) == pytest.approx(4 * 0.1 + 16 * 0.2 + 3 * (400 + 160) / 1000)
     # Where prompts begin alike, that is read once: 60 of 100 tokens.
     alike = Work(2.0, prompt_tokens=100.0, new_tokens=10.0, width=60, common=0.6)
-    assert alike.evaluation_s(speed, 5) == pytest.approx(0.06 + 2 * 5 * (0.04 + 0.2))
+    assert alike.evaluation_s(speed, setup) == pytest.approx(0.06 + 2 * 5 * (0.04 + 0.2))
+
+
+def test_rows_that_are_decoded_together_share_the_time_of_a_pass() -> None:
+    # A pass with four rows takes 4 / 40 = 0.1 s, half of it with any number of rows: 0.05 + 0.0125 x rows.
+    work, speed = Work(2.0, prompt_tokens=100.0, new_tokens=10.0, width=60), Speed(1000.0, 40.0, 4, fixed=0.5)
+    assert speed.new_tps_with(4) == 40.0
+    assert speed.new_tps_with(1) == pytest.approx(1 / 0.0625)
+    assert speed.new_tps_with(16) == pytest.approx(16 / 0.25)
+    setup = resolve(config_of())
+    # Five held-out tasks at once, twice: 0.05 + 5 x 0.0125 s for five tokens. A step has 16 rows.
+    assert work.evaluation_s(speed, setup) == pytest.approx(2 * 5 * (0.1 + 10 * 0.1125 / 5))
+    assert work.step_s(speed, setup) == pytest.approx(4 * 0.1 + 160 * 0.25 / 16 + 3 * (400 + 160) / 1000)
+    narrow = replace(setup, model=setup.model.model_copy(update={"max_batch": 4}))
+    assert work.step_s(speed, narrow) == pytest.approx(4 * 0.1 + 160 / 40 + 3 * (400 + 160) / 1000)
+
+
+@pytest.mark.parametrize(
+    ("prompt_s", "rows", "passes"),
+    [(1e-3, 32, [1, 1, 4, 4, 32]), (0.05, 32, [1, 1, 32]), (0.2, 4, [1, 1, 4])],
+    ids=["fast", "slow", "a prompt takes more than two seconds"],
+)
+def test_what_a_pass_takes_with_any_number_of_rows_is_measured(
+    base: BaseModel, monkeypatch: pytest.MonkeyPatch, prompt_s: float, rows: int, passes: list[int]
+) -> None:
+    measured = list[int]()
+
+    def of_rows(_: BaseModel, rows: int, prompt: int = 16) -> Speed:
+        measured.append(rows)
+        return Speed(1 / prompt_s, rows / (0.05 + 0.0125 * rows), rows)
+
+    monkeypatch.setattr("mas.serving.speed._measured", of_rows)
+    speed = measure_speed(base, 100)
+    assert (measured, speed.rows) == (passes, rows)
+    for many in (1, 4, 32, 100):
+        assert speed.new_tps_with(many) == pytest.approx(many / (0.05 + 0.0125 * many))
 
 
 def test_what_prompts_of_a_role_have_in_common_is_known_from_two_tasks(base: BaseModel, scenario: Scenario) -> None:
@@ -199,6 +238,38 @@ def test_a_run_says_what_the_first_evaluation_and_all_steps_will_take_and_where_
     report = build_report(tmp_path / "run", config, compile_team(spec, build_roles(spec)))
     (spent,) = (number for number in report.numbers if number.label == "time")
     assert spent.note.startswith("sampling ")
+
+
+def watched(*, speed: Speed | None) -> tuple[RunWatcher, io.StringIO]:
+    target = io.StringIO()
+    console = Console(file=target, width=100, force_terminal=True, color_system=None)
+    work, logs = Work(2.0, prompt_tokens=100.0, new_tokens=10.0, width=60), Mock()
+    return RunWatcher(
+        resolve(config_of()), logs, logs, console, work=work, speed=speed, clock=iter(range(99)).__next__
+    ), target
+
+
+def test_the_time_left_is_shown_before_the_first_evaluation() -> None:
+    watcher, shown = watched(speed=Speed(1000.0, 50.0, 32))
+    with watcher:
+        watcher.on_resume(0)
+    # 3 s for an evaluation, now and at the end, and two steps of 5.28 s each: 16.56 s.
+    assert "left 0:00:16" in shown.getvalue()
+    assert "greedy and sampled, at most about 3 s, and 17 s with all that follows (fewer:" in shown.getvalue()
+
+
+def test_without_a_measured_speed_the_time_left_follows_from_the_first_evaluation() -> None:
+    watcher, shown = watched(speed=None)
+    played = Evaluation(success=0.5, turns=1, passes=0, failures=0, unplayed=0, tokens=1, episodes=())
+    with watcher:
+        watcher.on_resume(0)
+        for name in ("greedy", "sampled"):
+            watcher.on_phase(f"{name} evaluation", 0, 5)
+            watcher.on_evaluation(0, name, played)
+    # An evaluation of twice five tasks took 2 s. Two steps of 16 episodes and the last evaluation: 2 x 3.2 + 2 s.
+    assert (
+        "2 steps and 1 evaluation: about 9 s without learning, sampling as fast as the evaluation" in shown.getvalue()
+    )
 
 
 def test_a_run_may_leave_the_first_evaluation_out_from_one_start_to_the_next(

@@ -4,6 +4,7 @@ import errno
 import hashlib
 import json
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from rich.console import Console
 
 from mas.config.load import load_config
 from mas.core.errors import CheckpointError, ConfigError, EngineError, MasError, RunDirectoryError
+from mas.graph.load import load_team
 from mas.observe.metrics import read_metrics
 from mas.observe.run_directory import RunDirectory
 from mas.runs import train as running
@@ -163,6 +165,51 @@ def test_going_back_deletes_nothing_where_the_engine_does_not_start(
     monkeypatch.undo()
     train("train.steps=2", "train.eval_every=1", from_step=1)
     assert {path: path.read_bytes() for path in before}.keys() == before.keys()
+
+
+@pytest.mark.parametrize("has_checkpoint", [True, False])
+def test_a_refused_start_leaves_the_configuration_and_the_team_of_the_run_as_they_were(
+    train: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_checkpoint: bool
+) -> None:
+    run, other = tmp_path / "run", tmp_path / "other.yaml"
+    train("train.steps=1")
+    team = (run / "team.yaml").read_text()
+    if has_checkpoint:
+        other.write_text(team)  # the same team in another file
+    else:
+        shutil.rmtree(run / "checkpoints")  # as of a run that was killed in its first step
+        other.write_text(team.replace("You see the goal", "You know the goal"))
+    before = {name: (run / name).read_bytes() for name in ("config.yaml", "team.yaml")}
+
+    async def refused(*_: object, **__: object) -> None:
+        raise EngineError("the engine does not start")
+
+    monkeypatch.setattr("mas.training.session.start_engine", refused)
+    with pytest.raises(EngineError, match="does not start"):
+        train("train.steps=2", f"algorithm.team={other}")
+    assert {name: (run / name).read_bytes() for name in before} == before
+    monkeypatch.undo()
+    train("train.steps=2", f"algorithm.team={other}")
+    assert str(other) in (run / "config.yaml").read_text()
+    assert load_team(run / "team.yaml") == load_team(other)
+
+
+def test_going_back_that_is_cut_short_leaves_metrics_for_every_checkpoint(
+    train: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    train()
+    kept = tmp_path / "run/checkpoints"
+
+    def deleted(path: Path) -> None:
+        if path.name == "step-000002":
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        shutil.rmtree(path)
+
+    monkeypatch.setattr("mas.training.checkpoint.delete_directory", deleted)
+    with pytest.raises(RunDirectoryError, match="from its checkpoint of step 2"):
+        train(from_step=1)
+    assert checkpoint_steps(kept) == [1, 2]
+    assert {line["step"] for line in read_metrics(tmp_path / "run/metrics.jsonl")} >= {1, 2}
 
 
 def test_from_needs_a_run(train: Callable[..., Any], tmp_path: Path) -> None:

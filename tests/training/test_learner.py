@@ -15,7 +15,7 @@ from mas.core.errors import TrainingError
 from mas.serving.grouped import Segment
 from mas.serving.model import BaseModel
 from mas.training.batch_tensors import BatchTensors
-from mas.training.learner import Learner, cost_of
+from mas.training.learner import Learner, pack_cost_of
 from mas.training.losses.tokens import TokenLosses
 
 
@@ -200,7 +200,7 @@ def test_log_probabilities_are_those_of_the_policy_or_of_the_base(base: BaseMode
 
 
 def test_a_token_costs_the_weights_it_passes_and_a_pair_of_tokens_both_products_of_attention(base: BaseModel) -> None:
-    cost, config = cost_of(base), base.model.config
+    cost, config = pack_cost_of(base), base.model.config
     projections = config.head_dim * (2 * config.num_attention_heads + 2 * config.num_key_value_heads)
     layer = config.hidden_size * (projections + 3 * config.intermediate_size)
     assert cost.token == config.num_hidden_layers * layer + config.vocab_size * config.hidden_size

@@ -91,43 +91,43 @@ async def test_a_model_says_the_same_at_a_terminal(base_for):
         await engine.close()
 
 
-def murmur_of(console: Console) -> LiveOutput:
+def output_of(console: Console) -> LiveOutput:
     return LiveOutput(console, plan_of_relay(), {"planner": "cyan", "executor": "yellow"})
 
 
 def test_gaps_are_seen_and_a_new_beginning_takes_back_what_was_shown():
     console = terminal()
-    murmur = murmur_of(console)
-    with murmur.of("planner"):
+    output = output_of(console)
+    with output.of("planner"):
         for told in (Piece(candidate=0, text="[b]a"), Gap(1, 2), Piece(candidate=0, text="d")):
-            murmur._hear("planner", told)
+            output._hear("planner", told)
         assert rows_of(console)[-1] == "planner  says  [b]a…d"
-        murmur._hear("planner", Restart())
-        murmur._hear("planner", Piece(candidate=0, text="y" + "x" * 500))
+        output._hear("planner", Restart())
+        output._hear("planner", Piece(candidate=0, text="y" + "x" * 500))
     told = "".join(rows_of(console)).rpartition("planner  says")[2]
     assert told.strip() == "…" + "x" * 400, "its end, where it is long"
-    assert murmur._live is None
+    assert output._live is None
 
 
 def test_agents_that_speak_at_the_same_time_have_a_row_each_and_lose_it_when_they_fail():
     console = terminal()
-    murmur = murmur_of(console)
+    output = output_of(console)
 
     def fail() -> None:
-        with murmur.of("planner"):
-            murmur._hear("planner", Piece(candidate=0, text="one"))
-            with murmur.of("executor"):
-                murmur._hear("executor", Piece(candidate=0, text="two"))
+        with output.of("planner"):
+            output._hear("planner", Piece(candidate=0, text="one"))
+            with output.of("executor"):
+                output._hear("executor", Piece(candidate=0, text="two"))
                 assert rows_of(console)[-2:] == ["planner  says  one", "executor  says  two"]
                 raise ValueError("broken")
 
     with pytest.raises(ValueError, match="broken"):
         fail()
-    assert murmur._live is None
+    assert output._live is None
 
 
 def test_nobody_listens_where_there_is_no_terminal():
-    with murmur_of(terminal(is_terminal=False)).of("planner"):
+    with output_of(terminal(is_terminal=False)).of("planner"):
         assert not is_streamed()
-    with murmur_of(terminal()).of("planner"):
+    with output_of(terminal()).of("planner"):
         assert is_streamed()

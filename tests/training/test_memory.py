@@ -2,6 +2,7 @@
 
 import io
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from rich.console import Console
 from mas.config.load import load_config
 from mas.config.options import Config
 from mas.core.errors import ModelError, TrainingError
+from mas.core.role import View
 from mas.runs.resolve import resolve
 from mas.runs.train import train_in_directory
 from mas.scenarios import build_scenario
@@ -19,7 +21,7 @@ from mas.serving.footprint import Footprint
 from mas.training import base, memory
 from mas.training.learner import Learner
 from mas.training.memory import Needs, needs_of
-from mas.training.work_estimate import Work
+from mas.training.work_estimate import Work, rows_at_once
 
 
 @pytest.fixture
@@ -92,6 +94,35 @@ def test_needs_follow_from_rows_tokens_and_adapters(config: Config) -> None:
     played = needs_of(setup, footprint, work, is_trained=False)
     assert (played.adapters, played.learner) == (2 * 2 * 10, 0)
     assert played.cache == 3 * (2 * 60 * 3 + 2 * 5), "as many rows as held-out tasks"
+
+
+def test_messages_agents_at_once_and_play_outs_need_memory() -> None:
+    footprint = Footprint(parameters=0, weights=1000, adapter=10, cached=3, activation=7, layer_input=1, logits=5)
+    options = ["scenario=debate", "train.tasks_per_step=2", "train.eval_tasks=3", "algorithm.sampler.candidates=4"]
+    more = ["algorithm.sampler.continuations=2", "learner.minibatches=1"]
+    setup = resolve(load_config([*options, *more]))
+    letters: Any = SimpleNamespace(chats=False, tokenizer=SimpleNamespace(encode=list))
+    work = Work.bound(setup, letters)
+    first, second, judge = (setup.plan.roles[name].spec.max_tokens for name in ("first", "second", "judge"))
+    assert setup.plan.agents == ("first", "second", "judge")
+    assert work.heard_tokens == first + second, "what the judge hears"
+    environment = setup.scenario.environment()
+    environment.reset(setup.scenario.task("eval", 0))
+    asked = setup.plan.roles["judge"].prompt(View(observation=environment.observe("judge")))
+    assert work.widest == max(work.width, len(asked) + first + second + judge)
+    # 2 tasks x 4 candidates, of two debaters at once, each played on twice.
+    assert rows_at_once(setup) == 2 * 4 * 2 * 2
+    needs = needs_of(setup, footprint, work, is_trained=True)
+    assert needs.cache == 32 * (2 * work.widest * 3 + 2 * 5)
+    # Candidates of one state heard the same: prompts and messages of 2 tasks, 8 answers of each agent.
+    tokens = 2 * (work.prompt_tokens + first + second) + 8 * (first + second + judge)
+    assert needs.learner == tokens * 7 + 3 * 5 * min(256, tokens)
+    assert needs_of(setup, footprint, work, is_trained=False).cache == 6 * (2 * work.widest * 3 + 2 * 5)
+    apart = resolve(load_config([*options, "algorithm.sampler.mode=parallel", "learner.minibatches=1"]))
+    assert rows_at_once(apart) == 2 * 4 * 2, "whole episodes are not played on"
+    # In episodes of their own each judge hears others: messages count for all 8.
+    tokens = 2 * work.prompt_tokens + 8 * (2 * (first + second) + judge)
+    assert needs_of(apart, footprint, work, is_trained=True).learner == tokens * 7 + 3 * 5 * min(256, tokens)
 
 
 @pytest.mark.parametrize(

@@ -1,13 +1,16 @@
 """Tasks without anything to teach are replaced inside a step: which ones, and what the task source hears of it."""
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
 from conftest import BaseFor
 from parts import SKILLED, make_turn
+from watched import Seen
 
 from mas.config.options import Config
+from mas.core.cost import cost_of, total
 from mas.core.environment import Task
 from mas.core.records import Episode
 from mas.core.tasks import TaskOutcome
@@ -16,7 +19,7 @@ from mas.scenarios import build_scenario
 from mas.training.rollout import Rollout
 from mas.training.sampling.modes import SAMPLERS
 from mas.training.tasks.plan import TaskPlan, plan_tasks
-from mas.training.trainer import Trainer
+from mas.training.trainer import Trainer, TrainingOutcome
 
 ARMS = {"first": {"options": {"skill": 0.3}}, "second": {"options": {"skill": 0.2}}}
 
@@ -121,6 +124,34 @@ async def test_progress_of_an_arm_moves_once_a_step() -> None:
     await played(config, plan, 1, {"planner"})
     # Success 1 was heard of once: 0 + .5 x 1 and 0 + .25 x 1.
     assert plan.state()["source"]["trends"] == {name: {"fast": 0.5, "slow": 0.25} for name in ARMS}
+
+
+async def test_where_all_groups_are_equal_a_step_ends_after_its_refills_and_counts_all_tokens(
+    base_for: BaseFor, tmp_path: Path
+) -> None:
+    config = config_of({}, reward={"weights": {"right": 0.0}, "failure": 0.0})
+    train = config.train.model_copy(update={"eval_first": False})
+    base = base_for("relay", SKILLED)
+
+    async def run(**changes: Any) -> tuple[TrainingOutcome, Seen]:
+        changed = config.model_copy(update={"train": train.model_copy(update=changes)})
+        seen = Seen()
+        trainer = Trainer(resolve_training(changed), base, checkpoints=tmp_path)
+        trainer.resume()
+        return await trainer.run(seen), seen
+
+    (first, one), (ended, two) = await run(steps=1), await run(steps=2)
+    assert (first.progress.step, ended.progress.step) == (1, 2)
+    for episodes in (*one.episodes, *two.episodes):
+        # Four tasks of two episodes each, drawn once and twice again; the turns of the last round stay.
+        assert [bool(episode.turns) for episode in episodes] == [False] * 16 + [True] * 8
+        assert all(episode.tokens > 0 for episode in episodes)
+    spent = [cost_of(episodes) for episodes in (*one.episodes, *two.episodes)]
+    assert ended.progress.cost == total(spent)
+    assert [line["tokens"] for line in (*one.metrics, *two.metrics)] == [spent[0].tokens(), total(spent).tokens()]
+    budget, _ = await run(steps=9, token_budget=ended.progress.tokens)
+    assert budget.reason.startswith("token budget")
+    assert budget.progress.step == 2, "what was dropped counts, also after a resume"
 
 
 async def test_a_task_is_not_served_again_in_the_step_in_which_it_failed(base_for: BaseFor) -> None:

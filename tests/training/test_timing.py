@@ -66,7 +66,7 @@ def test_limits_that_end_the_episode_and_failures_of_other_kinds_are_trained(
     [
         ({"fallback": "spare"}, r"goes on without agent 'writer' when its process is gone \(fallback: spare\)"),
         ({"on_failure": "isolate"}, r"when its process is gone \(on_failure: isolate\)"),
-        ({"idle_s": 3}, r"waits for signs of life of agent 'writer' \(idle_s\)"),
+        ({"idle_s": 3}, r"waits for heartbeats of agent 'writer' \(idle_s\)"),
     ],
 )
 def test_over_a_bus_going_on_without_who_is_gone_is_refused(policy: dict[str, Any], message: str) -> None:

@@ -256,7 +256,7 @@ async def test_a_task_that_cannot_be_played_is_counted_and_a_step_without_any_is
     broken |= {"P"}
     with pytest.raises(TrainingError, match="none of the 5 held-out tasks could be played: AgentFailed"):
         await train(config_of(), scenario, base)
-    with pytest.raises(TrainingError, match="none of the 4 tasks of step 0 could be played: AgentFailed"):
+    with pytest.raises(TrainingError, match="none of the 4 tasks of step 1 could be played: AgentFailed"):
         await train(config_of(eval_first=False), scenario, base)
 
 

@@ -38,10 +38,10 @@ class _Spent:
 class LanguageEditor:
     """Satisfies `mas.training.experience.editor.Editor`. A question too long for the model is a recorded refusal."""
 
-    def __init__(self, voice: ModelEndpoint, options: ExperienceOptions) -> None:
-        self._voice, self._options = voice, options
+    def __init__(self, endpoint: ModelEndpoint, options: ExperienceOptions) -> None:
+        self._endpoint, self._options = endpoint, options
         self._sampling = Sampling(
-            temperature=options.temperature, max_tokens=options.max_tokens, stop=voice.engine.stop_ids
+            temperature=options.temperature, max_tokens=options.max_tokens, stop=endpoint.engine.stop_ids
         )
 
     async def propose(self, group: LessonGroup, library: Library, *, seed: int) -> Proposal:
@@ -85,13 +85,13 @@ class LanguageEditor:
         return spent.proposal(operations)
 
     async def _ask(self, question: str, seed: int, spent: _Spent) -> str:
-        engine = self._voice.engine
+        engine = self._endpoint.engine
         tokenizer = engine.tokenizer
-        if self._voice.chats:
+        if self._endpoint.chats:
             prompt_ids = tokenizer.chat(COACH, question)
         else:
             prompt_ids = tokenizer.begin + tokenizer.encode(f"{COACH}\n\n{question}\n\nAnswer:\n")
-        request = Request(prompt_ids=prompt_ids, sampling=self._sampling, seeds=(seed,), adapter=self._voice.adapter)
+        request = Request(prompt_ids=prompt_ids, sampling=self._sampling, seeds=(seed,), adapter=self._endpoint.adapter)
         (generation,) = await engine.generate(request)
         ids = generation.token_ids
         spent.cost += asked(len(prompt_ids), len(ids))
