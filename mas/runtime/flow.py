@@ -14,8 +14,6 @@ A turn ends when nothing can fire any more; with another join at `done` than `al
 import re
 from collections.abc import Collection, Iterable, Mapping
 
-import msgspec
-
 from mas.core.errors import RunError
 from mas.core.joint import joint_action
 from mas.core.messages import Action, Failure, Payload
@@ -23,34 +21,15 @@ from mas.core.naming import did_you_mean, instance
 from mas.core.role import Message
 from mas.core.seeds import digest
 from mas.graph.plan import TeamPlan
+from mas.runtime.flow_state import READY, RUNNING, STALE, WAITING, FlowState, MapInstances
 from mas.runtime.joins import has_begun
-from mas.runtime.map_instances import MapInstances
 from mas.runtime.mutable_flow import MutableFlow
-from mas.runtime.tokens import READY, RUNNING, STALE, WAITING
 
 _INSTANCE = re.compile(r"(.+)\[(\d+)\]")
 
 
-class Flow(msgspec.Struct, frozen=True):
-    """The state of one team turn. Every step returns a new flow and shares what did not change.
-
-    Attributes:
-        tokens: one token per edge; status: one per node; uses: how often each loop was taken.
-        said: every node's outputs; heard: every node's messages, both oldest first.
-        fans: the instances of every agent; empty where none is mapped.
-        finished: nothing can fire any more, or the join of `done` is met.
-        arrived: the turn's action is committed once it is finished.
-    """
-
-    plan: TeamPlan
-    tokens: bytes
-    status: bytes
-    uses: tuple[int, ...]
-    said: tuple[tuple[Payload, ...], ...]
-    heard: tuple[tuple[Message, ...], ...]
-    fans: tuple[MapInstances, ...]
-    finished: bool
-    arrived: bool
+class Flow(FlowState, frozen=True):
+    """One team turn: its state, and the steps from it. Every step returns a new flow and shares what did not change."""
 
     @classmethod
     def start(cls, plan: TeamPlan, seats: Iterable[str] | None = None, silent: Collection[str] = ()) -> "Flow":

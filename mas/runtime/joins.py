@@ -7,7 +7,7 @@ something in this iteration, or in an earlier one of a loop that it leads into; 
 from collections.abc import Sequence
 
 from mas.graph.wiring import ALL, QUORUM, Wiring
-from mas.runtime.tokens import DEAD, HELD, KEPT, LIVE, NONE, READY, SKIPPED, WAITING
+from mas.runtime.flow_state import DEAD, HELD, KEPT, LIVE, NONE, READY, SKIPPED, WAITING
 
 _OF_ONE = {NONE: WAITING, LIVE: READY, KEPT: READY, HELD: WAITING, DEAD: SKIPPED}
 """What its only branch means for a node."""
