@@ -18,7 +18,6 @@ from mas.core.seeds import Part, derive_seed
 from mas.runtime.agents import AgentAnswer, Ask, Candidate, TeamMember
 from mas.runtime.attempts import OnAttempt, ask_with_retries
 from mas.runtime.budget import Accounts, Bill, Spent, spend
-from mas.runtime.calls import kept
 from mas.runtime.events import fingerprint
 from mas.runtime.heartbeat import BEATS_PER_SILENCE, Heartbeat
 from mas.runtime.play_replay_log import PlayReplayLog
@@ -104,11 +103,12 @@ class AgentClient:
             if log is None:
                 return await make()
             asked = fingerprint(view, seeds, temperature)
-            recorded = log.of_turn(turn).call(agent, visit, name, asked)
+            in_turn = log.of_turn(turn)
+            recorded = in_turn.call(agent, visit, name, asked)
             if not self._accounts.is_limited:
-                return await kept(recorded, make)
+                return await in_turn.outcome(recorded, make)
             purses, most = self._accounts.purses(episode, agent), self._most(name, view, len(seeds))
-            return await kept(recorded, make, purses, most)
+            return await in_turn.outcome(recorded, make, purses, most)
 
         async def pause(seconds: float) -> None:
             if log is None or not log.of_turn(turn).knows_next(agent, visit):
@@ -166,8 +166,9 @@ class AgentClient:
             if log is None:
                 candidates = await make()
             else:
-                call = log.of_turn(turn).call(f"{agent}/undo", visit, name, fingerprint(view, seed))
-                candidates = await kept(call, make)
+                in_turn = log.of_turn(turn)
+                call = in_turn.call(f"{agent}/undo", visit, name, fingerprint(view, seed))
+                candidates = await in_turn.outcome(call, make)
         except MasError as error:
             note(msgspec.structs.replace(attempt, cause=f"{type(error).__name__}: {error}"))
             raise

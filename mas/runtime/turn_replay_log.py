@@ -3,13 +3,13 @@
 import asyncio
 from collections import defaultdict, deque
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from mas.core.environment import Environment, Observation, Step
-from mas.core.errors import ReplayError
+from mas.core.errors import JournalError, MasError, ReplayError
 from mas.core.messages import Payload
-from mas.runtime.budget import Purse, Spent
-from mas.runtime.calls import Call, Visit
+from mas.runtime.agents import Candidate
+from mas.runtime.budget import Bill, Purse, Spent
+from mas.runtime.calls import Call, Make, PlayRecord, Visit
 from mas.runtime.events import (
     CallEvent,
     Committed,
@@ -21,8 +21,7 @@ from mas.runtime.events import (
     fingerprint,
 )
 
-if TYPE_CHECKING:
-    from mas.runtime.play_replay_log import PlayReplayLog
+_NOTHING = Spent()
 
 
 class TurnReplayLog:
@@ -32,7 +31,7 @@ class TurnReplayLog:
         committed: the step that ended it, None while it goes on.
     """
 
-    def __init__(self, play: "PlayReplayLog", turn: int) -> None:
+    def __init__(self, play: PlayRecord, turn: int) -> None:
         self.play, self.turn = play, turn
         self.committed: Committed | None = None
         self._began: TurnBegan | None = None
@@ -189,9 +188,50 @@ class TurnReplayLog:
         """An agent's visit asks somebody."""
         key = (self.turn, agent, visit)
         number = self._made[key] = self._made.get(key, 0) + 1
-        return Call(self, key, number, name, asked)
+        return Call(self.play, key, number, name, asked)
 
-    async def recorded(self, key: tuple[Visit, int], purses: Sequence[Purse], most: Spent) -> CallEvent | None:
+    async def outcome(
+        self, call: Call, make: Make, purses: Sequence[Purse] = (), most: Spent = _NOTHING
+    ) -> tuple[Candidate, ...]:
+        """What is recorded of a call, or what comes of it now, which is then recorded.
+
+        Args:
+            purses: what was spent is taken from them.
+            most: what the call reserves there when it is made.
+
+        Raises:
+            ReplayError: something else was asked. JournalError: the outcome cannot be written.
+        """
+        known = await self._known(call, purses, most)
+        if known is not None:
+            return known.outcome()
+        bill = Bill()
+        try:
+            candidates = await make(call.id, bill)
+        except (JournalError, ReplayError):  # no outcome of the call
+            raise
+        except MasError as error:
+            await call.failed(error, bill.spent)
+            raise
+        await call.answered(candidates, bill.spent)
+        return candidates
+
+    async def _known(self, call: Call, purses: Sequence[Purse], most: Spent) -> CallEvent | None:
+        """What is recorded of a call, None where it is to be made now; what was spent is taken from the purses."""
+        known = await self._recorded((call.visit, call.number), purses, most)
+        for earlier in (*self._lost.pop(call.visit, []), *(() if known is None else (known,))):
+            for purse in purses:
+                purse.take(earlier.spent, ago_s=self.play.clock_s() - earlier.began)
+        call.began = self.play.clock_s()
+        if known is not None and (known.asked, known.name) != (call.asked, call.name):
+            turn, agent, _ = call.visit
+            raise ReplayError(
+                f"agent {agent!r} is asked something else in turn {turn} of play {self.play.id!r} than when it was "
+                "recorded: another seed, temperature or version, or whoever decides is not deterministic"
+            )
+        return known
+
+    async def _recorded(self, key: tuple[Visit, int], purses: Sequence[Purse], most: Spent) -> CallEvent | None:
         """What came of a call, as soon as it is its turn; None: nothing is known of it, and it is to be made now.
 
         What is not known was reserved nevertheless, and what was dropped was paid; if it is cancelled here, as it was
@@ -226,10 +266,6 @@ class TurnReplayLog:
         await self._live.wait()
         for purse in purses:
             purse.give_back(spent, Spent())
-
-    def lost(self, visit: Visit) -> list[CallEvent]:
-        """Calls that failed for good in an earlier life, once."""
-        return self._lost.pop(visit, [])
 
 
 def restored(committed: Committed, actions: Mapping[str, str], environment: Environment) -> Step:
