@@ -1,16 +1,14 @@
-"""One message in flight through a bus in one process: where it is, who waits for it, and who observes it."""
+"""One message in flight through a bus in one process (where it is, who waits for it, who observes it), and the queue of
+one subscription, which holds it."""
 
 import asyncio
 import math
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import Literal, Protocol
 
 from mas.bus.pending import Pending
 from mas.core.messages import Delivery, Envelope
-
-if TYPE_CHECKING:
-    from mas.bus.subscription import LocalSubscription
 
 Queue = OrderedDict[int, "InFlightMessage"]
 DeliveryEvent = Literal["delivered", "nacked", "done", "dead", "returned"]
@@ -80,8 +78,8 @@ class InFlightMessage(Pending):
         self.is_request = is_request
         self.lane = None if envelope.key is None else (envelope.source, envelope.key)
         self.place: Queue | None = None
-        self.subscription: LocalSubscription | None = None
-        self.receiver: LocalSubscription | None = None
+        self.subscription: SubscriptionQueue | None = None
+        self.receiver: SubscriptionQueue | None = None
         self.is_admitted = False
         self.is_given_up = False
         self.has_expired = False
@@ -128,3 +126,45 @@ class InFlightMessage(Pending):
         if self.place is not None:
             del self.place[self.ticket]
             self.place = None
+
+
+class SubscriptionQueue:
+    """The messages that one subscription holds.
+
+    Credit: `held` counts the messages in the queue plus those taken and not yet `done`; it never exceeds `credit`.
+
+    Attributes:
+        queue: what can be received; pinned: what waits for room here, as only this subscription may take it.
+        taken: what was received and is not `done`, by id.
+    """
+
+    def __init__(self, address: str, *, principal: str, credit: int) -> None:
+        self.address = address
+        self.principal = principal
+        self.credit = credit
+        self.held = 0
+        self.closed = False
+        self.queue: Queue = OrderedDict()
+        self.pinned: Queue = OrderedDict()
+        self.taken: dict[str, list[InFlightMessage]] = {}
+        self._receivers: deque[asyncio.Future[None]] = deque()
+
+    def push(self, message: InFlightMessage) -> None:
+        """Put a message in the queue at the price of one credit, and wake a receiver."""
+        self.held += 1
+        message.subscription = self
+        message.put(self.queue)
+        self._wake()
+
+    def close(self) -> None:
+        """Take no new messages; receivers end when the queue is empty."""
+        self.closed = True
+        while self._receivers:
+            self._wake()
+
+    def _wake(self) -> None:
+        while self._receivers:
+            turn = self._receivers.popleft()
+            if not turn.done():
+                turn.set_result(None)
+                return

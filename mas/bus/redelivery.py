@@ -11,12 +11,11 @@ import msgspec
 
 from mas.bus import refusals
 from mas.bus.address_queue import AddressQueue
-from mas.bus.in_flight import InFlightMessage
+from mas.bus.in_flight import InFlightMessage, SubscriptionQueue
 from mas.bus.journal import Journal
 from mas.bus.limits import BusLimits
 from mas.bus.record import Record, State
 from mas.bus.settlement import Settlement
-from mas.bus.subscription import LocalSubscription
 from mas.core.messages import Delivery
 
 
@@ -63,7 +62,7 @@ class Redelivery:
         self._give_up_waiting(queue)
         return True
 
-    def withdrawn(self, subscription: LocalSubscription) -> None:
+    def withdrawn(self, subscription: SubscriptionQueue) -> None:
         """A subscription takes nothing new."""
         queue = self._queues.get(subscription.address)
         if queue is not None:
@@ -79,7 +78,7 @@ class Redelivery:
             queue.withdraw(message)
             self._settlement.return_to_sender(message)
 
-    def leave(self, subscription: LocalSubscription, *, has_others: bool) -> list[InFlightMessage]:
+    def leave(self, subscription: SubscriptionQueue, *, has_others: bool) -> list[InFlightMessage]:
         """Count what a subscription that leaves received and did not finish; returns what must be delivered again."""
         cause = f"its listener at {subscription.address!r} left before it was done"
         again = []
