@@ -186,8 +186,12 @@ class Settlement:
         """Take out what has expired while it waited; False: nothing had."""
         if not queue.has_deadlines:
             return False
-        waiting = tuple(queue.messages())
-        expired = [message for message in waiting if self._is_past(message)]
+        now = self._clock()
+        expired = [
+            message
+            for message in queue.messages()
+            if message.envelope.deadline is not None and now >= message.envelope.deadline
+        ]
         for message in expired:
             if message.place is not None:
                 queue.withdraw(message)
@@ -195,17 +199,13 @@ class Settlement:
         queue.has_deadlines = any(message.envelope.deadline is not None for message in queue.messages())
         return bool(expired)
 
-    def _is_past(self, message: InFlightMessage) -> bool:
-        deadline = message.envelope.deadline
-        return deadline is not None and self._clock() >= deadline
-
     def is_over(self, message: InFlightMessage) -> bool:
         """The sender was cancelled, got its answer from an earlier attempt, or the deadline passed; counted if so."""
         # As message.is_unwanted, without its call: asked twice for every message.
         if message.future is not None and (message.future.done() if message.is_request else message.future.cancelled()):
             self._cancelled(message)
             return True
-        if message.envelope.deadline is not None and self._is_past(message):
+        if message.envelope.deadline is not None and self._clock() >= message.envelope.deadline:
             self._expire(message)
             return True
         return False

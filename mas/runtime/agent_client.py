@@ -232,9 +232,7 @@ class AgentClient:
             view=view, seeds=seeds, temperature=temperature, beat_s=beat_s, is_heard=aloud, adapter=pinned
         )
 
-        async def request() -> Payload:
-            return await self.request(name, ask, episode, turn, policy, message_id)
-
+        request = partial(self.request, name, ask, episode, turn, policy, message_id)
         if distant is None:
             answer = await request()
         else:

@@ -13,9 +13,9 @@ from mas.core.messages import Failure, Payload
 from mas.core.naming import agent_of
 from mas.core.policy import policy_of
 from mas.runtime.flow import Flow
+from mas.runtime.joins import JoinTimers
 from mas.runtime.point import Decide, DecisionPoint, OnFlow, Undo
 from mas.runtime.replay_order import Heard, heard, in_waves, needs_steps
-from mas.runtime.timers import JoinTimers
 from mas.runtime.turn_replay_log import TurnReplayLog
 
 
@@ -171,10 +171,10 @@ class _TeamTurn:
     async def _wait(self) -> list[str]:
         """Who has spoken now, or spoke next when the turn was recorded."""
         limits = self.flow.plan.timeouts
-        left_s = self._timers.watch(self.flow, self._now_s()) if limits else None
+        left_s = self._timers.watch(self.flow.waiting_joins(), limits, self._now_s()) if limits else None
         recorded = None if self._log is None else self._log.next_round()
         if self._log is not None and limits:  # a wait that was recorded may be over only now
-            left_s = self._timers.watch(self.flow, self._now_s())
+            left_s = self._timers.watch(self.flow.waiting_joins(), limits, self._now_s())
         if self._log is not None and recorded is not None:
             if recorded.spoke:
                 await asyncio.wait([self._task(agent) for agent in recorded.spoke])

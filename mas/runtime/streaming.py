@@ -7,7 +7,7 @@ Who listens is known to the task that asks, whatever retries, stand-ins and reco
 as without a listener.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import aclosing, contextmanager
 from contextvars import ContextVar
 from functools import partial
@@ -72,15 +72,21 @@ def is_streamed() -> bool:
     return _listener.get() is not None
 
 
-async def ask_streaming(bus: Bus | TracedSender, question: Envelope, timeout_s: float | None) -> Envelope:
-    """The answer to a request; who listens is told its parts.
+def ask_streaming(bus: Bus | TracedSender, question: Envelope, timeout_s: float | None) -> Awaitable[Envelope]:
+    """The answer to a request; a listener is given its parts.
 
     Raises:
-        As `Bus.request`.
+        As `Bus.request`, when it is awaited.
     """
     listener = _listener.get()
     if listener is None:
-        return await bus.request(question, timeout_s=timeout_s)
+        return bus.request(question, timeout_s=timeout_s)
+    return _stream_to(listener, bus, question, timeout_s)
+
+
+async def _stream_to(
+    listener: _Listener, bus: Bus | TracedSender, question: Envelope, timeout_s: float | None
+) -> Envelope:
     if listener.is_begun:  # by an attempt before
         listener.tell(Restart())
     async with bus.stream(question, timeout_s=timeout_s) as stream:

@@ -1,6 +1,6 @@
 """A team at work: its agents and its environment listen on the bus, and episodes are played through it."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, AsyncExitStack
 from itertools import count
 from types import MappingProxyType, TracebackType
@@ -9,9 +9,7 @@ from typing import Self
 from mas.bus.serve import Handler, serve
 from mas.core.bus import Bus
 from mas.core.engine import Engine
-from mas.core.environment import Environment
 from mas.core.errors import RunError
-from mas.core.records import Attempt
 from mas.core.role import Role, View
 from mas.graph.plan import TeamPlan
 from mas.runtime.agent_client import AgentClient
@@ -19,13 +17,11 @@ from mas.runtime.agents import Candidate, ModelEndpoint, RoleAgent, TeamMember
 from mas.runtime.attempts import OnAttempt, noting
 from mas.runtime.budget import Accounts, Remaining
 from mas.runtime.drain import RequestGate
-from mas.runtime.episodes import EpisodeLoop, OnTurn
-from mas.runtime.events import Setting
+from mas.runtime.episodes import EpisodeRunner
 from mas.runtime.heartbeat import with_heartbeat
 from mas.runtime.human import HumanDesk, person
 from mas.runtime.likelihood import Likelihoods, likelihoods
-from mas.runtime.opponents import NO_OPPONENTS, OpponentPolicies
-from mas.runtime.point import Decide, DecisionPoint
+from mas.runtime.point import DecisionPoint
 from mas.runtime.process_role import ENVIRONMENT, RUN, ProcessRole
 from mas.runtime.replay_log import ReplayLog
 from mas.runtime.replicas import AgentReplicas
@@ -39,8 +35,8 @@ _CREDIT = 65_536
 """What the environment and the signs of life may have in hand: neither waits for anything."""
 
 
-class TeamRuntime:
-    """Puts the agents of a plan on a bus. Use as an async context manager.
+class TeamRuntime(EpisodeRunner):
+    """Puts the agents of a plan on a bus, and plays episodes with them. Use as an async context manager.
 
     Args:
         adapters: role name -> adapter name, None for the bare base.
@@ -75,7 +71,6 @@ class TeamRuntime:
             voice = peers.get(role.name) or ModelEndpoint(engine=engine, adapter=adapters.get(role.name), chats=chats)
             return RoleAgent(role, traced_voice(voice), bus.part)
 
-        self.plan = plan
         self.bus = bus
         self._peers = frozenset(peers)
         self.voice = ModelEndpoint(engine=engine, chats=chats)  # of a role without an adapter
@@ -84,10 +79,9 @@ class TeamRuntime:
         self._place = place
         number = next(_RUNS)
         self._address = f"run/{plan.spec.name}/{number}" if place is None else f"{plan.spec.name}/{RUN}"
-        self._accounts = Accounts(plan.spec, bus.now)
-        self._gate = RequestGate()
+        accounts = Accounts(plan.spec, bus.now)
         spans = TeamSpans.of(plan.spec.name, is_distributed=place is not None)
-        self._client = AgentClient(
+        client = AgentClient(
             bus,
             team=plan.spec.name,
             address=self._address,
@@ -95,22 +89,18 @@ class TeamRuntime:
             first_id=self._address if place is None else f"{self._address}/{place.process}/{number}",
             members=self._members,
             policies=plan.spec.policies,
-            accounts=self._accounts,
+            accounts=accounts,
             timeout_s=timeout_s,
             distant=None if place is None else place.distant,
             comes_back=place is not None and place.comes_back,
             spans=spans,
         )
+        super().__init__(plan, client=client, accounts=accounts, gate=RequestGate(), spans=spans, log=log)
         self._replicas_of = AgentReplicas(
             bus,
             limits=plan.spec.replicas,
             addresses={name: self._of(name) for name in self._members if self._hosts(name)},
         )
-        self.log = log
-        self._episodes = EpisodeLoop(
-            plan, asking=self._client, accounts=self._accounts, gate=self._gate, spans=spans, log=log
-        )
-        self.world = self._episodes.world
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
@@ -266,46 +256,3 @@ class TeamRuntime:
     async def likelihoods(self, agent: str, views: Sequence[View], text: str) -> Likelihoods:
         """See `mas.runtime.likelihood.likelihoods`."""
         return await likelihoods(self._members[agent], views, text)
-
-    async def play(
-        self,
-        episode: str,
-        environment: Environment,
-        decide: Decide,
-        on_turn: OnTurn,
-        *,
-        on_attempt: Callable[[Attempt], None] | None = None,
-        in_step: bool = False,
-        settings: Mapping[str, Setting] = MappingProxyType({}),
-        turns: int | None = None,
-        opponents: OpponentPolicies = NO_OPPONENTS,
-    ) -> None:
-        """Play an environment that was reset to its end; it takes part through the bus like an agent.
-
-        With a log an episode that was begun before is played again from the record, as far as it goes: nobody is asked,
-        and the environment takes the states that it had without a step. `decide` and `on_turn` are called as then.
-
-        Args:
-            on_turn: told every team turn after it was committed.
-            on_attempt: told every try at an agent that did not answer at the first one, and every compensation.
-            in_step: see `play_turn`.
-            settings: what else the play depends on, such as a seed; it goes on only with the same. For the log.
-            turns: most team turns, at least 1, after which the play ends wherever it is; None: to its end.
-            opponents: who plays seats that the team leaves to others; not with a log, which would not have their moves.
-
-        Raises:
-            AgentFailed: an agent failed, and its failures are not isolated. Halted: the team was drained or cancelled.
-            RunError: a seat other than the team's has to move. JournalError: the log has another play of this name, or
-            cannot be written. ReplayError: this play does something else than the recorded one.
-        """
-        await self._episodes.play(
-            episode,
-            environment,
-            decide,
-            on_turn,
-            on_attempt=on_attempt,
-            in_step=in_step,
-            settings=settings,
-            turns=turns,
-            opponents=opponents,
-        )
