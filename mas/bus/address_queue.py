@@ -74,7 +74,7 @@ class AddressQueue:
             message.put(lane.subscription.pinned)
 
     def withdraw(self, message: InFlightMessage) -> None:
-        """Take a message that nobody received out of its queue, and give its credit back."""
+        """Take a message that was not received out of its queue, and give its credit back."""
         subscription = message.subscription
         is_held = subscription is not None and message.place is subscription.queue
         message.lift()
@@ -84,7 +84,7 @@ class AddressQueue:
             self._unbind(message)
 
     def release(self, message: InFlightMessage) -> None:
-        """Give the credit of one message back, and serve whoever waited for it."""
+        """Give the credit of one message back, and serve what waited for it."""
         subscription = message.subscription
         if subscription is None or subscription not in self.subscriptions:
             return
@@ -102,7 +102,7 @@ class AddressQueue:
         """Remove a subscription; what it had not handed out, and `again`, goes to the others.
 
         Returns:
-            The messages that nobody is left to take, in order.
+            The messages that no subscription is left to take, in order.
         """
         self.subscriptions.remove(subscription)
         self._last = 0
@@ -143,7 +143,7 @@ class AddressQueue:
         self._dispatch(subscription)
 
     def stand(self, message: InFlightMessage, now: float) -> None:
-        """Let a message that was left behind wait: for anybody, until it is due, or behind one of its lane."""
+        """Let a message that was left behind wait: for any subscription, until it is due, or behind one of its lane."""
         if message.due > now or message.lane in self._halts:
             halt = self._stand(message.ticket if message.lane is None else message.lane, [message])
             halt.due = max(halt.due, message.due)

@@ -13,7 +13,8 @@ from mas.core.messages import Delivery, Envelope
 Queue = OrderedDict[int, "InFlightMessage"]
 DeliveryEvent = Literal["delivered", "nacked", "done", "dead", "returned"]
 """A receiver has it; it was given back, or its receiver left it to another one here; it was handled; it was given up,
-and is a dead letter here; nobody is left here to take it, or it could not be kept: its sender may send it elsewhere."""
+and is a dead letter here; no subscription is left here to take it, or it could not be kept: its sender may send it
+elsewhere."""
 
 
 class DeliveryObserver(Protocol):
@@ -39,13 +40,13 @@ class InFlightMessage(Pending):
         subscription: the one it is bound to, None while any may take it and once it is done.
         receiver: the subscription that took it, None before.
         is_admitted: it went through the checks at the entrance of a queue.
-        is_given_up: it was delivered, and its sender was told that no answer will come.
+        is_given_up: it was delivered, and its sender knows that no answer will come.
         due: when it may be delivered again, on the bus's clock.
         is_renewed: a receiver had it before, here or before the journal was opened.
         has_expired: it is a dead letter whose deadline passed.
         frame: the envelope as bytes, None without a journal; record: its number in the journal, None until it is in it.
-        watchers: called once when nobody waits for its answer any more.
-        observer: hears its events, None: nobody does.
+        watchers: called once when its answer is not awaited any more.
+        observer: hears its events, None: it is not observed.
     """
 
     __slots__ = (
@@ -92,7 +93,7 @@ class InFlightMessage(Pending):
 
     @property
     def is_promised(self) -> bool:
-        """Its sender was told that it will be delivered."""
+        """Its delivery was promised to its sender."""
         return not self.is_request and self.is_admitted and self.envelope.delivery is not Delivery.BEST_EFFORT
 
     @property
@@ -106,7 +107,7 @@ class InFlightMessage(Pending):
         return self.future is not None and (self.future.done() if self.is_request else self.future.cancelled())
 
     def call_watchers(self) -> None:
-        """Nobody waits for the answer any more: what watches for that is called soon, and never again."""
+        """The answer is not awaited any more: watchers are called soon, and never again."""
         for call in self.watchers:
             asyncio.get_running_loop().call_soon(call)
         self.watchers = ()

@@ -1,6 +1,6 @@
 """What is delivered again: messages given back, left behind by a subscription, or re-driven dead letters.
 
-Messages that nobody listens for any more wait here as orphans, until somebody listens at their address again.
+Messages whose address has no subscription any more wait here as orphans, until it has one again.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ class Redelivery:
 
     Args:
         settlement: counts what becomes of every message.
-        queues: address -> queue, of every address that somebody listens at.
+        queues: address -> queue, of every address with a subscription.
         clock: seconds; timers wait in real time and look at it again.
         ticket: the next position in the order of acceptance.
     """
@@ -107,7 +107,7 @@ class Redelivery:
                 self._settlement.fail(message, refusals.no_listener_left(message.envelope))
 
     def adopt(self, address: str, queue: AddressQueue) -> None:
-        """Somebody listens at an address: what waited for that and may be read comes first."""
+        """An address has a subscription: orphans that its principal may read come first."""
         orphans, now = self._orphans.pop(address, []), self._clock()
         for message in orphans:
             readers = message.envelope.visibility
@@ -131,7 +131,7 @@ class Redelivery:
             self.left_behind(messages, address, is_closed=True)
 
     def waiting(self) -> int:
-        """How many messages wait for a listener; what has expired is taken out first."""
+        """How many messages wait for a subscription; expired ones are taken out first."""
         for address, messages in tuple(self._orphans.items()):
             kept = [message for message in messages if not self._settlement.is_over(message)]
             if kept:
@@ -245,7 +245,7 @@ class Redelivery:
                 self._settlement.write(message, State.FAILED, "sent again after it had expired")
                 return False
             self._settlement.remember(message)
-        message.tries, message.observer = 0, None  # its sender was told that it died
+        message.tries, message.observer = 0, None  # its sender was notified that it is dead
         message.envelope = msgspec.structs.replace(envelope, deadline=None)
         self._renew(message)
         return True

@@ -129,7 +129,7 @@ class LocalSubscription(SubscriptionQueue):
             self._give_back(message, None, cause, True)
 
     def on_abandoned(self, envelope: Envelope, call: Callable[[], object]) -> None:
-        """Call once when nobody waits for the answer any more; see `Subscription.on_abandoned`."""
+        """Call once when the answer is not awaited any more; see `Subscription.on_abandoned`."""
         message = next((message for message in self.taken.get(envelope.id, ()) if message.envelope is envelope), None)
         if message is None or message.future is None or not message.is_request:
             return

@@ -40,7 +40,7 @@ class AgentClient:
         timeout_s: of an answer whose agent's policy says nothing; None: no limit.
         comes_back: after a kill the bus has the answers to what was asked before, under the same ids.
         distant: how agents are asked that are elsewhere and trained here; None: they are here, or not trained.
-        spans: told what is asked; None: nothing is traced.
+        spans: of what is asked; None: nothing is traced.
     """
 
     def __init__(
@@ -148,8 +148,8 @@ class AgentClient:
         return await ask_with_retries(policy, point.turn, agent_of(agent), key, call, self._note_of(episode))
 
     async def undo(self, point: DecisionPoint, output: Payload, *, episode: str) -> None:
-        """Tell an agent's compensation what the agent said. It is counted in the budgets, and not limited by them:
-        what was done must be undone also when all is spent."""
+        """Ask an agent's compensation to undo an output. It is counted in the budgets, and not limited by them: what
+        was done must be undone also when all is spent."""
         agent, turn = point.agent, point.turn
         name = policy_of(self._policies, agent).compensation
         assert name is not None
@@ -226,7 +226,7 @@ class AgentClient:
         beat_s = None if policy.idle_s is None else policy.idle_s / BEATS_PER_SILENCE
         distant, role = self._distant, self._members[name].role.name
         pinned = None if distant is None else distant.pinned(role)
-        # What is joined to its first asking must be the same question, whether or not somebody listens in this life.
+        # What is joined to its first asking must be the same question, whether or not it has a listener in this life.
         aloud = is_streamed() or (self._comes_back and message_id is not None)
         ask = Ask.model_construct(
             view=view, seeds=seeds, temperature=temperature, beat_s=beat_s, is_heard=aloud, adapter=pinned
@@ -297,4 +297,4 @@ def tokens_of(candidates: Candidates) -> tuple[int, int]:
 
 
 def _forget(attempt: Attempt) -> None:
-    """Nobody keeps a record of an episode that was not opened."""
+    """An episode that was not opened has no record."""

@@ -6,7 +6,7 @@ taken and can never wait for it. Time enters as an event: the caller says that a
 
 An agent that is reached by an edge with `map` fires as instances `worker[0]`, `worker[1]`, ..., one per item of the
 list, which begin and complete like agents; when the last one has, the agent has spoken: one list, in the order of the
-items. A team within the team needs nobody to carry it: its ends pass messages on by themselves.
+items. The entry and exit of a team within the team pass messages on by themselves.
 
 A turn ends when nothing can fire any more; with another join at `done` than `all` it ends as soon as that is met.
 """

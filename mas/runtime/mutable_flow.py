@@ -1,4 +1,4 @@
-"""A flow while one step is worked out: tokens travel, joins decide, gates speak, until only agents can go on."""
+"""A flow while one step is worked out: tokens travel, joins decide, gates send, until only agents can continue."""
 
 from collections.abc import Collection, Iterable
 

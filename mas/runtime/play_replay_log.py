@@ -1,6 +1,6 @@
 """The record of one play: what it has is played again in its order, what happens beyond it is written down.
 
-An event is on the disk before anybody can notice it: an answer before its tokens travel, the order of tokens before
+An event is on the disk before anything depends on it: an answer before its tokens travel, the order of tokens before
 the next agents are asked, a step of the environment before the next turn begins. So whatever was asked before a kill is
 asked again with the same words, seeds and id, or not at all.
 
@@ -54,7 +54,7 @@ class PlayReplayLog(PlayRecord):
         return f"{self.id}/life/{self.life}/{self._looks}"
 
     async def failed(self, error: MasError) -> None:
-        """This life ends with an error. What was compensated is over; everything else can go on."""
+        """This life ends with an error. What was compensated is over; everything else can be resumed."""
         text = f"{type(error).__name__}: {error}"
         if self.is_undone and not self.is_over:
             await self.end(text)

@@ -32,7 +32,7 @@ from mas.runtime.traced_engine import traced_voice
 
 _RUNS = count()
 _CREDIT = 65_536
-"""What the environment and the signs of life may have in hand: neither waits for anything."""
+"""Messages that the environment and the heartbeat may have taken at once: neither waits for anything."""
 
 
 class TeamRuntime(EpisodeRunner):
@@ -45,7 +45,7 @@ class TeamRuntime(EpisodeRunner):
         peers: role name -> voice, for roles that speak through something other than the engine.
         desk: where the questions to people lie; needed by teams with a role that a person plays.
         place: what of the team is in this process; None: all of it.
-        log: where every play is written down, so that it can go on after a kill; None: it ends with the process.
+        log: where every play is recorded, so that it can be resumed after a kill; None: it ends with the process.
 
     Raises:
         ConfigError: there is such a role and no desk, or a stop text that is not one token.
@@ -109,14 +109,14 @@ class TeamRuntime(EpisodeRunner):
             stack.push_async_callback(self._replicas_of.close)
             for name, member in self._members.items():
                 if self._hosts(name):
-                    # Over processes each is one; whoever plays the team waits for the others.
+                    # Over processes each is one; the process that plays the team waits for the others.
                     for _ in range(self._replicas_of.limits(name).least if self._place is None else 1):
                         await self._replicas_of.spawn(name, with_heartbeat(self.bus, member.handle))
             self._stack = stack.pop_all()
         return self
 
     async def _listen(self, stack: AsyncExitStack) -> None:
-        """Whoever plays the team listens for what the environment is asked, and for signs of life."""
+        """The process that plays the team listens for requests to the environment, and for heartbeats."""
         listeners: dict[str, Handler] = {}
         if self._hosts(ENVIRONMENT):
             listeners[self._of(ENVIRONMENT)] = self.world.handle
@@ -166,9 +166,9 @@ class TeamRuntime(EpisodeRunner):
         speak_as(self._here(), {role: name for role, name in adapters.items() if role not in self._peers})
 
     async def retire(self, agent: str) -> int:
-        """Let the listener of an agent that came last finish what it has in hand, and leave; how many are left.
+        """Let the newest listener of an agent finish what it has taken, and leave; returns how many are left.
 
-        What it has not begun goes to the others. Cancelled, it leaves at once, and whoever waits for it gets Closed.
+        What it has not begun goes to the others. Cancelled, it leaves at once, and its callers get Closed.
 
         Raises:
             RunError: no such agent works here, or no more do than must by the team's `replicas`.
@@ -180,25 +180,25 @@ class TeamRuntime(EpisodeRunner):
         teach(self._here(), roles)
 
     def _here(self) -> tuple[TeamMember, ...]:
-        """Whoever plays a role in this process."""
+        """The members in this process."""
         return (*self._members.values(), *self._spawned) if self._place is None else ()
 
     async def leave(self) -> None:
-        """Let all agents that work here finish what they have in hand, and leave. Nothing new is taken."""
+        """Let all agents that work here finish what they have taken, and leave. Nothing new is taken."""
         await self._replicas_of.drain()
 
     @property
     def is_draining(self) -> bool:
-        """Whether it was told to stop."""
+        """Whether `drain` or `cancel` was called."""
         return self._gate.is_draining
 
     async def drain(self, timeout_s: float | None = None) -> None:
         """Begin nothing new, let running team turns end, and return when they have; what is not over after `timeout_s`
-        is cancelled (None: waited for). Whoever plays an episode that is not over gets Halted."""
+        is cancelled (None: waited for). The caller of an episode that is not over gets Halted."""
         await self._gate.drain(timeout_s)
 
     async def cancel(self) -> None:
-        """End everything now: whoever waits gets Halted, handlers are told by the bus that nobody waits any more.
+        """End everything now: callers get Halted, and the bus cancels the handlers of their requests.
 
         Returns when all have left, or after five seconds.
         """
@@ -218,7 +218,7 @@ class TeamRuntime(EpisodeRunner):
         on_part: OnPart | None = None,
     ) -> tuple[Candidate, ...]:
         """One candidate per seed from the agent at a decision point. Only the agent can read what it is asked.
-        `on_part` is told the text while it is drawn, best effort; the candidates are the same as without.
+        `on_part` is called with the text while it is drawn, best effort; the candidates are the same as without.
 
         Raises:
             MasError: what the agent failed with at last, after what its policy tried. BudgetExceeded, Halted.
@@ -241,7 +241,7 @@ class TeamRuntime(EpisodeRunner):
         return await member.log_chances(view, texts) if isinstance(member, RoleAgent) else None
 
     def noting(self, episode: str, on_attempt: OnAttempt) -> AbstractContextManager[None]:
-        """Tell `on_attempt` of tries, as `play` does, in an episode whose agents are asked without playing it."""
+        """Call `on_attempt` with attempts, as `play` does, in an episode whose agents are asked without playing it."""
         return noting(self._client.notes, episode, on_attempt)
 
     async def sample_locally(self, point: DecisionPoint, seed: int, *, episode: str | None = None) -> Candidate:

@@ -28,7 +28,7 @@ class TurnReplayLog:
     """One team turn of a play.
 
     Attributes:
-        committed: the step that ended it, None while it goes on.
+        committed: the step that ended it, None while it is played.
     """
 
     def __init__(self, play: PlayRecord, turn: int) -> None:
@@ -46,7 +46,7 @@ class TurnReplayLog:
         self._at = 0.0
 
     def load(self, event: Event) -> None:
-        """Take an event of an earlier life."""
+        """Add an event of an earlier life."""
         if isinstance(event, TurnBegan):
             self._began = event
         elif isinstance(event, Round):
@@ -91,11 +91,11 @@ class TurnReplayLog:
             before = self._said[key] = asyncio.Event()
 
     def now(self) -> float:
-        """Seconds that the play has been played, as the recorded turn goes on, or now."""
+        """Seconds that the play had been played at this place of the record, or has been now."""
         return self.play.clock_s() if self._live.is_set() else self._at
 
     def peek(self) -> Round | None:
-        """The next round of the record; None: there is none any more, and from now on the turn goes on live."""
+        """The next round of the record; None: there is none any more, and from now on the turn is live."""
         if self._rounds:
             return self._rounds[0]
         if not self._live.is_set() and self.committed is None:
@@ -104,7 +104,7 @@ class TurnReplayLog:
         return None
 
     def next_round(self) -> Round | None:
-        """As `peek`, where several agents are at work or somebody waits.
+        """As `peek`, where several agents are at work or a join waits.
 
         Raises:
             ReplayError: the recorded turn was over here.
@@ -112,7 +112,7 @@ class TurnReplayLog:
         recorded = self.peek()
         if recorded is None and self.committed is not None:
             raise ReplayError(
-                f"turn {self.turn} of play {self.play.id!r} goes on where it was over when it was recorded: the record "
+                f"turn {self.turn} of play {self.play.id!r} continues after its recorded end: the record "
                 "is of another version"
             )
         return recorded
@@ -147,7 +147,7 @@ class TurnReplayLog:
             await asyncio.wait([saying])
 
     async def failed(self, agent: str, visit: int, *, is_undone: bool) -> None:
-        """The turn fails with this agent; whoever goes on asks it again.
+        """The turn fails with this agent; on resume it is asked again.
 
         Args:
             is_undone: what was said is compensated instead, and when that is done the play is over.
@@ -185,7 +185,7 @@ class TurnReplayLog:
         return (key, self._made.get(key, 0) + 1) in self._calls
 
     def call(self, agent: str, visit: int, name: str, asked: str) -> Call:
-        """An agent's visit asks somebody."""
+        """The next call of an agent's visit. `name`: the agent, or its fallback; `asked`: the request's fingerprint."""
         key = (self.turn, agent, visit)
         number = self._made[key] = self._made.get(key, 0) + 1
         return Call(self.play, key, number, name, asked)
@@ -227,7 +227,7 @@ class TurnReplayLog:
             turn, agent, _ = call.visit
             raise ReplayError(
                 f"agent {agent!r} is asked something else in turn {turn} of play {self.play.id!r} than when it was "
-                "recorded: another seed, temperature or version, or whoever decides is not deterministic"
+                "recorded: another seed, temperature or version, or `decide` is not deterministic"
             )
         return known
 
@@ -238,7 +238,7 @@ class TurnReplayLog:
         then, that stays spent.
 
         Raises:
-            ReplayError: the record goes on without it.
+            ReplayError: the record continues without it.
         """
         known = self._calls.get(key)
         if known is None:
@@ -247,7 +247,7 @@ class TurnReplayLog:
             if is_passed or any(agent in recorded.spoke for recorded in self._rounds):
                 raise ReplayError(
                     f"agent {agent!r} is asked in turn {self.turn} of play {self.play.id!r} what it was not asked when "
-                    "it was recorded: whoever decides is not deterministic, or of another version"
+                    "it was recorded: `decide` is not deterministic, or of another version"
                 )
             await self._held(purses, most)
             return None

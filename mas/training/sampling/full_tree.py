@@ -114,7 +114,7 @@ class _Tree:
             for agent in flow.running()
         )
         if not waiting:
-            raise RunError(f"team {flow.plan.spec.name!r} stands still in turn {path.turn}: nobody can act")
+            raise RunError(f"team {flow.plan.spec.name!r} is stuck in turn {path.turn}: no agent can act")
         return await self._decide(replace(path, waiting=waiting, said=()))
 
     async def _decide(self, path: _Path) -> _Grown:
