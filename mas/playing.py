@@ -73,11 +73,8 @@ def run(
     if sampled and not bus:  # on a bus the agents' processes sample, with their own engines
         check_sampling(setup)
     if bus:
-        from mas.runtime.preflight import check_player, try_connection
-
         store = store or os.environ.get(STORE, "")
-        check_player(bus, setup.team, ca_file=ca)
-        asyncio.run(try_connection(bus, ca_file=ca, store=store or None))  # before what takes long to load
+        _try_broker(bus, setup, ca, store or None)
         _teller(console)("the broker lets whoever plays in; reading how texts become tokens")
     else:
         tell_loading(console, f"playing held-out task {task} of {setup.scenario.name} with {_whom(run_dir)}", setup)
@@ -197,6 +194,18 @@ def on_bus(
     opening = over_bus(setup, bus, note=_teller(console, "dim"), ca_file=ca, store=place, wait_s=wait_s)
     asyncio.run(try_connection(bus, ca_file=ca, store=place))  # before the base is loaded
     return opening
+
+
+def _try_broker(bus: str, setup: Setup, ca: Path | None, store: str | None) -> None:
+    """Check the user and connect once, before what takes long to load.
+
+    Raises:
+        As `check_player` and `try_connection`.
+    """
+    from mas.runtime.preflight import check_player, try_connection
+
+    check_player(bus, setup.team, ca_file=ca)
+    asyncio.run(try_connection(bus, ca_file=ca, store=store))
 
 
 def _check_bus(bus: str, **options: Path | str | float | None) -> None:

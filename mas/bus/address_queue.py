@@ -11,8 +11,7 @@ import math
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 
-from mas.bus.in_flight import InFlightMessage, Queue
-from mas.bus.subscription import LocalSubscription
+from mas.bus.in_flight import InFlightMessage, Queue, SubscriptionQueue
 
 
 class Lane:
@@ -20,7 +19,7 @@ class Lane:
 
     __slots__ = ("count", "subscription")
 
-    def __init__(self, subscription: LocalSubscription) -> None:
+    def __init__(self, subscription: SubscriptionQueue) -> None:
         self.subscription = subscription
         self.count = 0
 
@@ -45,7 +44,7 @@ class AddressQueue:
 
     def __init__(self, principal: str, *, admit: Callable[[InFlightMessage], bool]) -> None:
         self.principal = principal
-        self.subscriptions: list[LocalSubscription] = []
+        self.subscriptions: list[SubscriptionQueue] = []
         self.waiting: Queue = OrderedDict()
         self.has_deadlines = False
         self._admit = admit
@@ -75,7 +74,7 @@ class AddressQueue:
             message.put(lane.subscription.pinned)
 
     def withdraw(self, message: InFlightMessage) -> None:
-        """Take a message that nobody received out of its queue, and give its credit back."""
+        """Take a message that was not received out of its queue, and give its credit back."""
         subscription = message.subscription
         is_held = subscription is not None and message.place is subscription.queue
         message.lift()
@@ -85,7 +84,7 @@ class AddressQueue:
             self._unbind(message)
 
     def release(self, message: InFlightMessage) -> None:
-        """Give the credit of one message back, and serve whoever waited for it."""
+        """Give the credit of one message back, and serve what waited for it."""
         subscription = message.subscription
         if subscription is None or subscription not in self.subscriptions:
             return
@@ -94,16 +93,16 @@ class AddressQueue:
         if self.waiting or subscription.pinned:
             self._dispatch(subscription)
 
-    def join(self, subscription: LocalSubscription) -> None:
+    def join(self, subscription: SubscriptionQueue) -> None:
         """Add a subscription."""
         self.subscriptions.append(subscription)
         self._dispatch(subscription)
 
-    def leave(self, subscription: LocalSubscription, again: list[InFlightMessage]) -> list[InFlightMessage]:
+    def leave(self, subscription: SubscriptionQueue, again: list[InFlightMessage]) -> list[InFlightMessage]:
         """Remove a subscription; what it had not handed out, and `again`, goes to the others.
 
         Returns:
-            The messages that nobody is left to take, in order.
+            The messages that no subscription is left to take, in order.
         """
         self.subscriptions.remove(subscription)
         self._last = 0
@@ -144,7 +143,7 @@ class AddressQueue:
         self._dispatch(subscription)
 
     def stand(self, message: InFlightMessage, now: float) -> None:
-        """Let a message that was left behind wait: for anybody, until it is due, or behind one of its lane."""
+        """Let a message that was left behind wait: for any subscription, until it is due, or behind one of its lane."""
         if message.due > now or message.lane in self._halts:
             halt = self._stand(message.ticket if message.lane is None else message.lane, [message])
             halt.due = max(halt.due, message.due)
@@ -190,7 +189,7 @@ class AddressQueue:
             message.put(halt.queue)
         return halt
 
-    def _choose(self, message: InFlightMessage) -> LocalSubscription | None:
+    def _choose(self, message: InFlightMessage) -> SubscriptionQueue | None:
         if self._halts and message.lane in self._halts:
             return None
         lane = None if message.lane is None else self._lanes.get(message.lane)
@@ -201,7 +200,7 @@ class AddressQueue:
             return only if only.held < only.credit else None
         return self._freest()
 
-    def _freest(self) -> LocalSubscription | None:
+    def _freest(self) -> SubscriptionQueue | None:
         """The subscription with the most free credit; among equals the first one after the last chosen."""
         number = len(self.subscriptions)
         order = [(self._last + 1 + step) % number for step in range(number)]
@@ -212,7 +211,7 @@ class AddressQueue:
         self._last = best
         return subscription
 
-    def _dispatch(self, subscription: LocalSubscription) -> None:
+    def _dispatch(self, subscription: SubscriptionQueue) -> None:
         while subscription.held < subscription.credit:
             message = self._next_for(subscription)
             if message is None:
@@ -225,7 +224,7 @@ class AddressQueue:
                     self._bind(message, subscription)
                 subscription.push(message)
 
-    def _next_for(self, subscription: LocalSubscription) -> InFlightMessage | None:
+    def _next_for(self, subscription: SubscriptionQueue) -> InFlightMessage | None:
         """The earliest message that this subscription may take."""
         pinned = next(iter(subscription.pinned.values()), None)
         while self.waiting:
@@ -240,7 +239,7 @@ class AddressQueue:
             message.put(lane.subscription.pinned)
         return pinned
 
-    def _bind(self, message: InFlightMessage, subscription: LocalSubscription) -> None:
+    def _bind(self, message: InFlightMessage, subscription: SubscriptionQueue) -> None:
         message.subscription = subscription
         if message.lane is not None:
             self._lanes.setdefault(message.lane, Lane(subscription)).count += 1

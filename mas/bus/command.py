@@ -30,7 +30,7 @@ def deadletters(
         list[str] | None,
         typer.Option("--redrive", metavar="ID", help="deliver this one again; may be repeated; `all`: every one"),
     ] = None,
-    private: Annotated[bool, typer.Option("--private", help="show payloads that not everybody may read, too")] = False,
+    private: Annotated[bool, typer.Option("--private", help="show private payloads, too")] = False,
 ) -> None:
     """List the dead letters of a bus's journal; mark them for delivery by the next bus that opens it."""
     path = journal_at(journal)

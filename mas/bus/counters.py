@@ -12,9 +12,9 @@ class DetailedStatistics(BusStatistics, frozen=True, kw_only=True):
         duplicates: an id that was already accepted at the same address.
         refused: there was no room, and the sender chose not to wait or sent with best effort.
         cancelled: the sender was cancelled before a receiver took the message.
-        late: answers and errors that nobody waited for any more.
-        abandoned: nobody was left to take a message whose sender was told so or promised nothing: the last listener
-            left, the bus closed, or it was given back once too often.
+        late: answers and errors that were not awaited any more.
+        abandoned: messages that no subscription was left to take, and whose delivery was not promised: the last
+            listener left, the bus closed, or it was given back once too often.
         unanswered: requests taken by a receiver, whose answer did not come in time (counted under `delivered`, too).
         redelivered: how often a message was given back, and not given up on.
         forgotten: dead letters of which only the count is left.

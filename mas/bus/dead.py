@@ -18,7 +18,7 @@ class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         cause: why it was given up on.
-        attempts: how often a receiver had it and did not finish; 0: nobody took it.
+        attempts: how often a receiver had it and did not finish; 0: it was not taken.
         died_at: seconds since 1970.
     """
 

@@ -1,21 +1,20 @@
-"""One message in flight through a bus in one process: where it is, who waits for it, and who observes it."""
+"""One message in flight through a bus in one process (where it is, who waits for it, who observes it), and the queue of
+one subscription, which holds it."""
 
 import asyncio
 import math
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import Literal, Protocol
 
 from mas.bus.pending import Pending
 from mas.core.messages import Delivery, Envelope
 
-if TYPE_CHECKING:
-    from mas.bus.subscription import LocalSubscription
-
 Queue = OrderedDict[int, "InFlightMessage"]
 DeliveryEvent = Literal["delivered", "nacked", "done", "dead", "returned"]
 """A receiver has it; it was given back, or its receiver left it to another one here; it was handled; it was given up,
-and is a dead letter here; nobody is left here to take it, or it could not be kept: its sender may send it elsewhere."""
+and is a dead letter here; no subscription is left here to take it, or it could not be kept: its sender may send it
+elsewhere."""
 
 
 class DeliveryObserver(Protocol):
@@ -41,13 +40,13 @@ class InFlightMessage(Pending):
         subscription: the one it is bound to, None while any may take it and once it is done.
         receiver: the subscription that took it, None before.
         is_admitted: it went through the checks at the entrance of a queue.
-        is_given_up: it was delivered, and its sender was told that no answer will come.
+        is_given_up: it was delivered, and its sender knows that no answer will come.
         due: when it may be delivered again, on the bus's clock.
         is_renewed: a receiver had it before, here or before the journal was opened.
         has_expired: it is a dead letter whose deadline passed.
         frame: the envelope as bytes, None without a journal; record: its number in the journal, None until it is in it.
-        watchers: called once when nobody waits for its answer any more.
-        observer: hears its events, None: nobody does.
+        watchers: called once when its answer is not awaited any more.
+        observer: hears its events, None: it is not observed.
     """
 
     __slots__ = (
@@ -80,8 +79,8 @@ class InFlightMessage(Pending):
         self.is_request = is_request
         self.lane = None if envelope.key is None else (envelope.source, envelope.key)
         self.place: Queue | None = None
-        self.subscription: LocalSubscription | None = None
-        self.receiver: LocalSubscription | None = None
+        self.subscription: SubscriptionQueue | None = None
+        self.receiver: SubscriptionQueue | None = None
         self.is_admitted = False
         self.is_given_up = False
         self.has_expired = False
@@ -94,7 +93,7 @@ class InFlightMessage(Pending):
 
     @property
     def is_promised(self) -> bool:
-        """Its sender was told that it will be delivered."""
+        """Its delivery was promised to its sender."""
         return not self.is_request and self.is_admitted and self.envelope.delivery is not Delivery.BEST_EFFORT
 
     @property
@@ -108,7 +107,7 @@ class InFlightMessage(Pending):
         return self.future is not None and (self.future.done() if self.is_request else self.future.cancelled())
 
     def call_watchers(self) -> None:
-        """Nobody waits for the answer any more: what watches for that is called soon, and never again."""
+        """The answer is not awaited any more: watchers are called soon, and never again."""
         for call in self.watchers:
             asyncio.get_running_loop().call_soon(call)
         self.watchers = ()
@@ -128,3 +127,45 @@ class InFlightMessage(Pending):
         if self.place is not None:
             del self.place[self.ticket]
             self.place = None
+
+
+class SubscriptionQueue:
+    """The messages that one subscription holds.
+
+    Credit: `held` counts the messages in the queue plus those taken and not yet `done`; it never exceeds `credit`.
+
+    Attributes:
+        queue: what can be received; pinned: what waits for room here, as only this subscription may take it.
+        taken: what was received and is not `done`, by id.
+    """
+
+    def __init__(self, address: str, *, principal: str, credit: int) -> None:
+        self.address = address
+        self.principal = principal
+        self.credit = credit
+        self.held = 0
+        self.closed = False
+        self.queue: Queue = OrderedDict()
+        self.pinned: Queue = OrderedDict()
+        self.taken: dict[str, list[InFlightMessage]] = {}
+        self._receivers: deque[asyncio.Future[None]] = deque()
+
+    def push(self, message: InFlightMessage) -> None:
+        """Put a message in the queue at the price of one credit, and wake a receiver."""
+        self.held += 1
+        message.subscription = self
+        message.put(self.queue)
+        self._wake()
+
+    def close(self) -> None:
+        """Take no new messages; receivers end when the queue is empty."""
+        self.closed = True
+        while self._receivers:
+            self._wake()
+
+    def _wake(self) -> None:
+        while self._receivers:
+            turn = self._receivers.popleft()
+            if not turn.done():
+                turn.set_result(None)
+                return

@@ -1,4 +1,4 @@
-"""A journal: one SQLite file with every message that a bus accepted, in order, and what became of each.
+"""A journal: one SQLite file with every message that a bus accepted, in order, and the outcome of each.
 
 The event loop never waits for the disk: a thread writes (`mas.bus.writer`). The file is bounded: what is over is
 dropped beyond `keep` messages. Leaves out on purpose: several writers; one bus has the journal at a time.
@@ -228,7 +228,7 @@ class Journal:
         self.accepted(frame, answer, way="answer", expires_in_s=None)
 
     def settled(self, seq: int, state: State, cause: str, *, tries: int, effect: bytes | None) -> None:
-        """Write down what became of a message; the first outcome counts."""
+        """Write the outcome of a message; the first one counts."""
         self.write((_SETTLE, (state, cause, tries, effect, self._last, time.time(), seq)))
 
     def renewed(self, seq: int, attempt: int, tries: int) -> None:
@@ -264,7 +264,7 @@ class Journal:
         return self._last
 
     def check(self) -> None:
-        """Refuse to go on without a record.
+        """Refuse further work without a record.
 
         Raises:
             JournalError: the journal is closed, or its disk has failed.

@@ -37,7 +37,8 @@ class MemoryBus:
     as deadline. When a subscription ends, what it had not handed out goes to the address's other subscriptions, and so
     does what it had handed out and was not `done`, with the next `attempt`; best-effort messages do not, and requests
     only `at_least_once`. One-way messages wait for the next subscription if there is no other; a request whose listener
-    left without an answer raises Closed, and one that nobody is left to take raises NoRoute; see docs/delivery.md.
+    left without an answer raises Closed, and one that no subscription is left to take raises NoRoute; see
+    docs/delivery.md.
 
     Args:
         clock: seconds that deadlines refer to; timers wait in real time and look at it again.
@@ -123,7 +124,7 @@ class MemoryBus:
     ) -> Envelope:
         """Deliver and wait for the answer; see `Bus.request` and `publish`. A duplicate raises Dropped.
 
-        `take` is given the parts of the answer, None: nobody reads them.
+        `take` is given the parts of the answer, None: they are not read.
         """
         queue = self._route(envelope)
         ticket = next(self._tickets)
@@ -249,13 +250,14 @@ class MemoryBus:
         return self._redelivery.redrive(message_id)
 
     def forget(self, address: str, message_id: str) -> None:
-        """Accept a message with this id again: whoever waited for it is gone."""
+        """Accept a message with this id again: its sender does not wait any more."""
         self._settlement.forget(address, message_id)
 
     async def close(self) -> None:
         """Stop accepting; see `Bus.close`. One-way messages already in a queue can still be received.
 
-        What nobody is left to receive becomes dead letters; with a journal it stays there for the next process instead.
+        What no subscription is left to receive becomes dead letters; with a journal it stays there for the next process
+        instead.
         """
         if self._is_closed:
             return

@@ -87,7 +87,7 @@ class PartLine:
 
 
 class Parts:
-    """The handlers' side of one bus: the ways of the answers that somebody streams, by the request's `reply_to`."""
+    """The handlers' side of one bus: the routes of the answers that are streamed, by the request's `reply_to`."""
 
     def __init__(self) -> None:
         self.counters = PartCounters()
@@ -98,7 +98,7 @@ class Parts:
         self._lines[token] = PartLine(take)
 
     def close(self, token: str | None) -> None:
-        """It was given, or nobody waits for it any more."""
+        """It was given, or is not awaited any more."""
         if token is not None:
             self._lines.pop(token, None)
 
@@ -167,7 +167,7 @@ class PartStream:
         self._news = asyncio.Event()
         self._asking: asyncio.Task[Envelope] | None = None
         self._came: tuple[Run, int] = ((0, 0), -1)  # the attempt and number of the latest part taken
-        self._read: Run | None = None  # the attempt of what the reader was told
+        self._read: Run | None = None  # the attempt whose parts the reader has
         self._next = 0  # the number of it to be told next
         self._is_left = False
         self.sending = 1  # the how manieth process gave the answer
@@ -186,7 +186,7 @@ class PartStream:
         self._asking.cancel()
         await asyncio.wait([self._asking])
         if not self._asking.cancelled():
-            self._asking.exception()  # whoever leaves does not ask for it any more
+            self._asking.exception()  # read once, so that it is not reported as never retrieved
 
     def take(self, part: Envelope, sending: int = 1) -> bool:
         """A part came from the how manieth process; False: it is dropped. Costs the same whatever its number says."""

@@ -19,8 +19,8 @@ class Pending:
     """A message whose outcome is not final.
 
     Attributes:
-        future: what the sender waits on; None: nobody waits. It holds errors as results, see `wait`.
-        outcome: what became of a message that nobody waits for.
+        future: what the sender waits on; None: it does not wait. It holds errors as results, see `wait`.
+        outcome: the outcome of a message that is not awaited.
         timer: fires at the deadline.
         tries: how often a receiver had it and did not finish.
     """

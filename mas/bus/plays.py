@@ -1,4 +1,4 @@
-"""The plays of a journal: what whoever plays a team writes down of each episode, as bytes, in order.
+"""The plays of a journal: what a runtime records of each episode, as bytes, in order.
 
 They lie in the journal's file beside its messages and are written by the same thread, so that both share their syncs.
 Leaves out on purpose: what the bytes mean (`mas.runtime.replay_log`).
@@ -34,7 +34,7 @@ class PlayRow(msgspec.Struct, frozen=True, kw_only=True):
         frame: how it began.
         at: when it began, seconds since 1970; clock_s: how long it was played, all lives together, as far as known.
         lives: how often a process has begun to play it.
-        ended: position of its last event, None while it can go on; failure: what its last life failed with.
+        ended: position of its last event, None while it can be resumed; failure: what its last life failed with.
     """
 
     id: str
@@ -100,7 +100,7 @@ class Plays:
         self._journal.write((_BEGIN, (play, team, episode, frame, time.time())))
 
     def live(self, play: str) -> None:
-        """A process begins to play it, or goes on with it."""
+        """A process begins to play it, or resumes it."""
         self._journal.write((_LIVE, (play,)))
 
     def add(self, play: str, frame: bytes) -> None:
@@ -112,7 +112,7 @@ class Plays:
         self._journal.write((_TICK, (clock_s, play)))
 
     def fail(self, play: str, failure: str) -> None:
-        """Its life has failed; another may go on."""
+        """Its life has failed; another may resume it."""
         self._journal.write((_FAIL, (failure, play)))
 
     def end(self, play: str) -> None:

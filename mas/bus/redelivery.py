@@ -1,6 +1,6 @@
 """What is delivered again: messages given back, left behind by a subscription, or re-driven dead letters.
 
-Messages that nobody listens for any more wait here as orphans, until somebody listens at their address again.
+Messages whose address has no subscription any more wait here as orphans, until it has one again.
 """
 
 import asyncio
@@ -11,12 +11,11 @@ import msgspec
 
 from mas.bus import refusals
 from mas.bus.address_queue import AddressQueue
-from mas.bus.in_flight import InFlightMessage
+from mas.bus.in_flight import InFlightMessage, SubscriptionQueue
 from mas.bus.journal import Journal
 from mas.bus.limits import BusLimits
 from mas.bus.record import Record, State
 from mas.bus.settlement import Settlement
-from mas.bus.subscription import LocalSubscription
 from mas.core.messages import Delivery
 
 
@@ -25,7 +24,7 @@ class Redelivery:
 
     Args:
         settlement: counts what becomes of every message.
-        queues: address -> queue, of every address that somebody listens at.
+        queues: address -> queue, of every address with a subscription.
         clock: seconds; timers wait in real time and look at it again.
         ticket: the next position in the order of acceptance.
     """
@@ -63,7 +62,7 @@ class Redelivery:
         self._give_up_waiting(queue)
         return True
 
-    def withdrawn(self, subscription: LocalSubscription) -> None:
+    def withdrawn(self, subscription: SubscriptionQueue) -> None:
         """A subscription takes nothing new."""
         queue = self._queues.get(subscription.address)
         if queue is not None:
@@ -79,7 +78,7 @@ class Redelivery:
             queue.withdraw(message)
             self._settlement.return_to_sender(message)
 
-    def leave(self, subscription: LocalSubscription, *, has_others: bool) -> list[InFlightMessage]:
+    def leave(self, subscription: SubscriptionQueue, *, has_others: bool) -> list[InFlightMessage]:
         """Count what a subscription that leaves received and did not finish; returns what must be delivered again."""
         cause = f"its listener at {subscription.address!r} left before it was done"
         again = []
@@ -108,7 +107,7 @@ class Redelivery:
                 self._settlement.fail(message, refusals.no_listener_left(message.envelope))
 
     def adopt(self, address: str, queue: AddressQueue) -> None:
-        """Somebody listens at an address: what waited for that and may be read comes first."""
+        """An address has a subscription: orphans that its principal may read come first."""
         orphans, now = self._orphans.pop(address, []), self._clock()
         for message in orphans:
             readers = message.envelope.visibility
@@ -132,7 +131,7 @@ class Redelivery:
             self.left_behind(messages, address, is_closed=True)
 
     def waiting(self) -> int:
-        """How many messages wait for a listener; what has expired is taken out first."""
+        """How many messages wait for a subscription; expired ones are taken out first."""
         for address, messages in tuple(self._orphans.items()):
             kept = [message for message in messages if not self._settlement.is_over(message)]
             if kept:
@@ -246,7 +245,7 @@ class Redelivery:
                 self._settlement.write(message, State.FAILED, "sent again after it had expired")
                 return False
             self._settlement.remember(message)
-        message.tries, message.observer = 0, None  # its sender was told that it died
+        message.tries, message.observer = 0, None  # its sender was notified that it is dead
         message.envelope = msgspec.structs.replace(envelope, deadline=None)
         self._renew(message)
         return True

@@ -15,7 +15,8 @@ def closed(envelope: Envelope) -> Closed:
 def no_listener(envelope: Envelope, addresses: Iterable[str]) -> NoRoute:
     """No subscription at the target. `addresses`: those that have one."""
     return NoRoute(
-        f"message {envelope.id!r}: nobody listens at {envelope.target!r}. {did_you_mean(envelope.target, addresses)}"
+        f"message {envelope.id!r}: there is no listener at {envelope.target!r}. "
+        f"{did_you_mean(envelope.target, addresses)}"
     )
 
 

@@ -1,4 +1,4 @@
-"""A journal as an ordered record: play it again exactly, or copy its beginning to go on otherwise.
+"""A journal as an ordered record: replay it exactly, or copy its beginning to continue differently.
 
 Only requests are checked and answered from the record: a team's whole play is made of them. One-way messages travel
 as usual. Leaves out on purpose: time; an answer from the record comes at once.
@@ -128,7 +128,7 @@ def replay(path: str | Path, *, live: Collection[str] = ()) -> ReplayBus:
     """A bus that answers requests as the journal's run was answered. The journal is only read.
 
     Args:
-        live: addresses whose listeners answer themselves; everybody else's answers come from the record.
+        live: addresses whose listeners answer live; the answers of all others come from the record.
 
     Raises:
         JournalError: there is no such journal, or it cannot be read.
@@ -146,7 +146,7 @@ def replay(path: str | Path, *, live: Collection[str] = ()) -> ReplayBus:
 
 
 def fork(path: str | Path, *, at: str, new: str | Path) -> int:
-    """Copy a journal as it stood when a message was accepted into a new one, to go on otherwise; how many messages.
+    """Copy a journal as it was when a message was accepted, to continue differently; returns how many messages.
 
     What was not over by then is open in the copy: the next bus delivers it, the message itself included. Requests are
     not sent again: their requester asks anew.
@@ -163,7 +163,7 @@ def fork(path: str | Path, *, at: str, new: str | Path) -> int:
         raise JournalError(f"{target} exists; name a new file for the fork")
     with closing(connect(source)) as old, failing(source, "read"):
         if owner_of(old) is not None:
-            raise JournalError(f"the journal {source} is that of one process of several, which cannot go on twice")
+            raise JournalError(f"the journal {source} is that of one process of several, which cannot continue twice")
         (cut,) = old.execute("SELECT min(seq) FROM record WHERE id = ?", (at,)).fetchone()
         if cut is None:
             raise JournalError(f"the journal {source} has no message {at!r}")

@@ -194,7 +194,7 @@ def serve(
         concurrency: messages handled at the same time, at most; more wait at their senders.
         principal: who reads and answers; None: the address.
         retry: when to try a one-way message again whose handler raised; None: never, it counts as handled, and the
-            error as an answer that nobody waited for.
+            error as an answer that was not awaited.
 
     Raises:
         ValueError: concurrency is below 1.

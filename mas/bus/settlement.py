@@ -58,7 +58,7 @@ class Settlement:
         return self.purge(queue) and queue.offer(message)
 
     async def outcome(self, queue: AddressQueue, message: InFlightMessage) -> Envelope | None:
-        """Wait until a message is settled; a cancelled sender takes it back if nobody has received it."""
+        """Wait until a message is settled; a cancelled sender takes it back if it was not received."""
         assert message.future is not None
         if message.envelope.deadline is not None:
             message.at(message.envelope.deadline, self._clock, partial(self._at_deadline, queue, message))
@@ -118,7 +118,7 @@ class Settlement:
     def answer(
         self, message: InFlightMessage | None, outcome: Envelope | Exception, frame: bytes | None = None
     ) -> bool:
-        """Settle a request with its answer or error; False: nobody waits for it any more.
+        """Settle a request with its answer or error; False: it is not awaited any more.
 
         `frame`: the answer as bytes, for the journal.
         """
@@ -134,7 +134,7 @@ class Settlement:
         return True
 
     def fail(self, message: InFlightMessage, error: Exception) -> None:
-        """Settle a message that nobody is left to take."""
+        """Settle a message that no subscription is left to take."""
         if message.is_promised:
             self.dead_letter(message, str(error))
         elif message.is_unwanted:
@@ -186,8 +186,12 @@ class Settlement:
         """Take out what has expired while it waited; False: nothing had."""
         if not queue.has_deadlines:
             return False
-        waiting = tuple(queue.messages())
-        expired = [message for message in waiting if self._is_past(message)]
+        now = self._clock()
+        expired = [
+            message
+            for message in queue.messages()
+            if message.envelope.deadline is not None and now >= message.envelope.deadline
+        ]
         for message in expired:
             if message.place is not None:
                 queue.withdraw(message)
@@ -195,17 +199,13 @@ class Settlement:
         queue.has_deadlines = any(message.envelope.deadline is not None for message in queue.messages())
         return bool(expired)
 
-    def _is_past(self, message: InFlightMessage) -> bool:
-        deadline = message.envelope.deadline
-        return deadline is not None and self._clock() >= deadline
-
     def is_over(self, message: InFlightMessage) -> bool:
         """The sender was cancelled, got its answer from an earlier attempt, or the deadline passed; counted if so."""
         # As message.is_unwanted, without its call: asked twice for every message.
         if message.future is not None and (message.future.done() if message.is_request else message.future.cancelled()):
             self._cancelled(message)
             return True
-        if message.envelope.deadline is not None and self._is_past(message):
+        if message.envelope.deadline is not None and self._clock() >= message.envelope.deadline:
             self._expire(message)
             return True
         return False
@@ -247,7 +247,7 @@ class Settlement:
             self._journal.answered(frame, outcome)
 
     def write(self, message: InFlightMessage, state: State, cause: str = "", effect: bytes | None = None) -> None:
-        """Note in the journal what became of a message."""
+        """Write the state of a message into the journal."""
         if message.record is not None and self._journal is not None:
             self._journal.settled(message.record, state, cause, tries=message.tries, effect=effect)
 
@@ -257,7 +257,7 @@ class Settlement:
             self.seen.add((message.envelope.target, message.envelope.id))
 
     def _forget(self, message: InFlightMessage) -> None:
-        """Let the id of a message that nobody received be sent again."""
+        """Let the id of a message that was not received be sent again."""
         if message.is_admitted and not message.is_renewed:
             self._unremember(message)
 

@@ -1,20 +1,16 @@
-"""One subscription of one address, and the messages it holds.
-
-Credit: `held` counts the messages in the queue plus those taken and not yet `done`; it never exceeds `credit`.
-"""
+"""One subscription of one address: receiving its messages, and ending them."""
 
 import asyncio
-from collections import OrderedDict, deque
 from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
-from mas.bus.in_flight import InFlightMessage, Queue
+from mas.bus.in_flight import InFlightMessage, SubscriptionQueue
 from mas.core.errors import BusError, Closed, JournalError
 from mas.core.messages import Envelope
 
 
-class LocalSubscription:
+class LocalSubscription(SubscriptionQueue):
     """A subscription: an async context manager that listens while it is entered.
 
     Args:
@@ -49,15 +45,7 @@ class LocalSubscription:
     ) -> None:
         if credit < 1:
             raise ValueError(f"credit of the subscription at {address!r} is {credit}; it must be 1 or more")
-        self.address = address
-        self.principal = principal
-        self.credit = credit
-        self.held = 0
-        self.closed = False
-        self.queue: Queue = OrderedDict()
-        self.pinned: Queue = OrderedDict()
-        self.taken: dict[str, list[InFlightMessage]] = {}
-        self._receivers: deque[asyncio.Future[None]] = deque()
+        super().__init__(address, principal=principal, credit=credit)
         self._enter = enter
         self._leave = leave
         self._deliver = deliver
@@ -141,7 +129,7 @@ class LocalSubscription:
             self._give_back(message, None, cause, True)
 
     def on_abandoned(self, envelope: Envelope, call: Callable[[], object]) -> None:
-        """Call once when nobody waits for the answer any more; see `Subscription.on_abandoned`."""
+        """Call once when the answer is not awaited any more; see `Subscription.on_abandoned`."""
         message = next((message for message in self.taken.get(envelope.id, ()) if message.envelope is envelope), None)
         if message is None or message.future is None or not message.is_request:
             return
@@ -157,19 +145,6 @@ class LocalSubscription:
 
     async def heard(self) -> None:
         """In one process an answer is heard at once; see `Subscription.heard`."""
-
-    def push(self, message: InFlightMessage) -> None:
-        """Put a message in the queue at the price of one credit, and wake a receiver."""
-        self.held += 1
-        message.subscription = self
-        message.put(self.queue)
-        self._wake()
-
-    def close(self) -> None:
-        """Take no new messages; receivers end when the queue is empty."""
-        self.closed = True
-        while self._receivers:
-            self._wake()
 
     def _check_effect(self, envelope: Envelope) -> None:
         if any(message.record is None or message.is_request for message in self.taken.get(envelope.id, ())):
@@ -202,13 +177,6 @@ class LocalSubscription:
                 return message.envelope
             self._release(message)
         return None
-
-    def _wake(self) -> None:
-        while self._receivers:
-            turn = self._receivers.popleft()
-            if not turn.done():
-                turn.set_result(None)
-                return
 
     def _pass_on(self, turn: asyncio.Future[None]) -> None:
         """A cancelled receiver hands its wake-up to the next one, so that no message lies unseen."""

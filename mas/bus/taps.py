@@ -43,7 +43,7 @@ class Taps:
         for watch, principal in tuple(self._watches.values()):
             try:
                 watch(redacted(envelope, principal))
-            except Exception as error:  # noqa: BLE001 - whoever only looks on must not break the sender
+            except Exception as error:  # noqa: BLE001 - a tap must not break the sender
                 asyncio.get_running_loop().call_exception_handler(
                     {"message": f"a tap failed on message {envelope.id!r}", "exception": error}
                 )

@@ -1,4 +1,4 @@
-"""Messages as spans: who sends one writes its trace context into the envelope, and who handles it goes on with it.
+"""Messages as spans: a sender writes its trace context into the envelope, and the handler continues it.
 
 Names and attributes are those of OpenTelemetry's conventions for messaging; payloads are never recorded.
 """

@@ -84,7 +84,7 @@ class Writer:
             raise self._error(self._failure)
 
     def check(self) -> None:
-        """Refuse to go on once nothing is written any more.
+        """Refuse further writes once the disk has failed or the journal is closed.
 
         Raises:
             JournalError: the disk has failed, or `close` was called.
@@ -109,7 +109,7 @@ class Writer:
                 return
             try:
                 self._write(steps)
-            except Exception as failure:  # noqa: BLE001 - whatever it is, whoever waits must hear of it
+            except Exception as failure:  # noqa: BLE001 - any failure is passed to all that wait
                 self._failure = failure
             self._wake(len(steps))
 
@@ -143,7 +143,7 @@ class Writer:
             try:
                 loop.call_soon_threadsafe(_settle, ready)
             except RuntimeError:
-                continue  # the loop was closed: nobody waits there any more
+                continue  # the loop was closed: nothing waits there any more
 
 
 def _settle(futures: list[asyncio.Future[None]]) -> None:

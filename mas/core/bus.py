@@ -156,7 +156,7 @@ class Bus(Protocol):
         """Deliver one way. Waits for room in the receiver's queue unless `wait` is False or the delivery best effort.
 
         Raises:
-            NoRoute: nobody listens at the target. Denied: the receiver is not among the readers.
+            NoRoute: no listener at the target. Denied: the receiver is not among the readers.
             Expired: the deadline passed first. Dropped: no room and `wait` is False. Closed: the bus is closed.
         """
 

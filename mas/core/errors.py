@@ -5,7 +5,7 @@
     │   └── MissingPackage     what is asked for needs a package that is not installed
     ├── GraphError             a team that is not well formed
     ├── BusError
-    │   ├── NoRoute            nobody listens at the address
+    │   ├── NoRoute            no listener at the address
     │   ├── Denied             the principal may not read or write there
     │   ├── Expired            the deadline passed before an answer
     │   ├── Dropped            a bounded queue refused the message
@@ -25,7 +25,7 @@
     ├── ModelError             a model directory that is not one
     ├── RunError               a team run that cannot go on
     │   ├── AgentFailed        an agent of it has no answer; names the agent and the cause
-    │   └── Halted             it was told to stop
+    │   └── Halted             the team is stopping
     ├── ToolRefused            a call of a tool that cannot be read, is not possible, or failed
     ├── BudgetExceeded         a call that would spend more than a budget holds
     ├── RunDirectoryError      a run directory that cannot be used

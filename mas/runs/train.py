@@ -93,12 +93,8 @@ def train_in_directory(
     """
     console, path = console or Console(), Path(config.run_dir)
     # all checks and the base first: what cannot be trained leaves no directory behind
-    assert played is None or (played.scenario is scenario and played.algorithm == config.algorithm)
-    setup = checked_for_training(config, resolve(config, scenario) if played is None else played)
-    # only for its errors, as the trainer opens its own
-    open_opponents(setup, opponents, is_distributed=opening is not None)
-    if resume is None:
-        resume = RunDirectory.holds_run(path)
+    setup = _checked(config, scenario, played, opponents, is_distributed=opening is not None)
+    resume = RunDirectory.holds_run(path) if resume is None else resume
     RunDirectory.check(path, resume=resume)
     if list_checkpoints(path / "checkpoints"):
         _check_team(path / TEAM_FILE, setup.team)
@@ -119,11 +115,26 @@ def train_in_directory(
         step = trainer.progress.step if trainer.resume(from_step) else None
         outcome = _train(trainer, run, step, from_step, console, is_here=opening is None)
         _export(run.path, outcome, base)
-    began = "was finished already" if step is not None and not outcome.history else "is finished"
-    console.print(f"The run in {path} {began}: {outcome.reason}.", highlight=False)
+    _print_end(path, outcome, console, was_finished=step is not None and not outcome.history)
+    return outcome
+
+
+def _checked(
+    config: Config, scenario: Scenario, played: Setup | None, opponents: Pool | None, *, is_distributed: bool
+) -> TrainSetup:
+    """What is trained, with all that can be refused before a base is loaded."""
+    assert played is None or (played.scenario is scenario and played.algorithm == config.algorithm)
+    setup = checked_for_training(config, resolve(config, scenario) if played is None else played)
+    open_opponents(setup, opponents, is_distributed=is_distributed)  # only for its errors: the trainer opens its own
+    return setup
+
+
+def _print_end(path: Path, outcome: TrainingOutcome, console: Console, *, was_finished: bool) -> None:
+    """Say how the run ended, and what its time was spent on. `was_finished`: no step was left to do."""
+    ended = "was finished already" if was_finished else "is finished"
+    console.print(f"The run in {path} {ended}: {outcome.reason}.", highlight=False)
     if spent := shares_text(read_metrics(path / "metrics.jsonl")):
         console.print(f"time {spent}", style="dim", highlight=False, soft_wrap=True)
-    return outcome
 
 
 def _base(setup: TrainSetup, console: Console) -> BaseModel | None:

@@ -18,7 +18,6 @@ from mas.core.seeds import Part, derive_seed
 from mas.runtime.agents import AgentAnswer, Ask, Candidate, TeamMember
 from mas.runtime.attempts import OnAttempt, ask_with_retries
 from mas.runtime.budget import Accounts, Bill, Spent, spend
-from mas.runtime.calls import kept
 from mas.runtime.events import fingerprint
 from mas.runtime.heartbeat import BEATS_PER_SILENCE, Heartbeat
 from mas.runtime.play_replay_log import PlayReplayLog
@@ -41,7 +40,7 @@ class AgentClient:
         timeout_s: of an answer whose agent's policy says nothing; None: no limit.
         comes_back: after a kill the bus has the answers to what was asked before, under the same ids.
         distant: how agents are asked that are elsewhere and trained here; None: they are here, or not trained.
-        spans: told what is asked; None: nothing is traced.
+        spans: of what is asked; None: nothing is traced.
     """
 
     def __init__(
@@ -104,11 +103,12 @@ class AgentClient:
             if log is None:
                 return await make()
             asked = fingerprint(view, seeds, temperature)
-            recorded = log.of_turn(turn).call(agent, visit, name, asked)
+            in_turn = log.of_turn(turn)
+            recorded = in_turn.call(agent, visit, name, asked)
             if not self._accounts.is_limited:
-                return await kept(recorded, make)
+                return await in_turn.outcome(recorded, make)
             purses, most = self._accounts.purses(episode, agent), self._most(name, view, len(seeds))
-            return await kept(recorded, make, purses, most)
+            return await in_turn.outcome(recorded, make, purses, most)
 
         async def pause(seconds: float) -> None:
             if log is None or not log.of_turn(turn).knows_next(agent, visit):
@@ -148,8 +148,8 @@ class AgentClient:
         return await ask_with_retries(policy, point.turn, agent_of(agent), key, call, self._note_of(episode))
 
     async def undo(self, point: DecisionPoint, output: Payload, *, episode: str) -> None:
-        """Tell an agent's compensation what the agent said. It is counted in the budgets, and not limited by them:
-        what was done must be undone also when all is spent."""
+        """Ask an agent's compensation to undo an output. It is counted in the budgets, and not limited by them: what
+        was done must be undone also when all is spent."""
         agent, turn = point.agent, point.turn
         name = policy_of(self._policies, agent).compensation
         assert name is not None
@@ -166,8 +166,9 @@ class AgentClient:
             if log is None:
                 candidates = await make()
             else:
-                call = log.of_turn(turn).call(f"{agent}/undo", visit, name, fingerprint(view, seed))
-                candidates = await kept(call, make)
+                in_turn = log.of_turn(turn)
+                call = in_turn.call(f"{agent}/undo", visit, name, fingerprint(view, seed))
+                candidates = await in_turn.outcome(call, make)
         except MasError as error:
             note(msgspec.structs.replace(attempt, cause=f"{type(error).__name__}: {error}"))
             raise
@@ -225,15 +226,13 @@ class AgentClient:
         beat_s = None if policy.idle_s is None else policy.idle_s / BEATS_PER_SILENCE
         distant, role = self._distant, self._members[name].role.name
         pinned = None if distant is None else distant.pinned(role)
-        # What is joined to its first asking must be the same question, whether or not somebody listens in this life.
+        # What is joined to its first asking must be the same question, whether or not it has a listener in this life.
         is_heard = is_streamed() or (self._comes_back and message_id is not None)
         ask = Ask.model_construct(
             view=view, seeds=seeds, temperature=temperature, beat_s=beat_s, is_heard=is_heard, adapter=pinned
         )
 
-        async def request() -> Payload:
-            return await self.request(name, ask, episode, turn, policy, message_id)
-
+        request = partial(self.request, name, ask, episode, turn, policy, message_id)
         if distant is None:
             answer = await request()
         else:
@@ -298,4 +297,4 @@ def tokens_of(candidates: Candidates) -> tuple[int, int]:
 
 
 def _forget(attempt: Attempt) -> None:
-    """Nobody keeps a record of an episode that was not opened."""
+    """An episode that was not opened has no record."""

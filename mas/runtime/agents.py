@@ -62,8 +62,8 @@ class Ask(Payload):
     """A decision point, private to one agent: one candidate per seed.
 
     `temperature` None: the role's own. `beat_s`: seconds between heartbeats while it works; None: none are wanted.
-    `is_heard`: its text is wanted in parts while it is drawn, each a `Piece`; who cannot give them answers without.
-    `adapter`: the version to speak through, of whoever trains elsewhere; None: the agent's own.
+    `is_heard`: its text is wanted in parts while it is drawn, each a `Piece`; an agent without streaming answers whole.
+    `adapter`: the version to use, where the trainer is another process; None: the agent's own.
     """
 
     kind: ClassVar[str] = "ask"
@@ -85,7 +85,7 @@ class AgentAnswer(Payload):
 
 
 class Score(Payload):
-    """Asks whoever serves an agent for the log-probabilities of a completion. `adapter` None: by the bare base."""
+    """Requests the log-probabilities of a completion from an agent's engine. `adapter` None: by the bare base."""
 
     kind: ClassVar[str] = "score"
     model_config = _HOLDS_RECORDS
@@ -102,7 +102,7 @@ class CompletionScores(Payload):
 
 
 class Fetch(Payload):
-    """Asks whoever trains a team for an adapter version."""
+    """Requests an adapter version from the trainer of a team."""
 
     kind: ClassVar[str] = "fetch"
     model_config = _HOLDS_RECORDS
@@ -117,7 +117,7 @@ class Fetched(Payload):
 
 
 class TeamMember(Protocol):
-    """Whoever plays an agent of a team."""
+    """An agent of a team: a role on an engine, or a person."""
 
     role: Role
 

@@ -1,4 +1,4 @@
-"""Asking an agent again, or another one in its place, as its policy says."""
+"""Retries and fallbacks: asking an agent again, or another one in its place, as its policy says."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
@@ -27,9 +27,9 @@ T = TypeVar("T")
 OnAttempt = Callable[[Attempt], None]
 
 MAY_PASS = (Expired, RemoteError, Closed, NoRoute, NoPayload)
-"""Errors after which asking again may help."""
+"""Errors after which another attempt may help."""
 FINAL = (Denied, ConfigError, BudgetExceeded, Halted, JournalError, ReplayError)
-"""Errors after which nobody else is asked either."""
+"""Errors after which the fallback is not asked either."""
 
 
 def wait_before(retries: Retries, attempt: int, *key: Part) -> float:
@@ -54,7 +54,7 @@ async def ask_with_retries(
         turn: team turn, for the record.
         key: names the decision, for the jitter's seed.
         call: asks the agent of a name, once.
-        note: told every attempt that failed, and the one that then did not.
+        note: called with every attempt that failed, and with the first that then did not.
         pause: waits so many seconds before another attempt.
 
     Raises:
@@ -95,7 +95,7 @@ def _attempt(turn: int, agent: str, asked: str, number: int, error: MasError | N
 
 @contextmanager
 def noting(notes: dict[str, OnAttempt], episode: str, note: OnAttempt) -> Iterator[None]:
-    """Within the block the tries of an episode are told to `note`."""
+    """Within the block `note` is called with the attempts of an episode."""
     notes[episode] = note
     try:
         yield

@@ -121,7 +121,7 @@ async def spend(
     """Make a call that fits into every purse.
 
     Args:
-        bill: told what is taken; None: nobody asks.
+        bill: adds up what is taken; None: it is not wanted.
 
     Raises:
         BudgetExceeded: it does not fit and was not made, or the time was up and it was stopped.

@@ -1,54 +1,92 @@
-"""One call of a play: what is recorded of it, or what is to be; see `mas.runtime.play_replay_log`."""
+"""What is written of one play, and of each of its calls; see `mas.runtime.play_replay_log`."""
 
 import asyncio
-from collections.abc import Awaitable, Sequence
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Awaitable
+from typing import Protocol
 
-from mas.core.errors import JournalError, MasError, ReplayError
+from mas.bus.plays import Plays
+from mas.bus.wire import pack
+from mas.core.errors import JournalError, Malformed, MasError
 from mas.runtime.agents import Candidate
-from mas.runtime.budget import Bill, Purse, Spent
-from mas.runtime.events import (
-    CallEvent,
-    DroppedEvent,
-    failure_of,
-)
-
-if TYPE_CHECKING:
-    from mas.runtime.turn_replay_log import TurnReplayLog
+from mas.runtime.budget import Bill, Spent
+from mas.runtime.events import CallEvent, DroppedEvent, Event, failure_of
 
 Visit = tuple[int, str, int]
 """Turn, agent, and how often it has spoken before."""
 
 
-class Call:
-    """One question to an agent, or to who stands in for it. `id`: of its message, the same in every life."""
+class PlayRecord:
+    """Writes the events of one play, and knows how long it was played.
 
-    def __init__(self, turn: "TurnReplayLog", visit: Visit, number: int, name: str, asked: str) -> None:
-        self.id = f"{turn.play.id}/{visit[0]}/{visit[1]}/{visit[2]}/{number}"
-        self._turn, self._visit, self._number = turn, visit, number
-        self._name, self._asked = name, asked
-        self._began = 0.0
+    Args:
+        play: its id.
+        played_s: how long it was played in earlier lives, at least.
 
-    async def known(self, purses: Sequence[Purse], most: Spent) -> CallEvent | None:
-        """What is recorded of it, None where it is to be made now; what was spent is taken from the purses.
+    Attributes:
+        is_undone: its turn failed, and what was said is compensated.
+        is_over: its end is written.
+    """
 
-        Args:
-            most: what it reserves there when it is made.
+    def __init__(self, plays: Plays, play: str, played_s: float) -> None:
+        self.id = play
+        self.played_s = played_s
+        self.is_over = False
+        self.is_undone = False
+        self._plays = plays
+        self._now = asyncio.get_running_loop().time
+        self._live_since: float | None = None
+
+    def clock_s(self) -> float:
+        """How long the play was played, in all lives."""
+        return self.played_s + (0.0 if self._live_since is None else self._now() - self._live_since)
+
+    def go_live(self) -> None:
+        """The record is played to its end: time passes again."""
+        if self._live_since is None:
+            self._live_since = self._now()
+
+    def tick(self) -> None:
+        """Note how long it was played."""
+        if self._live_since is not None and not self.is_over:
+            self._plays.tick(self.id, self.clock_s())
+
+    def put(self, event: Event) -> None:
+        """Write an event down, without waiting.
 
         Raises:
-            ReplayError: something else was asked.
+            JournalError: it cannot be written.
         """
-        play, known = self._turn.play, await self._turn.recorded((self._visit, self._number), purses, most)
-        for call in (*self._turn.lost(self._visit), *(() if known is None else (known,))):
-            for purse in purses:
-                purse.take(call.spent, ago_s=play.clock_s() - call.began)
-        self._began = play.clock_s()
-        if known is not None and (known.asked, known.name) != (self._asked, self._name):
-            raise ReplayError(
-                f"agent {self._visit[1]!r} is asked something else in turn {self._visit[0]} of play {play.id!r} than "
-                "when it was recorded: another seed, temperature or version, or whoever decides is not deterministic"
-            )
-        return known
+        try:
+            frame = pack(event)
+        except Malformed as error:
+            raise JournalError(f"play {self.id!r} cannot be kept: {error}") from error
+        self._plays.add(self.id, frame)
+
+    async def write(self, event: Event) -> None:
+        """Write an event down, and wait until it survives.
+
+        Raises:
+            JournalError: it cannot be written, or the disk has failed.
+        """
+        self.put(event)
+        await self._plays.is_safe()
+
+
+class Call:
+    """One question to an agent, or to its stand-in, that is made now; `record`: where its outcome is written.
+
+    Attributes:
+        id: of its message, the same in every life.
+        visit, number: the agent's visit that asks, and the number of the call in it, from 1.
+        name, asked: who is asked, and the fingerprint of the question.
+        began: when it was asked, in seconds that the play had been played.
+    """
+
+    def __init__(self, record: PlayRecord, visit: Visit, number: int, name: str, asked: str) -> None:
+        self.id = f"{record.id}/{visit[0]}/{visit[1]}/{visit[2]}/{number}"
+        self.visit, self.number, self.name, self.asked = visit, number, name, asked
+        self.began = 0.0
+        self._record = record
 
     async def answered(self, candidates: tuple[Candidate, ...], spent: Spent) -> None:
         """It was answered.
@@ -59,8 +97,8 @@ class Call:
         try:
             await self._write(spent, candidates, None)
         except asyncio.CancelledError:
-            turn, agent, visit = self._visit
-            self._turn.play.put(DroppedEvent(turn=turn, agent=agent, visit=visit, number=self._number))
+            turn, agent, visit = self.visit
+            self._record.put(DroppedEvent(turn=turn, agent=agent, visit=visit, number=self.number))
             raise
 
     async def failed(self, error: MasError, spent: Spent) -> None:
@@ -72,17 +110,17 @@ class Call:
         await self._write(spent, (), error)
 
     async def _write(self, spent: Spent, candidates: tuple[Candidate, ...], error: MasError | None) -> None:
-        turn, agent, visit = self._visit
-        await self._turn.play.write(
+        turn, agent, visit = self.visit
+        await self._record.write(
             CallEvent(
                 turn=turn,
                 agent=agent,
                 visit=visit,
-                number=self._number,
-                asked=self._asked,
-                name=self._name,
-                began=self._began,
-                at=self._turn.play.clock_s(),
+                number=self.number,
+                asked=self.asked,
+                name=self.name,
+                began=self.began,
+                at=self._record.clock_s(),
                 spent=spent,
                 candidates=candidates,
                 error=None if error is None else failure_of(error),
@@ -94,23 +132,3 @@ class Make(Protocol):
     """Makes a call. `message_id` and `bill` as in `AgentClient.request` and `spend`."""
 
     def __call__(self, message_id: str, bill: Bill) -> Awaitable[tuple[Candidate, ...]]: ...
-
-
-_NOTHING = Spent()
-
-
-async def kept(call: Call, make: Make, purses: Sequence[Purse] = (), most: Spent = _NOTHING) -> tuple[Candidate, ...]:
-    """What is recorded of a call, or what comes of it now, which is then recorded."""
-    known = await call.known(purses, most)
-    if known is not None:
-        return known.outcome()
-    bill = Bill()
-    try:
-        candidates = await make(call.id, bill)
-    except (JournalError, ReplayError):  # no outcome of the call
-        raise
-    except MasError as error:
-        await call.failed(error, bill.spent)
-        raise
-    await call.answered(candidates, bill.spent)
-    return candidates

@@ -7,11 +7,11 @@ from contextlib import asynccontextmanager
 from mas.core.errors import Halted
 
 _LEAVE_S = 5.0
-"""How long `cancel` waits for whoever takes no notice of being cancelled."""
+"""How long `cancel` waits for tasks that ignore their cancellation."""
 
 
 class RequestGate:
-    """Counts what is going on, turns away what comes too late, and ends what does not end by itself."""
+    """Counts what runs, refuses what comes too late, and ends what does not end by itself."""
 
     def __init__(self) -> None:
         self.is_draining = False
@@ -20,7 +20,7 @@ class RequestGate:
 
     @asynccontextmanager
     async def passing(self, what: str) -> AsyncIterator[None]:
-        """Something that goes on; `cancel` ends it.
+        """Something that runs; `cancel` ends it.
 
         Raises:
             Halted: it was cancelled.
@@ -40,16 +40,16 @@ class RequestGate:
                 self._left.set()
 
     def check(self, what: str) -> None:
-        """Refuse what would begin only now.
+        """Refuse to begin.
 
         Raises:
             Halted: it is too late.
         """
         if self.is_draining:
-            raise Halted(f"{what} does not begin: the team was told to stop")
+            raise Halted(f"{what} does not begin: the team is stopping")
 
     async def drain(self, timeout_s: float | None) -> None:
-        """Let nothing new begin, and wait for what goes on; cancel what is not over after `timeout_s` (None: wait)."""
+        """Let nothing new begin, and wait for what runs; cancel what is not over after `timeout_s` (None: wait)."""
         self.is_draining = True
         try:
             async with asyncio.timeout(timeout_s):
@@ -58,7 +58,7 @@ class RequestGate:
             await self.cancel()
 
     async def cancel(self) -> None:
-        """Let nothing new begin, end what goes on, and wait for it to leave, five seconds at most."""
+        """Let nothing new begin, end what runs, and wait until it has ended, five seconds at most."""
         self.is_draining = True
         now = asyncio.get_running_loop().time()
         for limit in self._open:

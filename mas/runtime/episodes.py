@@ -1,12 +1,14 @@
 """Playing the episodes of a team: turn after turn, with an environment that listens on the bus like an agent."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
+from types import MappingProxyType
 
 from mas.core.environment import Environment, Observation, Step
 from mas.core.errors import RunError
 from mas.core.messages import Payload
 from mas.core.records import Attempt
+from mas.core.together import together
 from mas.graph.plan import TeamPlan
 from mas.runtime.agent_client import AgentClient
 from mas.runtime.agents import EnvironmentAgent, ObserveReply, ObserveRequest, StepReply, StepRequest
@@ -14,7 +16,6 @@ from mas.runtime.budget import Accounts
 from mas.runtime.drain import RequestGate
 from mas.runtime.events import Setting
 from mas.runtime.flow import Flow
-from mas.runtime.opponents import NO_OPPONENTS, OpponentPolicies, opponent_actions
 from mas.runtime.play import play_turn, seat_actions
 from mas.runtime.play_replay_log import PlayReplayLog
 from mas.runtime.point import Decide, silent_agents, view_names
@@ -24,14 +25,21 @@ from mas.runtime.spans import TeamSpans
 from mas.runtime.turn_replay_log import restored
 
 OnTurn = Callable[[int, Flow, Step], None]
+TeamTurn = Callable[..., Awaitable[Flow]]
+"""`play_turn` with all that is the same in each turn of an episode."""
+OpponentPolicy = Callable[[Environment, int], Awaitable[str]]
+"""The action of its seat as text, in an environment that is not to be changed, in the team turn of this number."""
+OpponentPolicies = Mapping[str, OpponentPolicy]
+"""Seat -> its policy, of the seats that the team leaves to others."""
+NO_OPPONENTS: OpponentPolicies = MappingProxyType({})
 
 
-class EpisodeLoop:
-    """What `TeamRuntime.play` plays.
+class EpisodeRunner:
+    """Plays episodes through a client. `TeamRuntime` is one, with its agents on the bus.
 
     Args:
-        client: how agents and the environment are asked; accounts: what they may spend; gate: whether they may begin.
-        spans: of what happens; None: nobody traces it. log: where it is written down; None: nowhere.
+        client: requests to agents and the environment; accounts: their budgets; gate: whether they may begin.
+        spans: of what happens; None: it is not traced. log: where it is written; None: nowhere.
     """
 
     def __init__(
@@ -46,11 +54,11 @@ class EpisodeLoop:
     ) -> None:
         self.world = EnvironmentAgent()
         self.plan = plan
+        self.log = log
         self._client = client
         self._accounts = accounts
         self._gate = gate
         self._spans = spans
-        self._log = log
         self._views = view_names(plan)
 
     async def play(
@@ -60,14 +68,33 @@ class EpisodeLoop:
         decide: Decide,
         on_turn: OnTurn,
         *,
-        on_attempt: Callable[[Attempt], None] | None,
-        in_step: bool,
-        settings: Mapping[str, Setting],
+        on_attempt: Callable[[Attempt], None] | None = None,
+        in_step: bool = False,
+        settings: Mapping[str, Setting] = MappingProxyType({}),
         turns: int | None = None,
         opponents: OpponentPolicies = NO_OPPONENTS,
     ) -> None:
-        """See `TeamRuntime.play`."""
-        if opponents and self._log is not None:
+        """Play an environment that was reset to its end; it takes part through the bus like an agent.
+
+        With a log an episode that was begun before is replayed from the record, as far as it goes: no agent is asked,
+        and the environment takes the states that it had without a step. `decide` and `on_turn` are called as then.
+
+        Args:
+            on_turn: called with every team turn after it was committed.
+            on_attempt: called with every attempt to ask an agent that did not answer at the first one, and with every
+                compensation.
+            in_step: see `play_turn`.
+            settings: what else the play depends on, such as a seed; it resumes only with the same. For the log.
+            turns: most team turns, at least 1, after which the play ends wherever it is; None: to its end.
+            opponents: policies of seats that the team leaves to others; not with a log, which would not have their
+                moves.
+
+        Raises:
+            AgentFailed: an agent failed, and its failures are not isolated. Halted: the team was drained or cancelled.
+            RunError: a seat other than the team's has to move. JournalError: the log has another play of this name, or
+            cannot be written. ReplayError: this play does something else than the recorded one.
+        """
+        if opponents and self.log is not None:
             raise RunError("opponents move where no log can write it down: play without a log, or with all seats")
         self._gate.check(f"episode {episode!r}")
         async with self._gate.passing(f"episode {episode!r}"):
@@ -75,12 +102,14 @@ class EpisodeLoop:
             if on_attempt is not None:
                 self._client.notes[episode] = on_attempt
             try:
-                loop = partial(self._play, episode, environment, decide, on_turn, in_step, turns, opponents)
-                if self._log is None:
+                undo = partial(self._client.undo, episode=episode)
+                team_turn = partial(play_turn, decide=decide, in_step=in_step, undo=undo)
+                loop = partial(self._play, episode, environment, team_turn, on_turn, turns, opponents)
+                if self.log is None:
                     played = loop(None)
                 else:
                     every = {**settings, "in_step": in_step} | ({} if turns is None else {"turns": turns})
-                    played = self._record(self._log, episode, environment, loop, every)
+                    played = self._record(self.log, episode, environment, loop, every)
                 await (played if self._spans is None else self._spans.episode(episode, played))
             finally:
                 del self.world.episodes[episode]
@@ -109,14 +138,12 @@ class EpisodeLoop:
         self,
         episode: str,
         environment: Environment,
-        decide: Decide,
+        team_turn: TeamTurn,
         on_turn: OnTurn,
-        in_step: bool,
         turns: int | None,
         opponents: OpponentPolicies,
         play: PlayReplayLog | None,
     ) -> None:
-        undo = partial(self._client.undo, episode=episode)
         turn, plan = 0, self.plan
         while turn != turns and (seats := environment.to_move()):
             own = tuple(seat for seat in seats if seat not in opponents)
@@ -124,36 +151,25 @@ class EpisodeLoop:
                 raise RunError(f"team {plan.spec.name!r} plays {', '.join(plan.starting)}, to move: {seats}")
             self._gate.check(f"turn {turn} of episode {episode!r}")
             self._accounts.begin_turn(episode)
-            observations = await self.look(episode, turn)
+            observations = await self._observe(episode, turn)
             theirs = await opponent_actions(opponents, seats, environment, turn)
             begin = Flow.start(plan, own, silent_agents(observations))
             log = None if play is None else play.of_turn(turn)
             if log is not None:
                 await log.begin(observations)
             on_flow = None if self._spans is None else self._spans.joins(episode)
-            flow = await play_turn(
-                begin,
-                environment,
-                observations,
-                turn,
-                decide,
-                in_step=in_step,
-                undo=undo,
-                on_flow=on_flow,
-                log=log,
-            )
+            flow = await team_turn(begin, environment, observations, turn, on_flow=on_flow, log=log)
             actions = seat_actions(flow, own) | theirs
-            if log is None:
-                step = await self.act(episode, turn, actions)
-            elif log.committed is not None:
+            if log is not None and log.committed is not None:
                 step = restored(log.committed, actions, environment)
             else:
-                step = await self.act(episode, turn, actions)
-                await log.commit(actions, step, environment)
+                step = await self._act(episode, turn, actions)
+                if log is not None:
+                    await log.commit(actions, step, environment)
             on_turn(turn, flow, step)
             turn += 1
 
-    async def look(self, episode: str, turn: int) -> Mapping[str, Observation]:
+    async def _observe(self, episode: str, turn: int) -> Mapping[str, Observation]:
         """What every agent sees, asked over the bus."""
         views = tuple(dict.fromkeys(self._views.values()))
         payload = ObserveRequest.model_construct(episode=episode, views=views)
@@ -162,7 +178,7 @@ class EpisodeLoop:
             raise RunError(f"the environment answered {seen.kind!r} to 'look'")
         return {agent: seen.observations[view] for agent, view in self._views.items()}
 
-    async def act(self, episode: str, turn: int, actions: dict[str, str]) -> Step:
+    async def _act(self, episode: str, turn: int, actions: dict[str, str]) -> Step:
         """Act in the episode's environment over the bus."""
         payload = StepRequest.model_construct(episode=episode, actions=actions)
         answer = await self._ask_world(payload, episode, turn)
@@ -173,3 +189,12 @@ class EpisodeLoop:
     async def _ask_world(self, payload: Payload, episode: str, turn: int) -> Payload:
         answer = self._client.request(ENVIRONMENT, payload, episode, turn)
         return await (answer if self._spans is None else self._spans.world(payload.kind, episode, turn, answer))
+
+
+async def opponent_actions(
+    opponents: OpponentPolicies, moving: Iterable[str], environment: Environment, turn: int
+) -> dict[str, str]:
+    """What opponents do in a step, seat by seat; they see it as it begins, as all do who move at once."""
+    seats = [seat for seat in moving if seat in opponents]
+    said = await together([opponents[seat](environment, turn) for seat in seats], "opponent") if seats else []
+    return dict(zip(seats, said, strict=True))

@@ -1,4 +1,4 @@
-"""What is written down of a play while it goes on: enough to go on with it in another process. As data."""
+"""The events of a play as data: enough to resume it in another process."""
 
 from collections.abc import Callable
 from hashlib import blake2b
@@ -15,7 +15,7 @@ Setting = str | int | float | bool | None
 
 
 class Beginning(msgspec.Struct, frozen=True, kw_only=True):
-    """What must be the same whenever the play goes on.
+    """What must be the same whenever the play is resumed.
 
     Attributes:
         plan: digest of the team; state: fingerprint of the environment after its reset.
@@ -36,7 +36,7 @@ class TurnBegan(msgspec.Struct, frozen=True, kw_only=True, tag="turn"):
 
 
 class CallEvent(msgspec.Struct, frozen=True, kw_only=True, tag="called"):
-    """An agent, or who stands in for it, was asked and has answered or failed.
+    """An agent, or its stand-in, was asked and has answered or failed.
 
     Attributes:
         visit: how often the agent has spoken in this turn before; number: of the call in this visit, from 1.
@@ -79,7 +79,7 @@ class Round(msgspec.Struct, frozen=True, kw_only=True, tag="round"):
 
 
 class DroppedEvent(msgspec.Struct, frozen=True, kw_only=True, tag="dropped"):
-    """An answer came just when nobody waited for it any more."""
+    """An answer came just when it was not awaited any more."""
 
     turn: int
     agent: str
@@ -88,7 +88,7 @@ class DroppedEvent(msgspec.Struct, frozen=True, kw_only=True, tag="dropped"):
 
 
 class GaveUp(msgspec.Struct, frozen=True, kw_only=True, tag="gave_up"):
-    """The turn failed with an agent: whoever goes on asks it again."""
+    """The turn failed with an agent; on resume it is asked again."""
 
     turn: int
     agent: str

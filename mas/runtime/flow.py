@@ -6,15 +6,13 @@ taken and can never wait for it. Time enters as an event: the caller says that a
 
 An agent that is reached by an edge with `map` fires as instances `worker[0]`, `worker[1]`, ..., one per item of the
 list, which begin and complete like agents; when the last one has, the agent has spoken: one list, in the order of the
-items. A team within the team needs nobody to carry it: its ends pass messages on by themselves.
+items. The entry and exit of a team within the team pass messages on by themselves.
 
 A turn ends when nothing can fire any more; with another join at `done` than `all` it ends as soon as that is met.
 """
 
 import re
 from collections.abc import Collection, Iterable, Mapping
-
-import msgspec
 
 from mas.core.errors import RunError
 from mas.core.joint import joint_action
@@ -23,34 +21,15 @@ from mas.core.naming import did_you_mean, instance
 from mas.core.role import Message
 from mas.core.seeds import digest
 from mas.graph.plan import TeamPlan
+from mas.runtime.flow_state import READY, RUNNING, STALE, WAITING, FlowState, MapInstances
 from mas.runtime.joins import has_begun
-from mas.runtime.map_instances import MapInstances
 from mas.runtime.mutable_flow import MutableFlow
-from mas.runtime.tokens import READY, RUNNING, STALE, WAITING
 
 _INSTANCE = re.compile(r"(.+)\[(\d+)\]")
 
 
-class Flow(msgspec.Struct, frozen=True):
-    """The state of one team turn. Every step returns a new flow and shares what did not change.
-
-    Attributes:
-        tokens: one token per edge; status: one per node; uses: how often each loop was taken.
-        said: every node's outputs; heard: every node's messages, both oldest first.
-        fans: the instances of every agent; empty where none is mapped.
-        finished: nothing can fire any more, or the join of `done` is met.
-        arrived: the turn's action is committed once it is finished.
-    """
-
-    plan: TeamPlan
-    tokens: bytes
-    status: bytes
-    uses: tuple[int, ...]
-    said: tuple[tuple[Payload, ...], ...]
-    heard: tuple[tuple[Message, ...], ...]
-    fans: tuple[MapInstances, ...]
-    finished: bool
-    arrived: bool
+class Flow(FlowState, frozen=True):
+    """One team turn: its state, and the steps from it. Every step returns a new flow and shares what did not change."""
 
     @classmethod
     def start(cls, plan: TeamPlan, seats: Iterable[str] | None = None, silent: Collection[str] = ()) -> "Flow":

@@ -1,4 +1,4 @@
-"""How a process that speaks for an agent ends: it finishes what it has in hand, unless it is told twice."""
+"""How an agent process ends: it finishes the requests that it has taken; at a second signal it stops at once."""
 
 import asyncio
 import signal
@@ -14,7 +14,7 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class ShutdownSignals:
-    """How often this process was told to end: 0; 1: in good order; 2 and more: at once. Never less than before.
+    """How often this process got the signal to end: 0; 1: drain; 2 and more: stop at once. Never less than before.
 
     By SIGINT or SIGTERM, each time, and by a shutdown command on the bus (see `mas.bus.mqtt.shutdown`).
     """
@@ -36,7 +36,7 @@ class ShutdownSignals:
                 loop.remove_signal_handler(one)
 
     async def until(self, times: int) -> None:
-        """Wait until it was told that often."""
+        """Wait until it got the signal that often."""
         while True:
             order = shutdown_command(self._bus)
             if order is not None:
@@ -50,7 +50,7 @@ class ShutdownSignals:
 
 
 async def shut_down_in_order(runtime: TeamRuntime, told: ShutdownSignals) -> None:
-    """Let the agents here finish what they have in hand; told again, they stop at once, and who waits gets Closed."""
+    """Let the agents here finish what they have taken; at a second signal they stop at once, and callers get Closed."""
     leaving = asyncio.create_task(runtime.leave(), name="leave")
     again = asyncio.create_task(told.until(2), name="told again")
     try:

@@ -1,4 +1,4 @@
-"""Heartbeats of whoever serves an agent, while it works on an answer.
+"""Heartbeats of the server of an agent, while it works on an answer.
 
 A requester that wants them says so in its `Ask` (`beat_s`) and listens at its own address. The server publishes a
 one-way, best-effort `Beat` there at once and then every `beat_s` seconds, with the request's id as correlation, private
@@ -26,7 +26,7 @@ class Heartbeat:
     """The requester's side: waits for answers as long as beats come.
 
     Args:
-        is_vouched: the bus says who sent a beat, and an agent sends as the principal of its address: nobody else's beat
+        is_vouched: the bus says who sent a beat, and an agent sends as the principal of its address: no other beat
             counts, whatever source it names. False: the agents are in this process, and the source is believed.
     """
 
@@ -35,7 +35,7 @@ class Heartbeat:
         self._watched: dict[str, tuple[str, asyncio.Timeout, float]] = {}
 
     async def handle(self, envelope: Envelope) -> None:
-        """Take a beat; beats for what nobody waits for, or from elsewhere, mean nothing."""
+        """Take a beat; beats for what is not awaited, or from elsewhere, are ignored."""
         target, limit, idle_s = self._watched.get(envelope.correlation or "", ("", None, 0.0))
         sender = envelope.principal if self._is_vouched else envelope.source
         if limit is not None and sender == target and not limit.expired():

@@ -1,4 +1,4 @@
-"""People as members of a team: their questions lie open on a desk until somebody answers them.
+"""People as members of a team: their questions are open on a desk until they are answered.
 
 A question is named by the message that asks it: an episode resumed by another process (`mas.runtime.replay_log`) puts
 the same question again. Leaves out on purpose: how people are asked (a terminal, the endpoint).
@@ -27,7 +27,7 @@ class HumanQuestion(msgspec.Struct, frozen=True, kw_only=True):
     """What a person is asked.
 
     Attributes:
-        id: unique on its desk; of a play with a log the same in every process that goes on with it.
+        id: unique on its desk; of a play with a log the same in every process that resumes it.
         team, agent, role: who would speak; `episode`, `turn`: when.
         instructions: who the person is in the team and how an answer must look; text: what the agent sees.
         choices: the legal answers, empty where they cannot be listed.
@@ -58,8 +58,8 @@ class HumanDesk:
     """Open questions, any number of them, of all teams that were given this desk. For one event loop.
 
     Args:
-        on_question: called when a question is laid down, and `on_gone` when it is answered or nobody waits any more.
-        log: keeps answers, so that nobody is asked again what was answered before a kill; None: they are not kept.
+        on_question: called when a question is laid down, and `on_gone` when it is answered or not awaited any more.
+        log: keeps answers, so that what was answered before a kill is not asked again; None: they are not kept.
     """
 
     def __init__(
@@ -102,13 +102,13 @@ class HumanDesk:
             await self._log.is_safe()
 
     def fail(self, error: Exception) -> None:
-        """Give all open questions up: nobody is there any more."""
+        """Give all open questions up: the desk closes."""
         for entry in self._open.values():
             if not entry.answer.done():
                 entry.answer.set_exception(error)
 
     async def ask(self, envelope: Envelope, role: Role, view: View) -> str:
-        """Lay a question down and wait for its answer; it is taken away when whoever asks is cancelled."""
+        """Lay a question down and wait for its answer; it is removed when the asking task is cancelled."""
         instructions, text = role.chat(view)
         team, _, agent = envelope.target.partition("/")
         question = HumanQuestion(
@@ -191,7 +191,7 @@ def person(role: Role, desk: HumanDesk | None) -> HumanAgent:
     """
     if desk is None:
         raise ConfigError(
-            f"role {role.name!r} is played by a person (voice: human), and nobody can be asked here; `mas run` and "
+            f"role {role.name!r} is played by a person (voice: human), and there is no desk to ask at; `mas run` and "
             "`mas serve` ask people, and in Python a TeamRuntime with a desk does"
         )
     return HumanAgent(role, desk)

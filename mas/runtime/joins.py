@@ -1,16 +1,19 @@
-"""What the tokens on its edges mean for a node that waits: go, go never, or wait on. Pure, no clock.
+"""What the tokens on its edges mean for a node that waits: go, go never, or wait on; and how long joins may wait. Pure:
+the caller says what time it is.
 
 A *branch* is one source: of several edges from one source, at most one can be live. A branch is *live* if it brought
 something in this iteration, or in an earlier one of a loop that it leads into; *open* if it may still do so.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from mas.graph.wiring import ALL, QUORUM, Wiring
-from mas.runtime.tokens import DEAD, HELD, KEPT, LIVE, NONE, READY, SKIPPED, WAITING
+from mas.runtime.flow_state import DEAD, HELD, KEPT, LIVE, NONE, READY, SKIPPED, WAITING
 
 _OF_ONE = {NONE: WAITING, LIVE: READY, KEPT: READY, HELD: WAITING, DEAD: SKIPPED}
 """What its only branch means for a node."""
+_RESOLUTION_S = 1e-6
+"""What is less is no time: a clock that is a sum of times may never come nearer."""
 
 
 def decide(wiring: Wiring, tokens: Sequence[int], node: int) -> int:
@@ -59,3 +62,28 @@ def _branches(wiring: Wiring, tokens: Sequence[int], node: int) -> tuple[int, in
     live = {edges[index].tail for index in coming if tokens[index] in (LIVE, KEPT)}
     still_open = {edges[index].tail for index in wiring.forward_in[node] if tokens[index] in (NONE, HELD)}
     return len(live), len(still_open - live)
+
+
+class JoinTimers:
+    """Which joins wait since when. A limit begins with a join's first live branch, and anew in each iteration."""
+
+    def __init__(self) -> None:
+        self._until: dict[str, float] = {}
+
+    def watch(self, waiting: Iterable[str], limits: Mapping[str, float], now_s: float) -> float | None:
+        """Begin the limits of joins that have begun to wait, forget those that wait no more.
+
+        Args:
+            waiting: as `Flow.waiting_joins`; limits: seconds for each join that has a limit, as `TeamPlan.timeouts`.
+            now_s: seconds on any steady clock.
+
+        Returns:
+            Seconds until the first limit is over, 0 or less where one is; None where none runs.
+        """
+        self._until = {name: self._until.get(name, now_s + limits[name]) for name in waiting if name in limits}
+        return min(self._until.values()) - now_s if self._until else None
+
+    def over(self, now_s: float) -> tuple[str, ...]:
+        """The joins whose limit is over, the longest over first."""
+        limits = sorted(self._until.items(), key=lambda limit: limit[1])
+        return tuple(name for name, until in limits if until - now_s <= _RESOLUTION_S)

@@ -1,4 +1,4 @@
-"""How likely an agent is to say a text, without asking it: nothing travels on the bus, and nobody hears of the text."""
+"""How likely an agent is to say a text, without asking it: nothing travels on the bus."""
 
 import asyncio
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ async def likelihoods(member: TeamMember, views: Sequence[View], text: str) -> L
         RunError: a person plays the agent, or the text has no token. EngineError: its engine cannot score.
     """
     if not isinstance(member, RoleAgent):
-        raise RunError(f"agent {member.role.name!r} is played by a person: nobody knows how likely a text is")
+        raise RunError(f"agent {member.role.name!r} is played by a person: a text has no known probability")
     engine = member.engine
     ids = engine.tokenizer.encode(text)
     if not ids:

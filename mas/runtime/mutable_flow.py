@@ -1,17 +1,26 @@
-"""A flow while one step is worked out: tokens travel, joins decide, gates speak, until only agents can go on."""
+"""A flow while one step is worked out: tokens travel, joins decide, gates send, until only agents can continue."""
 
 from collections.abc import Collection, Iterable
-from typing import TYPE_CHECKING
 
 from mas.core.errors import RunError
 from mas.core.messages import Items, Payload
 from mas.core.role import Message
 from mas.graph.wiring import ALL, Edge
+from mas.runtime.flow_state import (
+    DEAD,
+    FIRED,
+    HELD,
+    KEPT,
+    LIVE,
+    NONE,
+    READY,
+    RUNNING,
+    SKIPPED,
+    STALE,
+    WAITING,
+    FlowState,
+)
 from mas.runtime.joins import decide, out_of_time
-from mas.runtime.tokens import DEAD, FIRED, HELD, KEPT, LIVE, NONE, READY, RUNNING, SKIPPED, STALE, WAITING
-
-if TYPE_CHECKING:
-    from mas.runtime.flow import Flow
 
 
 class MutableFlow:
@@ -19,7 +28,7 @@ class MutableFlow:
 
     __slots__ = ("arrived", "fans", "heard", "opened", "over", "said", "skipped", "status", "tokens", "uses", "wiring")
 
-    def __init__(self, flow: "Flow") -> None:
+    def __init__(self, flow: FlowState) -> None:
         self.wiring = flow.plan.wiring
         self.tokens = bytearray(flow.tokens)
         self.status = bytearray(flow.status)

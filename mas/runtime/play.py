@@ -13,9 +13,9 @@ from mas.core.messages import Failure, Payload
 from mas.core.naming import agent_of
 from mas.core.policy import policy_of
 from mas.runtime.flow import Flow
+from mas.runtime.joins import JoinTimers
 from mas.runtime.point import Decide, DecisionPoint, OnFlow, Undo
 from mas.runtime.replay_order import Heard, heard, in_waves, needs_steps
-from mas.runtime.timers import JoinTimers
 from mas.runtime.turn_replay_log import TurnReplayLog
 
 
@@ -40,12 +40,12 @@ async def play_turn(
         in_step: wait for all agents of a wave before the next begins, so that decision points, too, do not depend on
             who was quick.
         undo: compensates an agent's output, for teams that declare it; None: nothing is compensated.
-        on_flow: watches joins; None: nobody does.
+        on_flow: watches joins; None: they are not watched.
         log: in what order things happened in an earlier life, which they have again, and where it is written what
             happens now; None: the turn outlives no process.
 
     Raises:
-        AgentFailed: an agent failed, and its failures are not isolated. RunError: nobody is ready or at work, and yet
+        AgentFailed: an agent failed, and its failures are not isolated. RunError: no agent is ready or at work, and yet
             the turn is not over. ReplayError: the log is another turn's. JournalError: it cannot be written.
     """
     playing = _TeamTurn(flow, environment, observations, turn, decide, in_step or needs_steps(flow.plan), log)
@@ -97,7 +97,7 @@ class _TeamTurn:
         last_idle_flow: the flow when no agent was at work last; said, begun: what happened since then.
         is_out_of_order: since then some agent has spoken before another that began with it or earlier.
         is_timing_dependent: since then timing has decided a join.
-        late: joins whose time was over when somebody spoke last.
+        late: joins whose time was over at the last output.
         spoken: all points and what was said there, in order, for teams with policies.
     """
 
@@ -169,12 +169,12 @@ class _TeamTurn:
         return outputs
 
     async def _wait(self) -> list[str]:
-        """Who has spoken now, or spoke next when the turn was recorded."""
+        """The agents that have spoken now, or spoke next when the turn was recorded."""
         limits = self.flow.plan.timeouts
-        left_s = self._timers.watch(self.flow, self._now_s()) if limits else None
+        left_s = self._timers.watch(self.flow.waiting_joins(), limits, self._now_s()) if limits else None
         recorded = None if self._log is None else self._log.next_round()
         if self._log is not None and limits:  # a wait that was recorded may be over only now
-            left_s = self._timers.watch(self.flow, self._now_s())
+            left_s = self._timers.watch(self.flow.waiting_joins(), limits, self._now_s())
         if self._log is not None and recorded is not None:
             if recorded.spoke:
                 await asyncio.wait([self._task(agent) for agent in recorded.spoke])
@@ -198,7 +198,7 @@ class _TeamTurn:
         return self.tasks[agent]
 
     def _is_settled(self, agent: str) -> bool:
-        """Whether what became of an agent is so for good: whoever goes on asks one again that ended the turn."""
+        """Whether the outcome is final; on resume, an agent that ended the turn is asked again."""
         error = self.tasks[agent].exception()
         return error is None or (isinstance(error, _Fatal) and self._is_undone(agent))
 
@@ -240,7 +240,7 @@ class _TeamTurn:
             self._mark_idle()
 
     async def stop(self) -> None:
-        """Cancel whoever is still at work, and wait until all have left."""
+        """Cancel the agents that are still at work, and wait until all have ended."""
         tasks = list(self.tasks.values())
         self.tasks.clear()
         for task in tasks:

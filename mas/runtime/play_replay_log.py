@@ -1,6 +1,6 @@
 """The record of one play: what it has is played again in its order, what happens beyond it is written down.
 
-An event is on the disk before anybody can notice it: an answer before its tokens travel, the order of tokens before
+An event is on the disk before anything depends on it: an answer before its tokens travel, the order of tokens before
 the next agents are asked, a step of the environment before the next turn begins. So whatever was asked before a kill is
 asked again with the same words, seeds and id, or not at all.
 
@@ -8,23 +8,16 @@ What the record says nothing of must wait until all that it has is replayed (`Tu
 in a turn that is over it was cancelled, and must not be asked again.
 """
 
-import asyncio
 from collections.abc import Sequence
 
 from mas.bus.plays import Plays
-from mas.bus.wire import pack
-from mas.core.errors import JournalError, Malformed, MasError
-from mas.runtime.events import (
-    DroppedEvent,
-    EndEvent,
-    Event,
-    GaveUp,
-    read_event,
-)
+from mas.core.errors import JournalError, MasError
+from mas.runtime.calls import PlayRecord
+from mas.runtime.events import DroppedEvent, EndEvent, GaveUp, read_event
 from mas.runtime.turn_replay_log import TurnReplayLog
 
 
-class PlayReplayLog:
+class PlayReplayLog(PlayRecord):
     """One play while a process plays it.
 
     Args:
@@ -37,19 +30,12 @@ class PlayReplayLog:
     """
 
     def __init__(self, plays: Plays, play: str, *, life: int, events: Sequence[bytes], played_s: float) -> None:
-        self.id, self.life = play, life
-        self._plays = plays
-        self._now = asyncio.get_running_loop().time
-        self._live_since: float | None = None
+        known = [read_event(frame) for frame in events]
+        times = (event.at for event in known if not isinstance(event, DroppedEvent | GaveUp))
+        super().__init__(plays, play, max([played_s, *times]))
+        self.life = life
         self._turns: dict[int, TurnReplayLog] = {}
         self._looks = 0
-        self.is_over = False
-        self.is_undone = False
-        self.failure: str | None = None
-        known = [read_event(frame) for frame in events]
-        self.is_known = bool(known)
-        times = (event.at for event in known if not isinstance(event, DroppedEvent | GaveUp))
-        self.played_s = max([played_s, *times])
         for event in known:
             if isinstance(event, EndEvent):
                 self.is_over = True
@@ -62,53 +48,13 @@ class PlayReplayLog:
             self._turns[turn] = TurnReplayLog(self, turn)
         return self._turns[turn]
 
-    @property
-    def turns(self) -> int:
-        """Team turns that are committed."""
-        return sum(1 for turn in self._turns.values() if turn.committed is not None)
-
-    def clock_s(self) -> float:
-        """How long the play was played, in all lives."""
-        return self.played_s + (0.0 if self._live_since is None else self._now() - self._live_since)
-
-    def go_live(self) -> None:
-        """The record is played to its end: time passes again."""
-        if self._live_since is None:
-            self._live_since = self._now()
-
-    def tick(self) -> None:
-        """Note how long it was played."""
-        if self._live_since is not None and not self.is_over:
-            self._plays.tick(self.id, self.clock_s())
-
     def look_id(self) -> str:
         """The id of the next message to the environment, which is another one in every life."""
         self._looks += 1
         return f"{self.id}/life/{self.life}/{self._looks}"
 
-    def put(self, event: Event) -> None:
-        """Write an event down, without waiting.
-
-        Raises:
-            JournalError: it cannot be written.
-        """
-        try:
-            frame = pack(event)
-        except Malformed as error:
-            raise JournalError(f"play {self.id!r} cannot be kept: {error}") from error
-        self._plays.add(self.id, frame)
-
-    async def write(self, event: Event) -> None:
-        """Write an event down, and wait until it survives.
-
-        Raises:
-            JournalError: it cannot be written, or the disk has failed.
-        """
-        self.put(event)
-        await self._plays.is_safe()
-
     async def failed(self, error: MasError) -> None:
-        """This life ends with an error. What was compensated is over; everything else can go on."""
+        """This life ends with an error. What was compensated is over; everything else can be resumed."""
         text = f"{type(error).__name__}: {error}"
         if self.is_undone and not self.is_over:
             await self.end(text)

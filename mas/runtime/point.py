@@ -1,4 +1,4 @@
-"""A decision point of a team turn, and who is told what happens there."""
+"""A decision point of a team turn, and the callbacks of a team turn."""
 
 from collections.abc import Awaitable, Callable, Mapping
 

@@ -27,7 +27,7 @@ def agent_principal(team: TeamSpec, name: str) -> str:
 
 
 def team_owns(team: TeamSpec) -> Owns:
-    """Whose the addresses are: an agent's its own, and no other; the rest belongs to whoever plays, who is no agent."""
+    """Whose the addresses are: an agent's its own, and no other; the rest belongs to the coordinator."""
     agents = {f"{team.name}/{name}" for name in (*team.members(), *team.stand_ins())}
 
     def owns(principal: str, address: str) -> bool:
@@ -37,7 +37,7 @@ def team_owns(team: TeamSpec) -> Owns:
 
 
 def check_user(url: str, principal: str, *, ca_file: Path | None = None) -> None:
-    """Refuse a URL that is none, or that names somebody else.
+    """Refuse a URL that is none, or that names another user.
 
     Raises:
         ConfigError: such a URL; or `ca_file` cannot be used.
@@ -59,8 +59,8 @@ def check_player(url: str, team: TeamSpec, *, ca_file: Path | None = None) -> No
     user = parse_broker(url, ca_file=ca_file).principal
     if user in {f"{team.name}/{name}" for name in (*team.members(), *team.stand_ins())}:
         raise ConfigError(
-            f"the bus's URL names the user {user!r}, who is an agent of the team; whoever plays or trains it is "
-            f"{COORDINATOR!r}: write {COORDINATOR}@ before the host, and set its password"
+            f"the bus's URL names the user {user!r}, which is an agent of the team; the user that plays or trains it "
+            f"is {COORDINATOR!r}: write {COORDINATOR}@ before the host, and set its password"
         )
 
 
@@ -79,7 +79,7 @@ def check_room(principal: str, first: Collection[Peer], limits: Replicas | None)
 
 
 def listening(bus: MqttBus, principal: str) -> list[Peer]:
-    """The processes that speak for an agent; not those that only finish what they have in hand."""
+    """The processes that speak for an agent; not those that only finish what they have taken."""
     return [peer for peer, presence in bus.processes().items() if presence.takes(principal)]
 
 

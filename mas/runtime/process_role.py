@@ -6,8 +6,8 @@ from mas.runtime.remote import RemoteAgents
 
 ENVIRONMENT = "environment"
 RUN = "run"
-"""Names, after the team's, of the addresses where whoever plays a team listens: for what the environment is asked, and
-for heartbeats."""
+"""Names, after the team's, of the addresses where the process that plays a team listens: for requests to the
+environment, and for heartbeats."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -15,10 +15,10 @@ class ProcessRole:
     """What one process does for a team that is spread over several.
 
     Attributes:
-        hosts: the agents and stand-ins that listen here, and `environment` for whoever plays the team.
+        hosts: the agents and stand-ins that listen here, and `environment` in the process that plays the team.
         principal: as whom the bus of this process sends.
         process: its name, which goes before the ids of its messages; no two that live have the same.
-        distant: how the agents elsewhere are asked by whoever trains them; None: nobody is trained here.
+        distant: how the trainer asks the agents elsewhere; None: no agent is trained here.
         comes_back: its bus has a journal, and after a kill the answers to what it had asked.
     """
 

@@ -14,7 +14,7 @@ from mas.runtime.agents import Candidate
 
 T = TypeVar("T")
 UntilThere = Callable[[str], Awaitable[bool]]
-"""Address -> whether somebody listens there; waits for that as long as is allowed."""
+"""Address -> whether it has a listener; waits for one as long as is allowed."""
 
 ATTEMPTS = 5
 """How often a request is made whose listeners vanish: one that ends every process that takes it must end, too."""
@@ -22,7 +22,7 @@ ATTEMPTS = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemoteAgents:
-    """How agents elsewhere are asked by whoever trains them.
+    """How the trainer asks agents of other processes.
 
     Attributes:
         pinned: role name -> the version that its agents must speak through; None: what they have.
@@ -43,10 +43,10 @@ async def insist(
     Args:
         call: makes the request, each time with an id of its own.
         until_there: waits for a listener; False: none came in time.
-        note: told the number and the error of every attempt that failed, and of the one that then did not.
+        note: called with the number and the error of every attempt that failed, and of the first that then did not.
 
     Raises:
-        NoRoute, Closed: nobody came in time, or `ATTEMPTS` listeners have vanished. Otherwise what `call` raises.
+        NoRoute, Closed: no listener came in time, or `ATTEMPTS` listeners have vanished. Otherwise what `call` raises.
     """
     for number in range(1, ATTEMPTS + 1):
         try:
@@ -69,7 +69,7 @@ def check_answer(
 
     Args:
         role: of the agent that was asked.
-        wanted: None: any version is right, as of a role that nobody trains.
+        wanted: None: any version is right, as of a role that is not trained.
         seeds: one candidate was asked for each.
 
     Raises:

@@ -1,11 +1,11 @@
-"""Plays that outlive their process: a runtime with a log writes down what happens, and another one goes on from there.
+"""Plays that outlive their process: a runtime with a log records what happens, and another one resumes from there.
 
     with Journal.open(path) as journal:
         async with TeamRuntime(plan, engine, bus, adapters={}, log=ReplayLog(journal)) as runtime:
             await runtime.play("episode", environment, decide, on_turn)  # the same after a kill
 
-Playing an episode that the log knows plays it again from the record, without asking anybody, as far as the record goes,
-and then goes on. Leaves out on purpose: making the environment and whoever decides again, which the caller does.
+Playing an episode that the log has replays the record, without asking any agent, and then continues live. Leaves out on
+purpose: making the environment and `decide` again, which the caller does.
 """
 
 import asyncio
@@ -78,7 +78,7 @@ class ReplayLog:
         return [_play(row) for row in self._plays.rows()]
 
     async def unfinished(self) -> list[Play]:
-        """The plays that can go on, the oldest first.
+        """The plays that can be resumed, the oldest first.
 
         Raises:
             JournalError: the disk has failed.
@@ -95,7 +95,7 @@ class ReplayLog:
         return None if row is None else _play(row)
 
     async def forget(self, team: str, episode: str) -> bool:
-        """Drop what is known of a play, so that the episode can be played anew; False: nothing was.
+        """Delete the record of a play, so that the episode can be played anew; False: there was none.
 
         Raises:
             JournalError: it is being played, or the disk has failed.
@@ -146,7 +146,7 @@ class ReplayLog:
                 await asyncio.wait([ticking])
 
     def reply_to(self, question: str) -> str | None:
-        """What a person has answered to a question, None: nothing yet."""
+        """The answer of a person to a question, None: none yet."""
         return self._replies.get(question)
 
     def replied(self, question: str, text: str) -> None:
@@ -189,7 +189,7 @@ class ReplayLog:
 
 
 def _check(plays: Plays, row: PlayRow, now: Beginning) -> None:
-    """Refuse to go on with another play than the one that was begun.
+    """Refuse to resume another play than the one that was begun.
 
     Raises:
         JournalError: says what differs.

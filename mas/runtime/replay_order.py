@@ -26,14 +26,14 @@ def heard(flow: Flow, agent: str) -> Heard:
 def in_waves(
     start: Flow, said: Mapping[str, Sequence[Payload]], begun: Mapping[tuple[str, int], Heard]
 ) -> tuple[Flow, bool] | None:
-    """The turn from `start`, at which nobody was at work, if all outputs since then had come wave by wave.
+    """The turn from `start`, at which no agent was at work, if all outputs since then had come wave by wave.
 
     Args:
         said: outputs since `start`, by agent, oldest first.
         begun: what each agent had heard at the beginning of each visit since `start`.
 
     Returns:
-        The turn, and whether nobody is left behind: no agent of an earlier wave has yet to speak than one that has.
+        The turn, and whether no wave is incomplete: no agent of an earlier wave has yet to speak than one that has.
         None where an agent would have heard something else than it did, or would not have begun: timing has decided.
     """
     flow, taken = start, dict.fromkeys(said, 0)

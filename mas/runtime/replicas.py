@@ -1,7 +1,7 @@
 """The listeners of one runtime's agents: one for each at first, more and fewer while it runs, within the team's limits.
 
 In one process all share the bus's work by credit: a question goes to the replica that has most room. They share their
-engine as well, unless one is given a voice of its own: an engine that batches answers what two of them have in hand in
+engine as well, unless one is given a voice of its own: an engine that batches answers the requests of two of them in
 one batch, as it would for one with twice the `concurrency`.
 """
 
@@ -18,7 +18,7 @@ from mas.core.together import together
 USUAL = Replicas()
 """The limits of an agent without an entry."""
 _CREDIT = 65_536
-"""Questions that one replica may have in hand where the team does not say: the engine, not the bus, decides how many
+"""Requests that one replica may take at once where the team does not say: the engine, not the bus, decides how many
 run together."""
 
 
@@ -82,9 +82,9 @@ class AgentReplicas:
         return len(self._at_work[agent])
 
     async def retire(self, agent: str) -> int:
-        """Let the one that came last finish what it has in hand and leave; how many are then at work.
+        """Let the newest one finish what it has taken and leave; returns how many are then at work.
 
-        What it has not begun goes to the others. Cancelled, it leaves at once, and whoever waits for it gets Closed.
+        What it has not begun goes to the others. Cancelled, it leaves at once, and its callers get Closed.
 
         Raises:
             RunError: there is no such agent here, or no more are at work than must be.
@@ -100,13 +100,13 @@ class AgentReplicas:
         return len(self._at_work[agent])
 
     async def drain(self) -> None:
-        """Let all finish what they have in hand and leave, whatever the limits say; nothing new is taken."""
+        """Let all finish what they have taken and leave, whatever the limits say; nothing new is taken."""
         services = [self._at_work[agent].pop() for agent in tuple(self._at_work) for _ in tuple(self._at_work[agent])]
         self._leaving += services
         await together((self._drained(service) for service in services), "drain")
 
     async def close(self) -> None:
-        """All leave at once: whoever waits for an answer gets Closed."""
+        """All leave at once: callers get Closed."""
         for services in (self._leaving, *self._at_work.values()):
             while services:
                 await services.pop().__aexit__(None, None, None)

@@ -1,13 +1,13 @@
-"""Answers of agents while they are drawn: pieces of text as parts on the bus, to whoever listens to the question.
+"""Answers of agents while they are drawn: pieces of text as parts on the bus, to the listener of the question.
 
     with streamed_to(print):
         candidates = await runtime.ask(point, seeds, episode=episode)
 
-Who listens is known to the task that asks, whatever retries, stand-ins and records lie between. The answer is the same
-as without a listener.
+The listener is a context variable of the task that asks, whatever retries, stand-ins and records are between. The
+answer is the same as without a listener.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import aclosing, contextmanager
 from contextvars import ContextVar
 from functools import partial
@@ -32,13 +32,13 @@ class Piece(Payload):
 
 
 OnPart = Callable[[Piece | Gap | Restart], object]
-"""Told each piece as it comes, `Gap` where pieces are lost, and `Restart` where what came is void."""
+"""Called with each piece as it comes, `Gap` where pieces are lost, and `Restart` where all that came is void."""
 Tell = Callable[[int, str], object]
 """Given the number of a candidate and its next piece of text."""
 
 
 class _Listener:
-    """Who listens to one question. `is_begun`: something was told."""
+    """The listener of one question. `is_begun`: it got a part."""
 
     __slots__ = ("_on_part", "is_begun")
 
@@ -56,7 +56,7 @@ _listener: ContextVar[_Listener | None] = ContextVar("listener", default=None)
 
 @contextmanager
 def streamed_to(on_part: OnPart | None) -> Iterator[None]:
-    """Tell `on_part` what an agent says to the question that is asked within. None: as outside."""
+    """Call `on_part` with the parts of the answer to the question that is asked within. None: as outside."""
     if on_part is None:
         yield
         return
@@ -68,19 +68,25 @@ def streamed_to(on_part: OnPart | None) -> Iterator[None]:
 
 
 def is_streamed() -> bool:
-    """Whether somebody listens to what this task asks."""
+    """Whether what this task asks has a listener."""
     return _listener.get() is not None
 
 
-async def ask_streaming(bus: Bus | TracedSender, question: Envelope, timeout_s: float | None) -> Envelope:
-    """The answer to a request; who listens is told its parts.
+def ask_streaming(bus: Bus | TracedSender, question: Envelope, timeout_s: float | None) -> Awaitable[Envelope]:
+    """The answer to a request; a listener is given its parts.
 
     Raises:
-        As `Bus.request`.
+        As `Bus.request`, when it is awaited.
     """
     listener = _listener.get()
     if listener is None:
-        return await bus.request(question, timeout_s=timeout_s)
+        return bus.request(question, timeout_s=timeout_s)
+    return _stream_to(listener, bus, question, timeout_s)
+
+
+async def _stream_to(
+    listener: _Listener, bus: Bus | TracedSender, question: Envelope, timeout_s: float | None
+) -> Envelope:
     if listener.is_begun:  # by an attempt before
         listener.tell(Restart())
     async with bus.stream(question, timeout_s=timeout_s) as stream:

@@ -1,6 +1,6 @@
 """A team at work: its agents and its environment listen on the bus, and episodes are played through it."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, AsyncExitStack
 from itertools import count
 from types import MappingProxyType, TracebackType
@@ -9,9 +9,7 @@ from typing import Self
 from mas.bus.serve import Handler, serve
 from mas.core.bus import Bus
 from mas.core.engine import Engine
-from mas.core.environment import Environment
 from mas.core.errors import RunError
-from mas.core.records import Attempt
 from mas.core.role import Role, View
 from mas.graph.plan import TeamPlan
 from mas.runtime.agent_client import AgentClient
@@ -19,13 +17,11 @@ from mas.runtime.agents import Candidate, ModelEndpoint, RoleAgent, TeamMember
 from mas.runtime.attempts import OnAttempt, noting
 from mas.runtime.budget import Accounts, Remaining
 from mas.runtime.drain import RequestGate
-from mas.runtime.episodes import EpisodeLoop, OnTurn
-from mas.runtime.events import Setting
+from mas.runtime.episodes import EpisodeRunner
 from mas.runtime.heartbeat import with_heartbeat
 from mas.runtime.human import HumanDesk, person
 from mas.runtime.likelihood import Likelihoods, likelihoods
-from mas.runtime.opponents import NO_OPPONENTS, OpponentPolicies
-from mas.runtime.point import Decide, DecisionPoint
+from mas.runtime.point import DecisionPoint
 from mas.runtime.process_role import ENVIRONMENT, RUN, ProcessRole
 from mas.runtime.replay_log import ReplayLog
 from mas.runtime.replicas import AgentReplicas
@@ -36,11 +32,11 @@ from mas.runtime.traced_engine import traced_endpoint
 
 _RUNS = count()
 _CREDIT = 65_536
-"""What the environment and heartbeats may have in hand: neither waits for anything."""
+"""Messages that the environment and the heartbeat may have taken at once: neither waits for anything."""
 
 
-class TeamRuntime:
-    """Puts the agents of a plan on a bus. Use as an async context manager.
+class TeamRuntime(EpisodeRunner):
+    """Puts the agents of a plan on a bus, and plays episodes with them. Use as an async context manager.
 
     Args:
         adapters: role name -> adapter name, None for the bare base.
@@ -49,7 +45,7 @@ class TeamRuntime:
         peers: role name -> endpoint, for roles that speak through something other than the engine.
         desk: where the questions to people lie; needed by teams with a role that a person plays.
         place: what of the team is in this process; None: all of it.
-        log: where every play is written down, so that it can go on after a kill; None: it ends with the process.
+        log: where every play is recorded, so that it can be resumed after a kill; None: it ends with the process.
 
     Raises:
         ConfigError: there is such a role and no desk, or a stop text that is not one token.
@@ -77,7 +73,6 @@ class TeamRuntime:
             )
             return RoleAgent(role, traced_endpoint(endpoint), bus.part)
 
-        self.plan = plan
         self.bus = bus
         self._peers = frozenset(peers)
         self.voice = ModelEndpoint(engine=engine, chats=chats)  # of a role without an adapter
@@ -86,10 +81,9 @@ class TeamRuntime:
         self._place = place
         number = next(_RUNS)
         self._address = f"run/{plan.spec.name}/{number}" if place is None else f"{plan.spec.name}/{RUN}"
-        self._accounts = Accounts(plan.spec, bus.now)
-        self._gate = RequestGate()
+        accounts = Accounts(plan.spec, bus.now)
         spans = TeamSpans.of(plan.spec.name, is_distributed=place is not None)
-        self._client = AgentClient(
+        client = AgentClient(
             bus,
             team=plan.spec.name,
             address=self._address,
@@ -97,22 +91,18 @@ class TeamRuntime:
             first_id=self._address if place is None else f"{self._address}/{place.process}/{number}",
             members=self._members,
             policies=plan.spec.policies,
-            accounts=self._accounts,
+            accounts=accounts,
             timeout_s=timeout_s,
             distant=None if place is None else place.distant,
             comes_back=place is not None and place.comes_back,
             spans=spans,
         )
+        super().__init__(plan, client=client, accounts=accounts, gate=RequestGate(), spans=spans, log=log)
         self._replicas_of = AgentReplicas(
             bus,
             limits=plan.spec.replicas,
             addresses={name: self._of(name) for name in self._members if self._hosts(name)},
         )
-        self.log = log
-        self._episodes = EpisodeLoop(
-            plan, client=self._client, accounts=self._accounts, gate=self._gate, spans=spans, log=log
-        )
-        self.world = self._episodes.world
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
@@ -121,14 +111,14 @@ class TeamRuntime:
             stack.push_async_callback(self._replicas_of.close)
             for name, member in self._members.items():
                 if self._hosts(name):
-                    # Over processes each is one; whoever plays the team waits for the others.
+                    # Over processes each is one; the process that plays the team waits for the others.
                     for _ in range(self._replicas_of.limits(name).least if self._place is None else 1):
                         await self._replicas_of.spawn(name, with_heartbeat(self.bus, member.handle))
             self._stack = stack.pop_all()
         return self
 
     async def _listen(self, stack: AsyncExitStack) -> None:
-        """Whoever plays the team listens for what the environment is asked, and for heartbeats."""
+        """The process that plays the team listens for requests to the environment, and for heartbeats."""
         listeners: dict[str, Handler] = {}
         if self._hosts(ENVIRONMENT):
             listeners[self._of(ENVIRONMENT)] = self.world.handle
@@ -178,9 +168,9 @@ class TeamRuntime:
         speak_as(self._here(), {role: name for role, name in adapters.items() if role not in self._peers})
 
     async def retire(self, agent: str) -> int:
-        """Let the listener of an agent that came last finish what it has in hand, and leave; how many are left.
+        """Let the newest listener of an agent finish what it has taken, and leave; returns how many are left.
 
-        What it has not begun goes to the others. Cancelled, it leaves at once, and whoever waits for it gets Closed.
+        What it has not begun goes to the others. Cancelled, it leaves at once, and its callers get Closed.
 
         Raises:
             RunError: no such agent works here, or no more do than must by the team's `replicas`.
@@ -192,25 +182,25 @@ class TeamRuntime:
         teach(self._here(), roles)
 
     def _here(self) -> tuple[TeamMember, ...]:
-        """Whoever plays a role in this process."""
+        """The members in this process."""
         return (*self._members.values(), *self._spawned) if self._place is None else ()
 
     async def leave(self) -> None:
-        """Let all agents that work here finish what they have in hand, and leave. Nothing new is taken."""
+        """Let all agents that work here finish what they have taken, and leave. Nothing new is taken."""
         await self._replicas_of.drain()
 
     @property
     def is_draining(self) -> bool:
-        """Whether it was told to stop."""
+        """Whether `drain` or `cancel` was called."""
         return self._gate.is_draining
 
     async def drain(self, timeout_s: float | None = None) -> None:
         """Begin nothing new, let running team turns end, and return when they have; what is not over after `timeout_s`
-        is cancelled (None: waited for). Whoever plays an episode that is not over gets Halted."""
+        is cancelled (None: waited for). The caller of an episode that is not over gets Halted."""
         await self._gate.drain(timeout_s)
 
     async def cancel(self) -> None:
-        """End everything now: whoever waits gets Halted, handlers are told by the bus that nobody waits any more.
+        """End everything now: callers get Halted, and the bus cancels the handlers of their requests.
 
         Returns when all have left, or after five seconds.
         """
@@ -230,7 +220,7 @@ class TeamRuntime:
         on_part: OnPart | None = None,
     ) -> tuple[Candidate, ...]:
         """One candidate per seed from the agent at a decision point. Only the agent can read what it is asked.
-        `on_part` is told the text while it is drawn, best effort; the candidates are the same as without.
+        `on_part` is called with the text while it is drawn, best effort; the candidates are the same as without.
 
         Raises:
             MasError: what the agent failed with at last, after what its policy tried. BudgetExceeded, Halted.
@@ -253,7 +243,7 @@ class TeamRuntime:
         return await member.log_chances(view, texts) if isinstance(member, RoleAgent) else None
 
     def noting(self, episode: str, on_attempt: OnAttempt) -> AbstractContextManager[None]:
-        """Tell `on_attempt` of tries, as `play` does, in an episode whose agents are asked without playing it."""
+        """Call `on_attempt` with attempts, as `play` does, in an episode whose agents are asked without playing it."""
         return noting(self._client.notes, episode, on_attempt)
 
     async def sample_locally(self, point: DecisionPoint, seed: int, *, episode: str | None = None) -> Candidate:
@@ -268,46 +258,3 @@ class TeamRuntime:
     async def likelihoods(self, agent: str, views: Sequence[View], text: str) -> Likelihoods:
         """See `mas.runtime.likelihood.likelihoods`."""
         return await likelihoods(self._members[agent], views, text)
-
-    async def play(
-        self,
-        episode: str,
-        environment: Environment,
-        decide: Decide,
-        on_turn: OnTurn,
-        *,
-        on_attempt: Callable[[Attempt], None] | None = None,
-        in_step: bool = False,
-        settings: Mapping[str, Setting] = MappingProxyType({}),
-        turns: int | None = None,
-        opponents: OpponentPolicies = NO_OPPONENTS,
-    ) -> None:
-        """Play an environment that was reset to its end; it takes part through the bus like an agent.
-
-        With a log an episode that was begun before is played again from the record, as far as it goes: nobody is asked,
-        and the environment takes the states that it had without a step. `decide` and `on_turn` are called as then.
-
-        Args:
-            on_turn: told every team turn after it was committed.
-            on_attempt: told every try at an agent that did not answer at the first one, and every compensation.
-            in_step: see `play_turn`.
-            settings: what else the play depends on, such as a seed; it goes on only with the same. For the log.
-            turns: most team turns, at least 1, after which the play ends wherever it is; None: to its end.
-            opponents: who plays seats that the team leaves to others; not with a log, which would not have their moves.
-
-        Raises:
-            AgentFailed: an agent failed, and its failures are not isolated. Halted: the team was drained or cancelled.
-            RunError: a seat other than the team's has to move. JournalError: the log has another play of this name, or
-            cannot be written. ReplayError: this play does something else than the recorded one.
-        """
-        await self._episodes.play(
-            episode,
-            environment,
-            decide,
-            on_turn,
-            on_attempt=on_attempt,
-            in_step=in_step,
-            settings=settings,
-            turns=turns,
-            opponents=opponents,
-        )

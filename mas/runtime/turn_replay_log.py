@@ -3,13 +3,13 @@
 import asyncio
 from collections import defaultdict, deque
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from mas.core.environment import Environment, Observation, Step
-from mas.core.errors import ReplayError
+from mas.core.errors import JournalError, MasError, ReplayError
 from mas.core.messages import Payload
-from mas.runtime.budget import Purse, Spent
-from mas.runtime.calls import Call, Visit
+from mas.runtime.agents import Candidate
+from mas.runtime.budget import Bill, Purse, Spent
+from mas.runtime.calls import Call, Make, PlayRecord, Visit
 from mas.runtime.events import (
     CallEvent,
     Committed,
@@ -21,18 +21,17 @@ from mas.runtime.events import (
     fingerprint,
 )
 
-if TYPE_CHECKING:
-    from mas.runtime.play_replay_log import PlayReplayLog
+_NOTHING = Spent()
 
 
 class TurnReplayLog:
     """One team turn of a play.
 
     Attributes:
-        committed: the step that ended it, None while it goes on.
+        committed: the step that ended it, None while it is played.
     """
 
-    def __init__(self, play: "PlayReplayLog", turn: int) -> None:
+    def __init__(self, play: PlayRecord, turn: int) -> None:
         self.play, self.turn = play, turn
         self.committed: Committed | None = None
         self._began: TurnBegan | None = None
@@ -47,7 +46,7 @@ class TurnReplayLog:
         self._at = 0.0
 
     def load(self, event: Event) -> None:
-        """Take an event of an earlier life."""
+        """Add an event of an earlier life."""
         if isinstance(event, TurnBegan):
             self._began = event
         elif isinstance(event, Round):
@@ -92,11 +91,11 @@ class TurnReplayLog:
             before = self._said[key] = asyncio.Event()
 
     def now(self) -> float:
-        """Seconds that the play has been played, as the recorded turn goes on, or now."""
+        """Seconds that the play had been played at this place of the record, or has been now."""
         return self.play.clock_s() if self._live.is_set() else self._at
 
     def peek(self) -> Round | None:
-        """The next round of the record; None: there is none any more, and from now on the turn goes on live."""
+        """The next round of the record; None: there is none any more, and from now on the turn is live."""
         if self._rounds:
             return self._rounds[0]
         if not self._live.is_set() and self.committed is None:
@@ -105,7 +104,7 @@ class TurnReplayLog:
         return None
 
     def next_round(self) -> Round | None:
-        """As `peek`, where several agents are at work or somebody waits.
+        """As `peek`, where several agents are at work or a join waits.
 
         Raises:
             ReplayError: the recorded turn was over here.
@@ -113,7 +112,7 @@ class TurnReplayLog:
         recorded = self.peek()
         if recorded is None and self.committed is not None:
             raise ReplayError(
-                f"turn {self.turn} of play {self.play.id!r} goes on where it was over when it was recorded: the record "
+                f"turn {self.turn} of play {self.play.id!r} continues after its recorded end: the record "
                 "is of another version"
             )
         return recorded
@@ -148,7 +147,7 @@ class TurnReplayLog:
             await asyncio.wait([saying])
 
     async def failed(self, agent: str, visit: int, *, is_undone: bool) -> None:
-        """The turn fails with this agent; whoever goes on asks it again.
+        """The turn fails with this agent; on resume it is asked again.
 
         Args:
             is_undone: what was said is compensated instead, and when that is done the play is over.
@@ -186,19 +185,60 @@ class TurnReplayLog:
         return (key, self._made.get(key, 0) + 1) in self._calls
 
     def call(self, agent: str, visit: int, name: str, asked: str) -> Call:
-        """An agent's visit asks somebody."""
+        """The next call of an agent's visit. `name`: the agent, or its fallback; `asked`: the request's fingerprint."""
         key = (self.turn, agent, visit)
         number = self._made[key] = self._made.get(key, 0) + 1
-        return Call(self, key, number, name, asked)
+        return Call(self.play, key, number, name, asked)
 
-    async def recorded(self, key: tuple[Visit, int], purses: Sequence[Purse], most: Spent) -> CallEvent | None:
+    async def outcome(
+        self, call: Call, make: Make, purses: Sequence[Purse] = (), most: Spent = _NOTHING
+    ) -> tuple[Candidate, ...]:
+        """What is recorded of a call, or what comes of it now, which is then recorded.
+
+        Args:
+            purses: what was spent is taken from them.
+            most: what the call reserves there when it is made.
+
+        Raises:
+            ReplayError: something else was asked. JournalError: the outcome cannot be written.
+        """
+        known = await self._known(call, purses, most)
+        if known is not None:
+            return known.outcome()
+        bill = Bill()
+        try:
+            candidates = await make(call.id, bill)
+        except (JournalError, ReplayError):  # no outcome of the call
+            raise
+        except MasError as error:
+            await call.failed(error, bill.spent)
+            raise
+        await call.answered(candidates, bill.spent)
+        return candidates
+
+    async def _known(self, call: Call, purses: Sequence[Purse], most: Spent) -> CallEvent | None:
+        """What is recorded of a call, None where it is to be made now; what was spent is taken from the purses."""
+        known = await self._recorded((call.visit, call.number), purses, most)
+        for earlier in (*self._lost.pop(call.visit, []), *(() if known is None else (known,))):
+            for purse in purses:
+                purse.take(earlier.spent, ago_s=self.play.clock_s() - earlier.began)
+        call.began = self.play.clock_s()
+        if known is not None and (known.asked, known.name) != (call.asked, call.name):
+            turn, agent, _ = call.visit
+            raise ReplayError(
+                f"agent {agent!r} is asked something else in turn {turn} of play {self.play.id!r} than when it was "
+                "recorded: another seed, temperature or version, or `decide` is not deterministic"
+            )
+        return known
+
+    async def _recorded(self, key: tuple[Visit, int], purses: Sequence[Purse], most: Spent) -> CallEvent | None:
         """What came of a call, as soon as it is its turn; None: nothing is known of it, and it is to be made now.
 
         What is not known was reserved nevertheless, and what was dropped was paid; if it is cancelled here, as it was
         then, that stays spent.
 
         Raises:
-            ReplayError: the record goes on without it.
+            ReplayError: the record continues without it.
         """
         known = self._calls.get(key)
         if known is None:
@@ -207,7 +247,7 @@ class TurnReplayLog:
             if is_passed or any(agent in recorded.spoke for recorded in self._rounds):
                 raise ReplayError(
                     f"agent {agent!r} is asked in turn {self.turn} of play {self.play.id!r} what it was not asked when "
-                    "it was recorded: whoever decides is not deterministic, or of another version"
+                    "it was recorded: `decide` is not deterministic, or of another version"
                 )
             await self._held(purses, most)
             return None
@@ -226,10 +266,6 @@ class TurnReplayLog:
         await self._live.wait()
         for purse in purses:
             purse.give_back(spent, Spent())
-
-    def lost(self, visit: Visit) -> list[CallEvent]:
-        """Calls that failed for good in an earlier life, once."""
-        return self._lost.pop(visit, [])
 
 
 def restored(committed: Committed, actions: Mapping[str, str], environment: Environment) -> Step:

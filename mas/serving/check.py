@@ -1,4 +1,4 @@
-"""What every engine refuses before a request reaches its model: a wrong request must harm nobody but its sender."""
+"""What every engine refuses before a request reaches its model: a wrong request must fail alone."""
 
 import math
 from collections.abc import Sequence

@@ -1,7 +1,7 @@
 """Decoding one batch whose rows speak with different adapters and come and go on their own.
 
 A row leaves at its last token and another may take its place before the next step: nothing waits for the longest, and
-no step computes a token that nobody wants. Prompts are read in parts of about one length; equal prompts of one adapter
+no step computes a token that is not wanted. Prompts are read in parts of about one length; equal prompts of one adapter
 version once, and what prompts of one begin with in common (`mas.serving.prefill`).
 
 Shape legend: N rows, U distinct prompts, V vocabulary.
@@ -125,7 +125,7 @@ class Batch:
                     self._base, [Prompt(job.request.prompt_ids, job.weights) for job in firsts]
                 )
                 _draw(new, logits_UV[rows])
-            except Exception as error:  # noqa: BLE001 - the boundary: what fails is new, those that decode go on
+            except Exception as error:  # noqa: BLE001 - the boundary: what fails is new, rows that decode continue
                 for job in new:
                     job.error = error
             over = [job.is_done for job in new]
@@ -193,7 +193,7 @@ def _draw(jobs: Sequence[DecodeJob], logits_NV: Tensor) -> None:
 
 
 def _supports(jobs: Sequence[DecodeJob], logits_NV: Tensor) -> Tensor | None:
-    """As `supports_of`; a row whose grammar fails has an error instead, and the others go on."""
+    """As `supports_of`; a row whose grammar fails has an error instead, and the others continue."""
     masks: list[NDArray[np.bool_] | None] = [None] * len(jobs)
     for row, job in enumerate(jobs):
         try:

@@ -23,7 +23,7 @@ _REMEMBERED = 1024
 
 
 class GrammarFailed(ValueError):
-    """A completion cannot go on in its grammar."""
+    """A completion cannot continue in its grammar."""
 
 
 class Matcher:

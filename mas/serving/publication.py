@@ -67,7 +67,7 @@ class AdapterHost(Protocol):
         """Make a version ready beside those that are."""
 
     async def unload(self, version: AdapterVersion) -> None:
-        """Forget a version; nobody will ask for it again unless it is loaded again."""
+        """Forget a version; it is not requested again unless it is loaded again."""
 
     async def score_version(
         self, version: AdapterVersion | None, prompt_ids: Sequence[int], completion_ids: Sequence[int]

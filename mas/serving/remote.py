@@ -49,7 +49,7 @@ class OpenAIEngine:
         try:
             models = await list_models(server)
             model = choose_model(models, server)
-        except BaseException:  # a cancelled start, too: nobody else could close its connections
+        except BaseException:  # a cancelled start, too: no one else holds its connections
             await server.close()
             raise
         limits = text.limits.within(context_of(model, models))

@@ -72,7 +72,7 @@ class ChatEngine:
         try:
             models = await _listed(server)
             model = choose_model(models, server).id
-        except BaseException:  # a cancelled start, too: nobody else could close its connections
+        except BaseException:  # a cancelled start, too: no one else holds its connections
             await server.close()
             raise
         return cls(server, model, adapters_of(models))

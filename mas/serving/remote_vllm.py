@@ -78,7 +78,7 @@ class RemoteVllmEngine:
             await _check_loads(server)
             engine = cls(server, base, Completions(server, limits, _ALWAYS))
             await engine.load(engine._bare)
-        except BaseException:  # a cancelled start, too: nobody else could close its connections
+        except BaseException:  # a cancelled start, too: no one else holds its connections
             await (engine or server).close()
             raise
         return engine
@@ -100,7 +100,7 @@ class RemoteVllmEngine:
                 f"them under the same path: set {_PLACE}.shared_dir to a directory that both machines share"
             ) from None
         except EngineError as error:
-            if "already been loaded" not in str(error):  # by a try whose answer was lost: the name is nobody else's
+            if "already been loaded" not in str(error):  # by an attempt whose answer was lost: the name is unique
                 raise EngineError(f"the server cannot load adapter {version.ref}: {error}") from None
 
     async def unload(self, version: AdapterVersion) -> None:
@@ -171,7 +171,7 @@ class RemoteVllmEngine:
         return await call(model)
 
     def _name(self, version: AdapterVersion | None) -> str:
-        """What the server knows a version by: nobody else's name, of this run or any other."""
+        """What the server knows a version by: unique among this run and all others."""
         version = version or self._bare
         return f"{version.ref}-{self._run}-{version.number}"
 

@@ -2,7 +2,7 @@
 
 All rows write into one column at a time and end there; a row that came later begins further right. So one step feeds
 every row without looking at its length, a row that leaves costs nothing more (the last row takes its place), and what
-lies left of the oldest row is not read. Every place is as wide as the longest row: whoever adds rows bounds that.
+is left of the oldest row is not read. Every place is as wide as the longest row: the caller that adds rows bounds that.
 
 Shape legend: S places, H key-value heads, W columns, D head size, N rows in use, P padded prompt length.
 """

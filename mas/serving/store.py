@@ -1,4 +1,4 @@
-"""Adapter versions: never changed once published, checked before they serve, kept while somebody uses them.
+"""Adapter versions: never changed once published, checked before they serve, kept while they are used.
 
 Publishing writes the PEFT files (for engines that read files), loads them beside the version that serves, scores a few
 completions, and only then lets the name point to the new version: whatever fails, the old one keeps serving. A version

@@ -26,7 +26,7 @@ from mas.serving.score import score_rows
 from mas.serving.store import AdapterStore
 
 SETTLE_ROUNDS = 64
-"""Event-loop rounds without a new request after which decoding goes on: a message needs fewer to reach its agent."""
+"""Event-loop rounds without a new request after which decoding continues: a message needs fewer to reach its agent."""
 _log = logging.getLogger(__name__)
 
 
@@ -34,7 +34,7 @@ class TransformersEngine:
     """Serves a `BaseModel` with continuous batching: a finished completion leaves the batch and is answered at once,
     and waiting ones take its place, up to `ModelOptions.max_batch` rows.
 
-    Decoding goes on when every runnable task has had its say, so that which rows meet does not depend on timing as long
+    Decoding continues when every runnable task has run, so that which rows meet does not depend on timing as long
     as nothing but the engine is waited for. The model runs in one worker thread; the event loop stays free.
 
     Attributes:
@@ -135,7 +135,7 @@ class TransformersEngine:
     async def _score(self) -> None:
         """Score all that waits, in passes as wide as decoding; what fails with a pass are its rows."""
         while self._scoring:
-            await asyncio.sleep(0)  # whoever asks for many asks for them all at once
+            await asyncio.sleep(0)  # callers send many requests at once
             taken = self._scorable()
             rows = [self._scoring[scored] for scored in taken]
             if not rows:
@@ -210,7 +210,7 @@ class TransformersEngine:
         return place
 
     async def _decode_loop(self) -> None:
-        """Decode until nobody waits; whatever ends it, nobody waits for ever."""
+        """Decode loop; on any exit, pending requests are failed."""
         try:
             while self._waiting or self._batch.jobs:
                 await self._wait_for_requests()
@@ -237,7 +237,7 @@ class TransformersEngine:
             self._places.pop(job).finish()
 
     def _run(self, new: list[DecodeJob]) -> list[DecodeJob]:
-        """In the worker: admit, then decode until a row is done or to be shown, or somebody else wants the model."""
+        """In the worker: admit, then decode until a row is done or to be shown, or another caller wants the model."""
         done = self._batch.admit(new)
         is_streamed = any(place.pieces is not None for place in self._places.values())
         has_room = len(self._places) < self.base.options.max_batch
@@ -287,7 +287,7 @@ class TransformersEngine:
 
 @dataclass(slots=True)
 class _PendingCompletion:
-    """A completion that somebody waits for: `future`, or `pieces` of it (at most one a token)."""
+    """A pending completion: `future`, or `pieces` of it (at most one a token)."""
 
     job: DecodeJob
     future: asyncio.Future[Generation]

@@ -18,7 +18,7 @@ class VersionFiles:
     """One directory per version in a folder of this process; gone with it.
 
     Args:
-        shared: where the folder is made, readable by everybody who can read that; None: in memory, for this user alone.
+        shared: where the folder is made, readable by all who can read that; None: in memory, for this user alone.
     """
 
     def __init__(self, shared: Path | None = None) -> None:

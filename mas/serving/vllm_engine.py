@@ -4,7 +4,7 @@ What training relies on is fixed here and refused in `engine.vllm`: token ids in
 distribution that was sampled from, no sampling that a loss cannot account for, and a unique name, number and path per
 adapter version, so that the prefix cache never mixes two of them.
 
-Needs `mas[vllm]`; nothing here is imported without it. Nothing is reported to anybody.
+Needs `mas[vllm]`; nothing here is imported without it. No usage statistics are sent.
 """
 
 import asyncio

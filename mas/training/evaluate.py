@@ -91,7 +91,7 @@ async def evaluate(
         scenes: of so many tasks, the first, the record holds what their worlds looked like.
 
     Raises:
-        Halted: the team was told to stop.
+        Halted: the team is stopping.
     """
     episodes: list[Episode] = []
     ended = count(1)

@@ -1,16 +1,23 @@
-"""A step's numbers, per team and per role. Free of torch."""
+"""A step's numbers, per team and per role, and whether anything is left to compare. Free of torch.
+
+Groups whose rewards are all equal have advantages of 0. Source: advantage collapse as DAPO describes it, arXiv
+2503.14476, section 3.2; `sampler.refill` is its cure.
+"""
 
 from collections.abc import Mapping, Sequence
 from statistics import fmean, pstdev
 from typing import Any
 
+from mas.config.algorithm import AlgorithmOptions
 from mas.config.options import RewardOptions
 from mas.core.environment import mean_measures
 from mas.core.records import Episode, Turn
 from mas.training.advantages.group import group_statistics
 from mas.training.rewards import total_reward
 from mas.training.updates.update import UpdateResult
-from mas.training.zero_variance import flat_share
+
+PATIENCE = 5
+"""Steps in a row after which the user is told."""
 
 
 def step_metrics(
@@ -61,3 +68,47 @@ def _role_metrics(turns: Sequence[Turn], advantages: Sequence[float], rewards: R
         "turns": len(turns),
         "completion_tokens": sum(len(turn.completion_ids) for turn in turns),
     }
+
+
+def flat_share(roles: Mapping[str, Mapping[str, float]]) -> float:
+    """Share of the compared groups of all trained roles whose rewards are all equal; 1 where nothing was compared.
+
+    Args:
+        roles: metrics of a step, by role: `groups`, `groups_single`, `groups_zero_variance`, `is_trained`.
+    """
+    trained = [role for role in roles.values() if role["is_trained"]]
+    compared = sum(role["groups"] - role["groups_single"] for role in trained)
+    return sum(role["groups_zero_variance"] for role in trained) / compared if compared else 1.0
+
+
+class ZeroVarianceWatch:
+    """Counts, per role, the steps in a row in which all groups that were compared were flat."""
+
+    def __init__(self) -> None:
+        self._flat: dict[str, int] = {}
+
+    @staticmethod
+    def suits(algorithm: AlgorithmOptions) -> bool:
+        """Whether the algorithm learns from differences inside groups alone."""
+        others = ("none", "running", "critic")
+        return algorithm.advantage.key == "group" and algorithm.advantage.baseline not in others
+
+    def told(self, metrics: Mapping[str, Any]) -> str | None:
+        """The warning after this step, once per collapse; None: there is none.
+
+        A team that solves every task has nothing to compare either, and gets no warning.
+        """
+        fallen = []
+        for role, values in metrics["roles"].items():
+            compared = values["groups"] - values["groups_single"]
+            is_flat = values["is_trained"] and 0 < compared == values["groups_zero_variance"]
+            self._flat[role] = self._flat.get(role, 0) + 1 if is_flat else 0
+            if self._flat[role] == PATIENCE and metrics["success"] < 1:
+                fallen.append(role)
+        if not fallen:
+            return None
+        names = ", ".join(fallen)
+        return (
+            f"{names}: nothing to compare for {PATIENCE} steps, as all candidates of a group are paid the same. More "
+            "candidates, a higher temperature, algorithm.sampler.refill or easier tasks give them something to learn."
+        )

@@ -17,8 +17,8 @@ from mas.observe.remaining import TimeLeft, rough_time
 from mas.serving.speed import Speed
 from mas.training.evaluate import SHOWN_TASKS, Evaluation
 from mas.training.setup import Setup
+from mas.training.summary import ZeroVarianceWatch
 from mas.training.work_estimate import Work, rows_of
-from mas.training.zero_variance import ZeroVarianceWatch
 
 _SHOWN_EPISODES = 2
 

@@ -108,7 +108,7 @@ def test_what_is_wrong_with_the_bus_is_said_before_any_weights_are_loaded(
         (("agent", "scenario=relay"), "mas agent needs the agent's name first: mas agent AGENT scenario=relay"),
         (
             ("run", "scenario=relay", "--bus", "mqtt://relay%2Fplanner@127.0.0.1/x"),
-            "names the user 'relay/planner', who is an agent of the team; whoever plays or trains it is 'coordinator'",
+            "'relay/planner', which is an agent of the team; the user that plays or trains it is 'coordinator'",
         ),
         (("agent", "plannr", "scenario=relay", "--bus", "mqtt://relay%2Fplanner@127.0.0.1/x"), "no agent 'plannr'"),
         (

@@ -14,7 +14,7 @@ from mas.graph import TeamPlan as TeamPlan
 from mas.graph import compile_team
 from mas.roles import build_roles
 from mas.runtime.flow import Flow
-from mas.runtime.tokens import HELD, NONE
+from mas.runtime.flow_state import HELD, NONE
 from mas.testing.teams import plan_of
 
 DPE = (

@@ -12,7 +12,7 @@ from mas.core.team import TeamSpec
 from mas.graph import TeamPlan
 from mas.graph.meaning import senders_of
 from mas.runtime.flow import Flow
-from mas.runtime.tokens import DEAD, FIRED, HELD, KEPT, LIVE, NONE, SKIPPED
+from mas.runtime.flow_state import DEAD, FIRED, HELD, KEPT, LIVE, NONE, SKIPPED
 from mas.testing.teams import plan_of
 
 unhurried = settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])

@@ -230,7 +230,7 @@ async def test_without_a_tracer_a_runtime_wraps_nothing() -> None:
     spec = load_team({**PAIR})
     bus, engine = MemoryBus(), ScriptedEngine(said, ("a",))
     async with TeamRuntime(compile_team(spec, build_roles(spec)), engine, bus, adapters={}) as runtime:
-        assert runtime._episodes._spans is None
+        assert runtime._spans is None
         assert runtime._client._bus is bus
         assert {member.engine for member in runtime._members.values()} == {engine}
     await bus.close()

@@ -11,21 +11,25 @@ from mas.core.environment import Observation
 from mas.core.errors import RunError
 from mas.core.messages import Note, Payload
 from mas.runtime.flow import Flow
+from mas.runtime.joins import JoinTimers
 from mas.runtime.play import play_turn
 from mas.runtime.point import Decide, DecisionPoint
-from mas.runtime.timers import JoinTimers
 from mas.scenarios import build_scenario
 from mas.testing.teams import plan_of
 
 PANEL = ("start -> a", "start -> b", "a -> j", "b -> j", "j -> done")
 
 
+def watched(timers: JoinTimers, flow: Flow, now_s: float) -> float | None:
+    return timers.watch(flow.waiting_joins(), flow.plan.timeouts, now_s)
+
+
 def test_a_limit_begins_with_the_first_live_branch_and_is_over_in_time() -> None:
     timers, flow = JoinTimers(), Flow.start(plan_of(PANEL, "j", {"j": {"timeout_s": 5}}))
-    assert timers.watch(flow, 100.0) is None
+    assert watched(timers, flow, 100.0) is None
     flow = say(flow, "a")
-    assert timers.watch(flow, 103.0) == 5.0
-    assert timers.watch(flow, 105.0) == 3.0
+    assert watched(timers, flow, 103.0) == 5.0
+    assert watched(timers, flow, 105.0) == 3.0
     assert timers.over(107.9) == ()
     assert timers.over(108.0) == ("j",)
     assert flow.expire("j").ready() == ("b", "j")
@@ -35,11 +39,11 @@ def test_a_limit_ends_with_the_wait_and_begins_anew_with_the_next() -> None:
     edges = ("start -> s", "s -> a", "s -> b", "a -> j", "b -> j", "j -> s when again loop 1", "j -> done when on")
     flow = said_all(plan_of(edges, joins={"j": {"timeout_s": 5}}), ("s", "x"), ("a", "x"))
     timers = JoinTimers()
-    assert timers.watch(flow, 0.0) == 5.0
+    assert watched(timers, flow, 0.0) == 5.0
     flow = say(flow, "b")
-    assert timers.watch(flow, 1.0) is None
+    assert watched(timers, flow, 1.0) is None
     flow = say(say(say(flow, "j", "again"), "s"), "b")
-    assert timers.watch(flow, 9.0) == 5.0
+    assert watched(timers, flow, 9.0) == 5.0
 
 
 def test_of_two_limits_the_first_counts_and_joins_without_one_are_left_alone() -> None:
@@ -48,7 +52,7 @@ def test_of_two_limits_the_first_counts_and_joins_without_one_are_left_alone() -
     joins = {"j": {"timeout_s": 5}, "k": {"timeout_s": 3}}
     flow = said_all(plan_of(edges, "j", joins), ("a", "x"), ("c", "x"))
     timers = JoinTimers()
-    assert timers.watch(flow, 0.0) == 3.0
+    assert watched(timers, flow, 0.0) == 3.0
     assert timers.over(4.0) == ("k",)
     assert timers.over(6.0) == ("k", "j")
 

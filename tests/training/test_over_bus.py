@@ -222,7 +222,7 @@ def test_what_was_sampled_and_served_was_the_learners_all_along(killed: Killed) 
         (("--wait", "3"), "--wait is for a bus, and --bus is not given"),
         (("--bus", "http://coordinator@127.0.0.1/x"), "begins with 'http'"),
         (("--bus", "mqtt://coordinator@127.0.0.1:9/x"), "127.0.0.1:9"),
-        (("--bus", "mqtt://relay%2Fplanner@127.0.0.1:9/x"), "whoever plays or trains it is 'coordinator'"),
+        (("--bus", "mqtt://relay%2Fplanner@127.0.0.1:9/x"), "the user that plays or trains it is 'coordinator'"),
         (("engine=vllm", "--bus", "mqtt://coordinator@127.0.0.1:9/x"), "give it to `mas agent`"),
     ],
 )

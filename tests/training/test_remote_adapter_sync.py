@@ -130,7 +130,7 @@ async def test_where_nobody_trains_nothing_can_be_fetched(base: BaseModel) -> No
     follower = SyncedEngine(
         engine, base.bank, MemoryBus(), trainer="relay/run", envelopes=EnvelopeFactory("relay/planner")
     )
-    with pytest.raises(NoRoute, match="nobody listens at 'relay/run'"):
+    with pytest.raises(NoRoute, match="there is no listener at 'relay/run'"):
         await follower.generate(request(PinnedAdapter(AdapterRef("planner", 0), "0" * 64)))
     await follower.close()
 

@@ -173,7 +173,7 @@ async def test_every_token_is_counted_play_outs_included(crew: TeamSession, monk
 
 async def test_nothing_is_committed_before_all_were_scored(crew: TeamSession, monkeypatch: pytest.MonkeyPatch) -> None:
     events: list[tuple[str, str]] = []
-    ask, act, own = crew.runtime.ask, crew.runtime._episodes.act, crew.scenario.reward.own
+    ask, act, own = crew.runtime.ask, crew.runtime._act, crew.scenario.reward.own
 
     async def asking(point, seeds, **options):
         candidates = await ask(point, seeds, **options)
@@ -194,7 +194,7 @@ async def test_nothing_is_committed_before_all_were_scored(crew: TeamSession, mo
             return own(move)
 
     monkeypatch.setattr(crew.runtime, "ask", asking)
-    monkeypatch.setattr(type(crew.runtime._episodes), "act", lambda _, *rest: acting(*rest))
+    monkeypatch.setattr(type(crew.runtime), "_act", lambda _, *rest: acting(*rest))
     object.__setattr__(crew.scenario, "reward", Watching())
     await sample(crew.runtime, crew.scenario, (0,), OPTIONS)
     waiting = Counter()

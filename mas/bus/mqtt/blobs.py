@@ -1,7 +1,7 @@
 """Payloads too long for a broker, in a place that all processes of a bus reach, each under the hash of its bytes.
 
 A name is worked out from the content and never taken from the wire unchecked; what is read must have that hash. Calls
-block: make them in a thread. Leaves out on purpose: encryption; whoever may read the place may read what is in it.
+block: make them in a thread. Leaves out on purpose: encryption; who can read the place can read the payloads.
 """
 
 import hashlib
@@ -148,7 +148,7 @@ class BlobStore:
 
 
 def _reason(error: Exception) -> str:
-    """What failed, without where: errors travel to other processes, and places are nobody's business there."""
+    """What failed, without where: errors travel to other processes, which need not know the place."""
     detail = error.strerror if isinstance(error, OSError) and error.strerror else "its cause says more"
     return f"{type(error).__name__}: {detail}"
 

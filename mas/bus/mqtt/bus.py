@@ -42,8 +42,8 @@ class MqttStatistics(DetailedStatistics, frozen=True, kw_only=True):
         outbox: messages sent that are not done.
         resent: attempts after the first, because a process vanished or left, or nothing had arrived.
         repeated: messages that came again and were not handed out again.
-        lost: one-way messages that a process had accepted and nobody had done when this bus, their
-            sender, closed; or that too many others waited with for somebody to listen.
+        lost: one-way messages that a process had accepted and that were not done when this bus, their
+            sender, closed; or that waited for a subscription with too many others.
         given_up: one-way messages sent from here that were accepted and became dead letters, here or elsewhere.
         malformed: frames that were none.
         forged: frames whose envelope names another principal than sent them, or another address than they were sent to.
@@ -113,7 +113,7 @@ class MqttBus:
                 longer than a message may be.
             options: None: the defaults.
             journal: what the process comes back with as itself when it was killed; the caller closes it, after the bus.
-                None: what it sent and nobody had done is lost with it.
+                None: what it sent and was not done is lost with it.
             owns: whether a principal may listen at an address; presences of processes that claim others are ignored
                 and counted. A team's is `mas.runtime.preflight.team_owns`.
 
@@ -204,7 +204,7 @@ class MqttBus:
 
         Raises:
             ValueError: credit is below 1, or the address is empty.
-            On entry: Closed; Denied: the broker does not let this principal listen there, or somebody else reads there.
+            On entry: Closed; Denied: the broker does not let this principal listen there, or another one reads there.
         """
         if not address:
             raise ValueError("the address to listen at is empty; a topic needs a name")
@@ -242,7 +242,7 @@ class MqttBus:
         return self._local.dead_letters() + self._node.sender.dead.all()
 
     def redrive(self, message_id: str | None = None) -> int:
-        """Deliver dead letters of this process again: what it took here, what it sent to whoever listens.
+        """Deliver dead letters of this process again: what it took is delivered here, what it sent to any listener.
 
         See `MemoryBus.redrive`.
         """

@@ -15,7 +15,7 @@ from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode
 
 Acknowledge = Callable[[int], None]
-"""Called with the broker's reason code for one publication: 0 taken, 16 nobody listens, 128 and above refused."""
+"""Called with the broker's reason code for one publication: 0 taken, 16 no subscriber, 128 and above refused."""
 NOBODY, REFUSED, NOT_AUTHORISED, TOO_LONG = 16, 128, 135, 149
 _NO_DELAY = (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 _READS = 64
@@ -26,9 +26,9 @@ T = TypeVar("T")
 class Client(aiomqtt.Client):
     """aiomqtt's client, with a callback for every packet that comes in.
 
-    aiomqtt hides the reason code of a publication, which says that nobody listens; its queue and its `publish` cost
-    several tasks per message, and it wakes the event loop through a pipe for each. What it is here for: driving the
-    protocol in the event loop.
+    aiomqtt hides the reason code of a publication, which says whether there is a subscriber; its queue and `publish`
+    cost several tasks per message, and it wakes the event loop through a pipe for each. What it is here for: driving
+    the protocol in the event loop.
     """
 
     def __init__(self, host: str, port: int, *, receive: Callable[[str, bytes], None], **options: Any) -> None:
@@ -148,5 +148,5 @@ class Client(aiomqtt.Client):
 
 
 def _is_pending(sock: Any) -> bool:
-    """Whether TLS has taken from the socket what nobody has read yet."""
+    """Whether TLS has taken from the socket what was not read yet."""
     return isinstance(sock, ssl.SSLSocket) and sock.pending() > 0

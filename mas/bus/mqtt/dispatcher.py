@@ -139,12 +139,12 @@ class Dispatcher:
 
     def _take_answer(self, peer: Peer, frame: AnswerFrame) -> None:
         if self._journal is not None and self._journal.may_ask_again(frame.ticket):
-            return  # it was asked in an earlier life: whoever answered keeps it until it is asked again
+            return  # it was asked in an earlier life: the responder keeps the answer until it is asked again
         self._sender.take_answer(frame.ticket, frame.envelope)
         self._after_write.call(lambda: self._answer_is_safe(peer, frame.ticket))
 
     def _take_part(self, peer: Peer, frame: PartFrame) -> None:
-        """A part of an answer; one that nobody reads, or not of who has the request now, is dropped and counted."""
+        """A part of an answer; dropped and counted if it is not read, or not from the request's present receiver."""
         self._parts.accepted += 1
         message = self._sender.find(frame.ticket)
         if message is None or not _read_part(message, peer, frame):

@@ -139,7 +139,7 @@ class FrameWriter:
             self._write(peer, StateQuery(self.me.process, tickets[begin : begin + _QUERIES]), acknowledge)
 
     def cancel(self, ticket: str, peers: set[Peer]) -> None:
-        """Tell these that nobody waits for a message any more; again after a reconnection, until the broker has it."""
+        """Tell these that a message is not awaited any more; again after a reconnection, until the broker has it."""
         self._cancels[ticket] = peers
         for peer in tuple(peers):
             self._write(peer, Cancel(self.me.process, ticket), partial(self._cancelled, ticket, peer))

@@ -94,7 +94,7 @@ class ProcessJournal(PeerObserver):
         return self.owner.life * _ATTEMPTS
 
     def unfinished(self, now: float) -> Iterator[OutgoingMessage]:
-        """What earlier lives sent one way and nobody has done yet, in order. `now`: on the clock of deadlines."""
+        """What earlier lives sent one way and is not done yet, in order. `now`: on the clock of deadlines."""
         for record, envelope, ticket in self._left:
             deadline = None if record.deadline is None else now + record.deadline - time.time()
             future: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
@@ -208,7 +208,7 @@ class ProcessJournal(PeerObserver):
             self.journal.write((_SET_TICKET, (None, message.record)))
 
     def interrupted(self, message: OutgoingMessage) -> None:
-        """The bus is closed. What was accepted stays open; who was told that it is not may send it again."""
+        """The bus is closed. What was accepted stays open; a sender whose message was refused may send it again."""
         if message.record is not None and not message.is_settled:
             self._over(message.record, State.FAILED, "Closed: the bus was closed")
 
@@ -230,7 +230,7 @@ class ProcessJournal(PeerObserver):
         self.journal.write((_TAKEN, (*peer, ticket, attempt, reply, self.journal.last)))
 
     def adopt(self, message_id: str) -> None:
-        """A message lies here that its sender is told to forget."""
+        """A message is kept here that its sender may forget."""
         self.journal.write((_ADOPT, (message_id,)))
 
     def confirmed(self, key: tuple[Peer, str]) -> None:
@@ -277,7 +277,7 @@ class ProcessJournal(PeerObserver):
 
 
 def _state(message: OutgoingMessage, error: Exception) -> State:
-    """A dead letter, if its sender was told that it will be delivered."""
+    """A dead letter, if its delivery was promised to its sender."""
     if not message.is_settled:
         return State.FAILED
     if not isinstance(error, Expired):

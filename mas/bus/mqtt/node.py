@@ -120,7 +120,7 @@ class MqttNode:
     ) -> Envelope | None:
         """Send a message and wait for its outcome: the answer to a request, None for one that goes one way.
 
-        `stream` reads the parts of the answer, None: nobody does.
+        `stream` reads the parts of the answer, None: they are not read.
 
         Raises:
             As `Bus.publish` and `Bus.request`; Malformed: it cannot travel.
@@ -194,7 +194,7 @@ class MqttNode:
         self.writer.echoes.connected()
 
     async def _until_room(self, envelope: Envelope, mode: Mode, deadline: float | None) -> None:
-        """Wait for room among the messages in flight, and until it is sure whether somebody listens."""
+        """Wait for room among the messages in flight, and until it is known whether there is a listener."""
         if mode == "publish_nowait" and self.sender.room.locked():
             raise Dropped(f"message {envelope.id!r}: the outbox is full; wait, or raise its size")
         remaining = None if deadline is None else max(0.0, deadline - self.local.now())

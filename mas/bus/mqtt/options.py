@@ -150,6 +150,6 @@ def _trust(ca_file: Path | None) -> ssl.SSLContext:
         return ssl.create_default_context(cafile=ca_file)
     except (OSError, ssl.SSLError) as error:
         raise ConfigError(
-            f"the CA file {str(ca_file)!r} cannot be used: {error}. It must hold the certificates of whoever vouches "
-            "for the broker; `mas broker --tls` writes them to tls/ca.crt"
+            f"the CA file {str(ca_file)!r} cannot be used: {error}. It must hold the certificates of the authority "
+            "that vouches for the broker; `mas broker --tls` writes them to tls/ca.crt"
         ) from None

@@ -31,16 +31,16 @@ class OutgoingMessage(Pending):
         excluded: processes that had it and returned it.
         counted: the latest attempt that is among `tries` although nothing was heard of it.
         is_delivered: a receiver at its holder has it now.
-        is_orphan: it waits for somebody to listen; whoever was to handle it has left or died.
-        is_sent: this attempt went to the broker, which has not said that nobody listens.
+        is_orphan: it waits for a listener; the process that was to handle it has left or died.
+        is_sent: this attempt went to the broker, which has not said that there is no subscriber.
         is_written: the journal has it, or need not; only then it is published.
         is_resumed: an earlier life of this process sent it, and some process may have it.
         record: its position in the journal; None: it is in none.
-        unrouted_since: when the broker first said that nobody listens; None: it did not, or took it since.
+        unrouted_since: when the broker first said that there is no subscriber; None: it did not, or took it since.
         not_before: when it may be published again, on this process's clock.
         has_room: it counts towards the bound of messages in flight.
         due: when to check on it next; `pause_s`: the wait after that.
-        stream: reads the parts of its answer; None: nobody does.
+        stream: reads the parts of its answer; None: they are not read.
     """
 
     __slots__ = (

@@ -48,7 +48,7 @@ def take_ownership(journal: Journal, *, principal: str, space: str, process: str
 
 
 def _check(journal: Journal, owner: Owner, wanted: dict[str, str]) -> None:
-    """Raises JournalError: the journal is that of somebody else."""
+    """Raises JournalError: the journal belongs to another process."""
     for what, name in wanted.items():
         if getattr(owner, what) != name:
             raise JournalError(

@@ -1,9 +1,9 @@
 """Which processes are on the bus, and which have not been heard of since their presence went.
 
-A process that leaves says so and is gone at once. One that vanishes (the broker published its will, or nobody listens
-where it should) is a suspect for a while first: it may only have lost its connection, as all do when the broker
-restarts, and what it holds must not be handled elsewhere as well. The heartbeat is MQTT's own. A process with a journal
-that is gone may come back as itself: it is away for as long as its presence says.
+A process that leaves says so and is gone at once. One that vanishes (the broker published its will, or has no
+subscriber where it should) is a suspect for a while first: it may only have lost its connection, as all do when the
+broker restarts, and what it holds must not be handled elsewhere as well. The heartbeat is MQTT's own. A process with a
+journal that is gone may come back as itself: it is away for as long as its presence says.
 """
 
 from collections import deque
@@ -144,7 +144,7 @@ class Peers:
         return {presence.addresses[address] for _, presence in self if address in presence.addresses}
 
     def addresses(self) -> set[str]:
-        """All addresses that somebody listens at."""
+        """All addresses with a listener."""
         return {address for presence in self._presences.values() for address in presence.addresses}
 
     def _remove(self, peer: Peer, leaving: Presence | None = None) -> None:

@@ -19,7 +19,7 @@ class ReceivedMessage:
     Args:
         key: its sender and ticket.
         attempt: the latest one seen; in the state `unknown` all up to it are refused.
-        state: what its sender is told; `reply` (bytes) instead, once there is an answer or an error.
+        state: the state that is sent to its sender; `reply` (bytes) instead, once there is an answer or an error.
         tries: how often a receiver, here or elsewhere, had it and did not finish.
         changed: called with each of its events in the local bus.
 

@@ -47,7 +47,7 @@ class References:
         self._is_closed = False
 
     def close(self) -> None:
-        """Wait for the store no more: whoever does gets Closed."""
+        """Wait for the store no more: pending calls raise Closed."""
         self._is_closed = True
         for limit in self._limits:
             if not limit.expired():

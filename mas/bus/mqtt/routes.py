@@ -177,7 +177,7 @@ class Routes:
         route.readers.pop()
         if route.readers:
             return
-        if route.is_subscribed and not self._is_closed:  # it was cancelled on its way: nobody waits for the broker
+        if route.is_subscribed and not self._is_closed:  # it was cancelled on its way: its reply is not awaited
             route.is_subscribed = False
             self._connection.forget(self._filter(address))
         self._announce()

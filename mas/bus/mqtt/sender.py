@@ -331,7 +331,7 @@ class Sender(PeerObserver):
             self._keys.advance(message)
 
     def _no_process_left(self, message: OutgoingMessage) -> None:
-        """It waits for a listener if its sender was told that it will be delivered; else it fails."""
+        """It waits for a listener if its delivery was promised to its sender; else it fails."""
         if message.is_settled and message.may_repeat:
             others = sum(other.is_orphan for other in self._messages.values() if other is not message)
             if 2 * others < self._options.outbox or not message.has_room:  # the other half is for what can be delivered

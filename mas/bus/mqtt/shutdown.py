@@ -78,7 +78,7 @@ async def shut_down(bus: MqttBus, note: Callable[[str], None], *, at_once: bool)
 def _nobody(bus: MqttBus) -> str:
     accepted = {principal for presence in bus.processes().values() for principal in presence.stops_for}
     possible = (
-        did_you_mean(bus.me.principal, accepted) if accepted else "No agent is on it now: there is nobody to end."
+        did_you_mean(bus.me.principal, accepted) if accepted else "No agent is on it now: there is no process to end."
     )
     return f"no process on this bus ends on the word of {bus.me.principal!r}. {possible}"
 

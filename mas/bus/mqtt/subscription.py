@@ -95,5 +95,5 @@ class MqttSubscription:
         await self._node.until_confirmed()
 
     def on_abandoned(self, envelope: Envelope, call: Callable[[], object]) -> None:
-        """Call once when nobody waits for the answer any more; see `Subscription.on_abandoned`."""
+        """Call once when the answer is not awaited any more; see `Subscription.on_abandoned`."""
         self._local.on_abandoned(envelope, call)

@@ -1,7 +1,7 @@
 """The topics on the broker. Every level is percent-encoded, so none can hold `/`, `+`, `#`, `$` or a raw `%`.
 
     mas/{space}/to/{address}/{sender}                      messages to an address, shared by its listeners
-    mas/{space}/back/{principal}/{process}/{sender}        to one process: what became of messages, answers, questions
+    mas/{space}/back/{principal}/{process}/{sender}        to one process: states of messages, answers, queries
     mas/{space}/presence/{principal}/{process}             retained: who is there and listens at what
 
 `sender` is the principal that sends. The broker lets a principal publish only where the last level is its own name, so
@@ -53,8 +53,8 @@ def share_group(address: str, password: str) -> str:
     """What stands for GROUP in `$share/GROUP/...`: 32 characters of 0-9 and a-f, without a trace of the password.
 
     The name under which the processes of one principal share the messages to its address. Brokers check who may read
-    when they deliver, not when somebody subscribes: a stranger in the group would be handed messages in turn and get
-    none of them, and nobody else would. So only holders of the principal's password can work the name out.
+    when they deliver, not at the subscription: a stranger in the group would be handed messages in turn and get
+    none of them, and no other reader would. So only holders of the principal's password can work the name out.
     """
     return blake2b(address.encode(), key=blake2b(password.encode()).digest(), digest_size=16).hexdigest()
 
@@ -76,7 +76,7 @@ class Topics(msgspec.Struct, frozen=True):
     def listen(self, address: str, password: str | None) -> str:
         """The filter that listeners of an address share: each message goes to one of them.
 
-        `password`: of their principal, None where the broker asks for none and anybody could listen anyway.
+        `password`: of their principal, None where the broker asks for none and any client could listen anyway.
         """
         group = level(address) if password is None else share_group(address, password)
         return f"$share/{group}/{self.root}/to/{level(address)}/+"

@@ -6,7 +6,7 @@ from typing import Protocol
 
 from mas.core.environment import Environment
 from mas.core.seeds import derive_seed
-from mas.runtime.opponents import OpponentPolicies
+from mas.runtime.episodes import OpponentPolicies
 from mas.training.sampling.episode_recorder import EpisodeRecorder
 
 

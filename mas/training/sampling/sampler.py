@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from mas.config.options import RewardOptions, SamplerOptions
 from mas.core.reward import Reward
-from mas.runtime.opponents import NO_OPPONENTS, OpponentPolicies
+from mas.runtime.episodes import NO_OPPONENTS, OpponentPolicies
 from mas.runtime.team import TeamRuntime
 from mas.training.sampling.episode_recorder import EpisodeRecorder
 from mas.training.sampling.opponents import OpponentSeats

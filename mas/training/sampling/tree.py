@@ -16,8 +16,8 @@ from mas.core.seeds import derive_seed, digest
 from mas.core.stopwatch import in_environment
 from mas.core.together import together
 from mas.runtime.agents import Candidate
+from mas.runtime.episodes import opponent_actions
 from mas.runtime.flow import Flow
-from mas.runtime.opponents import opponent_actions
 from mas.runtime.play import play_turn, seat_actions
 from mas.runtime.point import DecisionPoint, look, silent_agents
 from mas.runtime.team import TeamRuntime

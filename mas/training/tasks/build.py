@@ -6,9 +6,8 @@ from mas.config.options import TrainOptions
 from mas.core.errors import ConfigError
 from mas.core.tasks import TaskSource
 from mas.training.tasks.curriculum import Curriculum
-from mas.training.tasks.cursors import Cursors
+from mas.training.tasks.cursors import Cursors, Fresh
 from mas.training.tasks.epochs import Epochs
-from mas.training.tasks.fresh import Fresh
 from mas.training.tasks.learning_progress import LearningProgress
 from mas.training.tasks.mixture import Mixture
 from mas.training.tasks.replay import Replay

@@ -1,15 +1,50 @@
-"""Where the row of tasks of every arm was left off."""
+"""Tasks in the endless row of their numbers: those that were never played before, and how far each arm was taken."""
 
-from collections.abc import Mapping, Set
+from collections.abc import Mapping, Sequence, Set
+from random import Random
 from typing import Any
 
 from mas.core.seeds import derive_seed
-from mas.core.tasks import Pick
+from mas.core.tasks import Pick, TaskOutcome
 
 
 def place(*parts: str | int) -> int:
     """Where in the endless row of tasks something begins: far from where anything else does."""
     return derive_seed(*parts) % 10**9 * 1000
+
+
+class Fresh:
+    """Every step has tasks of its own. It remembers nothing: the seed and the step's number say which.
+
+    Args:
+        size: how many tasks there are, None: without end. Of finitely many a step draws without repeating one.
+    """
+
+    def __init__(self, arm: str, size: int | None, seed: int) -> None:
+        self._arm, self._size, self._seed = arm, size, seed
+
+    def draw(self, step: int, count: int, without: Set[Pick] = frozenset()) -> Sequence[Pick]:
+        if self._size is None:
+            first = place("tasks", self._seed, step)
+            return [Pick(self._arm, first + number) for number in range(count)]
+        random = Random(derive_seed("tasks", self._seed, step))
+        used = {pick.index for pick in without}
+        left = [index for index in range(self._size) if index not in used]
+        drawn = random.sample(left, min(count, len(left)))
+        drawn += random.sample(sorted(used), count - len(drawn))
+        return [Pick(self._arm, index) for index in drawn]
+
+    def tell(self, outcomes: Sequence[TaskOutcome]) -> None:
+        pass
+
+    def state(self) -> Mapping[str, Any]:
+        return {}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        pass
+
+    def metrics(self) -> Mapping[str, float]:
+        return {}
 
 
 class Cursors:

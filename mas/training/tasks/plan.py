@@ -15,7 +15,7 @@ from mas.training.rewards import total_reward
 from mas.training.setup import TrainSetup
 from mas.training.tasks.arms import Arm, training_size
 from mas.training.tasks.build import build_source
-from mas.training.tasks.fresh import Fresh
+from mas.training.tasks.cursors import Fresh
 
 _ROUNDS = 2**40
 """A step draws again as if it were one that is this much later: tasks that no step draws."""

@@ -1,15 +1,38 @@
-"""The instances of one mapped agent: each speaks about one item of a list, and all that they say is one list."""
+"""The state of a token flow, as data: one token per edge, one status per node, the instances of mapped agents."""
 
 from dataclasses import dataclass
+from typing import Final
+
+import msgspec
 
 from mas.core.messages import Items, Note, Payload
 from mas.core.role import Message
-from mas.runtime.tokens import FIRED, READY, RUNNING, STALE
+from mas.graph.plan import TeamPlan
+
+NONE: Final = 0
+"""Edge: not decided in this iteration."""
+LIVE: Final = 1
+KEPT: Final = 2
+"""Edge: live since an earlier iteration of the loop that it leads into."""
+HELD: Final = 3
+"""Edge: dead, but it leaves a loop that may still iterate; believed when nothing else can happen."""
+DEAD: Final = 4
+
+WAITING: Final = 0
+READY: Final = 1
+RUNNING: Final = 2
+"""Node: at work; a mapped one until its last instance has spoken."""
+STALE: Final = 3
+"""Node: running for an iteration that is over; its output is recorded and not sent."""
+FIRED: Final = 4
+SKIPPED: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
 class MapInstances:
-    """Immutable, like the flow that holds it.
+    """The instances of one mapped agent: each speaks about one item of a list, and all that they say is one list.
+
+    Immutable, like the flow that holds it.
 
     Attributes:
         status: one per instance of this iteration: `READY`, `RUNNING`, `FIRED`; `STALE` where the iteration is over.
@@ -52,6 +75,28 @@ class MapInstances:
         """What the instances of this iteration said, in the order of the items; a failure reads as elsewhere."""
         said = self.said[: len(self.status)]
         return Items(items=tuple(outputs[-1].content for outputs in said))
+
+
+class FlowState(msgspec.Struct, frozen=True):
+    """What a flow is at one moment.
+
+    Attributes:
+        tokens: one token per edge; status: one per node; uses: how often each loop was taken.
+        said: every node's outputs; heard: every node's messages, both oldest first.
+        fans: the instances of every agent; empty where none is mapped.
+        finished: nothing can fire any more, or the join of `done` is met.
+        arrived: the turn's action is committed once it is finished.
+    """
+
+    plan: TeamPlan
+    tokens: bytes
+    status: bytes
+    uses: tuple[int, ...]
+    said: tuple[tuple[Payload, ...], ...]
+    heard: tuple[tuple[Message, ...], ...]
+    fans: tuple[MapInstances, ...]
+    finished: bool
+    arrived: bool
 
 
 def _with(status: bytes, number: int, value: int) -> bytes:
