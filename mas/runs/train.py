@@ -108,8 +108,7 @@ def train_in_directory(
     _remember(config, setup.team, console)
     with _opened(config, resume=resume) as run, _cleanup_on_failure(run):
         kept = run.checkpoints
-        if not list_checkpoints(kept) or not (run.path / TEAM_FILE).is_file():
-            _write_team(run.path / TEAM_FILE, setup.team)
+        _keep_team(run, setup.team)
         going = setup.with_start(None) if list_checkpoints(kept) else setup  # then a checkpoint has the adapters
         trainer = Trainer(going, base, checkpoints=kept, opening=opening, judges=judges, opponents=opponents)
         step = trainer.progress.step if trainer.resume(from_step) else None
@@ -237,8 +236,11 @@ def _train(
             return run_blocking(trainer.run(watcher, watcher.on_phase, on_open=cut_back))
 
 
-def _write_team(path: Path, team: TeamSpec) -> None:
-    write_text_atomic(path, yaml.safe_dump(team.model_dump(mode="json", exclude_defaults=True), sort_keys=False))
+def _keep_team(run: RunDirectory, team: TeamSpec) -> None:
+    """Write the team of a run that begins; one that resumes from a checkpoint has it already."""
+    path = run.path / TEAM_FILE
+    if not list_checkpoints(run.checkpoints) or not path.is_file():
+        write_text_atomic(path, yaml.safe_dump(team.model_dump(mode="json", exclude_defaults=True), sort_keys=False))
 
 
 def _check_team(path: Path, team: TeamSpec) -> None:
