@@ -93,11 +93,9 @@ class AgentClient:
 
         async def call(name: str) -> Candidates:
             async def make(message_id: str | None = None, bill: Bill | None = None) -> Candidates:
-                async def request() -> Candidates:
-                    return await self._request_candidates(
-                        name, policy, view, seeds, episode, turn, temperature, message_id
-                    )
-
+                request = partial(
+                    self._request_candidates, name, policy, view, seeds, episode, turn, temperature, message_id
+                )
                 return await self._within_budget(name, agent, view, len(seeds), episode, request, bill)
 
             if log is None:
@@ -135,12 +133,11 @@ class AgentClient:
         policy = policy_of(self._policies, agent)
 
         async def call(name: str) -> Candidates:
-            async def sample() -> Candidates:
-                if self._distant is not None:
-                    return await self._request_candidates(name, policy, view, (seed,), episode or "", point.turn, None)
-                return await self._answer_locally(name, policy, view, seed)
-
-            return await self._within_budget(name, None, view, 1, episode, sample)
+            if self._distant is None:
+                answer = partial(self._answer_locally, name, policy, view, seed)
+            else:
+                answer = partial(self._request_candidates, name, policy, view, (seed,), episode or "", point.turn, None)
+            return await self._within_budget(name, None, view, 1, episode, answer)
 
         if policy is NO_POLICY:
             return await call(agent_of(agent))
@@ -262,7 +259,7 @@ class AgentClient:
                 raise Expired(f"agent {name!r} did not answer within {timeout_s} s") from None
             raise RemoteError(f"agent {name!r} failed: {type(error).__name__}: {error}") from error
 
-    async def _within_budget(
+    def _within_budget(
         self,
         name: str,
         agent: str | None,
@@ -271,11 +268,11 @@ class AgentClient:
         episode: str | None,
         call: Callable[[], Awaitable[Candidates]],
         bill: Bill | None = None,
-    ) -> Candidates:
+    ) -> Awaitable[Candidates]:
         if not self._accounts.is_limited:
-            return await call()  # prompts need not be made twice
+            return call()  # prompts need not be made twice
         purses, most = self._accounts.purses(episode, agent), self._most(name, view, candidates)
-        return await spend(purses, most, call, lambda answer: self._cost(name, answer), bill)
+        return spend(purses, most, call, lambda answer: self._cost(name, answer), bill)
 
     def _most(self, name: str, view: View, candidates: int) -> Spent:
         """What a call can cost at most."""

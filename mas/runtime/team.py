@@ -1,6 +1,6 @@
 """A team at work: its agents and its environment listen on the bus, and episodes are played through it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from contextlib import AbstractContextManager, AsyncExitStack
 from itertools import count
 from types import MappingProxyType, TracebackType
@@ -246,14 +246,14 @@ class TeamRuntime(EpisodeRunner):
         """Call `on_attempt` with attempts, as `play` does, in an episode whose agents are asked without playing it."""
         return noting(self._client.notes, episode, on_attempt)
 
-    async def sample_locally(self, point: DecisionPoint, seed: int, *, episode: str | None = None) -> Candidate:
+    def sample_locally(self, point: DecisionPoint, seed: int, *, episode: str | None = None) -> Awaitable[Candidate]:
         """What the agent would say at a hypothetical point. Only what agents of a `distant` place are asked travels on
         the bus. It counts in the budgets of the run and, if `episode` names an open one, of the episode.
 
         Raises:
             As `ask`. Expired: no answer came in time. RemoteError: the agent failed with an error that is not of mas.
         """
-        return await self._client.sample_locally(point, seed, episode=episode)
+        return self._client.sample_locally(point, seed, episode=episode)
 
     async def likelihoods(self, agent: str, views: Sequence[View], text: str) -> Likelihoods:
         """See `mas.runtime.likelihood.likelihoods`."""
