@@ -108,8 +108,7 @@ def train_in_directory(
     _remember(config, setup.team, console)
     with _opened(config, resume=resume) as run, _cleanup_on_failure(run):
         kept = run.checkpoints
-        if not run.is_resumed:
-            _write_team(run.path / TEAM_FILE, setup.team)
+        _keep_team(run, setup.team)
         going = setup.with_start(None) if list_checkpoints(kept) else setup  # then a checkpoint has the adapters
         trainer = Trainer(going, base, checkpoints=kept, opening=opening, judges=judges, opponents=opponents)
         step = trainer.progress.step if trainer.resume(from_step) else None
@@ -219,7 +218,7 @@ def _train(
             if run.is_resumed:
                 run.write_config()
                 if step is None or not (run.path / TEAM_FILE).is_file():
-                    _write_team(run.path / TEAM_FILE, setup.team)
+                    _write_team(run, setup.team)
             # checkpoints first, newest first: a process killed meanwhile leaves no checkpoint beyond its metrics
             if from_step is not None:
                 dropped = go_back(run.checkpoints, from_step) or "nothing"
@@ -242,8 +241,14 @@ def _train(
             return run_blocking(trainer.run(watcher, watcher.on_phase, on_open=cut_back))
 
 
-def _write_team(path: Path, team: TeamSpec) -> None:
-    write_text_atomic(path, yaml.safe_dump(team.model_dump(mode="json", exclude_defaults=True), sort_keys=False))
+def _keep_team(run: RunDirectory, team: TeamSpec) -> None:
+    """Write the team of a run that begins; that of a resumed one is written once it is open."""
+    if not run.is_resumed:
+        _write_team(run, team)
+
+
+def _write_team(run: RunDirectory, team: TeamSpec) -> None:
+    write_text_atomic(run.path / TEAM_FILE, yaml.safe_dump(team.model_dump(mode="json", exclude_defaults=True), sort_keys=False))
 
 
 def _check_team(path: Path, team: TeamSpec) -> None:
