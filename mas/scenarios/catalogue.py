@@ -11,9 +11,9 @@ from mas.config.options import Options, ScenarioOptions
 from mas.core.errors import ConfigError
 from mas.core.naming import did_you_mean
 from mas.core.scenario import Scenario
-from mas.scenarios import SCENARIOS, ScenarioEntry, build_scenario, find_scenario
 from mas.scenarios.folder import FolderScenario
 from mas.scenarios.policies import expert_of
+from mas.scenarios.registry import SCENARIOS, ScenarioEntry, build_scenario, find_scenario
 
 _BOUNDS = {"minimum": ">=", "exclusiveMinimum": ">", "maximum": "<=", "exclusiveMaximum": "<"}
 

@@ -8,8 +8,8 @@ from mas.core.role import View
 from mas.core.scenario import Scenario
 from mas.core.team import TeamSpec
 from mas.roles import PromptedRole, build_roles
-from mas.scenarios import build_scenario, find_scenario
 from mas.scenarios.catalogue import sized
+from mas.scenarios.registry import build_scenario, find_scenario
 
 _SHOWN = 256
 """Demonstrations that are looked at; those of all roles come in turn."""

@@ -19,6 +19,7 @@ from mas.scenarios.bridge.teams import PROMPT, letter_teams, word_teams
 from mas.scenarios.bridges import PREFIX, open_bridge
 from mas.scenarios.bridges.game import GameEnvironment
 from mas.scenarios.folder import FolderScenario
+from mas.scenarios.registry import ScenarioEntry
 
 Style = Literal["letters", "words"]
 
@@ -124,3 +125,6 @@ def _demonstrations(random: Random, skill: float, options: BridgeOptions) -> Ite
                 yield PROMPT.format(**environment.observe(seat).fields), shown
                 actions[seat] = random.choice(legal)
             environment.step(actions)
+
+
+ENTRY = ScenarioEntry(BridgeOptions, build, "self-play")

@@ -15,6 +15,7 @@ from mas.scenarios.code_team.language import Language
 from mas.scenarios.code_team.reward import CodeReward
 from mas.scenarios.code_team.worded import Worded
 from mas.scenarios.folder import FolderScenario
+from mas.scenarios.registry import ScenarioEntry
 
 
 class CodeOptions(Options):
@@ -49,3 +50,11 @@ def build(options: CodeOptions) -> FolderScenario:
 
 def _content(random: Random, language: Language) -> str:
     return language.make(random).spec
+
+
+ENTRY = ScenarioEntry(
+    CodeOptions,
+    build,
+    "mathematics and code",
+    {"small": {}, "medium": {"style": "words"}, "large": {"style": "words", "steps": 4}},
+)

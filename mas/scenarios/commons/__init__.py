@@ -13,6 +13,7 @@ from mas.scenarios.commons.experts import demonstrations, expert
 from mas.scenarios.commons.lake import NEIGHBOURS, LakeRules, make
 from mas.scenarios.commons.reward import CommonsReward
 from mas.scenarios.folder import FolderScenario
+from mas.scenarios.registry import ScenarioEntry
 
 
 class CommonsOptions(Options):
@@ -73,3 +74,15 @@ def _rules(options: CommonsOptions, style: Style) -> LakeRules:
 def _content(random: Random, rules: LakeRules) -> str:
     lake = make(random, rules)
     return f"{lake.stock};{lake.growth};{lake.kind}"
+
+
+ENTRY = ScenarioEntry(
+    CommonsOptions,
+    build,
+    "social dilemmas",
+    {
+        "small": {},
+        "medium": {"style": "words", "capacity": 30, "rounds": 6},
+        "large": {"style": "words", "capacity": 60, "rounds": 10},
+    },
+)

@@ -13,6 +13,7 @@ from mas.scenarios.debate.environment import DebateEnvironment, Judge
 from mas.scenarios.debate.experts import demonstrations, expert
 from mas.scenarios.debate.reward import DebateReward
 from mas.scenarios.folder import FolderScenario
+from mas.scenarios.registry import ScenarioEntry
 
 
 class DebateOptions(Options):
@@ -60,3 +61,11 @@ def _content(random: Random, style: Style, facts: int) -> str:
         side.evidence if style == "letters" else side.evidence.split("\n") for side in make(random, style, facts).sides
     )
     return "\n".join(sorted("\n".join(sorted(hand)) for hand in hands))
+
+
+ENTRY = ScenarioEntry(
+    DebateOptions,
+    build,
+    "discussion",
+    {"small": {}, "medium": {"style": "words"}, "large": {"style": "words", "facts": 8}},
+)

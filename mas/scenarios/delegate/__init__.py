@@ -13,6 +13,7 @@ from mas.scenarios.delegate.environment import DelegateEnvironment
 from mas.scenarios.delegate.experts import demonstrations, expert
 from mas.scenarios.delegate.reward import DelegateReward
 from mas.scenarios.folder import FolderScenario
+from mas.scenarios.registry import ScenarioEntry
 
 
 class DelegateOptions(Options):
@@ -44,3 +45,11 @@ def build(options: DelegateOptions) -> FolderScenario:
 
 def _content(random: Random, style: Style, parts: int) -> str:
     return content_of(make(random, style, parts))
+
+
+ENTRY = ScenarioEntry(
+    DelegateOptions,
+    build,
+    "tool use",
+    {"small": {}, "medium": {"style": "words"}, "large": {"style": "words", "parts": 5}},
+)

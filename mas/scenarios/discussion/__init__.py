@@ -13,6 +13,7 @@ from mas.scenarios.discussion.experts import demonstrations, expert
 from mas.scenarios.discussion.questions import Style, make
 from mas.scenarios.discussion.reward import DiscussionReward, Pay
 from mas.scenarios.folder import FolderScenario
+from mas.scenarios.registry import ScenarioEntry
 
 
 class DiscussionOptions(Options):
@@ -48,3 +49,15 @@ def build(options: DiscussionOptions) -> FolderScenario:
 
 def _content(random: Random, style: Style, steps: int) -> str:
     return make(random, style, steps).text
+
+
+ENTRY = ScenarioEntry(
+    DiscussionOptions,
+    build,
+    "discussion",
+    {
+        "small": {},
+        "medium": {"style": "words", "steps": 3},
+        "large": {"style": "words", "steps": 8},
+    },
+)

@@ -11,6 +11,7 @@ from mas.config.options import Options
 from mas.scenarios.folder import FolderScenario
 from mas.scenarios.leader_follower.environment import ColourEnvironment, ColourRules, make
 from mas.scenarios.leader_follower.experts import demonstrations, expert
+from mas.scenarios.registry import ScenarioEntry
 
 
 class ColourOptions(Options):
@@ -59,3 +60,15 @@ def build(options: ColourOptions) -> FolderScenario:
 def _content(random: Random, rules: ColourRules) -> str:
     state = make(random, rules)
     return f"{state.board.cells}{state.cell}{state.goals}"
+
+
+ENTRY = ScenarioEntry(
+    ColourOptions,
+    build,
+    "hidden goals",
+    {
+        "small": {},
+        "medium": {"size": 8, "blocks": 4, "switch": 0.08, "quota": 5},
+        "large": {"size": 16, "blocks": 12, "switch": 0.04, "quota": 10},
+    },
+)

@@ -15,6 +15,7 @@ from mas.scenarios.matrix_games.environment import COLUMN, ROW, MatrixEnvironmen
 from mas.scenarios.matrix_games.experts import ForesightReward, demonstrations, expert
 from mas.scenarios.matrix_games.games import GAMES
 from mas.scenarios.matrix_games.learners import OPPONENTS
+from mas.scenarios.registry import ScenarioEntry
 
 VIEWS = ("analyst", "player", "solo")
 
@@ -62,3 +63,6 @@ def _is_without_regret(played: Against) -> bool:
 def _content(random: Random, name: str) -> str:
     state = make(random, GAMES[name])
     return f"{state.habit}{state.total}"
+
+
+ENTRY = ScenarioEntry(MatrixOptions, build, "games of payoffs")

@@ -13,6 +13,7 @@ from mas.scenarios.negotiation import others
 from mas.scenarios.negotiation.deals import NAMES, Style, make_problem
 from mas.scenarios.negotiation.environment import TalkEnvironment, TalkState
 from mas.scenarios.negotiation.experts import demonstrations, expert
+from mas.scenarios.registry import ScenarioEntry
 
 _LETTERS = 3
 """Kinds of things in letters: their packages are one character each."""
@@ -69,3 +70,15 @@ def _content(random: Random, make: partial[TalkState]) -> str:
     """What the team sees before it says anything."""
     state = make(random)
     return f"{state.problem.counts}{state.problem.mine}{state.offers[0]}"
+
+
+ENTRY = ScenarioEntry(
+    TalkOptions,
+    build,
+    "negotiation",
+    {
+        "small": {},
+        "medium": {"style": "words"},
+        "large": {"style": "words", "kinds": 5, "turns": 6},
+    },
+)

@@ -13,6 +13,7 @@ from mas.scenarios.plan_path.environment import PathEnvironment, PathRules, Styl
 from mas.scenarios.plan_path.experts import demonstrations, expert
 from mas.scenarios.plan_path.grid import make_grid
 from mas.scenarios.plan_path.reward import PathReward
+from mas.scenarios.registry import ScenarioEntry
 
 
 class PathOptions(Options):
@@ -59,3 +60,11 @@ def build(options: PathOptions) -> FolderScenario:
 def _content(random: Random, size: int, walls: int) -> str:
     grid, start, goal = make_grid(random, size, walls)
     return f"{grid.walls}{start}{goal}"
+
+
+ENTRY = ScenarioEntry(
+    PathOptions,
+    build,
+    "cooperative planning",
+    {"small": {}, "medium": {"size": 6, "walls": 7}, "large": {"size": 10, "walls": 20}},
+)

@@ -12,6 +12,7 @@ from mas.scenarios.folder import FolderScenario
 from mas.scenarios.propose.environment import ProposeEnvironment, Source
 from mas.scenarios.propose.experts import demonstrations, expert
 from mas.scenarios.propose.questions import content_of, make
+from mas.scenarios.registry import ScenarioEntry
 
 
 class ProposeOptions(Options):
@@ -42,3 +43,6 @@ def build(options: ProposeOptions) -> FolderScenario:
 
 def _content(random: Random, asked: int) -> str:
     return content_of(make(random, asked))
+
+
+ENTRY = ScenarioEntry(ProposeOptions, build, "self-play")

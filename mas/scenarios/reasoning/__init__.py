@@ -12,6 +12,7 @@ from mas.config.options import Options
 from mas.core.environment import Environment
 from mas.core.errors import ConfigError
 from mas.scenarios.folder import FolderScenario
+from mas.scenarios.registry import ScenarioEntry
 
 
 class ReasoningOptions(Options):
@@ -68,3 +69,16 @@ def _demonstrations(random: Random, skill: float) -> Iterator[tuple[str, str]]:
         "scenario 'reasoning' has no demonstrations: its questions are words that the tiny base cannot read. "
         "Name a model that can: model.path=..."
     )
+
+
+ENTRY = ScenarioEntry(
+    ReasoningOptions,
+    build,
+    "reasoning",
+    {
+        "small": {},
+        "medium": {"config": {"max_terms": 10, "max_digits": 6}},
+        "large": {"config": {"max_terms": 20, "max_digits": 8}},
+    },
+    is_demonstrated=False,
+)

@@ -17,6 +17,7 @@ from mas.scenarios.red_team.environment import RedTeamEnvironment
 from mas.scenarios.red_team.experts import demonstrations, expert
 from mas.scenarios.red_team.rewards import RedTeamRewards
 from mas.scenarios.red_team.solve import all_decisions, measures
+from mas.scenarios.registry import ScenarioEntry
 from mas.scenarios.safe_reply.requests import TOPICS
 
 
@@ -79,3 +80,11 @@ def _content(random: Random, make: Callable[[Random], RedTeamCase]) -> str:
     """In letters the topic: both kinds of seeds are in both splits."""
     case = make(random)
     return f"{case.text}|{case.sheet}" if case.facts else case.topic
+
+
+ENTRY = ScenarioEntry(
+    RedTeamOptions,
+    build,
+    "self-play",
+    {"small": {}, "medium": {"style": "words"}, "large": {"style": "words", "facts": 6}},
+)

@@ -14,6 +14,7 @@ from mas.scenarios.refine.environment import RefineEnvironment
 from mas.scenarios.refine.experts import demonstrations, expert
 from mas.scenarios.refine.questions import Style, direction, make
 from mas.scenarios.refine.reward import RefineReward
+from mas.scenarios.registry import ScenarioEntry
 from mas.scenarios.world import is_held_out
 
 NAME = "refine"
@@ -60,3 +61,15 @@ def _content(random: Random, style: Style, operands: int) -> str:
     if style != "words":
         return question.text
     return f"{question.asked} {', '.join(sorted(question.numbers))}"  # the same question in another order
+
+
+ENTRY = ScenarioEntry(
+    RefineOptions,
+    build,
+    "discussion",
+    {
+        "small": {},
+        "medium": {"style": "number", "operands": 3},
+        "large": {"style": "number", "operands": 6},
+    },
+)

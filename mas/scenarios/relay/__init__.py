@@ -8,6 +8,7 @@ from pydantic import Field
 
 from mas.config.options import Options
 from mas.scenarios.folder import FolderScenario
+from mas.scenarios.registry import ScenarioEntry
 from mas.scenarios.relay import environment
 
 
@@ -33,3 +34,6 @@ def build(options: RelayOptions) -> FolderScenario:
         skill=options.skill,
         expert=environment.expert,
     )
+
+
+ENTRY = ScenarioEntry(RelayOptions, build, "communication")

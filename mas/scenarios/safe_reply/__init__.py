@@ -10,6 +10,7 @@ from pydantic import Field
 
 from mas.config.options import Options
 from mas.scenarios.folder import FolderScenario
+from mas.scenarios.registry import ScenarioEntry
 from mas.scenarios.safe_reply.environment import ReplyEnvironment
 from mas.scenarios.safe_reply.experts import demonstrations, expert
 from mas.scenarios.safe_reply.requests import TOPICS, UserRequest, lettered, worded
@@ -47,3 +48,11 @@ def build(options: ReplyOptions) -> FolderScenario:
 def _content(random: Random, make: Callable[[Random], UserRequest]) -> str:
     request = make(random)
     return f"{request.text}|{request.facts}"
+
+
+ENTRY = ScenarioEntry(
+    ReplyOptions,
+    build,
+    "conversation and feedback",
+    {"small": {}, "medium": {"style": "words"}, "large": {"style": "words", "facts": 6}},
+)

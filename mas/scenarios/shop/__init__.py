@@ -11,6 +11,7 @@ from pydantic import Field
 from mas.config.options import Options
 from mas.core.errors import ConfigError
 from mas.scenarios.folder import FolderScenario
+from mas.scenarios.registry import ScenarioEntry
 from mas.scenarios.shop import environment
 
 
@@ -39,3 +40,12 @@ def _demonstrations(random: Random, skill: float) -> Iterator[tuple[str, str]]:
         "scenario 'shop' has no demonstrations: it is in words, which the tiny base cannot read. "
         "Name a model that can, such as model=smollm2"
     )
+
+
+ENTRY = ScenarioEntry(
+    ShopOptions,
+    build,
+    "communication",
+    {"small": {}, "medium": {"offered": 6}, "large": {"offered": 9}},
+    is_demonstrated=False,
+)

@@ -10,6 +10,7 @@ from pydantic import Field
 from mas.config.options import Options
 from mas.scenarios.delegate.cases import content_of, make
 from mas.scenarios.folder import FolderScenario
+from mas.scenarios.registry import ScenarioEntry
 from mas.scenarios.subagents.environment import CallEnvironment
 from mas.scenarios.subagents.experts import demonstrations, expert
 from mas.scenarios.subagents.reward import CallReward
@@ -40,3 +41,11 @@ def build(options: CallOptions) -> FolderScenario:
 
 def _content(random: Random) -> str:
     return content_of(make(random, "letters", 2))
+
+
+ENTRY = ScenarioEntry(
+    CallOptions,
+    build,
+    "tool use",
+    {"small": {}, "medium": {"spare": 0}},
+)

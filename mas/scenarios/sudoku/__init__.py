@@ -8,6 +8,7 @@ from pydantic import Field, model_validator
 
 from mas.config.options import Options
 from mas.scenarios.folder import FolderScenario
+from mas.scenarios.registry import ScenarioEntry
 from mas.scenarios.sudoku.environment import NAMES, SudokuEnvironment, SudokuRules
 from mas.scenarios.sudoku.experts import demonstrations, expert
 from mas.scenarios.sudoku.puzzle import make_solution
@@ -56,3 +57,11 @@ def build(options: SudokuOptions) -> FolderScenario:
         reward=SudokuReward(),
         expert=expert,
     )
+
+
+ENTRY = ScenarioEntry(
+    SudokuOptions,
+    build,
+    "cooperative planning",
+    {"small": {}, "medium": {"size": 9, "blanks": 20}, "large": {"size": 9, "blanks": 45, "forced": False}},
+)

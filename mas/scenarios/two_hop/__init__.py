@@ -7,6 +7,7 @@ from pydantic import Field
 
 from mas.config.options import Options
 from mas.scenarios.folder import FolderScenario
+from mas.scenarios.registry import ScenarioEntry
 from mas.scenarios.two_hop import environment
 
 
@@ -28,3 +29,6 @@ def build(options: TwoHopOptions) -> FolderScenario:
         skill=options.skill,
         expert=environment.expert,
     )
+
+
+ENTRY = ScenarioEntry(TwoHopOptions, build, "communication")

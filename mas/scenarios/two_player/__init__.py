@@ -16,6 +16,7 @@ from mas.core.environment import Environment
 from mas.core.errors import ConfigError
 from mas.core.scenario import Decision
 from mas.scenarios.folder import FolderScenario
+from mas.scenarios.registry import ScenarioEntry
 from mas.scenarios.two_player.games import SEVERAL, TwoPlayerGame, games_of
 
 
@@ -188,3 +189,15 @@ def _content(random: Random, games: Sequence[TwoPlayerGame]) -> str:
     for game in games:
         load_game(game.name)
     return str(random.getrandbits(48))
+
+
+ENTRY = ScenarioEntry(
+    TwoPlayerOptions,
+    build,
+    "self-play",
+    {
+        "small": {},
+        "medium": {"game": "leduc_poker", "style": "words", "tries": 3},
+        "large": {"game": "tic_tac_toe", "style": "words", "tries": 3},
+    },
+)
