@@ -9,7 +9,8 @@ from typing import Any
 from mas.core.environment import Environment, Task
 from mas.core.errors import ConfigError
 from mas.core.reward import Move, Reward
-from mas.core.scenario import Split
+from mas.core.scenario import Scenario, Split
+from mas.core.script import Script
 from mas.core.seeds import digest
 from mas.core.team import TeamSpec
 from mas.graph.load import load_team
@@ -85,3 +86,9 @@ class FolderScenario:
             stream = self.demonstrations(0, expert=expert)
             sample += [part for _ in range(128) for part in next(stream)]
         return digest(self.name, self.options_key, *sample)
+
+
+def expert_of(scenario: Scenario) -> Script | None:
+    """The scenario's attribute `expert`, as `FolderScenario` has it. None: nobody wrote one."""
+    expert: Script | None = getattr(scenario, "expert", None)
+    return expert

@@ -41,7 +41,7 @@ from mas.runtime.flow import Flow
 from mas.runtime.play import seat_actions
 from mas.runtime.point import look, silent_agents
 from mas.scenarios import build_scenario
-from mas.scenarios.policies import expert_of
+from mas.scenarios.folder import expert_of
 
 RECORD = Path(__file__).parents[1] / "data" / "scenarios.json"
 TASKS = 20

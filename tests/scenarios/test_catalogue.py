@@ -25,9 +25,8 @@ from mas.core.script import random_script
 from mas.scenarios import SCENARIOS, build_scenario, registry, relay
 from mas.scenarios.catalogue import first_paragraph, profile, scenario_names, size_overrides, sized
 from mas.scenarios.command import _print_profile
-from mas.scenarios.folder import FolderScenario
+from mas.scenarios.folder import FolderScenario, expert_of
 from mas.scenarios.measure import baselines, measure, wilson
-from mas.scenarios.policies import expert_of
 
 Mas = Callable[..., Any]
 

@@ -23,7 +23,7 @@ from mas.scenarios.leader_follower import (
     make_board,
     make_goals,
 )
-from mas.scenarios.plan_path.grid import BACK, MOVES
+from mas.scenarios.plan_path import BACK, MOVES
 from mas.testing.environment import EnvironmentContract
 
 Policy = Callable[[ColourState], str]

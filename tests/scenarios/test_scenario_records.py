@@ -7,7 +7,7 @@ import pytest
 from scenario_records import TASKS, differences, read, recorded_scenarios, records, variants
 
 from mas.core.errors import ConfigError
-from mas.scenarios.relay.environment import RelayEnvironment
+from mas.scenarios.relay import RelayEnvironment
 
 HOW_TO_WRITE = (
     "If that is meant to change, write the record anew with `python tests/scenarios/scenario_records.py --write`, and "

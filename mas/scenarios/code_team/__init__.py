@@ -8,11 +8,8 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from mas.config.options import Options
-from mas.scenarios.code_team.compact import Compact
-from mas.scenarios.code_team.environment import CodeEnvironment
-from mas.scenarios.code_team.experts import demonstrations, expert
-from mas.scenarios.code_team.language import Language
-from mas.scenarios.code_team.reward import CodeReward
+from mas.scenarios.code_team.environment import CodeEnvironment, CodeReward, demonstrations, expert
+from mas.scenarios.code_team.language import Compact, Language
 from mas.scenarios.code_team.worded import Worded
 from mas.scenarios.folder import FolderScenario
 from mas.scenarios.registry import ScenarioEntry

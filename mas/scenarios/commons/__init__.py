@@ -8,10 +8,17 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from mas.config.options import Options
-from mas.scenarios.commons.environment import HARVESTERS, CommonsEnvironment, Style
-from mas.scenarios.commons.experts import demonstrations, expert
-from mas.scenarios.commons.lake import NEIGHBOURS, LakeRules, make
-from mas.scenarios.commons.reward import CommonsReward
+from mas.scenarios.commons.environment import (
+    HARVESTERS,
+    NEIGHBOURS,
+    CommonsEnvironment,
+    CommonsReward,
+    LakeRules,
+    Style,
+    demonstrations,
+    expert,
+    make,
+)
 from mas.scenarios.folder import FolderScenario
 from mas.scenarios.registry import ScenarioEntry
 

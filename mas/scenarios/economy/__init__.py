@@ -9,9 +9,18 @@ from pydantic import Field, model_validator
 
 from mas.config.options import Options
 from mas.core.environment import Environment
-from mas.scenarios.economy.environment import MEMBERS, Government, Style, Workers, drawn_people, employed
-from mas.scenarios.economy.experts import demonstrate_government, demonstrate_workers, expert
-from mas.scenarios.economy.reward import WorkerReward
+from mas.scenarios.economy.environment import (
+    MEMBERS,
+    Government,
+    Style,
+    WorkerReward,
+    Workers,
+    demonstrate_government,
+    demonstrate_workers,
+    drawn_people,
+    employed,
+    expert,
+)
 from mas.scenarios.economy.taxes import TaxRules
 from mas.scenarios.folder import FolderScenario, NoOwnTerms
 from mas.scenarios.registry import ScenarioEntry

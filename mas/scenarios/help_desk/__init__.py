@@ -10,10 +10,8 @@ from pydantic import Field, model_validator
 
 from mas.config.options import Options
 from mas.scenarios.folder import FolderScenario
-from mas.scenarios.help_desk.desk import DeskRules, make
-from mas.scenarios.help_desk.environment import DeskEnvironment
-from mas.scenarios.help_desk.experts import demonstrations, expert
-from mas.scenarios.help_desk.wording import DeskLetters, DeskWording, Style, Words
+from mas.scenarios.help_desk.environment import DeskEnvironment, demonstrations, expert
+from mas.scenarios.help_desk.wording import DeskLetters, DeskRules, DeskWording, Style, Words, make
 from mas.scenarios.registry import ScenarioEntry
 
 

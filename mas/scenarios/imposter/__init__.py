@@ -8,9 +8,7 @@ from pydantic import Field, model_validator
 
 from mas.config.options import Options
 from mas.scenarios.folder import FolderScenario
-from mas.scenarios.imposter.environment import ImposterEnvironment, shown
-from mas.scenarios.imposter.experts import demonstrations, expert
-from mas.scenarios.imposter.reward import BeliefReward
+from mas.scenarios.imposter.environment import BeliefReward, ImposterEnvironment, demonstrations, expert, shown
 from mas.scenarios.imposter.rules import ImposterRules
 from mas.scenarios.registry import ScenarioEntry
 

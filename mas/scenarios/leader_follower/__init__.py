@@ -19,7 +19,7 @@ from mas.core.environment import EnvironmentSpec, Task
 from mas.core.seeds import derive_seed
 from mas.scenarios.folder import FolderScenario
 from mas.scenarios.noisy_teacher import NoisyTeacher
-from mas.scenarios.plan_path.grid import MOVES, Cell, manhattan, neighbour
+from mas.scenarios.plan_path import MOVES, Cell, manhattan, neighbour
 from mas.scenarios.registry import ScenarioEntry
 from mas.scenarios.world import RecordEnvironment
 

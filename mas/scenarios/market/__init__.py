@@ -9,8 +9,7 @@ from pydantic import Field, model_validator
 
 from mas.config.options import Options
 from mas.scenarios.folder import FolderScenario
-from mas.scenarios.market.environment import MarketEnvironment
-from mas.scenarios.market.experts import demonstrations, expert
+from mas.scenarios.market.environment import MarketEnvironment, demonstrations, expert
 from mas.scenarios.market.offers import NAMES, MarketRules, Style, make_market
 from mas.scenarios.registry import ScenarioEntry
 

@@ -9,10 +9,7 @@ from pydantic import Field, model_validator
 
 from mas.config.options import Options
 from mas.scenarios.folder import FolderScenario
-from mas.scenarios.math_team.environment import MathEnvironment
-from mas.scenarios.math_team.experts import demonstrations, expert
-from mas.scenarios.math_team.problems import MathRules, make
-from mas.scenarios.math_team.reward import MathReward
+from mas.scenarios.math_team.environment import MathEnvironment, MathReward, MathRules, demonstrations, expert, make
 from mas.scenarios.registry import ScenarioEntry
 
 

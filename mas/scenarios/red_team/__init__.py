@@ -12,11 +12,8 @@ from pydantic import Field
 from mas.config.options import Options
 from mas.core.scenario import Decision
 from mas.scenarios.folder import FolderScenario
-from mas.scenarios.red_team.cases import SEED_TOPICS, RedTeamCase, lettered, worded
-from mas.scenarios.red_team.environment import RedTeamEnvironment
-from mas.scenarios.red_team.experts import demonstrations, expert
-from mas.scenarios.red_team.rewards import RedTeamRewards
-from mas.scenarios.red_team.solve import all_decisions, measures
+from mas.scenarios.red_team.cases import SEED_TOPICS, RedTeamCase, RedTeamRewards, lettered, worded
+from mas.scenarios.red_team.environment import RedTeamEnvironment, all_decisions, demonstrations, expert, measures
 from mas.scenarios.registry import ScenarioEntry
 from mas.scenarios.safe_reply.requests import TOPICS
 
@@ -55,7 +52,7 @@ class RedTeamScenario(FolderScenario):
         return all_decisions(topic for topic in SEED_TOPICS if self.holds_out(topic))
 
     def solve(self, policy: Mapping[str, Mapping[str, float]]) -> Mapping[str, float]:
-        """See `mas.scenarios.red_team.solve.measures`."""
+        """See `mas.scenarios.red_team.environment.measures`."""
         return measures(policy)
 
 

@@ -11,9 +11,7 @@ from mas.config.options import Options
 from mas.scenarios.folder import FolderScenario
 from mas.scenarios.registry import ScenarioEntry
 from mas.scenarios.retrieval.cases import SPOKEN, Style, content_of, make
-from mas.scenarios.retrieval.environment import RetrievalEnvironment
-from mas.scenarios.retrieval.experts import demonstrations, expert
-from mas.scenarios.retrieval.reward import RetrievalReward
+from mas.scenarios.retrieval.environment import RetrievalEnvironment, RetrievalReward, demonstrations, expert
 
 
 class RetrievalOptions(Options):

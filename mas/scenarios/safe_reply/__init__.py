@@ -11,10 +11,8 @@ from pydantic import Field
 from mas.config.options import Options
 from mas.scenarios.folder import FolderScenario
 from mas.scenarios.registry import ScenarioEntry
-from mas.scenarios.safe_reply.environment import ReplyEnvironment
-from mas.scenarios.safe_reply.experts import demonstrations, expert
+from mas.scenarios.safe_reply.environment import ReplyEnvironment, ReplyReward, demonstrations, expert
 from mas.scenarios.safe_reply.requests import TOPICS, UserRequest, lettered, worded
-from mas.scenarios.safe_reply.reward import ReplyReward
 
 
 class ReplyOptions(Options):

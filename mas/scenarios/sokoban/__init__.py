@@ -11,10 +11,8 @@ from pydantic import Field, model_validator
 from mas.config.options import Options
 from mas.scenarios.folder import FolderScenario
 from mas.scenarios.registry import ScenarioEntry
-from mas.scenarios.sokoban.environment import SokobanEnvironment, SokobanRules
-from mas.scenarios.sokoban.experts import demonstrations, expert
+from mas.scenarios.sokoban.environment import SokobanEnvironment, SokobanReward, SokobanRules, demonstrations, expert
 from mas.scenarios.sokoban.level import Level, make_level
-from mas.scenarios.sokoban.reward import SokobanReward
 
 
 class SokobanOptions(Options):

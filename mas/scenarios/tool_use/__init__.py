@@ -10,9 +10,7 @@ from pydantic import Field, model_validator
 from mas.config.options import Options
 from mas.scenarios.folder import FolderScenario
 from mas.scenarios.registry import ScenarioEntry
-from mas.scenarios.tool_use.environment import ToolEnvironment
-from mas.scenarios.tool_use.experts import demonstrations, expert
-from mas.scenarios.tool_use.reward import ToolReward
+from mas.scenarios.tool_use.environment import ToolEnvironment, ToolReward, demonstrations, expert
 from mas.scenarios.tool_use.tasks import ITEMS, ToolRules, make, question, solution
 
 

@@ -17,7 +17,7 @@ from mas.core.errors import ConfigError
 from mas.core.scenario import Decision
 from mas.scenarios.folder import FolderScenario
 from mas.scenarios.registry import ScenarioEntry
-from mas.scenarios.two_player.games import SEVERAL, TwoPlayerGame, games_of
+from mas.scenarios.two_player.environment import SEVERAL, TwoPlayerGame, games_of
 
 
 class TwoPlayerOptions(Options):
@@ -132,7 +132,7 @@ class TwoPlayerScenario(FolderScenario):
 
     def outcomes(self, policy: Mapping[str, Mapping[str, float]]) -> Sequence[tuple[tuple[float, ...], float]]:
         """See `mas.core.scenario.Mixable`; nobody makes an illegal move."""
-        from mas.scenarios.two_player.mixing import outcomes
+        from mas.scenarios.two_player.solve import outcomes
 
         return outcomes(self._mixable(), self.options.style, policy)
 
@@ -140,7 +140,7 @@ class TwoPlayerScenario(FolderScenario):
         self, seat: str, policies: Sequence[Mapping[str, Mapping[str, float]]], shares: Sequence[float]
     ) -> Mapping[str, Mapping[str, float]]:
         """See `mas.core.scenario.Mixable`."""
-        from mas.scenarios.two_player.mixing import mixed
+        from mas.scenarios.two_player.solve import mixed
 
         return mixed(self._mixable(), self.options.style, seat, policies, shares)
 
@@ -177,7 +177,7 @@ def _environment(options: TwoPlayerOptions) -> Environment:
 
 
 def _demonstrations(random: Random, skill: float, options: TwoPlayerOptions) -> Iterator[tuple[str, str]]:
-    from mas.scenarios.two_player.experts import demonstrations
+    from mas.scenarios.two_player.environment import demonstrations
 
     return demonstrations(random, skill, options.shown, options.best, is_marked=options.marked)
 
