@@ -33,7 +33,8 @@ class FolderScenario:
     Attributes:
         options_key: all options as text, part of the fingerprint.
         make_environment: a fresh environment. content: what tells two tasks apart, given the task's generator.
-        demonstrate: endless (prompt, completion) pairs from a generator and a skill. skill: that of a novice.
+        demonstrate: endless (prompt, completion) pairs from a generator and a skill; None: the tiny base cannot read
+            its words. skill: that of a novice.
         expert: the best play that is known, with the whole state in sight: what each seat that must move does, drawing
             from a generator among equals. None: nobody wrote one.
         advise: what the environment says of a wrong action (said, right), for demonstrations; None: nothing.
@@ -47,8 +48,8 @@ class FolderScenario:
     options_key: str
     make_environment: Callable[[], Environment]
     content: Callable[[Random], str]
-    demonstrate: Callable[[Random, float], Iterator[tuple[str, str]]]
-    skill: float
+    demonstrate: Callable[[Random, float], Iterator[tuple[str, str]]] | None = None
+    skill: float = 0.0
     reward: Reward = field(default_factory=NoOwnTerms)
     expert: Callable[[Any, Random], Mapping[str, str]] | None = None
     advise: Callable[[str, str], str] | None = None
@@ -78,6 +79,11 @@ class FolderScenario:
         return f"{self.name}/{self.options_key}"
 
     def demonstrations(self, seed: int, *, expert: bool) -> Iterator[tuple[str, str]]:
+        if self.demonstrate is None:
+            raise ConfigError(
+                f"scenario {self.name!r} has no demonstrations: it is in words, which the tiny base cannot read. "
+                "Name a model that can, such as model=smollm2"
+            )
         return self.demonstrate(Random(seed), 1.0 if expert else self.skill)
 
     def fingerprint(self) -> str:

@@ -24,7 +24,7 @@ import msgspec
 from pydantic import Field
 
 from mas.config.options import Options
-from mas.core.environment import EnvironmentSpec, Observation, Task
+from mas.core.environment import Observation, Task
 from mas.core.messages import Failure, Items, Payload
 from mas.core.naming import agent_of
 from mas.core.reward import Move
@@ -33,7 +33,7 @@ from mas.roles.base import PromptedRole
 from mas.scenarios.folder import FolderScenario
 from mas.scenarios.noisy_teacher import NoisyTeacher
 from mas.scenarios.registry import ScenarioEntry
-from mas.scenarios.world import RecordEnvironment
+from mas.scenarios.world import QuestionWorld
 from mas.tools import Bm25
 
 Style = Literal["letters", "words"]
@@ -142,14 +142,13 @@ class DelegateState(msgspec.Struct, frozen=True):
     answer: str | None = None
 
 
-class DelegateEnvironment(RecordEnvironment[DelegateState]):
+class DelegateEnvironment(QuestionWorld[DelegateState]):
     """The team's action is the answer."""
 
     state_type: ClassVar[type[msgspec.Struct]] = DelegateState
 
     def __init__(self, style: Style, parts: int) -> None:
-        views = ("planner", "worker", "composer", "solo")
-        super().__init__(EnvironmentSpec(name="delegate", seats=("team",), views=views, max_turns=1, terms=("right",)))
+        super().__init__("delegate", ("planner", "worker", "composer", "solo"))
         self.style: Style = style
         self.parts = parts
 
@@ -163,14 +162,6 @@ class DelegateEnvironment(RecordEnvironment[DelegateState]):
     def legal(self, seat: str) -> tuple[str, ...] | None:
         return tuple(DIGITS) if self.style == "letters" else None
 
-    def act(self, state: DelegateState, action: str) -> tuple[DelegateState, dict[str, float], bool]:
-        legal = action == "" or self._is_answer(action)
-        after = msgspec.structs.replace(state, answer=action if legal else "")
-        return after, {"right": float(self.is_solved(after))}, legal
-
-    def is_over(self, state: DelegateState) -> bool:
-        return state.answer is not None
-
     def is_solved(self, state: DelegateState) -> bool:
         return bool(state.answer) and int(state.answer or 0) == int(state.case.answer)
 
@@ -180,7 +171,7 @@ class DelegateEnvironment(RecordEnvironment[DelegateState]):
         answer = f"answer {'-' if said is None else repr(said)}, right is {case.answer}"
         return "\n".join([case.question, *entries, answer])
 
-    def _is_answer(self, action: str) -> bool:
+    def is_answer(self, state: DelegateState, action: str) -> bool:
         return action in tuple(DIGITS) if self.style == "letters" else _NUMBER.fullmatch(action) is not None
 
 

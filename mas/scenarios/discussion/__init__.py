@@ -25,14 +25,14 @@ import msgspec
 from pydantic import Field
 
 from mas.config.options import Options
-from mas.core.environment import EnvironmentSpec, Task
+from mas.core.environment import Task
 from mas.core.joint import joint_action, read_joint
 from mas.core.messages import Failure, Payload
 from mas.core.reward import Move
 from mas.scenarios.folder import FolderScenario
 from mas.scenarios.noisy_teacher import NoisyTeacher
 from mas.scenarios.registry import ScenarioEntry
-from mas.scenarios.world import RecordEnvironment
+from mas.scenarios.world import QuestionWorld
 
 SCORES = ("1", "2", "3")
 _VERDICTS = {"y": True, "right": True, "n": False, "wrong": False}
@@ -141,7 +141,7 @@ class DiscussionState(msgspec.Struct, frozen=True):
     score: int | None = None
 
 
-class DiscussionEnvironment(RecordEnvironment[DiscussionState]):
+class DiscussionEnvironment(QuestionWorld[DiscussionState]):
     """The team's action is what solver, evaluator and scorer said, as `joint`, or a solution alone. All members see the
     question; nobody sees more than another.
 
@@ -152,9 +152,7 @@ class DiscussionEnvironment(RecordEnvironment[DiscussionState]):
     state_type: ClassVar[type[msgspec.Struct]] = DiscussionState
 
     def __init__(self, style: Style, steps: int, *, pays: bool) -> None:
-        super().__init__(
-            EnvironmentSpec(name="discussion", seats=("team",), views=VIEWS, max_turns=1, terms=("right",))
-        )
+        super().__init__("discussion", VIEWS)
         self.style: Style = style
         self.steps = steps
         self.pays = pays
@@ -172,18 +170,10 @@ class DiscussionEnvironment(RecordEnvironment[DiscussionState]):
         said = read_joint(action, MEMBERS)
         if said is None:
             said = {"solver": action}
-        answer = said.get("solver", "")
-        legal = answer == "" or self._is_answer(answer)
-        after = msgspec.structs.replace(
-            state,
-            answer=answer if legal else "",
-            approved=read_verdict(said.get("evaluator", "")),
-            score=read_score(said.get("scorer", "")),
-        )
-        return after, {"right": float(self.is_solved(after))} if self.pays else {}, legal
-
-    def is_over(self, state: DiscussionState) -> bool:
-        return state.answer is not None
+        approved, score = read_verdict(said.get("evaluator", "")), read_score(said.get("scorer", ""))
+        judged = msgspec.structs.replace(state, approved=approved, score=score)
+        after, terms, legal = super().act(judged, said.get("solver", ""))
+        return after, terms if self.pays else {}, legal
 
     def is_solved(self, state: DiscussionState) -> bool:
         return state.question.is_right(state.answer)
@@ -205,7 +195,7 @@ class DiscussionEnvironment(RecordEnvironment[DiscussionState]):
         verdict = {True: "approved", False: "rejected", None: "not judged"}[state.approved]
         return f"{state.question.text} = {state.question.answer}; answer {said}, {verdict}, score {state.score or '-'}"
 
-    def _is_answer(self, action: str) -> bool:
+    def is_answer(self, state: DiscussionState, action: str) -> bool:
         return action in tuple(DIGITS) if self.style == "digits" else is_number(action)
 
 

@@ -1,6 +1,5 @@
 """Questions with verifiable answers from reasoning-gym, answered by a team. For real models."""
 
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -45,8 +44,6 @@ def build(options: ReasoningOptions) -> FolderScenario:
         options_key=options.model_dump_json(),
         make_environment=partial(_environment, name, config),
         content=partial(_content, name=name, config=config),
-        demonstrate=_demonstrations,
-        skill=0.0,
         expert=right_answer,
     )
 
@@ -62,13 +59,6 @@ def _content(random: Random, name: str, config: dict[str, Any]) -> str:
 
     check_version()
     return str(ask(name, config, random).entry["question"])
-
-
-def _demonstrations(random: Random, skill: float) -> Iterator[tuple[str, str]]:
-    raise ConfigError(
-        "scenario 'reasoning' has no demonstrations: its questions are words that the tiny base cannot read. "
-        "Name a model that can: model.path=..."
-    )
 
 
 ENTRY = ScenarioEntry(

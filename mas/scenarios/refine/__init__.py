@@ -19,14 +19,14 @@ import msgspec
 from pydantic import Field
 
 from mas.config.options import Options
-from mas.core.environment import EnvironmentSpec, Task
+from mas.core.environment import Task
 from mas.core.joint import read_joint
 from mas.core.messages import Failure
 from mas.core.reward import Move
 from mas.scenarios.folder import FolderScenario
 from mas.scenarios.noisy_teacher import NoisyTeacher
 from mas.scenarios.registry import ScenarioEntry
-from mas.scenarios.world import RecordEnvironment, is_held_out
+from mas.scenarios.world import QuestionWorld, is_held_out
 
 Style = Literal["digit", "number", "extreme", "words"]
 
@@ -107,14 +107,14 @@ class RefineState(msgspec.Struct, frozen=True):
     pioneer: str | None = None
 
 
-class RefineEnvironment(RecordEnvironment[RefineState]):
+class RefineEnvironment(QuestionWorld[RefineState]):
     """The team's action is the answer, or a pair's two as `joint`, of which the observer's counts. All members see the
     question; nobody sees more than another."""
 
     state_type: ClassVar[type[msgspec.Struct]] = RefineState
 
     def __init__(self, style: Style, operands: int) -> None:
-        super().__init__(EnvironmentSpec(name="refine", seats=("team",), views=VIEWS, max_turns=1, terms=("right",)))
+        super().__init__("refine", VIEWS)
         self.style: Style = style
         self.operands = operands
 
@@ -132,27 +132,20 @@ class RefineEnvironment(RecordEnvironment[RefineState]):
 
     def act(self, state: RefineState, action: str) -> tuple[RefineState, dict[str, float], bool]:
         pair = read_joint(action, (PIONEER, OBSERVER)) or {}
-        answer = pair.get(OBSERVER, "") if pair else action
-        legal = answer == "" or self._is_answer(state.question, answer)
-        after = msgspec.structs.replace(
-            state, answer=answer if legal else "", pioneer=self._kept(state, pair.get(PIONEER))
-        )
-        return after, {"right": float(self.is_solved(after))}, legal
-
-    def is_over(self, state: RefineState) -> bool:
-        return state.answer is not None
+        kept = msgspec.structs.replace(state, pioneer=self._kept(state, pair.get(PIONEER)))
+        return super().act(kept, pair.get(OBSERVER, "") if pair else action)
 
     def is_solved(self, state: RefineState) -> bool:
-        return self.is_right(state.question, state.answer or "")
+        return self.is_right(state, state.answer or "")
 
-    def is_right(self, question: RefineQuestion, said: str) -> bool:
+    def is_right(self, state: RefineState, said: str) -> bool:
         """Whether this is the answer; in style `number` also with zeros in front of it."""
-        return self._is_answer(question, said) and int(said) == int(question.answer)
+        return self.is_answer(state, said) and int(said) == int(state.question.answer)
 
     def measures(self) -> Mapping[str, float]:
         """Whether a pair's pioneer was right, whatever the observer made of it."""
         said = self.state.pioneer
-        return {} if said is None else {"pioneer_success": float(self.is_right(self.state.question, said))}
+        return {} if said is None else {"pioneer_success": float(self.is_right(self.state, said))}
 
     def guidance(self) -> str:
         """See `mas.core.environment.Guiding`: whether the answer was too low or too high."""
@@ -164,11 +157,11 @@ class RefineEnvironment(RecordEnvironment[RefineState]):
         return f"{state.question.text} = {state.question.answer}; answer {said}"
 
     def _kept(self, state: RefineState, said: str | None) -> str | None:
-        return said if said is None or self._is_answer(state.question, said) else ""
+        return said if said is None or self.is_answer(state, said) else ""
 
-    def _is_answer(self, question: RefineQuestion, action: str) -> bool:
+    def is_answer(self, state: RefineState, action: str) -> bool:
         if self.style == "words":
-            return action in question.numbers
+            return action in state.question.numbers
         if self.style == "number":
             return _NUMBER.fullmatch(action) is not None
         return action in tuple(DIGITS)
@@ -245,7 +238,7 @@ class RefineReward:
         if move.role not in (PIONEER, OBSERVER, *PEERS):
             return {}
         said = "" if isinstance(move.output, Failure) else move.output.content
-        return {"answer": float(world.is_right(world.state.question, said))}
+        return {"answer": float(world.is_right(world.state, said))}
 
 
 NAME = "refine"

@@ -10,11 +10,11 @@ import msgspec
 from pydantic import Field
 
 from mas.config.options import Options
-from mas.core.environment import EnvironmentSpec, Task
+from mas.core.environment import Task
 from mas.scenarios.folder import FolderScenario
 from mas.scenarios.noisy_teacher import NoisyTeacher
 from mas.scenarios.registry import ScenarioEntry
-from mas.scenarios.world import RecordEnvironment
+from mas.scenarios.world import QuestionWorld, give_right_answer
 
 KEYS = "ABCD"
 SIGNALS = "abcd"
@@ -42,18 +42,14 @@ def content(random: Random) -> str:
     return f"{state.goal}{state.table}"
 
 
-class RelayEnvironment(RecordEnvironment[RelayState]):
+class RelayEnvironment(QuestionWorld[RelayState]):
     """One team turn: the team's action is a digit. Without a message the best guess is right one time in four."""
 
     state_type: ClassVar[type[msgspec.Struct]] = RelayState
 
     def __init__(self, style: Style = "letters") -> None:
         self._style = style
-        super().__init__(
-            EnvironmentSpec(
-                name="relay", seats=("team",), views=("planner", "executor", "solo"), max_turns=1, terms=("right",)
-            )
-        )
+        super().__init__("relay", ("planner", "executor", "solo"))
 
     def initial(self, task: Task) -> RelayState:
         return make(Random(task.seed))
@@ -68,14 +64,6 @@ class RelayEnvironment(RecordEnvironment[RelayState]):
     def legal(self, seat: str) -> tuple[str, ...] | None:
         return tuple(self.state.table)
 
-    def act(self, state: RelayState, action: str) -> tuple[RelayState, dict[str, float], bool]:
-        legal = action in ("", *state.table)
-        after = msgspec.structs.replace(state, answer=action if legal else "")
-        return after, {"right": float(self.is_solved(after))}, legal
-
-    def is_over(self, state: RelayState) -> bool:
-        return state.answer is not None
-
     def is_solved(self, state: RelayState) -> bool:
         return state.answer == state.table[state.goal]
 
@@ -87,12 +75,6 @@ class RelayEnvironment(RecordEnvironment[RelayState]):
         state = self.state
         pairs = ", ".join(f"{key}={digit}" for key, digit in zip(KEYS, state.table, strict=True))
         return f"goal {KEYS[state.goal]}; table {pairs}; answer {state.answer or '-'}"
-
-
-def expert(environment: RelayEnvironment, random: Random) -> dict[str, str]:
-    """The digit of the goal key."""
-    state = environment.state
-    return {"team": state.table[state.goal]}
 
 
 def demonstrations(random: Random, skill: float) -> Iterator[tuple[str, str]]:
@@ -126,7 +108,7 @@ def build(options: RelayOptions) -> FolderScenario:
         content=content,
         demonstrate=demonstrations,
         skill=options.skill,
-        expert=expert,
+        expert=give_right_answer,
     )
 
 

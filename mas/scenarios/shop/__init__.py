@@ -1,6 +1,6 @@
 """`shop`: the customer sees a clue and what is on offer, the seller the prices; neither can answer alone."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -10,11 +10,10 @@ import msgspec
 from pydantic import Field
 
 from mas.config.options import Options
-from mas.core.environment import EnvironmentSpec, Task
-from mas.core.errors import ConfigError
+from mas.core.environment import Task
 from mas.scenarios.folder import FolderScenario
 from mas.scenarios.registry import ScenarioEntry
-from mas.scenarios.world import RecordEnvironment
+from mas.scenarios.world import QuestionWorld, give_right_answer
 
 CLUES: Mapping[str, str] = {
     "dog": "It barks.",
@@ -63,18 +62,14 @@ def content(random: Random, offered: int = OFFERED) -> str:
     return f"{state.names[state.wanted]} of {goods}"
 
 
-class ShopEnvironment(RecordEnvironment[ShopState]):
+class ShopEnvironment(QuestionWorld[ShopState]):
     """One team turn: the team's action is a price. Guessing among the prices is right one time in `offered`."""
 
     state_type: ClassVar[type[msgspec.Struct]] = ShopState
 
     def __init__(self, offered: int = OFFERED) -> None:
         self._offered = offered
-        super().__init__(
-            EnvironmentSpec(
-                name="shop", seats=("team",), views=("customer", "seller", "solo"), max_turns=1, terms=("right",)
-            )
-        )
+        super().__init__("shop", ("customer", "seller", "solo"))
 
     def initial(self, task: Task) -> ShopState:
         return make(Random(task.seed), self._offered)
@@ -88,14 +83,6 @@ class ShopEnvironment(RecordEnvironment[ShopState]):
     def legal(self, seat: str) -> tuple[str, ...] | None:
         return self.state.prices
 
-    def act(self, state: ShopState, action: str) -> tuple[ShopState, dict[str, float], bool]:
-        legal = action in ("", *state.prices)
-        after = msgspec.structs.replace(state, answer=action if legal else "")
-        return after, {"right": float(self.is_solved(after))}, legal
-
-    def is_over(self, state: ShopState) -> bool:
-        return state.answer is not None
-
     def is_solved(self, state: ShopState) -> bool:
         return state.answer == state.prices[state.wanted]
 
@@ -107,11 +94,6 @@ class ShopEnvironment(RecordEnvironment[ShopState]):
         state = self.state
         goods = ", ".join(f"{name} {price}" for name, price in zip(state.names, state.prices, strict=True))
         return f"{CLUES[state.names[state.wanted]]} On offer: {goods}. Answer: {state.answer or '-'}"
-
-
-def expert(environment: ShopEnvironment, random: Random) -> dict[str, str]:
-    """The price of what is wanted."""
-    return {"team": environment.right_answer()}
 
 
 class ShopOptions(Options):
@@ -128,16 +110,7 @@ def build(options: ShopOptions) -> FolderScenario:
         options_key=options.model_dump_json(),
         make_environment=partial(ShopEnvironment, options.offered),
         content=partial(content, offered=options.offered),
-        demonstrate=_demonstrations,
-        skill=0.0,
-        expert=expert,
-    )
-
-
-def _demonstrations(random: Random, skill: float) -> Iterator[tuple[str, str]]:
-    raise ConfigError(
-        "scenario 'shop' has no demonstrations: it is in words, which the tiny base cannot read. "
-        "Name a model that can, such as model=smollm2"
+        expert=give_right_answer,
     )
 
 

@@ -9,11 +9,11 @@ import msgspec
 from pydantic import Field
 
 from mas.config.options import Options
-from mas.core.environment import EnvironmentSpec, Task
+from mas.core.environment import Task
 from mas.scenarios.folder import FolderScenario
 from mas.scenarios.noisy_teacher import NoisyTeacher
 from mas.scenarios.registry import ScenarioEntry
-from mas.scenarios.world import RecordEnvironment
+from mas.scenarios.world import QuestionWorld, give_right_answer
 
 SYMBOLS = "abcdef"
 
@@ -53,14 +53,13 @@ def lookup(table: str) -> str:
     return ", ".join(f"f({symbol}) = {value}" for symbol, value in zip(SYMBOLS, table, strict=True))
 
 
-class TwoHopEnvironment(RecordEnvironment[TwoHopState]):
+class TwoHopEnvironment(QuestionWorld[TwoHopState]):
     """One team turn: the team's action is a symbol. All members see the table; only the planner sees x."""
 
     state_type: ClassVar[type[msgspec.Struct]] = TwoHopState
 
     def __init__(self) -> None:
-        views = ("planner", "executor", "solo", "first", "second")
-        super().__init__(EnvironmentSpec(name="two_hop", seats=("team",), views=views, max_turns=1, terms=("right",)))
+        super().__init__("two_hop", ("planner", "executor", "solo", "first", "second"))
 
     def initial(self, task: Task) -> TwoHopState:
         return make(Random(task.seed))
@@ -72,14 +71,6 @@ class TwoHopEnvironment(RecordEnvironment[TwoHopState]):
     def legal(self, seat: str) -> tuple[str, ...] | None:
         return tuple(SYMBOLS)
 
-    def act(self, state: TwoHopState, action: str) -> tuple[TwoHopState, dict[str, float], bool]:
-        legal = action in ("", *SYMBOLS)
-        after = msgspec.structs.replace(state, answer=action if legal else "")
-        return after, {"right": float(self.is_solved(after))}, legal
-
-    def is_over(self, state: TwoHopState) -> bool:
-        return state.answer is not None
-
     def is_solved(self, state: TwoHopState) -> bool:
         return state.answer == state.hop(state.hop(state.x))
 
@@ -90,12 +81,6 @@ class TwoHopEnvironment(RecordEnvironment[TwoHopState]):
     def render(self) -> str:
         state = self.state
         return f"{lookup(state.table)}; asked f(f({state.x})); answer {state.answer or '-'}"
-
-
-def expert(environment: TwoHopEnvironment, random: Random) -> dict[str, str]:
-    """Both hops at once."""
-    state = environment.state
-    return {"team": state.hop(state.hop(state.x))}
 
 
 def demonstrations(random: Random, skill: float) -> Iterator[tuple[str, str]]:
@@ -123,7 +108,7 @@ def build(options: TwoHopOptions) -> FolderScenario:
         content=content,
         demonstrate=demonstrations,
         skill=options.skill,
-        expert=expert,
+        expert=give_right_answer,
     )
 
 
