@@ -13,7 +13,7 @@ from mas.core.errors import ConfigError
 from mas.core.naming import did_you_mean
 from mas.scenarios import build_scenario, find_scenario
 from mas.scenarios.bridges import PREFIX, open_bridge
-from mas.scenarios.two_player.environment import SEVERAL as SEVERAL
+from mas.scenarios.two_player.games import SEVERAL as SEVERAL
 
 STYLE, WORDS, GAME, MARKED = "style", "words", "game", "marked"
 """Options of scenarios that are known here: how views read, in words for people and external models, which game, and

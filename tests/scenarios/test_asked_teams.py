@@ -22,7 +22,7 @@ from mas.scenarios import build_scenario
 from mas.scenarios.debate import DEBATERS, as_answer
 from mas.scenarios.folder import FolderScenario
 from mas.scenarios.refine import make
-from mas.scenarios.two_player.environment import kuhn
+from mas.scenarios.two_player.games import kuhn
 
 WORDS = {"style": "words"}
 ASKED = [

@@ -14,7 +14,8 @@ from mas.league.games import full_options, open_world
 from mas.league.scripted import scripted
 from mas.scenarios import build_scenario
 from mas.scenarios.two_player import TwoPlayerScenario
-from mas.scenarios.two_player.environment import GAMES, TwoPlayerEnvironment, games_of
+from mas.scenarios.two_player.environment import TwoPlayerEnvironment
+from mas.scenarios.two_player.games import GAMES, games_of
 from mas.testing.environment import EnvironmentContract
 from mas.training.evaluate import scripted as evaluated
 

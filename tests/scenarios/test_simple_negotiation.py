@@ -11,7 +11,8 @@ from mas.core.environment import Task
 from mas.core.errors import ConfigError
 from mas.scenarios import build_scenario
 from mas.scenarios.bridges.simple_negotiation import ACCEPT, DENY, OFFERS, START, VALUES, Bargain
-from mas.scenarios.two_player.environment import GAMES, TwoPlayerEnvironment
+from mas.scenarios.two_player.environment import TwoPlayerEnvironment
+from mas.scenarios.two_player.games import GAMES
 from mas.testing.environment import EnvironmentContract
 
 ORE_FOR_WHEAT, WHEAT_FOR_ORE, ORE_FOR_TWO, TWO_FOR_ORE = 2, 3, 4, 5

@@ -16,7 +16,8 @@ from mas.core.team import TeamSpec
 from mas.scenarios import build_scenario
 from mas.scenarios.bridges.open_spiel_players import minimax
 from mas.scenarios.two_player import TwoPlayerScenario
-from mas.scenarios.two_player.environment import GAMES, TwoPlayerEnvironment
+from mas.scenarios.two_player.environment import TwoPlayerEnvironment
+from mas.scenarios.two_player.games import GAMES
 from mas.scenarios.two_player.solve import all_decisions, measures
 from mas.testing.environment import EnvironmentContract
 

@@ -17,7 +17,7 @@ from mas.core.errors import ConfigError
 from mas.core.scenario import Decision
 from mas.scenarios.folder import FolderScenario
 from mas.scenarios.registry import ScenarioEntry
-from mas.scenarios.two_player.environment import SEVERAL, TwoPlayerGame, games_of
+from mas.scenarios.two_player.games import SEVERAL, TwoPlayerGame, games_of
 
 
 class TwoPlayerOptions(Options):
