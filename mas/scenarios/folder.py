@@ -82,7 +82,7 @@ class FolderScenario:
         if self.demonstrate is None:
             raise ConfigError(
                 f"scenario {self.name!r} has no demonstrations: it is in words, which the tiny base cannot read. "
-                "Name a model that can, such as model=smollm2"
+                "Name a model that can, such as model=smollm2, or one of your own by model.path=..."
             )
         return self.demonstrate(Random(seed), 1.0 if expert else self.skill)
 
