@@ -3,11 +3,9 @@
 Chance is drawn from our own seed, so the game's own generators play no part; games that hide their chance inside
 (`SAMPLED_STOCHASTIC`), and mean-field games, whose seats are a crowd, are not among those that can be opened.
 
-OpenSpiel's games that are tested, by the names of OpenSpiel 2.0.2.
-
-Left out are games that hide their chance inside, mean-field games, wrappers of other games, `crossword`, whose actions
-have no numbers, `quoridor`, which OpenSpiel itself calls faulty, and `repeated_leduc_poker`, whose payoffs do not add
-up to zero before the end.
+OpenSpiel's games that are tested, by the names of OpenSpiel 2.0.2. Left out are games that hide their chance inside,
+mean-field games, wrappers of other games, `crossword`, whose actions have no numbers, `quoridor`, which OpenSpiel
+itself calls faulty, and `repeated_leduc_poker`, whose payoffs do not add up to zero before the end.
 """
 
 from collections.abc import Mapping

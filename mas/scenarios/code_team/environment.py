@@ -5,7 +5,6 @@ over; where they do not both see it, and may say something else as long as there
 again stands.
 
 The own terms of `code_team`: what the coder's program gains on golden tests, and the tester's test in being right.
-
 AT-GRPO (arXiv 2510.11062; its published code) pays the team p, the share of golden tests that the program passes, the
 coder p again and the tester q, the share of its tests with which the golden code agrees. Here every term is the change
 of p or q in the turn. What there was before is the same for all candidates of a group, so their advantages are those of

@@ -3,15 +3,13 @@
 A program is the first fenced block of a text, or the whole text where there is none, and defines `f`. A test is the
 last object of the form `{"input": [3, 1], "output": 4}`. Nothing that a model wrote is evaluated in this process.
 
-What model-written programs do, found out in the sandbox alone, and remembered.
+What model-written programs do, found out in the sandbox alone, and remembered. A program is asked once for each set of
+tests: later answers come from memory, so that within a process equal actions have equal consequences, whatever a clock
+says.
 
-A program is asked once for each set of tests: later answers come from memory, so that within a process equal actions
-have equal consequences, whatever a clock says.
-
-What functions in words are made of: steps, each with its sentence, what it does, and Python that does it.
-
-The sentence is what the team reads, `apply` is the hidden reference, and the code is what the expert writes. No text is
-ever evaluated out here: a task is the names of its steps and their parameters.
+What functions in words are made of: steps, each with its sentence, what it does, and Python that does it. The sentence
+is what the team reads, `apply` is the hidden reference, and the code is what the expert writes. No text is ever
+evaluated out here: a task is the names of its steps and their parameters.
 """
 
 import atexit

@@ -3,10 +3,9 @@
 Harvesters see the fish and go out at once; an adviser knows what the seasons will bring and who else fishes there, and
 speaks to all of them before they do.
 
-The fish of `commons`: how a stock regrows, what neighbours take, and the best play, by dynamic programming.
-
-In a season the team's boats go out first, then the neighbours'. The R fish that are left spawn: R + min(R, g) are there
-next season, at most as many as the lake holds; below `floor` they die out.
+The fish of `commons`: how a stock regrows, what neighbours take, and the best play, by dynamic programming. In a season
+the team's boats go out first, then the neighbours'. The R fish that are left spawn: R + min(R, g) are there next
+season, at most as many as the lake holds; below `floor` they die out.
 """
 
 import re

@@ -3,15 +3,13 @@
 After AI safety via debate (arXiv 1805.00899). One team turn, both debaters at once. The world alone compares statements
 with the facts: what a statement says about its own truth is just more words.
 
-What is argued about: two answers, the facts that speak for each, and which statements about them are true.
+What is argued about: two answers, the facts that speak for each, and which statements about them are true. The right
+answer is the one with the largest number among its facts. No number occurs twice.
 
-The right answer is the one with the largest number among its facts. No number occurs twice.
-
-The own terms of `debate`: what one debater earns the other pays, and the judge is paid for the right verdict.
-
-Source: AI safety via debate, arXiv 1805.00899: who convinces the judge wins what the other loses. That statements are
-held against the facts afterwards, and that who lies pays the other side, is this scenario's. Everybody speaks once in
-an episode, so each term is paid once.
+The own terms of `debate`: what one debater earns the other pays, and the judge is paid for the right verdict. Source:
+AI safety via debate, arXiv 1805.00899: who convinces the judge wins what the other loses. That statements are held
+against the facts afterwards, and that who lies pays the other side, is this scenario's. Everybody speaks once in an
+episode, so each term is paid once.
 """
 
 import re

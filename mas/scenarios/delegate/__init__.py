@@ -3,14 +3,12 @@ arXiv 2510.04678).
 
 One team turn; the team's action is the answer. Planner and composer never see the archive, workers never the question.
 
-The own terms of `delegate`, penalties all.
+The own terms of `delegate`, penalties all. MATPO (arXiv 2510.04678) pays 0.9 for a right answer and 0.1 for calls in
+the right form: 0.9 · `right` + 0.1 · (1 + `format`). `plan` and `report` are ours: they say whose fault a wrong answer
+is.
 
-MATPO (arXiv 2510.04678) pays 0.9 for a right answer and 0.1 for calls in the right form: 0.9 · `right` + 0.1 ·
-(1 + `format`). `plan` and `report` are ours: they say whose fault a wrong answer is.
-
-The worker of `delegate`: what its sub-question finds in the archive is all that it is shown.
-
-The search happens where its prompt is made, and every worker has its own: no page reaches another's context.
+The worker of `delegate`: what its sub-question finds in the archive is all that it is shown. The search happens where
+its prompt is made, and every worker has its own: no page reaches another's context.
 """
 
 import re

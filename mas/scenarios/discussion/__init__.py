@@ -2,16 +2,13 @@
 
 The last solution is the answer. What members say of it the world hears only to measure them. One team turn.
 
-What a score pays, and what a scorer who knows the truth would give.
+What a score pays, and what a scorer who knows the truth would give. Source: CoMAS, arXiv 2510.08529: with a score t of
+1, 2 or 3 the solution is paid (t - 1) / 2 and its evaluation (3 - t) / 2, so that the two share 1; a scorer whose score
+cannot be read is paid -1, else 0. What each score means is this scenario's: 3 for a right solution, 1 for a wrong one
+that was found out, 2 for one that the evaluator let pass.
 
-Source: CoMAS, arXiv 2510.08529: with a score t of 1, 2 or 3 the solution is paid (t - 1) / 2 and its evaluation
-(3 - t) / 2, so that the two share 1; a scorer whose score cannot be read is paid -1, else 0.
-What each score means is this scenario's: 3 for a right solution, 1 for a wrong one that was found out, 2 for one
-that the evaluator let pass.
-
-The own terms of `discussion`: members reward each other, or are held to the truth, or both.
-
-A member speaks once in an episode, so each term is paid once: there is nothing to be had from going on.
+The own terms of `discussion`: members reward each other, or are held to the truth, or both. A member speaks once in an
+episode, so each term is paid once: there is nothing to be had from going on.
 """
 
 import re

@@ -3,10 +3,9 @@
 Each turn the clerk fills in a slot of the order or asks the coworker, and the agent asks the user or sends the order
 off, both at once. The user answers by script, or in the words of the member `user`.
 
-Scripted members of the team, who go by what the team may know. They teach the tiny base.
-
-The clerk is never idle while there is something to ask the coworker or to fill in, the agent asks for each slot once
-and sends the order as soon as it is complete: no play that does not guess takes fewer turns, see the tests.
+Scripted members of the team, who go by what the team may know. They teach the tiny base. The clerk is never idle while
+there is something to ask the coworker or to fill in, the agent asks for each slot once and sends the order as soon as
+it is complete: no play that does not guess takes fewer turns, see the tests.
 """
 
 from collections.abc import Iterator, Mapping

@@ -3,15 +3,13 @@
 After games such as Werewolf and Among Us, in which beliefs are learned from what others say (Training Language Models
 for Social Deduction with Multi-Agent Reinforcement Learning, arXiv 2502.06060). The other players are scripted.
 
-The own term of whoever states the team's belief: a penalty for being wrong.
+The own term of whoever states the team's belief: a penalty for being wrong. It has the place of the listening loss,
+-log p(the imposter), of Training Language Models for Social Deduction with Multi-Agent Reinforcement Learning (arXiv
+2502.06060), as a reward: the Brier score is proper, too, and bounded, so that a sure mistake costs no more than 1 in a
+whole episode.
 
-It has the place of the listening loss, -log p(the imposter), of Training Language Models for Social Deduction with
-Multi-Agent Reinforcement Learning (arXiv 2502.06060), as a reward: the Brier score is proper, too, and
-bounded, so that a sure mistake costs no more than 1 in a whole episode.
-
-Scripted members of the team: who objects to whom it caught, believes what follows, and waits until it is sure.
-
-They teach the tiny base in letters; the expert plays both sides in either style.
+Scripted members of the team: who objects to whom it caught, believes what follows, and waits until it is sure. They
+teach the tiny base in letters; the expert plays both sides in either style.
 """
 
 from collections.abc import Iterator, Mapping

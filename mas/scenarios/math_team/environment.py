@@ -2,10 +2,8 @@
 
 The team's action is a call or the answer, which ends the episode. A call that is refused spends the turn.
 
-Generated problems with one exact answer, and the calls that lead to it.
-
-Small: digits, every result is its last digit (arithmetic modulo 10). Large: nested arithmetic and linear equations over
-whole numbers, with rational answers.
+Generated problems with one exact answer, and the calls that lead to it. Small: digits, every result is its last digit
+(arithmetic modulo 10). Large: nested arithmetic and linear equations over whole numbers, with rational answers.
 """
 
 import re

@@ -2,15 +2,13 @@
 
 A package says how many of each kind the team gets; the other side gets the rest.
 
-Packages as one character, for the tiny base, and in words, for real models.
+Packages as one character, for the tiny base, and in words, for real models. As a character: the number whose binary
+digits say which things the team gets, so that 7 is all three and 0 nothing.
 
-As a character: the number whose binary digits say which things the team gets, so that 7 is all three and 0 nothing.
-
-The other side: what it wants at each time, what it offers, and the best that can be had from it.
-
-Its aspiration is the least that it takes. Conceder and boulware lower it with time, after Faratin, Sierra and Jennings,
-Negotiation decision functions for autonomous agents, 1998: a(x) = FLOOR + (START - FLOOR) (1 - x^(1/beta)), where x is
-the share of the time that is over. Tit for tat lowers it by as much as the team has offered it at best.
+The other side: what it wants at each time, what it offers, and the best that can be had from it. Its aspiration is the
+least that it takes. Conceder and boulware lower it with time, after Faratin, Sierra and Jennings, Negotiation decision
+functions for autonomous agents, 1998: a(x) = FLOOR + (START - FLOOR) (1 - x^(1/beta)), where x is the share of the time
+that is over. Tit for tat lowers it by as much as the team has offered it at best.
 """
 
 import re

@@ -3,10 +3,9 @@
 After Search Self-Play (arXiv 2510.18821). The proposer moves first; a proposal that passes all gates is attempted by
 all solvers at once, any other one by nobody. Held-out tasks end with a question of the world's own, the exam.
 
-The world of `propose`: documents that say what things are worth, questions about them, the gates of a proposal.
-
-A document is a thing and its value, `c7`. A question is a thing, a sign and a number, `c+2`: what the thing is worth
-and so many more, or fewer, modulo 10. `*+2` asks that of anything: it has as many answers as there are values.
+The world of `propose`: documents that say what things are worth, questions about them, the gates of a proposal. A
+document is a thing and its value, `c7`. A question is a thing, a sign and a number, `c+2`: what the thing is worth and
+so many more, or fewer, modulo 10. `*+2` asks that of anything: it has as many answers as there are values.
 """
 
 import re

@@ -7,10 +7,9 @@ asked for: every harmful prompt has a benign look-alike with the same name, and 
 In words a prompt holds one phrase that names a topic and whose it is, by any name of one shop; the sheet says which
 made-up name is whose. The rest of it is free, but for words that could turn that round; else nobody can tell.
 
-The rewards of an attacker and a defender that train against each other: Self-RedTeam's table.
-
-Source: Chasing Moving Targets with Online Self-Play RL for Safer LMs, arXiv 2506.07468; the table is of its code. The
-zero-sum variant, which the published code names and does not have, is our reading of the abstract.
+The rewards of an attacker and a defender that train against each other: Self-RedTeam's table. Source: Chasing Moving
+Targets with Online Self-Play RL for Safer LMs, arXiv 2506.07468; the table is of its code. The zero-sum variant, which
+the published code names and does not have, is our reading of the abstract.
 """
 
 import re

@@ -2,9 +2,8 @@
 
 A generator answers an arithmetic question, a verifier criticises, a refiner has the last word. One team turn.
 
-In style `extreme` the tiny base is taught two peers that know a subject each, and a leader that trusts either.
-
-`max` and `min` are the subjects. Nothing that is held out is demonstrated.
+In style `extreme` the tiny base is taught two peers that know a subject each, and a leader that trusts either. `max`
+and `min` are the subjects. Nothing that is held out is demonstrated.
 """
 
 import operator

@@ -4,9 +4,8 @@ arXiv 2501.15228).
 The team's action is a search, which the environment carries out, or the answer, which ends the episode. What a search
 found is seen from the next team turn on.
 
-The own terms of `retrieval`: the penalties of MMOA-RAG (arXiv 2501.15228), each for the role that can avoid it.
-
-The paper's: -0.5 for a query of more than 4 sub-questions or 300 characters, -1 for a selection that cannot be read or
+The own terms of `retrieval`: the penalties of MMOA-RAG (arXiv 2501.15228), each for the role that can avoid it. The
+paper's: -0.5 for a query of more than 4 sub-questions or 300 characters, -1 for a selection that cannot be read or
 names a document twice or one that is not there, -1 for an answer of more than 30 words. Ours on top: -0.5 for a query
 that finds nothing, and for being content with nothing; and what a selection lacks of the document that answers.
 """

@@ -3,9 +3,8 @@
 The team's action is a call, which the environment carries out, or the answer, which ends the episode. A call that is
 refused spends the turn and leaves `!` behind.
 
-The own terms of `tool_use`: ToolRL's reward for whoever writes calls, its parts as terms of their own.
-
-They add up to ToolRL's total but for its constant -3, which no comparison inside a group sees.
+The own terms of `tool_use`: ToolRL's reward for whoever writes calls, its parts as terms of their own. They add up to
+ToolRL's total but for its constant -3, which no comparison inside a group sees.
 """
 
 import re
